@@ -1,0 +1,205 @@
+"""Every error the broker raises on purpose.
+
+`RequestError` and its subclasses are answers to a client: they carry the RocketMQ status `code`
+(wire.json, enum Code) that goes into the response body; the gRPC call itself ends OK. `StoreError`
+and `ConfigError` are for the operator. Anything else that is raised is a bug of ours.
+"""
+
+from typing import ClassVar
+
+
+class LaterMQError(Exception):
+    """Root of the tree."""
+
+
+class ConfigError(LaterMQError):
+    """A setting is out of its bounds or contradicts another."""
+
+    def __init__(self, setting: str, reason: str) -> None:
+        super().__init__(f"{setting}: {reason}")
+        self.setting = setting
+        self.reason = reason
+
+
+class StoreError(LaterMQError):
+    """The data directory cannot be used as asked."""
+
+
+class StoreLockedError(StoreError):
+    """Another broker holds the data directory."""
+
+
+class StoreUnusableError(StoreError):
+    """The data directory cannot be created, read or written."""
+
+
+class CorruptRecordError(StoreError):
+    """Bytes that were durable once no longer match their checksum."""
+
+    def __init__(self, position: int, reason: str) -> None:
+        super().__init__(f"damaged record at position {position}: {reason}")
+        self.position = position
+        self.reason = reason
+
+
+class UnsupportedFormatError(StoreError):
+    """Written by a newer version, or not ours at all."""
+
+
+class StoreReadOnlyError(StoreError):
+    """A write or sync failed; nothing is accepted any more until a restart has recovered."""
+
+
+class RequestError(LaterMQError):
+    """A request that is answered with a RocketMQ status code."""
+
+    code: ClassVar[int] = 50000
+
+
+class BadRequestError(RequestError):
+    code = 40000
+
+
+class IllegalTopicError(RequestError):
+    code = 40002
+
+
+class IllegalGroupError(RequestError):
+    code = 40003
+
+
+class IllegalTagError(RequestError):
+    code = 40004
+
+
+class IllegalKeyError(RequestError):
+    code = 40005
+
+
+class IllegalMessageGroupError(RequestError):
+    code = 40006
+
+
+class IllegalPropertyKeyError(RequestError):
+    code = 40007
+
+
+class IllegalMessageIdError(RequestError):
+    code = 40009
+
+
+class IllegalFilterError(RequestError):
+    code = 40010
+
+
+class IllegalInvisibleTimeError(RequestError):
+    code = 40011
+
+
+class IllegalDeliveryTimeError(RequestError):
+    code = 40012
+
+
+class InvalidReceiptHandleError(RequestError):
+    """Acknowledged, expired, superseded, or never ours."""
+
+    code = 40013
+
+
+class TypeConflictError(RequestError):
+    code = 40014
+
+
+class UnrecognizedClientError(RequestError):
+    code = 40015
+
+
+class MessageCorruptedError(RequestError):
+    code = 40016
+
+
+class ClientIdRequiredError(RequestError):
+    code = 40017
+
+
+class IllegalPollingTimeError(RequestError):
+    code = 40018
+
+
+class IllegalOffsetError(RequestError):
+    code = 40019
+
+    def __init__(self, message: str, *, earliest_offset: int, next_offset: int) -> None:
+        super().__init__(message)
+        self.earliest_offset = earliest_offset
+        self.next_offset = next_offset
+
+
+class InvalidClientPropertiesError(RequestError):
+    code = 40021
+
+
+class ForbiddenError(RequestError):
+    code = 40300
+
+
+class NotFoundError(RequestError):
+    code = 40400
+
+
+class MessageNotFoundError(RequestError):
+    code = 40401
+
+
+class TopicNotFoundError(RequestError):
+    code = 40402
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"topic not found: {topic}")
+        self.topic = topic
+
+
+class GroupNotFoundError(RequestError):
+    code = 40403
+
+    def __init__(self, group: str) -> None:
+        super().__init__(f"consumer group not found: {group}")
+        self.group = group
+
+
+class OffsetNotFoundError(RequestError):
+    code = 40404
+
+
+class BodyTooLargeError(RequestError):
+    code = 41301
+
+
+class BodyEmptyError(RequestError):
+    code = 41302
+
+
+class PreconditionFailedError(RequestError):
+    code = 42800
+
+
+class TooManyRequestsError(RequestError):
+    code = 42900
+
+
+class PropertiesTooLargeError(RequestError):
+    code = 43101
+
+
+class InternalServerError(RequestError):
+    """Something on the broker's side, said in words a client can log."""
+
+    code = 50001
+
+
+class StoreFullError(InternalServerError):
+    """No room for another segment; nothing of the refused request was stored."""
+
+
+class NotImplementedYetError(RequestError):
+    code = 50100

@@ -1,0 +1,1 @@
+"""One RPC family per module: protobuf in, core calls, protobuf out."""

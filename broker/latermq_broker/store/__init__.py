@@ -1,0 +1,1 @@
+"""Files and formats: the commit log and what is derived from it."""
