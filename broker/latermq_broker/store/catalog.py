@@ -1,0 +1,183 @@
+"""Topics and consumer groups: what exists, under which id, with which policy.
+
+Owns the in-memory catalogue. It is changed only by CONFIG records (`store/payload.py`), live and
+in replay alike; ids are never given twice. Never creates anything by itself: that is the engine's.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from enum import IntEnum
+from typing import Any, Final
+
+DLQ_PREFIX: Final = "%DLQ%"
+
+
+class TopicType(IntEnum):
+    """Numbers are latermq.v1.TopicType's and, up to PRIORITY, those of v2.MessageType."""
+
+    NORMAL = 1
+    FIFO = 2
+    DELAY = 3
+    TRANSACTION = 4
+    LITE = 5
+    PRIORITY = 6
+    MIXED = 7
+
+
+class BackoffKind(IntEnum):
+    LADDER = 1
+    EXPONENTIAL = 2
+    FIXED = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backoff:
+    """How long a failed message waits before its next attempt; `delivery/retry.py` computes it."""
+
+    kind: BackoffKind
+    delays_ms: tuple[int, ...] = ()  # ladder; fixed: one entry
+    initial_ms: int = 0
+    max_ms: int = 0
+    multiplier: float = 0.0
+    jitter: float = 0.0  # 0…1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    id: int
+    name: str
+    type: TopicType
+    queue_count: int
+    created_ms: int
+    epoch: str  # creation id, 16 hex digits: another one when a topic is deleted and made anew
+
+    @property
+    def internal(self) -> bool:
+        return self.name.startswith(DLQ_PREFIX)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    id: int
+    name: str
+    fifo: bool
+    max_attempts: int  # deliveries, the first included
+    backoff: Backoff | None  # None: the broker's ladder, offered to push consumers
+    created_ms: int
+
+    @property
+    def dead_letter_topic(self) -> str:
+        return DLQ_PREFIX + self.name
+
+
+def encode_topic(topic: Topic) -> bytes:
+    """The JSON body of a CONFIG record that puts a topic."""
+    return _dump(asdict(topic))
+
+
+def decode_topic(body: bytes) -> Topic:
+    fields = json.loads(body)
+    return Topic(**{**fields, "type": TopicType(fields["type"])})
+
+
+def encode_group(group: Group) -> bytes:
+    """The JSON body of a CONFIG record that puts a group."""
+    return _dump(asdict(group))
+
+
+def decode_group(body: bytes) -> Group:
+    fields = json.loads(body)
+    backoff = fields["backoff"]
+    if backoff is not None:
+        kind = BackoffKind(backoff["kind"])
+        delays_ms = tuple(backoff["delays_ms"])
+        fields["backoff"] = Backoff(**{**backoff, "kind": kind, "delays_ms": delays_ms})
+    return Group(**fields)
+
+
+def _dump(fields: dict[str, Any]) -> bytes:
+    return json.dumps(fields, separators=(",", ":"), sort_keys=True).encode()
+
+
+class Catalog:
+    """All topics and groups, by name and by id."""
+
+    def __init__(self) -> None:
+        self._topics: dict[int, Topic] = {}
+        self._topic_names: dict[str, Topic] = {}
+        self._groups: dict[int, Group] = {}
+        self._group_names: dict[str, Group] = {}
+        self.next_topic_id = 1
+        self.next_group_id = 1
+
+    def topic(self, name: str) -> Topic | None:
+        return self._topic_names.get(name)
+
+    def topic_by_id(self, topic_id: int) -> Topic | None:
+        return self._topics.get(topic_id)
+
+    def topics(self) -> list[Topic]:
+        """By name."""
+        return sorted(self._topics.values(), key=lambda topic: topic.name)
+
+    def topic_count(self) -> int:
+        return len(self._topics)
+
+    def group(self, name: str) -> Group | None:
+        return self._group_names.get(name)
+
+    def group_by_id(self, group_id: int) -> Group | None:
+        return self._groups.get(group_id)
+
+    def groups(self) -> list[Group]:
+        """By name."""
+        return sorted(self._groups.values(), key=lambda group: group.name)
+
+    def group_count(self) -> int:
+        return len(self._groups)
+
+    def put_topic(self, topic: Topic) -> None:
+        self._topics[topic.id] = topic
+        self._topic_names[topic.name] = topic
+        self.next_topic_id = max(self.next_topic_id, topic.id + 1)
+
+    def remove_topic(self, topic_id: int) -> Topic | None:
+        topic = self._topics.pop(topic_id, None)
+        if topic is not None:
+            del self._topic_names[topic.name]
+        return topic
+
+    def put_group(self, group: Group) -> None:
+        self._groups[group.id] = group
+        self._group_names[group.name] = group
+        self.next_group_id = max(self.next_group_id, group.id + 1)
+
+    def remove_group(self, group_id: int) -> Group | None:
+        group = self._groups.pop(group_id, None)
+        if group is not None:
+            del self._group_names[group.name]
+        return group
+
+    def snapshot(self) -> bytes:
+        return _dump(
+            {
+                "topics": [asdict(topic) for topic in self.topics()],
+                "groups": [asdict(group) for group in self.groups()],
+                "next_topic_id": self.next_topic_id,
+                "next_group_id": self.next_group_id,
+            }
+        )
+
+    def restore(self, section: bytes) -> None:
+        fields = json.loads(section)
+        for topic in fields["topics"]:
+            self.put_topic(decode_topic(_dump(topic)))
+        for group in fields["groups"]:
+            self.put_group(decode_group(_dump(group)))
+        self.next_topic_id = fields["next_topic_id"]
+        self.next_group_id = fields["next_group_id"]
+
+
+def consumer_group_of(dlq_topic: str) -> str | None:
+    """The group whose dead letters a `%DLQ%` topic holds."""
+    return dlq_topic[len(DLQ_PREFIX) :] if dlq_topic.startswith(DLQ_PREFIX) else None
