@@ -1,0 +1,210 @@
+"""From a typed answer function to a raw handler: parse, require the client id, translate errors.
+
+The one place where an error becomes a status. `RequestError.code` is the RocketMQ code; a failing
+store is INTERNAL_SERVER_ERROR; anything else is our bug: INTERNAL_ERROR, the traceback in the log,
+nothing of it in the response. `CallAborted` and cancellation pass through.
+
+    def methods(self) -> MethodTable:
+        return {
+            f"{MESSAGING}/AckMessage": unary(
+                service_pb2.AckMessageRequest, self.ack,
+                lambda status, request: service_pb2.AckMessageResponse(status=status),
+            ),
+        }
+
+    async def ack(self, request: AckMessageRequest, caller: Caller) -> AckMessageResponse: ...
+
+An answer function returns its response, or an awaitable of it, or raises. Where the bytes are
+already made (a hot reply) it may return `bytes` in place of a message.
+"""
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from inspect import isawaitable
+from typing import Final, TypeAlias, TypeVar
+
+from google.protobuf.message import DecodeError, Message
+from latermq_proto.apache.rocketmq.v2 import definition_pb2
+
+from latermq_broker.errors import (
+    BadRequestError,
+    ClientIdRequiredError,
+    InternalServerError,
+    RequestError,
+    StoreError,
+)
+from latermq_broker.services.seam import Call, CallAborted, Method
+
+log = logging.getLogger("latermq.services")
+
+MESSAGING: Final = "/apache.rocketmq.v2.MessagingService"
+ADMIN: Final = "/apache.rocketmq.v2.Admin"
+OK_CODE: Final = 20000
+INTERNAL_ERROR_CODE: Final = 50000
+
+Request = TypeVar("Request", bound=Message)
+Encoded: TypeAlias = Message | bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks: the client id (`""` only where none is required) and the call itself."""
+
+    client_id: str
+    call: Call
+
+
+UnaryAnswer: TypeAlias = Encoded | Awaitable[Encoded]
+StreamAnswer: TypeAlias = Sequence[Encoded] | Awaitable[Sequence[Encoded]] | AsyncIterator[Encoded]
+
+
+def ok_status() -> definition_pb2.Status:
+    return definition_pb2.Status(code=OK_CODE, message="OK")
+
+
+def status_of(error: Exception) -> definition_pb2.Status:
+    """The status a client gets for `error`; says nothing about what is not meant for it."""
+    if isinstance(error, RequestError):
+        return definition_pb2.Status(code=error.code, message=str(error))
+    if isinstance(error, StoreError):
+        return definition_pb2.Status(
+            code=InternalServerError.code, message="the store failed; see the broker's log"
+        )
+    return definition_pb2.Status(code=INTERNAL_ERROR_CODE, message="internal error of the broker")
+
+
+def unary(
+    request_class: type[Request],
+    answer: Callable[[Request, Caller], UnaryAnswer],
+    refuse: Callable[[definition_pb2.Status, Request], Encoded],
+    *,
+    client_id_required: bool = True,
+) -> Method:
+    """A unary method.
+
+    Args:
+        refuse: builds the response that carries an error's status; the request is an empty one
+            when it could not be parsed.
+        client_id_required: every RPC of apache.rocketmq.v2; not ours (a probe has none).
+    """
+
+    async def later(result: Awaitable[Encoded], request: Request, call: Call) -> bytes:
+        try:
+            return _bytes_of(await result)
+        except CallAborted:
+            raise
+        except Exception as error:
+            if not isinstance(error, RequestError):
+                log.exception("request failed", extra={"rpc": call.path})
+            return _bytes_of(refuse(status_of(error), request))
+
+    def handler(data: bytes, call: Call) -> bytes | Awaitable[bytes]:
+        request = request_class()
+        try:
+            _parse(request, data)
+            result = answer(request, _caller(call, client_id_required))
+            return later(result, request, call) if isawaitable(result) else _bytes_of(result)
+        except CallAborted:
+            raise
+        except Exception as error:
+            if not isinstance(error, RequestError):
+                log.exception("request failed", extra={"rpc": call.path})
+            return _bytes_of(refuse(status_of(error), request))
+
+    return Method.unary(handler)
+
+
+def server_stream(
+    request_class: type[Request],
+    answer: Callable[[Request, Caller], StreamAnswer],
+    refuse: Callable[[definition_pb2.Status, Request], Sequence[Encoded]],
+    *,
+    client_id_required: bool = True,
+) -> Method:
+    """A method that answers with a list, an awaitable list, or an async iterator of responses.
+
+    `refuse` builds the elements that end the stream with an error's status, also after some were
+    sent.
+    """
+
+    def refused(error: Exception, request: Request) -> list[bytes]:
+        return [_bytes_of(element) for element in refuse(status_of(error), request)]
+
+    async def later(
+        result: Awaitable[Sequence[Encoded]], request: Request, call: Call
+    ) -> list[bytes]:
+        try:
+            return [_bytes_of(element) for element in await result]
+        except CallAborted:
+            raise
+        except Exception as error:
+            if not isinstance(error, RequestError):
+                log.exception("request failed", extra={"rpc": call.path})
+            return refused(error, request)
+
+    async def each(
+        result: AsyncIterator[Encoded], request: Request, call: Call
+    ) -> AsyncIterator[bytes]:
+        try:
+            async for element in result:
+                yield _bytes_of(element)
+        except CallAborted:
+            raise
+        except Exception as error:
+            if not isinstance(error, RequestError):
+                log.exception("request failed", extra={"rpc": call.path})
+            for last in refused(error, request):
+                yield last
+
+    def handler(
+        data: bytes, call: Call
+    ) -> Sequence[bytes] | Awaitable[Sequence[bytes]] | AsyncIterator[bytes]:
+        request = request_class()
+        try:
+            _parse(request, data)
+            result = answer(request, _caller(call, client_id_required))
+            if isinstance(result, AsyncIterator):
+                return each(result, request, call)
+            if isawaitable(result):
+                return later(result, request, call)
+            return [_bytes_of(element) for element in result]
+        except CallAborted:
+            raise
+        except Exception as error:
+            if not isinstance(error, RequestError):
+                log.exception("request failed", extra={"rpc": call.path})
+            return refused(error, request)
+
+    return Method.server_stream(handler)
+
+
+def client_id_of(call: Call) -> str:
+    """The caller's `x-mq-client-id`.
+
+    Raises:
+        ClientIdRequiredError: missing or blank.
+    """
+    client_id = (call.metadata("x-mq-client-id") or "").strip()
+    if not client_id:
+        raise ClientIdRequiredError("the header x-mq-client-id is required")
+    return client_id
+
+
+def _caller(call: Call, client_id_required: bool) -> Caller:
+    if client_id_required:
+        return Caller(client_id_of(call), call)
+    return Caller(call.metadata("x-mq-client-id") or "", call)
+
+
+def _parse(request: Message, data: bytes) -> None:
+    try:
+        request.ParseFromString(data)
+    except DecodeError as error:
+        request.Clear()
+        name = request.DESCRIPTOR.name
+        raise BadRequestError(f"the request is not a valid {name}") from error
+
+
+def _bytes_of(response: Encoded) -> bytes:
+    return response if isinstance(response, bytes) else response.SerializeToString()

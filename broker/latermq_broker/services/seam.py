@@ -1,0 +1,154 @@
+"""The seam between services and whatever carries their bytes.
+
+A service is a table of handlers keyed by gRPC path. A handler takes the serialised request and a
+`Call`, and returns serialised responses; it knows no socket, no HTTP/2, no grpc library. Any
+transport serves any such table. Handlers may answer now (a value, no task is made) or later (an
+awaitable).
+
+A handler ends a call with a gRPC status other than OK by raising `CallAborted`, and only for what
+the protocol names: a business error is a status inside the response. Any other exception that
+reaches a transport is a bug; the caller sees UNKNOWN and nothing of the inside.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from typing import Protocol, TypeAlias
+
+from latermq_broker.engine.model import Ready
+
+
+class GrpcCode(IntEnum):
+    """Codes of the gRPC status that ends a call (not the codes inside a response)."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    UNAUTHENTICATED = 16
+
+
+class CallAborted(Exception):
+    """Ends the call with this gRPC status; `message` goes to the caller as it is."""
+
+    def __init__(self, code: GrpcCode, message: str) -> None:
+        super().__init__(f"{code.name}: {message}")
+        self.code = code
+        self.message = message
+
+
+class Call(Protocol):
+    """One call, as its transport shows it to a handler. Used on the event loop only."""
+
+    @property
+    def path(self) -> str:
+        """`/package.Service/Method`."""
+
+    @property
+    def peer(self) -> str:
+        """`host:port` of the caller, an IPv6 host in brackets; "" when there is none."""
+
+    @property
+    def connection_id(self) -> str:
+        """Equal for calls of one connection, as far as the transport can tell."""
+
+    def metadata(self, name: str) -> str | None:
+        """First value of a text header (lower-case name); None when absent."""
+
+    def metadata_bin(self, name: str) -> bytes | None:
+        """First value of a `-bin` header, decoded; None when absent."""
+
+    def remaining_ms(self) -> int | None:
+        """Milliseconds until the caller's deadline, at least 0; None without a deadline."""
+
+    @property
+    def cancelled(self) -> bool:
+        """The caller went away (cancel, deadline, lost connection) before its whole reply."""
+
+    def on_cancel(self, callback: Callable[[], None]) -> None:
+        """Run `callback` once when the call becomes cancelled; at once if it already is.
+
+        It never runs for a call whose whole reply was handed to the connection.
+        """
+
+
+Unary: TypeAlias = Callable[[bytes, Call], bytes | Awaitable[bytes]]
+ServerStream: TypeAlias = Callable[
+    [bytes, Call], Sequence[bytes] | Awaitable[Sequence[bytes]] | AsyncIterator[bytes]
+]
+# Response headers go out when the call is accepted, before the first element (Rust waits for them).
+BidiStream: TypeAlias = Callable[[AsyncIterator[bytes], Call], AsyncIterator[bytes]]
+
+
+class MethodKind(Enum):
+    UNARY = "unary"
+    SERVER_STREAM = "server stream"
+    BIDI_STREAM = "bidi stream"
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One entry of a table; made by the three constructors, so kind and handler agree."""
+
+    kind: MethodKind
+    handler: Unary | ServerStream | BidiStream
+
+    @classmethod
+    def unary(cls, handler: Unary) -> "Method":
+        return cls(MethodKind.UNARY, handler)
+
+    @classmethod
+    def server_stream(cls, handler: ServerStream) -> "Method":
+        return cls(MethodKind.SERVER_STREAM, handler)
+
+    @classmethod
+    def bidi_stream(cls, handler: BidiStream) -> "Method":
+        return cls(MethodKind.BIDI_STREAM, handler)
+
+
+MethodTable: TypeAlias = dict[str, Method]
+
+
+class Committer(Protocol):
+    """What a service needs from the pump: the time, and to wait before it answers.
+
+    Calling `written` or `leased` is also what arms the write of this loop turn, so every handler
+    that let the engine append calls one of them (and may drop the awaitable if it answers nothing).
+    """
+
+    def now_ms(self) -> int:
+        """The broker's clock; the only time a service may use."""
+
+    def admit(self) -> None:
+        """Call before `engine.send`.
+
+        Raises:
+            TooManyRequestsError: more than `store.unsynced_bytes_max` waits for the disk.
+        """
+
+    def written(self) -> Awaitable[None]:
+        """Done when all that was appended so far is acknowledged by the flush policy.
+
+        Raises (when awaited):
+            StoreReadOnlyError: the write or the sync failed; the broker is going down.
+        """
+
+    def leased(self) -> Awaitable[None]:
+        """Done when all that was appended so far is in the file; leases need no sync."""
+
+
+class ParkedReceives(Protocol):
+    """The receives that wait for a message; implemented by the receive service."""
+
+    def wake(self, ready: Ready) -> None:
+        """Try again those that `ready` may concern; called after a write or a tick, on the loop."""
+
+    def drain(self) -> None:
+        """Answer all that wait with "no message", now; later ones do not wait any more."""
