@@ -1,0 +1,207 @@
+"""Payloads of records about who holds what: LEASE_FRESH LEASE_RETRY ACK EXTEND ATTEMPT CLIENT.
+
+Little-endian. Positions are log positions; times milliseconds since the epoch; ids are the
+catalogue's. A payload is what follows the 40-byte record header of `record.py`; the header's own
+store time is the instant of the fact. Decoders take the payload of a record whose checksum held, so
+they do not defend against damage.
+"""
+
+import struct
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+Bytes = bytes | memoryview
+
+_U32_MAX: Final = (1 << 32) - 1
+
+#  LEASE_FRESH   0         8             16      24     28     32            36     38     40   44
+#                | first_id| first_offset| client| group| topic| invisible_ms| queue| count| span|
+#                44     45   48
+#                | flags| pad| when count < span: count u32 offsets relative to first_offset
+#  Messages read from a queue for the first time by this group. They get the delivery ids first_id,
+#  first_id + 1, …; the group's next offset becomes first_offset + span (what the filter passed over
+#  lies between). `client` is the position of a CLIENT record.
+_LEASE_FRESH: Final = struct.Struct("<QQQIIIHHIB3x")
+assert _LEASE_FRESH.size == 48
+LEASE_AUTO_RENEW: Final = 1
+
+
+class LeaseFreshPayload(NamedTuple):
+    first_id: int
+    first_offset: int
+    client: int
+    group_id: int
+    topic_id: int
+    invisible_ms: int
+    queue_id: int
+    span: int
+    flags: int
+    deltas: tuple[int, ...]  # offset - first_offset of each message; len() = count
+
+
+def encode_lease_fresh(lease: LeaseFreshPayload) -> list[Bytes]:
+    count = len(lease.deltas)
+    head = _LEASE_FRESH.pack(
+        lease.first_id,
+        lease.first_offset,
+        lease.client,
+        lease.group_id,
+        lease.topic_id,
+        lease.invisible_ms,
+        lease.queue_id,
+        count,
+        lease.span,
+        lease.flags,
+    )
+    if count == lease.span:
+        return [head]
+    return [head, struct.pack(f"<{count}I", *lease.deltas)]
+
+
+def decode_lease_fresh(payload: Bytes) -> LeaseFreshPayload:
+    *before, count, span, flags = _LEASE_FRESH.unpack_from(payload)
+    deltas = (
+        tuple(range(count))
+        if count == span
+        else struct.unpack_from(f"<{count}I", payload, _LEASE_FRESH.size)
+    )
+    return LeaseFreshPayload(*before, span, flags, deltas)
+
+
+#  LEASE_RETRY   0       8             12     13  16
+#                | client| invisible_ms| flags| pad| delivery ids 8 x n
+#  Messages of a group's retry lane leased again: attempt + 1 each.
+_LEASE_RETRY: Final = struct.Struct("<QIB3x")
+assert _LEASE_RETRY.size == 16
+
+
+class LeaseRetryPayload(NamedTuple):
+    client: int
+    invisible_ms: int
+    flags: int
+    ids: tuple[int, ...]
+
+
+def encode_lease_retry(lease: LeaseRetryPayload) -> list[Bytes]:
+    head = _LEASE_RETRY.pack(lease.client, lease.invisible_ms, lease.flags)
+    return [head, encode_ids(lease.ids)]
+
+
+def decode_lease_retry(payload: Bytes) -> LeaseRetryPayload:
+    client, invisible_ms, flags = _LEASE_RETRY.unpack_from(payload)
+    ids = decode_ids(payload, _LEASE_RETRY.size)
+    return LeaseRetryPayload(client, invisible_ms, flags, ids)
+
+
+#  ACK   delivery ids, 8 x n
+def encode_ids(ids: Sequence[int]) -> bytes:
+    return struct.pack(f"<{len(ids)}Q", *ids)
+
+
+def decode_ids(payload: Bytes, start: int = 0) -> tuple[int, ...]:
+    return struct.unpack_from(f"<{(len(payload) - start) // 8}Q", payload, start)
+
+
+#  EXTEND   0   8             12     13   16
+#           | id| invisible_ms| flags| pad |
+#  The deadline becomes store time + invisible_ms. KEEP_HANDLE: the receipt handle
+#  stays valid. RENEWAL: the broker's own, for a client that is alive.
+_EXTEND: Final = struct.Struct("<QIB3x")
+assert _EXTEND.size == 16
+EXTEND_KEEP_HANDLE: Final = 1
+EXTEND_RENEWAL: Final = 2
+
+
+class ExtendPayload(NamedTuple):
+    id: int
+    invisible_ms: int
+    flags: int
+
+
+def encode_extend(extend: ExtendPayload) -> list[Bytes]:
+    return [_EXTEND.pack(*extend)]
+
+
+def decode_extend(payload: Bytes) -> ExtendPayload:
+    return ExtendPayload._make(_EXTEND.unpack_from(payload))
+
+
+#  ATTEMPT   0     8   16      24           28       30       31     32
+#            | prev| id| client| duration_ms| attempt| outcome| flags| [backoff_ms u32] [failure]
+#  failure   0          2         4          6           8
+#            | class_len| text_len| hash_len | stack_len | class | text | hash | stack
+#  A lease ended without an ack and the message stays with its group. `prev` is the position of the
+#  message's previous ATTEMPT record, 0 for none: the attempts form a list in the log. The attempt
+#  began at store time - duration_ms. The message is receivable at store time + backoff_ms.
+_ATTEMPT: Final = struct.Struct("<QQQIHBB")
+assert _ATTEMPT.size == 32
+_FAILURE: Final = struct.Struct("<HHHH")
+_ATTEMPT_HAS_BACKOFF: Final = 1
+_ATTEMPT_HAS_FAILURE: Final = 2
+
+
+class AttemptPayload(NamedTuple):
+    previous: int
+    id: int
+    client: int
+    duration_ms: int
+    attempt: int
+    outcome: int
+    backoff_ms: int
+    failure: tuple[str, str, str, str] | None  # class, text, stack hash, stack
+
+
+def encode_attempt(attempt: AttemptPayload) -> list[Bytes]:
+    flags = (_ATTEMPT_HAS_BACKOFF if attempt.backoff_ms else 0) | (
+        _ATTEMPT_HAS_FAILURE if attempt.failure is not None else 0
+    )
+    parts: list[Bytes] = [
+        _ATTEMPT.pack(
+            attempt.previous,
+            attempt.id,
+            attempt.client,
+            min(attempt.duration_ms, _U32_MAX),
+            attempt.attempt,
+            attempt.outcome,
+            flags,
+        )
+    ]
+    if attempt.backoff_ms:
+        parts.append(attempt.backoff_ms.to_bytes(4, "little"))
+    if attempt.failure is not None:
+        texts = [text.encode("utf-8", "replace") for text in attempt.failure]
+        parts.append(_FAILURE.pack(*map(len, texts)))
+        parts.extend(texts)
+    return parts
+
+
+def decode_attempt(payload: Bytes) -> AttemptPayload:
+    previous, delivery_id, client, duration_ms, attempt, outcome, flags = _ATTEMPT.unpack_from(
+        payload
+    )
+    start = _ATTEMPT.size
+    backoff_ms = 0
+    if flags & _ATTEMPT_HAS_BACKOFF:
+        backoff_ms = int.from_bytes(payload[start : start + 4], "little")
+        start += 4
+    failure = None
+    if flags & _ATTEMPT_HAS_FAILURE:
+        lengths = _FAILURE.unpack_from(payload, start)
+        start += _FAILURE.size
+        texts = []
+        for length in lengths:
+            texts.append(str(payload[start : start + length], "utf-8", "replace"))
+            start += length
+        failure = (texts[0], texts[1], texts[2], texts[3])
+    return AttemptPayload(
+        previous, delivery_id, client, duration_ms, attempt, outcome, backoff_ms, failure
+    )
+
+
+#  CLIENT   a client id, UTF-8; leases and attempts name it by this record's position
+def encode_client(client_id: str) -> list[Bytes]:
+    return [client_id.encode("utf-8", "replace")]
+
+
+def decode_client(payload: Bytes) -> str:
+    return str(payload, "utf-8", "replace")

@@ -1,0 +1,253 @@
+"""Payloads of records that hold or place a message: MESSAGE REF DEAD DEAD_CHANGE REDRIVE TIMER.
+
+Little-endian. Positions are log positions; times milliseconds since the epoch; ids are the
+catalogue's. A payload is what follows the 40-byte record header of `record.py`; the header's own
+store time is the instant of the fact. Decoders take the payload of a record whose checksum held, so
+they do not defend against damage.
+"""
+
+import struct
+from typing import Final, NamedTuple
+
+from latermq_broker.store.payload_lease import Bytes, decode_ids, encode_ids
+
+#  MESSAGE   0      4      6     7      8             16      24        32       40        44       48
+#            | topic| queue| kind| nkeys| queue_offset| due_ms| tag_hash| id_hash| rest_len| sys_len|
+#            48     49        52
+#            | level| pad     | key hashes 8 x nkeys | rest | sys
+#  queue and queue_offset are -1 (0xffff, -1) while the message waits for due_ms.
+_MESSAGE: Final = struct.Struct("<IHBBqQQQIIB3x")
+assert _MESSAGE.size == 52
+QUEUE_UNSET: Final = 0xFFFF
+
+
+class MessagePayload(NamedTuple):
+    topic_id: int
+    queue_id: int
+    kind: int
+    queue_offset: int
+    due_ms: int
+    tag_hash: int
+    id_hash: int
+    delay_level: int
+    key_hashes: tuple[int, ...]
+    rest: bytes
+    sys: bytes
+
+
+class MessageHead(NamedTuple):
+    """The fixed part, without copying the message."""
+
+    topic_id: int
+    queue_id: int
+    kind: int
+    key_count: int
+    queue_offset: int
+    due_ms: int
+    tag_hash: int
+    id_hash: int
+    rest_length: int
+    sys_length: int
+    delay_level: int
+
+
+def encode_message(message: MessagePayload) -> list[Bytes]:
+    head = _MESSAGE.pack(
+        message.topic_id,
+        message.queue_id,
+        message.kind,
+        len(message.key_hashes),
+        message.queue_offset,
+        message.due_ms,
+        message.tag_hash,
+        message.id_hash,
+        len(message.rest),
+        len(message.sys),
+        message.delay_level,
+    )
+    if message.key_hashes:
+        head += struct.pack(f"<{len(message.key_hashes)}Q", *message.key_hashes)
+    return [head, message.rest, message.sys]
+
+
+def decode_message_head(payload: Bytes) -> MessageHead:
+    return MessageHead._make(_MESSAGE.unpack_from(payload))
+
+
+def message_slices(payload: Bytes) -> tuple[bytes, bytes]:
+    """(rest, sys) of a MESSAGE."""
+    fields = _MESSAGE.unpack_from(payload)
+    start = _MESSAGE.size + 8 * fields[3]
+    middle = start + fields[8]
+    return bytes(payload[start:middle]), bytes(payload[middle : middle + fields[9]])
+
+
+def message_key_hashes(payload: Bytes) -> tuple[int, ...]:
+    count = _MESSAGE.unpack_from(payload)[3]
+    return struct.unpack_from(f"<{count}Q", payload, _MESSAGE.size)
+
+
+#  REF   0       8         16            24      32      36     40     42      43   44
+#        | origin| tag_hash| queue_offset| due_ms| length| topic| queue| reason| pad|
+#  A message enters a queue: when its time came, or redriven to a topic. `origin` is the position of
+#  the MESSAGE or DEAD record that holds the bytes, `length` that record's.
+_REF: Final = struct.Struct("<QQQQIIHBx")
+assert _REF.size == 44
+REF_DUE: Final = 1
+REF_REDRIVE: Final = 2
+
+
+class RefPayload(NamedTuple):
+    origin: int
+    tag_hash: int
+    queue_offset: int
+    due_ms: int
+    length: int
+    topic_id: int
+    queue_id: int
+    reason: int
+
+
+def encode_ref(ref: RefPayload) -> list[Bytes]:
+    return [_REF.pack(*ref)]
+
+
+def decode_ref(payload: Bytes) -> RefPayload:
+    return RefPayload._make(_REF.unpack_from(payload))
+
+
+#  DEAD   0   8       16            24            32        40     48     52         56
+#         | id| origin| queue_offset| origin_offs.| tag_hash| id_h.| group| dlq_topic| origin_topic|
+#         60            62       64            66             68      69       72
+#         | origin_queue| attempt| max_attempts| redrive_count| reason| pad    | redriven_ms|
+#         80          84        88       92
+#         | hist_len  | rest_len| sys_len| history | rest | sys
+#  One atomic fact: the delivery `id` is over for its group, and a full copy of the message stands
+#  in %DLQ%group, with its whole life (JSON, `delivery/history.py`).
+_DEAD: Final = struct.Struct("<QQQqQQIIIHHHHB3xQIII")
+assert _DEAD.size == 92
+DEAD_EXHAUSTED: Final = 1
+DEAD_FORWARDED: Final = 2
+DEAD_REJECTED: Final = 3
+DEAD_REASONS: Final = {
+    DEAD_EXHAUSTED: "attempts_exhausted",
+    DEAD_FORWARDED: "forwarded",
+    DEAD_REJECTED: "rejected",
+}
+
+
+class DeadHead(NamedTuple):
+    id: int
+    origin: int
+    queue_offset: int  # in the dead-letter topic
+    origin_offset: int
+    tag_hash: int
+    id_hash: int
+    group_id: int
+    dlq_topic_id: int
+    origin_topic_id: int
+    origin_queue_id: int
+    attempt_count: int
+    max_attempts: int
+    redrive_count: int
+    reason: int
+    redriven_ms: int
+    history_length: int
+    rest_length: int
+    sys_length: int
+
+
+def encode_dead(head: DeadHead, history: bytes, rest: bytes, sys: bytes) -> list[Bytes]:
+    """The three lengths in `head` are taken from the parts."""
+    fields = head._replace(history_length=len(history), rest_length=len(rest), sys_length=len(sys))
+    return [_DEAD.pack(*fields), history, rest, sys]
+
+
+def decode_dead_head(payload: Bytes) -> DeadHead:
+    return DeadHead._make(_DEAD.unpack_from(payload))
+
+
+def dead_slices(payload: Bytes) -> tuple[bytes, bytes, bytes]:
+    """(history, rest, sys) of a DEAD."""
+    head = decode_dead_head(payload)
+    first = _DEAD.size
+    second = first + head.history_length
+    third = second + head.rest_length
+    return (
+        bytes(payload[first:second]),
+        bytes(payload[second:third]),
+        bytes(payload[third : third + head.sys_length]),
+    )
+
+
+#  DEAD_CHANGE   0          4      5    8
+#                | dlq_topic| state| pad| offsets 8 x n
+#  Letters left the state DEAD: redriven to a topic (with their REFs in the same group) or dropped.
+_DEAD_CHANGE: Final = struct.Struct("<IB3x")
+assert _DEAD_CHANGE.size == 8
+
+
+class DeadChangePayload(NamedTuple):
+    dlq_topic_id: int
+    state: int
+    offsets: tuple[int, ...]
+
+
+def encode_dead_change(change: DeadChangePayload) -> list[Bytes]:
+    head = _DEAD_CHANGE.pack(change.dlq_topic_id, change.state)
+    return [head, encode_ids(change.offsets)]
+
+
+def decode_dead_change(payload: Bytes) -> DeadChangePayload:
+    dlq_topic_id, state = _DEAD_CHANGE.unpack_from(payload)
+    return DeadChangePayload(dlq_topic_id, state, decode_ids(payload, _DEAD_CHANGE.size))
+
+
+#  REDRIVE   0   8       16           24       32        36     40         44     48
+#            | id| letter| letter_offs| tag_h. | origin_o| group| dlq_topic| topic| len. | queue
+#  A letter goes back to the one group it died in: receivable at once under a new delivery id,
+#  attempts from 1. `letter` is the DEAD record's position.
+_REDRIVE: Final = struct.Struct("<QQQQqIIIIH2x")
+assert _REDRIVE.size == 60
+
+
+class RedrivePayload(NamedTuple):
+    id: int
+    letter: int
+    letter_offset: int
+    tag_hash: int
+    origin_offset: int
+    group_id: int
+    dlq_topic_id: int
+    topic_id: int
+    length: int
+    queue_id: int
+
+
+def encode_redrive(redrive: RedrivePayload) -> list[Bytes]:
+    return [_REDRIVE.pack(*redrive)]
+
+
+def decode_redrive(payload: Bytes) -> RedrivePayload:
+    return RedrivePayload._make(_REDRIVE.unpack_from(payload))
+
+
+#  TIMER   0         8       16
+#          | position| due_ms| new_due_ms
+#  What waited until due_ms waits until new_due_ms; new_due_ms 0: it is cancelled.
+_TIMER: Final = struct.Struct("<QQQ")
+assert _TIMER.size == 24
+
+
+class TimerPayload(NamedTuple):
+    position: int
+    due_ms: int
+    new_due_ms: int
+
+
+def encode_timer(timer: TimerPayload) -> list[Bytes]:
+    return [_TIMER.pack(*timer)]
+
+
+def decode_timer(payload: Bytes) -> TimerPayload:
+    return TimerPayload._make(_TIMER.unpack_from(payload))
