@@ -1,0 +1,123 @@
+# LaterMQ: every command a developer or CI runs. Bare `make` lists them.
+# Needs Python 3.11 or newer and, for Spark, Java 17 or 21. Everything else goes into .venv.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL: # the suites start brokers and a JVM; on two cores they only slow each other down
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3 || echo python3.11)
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+SOURCES := broker client tests
+
+PYTEST := $(BIN)/python -m pytest
+IMAGE ?= latermq:latest
+DATA_DIR ?= data
+LISTEN ?= 127.0.0.1:8081
+
+.PHONY: help
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+# --- to run it ------------------------------------------------------------------------------
+
+.PHONY: demo
+demo: $(STAMP) ## one story from an order to a dead letter and back, with a broker of its own (< 90 s)
+	@exec $(BIN)/latermq demo
+
+.PHONY: setup
+setup: $(STAMP) ## create .venv with the broker, the SDK, Spark and the tools; instant the second time
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "make setup: needs Python 3.11 or newer; set PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@echo "Creating $(VENV) (one to three minutes the first time: Spark is a 456 MB download)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(INSTALL) --upgrade --constraint constraints.txt 'pip>=25.3'
+	@$(INSTALL) --constraint constraints.txt --build-constraint constraints.txt \
+		--editable '.[broker,spark]' --group dev
+	@touch $@
+	@echo "Ready: $(BIN)/latermq"
+
+.PHONY: serve
+serve: $(STAMP) ## run a broker in the foreground (LISTEN=127.0.0.1:8081 DATA_DIR=data)
+	@exec $(BIN)/latermq serve --listen $(LISTEN) --data-dir $(DATA_DIR)
+
+.PHONY: bench
+bench: $(STAMP) ## measure sends, receives, latency, start and memory into docs/benchmarks.md
+	@exec $(BIN)/python tests/bench/run.py
+
+.PHONY: image
+image: ## build the Docker image (IMAGE=latermq:latest)
+	@docker info >/dev/null 2>&1 || \
+		{ echo "make image: needs a running Docker engine; none answers here" >&2; exit 1; }
+	docker build --file docker/Dockerfile --target broker --tag $(IMAGE) .
+
+# --- to change it ---------------------------------------------------------------------------
+
+.PHONY: test
+test: check integration interop crash spark ## every test that CI runs
+
+.PHONY: check
+check: lint types layers drift unit property ## format, lint, types, layers, generated code, unit and property tests
+
+.PHONY: fmt
+fmt: $(STAMP) ## format the code and apply the safe fixes
+	$(BIN)/ruff format $(SOURCES)
+	$(BIN)/ruff check --fix $(SOURCES)
+
+.PHONY: lint
+lint: $(STAMP) ## formatting and lint rules
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/ruff check $(SOURCES)
+
+.PHONY: types
+types: $(STAMP) ## mypy, strict
+	$(BIN)/mypy
+
+.PHONY: layers
+layers: $(STAMP) ## who may import whom
+	$(BIN)/lint-imports
+
+.PHONY: drift
+drift: $(STAMP) ## the generated code is what the .proto files say
+	$(BIN)/python proto/generate.py --check
+
+.PHONY: unit
+unit: $(STAMP) ## tests without a socket or a sleep
+	$(PYTEST) tests/unit
+
+.PHONY: property
+property: $(STAMP) ## the core against models, by hypothesis
+	$(PYTEST) tests/property
+
+.PHONY: integration
+integration: $(STAMP) ## our client and command line against a broker process; the README's first lines
+	$(PYTEST) tests/integration
+
+.PHONY: interop
+interop: $(STAMP) ## the official RocketMQ client against a broker process
+	$(PYTEST) tests/interop
+
+.PHONY: crash
+crash: $(STAMP) ## kill -9 and torn pages: nothing acknowledged is lost
+	$(PYTEST) tests/crash
+
+.PHONY: spark
+spark: $(STAMP) ## the Spark source (needs Java 17 or 21)
+	$(PYTEST) tests/spark
+
+.PHONY: proto
+proto: $(STAMP) ## generate proto/latermq_proto from the .proto files
+	$(BIN)/python proto/generate.py
+
+.PHONY: clean
+clean: ## remove .venv, caches and build products; never a broker's data
+	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf build dist spark-warehouse metastore_db derby.log
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
