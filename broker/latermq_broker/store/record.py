@@ -1,0 +1,194 @@
+"""The codec of one log record: a 40-byte header, the payload, zero padding to a multiple of 8.
+
+Pure functions; who appends, where a record lies and what its payload means is known elsewhere
+(`commit_log`, `payload`). All integers are little-endian.
+
+      0          8        12     13      14      16         24         32      36     40
+      | checksum | length | type | flags | magic | position | store_ms | epoch | lag  | payload …
+
+    checksum  xxh3_64(payload, seed = xxh3_64(bytes 8..39)); padding is not covered, it must be zero
+    length    header and payload in bytes, without padding
+    magic     A9 and the record format's version; constant, so that a scan can search for it
+    position  of the record's first byte since the log was created: a stale or misdirected block
+              betrays itself
+    store_ms  wall clock at append, never less than the record before
+    epoch     +1 at every start of a broker on this log
+    lag       (position - position known durable at append) / 8; FFFFFFFF claims nothing
+"""
+
+import struct
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from xxhash import xxh3_64_intdigest
+
+from latermq_broker.errors import UnsupportedFormatError
+
+RECORD_MAGIC: Final = b"\xa9\x01"
+RECORD_MAGIC_OFFSET: Final = 14
+RECORD_ALIGN: Final = 8
+LAG_UNKNOWN: Final = 0xFFFF_FFFF
+
+HEADER: Final = struct.Struct("<QIBBHQQII")
+COVERED: Final = struct.Struct("<IBBHQQII")  # the header without its checksum
+HEADER_BYTES: Final = 40
+CHECKSUM_BYTES: Final = 8
+assert HEADER.size == HEADER_BYTES
+assert COVERED.size == HEADER_BYTES - CHECKSUM_BYTES
+
+MAGIC_WORD: Final = int.from_bytes(RECORD_MAGIC, "little")
+PADDING: Final = tuple(bytes(-length % RECORD_ALIGN) for length in range(RECORD_ALIGN))
+
+FLAG_MORE: Final = 1  # the next record belongs to the same atomic group
+FLAG_ROLLED_FORWARD: Final = 2  # written by roll-forward, not by a client
+FLAG_CLEAN: Final = 4  # on MARK: the broker stopped in order
+
+
+class RecordType(IntEnum):
+    """What a record says. Payloads of 1 to 15 belong to the core (`payload`)."""
+
+    MESSAGE = 1
+    REF = 2
+    LEASE_FRESH = 3
+    LEASE_RETRY = 4
+    ACK = 5
+    EXTEND = 6
+    ATTEMPT = 7
+    DEAD = 8
+    DEAD_CHANGE = 9
+    REDRIVE = 10
+    TIMER = 11
+    CONFIG = 12
+    OFFSET = 13
+    RESET = 14
+    CLIENT = 15
+    TXN = 16  # reserved: end of a transaction
+    MOVE = 17  # reserved: a message rolled forward
+    DROP = 18  # reserved: a segment removed by retention
+    LOST = 19  # reserved: a damaged range an operator accepted
+    MARK = 20  # idle or clean stop: what precedes it is durable
+    BLANK = 21  # closes a segment; fills it to its end
+
+
+INTERNAL_TYPES: Final = frozenset({RecordType.MARK, RecordType.BLANK, RecordType.LOST})
+_TYPES: Final[tuple[RecordType | None, ...]] = tuple(
+    RecordType(value) if value in RecordType.__members__.values() else None for value in range(256)
+)
+
+
+class Record(NamedTuple):
+    """One record as found at `position`. `payload` may be a view: copy what outlives the call."""
+
+    position: int
+    type: RecordType
+    flags: int
+    store_ms: int
+    epoch: int
+    payload: bytes | memoryview
+    length: int  # header and payload, without padding
+    durable: int = 0  # everything below this position was known durable at append; 0: no claim
+
+    @property
+    def more(self) -> bool:
+        """The next record belongs to the same atomic group."""
+        return self.flags & FLAG_MORE != 0
+
+    @property
+    def next_position(self) -> int:
+        """Where the next record of the same segment begins."""
+        return self.position + padded_bytes(self.length)
+
+
+def padded_bytes(length: int) -> int:
+    """Bytes that a record of `length` (header and payload) takes in its segment."""
+    return (length + RECORD_ALIGN - 1) & -RECORD_ALIGN
+
+
+def record_bytes(payload_bytes: int) -> int:
+    """Bytes that a record with such a payload takes in its segment, header and padding included."""
+    return padded_bytes(HEADER_BYTES + payload_bytes)
+
+
+def encode_record(
+    position: int,
+    type_: RecordType,
+    parts: Sequence[bytes | memoryview],
+    *,
+    flags: int = 0,
+    store_ms: int,
+    epoch: int,
+    durable: int,
+) -> bytes:
+    """The record's bytes, padding included. `durable` ≤ `position`, both multiples of 8."""
+    payload = b"".join(parts)
+    length = HEADER_BYTES + len(payload)
+    lag = min((position - durable) // RECORD_ALIGN, LAG_UNKNOWN)
+    covered = COVERED.pack(length, type_, flags, MAGIC_WORD, position, store_ms, epoch, lag)
+    checksum = xxh3_64_intdigest(payload, xxh3_64_intdigest(covered))
+    return b"".join(
+        (checksum.to_bytes(CHECKSUM_BYTES, "little"), covered, payload, PADDING[length % 8])
+    )
+
+
+def decode_record(page: memoryview, offset: int, position: int) -> Record | None:
+    """The record at `page[offset:]` if it is whole and was written for `position`, else None.
+
+    None says nothing about why: zeros, a torn write, rot, or a page that is too short (see
+    `needed_bytes`). `fault` puts the reason into words.
+
+    Raises:
+        UnsupportedFormatError: the checksum is right but the record's version or type is unknown.
+    """
+    if len(page) - offset < HEADER_BYTES:
+        return None
+    checksum, length, kind, flags, magic, pos, store_ms, epoch, lag = HEADER.unpack_from(
+        page, offset
+    )
+    end = offset + length
+    pad_end = (length + 7 & -8) + offset
+    if pos != position or length < HEADER_BYTES or pad_end > len(page):
+        return None
+    payload = page[offset + HEADER_BYTES : end]
+    if checksum != xxh3_64_intdigest(payload, xxh3_64_intdigest(page[offset + 8 : offset + 40])):
+        return None
+    if pad_end != end and any(page[end:pad_end]):
+        return None
+    type_ = _TYPES[kind]
+    if magic != MAGIC_WORD or type_ is None:
+        raise UnsupportedFormatError(
+            f"record at position {position} has type {kind}, magic {magic:#06x}: written by a "
+            "newer version of latermq; start that version, this one changes nothing"
+        )
+    durable = position - lag * RECORD_ALIGN if lag != LAG_UNKNOWN else 0
+    return Record(position, type_, flags, store_ms, epoch, payload, length, durable)
+
+
+def needed_bytes(page: memoryview, offset: int) -> int:
+    """Bytes from `offset` that `decode_record` must see: what the length field says, padded."""
+    if len(page) - offset < HEADER_BYTES:
+        return HEADER_BYTES
+    length: int = HEADER.unpack_from(page, offset)[1]
+    return max(HEADER_BYTES, padded_bytes(length))
+
+
+def fault(page: memoryview, offset: int, position: int) -> str:
+    """Why `decode_record` refused these bytes, in words an operator understands."""
+    header = bytes(page[offset : offset + HEADER_BYTES])
+    if not any(header):
+        return "never written: the header is all zero"
+    if len(header) < HEADER_BYTES:
+        return f"the file ends after {len(header)} of the header's {HEADER_BYTES} bytes"
+    _, length, _, _, magic, pos, _, _, _ = HEADER.unpack(header)
+    if magic != MAGIC_WORD:
+        return f"no record begins here (magic is {magic:#06x})"
+    if pos != position:
+        return f"the record found here was written for position {pos}"
+    if length < HEADER_BYTES:
+        return f"its length of {length} bytes is impossible"
+    if padded_bytes(length) > len(page) - offset:
+        return f"its {length} bytes do not fit before the end of its segment"
+    end = offset + length
+    if any(page[end : offset + padded_bytes(length)]):
+        return "its padding is not zero"
+    return "its checksum does not match"
