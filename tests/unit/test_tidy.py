@@ -1,0 +1,201 @@
+"""What a machine can check of the house style, beyond ruff, mypy and import-linter.
+
+It reads every tracked file, and every new one that git does not ignore. A file has at most 500
+lines, a function 70, a class 20 methods.
+"""
+
+import ast
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+FILE_LINES_MAX: Final = 500
+FUNCTION_LINES_MAX: Final = 70
+CLASS_METHODS_MAX: Final = 20
+
+GENERATED: Final = re.compile(r"_pb2(_grpc)?\.pyi?$")
+TEXT_SUFFIXES: Final = {".md", ".proto", ".py", ".pyi", ".toml", ".txt", ".yaml", ".yml", ""}
+NAMELESS_MODULES: Final = {"utils", "util", "helpers", "helper", "common", "base", "misc"}
+NAMELESS_CLASSES: Final = re.compile(r"(Manager|Impl|Utils?|Helpers?)$|^Broker$")
+# Spelled in pieces, so that this file does not find itself.
+UNFINISHED: Final = re.compile(r"\b(TO" + r"DO|FIX" + r"ME)\b")
+MACHINE_PATH: Final = re.compile(r"(?<![\w.$}~/-])/(?:root|work|tmp|home/\w+)/(?=\w)")
+REGISTRY_HOSTS: Final = tuple(
+    host + dot + rest
+    for host, dot, rest in [
+        ("pypi", ".", "org"),
+        ("pythonhosted", ".", "org"),
+        ("registry.npmjs", ".", "org"),
+        ("registry.yarnpkg", ".", "com"),
+        ("crates", ".", "io"),
+        ("proxy.golang", ".", "org"),
+        ("repo1.maven", ".", "org"),
+        ("repo.maven.apache", ".", "org"),
+        ("deb.debian", ".", "org"),
+        ("archive.ubuntu", ".", "com"),
+    ]
+)
+CLOCK_READERS: Final = {"now", "utcnow", "today"}
+
+
+def tracked(*suffixes: str) -> list[Path]:
+    """Files with these suffixes ("" = none) that git tracks or would track, but generated ones."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout
+    paths = [ROOT / name for name in listed.decode().split("\0") if name]
+    return sorted(
+        path
+        for path in paths
+        if path.suffix in suffixes and path.is_file() and not GENERATED.search(path.name)
+    )
+
+
+def parsed() -> Iterator[tuple[Path, ast.Module]]:
+    for path in tracked(".py"):
+        yield path, ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+def at(path: Path, line: int) -> str:
+    return f"{path.relative_to(ROOT)}:{line}"
+
+
+def long_files() -> Iterator[str]:
+    for path in tracked(".py", ".proto"):
+        count = len(path.read_text(encoding="utf-8").splitlines())
+        if count > FILE_LINES_MAX:
+            yield f"{at(path, count)}: {count} lines, at most {FILE_LINES_MAX}"
+
+
+def long_functions() -> Iterator[str]:
+    for path, tree in parsed():
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            count = (node.end_lineno or node.lineno) - node.lineno + 1
+            if count > FUNCTION_LINES_MAX:
+                yield f"{at(path, node.lineno)}: {node.name} has {count} lines"
+
+
+def crowded_classes() -> Iterator[str]:
+    for path, tree in parsed():
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.ClassDef):
+                continue
+            functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+            methods = {member.name for member in node.body if isinstance(member, functions)}
+            if len(methods) > CLASS_METHODS_MAX:
+                yield f"{at(path, node.lineno)}: {node.name} has {len(methods)} methods"
+
+
+def nameless_names() -> Iterator[str]:
+    for path, tree in parsed():
+        if NAMELESS_MODULES & {path.stem.strip("_"), path.parent.name}:
+            yield f"{at(path, 1)}: the name says nothing about what it holds"
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef) and NAMELESS_CLASSES.search(node.name):
+                yield f"{at(path, node.lineno)}: class {node.name}: name its one job"
+
+
+def swallowed_errors() -> Iterator[str]:
+    broad = {"Exception", "BaseException"}
+    for path, tree in parsed():
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.ExceptHandler):
+                continue
+            if node.type is None:
+                yield f"{at(path, node.lineno)}: bare except"
+                continue
+            caught = {name.id for name in ast.walk(node.type) if isinstance(name, ast.Name)}
+            only = node.body[0] if len(node.body) == 1 else None
+            silent = isinstance(only, ast.Pass | ast.Continue) or (
+                isinstance(only, ast.Expr) and isinstance(only.value, ast.Constant)
+            )
+            if caught & broad and silent:
+                yield f"{at(path, node.lineno)}: catches everything and says nothing"
+
+
+def clock_reads() -> Iterator[str]:
+    """The broker reads the time in clock.py only; everything else is handed `now_ms`."""
+    broker = ROOT / "broker" / "latermq_broker"
+    for path, tree in parsed():
+        if not path.is_relative_to(broker) or path == broker / "clock.py":
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import) and any(name.name == "time" for name in node.names):
+                yield f"{at(path, node.lineno)}: imports time"
+            elif isinstance(node, ast.ImportFrom) and node.module == "time":
+                yield f"{at(path, node.lineno)}: imports from time"
+            elif (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and node.func.attr in CLOCK_READERS
+                and ast.unparse(node.func.value).split(".")[-1] in {"datetime", "date"}
+            ):
+                yield f"{at(path, node.lineno)}: reads the wall clock"
+
+
+def text_lines() -> Iterator[tuple[Path, int, str]]:
+    for path in tracked(*TEXT_SUFFIXES):
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            yield path, number, line
+
+
+def unfinished_work() -> Iterator[str]:
+    for path, number, line in text_lines():
+        if UNFINISHED.search(line):
+            yield f"{at(path, number)}: unfinished work belongs in the tracker: {line.strip()}"
+
+
+def machine_paths() -> Iterator[str]:
+    for path, number, line in text_lines():
+        if MACHINE_PATH.search(line):
+            yield f"{at(path, number)}: a path of one machine: {line.strip()}"
+
+
+def registry_hosts() -> Iterator[str]:
+    for path, number, line in text_lines():
+        if any(host in line for host in REGISTRY_HOSTS):
+            yield f"{at(path, number)}: names a package registry: {line.strip()}"
+
+
+RULES: Final[list[Callable[[], Iterator[str]]]] = [
+    long_files,
+    long_functions,
+    crowded_classes,
+    nameless_names,
+    swallowed_errors,
+    clock_reads,
+    unfinished_work,
+    machine_paths,
+    registry_hosts,
+]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_tidy(rule: Callable[[], Iterator[str]]) -> None:
+    offences = list(rule())
+    assert not offences, "\n" + "\n".join(offences)
+
+
+def test_every_rule_finds_its_offence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rule that finds nothing anywhere would pass for ever: give each one something to find."""
+    offender = tmp_path / "broker" / "latermq_broker" / "utils.py"
+    offender.parent.mkdir(parents=True)
+    body = "\n".join(f"    x{i} = {i}" for i in range(FUNCTION_LINES_MAX))
+    methods = "\n".join(f"    def m{i}(self): ..." for i in range(CLASS_METHODS_MAX + 1))
+    unfinished = "# " + "TO" + "DO: later"
+    place = f'PATH = "/{"work"}/data"  # {REGISTRY_HOSTS[0]}'
+    padding = "\n" * FILE_LINES_MAX
+    offender.write_text(
+        f"import time\n{unfinished}\n{place}\ndef f():\n{body}\nclass LogManager:\n{methods}\n"
+        f"try:\n    f()\nexcept Exception:\n    pass\n{padding}",
+        encoding="utf-8",
+    )
+    subprocess.run(["git", "init", "--quiet"], cwd=tmp_path, check=True)
+    monkeypatch.setitem(globals(), "ROOT", tmp_path)
+    assert [rule.__name__ for rule in RULES if not list(rule())] == []
