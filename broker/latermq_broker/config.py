@@ -20,6 +20,9 @@ DELAY_LEVELS_MS = (
 )  # fmt: skip
 
 
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
 class Flush(Enum):
     """When an acknowledged write is on disk (storage format §5)."""
 
@@ -106,9 +109,76 @@ class CatalogConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
-    """The whole. Further sections (server, log) are added by the rooms that own them."""
+class ServerConfig:
+    """The port, the clients behind it, and how they are let go."""
 
+    listen: str = "127.0.0.1:8081"  # HOST:PORT or [IPV6]:PORT; port 0 picks a free one
+    data_dir: str = "~/.local/share/latermq"  # made when missing; one broker at a time
+    broker_name: str = "latermq-0"  # told to clients in routes
+    request_bytes_max: int = 130 * MIB  # 32 messages of 4 MiB and their headers
+    ping_interval_ms_min: int = 10_000  # clients may send a keepalive ping this often
+    keepalive_interval_ms: int = 60_000  # ours, to find dead peers
+    keepalive_timeout_ms: int = 20_000
+    polling_ms_min: int = 5_000  # a receive's wait is clamped to these two
+    polling_ms_max: int = 20_000
+    client_silent_ms_max: int = 120_000  # no heartbeat for longer: the client is gone
+    clients_max: int = 50_000  # sessions kept; further clients are refused
+    commands_per_client_max: int = 64  # queued for one telemetry stream that does not read
+    drain_ms_max: int = 10_000  # after SIGTERM, for calls that still run
+
+    def __post_init__(self) -> None:
+        listen_address("server.listen", self.listen)
+        if not self.broker_name or any(c.isspace() for c in self.broker_name):
+            raise ConfigError("server.broker_name", "must be a name without blanks")
+        for name in (
+            "ping_interval_ms_min", "keepalive_interval_ms", "keepalive_timeout_ms",
+            "polling_ms_min", "client_silent_ms_max", "clients_max", "commands_per_client_max",
+        ):  # fmt: skip
+            if getattr(self, name) < 1:
+                raise ConfigError(f"server.{name}", "must be at least 1")
+        if self.drain_ms_max < 0:
+            raise ConfigError("server.drain_ms_max", "must be at least 0")
+        if self.polling_ms_max < self.polling_ms_min:
+            raise ConfigError("server.polling_ms_max", "must not be below polling_ms_min")
+        if not 4 * MIB < self.request_bytes_max < 2**31:
+            raise ConfigError("server.request_bytes_max", "must be above 4 MiB and below 2 GiB")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogConfig:
+    level: str = "info"  # debug, info, warning, error
+    json: bool = False  # one JSON object per line, else text
+
+    def __post_init__(self) -> None:
+        if self.level not in LOG_LEVELS:
+            raise ConfigError("log.level", f"must be one of {', '.join(LOG_LEVELS)}")
+
+
+def listen_address(setting: str, text: str) -> tuple[str, int]:
+    """Host (an IPv6 one without brackets) and port of `HOST:PORT`.
+
+    Raises:
+        ConfigError: naming `setting`.
+    """
+    host, colon, port_text = text.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ConfigError(setting, f"{text!r}: put an IPv6 host in brackets, as in [::1]:8081")
+    if not (host and colon and port_text.isascii() and port_text.isdigit()):
+        raise ConfigError(setting, f"{text!r} is not HOST:PORT")
+    port = int(port_text)
+    if port > 65_535:
+        raise ConfigError(setting, f"{text!r}: a port is 0 to 65535")
+    return host, port
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """The whole, a section per room."""
+
+    server: ServerConfig = field(default_factory=ServerConfig)
+    log: LogConfig = field(default_factory=LogConfig)
     store: StoreConfig = field(default_factory=StoreConfig)
     delivery: DeliveryConfig = field(default_factory=DeliveryConfig)
     catalog: CatalogConfig = field(default_factory=CatalogConfig)
