@@ -1,0 +1,145 @@
+from latermq_proto.apache.rocketmq.v2 import definition_pb2 as _definition_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Backoff(_message.Message):
+    __slots__ = ("ladder", "exponential", "fixed_ms", "jitter")
+    class Exponential(_message.Message):
+        __slots__ = ("initial_ms", "max_ms", "multiplier")
+        INITIAL_MS_FIELD_NUMBER: _ClassVar[int]
+        MAX_MS_FIELD_NUMBER: _ClassVar[int]
+        MULTIPLIER_FIELD_NUMBER: _ClassVar[int]
+        initial_ms: int
+        max_ms: int
+        multiplier: float
+        def __init__(self, initial_ms: _Optional[int] = ..., max_ms: _Optional[int] = ..., multiplier: _Optional[float] = ...) -> None: ...
+    class Ladder(_message.Message):
+        __slots__ = ("delays_ms",)
+        DELAYS_MS_FIELD_NUMBER: _ClassVar[int]
+        delays_ms: _containers.RepeatedScalarFieldContainer[int]
+        def __init__(self, delays_ms: _Optional[_Iterable[int]] = ...) -> None: ...
+    LADDER_FIELD_NUMBER: _ClassVar[int]
+    EXPONENTIAL_FIELD_NUMBER: _ClassVar[int]
+    FIXED_MS_FIELD_NUMBER: _ClassVar[int]
+    JITTER_FIELD_NUMBER: _ClassVar[int]
+    ladder: Backoff.Ladder
+    exponential: Backoff.Exponential
+    fixed_ms: int
+    jitter: float
+    def __init__(self, ladder: _Optional[_Union[Backoff.Ladder, _Mapping]] = ..., exponential: _Optional[_Union[Backoff.Exponential, _Mapping]] = ..., fixed_ms: _Optional[int] = ..., jitter: _Optional[float] = ...) -> None: ...
+
+class TopicProgress(_message.Message):
+    __slots__ = ("topic", "ready_count", "in_flight_count", "backoff_count", "last_consumed_at_ms")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    READY_COUNT_FIELD_NUMBER: _ClassVar[int]
+    IN_FLIGHT_COUNT_FIELD_NUMBER: _ClassVar[int]
+    BACKOFF_COUNT_FIELD_NUMBER: _ClassVar[int]
+    LAST_CONSUMED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    ready_count: int
+    in_flight_count: int
+    backoff_count: int
+    last_consumed_at_ms: int
+    def __init__(self, topic: _Optional[str] = ..., ready_count: _Optional[int] = ..., in_flight_count: _Optional[int] = ..., backoff_count: _Optional[int] = ..., last_consumed_at_ms: _Optional[int] = ...) -> None: ...
+
+class Group(_message.Message):
+    __slots__ = ("name", "fifo", "max_attempts", "backoff", "created_at_ms", "topics", "dead_letter_count")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    FIFO_FIELD_NUMBER: _ClassVar[int]
+    MAX_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    BACKOFF_FIELD_NUMBER: _ClassVar[int]
+    CREATED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    DEAD_LETTER_COUNT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    fifo: bool
+    max_attempts: int
+    backoff: Backoff
+    created_at_ms: int
+    topics: _containers.RepeatedCompositeFieldContainer[TopicProgress]
+    dead_letter_count: int
+    def __init__(self, name: _Optional[str] = ..., fifo: bool = ..., max_attempts: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., created_at_ms: _Optional[int] = ..., topics: _Optional[_Iterable[_Union[TopicProgress, _Mapping]]] = ..., dead_letter_count: _Optional[int] = ...) -> None: ...
+
+class CreateGroupRequest(_message.Message):
+    __slots__ = ("group",)
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    group: Group
+    def __init__(self, group: _Optional[_Union[Group, _Mapping]] = ...) -> None: ...
+
+class AlterGroupRequest(_message.Message):
+    __slots__ = ("name", "max_attempts", "backoff", "clear_backoff")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    MAX_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    BACKOFF_FIELD_NUMBER: _ClassVar[int]
+    CLEAR_BACKOFF_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    max_attempts: int
+    backoff: Backoff
+    clear_backoff: bool
+    def __init__(self, name: _Optional[str] = ..., max_attempts: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., clear_backoff: bool = ...) -> None: ...
+
+class GroupResponse(_message.Message):
+    __slots__ = ("status", "group")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    status: _definition_pb2.Status
+    group: Group
+    def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping]] = ..., group: _Optional[_Union[Group, _Mapping]] = ...) -> None: ...
+
+class ListGroupsRequest(_message.Message):
+    __slots__ = ("page_size", "page_token")
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    page_size: int
+    page_token: str
+    def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class ListGroupsResponse(_message.Message):
+    __slots__ = ("status", "groups", "next_page_token")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    status: _definition_pb2.Status
+    groups: _containers.RepeatedCompositeFieldContainer[Group]
+    next_page_token: str
+    def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping]] = ..., groups: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
+class GetGroupRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class DeleteGroupRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class DeleteGroupResponse(_message.Message):
+    __slots__ = ("status",)
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    status: _definition_pb2.Status
+    def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping]] = ...) -> None: ...
+
+class ResetGroupRequest(_message.Message):
+    __slots__ = ("name", "topic", "to_ms")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TO_MS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    topic: str
+    to_ms: int
+    def __init__(self, name: _Optional[str] = ..., topic: _Optional[str] = ..., to_ms: _Optional[int] = ...) -> None: ...
+
+class ResetGroupResponse(_message.Message):
+    __slots__ = ("status", "offsets")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    status: _definition_pb2.Status
+    offsets: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping]] = ..., offsets: _Optional[_Iterable[int]] = ...) -> None: ...
