@@ -22,7 +22,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from inspect import isawaitable
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar, cast
 
 from google.protobuf.message import DecodeError, Message
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
@@ -59,19 +59,22 @@ UnaryAnswer: TypeAlias = Encoded | Awaitable[Encoded]
 StreamAnswer: TypeAlias = Sequence[Encoded] | Awaitable[Sequence[Encoded]] | AsyncIterator[Encoded]
 
 
+def status(code: int, message: str) -> definition_pb2.Status:
+    # The stub types enum values as a class that does not exist at run time.
+    return definition_pb2.Status(code=cast(definition_pb2.Code, code), message=message)
+
+
 def ok_status() -> definition_pb2.Status:
-    return definition_pb2.Status(code=OK_CODE, message="OK")
+    return status(OK_CODE, "OK")
 
 
 def status_of(error: Exception) -> definition_pb2.Status:
     """The status a client gets for `error`; says nothing about what is not meant for it."""
     if isinstance(error, RequestError):
-        return definition_pb2.Status(code=error.code, message=str(error))
+        return status(error.code, str(error))
     if isinstance(error, StoreError):
-        return definition_pb2.Status(
-            code=InternalServerError.code, message="the store failed; see the broker's log"
-        )
-    return definition_pb2.Status(code=INTERNAL_ERROR_CODE, message="internal error of the broker")
+        return status(InternalServerError.code, "the store failed; see the broker's log")
+    return status(INTERNAL_ERROR_CODE, "internal error of the broker")
 
 
 def unary(

@@ -1,0 +1,166 @@
+"""Clients by id: what they told us about themselves, and how to reach them.
+
+A session begins with a client's first settings and ends with its termination or after
+`server.client_silent_ms_max` without a sign of life. It does not end with a telemetry stream: some
+clients go on for hours on heartbeats alone. A client may hold several streams; commands go to the
+newest.
+
+    settings ──→ known ──seen──→ known ──terminate / silent too long──→ forgotten
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
+
+from latermq_broker.config import ServerConfig
+from latermq_broker.errors import TooManyRequestsError
+
+log = logging.getLogger("latermq.services")
+
+
+class ClientKind(IntEnum):
+    """Numbers are v2.ClientType's."""
+
+    UNSPECIFIED = 0
+    PRODUCER = 1
+    PUSH_CONSUMER = 2
+    SIMPLE_CONSUMER = 3
+    PULL_CONSUMER = 4
+    LITE_PUSH_CONSUMER = 5
+    LITE_SIMPLE_CONSUMER = 6
+
+
+class CommandStream:
+    """What waits to be written on one telemetry stream; its end, when someone decides it."""
+
+    def __init__(self, commands_max: int) -> None:
+        self._commands_max = commands_max
+        self._outbox: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._error: Exception | None = None
+
+    def put(self, command: service_pb2.TelemetryCommand) -> bool:
+        """False when the stream does not read and is full."""
+        if self._outbox.qsize() >= self._commands_max:
+            return False
+        self._outbox.put_nowait(command.SerializeToString())
+        return True
+
+    def end(self, error: Exception | None = None) -> None:
+        """Finish after what was put before; with `error` raised to the transport, if any."""
+        self._error = self._error or error
+        self._outbox.put_nowait(None)
+
+    async def commands(self) -> AsyncIterator[bytes]:
+        while (command := await self._outbox.get()) is not None:
+            yield command
+        if self._error is not None:
+            raise self._error
+
+
+@dataclass(slots=True)
+class Session:
+    client_id: str
+    kind: ClientKind
+    group: str  # "" for producers
+    topics: frozenset[str]  # published or subscribed, as declared
+    settings: definition_pb2.Settings  # as last answered
+    language: str  # headers, as sent; "" when absent
+    version: str
+    seen_ms: int
+    streams: list[CommandStream] = field(default_factory=list)  # newest last
+
+    @property
+    def consumes(self) -> bool:
+        return self.kind is not ClientKind.PRODUCER
+
+
+class Sessions:
+    """All sessions, the longest silent first."""
+
+    def __init__(self, config: ServerConfig) -> None:
+        self._config = config
+        self._sessions: dict[str, Session] = {}  # kept in order of `seen_ms`
+        self._open_streams: set[CommandStream] = set()
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def get(self, client_id: str) -> Session | None:
+        return self._sessions.get(client_id)
+
+    def of_group(self, group: str) -> list[Session]:
+        return [s for s in self._sessions.values() if s.consumes and s.group == group]
+
+    def put(self, session: Session) -> None:
+        """Begin a session, or replace one's settings; its open streams are kept.
+
+        Raises:
+            TooManyRequestsError: `server.clients_max` others exist.
+        """
+        known = self._sessions.pop(session.client_id, None)
+        if known is not None:
+            session.streams = known.streams
+        elif len(self._sessions) >= self._config.clients_max:
+            raise TooManyRequestsError(f"{self._config.clients_max} clients are connected")
+        self._sessions[session.client_id] = session
+
+    def seen(self, client_id: str, now_ms: int) -> Session | None:
+        """A sign of life; None for a client without a session."""
+        session = self._sessions.pop(client_id, None)
+        if session is not None:
+            session.seen_ms = now_ms
+            self._sessions[client_id] = session
+        return session
+
+    def open_stream(self) -> CommandStream:
+        """A telemetry stream that has begun; its client is known with its first settings."""
+        stream = CommandStream(self._config.commands_per_client_max)
+        self._open_streams.add(stream)
+        return stream
+
+    def attach(self, client_id: str, stream: CommandStream) -> None:
+        """Make `stream` the newest of a client that has a session."""
+        streams = self._sessions[client_id].streams
+        if stream not in streams:
+            streams.append(stream)
+
+    def close_stream(self, client_id: str, stream: CommandStream) -> None:
+        """Forget a stream that has ended; the session stays."""
+        self._open_streams.discard(stream)
+        session = self._sessions.get(client_id)
+        if session is not None and stream in session.streams:
+            session.streams.remove(stream)
+
+    def push(self, client_id: str, command: service_pb2.TelemetryCommand) -> bool:
+        """Send a command on the client's newest stream.
+
+        False: no session, no open stream, or a stream that does not read.
+        """
+        session = self._sessions.get(client_id)
+        return bool(session and session.streams and session.streams[-1].put(command))
+
+    def remove(self, client_id: str) -> Session | None:
+        return self._sessions.pop(client_id, None)
+
+    def expire(self, now_ms: int) -> list[Session]:
+        """Forget and return the clients that were silent for too long; their streams end."""
+        silent: list[Session] = []
+        for session in self._sessions.values():
+            if now_ms - session.seen_ms <= self._config.client_silent_ms_max:
+                break
+            silent.append(session)
+        for session in silent:
+            del self._sessions[session.client_id]
+            for stream in session.streams:
+                stream.end()
+            log.info("client silent", extra={"client_id": session.client_id})
+        return silent
+
+    def end_streams(self) -> None:
+        """Finish every telemetry stream, for draining; the clients come back elsewhere or later."""
+        for stream in self._open_streams:
+            stream.end()
