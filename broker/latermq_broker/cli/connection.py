@@ -1,0 +1,162 @@
+"""How a command speaks to a broker: one channel, plain calls, every failure a sentence.
+
+Uses the generated stubs directly; the broker's package and the SDK never import each other.
+"""
+
+import os
+import socket
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, Self, TypeVar
+
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # grpc's own log lines are not for users
+
+import grpc
+from latermq_proto.apache.rocketmq.v2 import service_pb2_grpc
+from latermq_proto.latermq.v1 import (
+    dead_letter_pb2_grpc,
+    group_pb2_grpc,
+    pending_pb2_grpc,
+    topic_pb2_grpc,
+)
+
+from latermq_broker.cli.failures import (
+    MULTIPLE_RESULTS,
+    OK,
+    CommandError,
+    RefusedError,
+    error_of,
+)
+
+CALL_TIMEOUT_S: Final = 30.0
+PAGE_SIZE_MAX: Final = 1000
+
+Response = TypeVar("Response")
+Metadata = tuple[tuple[str, str | bytes], ...]
+
+_CHANNEL_OPTIONS: Final = (
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.primary_user_agent", "latermq-cli"),
+)
+
+
+def checked_endpoint(endpoint: str) -> tuple[str, int]:
+    """Host (without brackets) and port.
+
+    Raises:
+        RefusedError: not HOST:PORT.
+    """
+    host, colon, port = endpoint.strip().rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or "/" in endpoint or not port.isdigit():
+        raise RefusedError(f"{endpoint!r} is not an endpoint such as 127.0.0.1:8081")
+    if not 1 <= int(port) <= 65535:
+        raise RefusedError(f"{endpoint!r}: a port is a number from 1 to 65535")
+    return host, int(port)
+
+
+def client_id() -> str:
+    """Names this command in leases and attempt histories."""
+    return f"latermq-cli@{socket.gethostname()}@{os.getpid()}"
+
+
+def client_metadata() -> Metadata:
+    """What apache.rocketmq.v2 requires of every caller."""
+    return (
+        ("x-mq-client-id", client_id()),
+        ("x-mq-language", "PYTHON"),
+        ("x-mq-client-version", "5.1.2"),
+        ("x-mq-protocol", "GRPC_V2"),
+    )
+
+
+class Broker:
+    """An open channel; use it as a context manager.
+
+    Every method raises CommandError when the broker cannot be reached, and what `error_of` says
+    for a status other than OK.
+    """
+
+    def __init__(self, endpoint: str) -> None:
+        self.host, self.port = checked_endpoint(endpoint)
+        self.endpoint = endpoint.strip()
+        self._channel = grpc.insecure_channel(self.endpoint, options=_CHANNEL_OPTIONS)
+        self._metadata = client_metadata()
+        self.messaging: Any = service_pb2_grpc.MessagingServiceStub(self._channel)
+        self.topics: Any = topic_pb2_grpc.TopicsStub(self._channel)
+        self.groups: Any = group_pb2_grpc.GroupsStub(self._channel)
+        self.pending: Any = pending_pb2_grpc.PendingStub(self._channel)
+        self.dead_letters: Any = dead_letter_pb2_grpc.DeadLettersStub(self._channel)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._channel.close()
+
+    def call(
+        self,
+        method: Callable[..., Response],
+        request: object,
+        *,
+        metadata: Metadata = (),
+        timeout_s: float = CALL_TIMEOUT_S,
+    ) -> Response:
+        """The response, whose status is OK or MULTIPLE_RESULTS."""
+        try:
+            response = method(request, timeout=timeout_s, metadata=self._metadata + metadata)
+        except grpc.RpcError as error:
+            raise self.unreachable(error) from None
+        check_status(response)
+        return response
+
+    def stream(
+        self,
+        method: Callable[..., Iterable[Response]],
+        request: object,
+        *,
+        timeout_s: float | None = None,
+    ) -> Iterator[Response]:
+        """The stream's elements as they come; their statuses are the caller's to check."""
+        try:
+            yield from method(request, timeout=timeout_s, metadata=self._metadata)
+        except grpc.RpcError as error:
+            raise self.unreachable(error) from None
+
+    def pages(
+        self, method: Callable[..., Any], request: Any, field: str, limit: int
+    ) -> tuple[list[Any], bool]:
+        """At most `limit` items of a paged listing, and whether there are more.
+
+        `request` has page_size and page_token; they are set here.
+        """
+        items: list[Any] = []
+        while True:
+            request.page_size = min(PAGE_SIZE_MAX, limit - len(items))
+            response = self.call(method, request)
+            items.extend(getattr(response, field))
+            request.page_token = response.next_page_token
+            if not response.next_page_token or len(items) >= limit:
+                return items[:limit], bool(response.next_page_token)
+
+    def unreachable(self, error: grpc.RpcError) -> CommandError:
+        """What a failed call means, in words."""
+        code = error.code()
+        if code is grpc.StatusCode.UNAVAILABLE:
+            return CommandError(
+                f"no broker answers at {self.endpoint}; is `latermq serve` running there?"
+            )
+        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+            return CommandError(f"the broker at {self.endpoint} did not answer in time")
+        if code is grpc.StatusCode.UNIMPLEMENTED:
+            return CommandError(
+                f"what serves {self.endpoint} does not know this call: not LaterMQ, or older"
+            )
+        return CommandError(f"the call to {self.endpoint} failed: {error.details()} ({code.name})")
+
+
+def check_status(response: Any) -> None:
+    """Raise what a status other than OK or MULTIPLE_RESULTS means."""
+    status = response.status
+    if status.code not in (OK, MULTIPLE_RESULTS):
+        raise error_of(status.code, status.message)

@@ -1,0 +1,255 @@
+"""`latermq group`: create, alter, list, show, delete, reset."""
+
+from typing import Final
+
+import click
+from latermq_proto.latermq.v1 import group_pb2
+
+from latermq_broker.cli.backoff import format_backoff, parse_backoff
+from latermq_broker.cli.commands import CommandGroup
+from latermq_broker.cli.connection import Broker
+from latermq_broker.cli.console import counted, print_json, print_table, styled
+from latermq_broker.cli.jsonable import jsonable
+from latermq_broker.cli.options import (
+    broker_options,
+    confirmed,
+    example,
+    instant,
+    limit_option,
+)
+from latermq_broker.cli.table import Column, plain
+from latermq_broker.cli.times import format_ago, format_instant
+from latermq_broker.clock import SystemClock
+
+_DEFAULT_BACKOFF: Final = "default"
+_BACKOFF_HELP: Final = (
+    'How long a failed message waits: a ladder "1s 5s 10s", "exponential FIRST LONGEST FACTOR" or '
+    '"fixed 10s"; "jitter 20%" may follow.'
+)
+
+
+def backoff_policy(text: str) -> group_pb2.Backoff:
+    """A `type=` for options."""
+    try:
+        return parse_backoff(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+@click.group(cls=CommandGroup)
+def group() -> None:
+    """Create, list, show, alter, reset and delete consumer groups."""
+
+
+@group.command(
+    epilog=example(
+        "latermq group create billing",
+        'latermq group create billing --max-attempts 3 --backoff "1s 5s"',
+        'latermq group create mail --backoff "exponential 5s 2h 2 jitter 20%"',
+    )
+)
+@click.argument("name")
+@click.option("--fifo", is_flag=True, help="Deliver each message group in order.")
+@click.option(
+    "--max-attempts", type=click.IntRange(min=1), metavar="N",
+    help="Deliveries before a message is a dead letter, the first included [broker's default: 17].",
+)  # fmt: skip
+@click.option("--backoff", type=backoff_policy, metavar="POLICY", help=_BACKOFF_HELP)
+@broker_options
+def create(
+    name: str,
+    fifo: bool,
+    max_attempts: int | None,
+    backoff: group_pb2.Backoff | None,
+    endpoint: str,
+    as_json: bool,
+) -> None:
+    """Create the consumer group NAME.
+
+    Doing it twice is no error as long as the policy is the same.
+    """
+    wanted = group_pb2.Group(name=name, fifo=fifo, max_attempts=max_attempts or 0, backoff=backoff)
+    with Broker(endpoint) as broker:
+        made = broker.call(
+            broker.groups.CreateGroup, group_pb2.CreateGroupRequest(group=wanted)
+        ).group
+    _print_policy(made, as_json)
+
+
+@group.command(
+    epilog=example(
+        "latermq group alter billing --max-attempts 5",
+        'latermq group alter billing --backoff "fixed 30s"',
+        "latermq group alter billing --backoff default",
+    )
+)
+@click.argument("name")
+@click.option(
+    "--max-attempts", type=click.IntRange(min=1), metavar="N",
+    help="Deliveries before a message is a dead letter, the first included.",
+)  # fmt: skip
+@click.option(
+    "--backoff", metavar="POLICY", help=f'{_BACKOFF_HELP} "default": the broker\'s own ladder.'
+)
+@broker_options
+def alter(
+    name: str, max_attempts: int | None, backoff: str | None, endpoint: str, as_json: bool
+) -> None:
+    """Change what happens to the failed messages of the group NAME."""
+    if max_attempts is None and backoff is None:
+        raise click.UsageError("say what to change: --max-attempts, --backoff")
+    clear = backoff == _DEFAULT_BACKOFF
+    policy = None if backoff is None or clear else backoff_policy(backoff)
+    request = group_pb2.AlterGroupRequest(
+        name=name, max_attempts=max_attempts or 0, backoff=policy, clear_backoff=clear
+    )
+    with Broker(endpoint) as broker:
+        altered = broker.call(broker.groups.AlterGroup, request).group
+    _print_policy(altered, as_json)
+
+
+@group.command("list", epilog=example("latermq group list"))
+@limit_option
+@broker_options
+def list_(limit: int, endpoint: str, as_json: bool) -> None:
+    """List the consumer groups and their policies."""
+    with Broker(endpoint) as broker:
+        groups, more = broker.pages(
+            broker.groups.ListGroups, group_pb2.ListGroupsRequest(), "groups", limit
+        )
+    if as_json:
+        print_json({"groups": [jsonable(each) for each in groups], "more": more})
+        return
+    if not groups:
+        click.echo("no groups yet; `latermq group create NAME` makes one, so does the first use")
+        return
+    columns = (
+        Column("GROUP", flex=True),
+        Column("ORDER"),
+        Column("ATTEMPTS", right=True),
+        Column("BACKOFF", flex=True),
+        Column("DEAD", right=True),
+        Column("CREATED"),
+    )
+    print_table(columns, [_row(each) for each in groups])
+    if more:
+        click.echo(f"… more than {limit:,}; raise --limit to see them")
+
+
+@group.command(epilog=example("latermq group show billing"))
+@click.argument("name")
+@broker_options
+def show(name: str, endpoint: str, as_json: bool) -> None:
+    """Show the group NAME: its policy, and how far it is with each topic."""
+    with Broker(endpoint) as broker:
+        found = broker.call(broker.groups.GetGroup, group_pb2.GetGroupRequest(name=name)).group
+    if as_json:
+        print_json(jsonable(found))
+        return
+    dead = "none"
+    if found.dead_letter_count:
+        dead = f"{found.dead_letter_count:,}; see `latermq dead list {plain(found.name)}`"
+    click.echo(styled(f"group {plain(found.name)}", bold=True))
+    click.echo(f"  order         {_order(found)}")
+    click.echo(f"  attempts      {found.max_attempts:,}, then a dead letter")
+    click.echo(f"  backoff       {_backoff(found)}")
+    click.echo(f"  created       {format_instant(found.created_at_ms)}")
+    click.echo(f"  dead letters  {dead}")
+    click.echo()
+    if not found.topics:
+        click.echo("it has read no topic yet")
+        return
+    columns = (
+        Column("TOPIC", flex=True),
+        Column("READY", right=True),
+        Column("IN FLIGHT", right=True),
+        Column("WAITING", right=True),
+        Column("LAST CONSUMED"),
+    )
+    print_table(columns, [_progress_row(each) for each in found.topics])
+
+
+@group.command(epilog=example("latermq group delete billing --yes"))
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@broker_options
+def delete(name: str, yes: bool, endpoint: str, as_json: bool) -> None:
+    """Delete the group NAME: its progress, leases and retries. Its dead letters stay readable.
+
+    Asks first when you are at a terminal.
+    """
+    with Broker(endpoint) as broker:
+        if not yes:
+            confirmed(f"Delete group {plain(name)} and its progress?")
+        broker.call(broker.groups.DeleteGroup, group_pb2.DeleteGroupRequest(name=name))
+    if as_json:
+        print_json({"name": name, "deleted": True})
+    else:
+        click.echo(f"group {plain(name)} deleted; its dead letters stay in %DLQ%{plain(name)}")
+
+
+@group.command(
+    epilog=example(
+        "latermq group reset billing --topic orders --to -1h",
+        "latermq group reset billing --topic orders --to earliest",
+        "latermq group reset billing --topic orders --to 2026-05-01T18:30:00Z",
+    )
+)
+@click.argument("name")
+@click.option("--topic", required=True, help="The topic to read again, or to skip ahead in.")
+@click.option(
+    "--to", "target", required=True, metavar="TIME",
+    help="earliest, now, -1h, or a date: go on with the first message stored at or after it.",
+)  # fmt: skip
+@broker_options
+def reset(name: str, topic: str, target: str, endpoint: str, as_json: bool) -> None:
+    """Move the group NAME to another time in a topic. Its leases and retries there are void."""
+    to_ms = 0 if target == "earliest" else instant(target)
+    request = group_pb2.ResetGroupRequest(name=name, topic=topic, to_ms=to_ms)
+    with Broker(endpoint) as broker:
+        offsets = list(broker.call(broker.groups.ResetGroup, request).offsets)
+    if as_json:
+        print_json({"name": name, "topic": topic, "to_ms": to_ms, "offsets": offsets})
+        return
+    where = "the earliest message" if to_ms == 0 else format_instant(to_ms)
+    places = ", ".join(f"queue {queue}: {offset:,}" for queue, offset in enumerate(offsets))
+    click.echo(f"group {plain(name)} goes on in {plain(topic)} from {where} ({places})")
+
+
+def _print_policy(found: group_pb2.Group, as_json: bool) -> None:
+    if as_json:
+        print_json(jsonable(found))
+        return
+    order = f"{_order(found)}, " if found.fifo else ""
+    attempts = counted(found.max_attempts, "attempt")
+    click.echo(f"group {plain(found.name)}: {order}{attempts}, backoff {_backoff(found)}")
+
+
+def _order(found: group_pb2.Group) -> str:
+    return "fifo" if found.fifo else "any"
+
+
+def _backoff(found: group_pb2.Group) -> str:
+    return format_backoff(found.backoff) or "default"
+
+
+def _row(found: group_pb2.Group) -> tuple[str, ...]:
+    return (
+        found.name,
+        _order(found),
+        f"{found.max_attempts:,}",
+        _backoff(found),
+        f"{found.dead_letter_count:,}",
+        format_instant(found.created_at_ms),
+    )
+
+
+def _progress_row(progress: group_pb2.TopicProgress) -> tuple[str, ...]:
+    last = progress.last_consumed_at_ms
+    return (
+        progress.topic,
+        f"{progress.ready_count:,}",
+        f"{progress.in_flight_count:,}",
+        f"{progress.backoff_count:,}",
+        format_ago(last, SystemClock().now_ms()) if last else "never",
+    )

@@ -1,0 +1,84 @@
+"""Options and value types that several commands share, so that a word means the same everywhere."""
+
+import sys
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import click
+
+from latermq_broker.cli.failures import CommandError
+from latermq_broker.cli.times import parse_duration_ms, parse_instant_ms
+from latermq_broker.clock import SystemClock
+
+DEFAULT_ENDPOINT: Final = "127.0.0.1:8081"
+LISTED_DEFAULT: Final = 100
+LISTED_MAX: Final = 100_000
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+
+def duration(text: str) -> int:
+    """`500ms 10s 5m 2h 1d 1h30m` → milliseconds; a `type=` for options."""
+    try:
+        return parse_duration_ms(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def instant(text: str) -> int:
+    """ISO 8601, `now`, `-1h`, `10m` → milliseconds since the epoch; a `type=` for options."""
+    try:
+        return parse_instant_ms(text, SystemClock().now_ms())
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def pair(text: str) -> tuple[str, str]:
+    """`NAME=VALUE` → (name, value); a `type=` for options."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise click.BadParameter(f"{text!r} is not NAME=VALUE")
+    return name, value
+
+
+def broker_options(command: Decorated) -> Decorated:
+    """`--endpoint` and `--json`; the command takes `endpoint: str` and `as_json: bool`."""
+    command = json_option(command)
+    return click.option(
+        "--endpoint",
+        envvar="LATERMQ_ENDPOINT",
+        default=DEFAULT_ENDPOINT,
+        show_default=True,
+        show_envvar=True,
+        metavar="HOST:PORT",
+        help="The broker to talk to.",
+    )(command)
+
+
+def json_option(command: Decorated) -> Decorated:
+    return click.option(
+        "--json", "as_json", is_flag=True, help="Print JSON instead of text for people."
+    )(command)
+
+
+def limit_option(command: Decorated) -> Decorated:
+    """`--limit`: how many rows a listing prints at most."""
+    return click.option(
+        "--limit",
+        type=click.IntRange(1, LISTED_MAX),
+        default=LISTED_DEFAULT,
+        show_default=True,
+        metavar="N",
+        help="Print at most N.",
+    )(command)
+
+
+def example(*lines: str) -> str:
+    """The epilog of a command's help: lines to copy."""
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def confirmed(question: str) -> None:
+    """Ask at a terminal and go on only after a yes; elsewhere the command itself is the yes."""
+    if sys.stdin.isatty() and not click.confirm(question, err=True):
+        raise CommandError("nothing was done")

@@ -1,0 +1,136 @@
+"""Columns that line up on a terminal, whatever the text holds.
+
+Widths are what a terminal shows: wide East Asian characters count two, combining ones none. Control
+characters are shown escaped, so that a message cannot drive the terminal it is printed on.
+"""
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+GAP: Final = "  "
+ELLIPSIS: Final = "…"
+_FLEX_WIDTH_MIN: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """header; right: numbers; flex: gives way first when the terminal is narrow."""
+
+    header: str
+    right: bool = False
+    flex: bool = False
+
+
+def plain(text: str) -> str:
+    """One printable line: control and bidirectional-format characters escaped."""
+    if text.isprintable():
+        return text
+    return "".join(ch if ch.isprintable() else _escape(ch) for ch in text)
+
+
+def plain_lines(text: str) -> list[str]:
+    """Printable lines of a longer text: line ends and tabs keep their meaning."""
+    return [plain(line.expandtabs(4)) for line in text.splitlines()]
+
+
+def _escape(ch: str) -> str:
+    return {"\n": "\\n", "\r": "\\r", "\t": "\\t"}.get(ch) or (
+        f"\\x{ord(ch):02x}" if ord(ch) < 0x100 else f"\\u{ord(ch):04x}"
+    )
+
+
+def display_width(text: str) -> int:
+    """Columns the text takes on a terminal."""
+    if text.isascii():
+        return len(text)
+    return sum(_char_width(ch) for ch in text)
+
+
+def _char_width(ch: str) -> int:
+    if unicodedata.combining(ch) or ch == "\u200d":
+        return 0
+    return 2 if unicodedata.east_asian_width(ch) in "WF" else 1
+
+
+def cut(text: str, width: int) -> str:
+    """The text in at most `width` columns, with an ellipsis where something is left out."""
+    if display_width(text) <= width:
+        return text
+    taken: list[str] = []
+    room = width - 1
+    for ch in text:
+        room -= _char_width(ch)
+        if room < 0:
+            break
+        taken.append(ch)
+    return "".join(taken).rstrip() + ELLIPSIS
+
+
+def pad(text: str, width: int, *, right: bool = False) -> str:
+    blanks = " " * max(0, width - display_width(text))
+    return blanks + text if right else text + blanks
+
+
+def render(
+    columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int | None
+) -> list[str]:
+    """Header and rows as lines of at most `width` columns (None: as wide as they are)."""
+    cells = [[plain(cell) for cell in row] for row in rows]
+    widths = [
+        max([display_width(column.header), *(display_width(row[index]) for row in cells)])
+        for index, column in enumerate(columns)
+    ]
+    if width is not None:
+        _shrink(columns, widths, width - len(GAP) * (len(columns) - 1))
+    lines = [[column.header for column in columns], *cells]
+    return [_line(columns, widths, line) for line in lines]
+
+
+def _shrink(columns: Sequence[Column], widths: list[int], room: int) -> None:
+    """Take what is missing from the widest flexible column, one at a time."""
+    flexible = [index for index, column in enumerate(columns) if column.flex]
+    while sum(widths) > room and flexible:
+        widest = max(flexible, key=lambda index: widths[index])
+        if widths[widest] <= _FLEX_WIDTH_MIN:
+            return
+        widths[widest] -= 1
+
+
+def _line(columns: Sequence[Column], widths: Sequence[int], cells: Sequence[str]) -> str:
+    shown = [
+        pad(cut(cell, width), width, right=column.right)
+        for column, width, cell in zip(columns, widths, cells, strict=True)
+    ]
+    return GAP.join(shown).rstrip()
+
+
+def wrap(text: str, width: int) -> list[str]:
+    """The text in lines of at most `width` columns, broken between words where there are any."""
+    lines: list[str] = []
+    current = ""
+    for word in text.split(" "):
+        joined = f"{current} {word}" if current else word
+        if display_width(joined) <= width:
+            current = joined
+            continue
+        if current:
+            lines.append(current)
+        while display_width(word) > width:
+            head = _head(word, width)
+            lines.append(head)
+            word = word[len(head) :]
+        current = word
+    if current or not lines:
+        lines.append(current)
+    return lines
+
+
+def _head(word: str, width: int) -> str:
+    room = max(1, width)
+    for index, ch in enumerate(word):
+        room -= _char_width(ch)
+        if room < 0:
+            return word[: max(1, index)]
+    return word

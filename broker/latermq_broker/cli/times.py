@@ -1,0 +1,137 @@
+"""Durations and instants as people write and read them.
+
+Written: `500ms 10s 5m 2h 1d 1h30m`; instants as ISO 8601 (local time unless a zone is given), as a
+distance from now (`10m`, `+10m`, `-1h`), as `now`, or as milliseconds since the epoch, which is
+what `--json` prints. Inside, everything is an int of milliseconds.
+"""
+
+import re
+from datetime import datetime, tzinfo
+from typing import Final
+
+UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+DURATION_MS_MAX: Final = 100 * 366 * UNITS_MS["d"]
+
+_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_WHOLE: Final = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+")
+_EPOCH_MS: Final = re.compile(r"\d{12,14}")
+
+
+def parse_duration_ms(text: str) -> int:
+    """Milliseconds of a duration such as `1h30m`; never negative.
+
+    Raises:
+        ValueError: with a sentence that says what is accepted.
+    """
+    wanted = text.strip().replace(" ", "").lower()
+    if wanted == "0":
+        return 0
+    if not _WHOLE.fullmatch(wanted):
+        hint = f"; say the unit, e.g. {wanted}s" if wanted.isdigit() else ""
+        raise ValueError(f"{text!r} is not a duration such as 500ms, 10s, 5m, 2h, 1d, 1h30m{hint}")
+    total = sum(float(count) * UNITS_MS[unit] for count, unit in _PART.findall(wanted))
+    if total > DURATION_MS_MAX:
+        raise ValueError(f"{text!r} is longer than a hundred years")
+    return round(total)
+
+
+def parse_instant_ms(text: str, now_ms: int, zone: tzinfo | None = None) -> int:
+    """Milliseconds since the epoch of an instant; `zone` None is the machine's local one.
+
+    Raises:
+        ValueError: with a sentence that says what is accepted.
+    """
+    wanted = text.strip()
+    if wanted.lower() == "now":
+        return now_ms
+    if _EPOCH_MS.fullmatch(wanted):
+        return int(wanted)
+    sign = -1 if wanted.startswith("-") else 1
+    try:
+        return now_ms + sign * parse_duration_ms(wanted.lstrip("+-"))
+    except ValueError:
+        pass  # not a distance; the other way to say it is a date
+    try:
+        when = datetime.fromisoformat(wanted)
+        local = when.replace(tzinfo=zone) if when.tzinfo is None else when
+        return round(local.timestamp() * 1000)
+    except (ValueError, OverflowError, OSError):
+        raise ValueError(
+            f"{text!r} is not a time: say now, -1h, 10m, or a date such as 2026-05-01T18:30:00, "
+            "2026-05-01T18:30:00Z"
+        ) from None
+
+
+def format_duration(ms: int) -> str:
+    """Two units at most, e.g. `850 ms`, `12.3 s`, `4m 12s`, `3d 4h`."""
+    if ms < 0:
+        return f"-{format_duration(-ms)}"
+    if ms < 1_000:
+        return f"{ms} ms"
+    if ms < 60_000:
+        return f"{ms / 1000:.1f}".removesuffix(".0") + " s" if ms < 59_950 else "1m"
+    seconds = (ms + 500) // 1_000
+    names = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
+    first = next(index for index, (_, size) in enumerate(names) if seconds >= size)
+    big, big_size = names[first]
+    whole, rest = divmod(seconds, big_size)
+    if first + 1 == len(names):
+        return f"{whole}{big}"
+    small, small_size = names[first + 1]
+    part = rest // small_size
+    return f"{whole}{big} {part}{small}" if part else f"{whole}{big}"
+
+
+def format_exact(ms: int) -> str:
+    """A duration that parses back to the same milliseconds, e.g. `1h30m`, `500ms`."""
+    if ms == 0:
+        return "0s"
+    parts: list[str] = []
+    for unit in ("d", "h", "m", "s", "ms"):
+        count, ms = divmod(ms, UNITS_MS[unit])
+        if count:
+            parts.append(f"{count}{unit}")
+    return "".join(parts)
+
+
+def format_instant(ms: int, zone: tzinfo | None = None, *, millis: bool = False) -> str:
+    """Local date and time to the second (or millisecond); `-` when not set."""
+    if ms <= 0:
+        return "-"
+    when = _local(ms, zone)
+    text = when.strftime("%Y-%m-%d %H:%M:%S")
+    return f"{text}.{when.microsecond // 1000:03d}" if millis else text
+
+
+def format_clock(ms: int, zone: tzinfo | None = None) -> str:
+    """The time of day to the millisecond."""
+    when = _local(ms, zone)
+    return f"{when:%H:%M:%S}.{when.microsecond // 1000:03d}"
+
+
+def same_day(first_ms: int, second_ms: int, zone: tzinfo | None = None) -> bool:
+    return _local(first_ms, zone).date() == _local(second_ms, zone).date()
+
+
+def zone_name(ms: int, zone: tzinfo | None = None) -> str:
+    """The zone's short name at that instant, e.g. `CET`."""
+    return _local(ms, zone).tzname() or ""
+
+
+def format_ago(ms: int, now_ms: int) -> str:
+    """`3.2 s ago`, `in 4m 12s`, or `now`."""
+    distance = ms - now_ms
+    if distance == 0:
+        return "now"
+    if distance > 0:
+        return f"in {format_duration(distance)}"
+    return f"{format_duration(-distance)} ago"
+
+
+def _local(ms: int, zone: tzinfo | None) -> datetime:
+    seconds, millis = divmod(ms, 1000)
+    try:
+        when = datetime.fromtimestamp(seconds, zone).replace(microsecond=millis * 1000)
+        return when.astimezone(zone)
+    except (ValueError, OverflowError, OSError):  # a time far outside what a calendar knows
+        return datetime.max.replace(tzinfo=zone)
