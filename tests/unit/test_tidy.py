@@ -21,7 +21,7 @@ CLASS_METHODS_MAX: Final = 20
 GENERATED: Final = re.compile(r"_pb2(_grpc)?\.pyi?$")
 TEXT_SUFFIXES: Final = {".md", ".proto", ".py", ".pyi", ".toml", ".txt", ".yaml", ".yml", ""}
 NAMELESS_MODULES: Final = {"utils", "util", "helpers", "helper", "common", "base", "misc"}
-NAMELESS_CLASSES: Final = re.compile(r"(Manager|Impl|Utils?|Helpers?)$|^Broker$")
+NAMELESS_CLASSES: Final = re.compile(r"(Manager|Impl|Utils?|Helpers?)$")
 # Spelled in pieces, so that this file does not find itself.
 UNFINISHED: Final = re.compile(r"\b(TO" + r"DO|FIX" + r"ME)\b")
 MACHINE_PATH: Final = re.compile(r"(?<![\w.$}~/-])/(?:root|work|tmp|home/\w+)/(?=\w)")

@@ -1,0 +1,156 @@
+"""docker/: what a parser can prove about files that no engine runs here.
+
+Every service, volume, port, build target, module and command that compose.yaml names must exist,
+and the start order must hang on health.
+"""
+
+import importlib.util
+import re
+import shlex
+import tomllib
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+COMPOSE: Final = ROOT / "docker" / "compose.yaml"
+DOCKERFILE: Final = ROOT / "docker" / "Dockerfile"
+SERVICES: Final = {"broker", "setup", "orders", "billing", "report"}
+ENDPOINT: Final = "broker:8081"
+
+
+@pytest.fixture(scope="module")
+def compose() -> dict[str, Any]:
+    loaded = yaml.safe_load(COMPOSE.read_text(encoding="utf-8"))
+    assert isinstance(loaded, dict)
+    return loaded
+
+
+def instructions() -> list[tuple[str, str]]:
+    """The Dockerfile as (instruction, arguments), continuation lines joined, comments out."""
+    text = re.sub(r"\\\n", " ", DOCKERFILE.read_text(encoding="utf-8"))
+    lines = [line.strip() for line in text.splitlines()]
+    parts = [line.split(None, 1) for line in lines if line and not line.startswith("#")]
+    return [(word.upper(), rest) for word, rest in parts]
+
+
+def stages() -> dict[str, list[tuple[str, str]]]:
+    """Instructions of each named build stage, those of the stages it builds on first."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    current: list[tuple[str, str]] = []
+    for word, rest in instructions():
+        if word == "FROM":
+            parent, name = re.fullmatch(r"(\S+) AS (\S+)", rest).groups()  # type: ignore[union-attr]
+            current = list(found.get(parent, []))
+            found[name] = current
+        else:
+            current.append((word, rest))
+    return found
+
+
+def words(value: str | list[str] | None) -> list[str]:
+    return shlex.split(value) if isinstance(value, str) else list(value or [])
+
+
+def test_the_services_of_the_story_are_there(compose: dict[str, Any]) -> None:
+    assert set(compose["services"]) == SERVICES
+    assert all("container_name" not in service for service in compose["services"].values())
+
+
+def test_every_build_names_a_stage_of_the_dockerfile(compose: dict[str, Any]) -> None:
+    for name, service in compose["services"].items():
+        build = service["build"]
+        assert (COMPOSE.parent / build["context"]).resolve() == ROOT, name
+        assert (ROOT / build["dockerfile"]).resolve() == DOCKERFILE, name
+        assert build["target"] in stages(), name
+
+
+def test_one_image_name_is_one_build_target(compose: dict[str, Any]) -> None:
+    targets: dict[str, set[str]] = {}
+    for service in compose["services"].values():
+        targets.setdefault(service["image"], set()).add(service["build"]["target"])
+    assert targets == {"latermq:latest": {"broker"}, "latermq-spark:latest": {"spark"}}
+
+
+def test_volumes_are_declared_and_belong_to_the_image(compose: dict[str, Any]) -> None:
+    mounted = set()
+    for name, service in compose["services"].items():
+        target = service["build"]["target"]
+        declared = {rest for word, rest in stages()[target] if word == "VOLUME"}
+        for mount in service.get("volumes", []):
+            volume, path = mount.split(":")
+            mounted.add(volume)
+            assert path in declared, f"{name}: {path} is not a VOLUME of {target}"
+    assert mounted == set(compose["volumes"]) == {"broker-data", "report-data"}
+
+
+def test_the_broker_is_published_on_loopback_only(compose: dict[str, Any]) -> None:
+    services = compose["services"]
+    assert services["broker"]["ports"] == ["127.0.0.1:8081:8081"]
+    assert ("EXPOSE", "8081") in stages()["broker"]
+    assert all("ports" not in services[name] for name in SERVICES - {"broker"})
+
+
+def test_everyone_waits_for_a_healthy_broker(compose: dict[str, Any]) -> None:
+    services = compose["services"]
+    assert "depends_on" not in services["broker"]
+    for name in SERVICES - {"broker"}:
+        needs = services[name]["depends_on"]
+        assert needs["broker"] == {"condition": "service_healthy"}, name
+        assert services[name]["environment"] == {"LATERMQ_ENDPOINT": ENDPOINT}, name
+    for name in SERVICES - {"broker", "setup"}:
+        needs = services[name]["depends_on"]
+        assert needs["setup"] == {"condition": "service_completed_successfully"}, name
+
+
+def test_the_health_check_is_the_images_own(compose: dict[str, Any]) -> None:
+    check = words(compose["services"]["broker"]["healthcheck"]["test"])
+    assert check[0] == "CMD"
+    [ours] = [rest for word, rest in stages()["broker"] if word == "HEALTHCHECK"]
+    assert yaml.safe_load(ours.split("CMD", 1)[1]) == check[1:]
+    assert compose["services"]["broker"]["restart"] == "unless-stopped"
+    assert "restart" not in compose["services"]["setup"], "it runs once"
+
+
+def test_every_module_that_is_run_exists(compose: dict[str, Any]) -> None:
+    for name, service in compose["services"].items():
+        run = [words(service.get("entrypoint")), words(service.get("healthcheck", {}).get("test"))]
+        for command in run:
+            if "-m" in command:
+                module = command[command.index("-m") + 1]
+                assert importlib.util.find_spec(module) is not None, f"{name}: {module}"
+
+
+@pytest.mark.parametrize("target", ["broker", "spark"])
+def test_an_image_runs_as_nobody_in_particular(target: str) -> None:
+    users = [rest for word, rest in stages()[target] if word == "USER"]
+    assert users == ["latermq"]
+    entry = [rest for word, rest in stages()[target] if word == "ENTRYPOINT"]
+    assert len(entry) == 1
+    assert isinstance(yaml.safe_load(entry[0]), list), "exec form: signals reach the process"
+
+
+def test_a_plain_build_makes_the_broker() -> None:
+    assert list(stages())[-1] == "broker"
+
+
+def test_what_is_copied_exists_and_reaches_the_build() -> None:
+    ignore = (DOCKERFILE.parent / "Dockerfile.dockerignore").read_text(encoding="utf-8")
+    allowed = {line[1:] for line in ignore.splitlines() if line.startswith("!")}
+    for word, rest in instructions():
+        if word != "COPY" or rest.startswith("--from"):
+            continue
+        *sources, _destination = rest.split()
+        for source in sources:
+            assert (ROOT / source).exists(), source
+            assert source in allowed, f"{source} is hidden by Dockerfile.dockerignore"
+
+
+def test_base_images_have_the_python_we_ask_for() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    floor = project["requires-python"].removeprefix(">=")
+    bases = {rest.split()[0] for word, rest in instructions() if word == "FROM"}
+    outside = {base for base in bases if base not in stages()}
+    assert outside == {f"python:{floor}-slim-bookworm"}
