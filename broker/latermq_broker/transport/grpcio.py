@@ -1,0 +1,254 @@
+"""Serves a method table with grpc.aio, raw bytes in and out.
+
+The grpcio form of the transport: it adapts contexts to `Call`, the three kinds of handlers to
+coroutines, and `CallAborted` to a gRPC status. It knows no service and no message. A handler's
+bug reaches the caller as UNKNOWN, and the log with its traceback.
+
+A call counts as cancelled when its coroutine is left before the whole reply was handed to grpc:
+by the caller's cancel, its deadline, or a lost connection.
+"""
+
+import logging
+import os
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from inspect import isawaitable
+from typing import Any, Final, Self, cast
+from urllib.parse import unquote
+
+from latermq_broker.config import ServerConfig, listen_address
+from latermq_broker.errors import ConfigError
+from latermq_broker.services.seam import (
+    BidiStream,
+    CallAborted,
+    GrpcCode,
+    MethodKind,
+    MethodTable,
+    ServerStream,
+    Unary,
+)
+
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its C core logs to stderr in a form of its own
+import grpc
+import grpc.aio
+
+log = logging.getLogger("latermq.transport")
+
+STATUS_CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
+
+
+class GrpcioCall:
+    """A `Call` over a grpc.aio context; entered for the time its handler runs."""
+
+    def __init__(self, path: str, context: Any, local: str) -> None:
+        self._path = path
+        self._context = context
+        self._local = local
+        self._metadata: dict[str, str | bytes] | None = None
+        self._cancelled = False
+        self._on_cancel: list[Callable[[], None]] = []
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    @property
+    def peer(self) -> str:
+        scheme, _, address = self._context.peer().partition(":")
+        return unquote(address) if scheme in ("ipv4", "ipv6") else ""
+
+    @property
+    def local(self) -> str:
+        return self._local
+
+    @property
+    def connection_id(self) -> str:
+        return cast(str, self._context.peer())
+
+    def metadata(self, name: str) -> str | None:
+        value = self._value(name)
+        return value if isinstance(value, str) else None
+
+    def metadata_bin(self, name: str) -> bytes | None:
+        value = self._value(name)
+        return value if isinstance(value, bytes) else None
+
+    def remaining_ms(self) -> int | None:
+        remaining = self._context.time_remaining()
+        return None if remaining is None else max(0, int(remaining * 1000))
+
+    @property
+    def cancelled(self) -> bool:
+        return self._cancelled
+
+    def on_cancel(self, callback: Callable[[], None]) -> None:
+        if self._cancelled:
+            callback()
+        else:
+            self._on_cancel.append(callback)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+    ) -> None:
+        if error is None:
+            return
+        self._cancel()
+        if isinstance(error, CallAborted):
+            await self._context.abort(STATUS_CODES[error.code], error.message)
+        if isinstance(error, Exception) and not self._context.cancelled():
+            log.error("handler failed", extra={"rpc": self._path}, exc_info=error)
+            await self._context.abort(STATUS_CODES[GrpcCode.UNKNOWN], "internal error")
+
+    def _cancel(self) -> None:
+        """The reply did not get out whole: run what was asked for this case, each once."""
+        self._cancelled = True
+        callbacks, self._on_cancel = self._on_cancel, []
+        for callback in callbacks:
+            try:
+                callback()
+            except Exception:
+                log.exception("cancel callback failed", extra={"rpc": self._path})
+
+    def _value(self, name: str) -> str | bytes | None:
+        if self._metadata is None:
+            self._metadata = {}
+            for key, value in self._context.invocation_metadata() or ():
+                self._metadata.setdefault(key, value)
+        return self._metadata.get(name)
+
+
+class GrpcioServer:
+    """One listening port. Made in a running loop; started once, drained once."""
+
+    def __init__(self, methods: MethodTable, config: ServerConfig) -> None:
+        self._host, self._port = listen_address("server.listen", config.listen)
+        self._server = grpc.aio.server(
+            handlers=(_Methods(methods, self),),
+            maximum_concurrent_rpcs=config.calls_max,
+            options=(
+                ("grpc.so_reuseport", 0),  # a port in use is refused, not shared
+                ("grpc.max_receive_message_length", config.request_bytes_max),
+                ("grpc.max_send_message_length", -1),
+                ("grpc.keepalive_time_ms", config.keepalive_interval_ms),
+                ("grpc.keepalive_timeout_ms", config.keepalive_timeout_ms),
+                ("grpc.keepalive_permit_without_calls", 1),
+                ("grpc.http2.min_ping_interval_without_data_ms", config.ping_interval_ms_min),
+                # Our own pings go on without data too, as those of the C++ client do.
+                ("grpc.http2.max_pings_without_data", 0),
+            ),
+        )
+
+    @property
+    def address(self) -> str:
+        """`HOST:PORT` as bound; the port is known after `start`."""
+        return _join(self._host, self._port)
+
+    async def start(self) -> None:
+        """Bind and serve.
+
+        Raises:
+            ConfigError: the address cannot be bound.
+        """
+        _refuse_unbindable(self._host, self._port)
+        try:
+            self._port = self._server.add_insecure_port(self.address)
+        except RuntimeError as error:
+            raise ConfigError("server.listen", f"cannot listen on {self.address}") from error
+        await self._server.start()
+
+    async def drain(self, grace_ms: int) -> None:
+        """Accept nothing new, let calls finish for `grace_ms`, then cancel the rest."""
+        await self._server.stop(grace_ms / 1000)
+
+
+class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """Looks a path up and gives grpc the coroutine for it; an unknown path is UNIMPLEMENTED."""
+
+    def __init__(self, methods: MethodTable, server: GrpcioServer) -> None:
+        self._methods = methods
+        self._server = server
+
+    def service(self, details: Any) -> Any:
+        path: str = details.method
+        method = self._methods.get(path)
+        if method is None:
+            return None
+
+        def call(context: Any) -> GrpcioCall:
+            return GrpcioCall(path, context, self._server.address)
+
+        match method.kind:
+            case MethodKind.UNARY:
+                return grpc.unary_unary_rpc_method_handler(
+                    _unary(cast(Unary, method.handler), call)
+                )
+            case MethodKind.SERVER_STREAM:
+                return grpc.unary_stream_rpc_method_handler(
+                    _server_stream(cast(ServerStream, method.handler), call)
+                )
+            case MethodKind.BIDI_STREAM:
+                return grpc.stream_stream_rpc_method_handler(
+                    _bidi_stream(cast(BidiStream, method.handler), call)
+                )
+
+
+CallOf = Callable[[Any], GrpcioCall]
+
+
+def _unary(handler: Unary, call_of: CallOf) -> Callable[[bytes, Any], Awaitable[bytes]]:
+    async def serve(request: bytes, context: Any) -> bytes:
+        async with call_of(context) as call:
+            result = handler(request, call)
+            return await result if isawaitable(result) else result
+
+    return serve
+
+
+def _server_stream(
+    handler: ServerStream, call_of: CallOf
+) -> Callable[[bytes, Any], Awaitable[None]]:
+    async def serve(request: bytes, context: Any) -> None:
+        async with call_of(context) as call:
+            result = handler(request, call)
+            if isinstance(result, AsyncIterator):
+                async for element in result:
+                    await context.write(element)
+            else:
+                for element in await result if isawaitable(result) else result:
+                    await context.write(element)
+
+    return serve
+
+
+def _bidi_stream(
+    handler: BidiStream, call_of: CallOf
+) -> Callable[[AsyncIterator[bytes], Any], Awaitable[None]]:
+    async def serve(requests: AsyncIterator[bytes], context: Any) -> None:
+        async with call_of(context) as call:
+            await context.send_initial_metadata(())
+            async for element in handler(requests, call):
+                await context.write(element)
+
+    return serve
+
+
+def _join(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _refuse_unbindable(host: str, port: int) -> None:
+    """Try the address with a plain socket: grpc does not say why it cannot have it."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, protocol, _, address in found:
+            with socket.socket(family, kind, protocol) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(address)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ConfigError("server.listen", f"cannot listen on {_join(host, port)}: {reason}") from (
+            error
+        )
