@@ -122,6 +122,7 @@ class ServerConfig:
     polling_ms_min: int = 5_000  # a receive's wait is clamped to these two
     polling_ms_max: int = 20_000
     client_silent_ms_max: int = 120_000  # no heartbeat for longer: the client is gone
+    calls_max: int = 50_000  # at once, parked receives and telemetry streams included
     clients_max: int = 50_000  # sessions kept; further clients are refused
     commands_per_client_max: int = 64  # queued for one telemetry stream that does not read
     drain_ms_max: int = 10_000  # after SIGTERM, for calls that still run
@@ -132,7 +133,8 @@ class ServerConfig:
             raise ConfigError("server.broker_name", "must be a name without blanks")
         for name in (
             "ping_interval_ms_min", "keepalive_interval_ms", "keepalive_timeout_ms",
-            "polling_ms_min", "client_silent_ms_max", "clients_max", "commands_per_client_max",
+            "polling_ms_min", "client_silent_ms_max", "calls_max", "clients_max",
+            "commands_per_client_max",
         ):  # fmt: skip
             if getattr(self, name) < 1:
                 raise ConfigError(f"server.{name}", "must be at least 1")

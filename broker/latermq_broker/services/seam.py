@@ -56,6 +56,10 @@ class Call(Protocol):
         """`host:port` of the caller, an IPv6 host in brackets; "" when there is none."""
 
     @property
+    def local(self) -> str:
+        """`host:port` on which the call came in; the host may be a wildcard such as 0.0.0.0."""
+
+    @property
     def connection_id(self) -> str:
         """Equal for calls of one connection, as far as the transport can tell."""
 
