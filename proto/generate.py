@@ -35,6 +35,8 @@ STUB_IMPORT: Final = re.compile(
 MODULE_NAME: Final = re.compile(
     r"(BuildTopDescriptorsAndMessages\(DESCRIPTOR, ')(?=apache\.|latermq\.|google\.)"
 )
+# Enum values are plain ints at run time; the stubs would only take the enum's class or its name.
+ENUM_ARGUMENT: Final = re.compile(r"_Union\[([\w.]+), str\]")
 DEFAULT_POOL: Final = "_descriptor_pool.Default()"
 POOL_IMPORT: Final = "from google.protobuf import descriptor_pool as _descriptor_pool\n"
 
@@ -77,6 +79,7 @@ def rewrite(text: str) -> str:
         return f"from latermq_proto.{package} import {module} as "
 
     text = STUB_IMPORT.sub(import_ours, text)
+    text = ENUM_ARGUMENT.sub(r"_Union[\1, str, int]", text)
     text = MODULE_NAME.sub(r"\1latermq_proto.", text)
     if DEFAULT_POOL in text:
         text = text.replace(POOL_IMPORT, "from latermq_proto._pool import POOL as _POOL\n")

@@ -48,7 +48,7 @@ class PendingMessage(_message.Message):
     body_size: int
     last_failure_class: str
     last_failure_text: str
-    def __init__(self, kind: _Optional[_Union[PendingKind, str]] = ..., pending_id: _Optional[str] = ..., topic: _Optional[str] = ..., group: _Optional[str] = ..., message_id: _Optional[str] = ..., tag: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., due_at_ms: _Optional[int] = ..., stored_at_ms: _Optional[int] = ..., attempt: _Optional[int] = ..., max_attempts: _Optional[int] = ..., body_size: _Optional[int] = ..., last_failure_class: _Optional[str] = ..., last_failure_text: _Optional[str] = ...) -> None: ...
+    def __init__(self, kind: _Optional[_Union[PendingKind, str, int]] = ..., pending_id: _Optional[str] = ..., topic: _Optional[str] = ..., group: _Optional[str] = ..., message_id: _Optional[str] = ..., tag: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., due_at_ms: _Optional[int] = ..., stored_at_ms: _Optional[int] = ..., attempt: _Optional[int] = ..., max_attempts: _Optional[int] = ..., body_size: _Optional[int] = ..., last_failure_class: _Optional[str] = ..., last_failure_text: _Optional[str] = ...) -> None: ...
 
 class PendingFilter(_message.Message):
     __slots__ = ("topic", "group", "kind", "due_before_ms", "delay_level")
@@ -62,7 +62,7 @@ class PendingFilter(_message.Message):
     kind: PendingKind
     due_before_ms: int
     delay_level: int
-    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., kind: _Optional[_Union[PendingKind, str]] = ..., due_before_ms: _Optional[int] = ..., delay_level: _Optional[int] = ...) -> None: ...
+    def __init__(self, topic: _Optional[str] = ..., group: _Optional[str] = ..., kind: _Optional[_Union[PendingKind, str, int]] = ..., due_before_ms: _Optional[int] = ..., delay_level: _Optional[int] = ...) -> None: ...
 
 class ListPendingRequest(_message.Message):
     __slots__ = ("filter", "page_size", "page_token")
@@ -102,7 +102,7 @@ class PendingCount(_message.Message):
     group: str
     count: int
     next_due_at_ms: int
-    def __init__(self, kind: _Optional[_Union[PendingKind, str]] = ..., topic: _Optional[str] = ..., group: _Optional[str] = ..., count: _Optional[int] = ..., next_due_at_ms: _Optional[int] = ...) -> None: ...
+    def __init__(self, kind: _Optional[_Union[PendingKind, str, int]] = ..., topic: _Optional[str] = ..., group: _Optional[str] = ..., count: _Optional[int] = ..., next_due_at_ms: _Optional[int] = ...) -> None: ...
 
 class CountPendingResponse(_message.Message):
     __slots__ = ("status", "total", "counts")

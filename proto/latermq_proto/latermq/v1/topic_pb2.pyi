@@ -58,7 +58,7 @@ class Topic(_message.Message):
     message_count: int
     delayed_count: int
     consumer_groups: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, name: _Optional[str] = ..., type: _Optional[_Union[TopicType, str]] = ..., queue_count: _Optional[int] = ..., created_at_ms: _Optional[int] = ..., epoch: _Optional[str] = ..., internal: bool = ..., queues: _Optional[_Iterable[_Union[QueueRange, _Mapping]]] = ..., message_count: _Optional[int] = ..., delayed_count: _Optional[int] = ..., consumer_groups: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., type: _Optional[_Union[TopicType, str, int]] = ..., queue_count: _Optional[int] = ..., created_at_ms: _Optional[int] = ..., epoch: _Optional[str] = ..., internal: bool = ..., queues: _Optional[_Iterable[_Union[QueueRange, _Mapping]]] = ..., message_count: _Optional[int] = ..., delayed_count: _Optional[int] = ..., consumer_groups: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class CreateTopicRequest(_message.Message):
     __slots__ = ("name", "type", "queue_count")
@@ -68,7 +68,7 @@ class CreateTopicRequest(_message.Message):
     name: str
     type: TopicType
     queue_count: int
-    def __init__(self, name: _Optional[str] = ..., type: _Optional[_Union[TopicType, str]] = ..., queue_count: _Optional[int] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., type: _Optional[_Union[TopicType, str, int]] = ..., queue_count: _Optional[int] = ...) -> None: ...
 
 class AlterTopicRequest(_message.Message):
     __slots__ = ("name", "type", "queue_count")
@@ -78,7 +78,7 @@ class AlterTopicRequest(_message.Message):
     name: str
     type: TopicType
     queue_count: int
-    def __init__(self, name: _Optional[str] = ..., type: _Optional[_Union[TopicType, str]] = ..., queue_count: _Optional[int] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., type: _Optional[_Union[TopicType, str, int]] = ..., queue_count: _Optional[int] = ...) -> None: ...
 
 class TopicResponse(_message.Message):
     __slots__ = ("status", "topic")

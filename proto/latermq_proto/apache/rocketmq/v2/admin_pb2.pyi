@@ -36,7 +36,7 @@ class ChangeLogLevelRequest(_message.Message):
     ERROR: ChangeLogLevelRequest.Level
     LEVEL_FIELD_NUMBER: _ClassVar[int]
     level: ChangeLogLevelRequest.Level
-    def __init__(self, level: _Optional[_Union[ChangeLogLevelRequest.Level, str]] = ...) -> None: ...
+    def __init__(self, level: _Optional[_Union[ChangeLogLevelRequest.Level, str, int]] = ...) -> None: ...
 
 class ChangeLogLevelResponse(_message.Message):
     __slots__ = ("remark",)
@@ -71,7 +71,7 @@ class DescribeTopicStatusResponse(_message.Message):
     description: str
     create_timestamp: _timestamp_pb2.Timestamp
     tags: _containers.ScalarMap[str, str]
-    def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping]] = ..., topic_message_type: _Optional[_Union[_definition_pb2.MessageType, str]] = ..., description: _Optional[str] = ..., create_timestamp: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., tags: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping]] = ..., topic_message_type: _Optional[_Union[_definition_pb2.MessageType, str, int]] = ..., description: _Optional[str] = ..., create_timestamp: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., tags: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class ListSubscriptionRequest(_message.Message):
     __slots__ = ("deployment_name", "topic", "group")
@@ -99,7 +99,7 @@ class SubscriptionInfo(_message.Message):
     last_update_timestamp: _timestamp_pb2.Timestamp
     message_model: MessageModel
     subscription_consistency: bool
-    def __init__(self, group: _Optional[_Union[_definition_pb2.Resource, _Mapping]] = ..., topic: _Optional[_Union[_definition_pb2.Resource, _Mapping]] = ..., expression: _Optional[_Union[_definition_pb2.FilterExpression, _Mapping]] = ..., online: bool = ..., last_update_timestamp: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., message_model: _Optional[_Union[MessageModel, str]] = ..., subscription_consistency: bool = ...) -> None: ...
+    def __init__(self, group: _Optional[_Union[_definition_pb2.Resource, _Mapping]] = ..., topic: _Optional[_Union[_definition_pb2.Resource, _Mapping]] = ..., expression: _Optional[_Union[_definition_pb2.FilterExpression, _Mapping]] = ..., online: bool = ..., last_update_timestamp: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., message_model: _Optional[_Union[MessageModel, str, int]] = ..., subscription_consistency: bool = ...) -> None: ...
 
 class ListSubscriptionResponse(_message.Message):
     __slots__ = ("status", "subscription_info")
@@ -166,7 +166,7 @@ class ClientInfo(_message.Message):
     hostname: str
     egress_ip: str
     message_model: MessageModel
-    def __init__(self, client_id: _Optional[str] = ..., version: _Optional[str] = ..., language: _Optional[str] = ..., hostname: _Optional[str] = ..., egress_ip: _Optional[str] = ..., message_model: _Optional[_Union[MessageModel, str]] = ...) -> None: ...
+    def __init__(self, client_id: _Optional[str] = ..., version: _Optional[str] = ..., language: _Optional[str] = ..., hostname: _Optional[str] = ..., egress_ip: _Optional[str] = ..., message_model: _Optional[_Union[MessageModel, str, int]] = ...) -> None: ...
 
 class MessageQueueItem(_message.Message):
     __slots__ = ("message_queue", "process_queue_info")
@@ -539,7 +539,7 @@ class GetTopicRouteRequest(_message.Message):
     protocol_type: str
     stream_request_type: bool
     client_address: str
-    def __init__(self, deployment_name: _Optional[str] = ..., topic: _Optional[_Union[_definition_pb2.Resource, _Mapping]] = ..., network_type: _Optional[_Union[GetTopicRouteRequest.NetworkType, str]] = ..., protocol_type: _Optional[str] = ..., stream_request_type: bool = ..., client_address: _Optional[str] = ...) -> None: ...
+    def __init__(self, deployment_name: _Optional[str] = ..., topic: _Optional[_Union[_definition_pb2.Resource, _Mapping]] = ..., network_type: _Optional[_Union[GetTopicRouteRequest.NetworkType, str, int]] = ..., protocol_type: _Optional[str] = ..., stream_request_type: bool = ..., client_address: _Optional[str] = ...) -> None: ...
 
 class GetTopicRouteResponse(_message.Message):
     __slots__ = ("status", "topic_route_data")
