@@ -1,0 +1,126 @@
+"""Assembles all services into one method table.
+
+Every RPC of apache.rocketmq.v2 and latermq.v1 is in it. Those that come later answer
+NOT_IMPLEMENTED in their status, never a wrong OK: a client then knows, and does not wait.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn
+
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+from latermq_proto.apache.rocketmq.v2 import admin_pb2, definition_pb2, service_pb2
+from latermq_proto.latermq.v1 import (
+    dead_letter_pb2,
+    group_pb2,
+    pending_pb2,
+    queue_pb2,
+    topic_pb2,
+)
+
+from latermq_broker.config import Config
+from latermq_broker.engine.engine import Engine
+from latermq_broker.errors import NotImplementedYetError
+from latermq_broker.services.ack import AckService
+from latermq_broker.services.answers import Caller, unary
+from latermq_broker.services.health import HealthService
+from latermq_broker.services.heartbeat import HeartbeatService
+from latermq_broker.services.offsets import OffsetService
+from latermq_broker.services.receive import ReceiveService
+from latermq_broker.services.reflection import ReflectionService
+from latermq_broker.services.route import RouteService
+from latermq_broker.services.seam import Committer, Method, MethodTable, ParkedReceives
+from latermq_broker.services.send import SendService
+from latermq_broker.services.session import Sessions
+from latermq_broker.services.telemetry import TelemetryService
+from latermq_broker.services.v1_dead_letters import DeadLettersService
+from latermq_broker.services.v1_groups import GroupsService
+from latermq_broker.services.v1_pending import PendingService
+from latermq_broker.services.v1_queues import QueuesService
+from latermq_broker.services.v1_topics import TopicsService
+
+FILES: Final = (
+    service_pb2, admin_pb2, topic_pb2, group_pb2, pending_pb2, dead_letter_pb2, queue_pb2
+)  # fmt: skip
+LATER_SERVICES: Final = frozenset({"apache.rocketmq.v2.Admin"})
+LATER_METHODS: Final = frozenset({"EndTransaction", "RecallMessage", "SyncLiteSubscription"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """The table, and those parts of it that runtime and pump talk to."""
+
+    methods: MethodTable
+    parked: ParkedReceives
+    heartbeat: HeartbeatService
+    health: HealthService
+    sessions: Sessions
+
+
+def assemble(engine: Engine, committer: Committer, config: Config) -> Services:
+    """Build every service once; call in a running loop."""
+    names = [service.full_name for service in _descriptors()]
+    sessions = Sessions(config.server)
+    rooms = (engine, committer, sessions, config)
+    receive = ReceiveService(*rooms)
+    heartbeat = HeartbeatService(*rooms)
+    health = HealthService(names)
+    served = (
+        RouteService(*rooms),
+        TelemetryService(*rooms),
+        heartbeat,
+        SendService(*rooms),
+        receive,
+        AckService(*rooms),
+        OffsetService(*rooms),
+        TopicsService(*rooms),
+        GroupsService(*rooms),
+        PendingService(*rooms),
+        DeadLettersService(*rooms),
+        QueuesService(*rooms),
+        health,
+        ReflectionService(names),
+    )
+    methods = later_methods()
+    for service in served:
+        for path, method in service.methods().items():
+            assert path not in methods, f"two services serve {path}"
+            methods[path] = method
+    for descriptor in _descriptors():
+        for rpc in descriptor.methods:
+            path = f"/{descriptor.full_name}/{rpc.name}"
+            assert path in methods, f"nobody serves {path}"
+    return Services(
+        methods=methods, parked=receive, heartbeat=heartbeat, health=health, sessions=sessions
+    )
+
+
+def later_methods() -> MethodTable:
+    """The RPCs that are not built yet, each with an answer that says so."""
+    return {
+        f"/{service.full_name}/{rpc.name}": _later(rpc)
+        for service in _descriptors()
+        for rpc in service.methods
+        if service.full_name in LATER_SERVICES or rpc.name in LATER_METHODS
+    }
+
+
+def _later(rpc: Any) -> Method:
+    response_class = GetMessageClass(rpc.output_type)
+    name = rpc.full_name
+
+    def answer(request: Message, caller: Caller) -> NoReturn:
+        raise NotImplementedYetError(f"{name} is not implemented yet")
+
+    def refuse(status: definition_pb2.Status, request: Message) -> Message:
+        if "status" in response_class.DESCRIPTOR.fields_by_name:
+            return response_class(status=status)
+        return response_class(remark=status.message)  # ChangeLogLevel
+
+    return unary(GetMessageClass(rpc.input_type), answer, refuse)
+
+
+def _descriptors() -> Iterator[Any]:
+    for file in FILES:
+        yield from file.DESCRIPTOR.services_by_name.values()
