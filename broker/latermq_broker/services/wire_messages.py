@@ -1,0 +1,162 @@
+"""A sent message → what is stored; what became of it → the response.
+
+On send a v2.Message is split in two slices that are stored as they are (`Outgoing.rest`, `.sys`)
+and never encoded again. Everything a client must not decide is dropped here: receipt handle, place,
+attempt (C++ writes a truncated clock into it), store fields, digest. The digest is MD5 in
+upper-case hex: the clients disagree on the text form of a CRC32, and C++ dies of a mismatch.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Final
+
+from latermq_proto.apache.rocketmq.v2 import definition_pb2
+
+from latermq_broker.engine.model import Outgoing, Sent
+from latermq_broker.services import wire
+from latermq_broker.services.wire_fields import bytes_field, text_field, timestamp, varint
+
+NORMAL: Final = definition_pb2.NORMAL
+FIFO: Final = definition_pb2.FIFO
+DELAY: Final = definition_pb2.DELAY
+TRANSACTION: Final = definition_pb2.TRANSACTION
+LITE: Final = definition_pb2.LITE
+PRIORITY: Final = definition_pb2.PRIORITY
+
+# Not the client's to say, or written anew by `StoreSide`.
+_NOT_THE_CLIENTS: Final = (
+    "body_digest", "body_encoding", "message_type", "store_timestamp", "store_host",
+    "receipt_handle", "queue_id", "queue_offset", "invisible_duration", "delivery_attempt",
+    "dead_letter_queue",
+)  # fmt: skip
+
+# Fields that belong to one message type and are dropped on others: a priority on a delayed message
+# is no error in RocketMQ either.
+_OWNED_FIELDS: Final = {
+    "message_group": FIFO,
+    "priority": PRIORITY,
+    "lite_topic": LITE,
+    "orphaned_transaction_recovery_duration": TRANSACTION,
+}
+
+_DROPPED_FIELDS: Final = {
+    kind: _NOT_THE_CLIENTS + tuple(name for name, owner in _OWNED_FIELDS.items() if owner != kind)
+    for kind in (NORMAL, FIFO, DELAY, TRANSACTION, LITE, PRIORITY)
+}
+
+_MD5_DIGEST_PREFIX: Final = b"\x22\x24\x08\x02\x12\x20"  # body_digest, 36 bytes: MD5, 32 hex digits
+
+
+def message_type(message: definition_pb2.Message, delay_level: int) -> definition_pb2.MessageType:
+    """What the message is, told by what it carries; only TRANSACTION is taken from the field."""
+    properties = message.system_properties
+    if properties.message_type == TRANSACTION:
+        return TRANSACTION
+    if delay_level or properties.HasField("delivery_timestamp"):
+        return DELAY
+    if properties.message_group:
+        return FIFO
+    if properties.HasField("priority"):
+        return PRIORITY
+    if properties.lite_topic:
+        return LITE
+    return NORMAL
+
+
+class StoreSide:
+    """What the broker adds to every message of one request.
+
+    born_host stands in for a message that names none; store_host is this broker.
+    """
+
+    def __init__(self, *, now_ms: int, born_host: str, store_host: str) -> None:
+        self._now_ms = now_ms
+        self._born_host = born_host
+        self._stored = bytes_field(b"\x4a", timestamp(now_ms)) + text_field(b"\x52", store_host)
+
+    def outgoing(
+        self,
+        message: definition_pb2.Message,
+        kind: definition_pb2.MessageType,
+        *,
+        deliver_at_ms: int,
+        delay_level: int,
+    ) -> Outgoing:
+        """The message in the form that is stored. Takes it apart: it is incomplete afterwards.
+
+        Args:
+            deliver_at_ms: of a DELAY message; ignored for others. Not in the future: at once.
+            delay_level: 0 for none.
+        """
+        properties = message.system_properties
+        zipped = properties.body_encoding == definition_pb2.GZIP
+        for name in _DROPPED_FIELDS[kind]:
+            properties.ClearField(name)
+        if kind == DELAY:
+            _settle_delivery(properties, deliver_at_ms, delay_level)
+        else:
+            properties.ClearField("delivery_timestamp")
+        self._settle_birth(properties)
+        keys = tuple(properties.keys)
+        if "" in keys:
+            keys = tuple(filter(None, keys))
+            properties.ClearField("keys")
+            properties.keys.extend(keys)
+        digest = hashlib.md5(message.body, usedforsecurity=False).hexdigest().upper()
+        sys = b"".join(
+            (
+                properties.SerializeToString(),
+                _MD5_DIGEST_PREFIX,
+                digest.encode("ascii"),
+                b"\x28\x02\x30" if zipped else b"\x28\x01\x30",  # body_encoding, message_type
+                varint(kind),
+                self._stored,
+            )
+        )
+        topic, tag, message_id = message.topic.name, properties.tag, properties.message_id
+        message.ClearField("topic")
+        message.ClearField("system_properties")
+        return Outgoing(
+            topic=topic,
+            rest=message.SerializeToString(),
+            sys=sys,
+            message_id=message_id,
+            tag=tag,
+            keys=keys,
+            deliver_at_ms=deliver_at_ms,
+            delay_level=delay_level,
+        )
+
+    def _settle_birth(self, properties: definition_pb2.SystemProperties) -> None:
+        born = properties.born_timestamp
+        if not (properties.HasField("born_timestamp") and wire.is_proper(born)):
+            wire.set_timestamp(properties.born_timestamp, self._now_ms)
+        if not properties.born_host:
+            properties.born_host = self._born_host
+
+
+def _settle_delivery(
+    properties: definition_pb2.SystemProperties, deliver_at_ms: int, delay_level: int
+) -> None:
+    """A level's due time becomes visible as the delivery timestamp; a malformed one is mended."""
+    if delay_level or not wire.is_proper(properties.delivery_timestamp):
+        wire.set_timestamp(properties.delivery_timestamp, max(deliver_at_ms, 0))
+
+
+def sent_response(outgoing: Sequence[Outgoing], sent: Sequence[Sent]) -> bytes:
+    """SendMessageResponse: OK, one entry per message in their order (clients index by position).
+
+    The transaction id is the message id, as in RocketMQ; the recall handle names the wait of a
+    delayed message and is empty for others.
+    """
+    parts = [wire.OK_FIELD]
+    for message, place in zip(outgoing, sent, strict=True):
+        message_id = message.message_id.encode()
+        size = varint(len(message_id))
+        entry = [wire.OK_FIELD, b"\x12", size, message_id, b"\x1a", size, message_id]
+        if place.queue_offset > 0:
+            entry += (b"\x20", varint(place.queue_offset))
+        if place.pending_id:
+            entry.append(text_field(b"\x2a", place.pending_id))
+        parts.append(bytes_field(b"\x12", b"".join(entry)))
+    return b"".join(parts)

@@ -1,0 +1,68 @@
+"""A call without a transport: what it carries is said by the test, and so is its end."""
+
+from collections.abc import Callable, Mapping
+
+CLIENT_ID = "test@1@0@x"
+
+
+class FakeCall:
+    """`seam.Call`. A client id is sent unless `client_id` is empty."""
+
+    def __init__(
+        self,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        metadata_bin: Mapping[str, bytes] | None = None,
+        client_id: str = CLIENT_ID,
+        remaining_ms: int | None = None,
+        path: str = "/test/Call",
+    ) -> None:
+        self._metadata = {"x-mq-client-id": client_id} if client_id else {}
+        self._metadata.update(metadata or {})
+        self._metadata_bin = dict(metadata_bin or {})
+        self._remaining_ms = remaining_ms
+        self._on_cancel: list[Callable[[], None]] = []
+        self._cancelled = False
+        self._path = path
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    @property
+    def peer(self) -> str:
+        return "192.0.2.1:4711"
+
+    @property
+    def local(self) -> str:
+        return "192.0.2.9:8081"
+
+    @property
+    def connection_id(self) -> str:
+        return "connection-1"
+
+    def metadata(self, name: str) -> str | None:
+        return self._metadata.get(name)
+
+    def metadata_bin(self, name: str) -> bytes | None:
+        return self._metadata_bin.get(name)
+
+    def remaining_ms(self) -> int | None:
+        return self._remaining_ms
+
+    @property
+    def cancelled(self) -> bool:
+        return self._cancelled
+
+    def on_cancel(self, callback: Callable[[], None]) -> None:
+        if self._cancelled:
+            callback()
+        else:
+            self._on_cancel.append(callback)
+
+    def cancel(self) -> None:
+        """The caller goes away."""
+        self._cancelled = True
+        callbacks, self._on_cancel = self._on_cancel, []
+        for callback in callbacks:
+            callback()
