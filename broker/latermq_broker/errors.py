@@ -42,6 +42,10 @@ class CorruptRecordError(StoreError):
         self.reason = reason
 
 
+class DamagedQueueError(StoreError):
+    """A consume queue's file is not what was written; the next start rebuilds it from the log."""
+
+
 class UnsupportedFormatError(StoreError):
     """Written by a newer version, or not ours at all."""
 

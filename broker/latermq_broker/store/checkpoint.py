@@ -1,0 +1,172 @@
+"""Checkpoints: the whole derived state at one log position, in an immutable checksummed file.
+
+Written to a temporary name, synced, renamed, directory synced; the newest two are kept. A
+checkpoint that does not verify is as good as none: the one before it, or a full replay, takes over.
+
+      0       8        10     11      12              16         24      28        32     48
+      | magic | format | algo | flags | section count | position | epoch | reserved| uuid |
+      48              56        64
+      | last_store_ms | length  | checksum | sections …
+
+    position       the state contains every record below it, and all of them are durable
+    length         of the sections in bytes
+    checksum       xxh3_64(sections, seed = xxh3_64(bytes 0..63))
+
+A section is a name and bytes: name length u16 | name (UTF-8) | data length u64 | data. Sections of
+the store itself begin with "store."; all others are the engine's.
+"""
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from xxhash import xxh3_64_intdigest
+
+from latermq_broker.errors import UnsupportedFormatError
+from latermq_broker.store.consume_queue import QueueState
+from latermq_broker.store.files import Files, OpenMode, write_all
+
+CHECKPOINT_MAGIC: Final = b"\xa9LMQCKP\n"
+CHECKPOINT_FORMAT: Final = 1
+CHECKSUM_XXH3: Final = 1
+CHECKPOINT_HEADER: Final = struct.Struct("<8sHBBIQII16sQQ")
+CHECKPOINT_HEADER_BYTES: Final = 64
+CHECKSUM_BYTES: Final = 8
+assert CHECKPOINT_HEADER.size == CHECKPOINT_HEADER_BYTES
+NAME_LENGTH: Final = struct.Struct("<H")
+DATA_LENGTH: Final = struct.Struct("<Q")
+
+CHECKPOINT_SUFFIX: Final = ".ckpt"
+TEMPORARY_SUFFIX: Final = ".tmp"
+KEPT_COUNT: Final = 2
+
+QUEUES_SECTION: Final = "store.queues"
+QUEUE: Final = struct.Struct("<IHHQQQI")  # topic, queue, reserved, first, next, tail, digest count
+DIGEST: Final = struct.Struct("<Q")
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    position: int
+    epoch: int
+    last_store_ms: int
+    uuid: bytes
+    sections: Mapping[str, bytes]
+
+
+def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
+    parts: list[bytes] = []
+    for name, data in checkpoint.sections.items():
+        encoded = name.encode()
+        parts += (NAME_LENGTH.pack(len(encoded)), encoded, DATA_LENGTH.pack(len(data)), data)
+    body = b"".join(parts)
+    header = CHECKPOINT_HEADER.pack(
+        CHECKPOINT_MAGIC, CHECKPOINT_FORMAT, CHECKSUM_XXH3, 0, len(checkpoint.sections),
+        checkpoint.position, checkpoint.epoch, 0, checkpoint.uuid,
+        checkpoint.last_store_ms, len(body),
+    )  # fmt: skip
+    checksum = xxh3_64_intdigest(body, xxh3_64_intdigest(header))
+    return b"".join((header, checksum.to_bytes(CHECKSUM_BYTES, "little"), body))
+
+
+def decode_checkpoint(data: bytes, name: str) -> Checkpoint | None:
+    """The checkpoint, or None when it does not verify.
+
+    Raises UnsupportedFormatError: of a newer format.
+    """
+    begin = CHECKPOINT_HEADER_BYTES + CHECKSUM_BYTES
+    if len(data) < begin:
+        return None
+    header = data[:CHECKPOINT_HEADER_BYTES]
+    magic, format_, algo, _, count, position, epoch, _, uuid, store_ms, length = (
+        CHECKPOINT_HEADER.unpack(header)
+    )
+    if magic != CHECKPOINT_MAGIC:
+        return None
+    if format_ > CHECKPOINT_FORMAT:
+        raise UnsupportedFormatError(
+            f"checkpoint {name} has format {format_}, this version reads up to "
+            f"{CHECKPOINT_FORMAT}: start the newer version of latermq; nothing was changed"
+        )
+    body = memoryview(data)[begin:]
+    checksum = int.from_bytes(data[CHECKPOINT_HEADER_BYTES:begin], "little")
+    if algo != CHECKSUM_XXH3 or len(body) != length:
+        return None
+    if checksum != xxh3_64_intdigest(body, xxh3_64_intdigest(header)):
+        return None
+    sections: dict[str, bytes] = {}
+    at = 0
+    for _ in range(count):
+        (name_length,) = NAME_LENGTH.unpack_from(body, at)
+        at += NAME_LENGTH.size
+        section = str(body[at : at + name_length], "utf-8")
+        at += name_length
+        (data_length,) = DATA_LENGTH.unpack_from(body, at)
+        at += DATA_LENGTH.size
+        sections[section] = bytes(body[at : at + data_length])
+        at += data_length
+    return Checkpoint(position, epoch, store_ms, uuid, sections)
+
+
+def encode_queues(states: list[QueueState]) -> bytes:
+    parts: list[bytes] = []
+    for state in states:
+        parts.append(
+            QUEUE.pack(
+                state.topic_id, state.queue_id, 0, state.first, state.next,
+                state.tail_digest, len(state.digests),
+            )
+        )  # fmt: skip
+        parts += map(DIGEST.pack, state.digests)
+    return b"".join(parts)
+
+
+def decode_queues(data: bytes) -> list[QueueState]:
+    states: list[QueueState] = []
+    at = 0
+    while at < len(data):
+        topic_id, queue_id, _, first, next_, tail, count = QUEUE.unpack_from(data, at)
+        at += QUEUE.size
+        digests = struct.unpack_from(f"<{count}Q", data, at)
+        at += count * DIGEST.size
+        states.append(QueueState(topic_id, queue_id, first, next_, digests, tail))
+    return states
+
+
+def checkpoint_name(position: int) -> str:
+    return f"{position:020d}{CHECKPOINT_SUFFIX}"
+
+
+def write_checkpoint(files: Files, directory: Path, checkpoint: Checkpoint) -> None:
+    """Write it, make it durable under its name, delete all but the newest two. Raises OSError."""
+    path = directory / checkpoint_name(checkpoint.position)
+    temporary = path.with_suffix(TEMPORARY_SUFFIX)
+    if temporary.name in files.list_directory(directory):
+        files.unlink(temporary)  # left by an attempt that failed
+    fd = files.open(temporary, OpenMode.CREATE)
+    try:
+        write_all(files, fd, encode_checkpoint(checkpoint), 0)
+        files.datasync(fd)
+    finally:
+        files.close(fd)
+    files.rename(temporary, path)
+    files.sync_directory(directory)
+    for name in checkpoint_names(files, directory)[KEPT_COUNT:]:
+        files.unlink(directory / name)
+
+
+def checkpoint_names(files: Files, directory: Path) -> list[str]:
+    """Names of the checkpoint files, newest first."""
+    names = files.list_directory(directory)
+    return sorted((name for name in names if name.endswith(CHECKPOINT_SUFFIX)), reverse=True)
+
+
+def read_checkpoint(files: Files, path: Path) -> Checkpoint | None:
+    """The checkpoint in a file, or None when it does not verify. Raises OSError."""
+    fd = files.open(path, OpenMode.READ)
+    try:
+        return decode_checkpoint(files.pread(fd, files.size(fd), 0), path.name)
+    finally:
+        files.close(fd)

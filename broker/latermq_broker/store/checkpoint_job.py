@@ -1,0 +1,97 @@
+"""The part of a checkpoint that waits for the disk, cut loose so that a thread can do it.
+
+The order makes it safe to die anywhere: the log first, then the queue files, then the checkpoint
+itself under a temporary name, its rename last. Only then may older files go.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from latermq_broker.store.checkpoint import Checkpoint, write_checkpoint
+from latermq_broker.store.commit_log import CommitLog
+from latermq_broker.store.consume_queue import ConsumeQueue, QueueFiles, write_entries
+from latermq_broker.store.files import Files, OpenMode
+
+
+@dataclass(frozen=True, slots=True)
+class QueueWrite:
+    """Entries of one queue, from `first` up to `end`, that must be in its files."""
+
+    queue: ConsumeQueue
+    first: int
+    end: int
+    data: bytes
+
+
+class CheckpointJob:
+    """Made by `Store.begin_checkpoint`, handed back to `Store.finish_checkpoint`."""
+
+    def __init__(
+        self,
+        *,
+        files: Files,
+        log: CommitLog,
+        queue_files: QueueFiles,
+        directory: Path,
+        checkpoint: Checkpoint,
+        writes: Sequence[QueueWrite],
+        unsynced: frozenset[Path],
+        dropped: frozenset[int],
+    ) -> None:
+        self.writes = writes
+        self.unsynced = unsynced
+        self.dropped = dropped
+        self.durable = 0  # what `CommitLog.sync` returned
+        self.done = False
+        self.position = checkpoint.position
+        self._files = files
+        self._log = log
+        self._queue_files = queue_files
+        self._directory = directory
+        self._checkpoint = checkpoint
+
+    def run(self) -> None:
+        """Do it; may run in a thread.
+
+        Raises:
+            StoreReadOnlyError: the log's sync failed.
+            OSError: a derived file could not be written. The log is unharmed, a later checkpoint
+                may succeed.
+        """
+        self.durable = self._log.sync()
+        assert self.durable >= self.position
+        paths = set(self.unsynced)
+        for write in self.writes:
+            queue = write.queue
+            paths.update(
+                write_entries(
+                    self._queue_files, queue.topic_id, queue.queue_id, write.first, write.data
+                )
+            )
+        self._sync_queues(paths)
+        write_checkpoint(self._files, self._directory, self._checkpoint)
+        self.done = True
+        self._delete_dropped()
+
+    def _sync_queues(self, paths: set[Path]) -> None:
+        for path in sorted(paths):
+            fd = self._files.open(path, OpenMode.WRITE)
+            try:
+                self._files.datasync(fd)
+            finally:
+                self._files.close(fd)
+        for directory in sorted({path.parent for path in paths}):
+            self._files.sync_directory(directory)
+        if paths:
+            self._files.sync_directory(self._queue_files.directory)
+
+    def _delete_dropped(self) -> None:
+        """Queue files of deleted topics. What cannot be deleted now is left to the next start."""
+        for topic_id in self.dropped:
+            directory = self._queue_files.directory / str(topic_id)
+            with suppress(OSError):
+                for name in self._files.list_directory(directory):
+                    self._files.unlink(directory / name)
+                self._files.remove_directory(directory)

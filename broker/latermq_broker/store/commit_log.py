@@ -1,0 +1,420 @@
+"""The commit log: records in segments, appended to a batch in memory, written once per loop turn.
+
+Positions are absolute bytes since the log was created. Four of them describe it at any moment:
+
+    start ≤ durable ≤ written ≤ end
+            (synced)  (pwrite) (includes the batch)
+
+`append` decides everything that can be refused before it changes anything: a record that is too
+large, a full disk, a log that failed earlier. A segment always ends with a BLANK record, and its
+successor exists before the BLANK is appended. A failed write or sync latches the log read-only, is
+never tried again, and what the failed batch left in the file is zeroed where the disk still allows.
+
+`sync` and `prepare_next` may run in a thread beside everything else; all other calls belong to one.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from typing import Final, NoReturn
+
+from xxhash import xxh3_64_intdigest
+
+from latermq_broker.config import Flush, StoreConfig
+from latermq_broker.errors import (
+    CorruptRecordError,
+    StoreReadOnlyError,
+    StoreUnusableError,
+)
+from latermq_broker.store.files import Files, write_all
+from latermq_broker.store.record import (
+    COVERED,
+    FLAG_CLEAN,
+    HEADER_BYTES,
+    LAG_UNKNOWN,
+    MAGIC_WORD,
+    PADDING,
+    Record,
+    RecordType,
+    decode_record,
+    fault,
+    padded_bytes,
+    record_bytes,
+)
+from latermq_broker.store.segment import (
+    PREPARED_SUFFIX,
+    SEGMENT_HEADER_BYTES,
+    ZERO_CHUNK,
+    Segment,
+    SegmentHeader,
+    segment_name,
+)
+
+BLANK_BYTES: Final = HEADER_BYTES  # kept free at the end of every segment
+LOG_CLOSED: Final = -1  # as `_room_end`: sends every append down the slow path
+
+
+class _Piece:
+    """The part of a batch that goes into one segment."""
+
+    __slots__ = ("chunks", "position", "segment")
+
+    def __init__(self, segment: Segment, position: int) -> None:
+        self.segment = segment
+        self.position = position
+        self.chunks: list[bytes] = []
+
+
+class CommitLog:
+    """See the module. Built by `Store`, which recovers it and then calls `resume`."""
+
+    def __init__(self, files: Files, directory: Path, config: StoreConfig, uuid: bytes) -> None:
+        self.uuid = uuid
+        self.segments: list[Segment] = []  # oldest first, contiguous
+        self.start = self.end = self.written = self.durable = 0
+        self.epoch = 0
+        self.last_store_ms = 0
+        self.appended = 0  # records since the log was opened
+        self._files = files
+        self._directory = directory
+        self._config = config
+        self._bases: list[int] = []
+        self._pieces: list[_Piece] = []
+        self._chunks: list[bytes] = []  # of the last piece
+        self._unwritten: dict[int, tuple[bytes, bytes]] = {}  # position: covered header, payload
+        self._room_end = LOG_CLOSED  # no record may end beyond
+        self._group_open = False
+        self._mark_end = 0  # end of the log as the last MARK left it
+        self._prepared: Segment | None = None
+        self._prepared_numbers = count()
+        self._unsynced: list[Segment] = []  # oldest first
+        self._sealed: list[Segment] = []  # synced to their end, descriptor still open
+        self._syncs: list[int] = []  # one entry per running `sync`
+        self._renames = 0
+        self._renames_synced = 0
+        self._failure: str | None = None
+
+    # --- start ---------------------------------------------------------------------------------
+
+    def adopt(self, segments: Sequence[Segment]) -> None:
+        """Take over the segments found on disk; until `resume` the log can only be read."""
+        self.segments = list(segments)
+        self._bases = [segment.base for segment in segments]
+        self.start = segments[0].base + SEGMENT_HEADER_BYTES
+
+    def resume(self, end: int, epoch: int, store_ms: int) -> None:
+        """Go on appending at `end`, up to which everything is on the medium.
+
+        Raises StoreFullError when the log ends with its last segment and there is no room.
+        """
+        if end == self.segments[-1].end:
+            self._open_segment(self._prepare(end, store_ms, zero_fill=False))
+            self._files.sync_directory(self._directory)
+            end += SEGMENT_HEADER_BYTES
+        self._renames_synced = self._renames
+        self.end = self.written = self.durable = end
+        self.epoch = epoch
+        self.last_store_ms = store_ms
+        self._begin_piece()
+
+    # --- append --------------------------------------------------------------------------------
+
+    def append(
+        self,
+        type: RecordType,
+        parts: Sequence[bytes | memoryview],
+        now_ms: int,
+        *,
+        more: bool = False,
+    ) -> int:
+        """Add a record to the batch; its position.
+
+        Args:
+            parts: the payload, joined.
+            more: the next append belongs to the same atomic group; `reserve` the group first.
+        Raises:
+            ValueError: larger than `StoreConfig.record_bytes_max`, or a group not reserved.
+            StoreFullError, StoreReadOnlyError: as the names say. In all cases nothing changed.
+        """
+        payload = b"".join(parts)
+        length = HEADER_BYTES + len(payload)
+        size = (length + 7) & -8
+        if self.end + size > self._room_end or length > self._config.record_bytes_max:
+            self._make_room(length)
+        self._group_open = more
+        return self._append(type, payload, now_ms, 1 if more else 0)
+
+    def _append(self, type_: RecordType, payload: bytes, now_ms: int, flags: int) -> int:
+        position = self.end
+        length = HEADER_BYTES + len(payload)
+        if now_ms > self.last_store_ms:
+            self.last_store_ms = now_ms
+        lag = (position - self.durable) >> 3
+        if lag > LAG_UNKNOWN:
+            lag = LAG_UNKNOWN
+        covered = COVERED.pack(
+            length, type_, flags, MAGIC_WORD, position, self.last_store_ms, self.epoch, lag
+        )
+        checksum = xxh3_64_intdigest(payload, xxh3_64_intdigest(covered))
+        self._chunks += (checksum.to_bytes(8, "little"), covered, payload, PADDING[length & 7])
+        self._unwritten[position] = (covered, payload)
+        self.end = position + ((length + 7) & -8)
+        self.appended += 1
+        return position
+
+    def reserve(self, payload_sizes: Sequence[int]) -> None:
+        """Make sure that records with such payloads fit one after another into one segment.
+
+        Raises:
+            ValueError: one of them, or all together, can never fit.
+            StoreFullError, StoreReadOnlyError: nothing changed.
+        """
+        self._require_open()
+        assert not self._group_open, "a group is reserved before its first record"
+        largest = max(payload_sizes, default=0) + HEADER_BYTES
+        if largest > self._config.record_bytes_max:
+            raise ValueError(_too_large(largest, self._config))
+        total = sum(record_bytes(size) for size in payload_sizes)
+        room = self._config.segment_bytes - SEGMENT_HEADER_BYTES - BLANK_BYTES
+        if total > room:
+            raise ValueError(
+                f"{len(payload_sizes)} records of one atomic group take {total} bytes; "
+                f"a segment holds {room}"
+            )
+        if self.end + total > self._room_end:
+            self._roll()
+
+    def mark(self, now_ms: int) -> None:
+        """Append a MARK if everything is durable and the log does not end with one already.
+
+        It proves the last batch durable, so that later damage to it is not taken for a torn tail.
+        """
+        if self.end == self.durable and self.end != self._mark_end:
+            self._append_mark(now_ms, 0)
+
+    def mark_clean(self, now_ms: int) -> None:
+        """Append the MARK of an orderly stop."""
+        self._append_mark(now_ms, FLAG_CLEAN)
+
+    def _append_mark(self, now_ms: int, flags: int) -> None:
+        if self.end + HEADER_BYTES > self._room_end:
+            self._make_room(HEADER_BYTES)
+        self._append(RecordType.MARK, b"", now_ms, flags)
+        self._mark_end = self.end
+
+    def _make_room(self, length: int) -> None:
+        self._require_open()
+        if length > self._config.record_bytes_max:
+            raise ValueError(_too_large(length, self._config))
+        if self.end + padded_bytes(length) > self._room_end:
+            if self._group_open:
+                raise ValueError("an atomic group outgrew what was reserved for it")
+            self._roll()
+
+    def _roll(self) -> None:
+        """Close the segment with BLANK and go on in the next one, which exists before we do."""
+        closing = self.segments[-1]
+        prepared = self._prepared
+        if prepared is None or prepared.base != closing.end:
+            prepared = self._prepare(closing.end, self.last_store_ms, zero_fill=False)
+        self._open_segment(prepared)
+        if self._prepared is prepared:
+            self._prepared = None
+        self._append(RecordType.BLANK, b"", self.last_store_ms, 0)
+        self.end = closing.end + SEGMENT_HEADER_BYTES
+        self._begin_piece()
+
+    # --- segments ------------------------------------------------------------------------------
+
+    @property
+    def next_wanted(self) -> bool:
+        """No successor of the last segment is prepared yet."""
+        prepared = self._prepared
+        return prepared is None or prepared.base != self.segments[-1].end
+
+    def prepare_next(self) -> None:
+        """Prepare the next segment ahead, so that rolling costs a rename. May run in a thread.
+
+        Raises StoreFullError or StoreUnusableError; the log goes on in what it has.
+        """
+        if self._failure is not None or not self.next_wanted:
+            return
+        stale, self._prepared = self._prepared, None
+        if stale is not None:  # the log rolled on without it
+            self._discard(stale)
+        zero_fill = self._config.flush is Flush.SYNC
+        self._prepared = self._prepare(
+            self.segments[-1].end, self.last_store_ms, zero_fill=zero_fill
+        )
+
+    def _prepare(self, base: int, created_ms: int, *, zero_fill: bool) -> Segment:
+        header = SegmentHeader(base, self._config.segment_bytes, self.uuid, created_ms)
+        # The number keeps a thread that prepares and a loop that cannot wait for it apart.
+        name = f"{base:020d}-{next(self._prepared_numbers)}{PREPARED_SUFFIX}"
+        try:
+            return Segment.prepare(self._files, self._directory / name, header, zero_fill=zero_fill)
+        except OSError as error:
+            raise StoreUnusableError(f"cannot prepare a segment: {error}") from error
+
+    def _open_segment(self, prepared: Segment) -> None:
+        try:
+            prepared.publish(self._directory / segment_name(prepared.base))
+        except OSError as error:
+            if prepared is not self._prepared:
+                self._discard(prepared)
+            raise StoreUnusableError(f"cannot open the next segment: {error}") from error
+        self._renames += 1
+        self.segments.append(prepared)
+        self._bases.append(prepared.base)
+
+    def _discard(self, prepared: Segment) -> None:
+        prepared.close()
+        with suppress(OSError):  # the next start removes it
+            self._files.unlink(prepared.path)
+
+    def _begin_piece(self) -> None:
+        segment = self.segments[-1]
+        piece = _Piece(segment, self.end)
+        self._pieces.append(piece)
+        self._chunks = piece.chunks
+        self._room_end = segment.end - BLANK_BYTES
+
+    # --- write and sync ------------------------------------------------------------------------
+
+    def write(self) -> int:
+        """Write the batch, one pwrite per segment it touches; `written`.
+
+        Raises StoreReadOnlyError: the batch is void, the log takes nothing any more.
+        """
+        if self.written == self.end:
+            return self.written
+        self._require_open()
+        assert not self._group_open, "a batch ends between groups"
+        try:
+            for piece in self._pieces:
+                if piece.chunks:
+                    segment = piece.segment
+                    fd = segment.writable()
+                    if segment not in self._unsynced:
+                        self._unsynced.append(segment)
+                    offset = piece.position - segment.base
+                    write_all(self._files, fd, b"".join(piece.chunks), offset)
+        except OSError as error:
+            self._erase_batch()
+            self._fail("write", error)
+        self.written = self.end
+        self._pieces.clear()
+        self._unwritten.clear()
+        self._begin_piece()
+        return self.written
+
+    def sync_target(self) -> int:
+        """What `sync` would make durable now."""
+        return self.written
+
+    def sync(self) -> int:
+        """Make what is written durable; the position to pass to `synced`. May run in a thread.
+
+        Raises StoreReadOnlyError: what was written since `durable` is in doubt until a restart.
+        """
+        self._require_open()
+        target = self.written  # before the calls: what is written meanwhile is not covered
+        renames = self._renames
+        self._syncs.append(target)  # from here on `synced` closes no descriptor under our feet
+        try:
+            for segment in tuple(self._unsynced):
+                self._files.datasync(segment.writable())
+            if renames != self._renames_synced:
+                self._files.sync_directory(self._directory)
+                self._renames_synced = renames
+        except OSError as error:
+            self._fail("sync", error)
+        finally:
+            self._syncs.remove(target)
+        return target
+
+    def synced(self, position: int) -> None:
+        """Note in the loop what `sync` returned."""
+        if position <= self.durable:
+            return
+        self.durable = position
+        while self._unsynced and self._unsynced[0].end <= position:
+            self._sealed.append(self._unsynced.pop(0))
+        if not self._syncs:
+            for segment in self._sealed:
+                segment.release()
+            self._sealed.clear()
+
+    def _erase_batch(self) -> None:
+        """Zero what a failed write may have left, so that a refused record cannot come back."""
+        with suppress(OSError):  # recovery cuts off what the disk does not let us erase
+            for piece in self._pieces:
+                segment = piece.segment
+                offset = piece.position - segment.base
+                end = offset + sum(map(len, piece.chunks))
+                for at in range(offset, end, len(ZERO_CHUNK)):
+                    write_all(self._files, segment.writable(), ZERO_CHUNK[: end - at], at)
+
+    def _fail(self, what: str, error: OSError) -> NoReturn:
+        self._failure = f"the log's {what} failed ({error}); restart the broker to recover"
+        self._room_end = LOG_CLOSED
+        raise StoreReadOnlyError(self._failure) from error
+
+    def _require_open(self) -> None:
+        if self._failure is not None:
+            raise StoreReadOnlyError(self._failure)
+
+    @property
+    def failed(self) -> bool:
+        """A write or sync failed: the log is read-only."""
+        return self._failure is not None
+
+    # --- read ----------------------------------------------------------------------------------
+
+    def read(self, position: int) -> Record:
+        """The record at a position that `append` returned or replay passed; payload is a copy.
+
+        Raises CorruptRecordError: the bytes no longer match.
+        """
+        unwritten = self._unwritten.get(position)
+        if unwritten is not None:
+            covered, payload = unwritten
+            length, type_, flags, _, _, store_ms, epoch, lag = COVERED.unpack(covered)
+            durable = position - lag * 8 if lag != LAG_UNKNOWN else 0
+            return Record(
+                position, RecordType(type_), flags, store_ms, epoch, payload, length, durable
+            )
+        segment = self.segments[-1]
+        if position < segment.base:
+            segment = self._segment_at(position)
+        offset = position - segment.base
+        view = segment.view()
+        header = view[offset : offset + HEADER_BYTES]
+        length = int.from_bytes(header[8:12], "little")
+        page = memoryview(view[offset : offset + padded_bytes(max(length, HEADER_BYTES))])
+        record = decode_record(page, 0, position)
+        if record is None:
+            raise CorruptRecordError(position, fault(page, 0, position))
+        return record
+
+    def _segment_at(self, position: int) -> Segment:
+        index = bisect_right(self._bases, position) - 1
+        if index < 0 or position >= self.segments[index].end:
+            raise CorruptRecordError(position, "no segment of the log holds this position")
+        return self.segments[index]
+
+    def close(self) -> None:
+        """Close the files; writes nothing."""
+        for segment in self.segments:
+            segment.close()
+        if self._prepared is not None:
+            self._discard(self._prepared)
+            self._prepared = None
+        self._failure = self._failure or "the log is closed"
+        self._room_end = LOG_CLOSED
+
+
+def _too_large(length: int, config: StoreConfig) -> str:
+    return f"a record of {length} bytes; the largest is {config.record_bytes_max}"

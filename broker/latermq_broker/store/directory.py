@@ -1,0 +1,153 @@
+"""The data directory: what belongs where, and whether it is ours to open.
+
+    LOCK                          held by the one broker that writes
+    log/<20-digit base>.seg       the commit log; `.prep`: a segment not yet in use
+    cq/<topic id>/<queue>.<20-digit first entry>.cq
+    ckpt/<20-digit position>.ckpt the newest two
+
+Every refusal is one clear error raised before anything is created, changed or deleted.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from latermq_broker.errors import (
+    CorruptRecordError,
+    StoreError,
+    StoreLockedError,
+    StoreUnusableError,
+    UnsupportedFormatError,
+)
+from latermq_broker.store.checkpoint import CHECKPOINT_SUFFIX
+from latermq_broker.store.files import Files, OpenMode
+from latermq_broker.store.segment import (
+    SEGMENT_HEADER_BYTES,
+    SEGMENT_SUFFIX,
+    Segment,
+    decode_segment_header,
+)
+
+LOCK_NAME: Final = "LOCK"
+LOG_NAME: Final = "log"
+QUEUES_NAME: Final = "cq"
+CHECKPOINTS_NAME: Final = "ckpt"
+OUR_DIRECTORIES: Final = (LOG_NAME, QUEUES_NAME, CHECKPOINTS_NAME)
+HARMLESS_NAMES: Final = frozenset({"lost+found", LOCK_NAME})  # a fresh mount, a start cut short
+
+
+@dataclass(frozen=True, slots=True)
+class FoundLog:
+    """The segment files of a directory: contiguous, of one log. Empty for a new directory."""
+
+    segments: list[Segment]
+    uuid: bytes
+
+
+def require_ours(files: Files, directory: Path) -> None:
+    """Refuse a directory that holds something else. A missing or empty one is fine.
+
+    Raises UnsupportedFormatError, OSError.
+    """
+    try:
+        names = files.list_directory(directory)
+    except FileNotFoundError:
+        return
+    foreign = [name for name in names if name not in HARMLESS_NAMES]
+    if foreign and LOG_NAME not in foreign:
+        raise UnsupportedFormatError(
+            f"{directory} is not a LaterMQ data directory: it holds {foreign[0]!r} and no "
+            f"{LOG_NAME!r}. Name an empty or a new directory; nothing was changed"
+        )
+
+
+def take_lock(files: Files, directory: Path) -> int:
+    """The descriptor that holds the lock. Raises StoreLockedError, OSError."""
+    fd = files.open(directory / LOCK_NAME, OpenMode.ENSURE)
+    try:
+        locked = files.lock(fd)
+    except OSError:
+        files.close(fd)
+        raise
+    if not locked:
+        files.close(fd)
+        raise StoreLockedError(
+            f"{directory} is in use by another broker: stop it, or name another directory"
+        )
+    return fd
+
+
+def find_log(files: Files, directory: Path) -> FoundLog:
+    """All segments, their headers checked, oldest first.
+
+    Only the last one may have a bad header or be short: `Segment.fault` is set, recovery decides.
+    Raises:
+        CorruptRecordError: a damaged header, a missing segment, files of two logs.
+        UnsupportedFormatError: not ours, or newer than this version.
+        OSError.
+    """
+    log = directory / LOG_NAME
+    names = [name for name in files.list_directory(log) if name.endswith(SEGMENT_SUFFIX)]
+    segments: list[Segment] = []
+    uuid = b""
+    for index, name in enumerate(names):
+        digits = name.removesuffix(SEGMENT_SUFFIX)
+        if len(digits) != 20 or not digits.isdecimal():
+            raise UnsupportedFormatError(f"{log / name} is not a segment of a LaterMQ log")
+        base = int(digits)
+        if segments and base != segments[-1].end:
+            raise CorruptRecordError(
+                segments[-1].end,
+                f"the log has a hole: after segment {segments[-1].path.name} comes {name}. "
+                "Restore the missing file from a backup; nothing was changed",
+            )
+        is_last = index == len(names) - 1
+        segment, found_uuid = _open_segment(
+            files, log / name, base, may_be_torn=is_last and index > 0
+        )
+        if segments and segment.fault is None and found_uuid != uuid:
+            raise CorruptRecordError(
+                base, f"segment {name} belongs to another log than {segments[-1].path.name}"
+            )
+        uuid = uuid or found_uuid
+        segments.append(segment)
+    if not segments and _holds_checkpoint(files, directory):
+        raise CorruptRecordError(
+            0, f"{log} holds no segment, yet there are checkpoints: the log itself is missing"
+        )
+    return FoundLog(segments, uuid)
+
+
+def _open_segment(
+    files: Files, path: Path, base: int, *, may_be_torn: bool
+) -> tuple[Segment, bytes]:
+    fd = files.open(path, OpenMode.READ)
+    try:
+        data = files.pread(fd, SEGMENT_HEADER_BYTES, 0)
+        size = files.size(fd)
+    finally:
+        files.close(fd)
+    try:
+        header = decode_segment_header(data, base, path.name)
+    except CorruptRecordError as error:
+        if not may_be_torn:
+            raise
+        segment = Segment(files, path, base, max(size, SEGMENT_HEADER_BYTES), None)
+        segment.fault = error.reason
+        return segment, b""
+    return Segment(files, path, base, header.size, None), header.uuid
+
+
+def _holds_checkpoint(files: Files, directory: Path) -> bool:
+    try:
+        names = files.list_directory(directory / CHECKPOINTS_NAME)
+    except FileNotFoundError:
+        return False
+    return any(name.endswith(CHECKPOINT_SUFFIX) for name in names)
+
+
+def unusable(directory: Path, error: OSError) -> StoreError:
+    """The error an operator sees when the file system refuses."""
+    if isinstance(error, NotADirectoryError | FileExistsError):
+        return StoreUnusableError(f"{directory} is a file, not a directory")
+    return StoreUnusableError(f"{directory} cannot be used: {error.strerror or error}")

@@ -1,0 +1,166 @@
+"""The seam between the store and the file system; the only user of os, mmap and fcntl.
+
+Every call of `Files` can fail with OSError, and `pwrite` can write less than it was given: tests
+put simulated disks behind the same protocol (tests/support). Nothing here buffers or decides.
+"""
+
+import errno
+import fcntl
+import mmap
+import os
+from enum import Enum
+from pathlib import Path
+from typing import Final, Protocol
+
+NO_ROOM_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+class OpenMode(Enum):
+    READ = os.O_RDONLY
+    WRITE = os.O_RDWR  # must exist
+    CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL  # must not exist
+    ENSURE = os.O_RDWR | os.O_CREAT
+
+
+class FileMap(Protocol):
+    """A file mapped for reading: slices are copies, and see what is written to the file later."""
+
+    def __getitem__(self, key: slice, /) -> bytes: ...
+
+    def close(self) -> None: ...
+
+
+class Files(Protocol):
+    """What the store asks of a file system. Offsets and sizes are bytes; all raise OSError."""
+
+    def open(self, path: Path, mode: OpenMode) -> int:
+        """A file descriptor; a new file is empty."""
+
+    def close(self, fd: int) -> None: ...
+
+    def size(self, fd: int) -> int: ...
+
+    def allocate(self, fd: int, size: int) -> None:
+        """Give the file at least `size` bytes that later writes cannot run out of.
+
+        On ENOSPC the file may be left partly allocated: unlink it.
+        """
+
+    def pwrite(self, fd: int, data: bytes | memoryview, offset: int) -> int:
+        """Write a first part of `data`; the count written, possibly less than asked."""
+
+    def pread(self, fd: int, count: int, offset: int) -> bytes:
+        """At most `count` bytes; fewer only at the end of the file."""
+
+    def map(self, fd: int, size: int) -> FileMap:
+        """Map the first `size` bytes, which must exist; outlives the descriptor."""
+
+    def datasync(self, fd: int) -> None:
+        """Return once everything written to the file, and its size, is on the medium."""
+
+    def drop_cache(self, fd: int) -> None:
+        """Forget clean cached pages, so that the next read comes from the medium."""
+
+    def lock(self, fd: int) -> bool:
+        """Take the file's exclusive lock until close; False when another process holds it."""
+
+    def rename(self, old: Path, new: Path) -> None:
+        """Atomic; durable after `sync_directory`."""
+
+    def unlink(self, path: Path) -> None: ...
+
+    def make_directory(self, path: Path) -> None:
+        """Create it with its parents unless it exists."""
+
+    def remove_directory(self, path: Path) -> None: ...
+
+    def sync_directory(self, path: Path) -> None:
+        """Make creations, renames and removals in this directory durable."""
+
+    def list_directory(self, path: Path) -> list[str]:
+        """Names in it, sorted."""
+
+    def unique(self) -> bytes:
+        """16 bytes never returned before."""
+
+
+class RealFiles:
+    """The operating system's files."""
+
+    def open(self, path: Path, mode: OpenMode) -> int:
+        return os.open(path, mode.value | os.O_CLOEXEC, 0o640)
+
+    def close(self, fd: int) -> None:
+        os.close(fd)
+
+    def size(self, fd: int) -> int:
+        return os.fstat(fd).st_size
+
+    def allocate(self, fd: int, size: int) -> None:
+        os.posix_fallocate(fd, 0, size)
+
+    def pwrite(self, fd: int, data: bytes | memoryview, offset: int) -> int:
+        return os.pwrite(fd, data, offset)
+
+    def pread(self, fd: int, count: int, offset: int) -> bytes:
+        data = os.pread(fd, count, offset)
+        while data and len(data) < count:  # a signal or a huge count may cut a read short
+            more = os.pread(fd, count - len(data), offset + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def map(self, fd: int, size: int) -> FileMap:
+        return mmap.mmap(fd, size, prot=mmap.PROT_READ)
+
+    def datasync(self, fd: int) -> None:
+        os.fdatasync(fd)
+
+    def drop_cache(self, fd: int) -> None:
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def lock(self, fd: int) -> bool:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def rename(self, old: Path, new: Path) -> None:
+        os.rename(old, new)
+
+    def unlink(self, path: Path) -> None:
+        os.unlink(path)
+
+    def make_directory(self, path: Path) -> None:
+        os.makedirs(path, mode=0o750, exist_ok=True)
+
+    def remove_directory(self, path: Path) -> None:
+        os.rmdir(path)
+
+    def sync_directory(self, path: Path) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def list_directory(self, path: Path) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def unique(self) -> bytes:
+        return os.urandom(16)
+
+
+def write_all(files: Files, fd: int, data: bytes | memoryview, offset: int) -> None:
+    """Write all of `data`, going on after short counts. Raises OSError."""
+    written = files.pwrite(fd, data, offset)
+    if written == len(data):
+        return
+    rest = memoryview(data)
+    while written < len(data):
+        count = files.pwrite(fd, rest[written:], offset + written)
+        if count == 0:
+            raise OSError(errno.EIO, "the disk accepts no more bytes and names no reason")
+        written += count

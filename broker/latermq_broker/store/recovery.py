@@ -1,0 +1,245 @@
+"""Reading the log back: scan whole records, tell a torn tail from damage, make the end sound.
+
+A scan accepts a record when it is whole, was written for its position and is not older than its
+predecessor. It ends at the first position that holds none. Whether that is the natural end, a write
+that a crash tore, or damage to what was durable once, is told by what lies beyond: every record
+says up to where the log was known durable when it was appended. If a later valid record claims more
+than the bad position, the bad bytes were durable: damage. Otherwise nothing beyond was ever
+promised to anyone: a torn tail, which is cut off.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from latermq_broker.errors import CorruptRecordError
+from latermq_broker.store.files import Files, OpenMode, write_all
+from latermq_broker.store.record import (
+    HEADER_BYTES,
+    RECORD_ALIGN,
+    RECORD_MAGIC,
+    RECORD_MAGIC_OFFSET,
+    Record,
+    RecordType,
+    decode_record,
+    fault,
+    needed_bytes,
+)
+from latermq_broker.store.segment import SEGMENT_HEADER_BYTES, Segment
+
+PIECE_BYTES: Final = 4 << 20
+ZERO_PIECE: Final = bytes(PIECE_BYTES)
+
+
+class LogScan:
+    """One pass over the log from a position; iterate it once, then read where it stopped."""
+
+    def __init__(self, segments: Sequence[Segment], position: int, epoch: int = 0) -> None:
+        self.position = position  # of the next record; in the end the first that holds none
+        self.epoch = epoch  # newest seen
+        self.store_ms = 0  # of the last record
+        self.durable = position  # the largest claim seen
+        self.last: Record | None = None
+        self.reason = ""  # why the scan stopped
+        self._segments = segments
+        bases = [segment.base for segment in segments]
+        self._index = bisect_right(bases, position) - 1
+
+    def __iter__(self) -> Iterator[Record]:
+        while self._index < len(self._segments):
+            segment = self._segments[self._index]
+            if segment.fault is not None:
+                self.position, self.reason = segment.base, segment.fault
+                return
+            if self.position == segment.base:
+                self.position += SEGMENT_HEADER_BYTES
+            yield from self._scan_segment(segment)
+            last = self.last
+            if last is None or last.type is not RecordType.BLANK or self.position != segment.end:
+                return
+            self._index += 1
+        self.reason = "the log ends with its last segment"
+
+    def _scan_segment(self, segment: Segment) -> Iterator[Record]:
+        page = memoryview(b"")
+        page_position = position = self.position
+        in_group = False
+        while True:
+            record = decode_record(page, position - page_position, position)
+            if record is None:
+                need = needed_bytes(page, position - page_position)
+                page_end = page_position + len(page)
+                if position + need > page_end and position + need <= segment.end:
+                    page = memoryview(segment.pread(max(need, PIECE_BYTES), position))
+                    page_position = position
+                    record = decode_record(page, 0, position)
+                    if record is None and needed_bytes(page, 0) > len(page) >= HEADER_BYTES:
+                        need = min(needed_bytes(page, 0), segment.end - position)
+                        page = memoryview(segment.pread(need, position))
+                        record = decode_record(page, 0, position)
+            if record is None:
+                self.reason = fault(page, position - page_position, position)
+                return
+            if record.epoch < self.epoch:
+                self.reason = f"the record here is of epoch {record.epoch}, before {self.epoch}"
+                return
+            if record.type is RecordType.BLANK and in_group:
+                self.reason = "its segment was closed inside an atomic group"
+                return
+            if record.durable > self.durable:
+                self.durable = record.durable
+            self.epoch = record.epoch
+            self.store_ms = record.store_ms
+            self.last = record
+            if record.type is RecordType.BLANK:
+                self.position = segment.end
+                yield record
+                return
+            in_group = record.more
+            self.position = position = record.next_position
+            yield record
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """What lies at and beyond the first bad position."""
+
+    end: int  # behind the last byte that is not zero; the bad position itself if there is none
+    epoch: int  # newest epoch of any valid record in it
+    proof: Record | None  # a record which proves that the bad position was durable
+
+
+def inspect_tail(segments: Sequence[Segment], bad: int, epoch: int) -> Tail:
+    """Search all from `bad` on; records older than `epoch` are leftovers and prove nothing."""
+    end = bad
+    newest = epoch
+    for segment in segments:
+        if segment.end <= bad:
+            continue
+        position = max(bad, segment.base)
+        while position < segment.end:
+            step = min(PIECE_BYTES, segment.end - position)
+            # The overlap lets a header that begins at the end of the piece be read whole.
+            data = segment.pread(min(step + HEADER_BYTES, segment.end - position), position)
+            piece = data[:step]
+            if not piece:
+                break
+            if piece != ZERO_PIECE[: len(piece)]:
+                end = position + len(piece.rstrip(b"\0"))
+                for record in _find_records(segment, data, position):
+                    if record.epoch < epoch:
+                        continue
+                    newest = max(newest, record.epoch)
+                    if record.durable > bad:
+                        return Tail(end, newest, record)
+            position += step
+    return Tail(end, newest, None)
+
+
+def _find_records(segment: Segment, data: bytes, position: int) -> Iterator[Record]:
+    """Valid records that begin in `data`, read from the segment at `position`."""
+    page = memoryview(data)
+    found = data.find(RECORD_MAGIC, RECORD_MAGIC_OFFSET)
+    while found >= 0:
+        offset = found - RECORD_MAGIC_OFFSET
+        at = position + offset
+        found = data.find(RECORD_MAGIC, found + 1)
+        header = page[offset : offset + HEADER_BYTES]
+        if at % RECORD_ALIGN or len(header) < HEADER_BYTES:
+            continue
+        if int.from_bytes(header[16:24], "little") != at:
+            continue
+        need = needed_bytes(page, offset)
+        if at + need > segment.end:
+            continue
+        whole = page[offset : offset + need]
+        if len(whole) < need:
+            whole = memoryview(segment.pread(need, at))
+        record = decode_record(whole, 0, at)
+        if record is not None:
+            yield record
+
+
+def require_torn(segments: Sequence[Segment], scan: LogScan) -> Tail:
+    """The tail beyond a finished scan, if that is all it is.
+
+    Raises CorruptRecordError: it was durable once; nothing is changed.
+    """
+    tail = inspect_tail(segments, scan.position, scan.epoch)
+    if tail.proof is not None:
+        raise damage(segments, scan.position, scan.reason, tail.proof)
+    return tail
+
+
+def damage(
+    segments: Sequence[Segment], position: int, reason: str, proof: Record
+) -> CorruptRecordError:
+    name = next((s.path.name for s in segments if s.base <= position < s.end), "?")
+    return CorruptRecordError(
+        position,
+        f"{reason}. It was safely on disk before: the record at position {proof.position} says so. "
+        f"The file {name} is damaged, not merely cut short by a crash; nothing was changed. "
+        "Restore it from a backup, or see `latermq log verify`",
+    )
+
+
+def seal_tail(files: Files, segments: list[Segment], durable: int, end: int, tail_end: int) -> None:
+    """Make the log end at `end`: on the medium, with only zeros behind it.
+
+    What follows the last durable claim is written again in place, because pages that a failed sync
+    left clean look stored and are not. Segments that begin at or behind `end` held nothing that
+    counts and are removed.
+    Args:
+        segments: shortened in place.
+    Raises:
+        OSError.
+    """
+    while len(segments) > 1 and segments[-1].base >= end:
+        segment = segments.pop()
+        segment.close()
+        files.unlink(segment.path)
+    for segment in segments:
+        if segment.end <= durable:
+            continue
+        fd = segment.writable()
+        if files.size(fd) < segment.size:
+            files.allocate(fd, segment.size)
+            segment.unmap()
+        for position, size in _pieces(max(durable, segment.base), min(end, segment.end)):
+            write_all(
+                files, fd, files.pread(fd, size, position - segment.base), position - segment.base
+            )
+        for position, size in _pieces(max(end, segment.base), min(tail_end, segment.end)):
+            write_all(files, fd, ZERO_PIECE[:size], position - segment.base)
+        files.datasync(fd)
+        if segment is not segments[-1]:
+            segment.release()
+    files.sync_directory(segments[-1].path.parent)
+
+
+def _pieces(begin: int, end: int) -> Iterator[tuple[int, int]]:
+    for position in range(begin, end, PIECE_BYTES):
+        yield position, min(PIECE_BYTES, end - position)
+
+
+def drop_caches(files: Files, segments: Sequence[Segment], position: int) -> None:
+    """Have everything from `position` on read from the medium: after a failed sync the cache may
+    hold pages that look clean and were never stored."""
+    for segment in segments:
+        if segment.end > position:
+            fd = files.open(segment.path, OpenMode.READ)
+            try:
+                files.drop_cache(fd)
+            finally:
+                files.close(fd)
+
+
+def remove_leftovers(files: Files, directory: Path, suffix: str) -> None:
+    """Delete unfinished files of an earlier run."""
+    for name in files.list_directory(directory):
+        if name.endswith(suffix):
+            with suppress(FileNotFoundError):
+                files.unlink(directory / name)

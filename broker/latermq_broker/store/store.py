@@ -1,0 +1,414 @@
+"""The store: one data directory with its log, its consume queues and its checkpoints.
+
+Life: `open` takes the lock and checks the files → `recover` replays, exactly once → the engine
+appends and reads, the pump writes, syncs and checkpoints → `close`. Stopping without `close` is
+always allowed: there is one way back, and it is recovery. The store knows record types, not
+payloads: what the engine keeps in a checkpoint are named sections of bytes.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from latermq_broker.config import StoreConfig
+from latermq_broker.errors import (
+    CorruptRecordError,
+    DamagedQueueError,
+    StoreError,
+    StoreFullError,
+    StoreUnusableError,
+)
+from latermq_broker.store.checkpoint import (
+    QUEUES_SECTION,
+    TEMPORARY_SUFFIX,
+    Checkpoint,
+    checkpoint_names,
+    decode_queues,
+    encode_queues,
+    read_checkpoint,
+)
+from latermq_broker.store.checkpoint_job import CheckpointJob, QueueWrite
+from latermq_broker.store.commit_log import CommitLog
+from latermq_broker.store.consume_queue import (
+    QUEUE_SUFFIX,
+    ConsumeQueue,
+    QueueFiles,
+    write_entries,
+)
+from latermq_broker.store.directory import (
+    CHECKPOINTS_NAME,
+    LOG_NAME,
+    OUR_DIRECTORIES,
+    QUEUES_NAME,
+    find_log,
+    require_ours,
+    take_lock,
+    unusable,
+)
+from latermq_broker.store.files import Files
+from latermq_broker.store.record import FLAG_CLEAN, FLAG_MORE, INTERNAL_TYPES, Record, RecordType
+from latermq_broker.store.recovery import (
+    LogScan,
+    Tail,
+    drop_caches,
+    remove_leftovers,
+    require_torn,
+    seal_tail,
+)
+from latermq_broker.store.segment import (
+    PREPARED_SUFFIX,
+    SEGMENT_HEADER_BYTES,
+    Segment,
+    SegmentHeader,
+    segment_name,
+)
+
+STORE_SECTIONS: Final = "store."  # prefix of the section names the store keeps for itself
+SPILL_RECORDS: Final = 500_000  # a full replay writes queue entries out this often
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveryReport:
+    """What a start found."""
+
+    start: int  # position replayed from
+    end: int  # where the log goes on
+    records: int  # replayed, the store's own not counted
+    torn_bytes: int  # cut off the end: a write that a crash interrupted
+    clean: bool  # the last broker stopped in order
+    rebuilt: bool  # no checkpoint could be used: the whole log was replayed
+    epoch: int
+
+
+class Store:
+    """See the module."""
+
+    def __init__(
+        self, directory: Path, config: StoreConfig, files: Files, log: CommitLog, lock_fd: int
+    ) -> None:
+        self.directory = directory
+        self.log = log
+        self._config = config
+        self._files = files
+        self._lock_fd = lock_fd
+        self._queue_files = QueueFiles(files, directory / QUEUES_NAME)
+        self._queues: dict[tuple[int, int], ConsumeQueue] = {}
+        self._spilled: set[Path] = set()  # queue files written but not synced
+        self._dropped: set[int] = set()  # topics whose files the next checkpoint deletes
+        self._job: CheckpointJob | None = None
+        self._checkpoint_end = 0  # log.end, log.appended and the time at the last checkpoint
+        self._checkpoint_appended = 0
+        self._checkpoint_ms = 0
+
+    # --- start ---------------------------------------------------------------------------------
+
+    @classmethod
+    def open(cls, directory: Path, config: StoreConfig, files: Files, now_ms: int) -> "Store":
+        """Lock the directory, creating it if need be, and check its files. Then call `recover`.
+
+        Raises:
+            StoreLockedError: another broker has it.
+            StoreUnusableError: the file system refuses, or the disk is full.
+            UnsupportedFormatError: not ours, or written by a newer version.
+            CorruptRecordError: a damaged segment header or a missing segment.
+        """
+        try:
+            require_ours(files, directory)
+            files.make_directory(directory)
+            lock_fd = take_lock(files, directory)
+        except OSError as error:
+            raise unusable(directory, error) from error
+        try:
+            return cls._open_locked(directory, config, files, lock_fd, now_ms)
+        except OSError as error:
+            files.close(lock_fd)
+            raise unusable(directory, error) from error
+        except (StoreError, StoreFullError) as error:
+            files.close(lock_fd)
+            if isinstance(error, StoreFullError):
+                raise StoreUnusableError(str(error)) from error
+            raise
+
+    @classmethod
+    def _open_locked(
+        cls, directory: Path, config: StoreConfig, files: Files, lock_fd: int, now_ms: int
+    ) -> "Store":
+        for name in OUR_DIRECTORIES:
+            files.make_directory(directory / name)
+        found = find_log(files, directory)
+        uuid = found.uuid or files.unique()
+        segments = found.segments or [_first_segment(files, directory, config, uuid, now_ms)]
+        log = CommitLog(files, directory / LOG_NAME, config, uuid)
+        log.adopt(segments)
+        return cls(directory, config, files, log, lock_fd)
+
+    def recover(
+        self,
+        restore: Callable[[Mapping[str, bytes]], None],
+        apply: Callable[[Record], None],
+        now_ms: int,
+    ) -> RecoveryReport:
+        """Bring the state back: newest usable checkpoint, then every whole group after it.
+
+        Args:
+            restore: gets the engine's sections; not called when there is no usable checkpoint.
+            apply: gets every record but the store's own; payloads are views, copy what is kept.
+                It may read the log and append to queues.
+        Raises:
+            CorruptRecordError: damage to what was durable; nothing on disk was changed.
+            UnsupportedFormatError: a newer version wrote part of it.
+            StoreUnusableError: the file system refuses.
+        """
+        try:
+            return self._recover(restore, apply, now_ms)
+        except OSError as error:
+            raise unusable(self.directory, error) from error
+        except StoreFullError as error:
+            raise StoreUnusableError(str(error)) from error
+
+    def _recover(
+        self,
+        restore: Callable[[Mapping[str, bytes]], None],
+        apply: Callable[[Record], None],
+        now_ms: int,
+    ) -> RecoveryReport:
+        segments = self.log.segments
+        checkpoint = self._usable_checkpoint()
+        start = checkpoint.position if checkpoint else self.log.start
+        drop_caches(self._files, segments, start)
+        if checkpoint is not None:
+            sections = checkpoint.sections
+            restore({n: d for n, d in sections.items() if not n.startswith(STORE_SECTIONS)})
+        scan = LogScan(segments, start, checkpoint.epoch if checkpoint else 0)
+        records, end = self._replay(scan, apply)
+        last = scan.last
+        clean = last is not None and last.flags & FLAG_CLEAN != 0 and end == scan.position
+        tail = self._require_torn(scan, clean=clean)
+        seal_tail(self._files, segments, scan.durable, end, max(tail.end, scan.position))
+        store_ms = max(scan.store_ms, checkpoint.last_store_ms if checkpoint else 0)
+        self.log.adopt(segments)
+        self.log.resume(end, max(tail.epoch, scan.epoch) + 1, store_ms)
+        self._remove_leftovers()
+        self._checkpoint_end, self._checkpoint_appended = start, self.log.appended - records
+        self._checkpoint_ms = now_ms
+        return RecoveryReport(
+            start=start,
+            end=self.log.end,
+            records=records,
+            torn_bytes=max(tail.end, scan.position) - end,
+            clean=clean,
+            rebuilt=checkpoint is None,
+            epoch=self.log.epoch,
+        )
+
+    def _require_torn(self, scan: LogScan, *, clean: bool) -> Tail:
+        if clean and scan.reason.startswith("never written"):
+            return Tail(scan.position, scan.epoch, None)  # an orderly stop leaves nothing behind
+        return require_torn(self.log.segments, scan)
+
+    def _replay(self, scan: LogScan, apply: Callable[[Record], None]) -> tuple[int, int]:
+        """Apply every whole group; how many records, and where the last group ended."""
+        records = 0
+        group: list[Record] = []
+        spill_at = SPILL_RECORDS
+        for record in scan:
+            if group or record.flags & FLAG_MORE:
+                group.append(record)
+                if record.flags & FLAG_MORE:
+                    continue
+                for member in group:
+                    apply(member)
+                records += len(group)
+                group.clear()
+            elif record.type not in INTERNAL_TYPES:
+                apply(record)
+                records += 1
+            if records >= spill_at:
+                spill_at = records + SPILL_RECORDS
+                self._spill()
+        return records, group[0].position if group else scan.position
+
+    def _spill(self) -> None:
+        """Move queue entries from memory into their files, to be synced by the next checkpoint."""
+        for queue in self._queues.values():
+            if queue.dirty_count:
+                state, data = queue.capture()
+                first = state.next - queue.dirty_count
+                self._spilled.update(
+                    write_entries(self._queue_files, state.topic_id, state.queue_id, first, data)
+                )
+                queue.release(state.next)
+
+    def _usable_checkpoint(self) -> Checkpoint | None:
+        """The newest checkpoint that verifies together with its queue files; they are loaded."""
+        directory = self.directory / CHECKPOINTS_NAME
+        log_end = self.log.segments[-1].end
+        for name in checkpoint_names(self._files, directory):
+            checkpoint = read_checkpoint(self._files, directory / name)
+            if checkpoint is None or checkpoint.uuid != self.log.uuid:
+                continue
+            if checkpoint.position > log_end:
+                raise CorruptRecordError(
+                    log_end,
+                    f"the log ends here, but checkpoint {name} was taken at "
+                    f"{checkpoint.position}: segment files are missing; nothing was changed",
+                )
+            try:
+                states = decode_queues(checkpoint.sections[QUEUES_SECTION])
+                self._queues = {
+                    (state.topic_id, state.queue_id): ConsumeQueue.restore(self._queue_files, state)
+                    for state in states
+                }
+            except DamagedQueueError:
+                self._queue_files.forget()
+                self._queue_files.damaged = None
+                continue
+            return checkpoint
+        self._queues = {}
+        return None
+
+    def _remove_leftovers(self) -> None:
+        """Delete what unfinished work of the last run left, and files of queues that are gone."""
+        remove_leftovers(self._files, self.directory / LOG_NAME, PREPARED_SUFFIX)
+        remove_leftovers(self._files, self.directory / CHECKPOINTS_NAME, TEMPORARY_SUFFIX)
+        topics = {str(topic_id) for topic_id, _ in self._queues}
+        queues = self.directory / QUEUES_NAME
+        for name in self._files.list_directory(queues):
+            if name not in topics and int(name) not in self._dropped:
+                remove_leftovers(self._files, queues / name, QUEUE_SUFFIX)
+                self._files.remove_directory(queues / name)
+
+    # --- queues --------------------------------------------------------------------------------
+
+    def queue(self, topic_id: int, queue_id: int) -> ConsumeQueue:
+        """The queue, made empty if there is none yet."""
+        key = (topic_id, queue_id)
+        queue = self._queues.get(key)
+        if queue is None:
+            queue = self._queues[key] = ConsumeQueue(self._queue_files, topic_id, queue_id)
+        return queue
+
+    def drop_topic(self, topic_id: int) -> None:
+        """Forget a topic's queues; the next checkpoint deletes their files."""
+        dropped = [key for key in self._queues if key[0] == topic_id]
+        for key in dropped:
+            del self._queues[key]
+        if dropped:
+            self._queue_files.forget(topic_id)
+            self._dropped.add(topic_id)
+
+    # --- checkpoints ---------------------------------------------------------------------------
+
+    def checkpoint_due(self, now_ms: int) -> bool:
+        """Time, records or bytes since the last one ask for a checkpoint, and none is running."""
+        log, config = self.log, self._config
+        records = log.appended - self._checkpoint_appended
+        if self._job is not None or not records or self._queue_files.damaged or log.failed:
+            return False
+        return (
+            records >= config.checkpoint_records
+            or log.end - self._checkpoint_end >= config.checkpoint_bytes
+            or now_ms - self._checkpoint_ms >= config.checkpoint_interval_ms
+        )
+
+    def begin_checkpoint(self, sections: Mapping[str, bytes], now_ms: int) -> CheckpointJob:
+        """Capture the state as of the end of the log, batch included, which is written now.
+
+        Then `job.run()`, in a thread if wanted, and `finish_checkpoint(job)` whether it failed or
+        not. One at a time.
+        Raises:
+            StoreReadOnlyError: the log failed.
+            DamagedQueueError: a queue file is damaged; only a restart rebuilds it.
+        """
+        assert self._job is None, "one checkpoint at a time"
+        if self._queue_files.damaged is not None:
+            raise DamagedQueueError(self._queue_files.damaged)
+        position = self.log.write()
+        states, writes = [], []
+        for queue in self._queues.values():
+            first = queue.next - queue.dirty_count
+            state, data = queue.capture()
+            states.append(state)
+            if data:
+                writes.append(QueueWrite(queue, first, state.next, data))
+        checkpoint = Checkpoint(
+            position,
+            self.log.epoch,
+            self.log.last_store_ms,
+            self.log.uuid,
+            {**sections, QUEUES_SECTION: encode_queues(states)},
+        )
+        self._job = CheckpointJob(
+            files=self._files,
+            log=self.log,
+            queue_files=self._queue_files,
+            directory=self.directory / CHECKPOINTS_NAME,
+            checkpoint=checkpoint,
+            writes=writes,
+            unsynced=frozenset(self._spilled),
+            dropped=frozenset(self._dropped),
+        )
+        self._checkpoint_end = position
+        self._checkpoint_appended = self.log.appended
+        self._checkpoint_ms = now_ms
+        return self._job
+
+    def finish_checkpoint(self, job: CheckpointJob) -> None:
+        """Take note in the loop of what the job achieved."""
+        assert job is self._job
+        self._job = None
+        self.log.synced(job.durable)
+        if not job.done:
+            return  # memory keeps the entries; the next checkpoint writes them again
+        for write in job.writes:
+            write.queue.release(write.end)
+        self._spilled -= job.unsynced
+        self._dropped -= job.dropped
+
+    # --- stop ----------------------------------------------------------------------------------
+
+    def close(self, sections: Mapping[str, bytes], now_ms: int) -> None:
+        """Write, sync, checkpoint, mark the stop as clean, unlock.
+
+        Raises StoreReadOnlyError, StoreFullError; the directory is unlocked anyway.
+        """
+        try:
+            self.log.write()
+            self.log.synced(self.log.sync())
+            if self._queue_files.damaged is None:
+                job = self.begin_checkpoint(sections, now_ms)
+                try:
+                    with suppress(OSError):  # without it the next start replays more, that is all
+                        job.run()
+                finally:
+                    self.finish_checkpoint(job)
+            self.log.mark_clean(now_ms)
+            self.log.write()
+            self.log.synced(self.log.sync())
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Let go of the directory without writing anything."""
+        self.log.close()
+        self._queue_files.forget()
+        self._files.close(self._lock_fd)
+
+
+def _first_segment(
+    files: Files, directory: Path, config: StoreConfig, uuid: bytes, now_ms: int
+) -> Segment:
+    """Make the log's first segment, durable under its name."""
+    log = directory / LOG_NAME
+    remove_leftovers(files, log, PREPARED_SUFFIX)
+    header = SegmentHeader(0, config.segment_bytes, uuid, now_ms)
+    segment = Segment.prepare(files, log / f"{0:020d}{PREPARED_SUFFIX}", header, zero_fill=False)
+    segment.publish(log / segment_name(0))
+    for path in (log, directory, directory.parent):
+        files.sync_directory(path)
+    return segment
+
+
+__all__ = ["SEGMENT_HEADER_BYTES", "CheckpointJob", "RecordType", "RecoveryReport", "Store"]
