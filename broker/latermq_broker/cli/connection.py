@@ -70,7 +70,7 @@ def client_metadata() -> Metadata:
     )
 
 
-class Broker:
+class Connection:
     """An open channel; use it as a context manager.
 
     Every method raises CommandError when the broker cannot be reached, and what `error_of` says

@@ -7,7 +7,7 @@ from latermq_proto.latermq.v1 import group_pb2
 
 from latermq_broker.cli.backoff import format_backoff, parse_backoff
 from latermq_broker.cli.commands import CommandGroup
-from latermq_broker.cli.connection import Broker
+from latermq_broker.cli.connection import Connection
 from latermq_broker.cli.console import counted, print_json, print_table, styled
 from latermq_broker.cli.jsonable import jsonable
 from latermq_broker.cli.options import (
@@ -69,7 +69,7 @@ def create(
     Doing it twice is no error as long as the policy is the same.
     """
     wanted = group_pb2.Group(name=name, fifo=fifo, max_attempts=max_attempts or 0, backoff=backoff)
-    with Broker(endpoint) as broker:
+    with Connection(endpoint) as broker:
         made = broker.call(
             broker.groups.CreateGroup, group_pb2.CreateGroupRequest(group=wanted)
         ).group
@@ -103,7 +103,7 @@ def alter(
     request = group_pb2.AlterGroupRequest(
         name=name, max_attempts=max_attempts or 0, backoff=policy, clear_backoff=clear
     )
-    with Broker(endpoint) as broker:
+    with Connection(endpoint) as broker:
         altered = broker.call(broker.groups.AlterGroup, request).group
     _print_policy(altered, as_json)
 
@@ -113,7 +113,7 @@ def alter(
 @broker_options
 def list_(limit: int, endpoint: str, as_json: bool) -> None:
     """List the consumer groups and their policies."""
-    with Broker(endpoint) as broker:
+    with Connection(endpoint) as broker:
         groups, more = broker.pages(
             broker.groups.ListGroups, group_pb2.ListGroupsRequest(), "groups", limit
         )
@@ -141,7 +141,7 @@ def list_(limit: int, endpoint: str, as_json: bool) -> None:
 @broker_options
 def show(name: str, endpoint: str, as_json: bool) -> None:
     """Show the group NAME: its policy, and how far it is with each topic."""
-    with Broker(endpoint) as broker:
+    with Connection(endpoint) as broker:
         found = broker.call(broker.groups.GetGroup, group_pb2.GetGroupRequest(name=name)).group
     if as_json:
         print_json(jsonable(found))
@@ -178,7 +178,7 @@ def delete(name: str, yes: bool, endpoint: str, as_json: bool) -> None:
 
     Asks first when you are at a terminal.
     """
-    with Broker(endpoint) as broker:
+    with Connection(endpoint) as broker:
         if not yes:
             confirmed(f"Delete group {plain(name)} and its progress?")
         broker.call(broker.groups.DeleteGroup, group_pb2.DeleteGroupRequest(name=name))
@@ -206,7 +206,7 @@ def reset(name: str, topic: str, target: str, endpoint: str, as_json: bool) -> N
     """Move the group NAME to another time in a topic. Its leases and retries there are void."""
     to_ms = 0 if target == "earliest" else instant(target)
     request = group_pb2.ResetGroupRequest(name=name, topic=topic, to_ms=to_ms)
-    with Broker(endpoint) as broker:
+    with Connection(endpoint) as broker:
         offsets = list(broker.call(broker.groups.ResetGroup, request).offsets)
     if as_json:
         print_json({"name": name, "topic": topic, "to_ms": to_ms, "offsets": offsets})

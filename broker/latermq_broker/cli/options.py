@@ -78,7 +78,23 @@ def example(*lines: str) -> str:
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
+def is_interactive() -> bool:
+    """Whether somebody can be asked."""
+    return sys.stdin.isatty()
+
+
 def confirmed(question: str) -> None:
     """Ask at a terminal and go on only after a yes; elsewhere the command itself is the yes."""
-    if sys.stdin.isatty() and not click.confirm(question, err=True):
+    if is_interactive() and not click.confirm(question, err=True):
         raise CommandError("nothing was done")
+
+
+def filter_options(*options: Callable[[Any], Any]) -> Callable[[Decorated], Decorated]:
+    """Several options as one decorator, listed in the order given."""
+
+    def decorate(command: Decorated) -> Decorated:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate

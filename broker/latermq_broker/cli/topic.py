@@ -6,7 +6,7 @@ import click
 from latermq_proto.latermq.v1 import topic_pb2
 
 from latermq_broker.cli.commands import CommandGroup
-from latermq_broker.cli.connection import Broker
+from latermq_broker.cli.connection import Connection
 from latermq_broker.cli.console import counted, print_json, print_table, styled
 from latermq_broker.cli.jsonable import jsonable
 from latermq_broker.cli.options import broker_options, confirmed, example, limit_option
@@ -42,7 +42,7 @@ def create(name: str, kind: str, queues: int | None, endpoint: str, as_json: boo
     Doing it twice is no error as long as type and queues are the same.
     """
     request = topic_pb2.CreateTopicRequest(name=name, type=kind.upper(), queue_count=queues or 0)
-    with Broker(endpoint) as broker:
+    with Connection(endpoint) as broker:
         made = broker.call(broker.topics.CreateTopic, request).topic
     if as_json:
         print_json(jsonable(made))
@@ -64,7 +64,7 @@ def alter(name: str, kind: str | None, queues: int | None, endpoint: str, as_jso
         type=(kind or "topic_type_unspecified").upper(),
         queue_count=queues or 0,
     )
-    with Broker(endpoint) as broker:
+    with Connection(endpoint) as broker:
         altered = broker.call(broker.topics.AlterTopic, request).topic
     if as_json:
         print_json(jsonable(altered))
@@ -79,7 +79,7 @@ def alter(name: str, kind: str | None, queues: int | None, endpoint: str, as_jso
 def list_(internal: bool, limit: int, endpoint: str, as_json: bool) -> None:
     """List the topics and what they hold."""
     request = topic_pb2.ListTopicsRequest(include_internal=internal)
-    with Broker(endpoint) as broker:
+    with Connection(endpoint) as broker:
         topics, more = broker.pages(broker.topics.ListTopics, request, "topics", limit)
     if as_json:
         print_json({"topics": [jsonable(each) for each in topics], "more": more})
@@ -105,7 +105,7 @@ def list_(internal: bool, limit: int, endpoint: str, as_json: bool) -> None:
 @broker_options
 def show(name: str, endpoint: str, as_json: bool) -> None:
     """Show the topic NAME: its queues, what is delayed for it, and who has read it."""
-    with Broker(endpoint) as broker:
+    with Connection(endpoint) as broker:
         found = broker.call(broker.topics.GetTopic, topic_pb2.GetTopicRequest(name=name)).topic
     if as_json:
         print_json(jsonable(found))
@@ -148,7 +148,7 @@ def delete(name: str, yes: bool, endpoint: str, as_json: bool) -> None:
 
     Asks first when you are at a terminal.
     """
-    with Broker(endpoint) as broker:
+    with Connection(endpoint) as broker:
         if not yes:
             found = broker.call(broker.topics.GetTopic, topic_pb2.GetTopicRequest(name=name)).topic
             held = counted(found.message_count + found.delayed_count, "message")

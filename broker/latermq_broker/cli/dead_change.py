@@ -1,0 +1,155 @@
+"""`latermq dead redrive` and `latermq dead drop`: jobs over many letters, with progress."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import click
+from latermq_proto.latermq.v1 import dead_letter_pb2 as dead_pb2
+
+from latermq_broker.cli.connection import Connection, check_status
+from latermq_broker.cli.console import counted, print_json, stderr_is_terminal
+from latermq_broker.cli.dead_filter import filter_of, letter_filters, names_some
+from latermq_broker.cli.failures import CommandError, RefusedError
+from latermq_broker.cli.jsonable import jsonable
+from latermq_broker.cli.options import broker_options, example, is_interactive
+from latermq_broker.cli.table import plain
+
+
+@click.command(
+    epilog=example(
+        "latermq dead redrive billing --id 01AABBCCDDEEFF00112233445566778899",
+        "latermq dead redrive billing --signature 8f3c0011aabbccdd --rate 50",
+        "latermq dead redrive billing --all --to-topic orders-again",
+        "latermq dead redrive billing --all --dry-run",
+    )
+)
+@click.argument("group")
+@click.option("--all", "everything", is_flag=True, help="All that are dead.")
+@letter_filters
+@click.option("--to-topic", default="", metavar="TOPIC", help="A new message there instead.")
+@click.option("--max", "count_max", type=click.IntRange(min=1), help="Stop after so many.")
+@click.option("--rate", type=click.IntRange(min=1), metavar="N", help="At most N per second.")
+@click.option("--dry-run", is_flag=True, help="Only count what would be redriven.")
+@broker_options
+def redrive(
+    group: str,
+    everything: bool,
+    to_topic: str,
+    count_max: int | None,
+    rate: int | None,
+    dry_run: bool,
+    endpoint: str,
+    as_json: bool,
+    **wanted: Any,
+) -> None:
+    """Send dead letters of GROUP back.
+
+    They go back to that one group, whose attempts count from 1 again; other groups of the topic do
+    not see them. With --to-topic they become new messages there, for every group.
+    """
+    _choice(everything, wanted)
+    request = dead_pb2.RedriveDeadLettersRequest(
+        group=group,
+        filter=filter_of(wanted),
+        to_topic=to_topic,
+        max_count=count_max or 0,
+        rate_per_second=rate or 0,
+        dry_run=dry_run,
+    )
+    verb = "would be redriven" if dry_run else "redriven"
+    with Connection(endpoint) as broker:
+        stream = broker.stream(broker.dead_letters.RedriveDeadLetters, request)
+        last = _follow(stream, verb)
+    _finish(last, wanted, as_json, f"{verb} to {plain(to_topic or group)}")
+
+
+@click.command(
+    epilog=example(
+        "latermq dead drop billing --id 01AABBCCDDEEFF00112233445566778899",
+        "latermq dead drop billing --all --until -30d --yes",
+    )
+)
+@click.argument("group")
+@click.option("--all", "everything", is_flag=True, help="All that are dead.")
+@letter_filters
+@click.option("--max", "count_max", type=click.IntRange(min=1), help="Stop after so many.")
+@click.option("--dry-run", is_flag=True, help="Only count what would be dropped.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@broker_options
+def drop(
+    group: str,
+    everything: bool,
+    count_max: int | None,
+    dry_run: bool,
+    yes: bool,
+    endpoint: str,
+    as_json: bool,
+    **wanted: Any,
+) -> None:
+    """Give dead letters of GROUP up for good. Asks first, unless --yes."""
+    _choice(everything, wanted)
+    request = dead_pb2.DropDeadLettersRequest(
+        group=group, filter=filter_of(wanted), max_count=count_max or 0, dry_run=True
+    )
+    with Connection(endpoint) as broker:
+        last = _follow(broker.stream(broker.dead_letters.DropDeadLetters, request), "found")
+        if not dry_run and last.changed_count:
+            if not yes:
+                _ask(f"Drop {counted(last.changed_count, 'dead letter')} of {plain(group)}?")
+            request.dry_run = False
+            stream = broker.stream(broker.dead_letters.DropDeadLetters, request)
+            last = _follow(stream, "dropped")
+    _finish(last, wanted, as_json, "would be dropped" if dry_run else "dropped")
+
+
+def _choice(everything: bool, wanted: dict[str, Any]) -> None:
+    if not everything and not names_some(wanted):
+        raise click.UsageError("say which: --id, --offset, --signature, …, or --all")
+    if wanted["state"] in ("redriven", "dropped", "any"):
+        raise click.UsageError("only letters that are dead can change; leave --state out")
+
+
+def _ask(question: str) -> None:
+    if not is_interactive():
+        raise RefusedError("nobody is here to confirm; say --yes")
+    if not click.confirm(question, err=True):
+        raise CommandError("nothing was dropped")
+
+
+def _follow(
+    stream: Iterable[dead_pb2.DeadLetterProgress], verb: str
+) -> dead_pb2.DeadLetterProgress:
+    """The last progress; shows each on a terminal while it runs."""
+    last: dead_pb2.DeadLetterProgress | None = None
+    live = stderr_is_terminal()
+    shown = False
+    try:
+        for last in stream:
+            check_status(last)
+            if live and not last.done:
+                failed = f", {last.failed_count:,} failed" if last.failed_count else ""
+                click.echo(f"\r\x1b[K{last.changed_count:,} {verb}{failed} …", nl=False, err=True)
+                shown = True
+    except KeyboardInterrupt:
+        count = last.changed_count if last is not None else 0
+        raise CommandError(f"interrupted; {count:,} {verb} until then") from None
+    finally:
+        if shown:
+            click.echo("\r\x1b[K", nl=False, err=True)
+    if last is None or not last.done:
+        raise CommandError("the broker ended the job before it was done")
+    return last
+
+
+def _finish(
+    last: dead_pb2.DeadLetterProgress, wanted: dict[str, Any], as_json: bool, done: str
+) -> None:
+    if as_json:
+        print_json(jsonable(last))
+    elif last.changed_count or not last.failed_count:
+        click.echo(f"{counted(last.changed_count, 'dead letter')} {done}")
+    if last.failed_count:
+        failed = counted(last.failed_count, "letter")
+        raise CommandError(f"{failed} failed; the last: {last.last_error or 'no reason given'}")
+    if not last.changed_count and (wanted["ids"] or wanted["offsets"]):
+        raise RefusedError("no dead letter is called that; `latermq dead list` names them")

@@ -1,0 +1,46 @@
+"""Which dead letters a command means: the options of list, redrive and drop."""
+
+from typing import Any, Final
+
+import click
+from latermq_proto.latermq.v1 import dead_letter_pb2 as dead_pb2
+
+from latermq_broker.cli.options import filter_options, instant
+
+REASONS: Final = ("attempts_exhausted", "forwarded", "rejected")
+STATES: Final = ("dead", "redriven", "dropped", "any")
+
+letter_filters: Final = filter_options(
+    click.option("--id", "ids", multiple=True, metavar="MESSAGE_ID", help="Repeatable."),
+    click.option(
+        "--offset", "offsets", type=click.IntRange(min=0), multiple=True,
+        help="Its number in %DLQ%GROUP. Repeatable.",
+    ),
+    click.option("--signature", default="", help="What died of the same thing."),
+    click.option("--class", "failure_class", default="", help="The last failure's class."),
+    click.option("--topic", default="", help="The topic they came from."),
+    click.option("--reason", type=click.Choice(REASONS), default=None, help="Why they died."),
+    click.option("--since", type=instant, default=None, metavar="TIME", help="Died then or later."),
+    click.option("--until", type=instant, default=None, metavar="TIME", help="Died before."),
+    click.option("--state", type=click.Choice(STATES), default=None, help="[dead]"),
+)  # fmt: skip
+
+
+def filter_of(wanted: dict[str, Any]) -> dead_pb2.DeadLetterFilter:
+    """The filter that the options `wanted` name."""
+    return dead_pb2.DeadLetterFilter(
+        message_ids=wanted["ids"],
+        queue_offsets=wanted["offsets"],
+        signature=wanted["signature"],
+        failure_class=wanted["failure_class"],
+        origin_topic=wanted["topic"],
+        reason=wanted["reason"] or "",
+        dead_after_ms=wanted["since"] or 0,
+        dead_before_ms=wanted["until"] or 0,
+        state=(wanted["state"] or "dead_letter_state_unspecified").upper(),
+    )
+
+
+def names_some(wanted: dict[str, Any]) -> bool:
+    """Whether any option narrows the choice (a state alone does not)."""
+    return any(value for name, value in wanted.items() if name != "state")

@@ -1,0 +1,247 @@
+"""`latermq pending`: what waits and until when; bring it forward, put it off, cancel it."""
+
+from typing import Any, Final
+
+import click
+from latermq_proto.latermq.v1 import pending_pb2
+
+from latermq_broker.cli.commands import CommandGroup
+from latermq_broker.cli.connection import Connection
+from latermq_broker.cli.console import counted, print_json, print_table
+from latermq_broker.cli.failures import OK, CommandError, error_of
+from latermq_broker.cli.jsonable import jsonable
+from latermq_broker.cli.options import (
+    broker_options,
+    confirmed,
+    duration,
+    example,
+    filter_options,
+    instant,
+    limit_option,
+)
+from latermq_broker.cli.table import Column, plain
+from latermq_broker.cli.times import format_ago, format_instant
+from latermq_broker.clock import SystemClock
+
+KINDS: Final = {
+    "delayed": pending_pb2.DELAYED,
+    "backoff": pending_pb2.BACKOFF,
+    "in-flight": pending_pb2.IN_FLIGHT,
+}
+
+
+@click.group(cls=CommandGroup)
+def pending() -> None:
+    """See what waits: delayed messages, retries in backoff, and what consumers hold.
+
+    A message is pending as delayed (sent with a delivery time that has not come), backoff (one
+    group failed it and its next attempt is not due), or in-flight (a consumer holds it; the due
+    time is when its lease ends).
+    """
+
+
+filters: Final = filter_options(
+    click.option("--topic", default="", help="Only what belongs to this topic."),
+    click.option("--group", default="", help="Only this group's retries and leases."),
+    click.option("--kind", type=click.Choice(list(KINDS)), help="Only this kind."),
+    click.option(
+        "--due-before", type=instant, default=None, metavar="TIME",
+        help="Only what is due before then, e.g. 10m (from now) or a date.",
+    ),
+    click.option(
+        "--delay-level", type=click.IntRange(min=1), metavar="N",
+        help="Only messages sent with this delay level.",
+    ),
+)  # fmt: skip
+
+
+@pending.command(
+    "list",
+    epilog=example(
+        "latermq pending list",
+        "latermq pending list --topic orders --kind delayed --due-before 10m",
+        "latermq pending list --group billing --kind backoff",
+    ),
+)
+@filters
+@limit_option
+@broker_options
+def list_(limit: int, endpoint: str, as_json: bool, **wanted: Any) -> None:
+    """List what waits, the next due first."""
+    request = pending_pb2.ListPendingRequest(filter=_filter(wanted))
+    with Connection(endpoint) as broker:
+        messages, more = broker.pages(broker.pending.ListPending, request, "messages", limit)
+    if as_json:
+        print_json({"messages": [jsonable(each) for each in messages], "more": more})
+        return
+    if not messages:
+        click.echo("nothing is pending")
+        return
+    now_ms = SystemClock().now_ms()
+    columns = (
+        Column("DUE"),
+        Column("DUE IN", right=True),
+        Column("KIND"),
+        Column("TOPIC", flex=True),
+        Column("GROUP", flex=True),
+        Column("ATTEMPTS", right=True),
+        Column("TAG", flex=True),
+        Column("LAST FAILURE", flex=True),
+        Column("ID"),
+    )
+    print_table(columns, [_row(each, now_ms) for each in messages])
+    if more:
+        click.echo(f"… more than {limit:,}; raise --limit, or `latermq pending count`")
+
+
+@pending.command(epilog=example("latermq pending count", "latermq pending count --topic orders"))
+@filters
+@broker_options
+def count(endpoint: str, as_json: bool, **wanted: Any) -> None:
+    """Count what waits, by kind, topic and group."""
+    request = pending_pb2.CountPendingRequest(filter=_filter(wanted))
+    with Connection(endpoint) as broker:
+        counted_up = broker.call(broker.pending.CountPending, request)
+    if as_json:
+        print_json(jsonable(counted_up))
+        return
+    if not counted_up.total:
+        click.echo("nothing is pending")
+        return
+    now_ms = SystemClock().now_ms()
+    columns = (
+        Column("KIND"),
+        Column("TOPIC", flex=True),
+        Column("GROUP", flex=True),
+        Column("COUNT", right=True),
+        Column("NEXT DUE"),
+        Column("DUE IN", right=True),
+    )
+    rows = [
+        (
+            kind_word(each.kind),
+            each.topic,
+            each.group or "-",
+            f"{each.count:,}",
+            format_instant(each.next_due_at_ms),
+            _due_in(each.next_due_at_ms, now_ms),
+        )
+        for each in counted_up.counts
+    ]
+    print_table(columns, rows)
+    click.echo(f"{counted_up.total:,} in all")
+
+
+@pending.command(epilog=example("latermq pending expedite ID"))
+@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@broker_options
+def expedite(ids: tuple[str, ...], endpoint: str, as_json: bool) -> None:
+    """Make it due now. ID: from `latermq pending list`, or a message id that waits only once."""
+    request = pending_pb2.ChangePendingRequest(ids=ids)
+    with Connection(endpoint) as broker:
+        changed = broker.call(broker.pending.ExpeditePending, request)
+    _report(changed, "due now", as_json)
+
+
+@pending.command(
+    epilog=example(
+        "latermq pending postpone ID --delay 2h",
+        "latermq pending postpone ID --at 2026-05-01T18:30:00",
+    )
+)
+@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@click.option("--delay", type=duration, default=None, help="Due this long from now.")
+@click.option("--at", type=instant, default=None, metavar="TIME", help="Due then.")
+@broker_options
+def postpone(
+    ids: tuple[str, ...], delay: int | None, at: int | None, endpoint: str, as_json: bool
+) -> None:
+    """Make it due at another time. ID: as for expedite."""
+    if (delay is None) == (at is None):
+        raise click.UsageError("say when it is due: either --delay or --at")
+    due_ms = at if at is not None else SystemClock().now_ms() + (delay or 0)
+    request = pending_pb2.ChangePendingRequest(ids=ids, due_at_ms=due_ms)
+    with Connection(endpoint) as broker:
+        changed = broker.call(broker.pending.PostponePending, request)
+    _report(changed, f"due {format_instant(due_ms)}", as_json)
+
+
+@pending.command(epilog=example("latermq pending cancel ID --yes"))
+@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@broker_options
+def cancel(ids: tuple[str, ...], yes: bool, endpoint: str, as_json: bool) -> None:
+    """Never deliver it: a delayed message to anyone, a retry to its group. ID: as for expedite.
+
+    Asks first when you are at a terminal.
+    """
+    if not yes:
+        confirmed(f"Cancel {counted(len(ids), 'pending message')}?")
+    request = pending_pb2.ChangePendingRequest(ids=ids)
+    with Connection(endpoint) as broker:
+        changed = broker.call(broker.pending.CancelPending, request)
+    _report(changed, "cancelled", as_json)
+
+
+def kind_word(kind: int) -> str:
+    return next((word for word, number in KINDS.items() if number == kind), str(kind))
+
+
+def _filter(wanted: dict[str, Any]) -> pending_pb2.PendingFilter:
+    kind = wanted["kind"]
+    return pending_pb2.PendingFilter(
+        topic=wanted["topic"],
+        group=wanted["group"],
+        kind=KINDS[kind] if kind else None,
+        due_before_ms=wanted["due_before"] or 0,
+        delay_level=wanted["delay_level"] or 0,
+    )
+
+
+def _row(message: pending_pb2.PendingMessage, now_ms: int) -> tuple[str, ...]:
+    attempts = f"{message.attempt}/{message.max_attempts}" if message.attempt else "-"
+    return (
+        format_instant(message.due_at_ms),
+        _due_in(message.due_at_ms, now_ms),
+        kind_word(message.kind),
+        message.topic,
+        message.group or "-",
+        attempts,
+        message.tag or "-",
+        failure_words(message.last_failure_class, message.last_failure_text) or "-",
+        message.pending_id,
+    )
+
+
+def _due_in(due_ms: int, now_ms: int) -> str:
+    if not due_ms:
+        return "-"
+    return format_ago(due_ms, now_ms).removeprefix("in ") if due_ms > now_ms else "now"
+
+
+def failure_words(class_name: str, text: str) -> str:
+    """`TimeoutError: the bank did not answer`, whatever of it is known."""
+    return f"{class_name}: {text}" if class_name and text else class_name or text
+
+
+def _report(changed: pending_pb2.ChangePendingResponse, done: str, as_json: bool) -> None:
+    failed = [each for each in changed.results if each.status.code != OK]
+    if as_json:
+        results = [
+            {**jsonable(each), "code": each.status.code, "error": _error_text(each)}
+            for each in changed.results
+        ]
+        print_json({"changed": len(results) - len(failed), "results": results})
+    for each in changed.results:
+        if each.status.code == OK and not as_json:
+            click.echo(f"{plain(each.message_id or each.id)} {done}")
+    if len(failed) == 1:
+        status = failed[0].status
+        raise error_of(status.code, f"{plain(failed[0].id)}: {status.message}")
+    if failed:
+        first = failed[0].status.message
+        raise CommandError(f"{len(failed)} of {len(changed.results)} refused; the first: {first}")
+
+
+def _error_text(result: pending_pb2.ChangePendingResult) -> str:
+    return "" if result.status.code == OK else result.status.message
