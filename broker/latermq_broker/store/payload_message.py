@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 
 from latermq_broker.store.payload_lease import Bytes, decode_ids, encode_ids
 
-#  MESSAGE   0      4      6     7      8             16      24        32       40        44       48
-#            | topic| queue| kind| nkeys| queue_offset| due_ms| tag_hash| id_hash| rest_len| sys_len|
+#  MESSAGE   0      4      6     7      8             16      24        32       40        44
+#            | topic| queue| kind| nkeys| queue_offset| due_ms| tag_hash| id_hash| rest_len| sys_len
 #            48     49        52
 #            | level| pad     | key hashes 8 x nkeys | rest | sys
 #  queue and queue_offset are -1 (0xffff, -1) while the message waits for due_ms.
@@ -157,10 +157,24 @@ class DeadHead(NamedTuple):
     sys_length: int
 
 
-def encode_dead(head: DeadHead, history: bytes, rest: bytes, sys: bytes) -> list[Bytes]:
-    """The three lengths in `head` are taken from the parts."""
-    fields = head._replace(history_length=len(history), rest_length=len(rest), sys_length=len(sys))
-    return [_DEAD.pack(*fields), history, rest, sys]
+class DeadPayload(NamedTuple):
+    head: DeadHead
+    history: bytes = b""
+    rest: bytes = b""
+    sys: bytes = b""
+
+
+def encode_dead(dead: DeadPayload) -> list[Bytes]:
+    """The three lengths in the head are taken from the parts."""
+    head = dead.head._replace(
+        history_length=len(dead.history), rest_length=len(dead.rest), sys_length=len(dead.sys)
+    )
+    return [_DEAD.pack(*head), dead.history, dead.rest, dead.sys]
+
+
+def decode_dead(payload: Bytes) -> DeadPayload:
+    """Without the parts: `dead_slices` copies them out."""
+    return DeadPayload(decode_dead_head(payload))
 
 
 def decode_dead_head(payload: Bytes) -> DeadHead:

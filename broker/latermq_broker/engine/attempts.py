@@ -1,0 +1,261 @@
+"""How an attempt ends when it is not acknowledged: back to the group, or to the dead letters."""
+
+from collections.abc import Callable
+from typing import Final
+
+from latermq_broker.delivery.failure import Failure, signature
+from latermq_broker.delivery.history import (
+    Attempt,
+    History,
+    Outcome,
+    decode_history,
+    encode_history,
+    last_failure,
+)
+from latermq_broker.delivery.lease import Delivery
+from latermq_broker.delivery.retry import backoff_ms
+from latermq_broker.engine.apply import Journal
+from latermq_broker.engine.model import Group, Topic
+from latermq_broker.engine.state import EngineState
+from latermq_broker.errors import CorruptRecordError
+from latermq_broker.store.payload_lease import AttemptPayload, decode_attempt
+from latermq_broker.store.payload_message import (
+    DEAD_EXHAUSTED,
+    DEAD_REASONS,
+    DeadHead,
+    DeadPayload,
+    dead_slices,
+    decode_dead_head,
+    decode_message_head,
+    message_slices,
+)
+from latermq_broker.store.record import Record, RecordType
+
+HISTORY_BYTES_MAX: Final = 40 << 10  # fits beside properties in config.RECORD_BODY_OVERHEAD_BYTES
+
+DeadLetterTopic = Callable[[Group, int], Topic]
+
+
+def stored_slices(record: Record) -> tuple[bytes, bytes]:
+    """(rest, sys) of the MESSAGE or DEAD record that holds a message."""
+    if record.type is RecordType.DEAD:
+        return dead_slices(record.payload)[1:]
+    return message_slices(record.payload)
+
+
+def stored_id_hash(record: Record) -> int:
+    """The message id's hash of such a record."""
+    if record.type is RecordType.DEAD:
+        return decode_dead_head(record.payload).id_hash
+    return decode_message_head(record.payload).id_hash
+
+
+class Attempts:
+    def __init__(
+        self, state: EngineState, journal: Journal, dead_letter_topic: DeadLetterTopic
+    ) -> None:
+        self._state = state
+        self._journal = journal
+        self._dead_letter_topic = dead_letter_topic
+
+    def expire(self, delivery: Delivery, now_ms: int) -> None:
+        """The lease ran out: receivable again at once, or dead."""
+        self._end(delivery, Outcome.EXPIRED, 0, None, now_ms)
+
+    def nack(self, delivery: Delivery, asked_ms: int, failure: Failure | None, now_ms: int) -> None:
+        """The consumer failed: the group's policy decides the wait, else `asked_ms`; or dead."""
+        group = self._group(delivery)
+        wait_ms = asked_ms
+        if group.backoff is not None:
+            wait_ms = backoff_ms(group.backoff, delivery.attempt, delivery.position)
+        self._end(delivery, Outcome.NACK, wait_ms, failure, now_ms)
+
+    def suspend(self, delivery: Delivery, wait_ms: int, now_ms: int) -> None:
+        """Given back: receivable after `wait_ms`, the attempt does not count."""
+        self._write(delivery, Outcome.SUSPENDED, wait_ms, None, now_ms)
+
+    def exhaust(self, delivery: Delivery, now_ms: int) -> None:
+        """No attempt is left before it was even leased again (the policy was tightened)."""
+        self._bury(delivery, DEAD_EXHAUSTED, None, now_ms)
+
+    def forward(
+        self, delivery: Delivery, reason: int, failure: Failure | None, now_ms: int
+    ) -> None:
+        """The consumer gives up on it: `reason` is DEAD_FORWARDED or DEAD_REJECTED."""
+        rejected = failure is not None and failure.rejected
+        outcome = Outcome.REJECTED if rejected else Outcome.FORWARDED
+        self._bury(delivery, reason, self._attempt(delivery, outcome, 0, failure, now_ms), now_ms)
+
+    def timeline(self, delivery: Delivery) -> list[Attempt]:
+        """Ended attempts of this life, oldest first; as many as are kept, the newest."""
+        state = self._state
+        attempts: list[Attempt] = []
+        position = delivery.last_attempt
+        while position and len(attempts) < state.config.delivery.history_attempts_max:
+            try:
+                record = state.store.log.read(position)
+            except CorruptRecordError:
+                break
+            ended = decode_attempt(record.payload)
+            attempts.append(
+                Attempt(
+                    attempt=ended.attempt,
+                    started_ms=record.store_ms - ended.duration_ms,
+                    ended_ms=record.store_ms,
+                    client_id=state.client_name(ended.client),
+                    outcome=Outcome(ended.outcome),
+                    failure=None if ended.failure is None else Failure(*ended.failure),
+                    backoff_ms=ended.backoff_ms,
+                )
+            )
+            position = ended.previous
+        attempts.reverse()
+        return attempts
+
+    def _end(
+        self,
+        delivery: Delivery,
+        outcome: Outcome,
+        wait_ms: int,
+        failure: Failure | None,
+        now_ms: int,
+    ) -> None:
+        if delivery.attempt >= self._group(delivery).max_attempts:
+            attempt = self._attempt(delivery, outcome, 0, failure, now_ms)
+            self._bury(delivery, DEAD_EXHAUSTED, attempt, now_ms)
+        else:
+            self._write(delivery, outcome, wait_ms, failure, now_ms)
+
+    def _write(
+        self,
+        delivery: Delivery,
+        outcome: Outcome,
+        wait_ms: int,
+        failure: Failure | None,
+        now_ms: int,
+    ) -> None:
+        payload = AttemptPayload(
+            previous=delivery.last_attempt,
+            id=delivery.id,
+            client=delivery.client,
+            duration_ms=max(0, now_ms - delivery.leased_ms),
+            attempt=delivery.attempt,
+            outcome=outcome,
+            backoff_ms=wait_ms,
+            failure=None if failure is None else failure[:4],
+        )
+        self._journal.write(RecordType.ATTEMPT, payload, now_ms)
+
+    def _attempt(
+        self,
+        delivery: Delivery,
+        outcome: Outcome,
+        wait_ms: int,
+        failure: Failure | None,
+        now_ms: int,
+    ) -> Attempt:
+        return Attempt(
+            attempt=delivery.attempt,
+            started_ms=delivery.leased_ms,
+            ended_ms=now_ms,
+            client_id=delivery.client_id,
+            outcome=outcome,
+            failure=failure,
+            backoff_ms=wait_ms,
+        )
+
+    def _bury(self, delivery: Delivery, reason: int, last: Attempt | None, now_ms: int) -> None:
+        """One atomic record: over for the group, and in %DLQ%group with its whole life."""
+        state = self._state
+        group = self._group(delivery)
+        topic = state.catalog.topic_by_id(delivery.topic_id)
+        assert topic is not None  # deleting a topic drops its deliveries
+        try:
+            record = state.store.log.read(delivery.position)
+        except CorruptRecordError:
+            state.unreadable_count += 1
+            self._journal.write(RecordType.ACK, (delivery.id,), now_ms)
+            return
+        attempts = self.timeline(delivery)
+        if last is not None:
+            attempts.append(last)
+        earlier, redrive_count, redriven_ms = self._earlier_lives(record, topic)
+        lives = [attempt._replace(life=redrive_count + 1) for attempt in attempts]
+        failure = last_failure(lives)
+        history = History(
+            origin_topic=topic.name,
+            group=group.name,
+            reason=DEAD_REASONS[reason],
+            signature=signature(failure),
+            attempts=(*earlier, *lives),
+        )
+        rest, sys = stored_slices(record)
+        dlq = self._dead_letter_topic(group, now_ms)
+        head = DeadHead(
+            id=delivery.id,
+            origin=delivery.position,
+            queue_offset=state.queue(dlq.id, 0).next,
+            origin_offset=delivery.offset,
+            tag_hash=delivery.tag_hash,
+            id_hash=stored_id_hash(record),
+            group_id=group.id,
+            dlq_topic_id=dlq.id,
+            origin_topic_id=topic.id,
+            origin_queue_id=delivery.queue_id,
+            attempt_count=delivery.attempt,
+            max_attempts=group.max_attempts,
+            redrive_count=redrive_count,
+            reason=reason,
+            redriven_ms=redriven_ms,
+            history_length=0,
+            rest_length=0,
+            sys_length=0,
+        )
+        fitted = _fit(history, state.config.delivery.history_attempts_max)
+        self._journal.write(RecordType.DEAD, DeadPayload(head, fitted, rest, sys), now_ms)
+
+    def _earlier_lives(self, record: Record, topic: Topic) -> tuple[tuple[Attempt, ...], int, int]:
+        """(attempts before, redrives so far, last redrive) of a message that was dead before."""
+        if record.type is not RecordType.DEAD or topic.internal:
+            return (), 0, 0
+        before = decode_dead_head(record.payload)
+        attempts = decode_history(dead_slices(record.payload)[0]).attempts
+        letters = self._state.dead.get(before.dlq_topic_id, {})
+        _, redriven_ms = letters.get(before.queue_offset, (None, 0))
+        return attempts, before.redrive_count + 1, redriven_ms
+
+    def _group(self, delivery: Delivery) -> Group:
+        group = self._state.catalog.group_by_id(delivery.group_id)
+        assert group is not None  # deleting a group drops its deliveries
+        return group
+
+
+def _fit(history: History, attempts_max: int) -> bytes:
+    """Encode within HISTORY_BYTES_MAX: old stacks go first, then old texts, then old attempts."""
+    attempts = list(history.attempts[-attempts_max:])
+    body = _encode(history, attempts)
+    for text_kept in (True, False):
+        for index, attempt in enumerate(attempts):
+            if len(body) <= HISTORY_BYTES_MAX:
+                return body
+            if attempt.failure is not None:
+                text = attempt.failure.text if text_kept else ""
+                shorter = attempt.failure._replace(stack="", text=text)
+                attempts[index] = attempt._replace(failure=shorter)
+                body = _encode(history, attempts)
+    while len(body) > HISTORY_BYTES_MAX and attempts:
+        del attempts[0]
+        body = _encode(history, attempts)
+    return body
+
+
+def _encode(history: History, attempts: list[Attempt]) -> bytes:
+    return encode_history(
+        History(
+            origin_topic=history.origin_topic,
+            group=history.group,
+            reason=history.reason,
+            signature=history.signature,
+            attempts=tuple(attempts),
+        )
+    )

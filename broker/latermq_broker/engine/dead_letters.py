@@ -1,0 +1,271 @@
+"""Dead letters: look at them with their whole life, send them back, drop them.
+
+A letter's identity is its offset in `%DLQ%group`, queue 0. Long work is done in slices: `scan`
+finds some matching letters, `redrive` and `drop` change them; the edge loops.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from latermq_broker.delivery.filter import hash64
+from latermq_broker.delivery.history import History, decode_history, last_failure
+from latermq_broker.engine.apply import Journal
+from latermq_broker.engine.attempts import stored_id_hash, stored_slices
+from latermq_broker.engine.model import DeadFilter, DeadLetter, DeadState, Group, Topic
+from latermq_broker.engine.state import EngineState
+from latermq_broker.errors import (
+    BadRequestError,
+    GroupNotFoundError,
+    MessageNotFoundError,
+    PreconditionFailedError,
+    TopicNotFoundError,
+)
+from latermq_broker.store.catalog import DLQ_PREFIX, consumer_group_of
+from latermq_broker.store.payload_message import (
+    REF_REDRIVE,
+    DeadChangePayload,
+    DeadHead,
+    RedrivePayload,
+    RefPayload,
+    dead_slices,
+    decode_dead_head,
+)
+from latermq_broker.store.record import Record, RecordType
+
+SCAN_MAX: Final = 1_000  # letters one call looks at
+
+
+class DeadSlice(NamedTuple):
+    letters: tuple[DeadLetter, ...]
+    scanned_count: int
+    next_offset: int  # -1: the end was reached
+
+
+class DeadLetters:
+    def __init__(self, state: EngineState, journal: Journal) -> None:
+        self._state = state
+        self._journal = journal
+
+    def scan(
+        self,
+        group: str,
+        filter: DeadFilter,
+        *,
+        start_offset: int = -1,
+        count_max: int = 100,
+        newest_first: bool = False,
+    ) -> DeadSlice:
+        """Up to `count_max` matching letters from `start_offset` on (-1: the first, in order).
+
+        Looks at no more than SCAN_MAX letters: `letters` may be empty before the end is reached.
+        Raises GroupNotFoundError.
+        """
+        topic = self._topic(group)
+        if topic is None:
+            return DeadSlice((), 0, -1)
+        queue = self._state.queue(topic.id, 0)
+        step = -1 if newest_first else 1
+        offset = start_offset
+        if offset < 0:
+            offset = queue.next - 1 if newest_first else queue.first
+        offset = max(offset, queue.first) if step > 0 else min(offset, queue.next - 1)
+        found: list[DeadLetter] = []
+        scanned = 0
+        while queue.first <= offset < queue.next:
+            if len(found) >= count_max or scanned >= SCAN_MAX:
+                return DeadSlice(tuple(found), scanned, offset)
+            letter = self._match(topic, offset, filter)
+            if letter is not None:
+                found.append(letter)
+            scanned += 1
+            offset += step
+        return DeadSlice(tuple(found), scanned, -1)
+
+    def get(self, group: str, *, message_id: str = "", queue_offset: int = -1) -> DeadLetter:
+        """The newest letter with that message id, or the one at that offset, in any state.
+
+        Raises GroupNotFoundError, MessageNotFoundError.
+        """
+        topic = self._topic(group)
+        if topic is not None:
+            queue = self._state.queue(topic.id, 0)
+            if not message_id:
+                if queue.first <= queue_offset < queue.next:
+                    return self._letter(topic, queue_offset)
+            else:
+                wanted = hash64(message_id)
+                for offset in range(queue.next - 1, queue.first - 1, -1):
+                    if stored_id_hash(self._record(topic, offset)) == wanted:
+                        return self._letter(topic, offset)
+        what = f"message {message_id}" if message_id else f"offset {queue_offset}"
+        raise MessageNotFoundError(f"no dead letter of group {group} with {what}")
+
+    def row(self, topic: Topic, offset: int) -> DeadLetter | None:
+        """For bulk reads: the letter, None for what somebody sent to the %DLQ% topic."""
+        if self._record(topic, offset).type is not RecordType.DEAD:
+            return None
+        return self._letter(topic, offset)
+
+    def redrive(self, group: str, queue_offset: int, to_topic: str, now_ms: int) -> None:
+        """Back to the group it died in (`to_topic` empty), or to a topic for every group of it.
+
+        The body is not written again. Raises GroupNotFoundError, MessageNotFoundError,
+        PreconditionFailedError (not in state DEAD), TopicNotFoundError, BadRequestError.
+        """
+        state = self._state
+        owner = self._group(group)
+        dlq = self._dead(group, queue_offset)
+        entry = state.queue(dlq.id, 0).get(queue_offset)
+        record = state.store.log.read(entry.position)
+        if to_topic:
+            target = self._target(to_topic)
+            queue_id = state.next_queue(target)
+            ref = RefPayload(
+                origin=entry.position,
+                tag_hash=entry.tag_hash,
+                queue_offset=state.queue(target.id, queue_id).next,
+                due_ms=0,
+                length=entry.length,
+                topic_id=target.id,
+                queue_id=queue_id,
+                reason=REF_REDRIVE,
+            )
+            change = DeadChangePayload(dlq.id, DeadState.REDRIVEN, (queue_offset,))
+            items = [(RecordType.DEAD_CHANGE, change), (RecordType.REF, ref)]
+            self._journal.write_group(items, now_ms)
+            return
+        if record.type is not RecordType.DEAD:
+            raise BadRequestError(
+                f"offset {queue_offset} of {dlq.name} was sent there by a producer and belongs to "
+                "no group; redrive it to a topic"
+            )
+        head = decode_dead_head(record.payload)
+        origin = state.catalog.topic_by_id(head.origin_topic_id)
+        if origin is None:  # deleted; it may have been made anew
+            origin = self._target(decode_history(dead_slices(record.payload)[0]).origin_topic)
+        payload = RedrivePayload(
+            id=state.leases.next_id,
+            letter=entry.position,
+            letter_offset=queue_offset,
+            tag_hash=entry.tag_hash,
+            origin_offset=head.origin_offset,
+            group_id=owner.id,
+            dlq_topic_id=dlq.id,
+            topic_id=origin.id,
+            length=entry.length,
+            queue_id=head.origin_queue_id,
+        )
+        self._journal.write(RecordType.REDRIVE, payload, now_ms)
+
+    def drop(self, group: str, queue_offsets: Sequence[int], now_ms: int) -> None:
+        """No longer delivered to readers of %DLQ%group, nor listed as dead.
+
+        Raises MessageNotFoundError, PreconditionFailedError; then nothing is dropped.
+        """
+        offsets = tuple(dict.fromkeys(queue_offsets))
+        if not offsets:
+            return
+        letters = [self._dead(group, offset) for offset in offsets]
+        change = DeadChangePayload(letters[0].id, DeadState.DROPPED, offsets)
+        self._journal.write(RecordType.DEAD_CHANGE, change, now_ms)
+
+    def _match(self, topic: Topic, offset: int, filter: DeadFilter) -> DeadLetter | None:
+        """The letter at `offset` if it passes; the cheap tests come first."""
+        if filter.queue_offsets and offset not in filter.queue_offsets:
+            return None
+        if filter.state is not None and self._changed(topic, offset)[0] is not filter.state:
+            return None
+        if filter.message_ids:
+            hashes = frozenset(map(hash64, filter.message_ids))
+            if stored_id_hash(self._record(topic, offset)) not in hashes:
+                return None
+        letter = self._letter(topic, offset)
+        failure_class = letter.failure.class_name if letter.failure else ""
+        passes = (
+            (not filter.signature or letter.signature == filter.signature)
+            and (not filter.failure_class or failure_class == filter.failure_class)
+            and (not filter.origin_topic or letter.origin_topic == filter.origin_topic)
+            and (not filter.reason or letter.reason == filter.reason)
+            and letter.dead_ms >= filter.dead_after_ms
+            and (not filter.dead_before_ms or letter.dead_ms < filter.dead_before_ms)
+        )
+        return letter if passes else None
+
+    def _letter(self, topic: Topic, offset: int) -> DeadLetter:
+        entry = self._state.queue(topic.id, 0).get(offset)
+        record = self._state.store.log.read(entry.position)
+        state, changed_ms = self._changed(topic, offset)
+        rest, sys = stored_slices(record)
+        history = History("", "", "", "", ())
+        head: DeadHead | None = None
+        if record.type is RecordType.DEAD:
+            head = decode_dead_head(record.payload)
+            history = decode_history(dead_slices(record.payload)[0])
+        failed = [attempt.ended_ms for attempt in history.attempts]
+        return DeadLetter(
+            group=consumer_group_of(topic.name) or "",
+            queue_offset=offset,
+            origin_topic=history.origin_topic,
+            origin_queue_id=head.origin_queue_id if head else -1,
+            origin_offset=head.origin_offset if head else -1,
+            reason=history.reason,
+            attempt_count=head.attempt_count if head else 0,
+            max_attempts=head.max_attempts if head else 0,
+            first_failure_ms=failed[0] if failed else 0,
+            last_failure_ms=failed[-1] if failed else 0,
+            dead_ms=entry.time_ms,
+            failure=last_failure(history.attempts),
+            signature=history.signature,
+            attempts=history.attempts,
+            redrive_count=head.redrive_count if head else 0,
+            redriven_ms=changed_ms
+            if state is DeadState.REDRIVEN
+            else (head.redriven_ms if head else 0),
+            state=state,
+            rest=rest,
+            sys=sys,
+        )
+
+    def _changed(self, topic: Topic, offset: int) -> tuple[DeadState, int]:
+        return self._state.dead.get(topic.id, {}).get(offset, (DeadState.DEAD, 0))
+
+    def _record(self, topic: Topic, offset: int) -> Record:
+        entry = self._state.queue(topic.id, 0).get(offset)
+        return self._state.store.log.read(entry.position)
+
+    def _dead(self, group: str, offset: int) -> Topic:
+        """The dead-letter topic, once it is sure that the letter is there and dead."""
+        topic = self._topic(group)
+        queue = None if topic is None else self._state.queue(topic.id, 0)
+        if topic is None or queue is None or not queue.first <= offset < queue.next:
+            raise MessageNotFoundError(f"no dead letter of group {group} with offset {offset}")
+        state, _ = self._changed(topic, offset)
+        if state is not DeadState.DEAD:
+            raise PreconditionFailedError(
+                f"dead letter {offset} of group {group} was {state.name.lower()} already"
+            )
+        return topic
+
+    def _target(self, name: str) -> Topic:
+        target = self._state.catalog.topic(name)
+        if target is None:
+            raise TopicNotFoundError(name)
+        if target.internal:
+            raise BadRequestError(f"{name} takes no redriven letters: it holds dead letters itself")
+        return target
+
+    def _topic(self, group: str) -> Topic | None:
+        """The group's dead-letter topic, None before its first death.
+
+        The letters of a deleted group stay readable. Raises GroupNotFoundError.
+        """
+        topic = self._state.catalog.topic(DLQ_PREFIX + group)
+        if topic is None and self._state.catalog.group(group) is None:
+            raise GroupNotFoundError(group)
+        return topic
+
+    def _group(self, name: str) -> Group:
+        group = self._state.catalog.group(name)
+        if group is None:
+            raise GroupNotFoundError(name)
+        return group

@@ -1,0 +1,220 @@
+"""A receive: retries and fresh messages share it by weight, through the group's filter.
+
+The retry lane holds what this group failed before and may have again; the fresh lane is each queue
+from the group's cursor on, due messages included: they entered their queue when their time came. No
+lane starves the other, and the queues take turns.
+"""
+
+from typing import Final
+
+from latermq_broker.delivery.history import decode_history
+from latermq_broker.delivery.lease import Delivery
+from latermq_broker.engine.apply import Journal
+from latermq_broker.engine.attempts import Attempts, stored_slices
+from latermq_broker.engine.model import Delivered, Group, ReceiveRequest, Topic
+from latermq_broker.engine.state import EngineState, Subscription
+from latermq_broker.errors import CorruptRecordError
+from latermq_broker.store.consume_queue import ConsumeQueue
+from latermq_broker.store.payload_catalog import OffsetPayload
+from latermq_broker.store.payload_lease import (
+    LEASE_AUTO_RENEW,
+    LeaseFreshPayload,
+    LeaseRetryPayload,
+)
+from latermq_broker.store.payload_message import dead_slices
+from latermq_broker.store.record import Record, RecordType
+
+SCAN_MAX: Final = 2_048  # entries one receive looks at in one queue, or in the retry lane
+SCANNED_UNWRITTEN_MAX: Final = 4_096  # passed-over entries a restart may have to pass over again
+
+
+class Lanes:
+    def __init__(self, state: EngineState, journal: Journal, attempts: Attempts) -> None:
+        self._state = state
+        self._journal = journal
+        self._attempts = attempts
+
+    def receive(
+        self, request: ReceiveRequest, group: Group, topic: Topic, now_ms: int
+    ) -> list[Delivered]:
+        config = self._state.config.delivery
+        subscription = self._state.subscription(group.id, topic.id)
+        wanted = request.filter.hashes()
+        room = min(request.count_max, config.receive_batch_max)
+        weights = config.fresh_weight + config.retry_weight
+        turn = subscription.turn
+        subscription.turn = turn + 1
+        share = room * config.retry_weight // weights
+        if not share and turn % weights < config.retry_weight:
+            share = 1
+        taken = self._take_retries(subscription, group, wanted, share, request, now_ms)
+        taken += self._take_fresh(subscription, topic, wanted, room - len(taken), request, now_ms)
+        if len(taken) < room:
+            taken += self._take_retries(
+                subscription, group, wanted, room - len(taken), request, now_ms
+            )
+        return self._deliver(taken, topic, now_ms)
+
+    def _take_retries(
+        self,
+        subscription: Subscription,
+        group: Group,
+        wanted: frozenset[int] | None,
+        room: int,
+        request: ReceiveRequest,
+        now_ms: int,
+    ) -> list[Delivery]:
+        deliveries = self._state.leases.deliveries
+        ready = subscription.ready
+        passed: list[tuple[int, int]] = []
+        taken: list[tuple[int, int]] = []
+        looked = 0
+        while ready and len(taken) < room and looked < SCAN_MAX:
+            looked += 1
+            mark = ready.popleft()
+            delivery = deliveries.get(mark[0])
+            if delivery is None or delivery.generation != mark[1]:
+                continue  # it has moved on since
+            if wanted is not None and delivery.tag_hash not in wanted:
+                passed.append(mark)
+            elif delivery.attempt >= group.max_attempts:
+                self._attempts.exhaust(delivery, now_ms)
+            else:
+                taken.append(mark)
+        ready.extendleft(reversed(passed))
+        if not taken:
+            return []
+        ids = tuple(delivery_id for delivery_id, _ in taken)
+        try:
+            client = self._client(request.client_id, now_ms)
+            payload = LeaseRetryPayload(client, request.invisible_ms, _flags(request), ids)
+            self._journal.write(RecordType.LEASE_RETRY, payload, now_ms)
+        except BaseException:
+            ready.extendleft(reversed(taken))
+            raise
+        return [deliveries[delivery_id] for delivery_id in ids]
+
+    def _take_fresh(
+        self,
+        subscription: Subscription,
+        topic: Topic,
+        wanted: frozenset[int] | None,
+        room: int,
+        request: ReceiveRequest,
+        now_ms: int,
+    ) -> list[Delivery]:
+        taken: list[Delivery] = []
+        for step in range(topic.queue_count):
+            if room <= len(taken):
+                break
+            queue = self._state.queue(topic.id, (subscription.turn + step) % topic.queue_count)
+            first, deltas, span = self._pick(subscription, queue, wanted, room - len(taken))
+            if deltas:
+                payload = LeaseFreshPayload(
+                    first_id=self._state.leases.next_id,
+                    first_offset=first,
+                    client=self._client(request.client_id, now_ms),
+                    group_id=subscription.group_id,
+                    topic_id=topic.id,
+                    invisible_ms=request.invisible_ms,
+                    queue_id=queue.queue_id,
+                    span=span,
+                    flags=_flags(request),
+                    deltas=deltas,
+                )
+                self._journal.write(RecordType.LEASE_FRESH, payload, now_ms)
+                deliveries = self._state.leases.deliveries
+                taken += [deliveries[payload.first_id + index] for index in range(len(deltas))]
+            elif span:
+                self._pass_over(subscription, queue, first + span, now_ms)
+        return taken
+
+    def _pick(
+        self,
+        subscription: Subscription,
+        queue: ConsumeQueue,
+        wanted: frozenset[int] | None,
+        room: int,
+    ) -> tuple[int, tuple[int, ...], int]:
+        """(first offset, offsets of what is taken relative to it, how far was looked)."""
+        cursor = self._state.cursor(subscription, queue.queue_id)
+        if cursor >= queue.next:
+            return cursor, (), 0
+        letters = self._state.dead.get(queue.topic_id)
+        if wanted is None and not letters:
+            count = min(room, queue.next - cursor)
+            return cursor, tuple(range(count)), count
+        entries = queue.scan(cursor, SCAN_MAX)
+        chosen: list[int] = []
+        looked = 0
+        for index, entry in enumerate(entries):
+            if letters and cursor + index in letters:
+                pass  # redriven or dropped: no longer delivered
+            elif wanted is None or entry.tag_hash in wanted:
+                chosen.append(index)
+            looked = index + 1
+            if len(chosen) == room:
+                break
+        if not chosen:
+            return cursor, (), looked
+        first = chosen[0]
+        return cursor + first, tuple(index - first for index in chosen), looked - first
+
+    def _pass_over(
+        self, subscription: Subscription, queue: ConsumeQueue, offset: int, now_ms: int
+    ) -> None:
+        """Nothing up to `offset` matched: consumed, written down when it has become much."""
+        subscription.scanned[queue.queue_id] = offset
+        if offset < queue.next:  # not all was looked at: ask again
+            self._state.announce(subscription)
+        written = subscription.cursors.get(queue.queue_id, queue.first)
+        if offset - written >= SCANNED_UNWRITTEN_MAX:
+            payload = OffsetPayload(
+                subscription.group_id, subscription.topic_id, queue.queue_id, offset
+            )
+            self._journal.write(RecordType.OFFSET, payload, now_ms)
+
+    def _deliver(self, taken: list[Delivery], topic: Topic, now_ms: int) -> list[Delivered]:
+        state = self._state
+        delivered: list[Delivered] = []
+        for delivery in taken:
+            try:
+                record = state.store.log.read(delivery.position)
+            except CorruptRecordError:
+                # Deliver nothing for it, go on serving: it is damage, and reported as such.
+                state.unreadable_count += 1
+                self._journal.write(RecordType.ACK, (delivery.id,), now_ms)
+                continue
+            rest, sys = stored_slices(record)
+            delivered.append(
+                Delivered(
+                    handle=state.handles.encode(delivery.id, delivery.generation),
+                    attempt=delivery.attempt,
+                    queue_id=delivery.queue_id,
+                    queue_offset=delivery.offset,
+                    rest=rest,
+                    sys=sys,
+                    deadline_ms=delivery.deadline_ms,
+                    dead_origin_topic=_origin_topic(record) if topic.internal else "",
+                )
+            )
+        return delivered
+
+    def _client(self, client_id: str, now_ms: int) -> int:
+        """The position of the client's CLIENT record, written when there is none at hand."""
+        position = self._state.client_positions.get(client_id)
+        if position is None:
+            stamp = self._journal.write(RecordType.CLIENT, client_id, now_ms)
+            position = stamp.position
+        return position
+
+
+def _flags(request: ReceiveRequest) -> int:
+    return LEASE_AUTO_RENEW if request.auto_renew else 0
+
+
+def _origin_topic(record: Record) -> str:
+    """Where a dead letter came from; empty for a message that was sent to the %DLQ% topic."""
+    if record.type is not RecordType.DEAD:
+        return ""
+    return decode_history(dead_slices(record.payload)[0]).origin_topic

@@ -1,0 +1,345 @@
+"""What waits, and until when: delayed messages, backoffs, leases.
+
+Listings merge the timer and the lease deadlines by time; a page looks at no more than SCAN_MAX
+entries, so it may be short, or empty, before the listing's end.
+"""
+
+from collections.abc import Iterator
+from heapq import merge
+from itertools import islice
+from typing import Final
+
+from latermq_broker.delivery.filter import hash64
+from latermq_broker.delivery.lease import Delivery, State
+from latermq_broker.delivery.retry import BACKOFF_MS_MAX
+from latermq_broker.engine.apply import Journal
+from latermq_broker.engine.attempts import Attempts, stored_id_hash, stored_slices
+from latermq_broker.engine.model import PendingCount, PendingFilter, PendingItem, PendingKind
+from latermq_broker.engine.state import EngineState
+from latermq_broker.errors import (
+    BadRequestError,
+    CorruptRecordError,
+    MessageNotFoundError,
+    PreconditionFailedError,
+)
+from latermq_broker.store.payload_lease import ExtendPayload
+from latermq_broker.store.payload_message import TimerPayload, decode_message_head
+from latermq_broker.store.record import RecordType
+
+SCAN_MAX: Final = 20_000
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"  # the classic name of what is delayed
+RETRY_PREFIX: Final = "%RETRY%"  # … and of what a group will be given again
+
+_Waiting = tuple[int, int, int]  # (due, 0: delayed | 1: delivery, position or delivery id)
+
+
+def delayed_id(due_ms: int, position: int) -> str:
+    return f"d-{due_ms:x}-{position:x}"
+
+
+def delivery_pending_id(delivery_id: int) -> str:
+    return f"r-{delivery_id:x}"
+
+
+class PendingView:
+    def __init__(self, state: EngineState, journal: Journal, attempts: Attempts) -> None:
+        self._state = state
+        self._journal = journal
+        self._attempts = attempts
+
+    def page(
+        self, filter: PendingFilter, page_size: int, token: str = ""
+    ) -> tuple[list[PendingItem], str]:
+        """(items by due time, the next page's token; "" at the end).
+
+        Raises BadRequestError for a token that is not ours.
+        """
+        filter = _by_classic_name(filter)
+        after = _parse_token(token)
+        items: list[PendingItem] = []
+        for looked, waiting in enumerate(self._in_order(filter, after)):
+            if len(items) >= page_size or looked >= SCAN_MAX:
+                return items, f"{after[0]:x}-{after[1]}-{after[2]:x}"
+            if filter.due_before_ms and waiting[0] >= filter.due_before_ms:
+                break
+            after = waiting
+            item = self._item(waiting)
+            if item is not None and _matches(item, filter):
+                items.append(item)
+        return items, ""
+
+    def count(self, filter: PendingFilter) -> list[PendingCount]:
+        """Per kind, topic and group. `next_due_ms` is 0 when it is not among the first SCAN_MAX.
+
+        With due_before_ms or delay_level the messages are counted one by one, up to SCAN_MAX.
+        Raises BadRequestError beyond that.
+        """
+        filter = _by_classic_name(filter)
+        one_by_one = bool(filter.due_before_ms or filter.delay_level)
+        counts: dict[tuple[PendingKind, str, str], list[int]] = {}
+        if not one_by_one:
+            for key, count in self._known_counts(filter):
+                counts[key] = [count, 0]
+        for looked, waiting in enumerate(self._in_order(filter, (-1, -1, -1))):
+            if filter.due_before_ms and waiting[0] >= filter.due_before_ms:
+                break
+            if looked >= SCAN_MAX:
+                if one_by_one:
+                    raise BadRequestError(f"more than {SCAN_MAX} wait: narrow the filter")
+                break
+            if not one_by_one and all(first for _, first in counts.values()):
+                break
+            where = self._key(waiting)
+            if where is None:
+                continue
+            if one_by_one:
+                item = self._item(waiting)
+                if item is None or not _matches(item, filter):
+                    continue
+                counts.setdefault(where, [0, 0])[0] += 1
+            if where in counts and not counts[where][1]:
+                counts[where][1] = waiting[0]
+        return [
+            PendingCount(kind=kind, topic=topic, group=group, count=count, next_due_ms=first)
+            for (kind, topic, group), (count, first) in sorted(counts.items())
+        ]
+
+    def cancel(self, pending_id: str, now_ms: int) -> PendingItem:
+        """A delayed message will never be delivered; a retry is done for its group.
+
+        Raises MessageNotFoundError (not waiting any more), PreconditionFailedError (in flight).
+        """
+        waiting, item = self._find(pending_id)
+        if waiting[1] == 0:
+            payload = TimerPayload(waiting[2], waiting[0], 0)
+            self._journal.write(RecordType.TIMER, payload, now_ms)
+        else:
+            self._retry(waiting, pending_id)
+            self._journal.write(RecordType.ACK, (waiting[2],), now_ms)
+        return item
+
+    def expedite(self, pending_id: str, now_ms: int) -> PendingItem:
+        """Due now. Raises as `cancel` does."""
+        return self._move(pending_id, now_ms, now_ms)
+
+    def postpone(self, pending_id: str, due_ms: int, now_ms: int) -> PendingItem:
+        """Due at another time, sooner or later. Raises as `cancel` does, and BadRequestError."""
+        limit_ms = self._state.config.delivery.delay_ms_max
+        if not now_ms <= due_ms <= now_ms + limit_ms:
+            raise BadRequestError(f"due time {due_ms} is not within now and {limit_ms} ms from now")
+        return self._move(pending_id, due_ms, now_ms)
+
+    def _move(self, pending_id: str, due_ms: int, now_ms: int) -> PendingItem:
+        waiting, item = self._find(pending_id)
+        if waiting[1] == 0:
+            payload = TimerPayload(waiting[2], waiting[0], due_ms)
+            self._journal.write(RecordType.TIMER, payload, now_ms)
+            return item
+        delivery = self._retry(waiting, pending_id)
+        wait_ms = due_ms - now_ms
+        if wait_ms > BACKOFF_MS_MAX:
+            raise BadRequestError(f"a retry may wait {BACKOFF_MS_MAX} ms, not {wait_ms}")
+        if delivery.state is State.BACKOFF:
+            extend = ExtendPayload(delivery.id, wait_ms, 0)
+            self._journal.write(RecordType.EXTEND, extend, now_ms)
+        elif wait_ms:
+            raise PreconditionFailedError(f"{pending_id} is due already")
+        return item
+
+    def _retry(self, waiting: _Waiting, pending_id: str) -> Delivery:
+        delivery = self._state.leases.deliveries[waiting[2]]
+        if delivery.state is State.LEASED:
+            raise PreconditionFailedError(
+                f"{pending_id} is in flight: a consumer holds it until its lease ends"
+            )
+        return delivery
+
+    def _in_order(self, filter: PendingFilter, after: _Waiting) -> Iterator[_Waiting]:
+        sources: list[Iterator[_Waiting]] = []
+        if filter.kind in (None, PendingKind.DELAYED) and not filter.group:
+            sources.append(self._delayed(after))
+        if filter.kind in (None, PendingKind.BACKOFF, PendingKind.IN_FLIGHT):
+            sources.append(self._held(after))
+        if filter.kind in (None, PendingKind.BACKOFF):
+            sources.append(self._ripe(after))
+        return merge(*sources)
+
+    def _delayed(self, after: _Waiting) -> Iterator[_Waiting]:
+        start = (after[0], after[2]) if after[1] <= 0 else (after[0] + 1, -1)
+        for due_ms, position in self._state.timer.in_order(start):
+            yield due_ms, 0, position
+
+    def _held(self, after: _Waiting) -> Iterator[_Waiting]:
+        for due_ms, delivery_id in self._state.leases.deadlines.in_order():
+            if (due_ms, 1, delivery_id) > after:
+                yield due_ms, 1, delivery_id
+
+    def _ripe(self, after: _Waiting) -> Iterator[_Waiting]:
+        """Retries whose time has come, until somebody receives them."""
+        deliveries = self._state.leases.deliveries
+        ripe: list[_Waiting] = []
+        for subscription in self._state.subscriptions.values():
+            for delivery_id, generation in islice(subscription.ready, SCAN_MAX):
+                delivery = deliveries.get(delivery_id)
+                if delivery is not None and delivery.generation == generation:
+                    ripe.append((delivery.deadline_ms, 1, delivery_id))
+        return iter(sorted(entry for entry in ripe if entry > after))
+
+    def _known_counts(
+        self, filter: PendingFilter
+    ) -> Iterator[tuple[tuple[PendingKind, str, str], int]]:
+        catalog = self._state.catalog
+        if filter.kind in (None, PendingKind.DELAYED) and not filter.group:
+            for topic_id, count in self._state.delayed_counts.items():
+                topic = catalog.topic_by_id(topic_id)
+                if topic is not None and filter.topic in ("", topic.name):
+                    yield (PendingKind.DELAYED, topic.name, ""), count
+        for (group_id, topic_id), subscription in self._state.subscriptions.items():
+            group, topic = catalog.group_by_id(group_id), catalog.topic_by_id(topic_id)
+            if group is None or topic is None:
+                continue
+            if filter.topic not in ("", topic.name) or filter.group not in ("", group.name):
+                continue
+            counts = subscription.counts
+            backoff = counts[State.BACKOFF] + counts[State.READY]
+            for kind, count in (
+                (PendingKind.BACKOFF, backoff),
+                (PendingKind.IN_FLIGHT, counts[State.LEASED]),
+            ):
+                if count and filter.kind in (None, kind):
+                    yield (kind, topic.name, group.name), count
+
+    def _key(self, waiting: _Waiting) -> tuple[PendingKind, str, str] | None:
+        catalog = self._state.catalog
+        if waiting[1] == 0:
+            try:
+                record = self._state.store.log.read(waiting[2])
+            except CorruptRecordError:
+                return None
+            topic = catalog.topic_by_id(decode_message_head(record.payload).topic_id)
+            return None if topic is None else (PendingKind.DELAYED, topic.name, "")
+        delivery = self._state.leases.deliveries[waiting[2]]
+        topic = catalog.topic_by_id(delivery.topic_id)
+        group = catalog.group_by_id(delivery.group_id)
+        if topic is None or group is None:
+            return None
+        return _kind(delivery), topic.name, group.name
+
+    def _item(self, waiting: _Waiting) -> PendingItem | None:
+        """None: its topic is deleted, or its record is damaged."""
+        key = self._key(waiting)
+        if key is None:
+            return None
+        kind, topic, group = key
+        state = self._state
+        delivery = state.leases.deliveries[waiting[2]] if waiting[1] else None
+        try:
+            record = state.store.log.read(delivery.position if delivery else waiting[2])
+        except CorruptRecordError:
+            return None
+        rest, sys = stored_slices(record)
+        level = 0
+        if record.type is RecordType.MESSAGE:
+            level = decode_message_head(record.payload).delay_level
+        limits = state.catalog.group(group)
+        failures = self._attempts.timeline(delivery)[-1:] if delivery else []
+        return PendingItem(
+            kind=kind,
+            pending_id=delivery_pending_id(delivery.id)
+            if delivery
+            else delayed_id(waiting[0], waiting[2]),
+            topic=topic,
+            group=group,
+            due_ms=delivery.deadline_ms if delivery else waiting[0],
+            stored_ms=record.store_ms,
+            attempt=delivery.attempt if delivery else 0,
+            max_attempts=limits.max_attempts if limits else 0,
+            delay_level=level,
+            rest=rest,
+            sys=sys,
+            failure=failures[0].failure if failures else None,
+        )
+
+    def _find(self, pending_id: str) -> tuple[_Waiting, PendingItem]:
+        """By our id, or by a message id among the first SCAN_MAX that wait."""
+        waiting = _parse_id(pending_id)
+        if waiting is None:
+            waiting = self._by_message_id(pending_id)
+        elif waiting[1] == 0:
+            if not self._state.timer.contains(waiting[0], waiting[2]):
+                waiting = None
+        elif waiting[2] not in self._state.leases.deliveries:
+            waiting = None
+        item = None if waiting is None else self._item(waiting)
+        if waiting is None or item is None:
+            raise MessageNotFoundError(f"nothing waits under {pending_id}")
+        return waiting, item
+
+    def _by_message_id(self, message_id: str) -> _Waiting | None:
+        wanted = hash64(message_id)
+        found: list[_Waiting] = []
+        for waiting in islice(self._in_order(PendingFilter(), (-1, -1, -1)), SCAN_MAX):
+            position = waiting[2]
+            if waiting[1]:
+                position = self._state.leases.deliveries[waiting[2]].position
+            try:
+                record = self._state.store.log.read(position)
+            except CorruptRecordError:
+                continue
+            if stored_id_hash(record) == wanted:
+                found.append(waiting)
+        if len(found) > 1:
+            raise BadRequestError(f"{len(found)} waits belong to message {message_id}: name one")
+        return found[0] if found else None
+
+
+def _kind(delivery: Delivery) -> PendingKind:
+    return PendingKind.IN_FLIGHT if delivery.state is State.LEASED else PendingKind.BACKOFF
+
+
+def _matches(item: PendingItem, filter: PendingFilter) -> bool:
+    return (
+        filter.kind in (None, item.kind)
+        and filter.topic in ("", item.topic)
+        and filter.group in ("", item.group)
+        and filter.delay_level in (0, item.delay_level)
+    )
+
+
+def _by_classic_name(filter: PendingFilter) -> PendingFilter:
+    """SCHEDULE_TOPIC_XXXX is what is delayed, %RETRY%group what that group will get again."""
+    if filter.topic == SCHEDULE_TOPIC:
+        kind, topic, group = PendingKind.DELAYED, "", filter.group
+    elif filter.topic.startswith(RETRY_PREFIX):
+        kind, topic, group = PendingKind.BACKOFF, "", filter.topic[len(RETRY_PREFIX) :]
+    else:
+        return filter
+    return PendingFilter(
+        topic=topic,
+        group=group,
+        kind=kind,
+        due_before_ms=filter.due_before_ms,
+        delay_level=filter.delay_level,
+    )
+
+
+def _parse_token(token: str) -> _Waiting:
+    if not token:
+        return -1, -1, -1
+    try:
+        due, side, name = token.split("-")
+        return int(due, 16), int(side), int(name, 16)
+    except ValueError:
+        raise BadRequestError(f"page token {token[:40]!r} is not one of ours") from None
+
+
+def _parse_id(pending_id: str) -> _Waiting | None:
+    parts = pending_id.split("-")
+    try:
+        if parts[0] == "d" and len(parts) == 3:
+            return int(parts[1], 16), 0, int(parts[2], 16)
+        if parts[0] == "r" and len(parts) == 2:
+            return 0, 1, int(parts[1], 16)
+    except ValueError:
+        pass
+    return None

@@ -1,0 +1,147 @@
+"""A topic's queues, read without a lease: bulk readers, pull consumers, offsets."""
+
+from latermq_broker.engine.apply import Journal
+from latermq_broker.engine.attempts import stored_slices
+from latermq_broker.engine.dead_letters import DeadLetters
+from latermq_broker.engine.model import EVERYTHING, QueueEnds, QueueRow, TagFilter, Topic
+from latermq_broker.engine.state import EngineState
+from latermq_broker.errors import (
+    BadRequestError,
+    GroupNotFoundError,
+    IllegalOffsetError,
+    PreconditionFailedError,
+    TopicNotFoundError,
+)
+from latermq_broker.store.consume_queue import ConsumeQueue
+from latermq_broker.store.payload_catalog import OffsetPayload
+from latermq_broker.store.record import RecordType
+
+
+class QueueReads:
+    def __init__(self, state: EngineState, journal: Journal, dead: DeadLetters) -> None:
+        self._state = state
+        self._journal = journal
+        self._dead = dead
+
+    def ends(self, topic_name: str, queue_id: int) -> QueueEnds:
+        """Raises TopicNotFoundError, BadRequestError (no such queue)."""
+        queue = self._queue(self._topic(topic_name), queue_id)
+        return QueueEnds(queue_id, queue.first, queue.next)
+
+    def offset_at(self, topic_name: str, queue_id: int, time_ms: int) -> int:
+        """The first offset stored at or after `time_ms`; the next one when there is none."""
+        return self._queue(self._topic(topic_name), queue_id).offset_at(time_ms)
+
+    def read(
+        self,
+        topic_name: str,
+        epoch: str,
+        queue_id: int,
+        start_offset: int,
+        end_offset: int,
+        *,
+        rows_max: int,
+        bytes_max: int,
+    ) -> list[QueueRow]:
+        """Rows from `start_offset` up to `end_offset`, exclusive; at least one if there is one.
+
+        `epoch` empty: whichever. Raises TopicNotFoundError, BadRequestError (no such queue),
+        PreconditionFailedError (another epoch), IllegalOffsetError (below the oldest, past the
+        end).
+        """
+        topic = self._topic(topic_name)
+        if epoch and epoch != topic.epoch:
+            raise PreconditionFailedError(
+                f"topic {topic_name} was made anew: epoch is {topic.epoch}, not {epoch}"
+            )
+        queue = self._queue(topic, queue_id)
+        self._check(topic, queue, start_offset)
+        rows: list[QueueRow] = []
+        size = 0
+        count = min(rows_max, end_offset - start_offset)
+        for index, entry in enumerate(queue.scan(start_offset, count) if count > 0 else ()):
+            offset = start_offset + index
+            size += entry.length
+            if rows and size > bytes_max:
+                break
+            rest, sys = stored_slices(self._state.store.log.read(entry.position))
+            letter = self._dead.row(topic, offset) if topic.internal else None
+            rows.append(QueueRow(offset, entry.time_ms, rest, sys, letter))
+        return rows
+
+    def pull(
+        self,
+        topic_name: str,
+        queue_id: int,
+        offset: int,
+        count_max: int,
+        filter: TagFilter = EVERYTHING,
+    ) -> tuple[list[QueueRow], int]:
+        """(rows that match, the offset to go on from). No lease, no attempt.
+
+        Raises TopicNotFoundError, BadRequestError, IllegalOffsetError.
+        """
+        topic = self._topic(topic_name)
+        queue = self._queue(topic, queue_id)
+        self._check(topic, queue, offset)
+        wanted = filter.hashes()
+        rows: list[QueueRow] = []
+        for entry in queue.scan(offset, 2_048 if wanted is not None else count_max):
+            if len(rows) == count_max:
+                break
+            if wanted is None or entry.tag_hash in wanted:
+                rest, sys = stored_slices(self._state.store.log.read(entry.position))
+                letter = self._dead.row(topic, offset) if topic.internal else None
+                rows.append(QueueRow(offset, entry.time_ms, rest, sys, letter))
+            offset += 1
+        return rows, offset
+
+    def committed(self, group_name: str, topic_name: str, queue_id: int) -> int | None:
+        """The group's next offset on the queue; None: it has never read it.
+
+        Raises TopicNotFoundError, GroupNotFoundError, BadRequestError.
+        """
+        topic = self._topic(topic_name)
+        self._queue(topic, queue_id)
+        group = self._state.catalog.group(group_name)
+        if group is None:
+            raise GroupNotFoundError(group_name)
+        subscription = self._state.subscriptions.get((group.id, topic.id))
+        if subscription is None or queue_id not in subscription.cursors:
+            return None
+        return self._state.cursor(subscription, queue_id)
+
+    def commit(
+        self, group_name: str, topic_name: str, queue_id: int, offset: int, now_ms: int
+    ) -> None:
+        """Raises as `committed` does, and IllegalOffsetError."""
+        topic = self._topic(topic_name)
+        queue = self._queue(topic, queue_id)
+        group = self._state.catalog.group(group_name)
+        if group is None:
+            raise GroupNotFoundError(group_name)
+        self._check(topic, queue, offset)
+        payload = OffsetPayload(group.id, topic.id, queue_id, offset)
+        self._journal.write(RecordType.OFFSET, payload, now_ms)
+
+    def _topic(self, name: str) -> Topic:
+        topic = self._state.catalog.topic(name)
+        if topic is None:
+            raise TopicNotFoundError(name)
+        return topic
+
+    def _queue(self, topic: Topic, queue_id: int) -> ConsumeQueue:
+        if not 0 <= queue_id < topic.queue_count:
+            raise BadRequestError(
+                f"topic {topic.name} has queues 0 to {topic.queue_count - 1}, not {queue_id}"
+            )
+        return self._state.queue(topic.id, queue_id)
+
+    def _check(self, topic: Topic, queue: ConsumeQueue, offset: int) -> None:
+        if not queue.first <= offset <= queue.next:
+            raise IllegalOffsetError(
+                f"offset {offset} of topic {topic.name}, queue {queue.queue_id} is not within "
+                f"{queue.first} (the oldest) to {queue.next} (the next)",
+                earliest_offset=queue.first,
+                next_offset=queue.next,
+            )

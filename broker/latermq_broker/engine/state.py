@@ -1,0 +1,131 @@
+"""Everything the engine knows: derived from the log, rebuilt by replay, saved in checkpoints.
+
+Changed only by `apply.py`, except what is marked "live": hints that recovery may lose.
+"""
+
+from collections import OrderedDict, deque
+
+from latermq_broker.config import Config
+from latermq_broker.delivery.lease import Delivery, Leases, RecentlyDone, State
+from latermq_broker.delivery.receipt_handle import ReceiptHandles
+from latermq_broker.engine.model import DeadState, Ready, Topic
+from latermq_broker.errors import StoreError
+from latermq_broker.schedule.timer import Timer
+from latermq_broker.store.catalog import Catalog
+from latermq_broker.store.consume_queue import ConsumeQueue
+from latermq_broker.store.payload_lease import decode_client
+from latermq_broker.store.store import Store
+
+
+class Subscription:
+    """One group's progress on one topic."""
+
+    __slots__ = (
+        "counts",
+        "cursors",
+        "group_id",
+        "ids",
+        "last_consumed_ms",
+        "ready",
+        "scanned",
+        "topic_id",
+        "turn",
+    )
+
+    def __init__(self, group_id: int, topic_id: int) -> None:
+        self.group_id = group_id
+        self.topic_id = topic_id
+        self.cursors: dict[int, int] = {}  # queue id → next offset; absent: earliest retained
+        self.ready: deque[tuple[int, int]] = deque()  # (id, generation); stale ones are skipped
+        self.ids: set[int] = set()  # of its deliveries
+        self.counts = {State.READY: 0, State.LEASED: 0, State.BACKOFF: 0}
+        self.last_consumed_ms = 0
+        self.turn = 0  # live: which lane and which queue goes first
+        self.scanned: dict[int, int] = {}  # live: queue id → what the filter has passed over
+
+
+class EngineState:
+    def __init__(self, store: Store, config: Config) -> None:
+        self.store = store
+        self.config = config
+        self.catalog = Catalog()
+        self.leases = Leases()
+        self.timer = Timer()
+        self.subscriptions: dict[tuple[int, int], Subscription] = {}
+        self.dead: dict[int, dict[int, tuple[DeadState, int]]] = {}
+        """Dead-letter topic id → offset → (state, since); absent: DEAD."""
+        self.delayed_counts: dict[int, int] = {}  # topic id → messages not yet due
+        self.client_positions: OrderedDict[str, int] = OrderedDict()  # least recently used first
+        self.client_names: dict[int, str] = {}
+        self.recently_done = RecentlyDone(config.delivery.done_handles_max)
+        self.handles = ReceiptHandles(store.log.uuid)
+        # live:
+        self.ready = Ready()
+        self.round_robin: dict[int, int] = {}
+        self.clients_seen: OrderedDict[str, int] = OrderedDict()
+        self.unreadable_count = 0
+
+    def queue(self, topic_id: int, queue_id: int) -> ConsumeQueue:
+        return self.store.queue(topic_id, queue_id)
+
+    def subscription(self, group_id: int, topic_id: int) -> Subscription:
+        key = (group_id, topic_id)
+        found = self.subscriptions.get(key)
+        if found is None:
+            found = self.subscriptions[key] = Subscription(group_id, topic_id)
+        return found
+
+    def cursor(self, subscription: Subscription, queue_id: int) -> int:
+        """The group's next offset on the queue, never below what is retained."""
+        first = self.queue(subscription.topic_id, queue_id).first
+        durable = subscription.cursors.get(queue_id, first)
+        return max(first, durable, subscription.scanned.get(queue_id, first))
+
+    def client_name(self, position: int) -> str:
+        """The client id behind a CLIENT record; empty when the record is gone."""
+        name = self.client_names.get(position)
+        if name is None:
+            try:
+                name = decode_client(self.store.log.read(position).payload)
+            except StoreError:
+                name = ""
+        return name
+
+    def announce(self, subscription: Subscription) -> None:
+        """Something became receivable for one group."""
+        group = self.catalog.group_by_id(subscription.group_id)
+        topic = self.catalog.topic_by_id(subscription.topic_id)
+        if group is not None and topic is not None:
+            self.ready.pairs.add((group.name, topic.name))
+
+    def announce_topic(self, topic_id: int) -> None:
+        """Something became receivable for every group of a topic."""
+        topic = self.catalog.topic_by_id(topic_id)
+        if topic is not None:
+            self.ready.topics.add(topic.name)
+
+    def next_queue(self, topic: Topic) -> int:
+        """Round robin over the topic's queues."""
+        turn = self.round_robin.get(topic.id, 0)
+        self.round_robin[topic.id] = turn + 1
+        return turn % topic.queue_count
+
+    def drop_subscription(self, key: tuple[int, int]) -> None:
+        subscription = self.subscriptions.pop(key)
+        for delivery_id in subscription.ids:
+            self.leases.drop(self.leases.deliveries[delivery_id])
+
+    def live_delivery(self, group: str, handle: str, now_ms: int) -> Delivery | None:
+        """The delivery a handle holds at `now_ms`; None: acked, expired, superseded, never ours."""
+        known = self.handles.decode(handle)
+        if known is None:
+            return None
+        delivery = self.leases.deliveries.get(known[0])
+        if delivery is None or delivery.generation != known[1]:
+            return None
+        owner = self.catalog.group_by_id(delivery.group_id)
+        if owner is None or owner.name != group:
+            return None
+        if delivery.state is State.READY or delivery.deadline_ms <= now_ms:
+            return None
+        return delivery

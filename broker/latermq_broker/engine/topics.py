@@ -1,0 +1,151 @@
+"""Topics: make, alter, delete, describe; and what is made on first use."""
+
+import hashlib
+from dataclasses import replace
+
+from latermq_broker.engine.apply import Journal
+from latermq_broker.engine.model import Group, QueueEnds, Topic, TopicInfo, TopicType
+from latermq_broker.engine.state import EngineState
+from latermq_broker.errors import (
+    BadRequestError,
+    ForbiddenError,
+    TooManyRequestsError,
+    TopicNotFoundError,
+)
+from latermq_broker.store.catalog import consumer_group_of, encode_topic
+from latermq_broker.store.payload_catalog import (
+    CONFIG_DELETE,
+    CONFIG_PUT,
+    CONFIG_TOPIC,
+    ConfigPayload,
+)
+from latermq_broker.store.record import RecordType
+
+
+class TopicAdmin:
+    """Names are checked by the edge; here only what the catalogue knows."""
+
+    def __init__(self, state: EngineState, journal: Journal) -> None:
+        self._state = state
+        self._journal = journal
+
+    def ensure(self, name: str, now_ms: int) -> Topic:
+        """The topic, made on first use where the configuration allows.
+
+        Raises TopicNotFoundError, TooManyRequestsError (topic_count_max).
+        """
+        topic = self._state.catalog.topic(name)
+        if topic is not None:
+            return topic
+        owner = consumer_group_of(name)
+        if owner is not None:
+            group = self._state.catalog.group(owner)
+            if group is None:
+                raise TopicNotFoundError(name)
+            return self.dead_letter_topic(group, now_ms)
+        if not self._state.config.catalog.auto_create:
+            raise TopicNotFoundError(name)
+        return self._make(name, TopicType.MIXED, 0, now_ms)
+
+    def dead_letter_topic(self, group: Group, now_ms: int) -> Topic:
+        """`%DLQ%group`: one queue, made when first needed."""
+        name = group.dead_letter_topic
+        topic = self._state.catalog.topic(name)
+        return topic or self._make(name, TopicType.NORMAL, 1, now_ms, counted=False)
+
+    def create(self, name: str, type: TopicType, queue_count: int, now_ms: int) -> Topic:
+        """queue_count 0: the default. The same again is OK.
+
+        Raises BadRequestError when it exists otherwise, or queue_count is out of bounds.
+        """
+        existing = self._state.catalog.topic(name)
+        if existing is None:
+            return self._make(name, type, queue_count, now_ms)
+        if existing.type is not type or queue_count not in (0, existing.queue_count):
+            raise BadRequestError(
+                f"topic {name} exists with type {existing.type.name.lower()} and "
+                f"{existing.queue_count} queues; alter it or delete it first"
+            )
+        return existing
+
+    def alter(self, name: str, type: TopicType | None, queue_count: int, now_ms: int) -> Topic:
+        """None and 0 leave as it is; queues may grow, never shrink."""
+        topic = self._get(name)
+        if topic.internal:
+            raise ForbiddenError(f"{name} is kept by the broker and cannot be altered")
+        if queue_count:
+            self._check_queue_count(queue_count)
+            if queue_count < topic.queue_count:
+                raise BadRequestError(
+                    f"queues of topic {name} cannot shrink from {topic.queue_count} to "
+                    f"{queue_count}"
+                )
+        changed = replace(
+            topic, type=type or topic.type, queue_count=queue_count or topic.queue_count
+        )
+        if changed != topic:
+            self._put(changed, now_ms)
+        return changed
+
+    def delete(self, name: str, now_ms: int) -> None:
+        """Its messages, what is delayed for it and every group's progress on it go with it."""
+        topic = self._get(name)
+        payload = ConfigPayload(CONFIG_TOPIC, CONFIG_DELETE, topic.id, b"")
+        self._journal.write(RecordType.CONFIG, payload, now_ms)
+
+    def describe(self, name: str) -> TopicInfo:
+        """Raises TopicNotFoundError."""
+        topic = self._get(name)
+        state = self._state
+        groups = (
+            state.catalog.group_by_id(group_id)
+            for group_id, topic_id in state.subscriptions
+            if topic_id == topic.id
+        )
+        return TopicInfo(
+            topic=topic,
+            queues=self.ends(topic),
+            delayed_count=state.delayed_counts.get(topic.id, 0),
+            groups=tuple(sorted(group.name for group in groups if group is not None)),
+        )
+
+    def ends(self, topic: Topic) -> tuple[QueueEnds, ...]:
+        queues = (self._state.queue(topic.id, queue_id) for queue_id in range(topic.queue_count))
+        return tuple(QueueEnds(queue.queue_id, queue.first, queue.next) for queue in queues)
+
+    def _get(self, name: str) -> Topic:
+        topic = self._state.catalog.topic(name)
+        if topic is None:
+            raise TopicNotFoundError(name)
+        return topic
+
+    def _make(
+        self, name: str, type: TopicType, queue_count: int, now_ms: int, *, counted: bool = True
+    ) -> Topic:
+        state = self._state
+        limit = state.config.catalog.topic_count_max
+        if counted and state.catalog.topic_count() >= limit:
+            raise TooManyRequestsError(f"topic {name} not created: {limit} topics is the limit")
+        if queue_count:
+            self._check_queue_count(queue_count)
+        topic_id = state.catalog.next_topic_id
+        birth = state.store.log.uuid + topic_id.to_bytes(8, "little")
+        topic = Topic(
+            id=topic_id,
+            name=name,
+            type=type,
+            queue_count=queue_count or state.config.catalog.default_queue_count,
+            created_ms=now_ms,
+            epoch=hashlib.blake2b(birth, digest_size=8).hexdigest(),
+        )
+        self._put(topic, now_ms)
+        return topic
+
+    def _put(self, topic: Topic, now_ms: int) -> None:
+        payload = ConfigPayload(CONFIG_TOPIC, CONFIG_PUT, topic.id, encode_topic(topic))
+        self._journal.write(RecordType.CONFIG, payload, now_ms)
+
+    def _check_queue_count(self, queue_count: int) -> None:
+        limit = self._state.config.catalog.queue_count_max
+        if not 1 <= queue_count <= limit:
+            raise BadRequestError(f"queue count {queue_count} is not within 1 to {limit}")
