@@ -1,0 +1,140 @@
+"""Parked receivers: who waits for what, who is served next, how many may wait.
+
+Whoever waits stands in the line of its (group, topic), first come first served. A line holds one
+queue per wish (the filter): once the first of a wish comes away empty, so would all behind it, so
+they are not tried. A message therefore costs two tries, not one per receiver in the line. Knows
+nothing of time and never waits: the edge holds the futures and ends what has waited long enough.
+
+    park ──→ in line ──serve says yes──→ gone
+                └────────leave────────→ gone
+"""
+
+from collections.abc import Callable, Hashable, Iterator
+from heapq import heapify, heappop, heappush
+from typing import Generic, TypeVar
+
+from latermq_broker.errors import TooManyRequestsError
+
+Receiver = TypeVar("Receiver")
+
+
+class Parked(Generic[Receiver]):
+    """One place in a line."""
+
+    __slots__ = ("group", "number", "receiver", "topic", "wish")
+
+    def __init__(
+        self, group: str, topic: str, wish: Hashable, number: int, receiver: Receiver
+    ) -> None:
+        self.group = group
+        self.topic = topic
+        self.wish = wish
+        self.number = number  # order of arrival
+        self.receiver = receiver
+
+
+class LongPolls(Generic[Receiver]):
+    """All lines; at most `count_max` receivers, `group_count_max` of one group."""
+
+    def __init__(self, count_max: int, group_count_max: int) -> None:
+        self._count_max = count_max
+        self._group_count_max = group_count_max
+        self._count = 0
+        self._group_counts: dict[str, int] = {}
+        self._next_number = 0
+        # topic → group → wish → place by number, in the order of arrival
+        self._lines: dict[str, dict[str, dict[Hashable, dict[int, Parked[Receiver]]]]] = {}
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Parked[Receiver]]:
+        """All that wait, in no order; a snapshot."""
+        return iter(
+            [
+                parked
+                for groups in self._lines.values()
+                for line in groups.values()
+                for queue in line.values()
+                for parked in queue.values()
+            ]
+        )
+
+    def waits(self, group: str, topic: str) -> bool:
+        """Somebody stands in that line."""
+        groups = self._lines.get(topic)
+        return groups is not None and group in groups
+
+    def groups(self, topic: str) -> list[str]:
+        """The groups of which somebody waits for that topic."""
+        return list(self._lines.get(topic, ()))
+
+    def park(self, group: str, topic: str, wish: Hashable, receiver: Receiver) -> Parked[Receiver]:
+        """Stand at the end of a line.
+
+        Args:
+            wish: receivers with equal wishes come away empty together.
+
+        Raises:
+            TooManyRequestsError: the broker, or the group, has as many as it may have.
+        """
+        group_count = self._group_counts.get(group, 0)
+        if self._count >= self._count_max:
+            raise TooManyRequestsError(
+                f"{self._count} receives wait on this broker, at most {self._count_max} may"
+            )
+        if group_count >= self._group_count_max:
+            raise TooManyRequestsError(
+                f"{group_count} receives of consumer group {group} wait, at most "
+                f"{self._group_count_max} may"
+            )
+        parked = Parked(group, topic, wish, self._next_number, receiver)
+        self._next_number += 1
+        self._count += 1
+        self._group_counts[group] = group_count + 1
+        line = self._lines.setdefault(topic, {}).setdefault(group, {})
+        line.setdefault(wish, {})[parked.number] = parked
+        return parked
+
+    def leave(self, parked: Parked[Receiver]) -> bool:
+        """False: it had left already."""
+        groups = self._lines.get(parked.topic, {})
+        line = groups.get(parked.group, {})
+        queue = line.get(parked.wish, {})
+        if queue.pop(parked.number, None) is None:
+            return False
+        self._count -= 1
+        left = self._group_counts[parked.group] - 1
+        if left:
+            self._group_counts[parked.group] = left
+        else:
+            del self._group_counts[parked.group]
+        if not queue:
+            del line[parked.wish]
+            if not line:
+                del groups[parked.group]
+                if not groups:
+                    del self._lines[parked.topic]
+        return True
+
+    def serve(self, group: str, topic: str, serve: Callable[[Receiver], bool]) -> None:
+        """Offer what is there to the line, in order of arrival, until nobody takes any more.
+
+        Args:
+            serve: True when the receiver was answered: it leaves the line, the next is tried.
+                False when there was nothing for it: it keeps its place.
+        """
+        line = self._lines.get(topic, {}).get(group)
+        if line is None:
+            return
+        heads = [(next(iter(queue)), wish) for wish, queue in line.items()]
+        if len(heads) > 1:  # the numbers differ, so wishes are never compared
+            heapify(heads)
+        while heads:
+            number, wish = heappop(heads)
+            queue = line[wish]
+            parked = queue[number]
+            if serve(parked.receiver):
+                self.leave(parked)
+                if queue:
+                    heappush(heads, (next(iter(queue)), wish))
