@@ -1,0 +1,188 @@
+"""What waits for the disk: syncs, checkpoints, the next segment, the idle mark. The pump's hands.
+
+Everything here runs in a thread and reports back in the loop. At most one sync runs at a time; one
+that is wanted meanwhile starts when it ends, so that all who wait share it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import Final, Protocol
+
+from latermq_broker.config import StoreConfig
+from latermq_broker.engine.engine import Engine
+from latermq_broker.errors import StoreError, StoreFullError
+
+log = logging.getLogger("latermq.pump")
+
+MARK_IDLE_MS: Final = 100
+PREPARE_RETRY_MS: Final = 10_000
+THREADS_MAX: Final = 3  # one sync, one checkpoint, one segment being prepared
+
+
+class Clock(Protocol):
+    def now_ms(self) -> int: ...
+
+
+class Timers:
+    """Timers by name; setting one again moves it."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._handles: dict[str, asyncio.TimerHandle] = {}
+        self._stopped = False
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._handles
+
+    def after(self, name: str, delay_ms: int, callback: Callable[[], None]) -> None:
+        def run() -> None:
+            del self._handles[name]
+            callback()
+
+        if self._stopped:
+            return
+        if (earlier := self._handles.get(name)) is not None:
+            earlier.cancel()
+        self._handles[name] = self._loop.call_later(delay_ms / 1_000, run)
+
+    def stop(self) -> None:
+        """None fires any more, none can be set."""
+        self._stopped = True
+        for handle in self._handles.values():
+            handle.cancel()
+
+
+class Jobs:
+    """Work in threads by name, one of a name at a time."""
+
+    def __init__(self, threads: Executor) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._threads = threads
+        self._running: dict[str, asyncio.Future[object]] = {}
+
+    def start(
+        self, name: str, work: Callable[[], object], done: Callable[[BaseException | None], None]
+    ) -> bool:
+        """Run `work`, then `done` in the loop with its error; False when one of `name` runs."""
+        if name in self._running:
+            return False
+
+        def finished(job: asyncio.Future[object]) -> None:
+            del self._running[name]
+            done(job.exception())
+
+        job: asyncio.Future[object] = self._loop.run_in_executor(self._threads, work)
+        self._running[name] = job
+        job.add_done_callback(finished)
+        return True
+
+    async def join(self) -> None:
+        """Until nothing runs, what `done` callbacks start included."""
+        while self._running:
+            await asyncio.wait(self._running.values())
+            await asyncio.sleep(0)  # lets the callbacks run
+
+
+class DiskWork:
+    """
+    Args:
+        on_durable: `log.durable` may have moved.
+        on_marked: a MARK was appended and waits to be written.
+        on_failure: a sync failed; the log takes nothing any more.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Clock,
+        config: StoreConfig,
+        timers: Timers,
+        threads: Executor,
+        *,
+        on_durable: Callable[[], None],
+        on_marked: Callable[[], None],
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        self._engine = engine
+        self._store = engine.store
+        self._log = engine.store.log
+        self._clock = clock
+        self._config = config
+        self._timers = timers
+        self._jobs = Jobs(threads)
+        self._on_durable = on_durable
+        self._on_marked = on_marked
+        self._on_failure = on_failure
+        self._sync_again = False
+        self._synced_to = 0
+        self._prepare_from_ms = 0
+
+    async def join(self) -> None:
+        await self._jobs.join()
+
+    def sync(self) -> None:
+        """Start a sync of what is written, or have one follow the running one."""
+        self._sync_again = not self._jobs.start("sync", self._sync_in_thread, self._synced)
+
+    def _sync_in_thread(self) -> None:
+        self._synced_to = self._log.sync()
+
+    def _synced(self, error: BaseException | None) -> None:
+        if error is not None:
+            log.error("sync failed", extra={"reason": str(error)})
+            self._on_failure(error)
+            return
+        self._log.synced(self._synced_to)
+        self._on_durable()
+        if self._sync_again:
+            self.sync()
+        elif self._log.durable == self._log.end:
+            self._timers.after("mark", MARK_IDLE_MS, self._mark)
+
+    def _mark(self) -> None:
+        try:
+            self._log.mark(self._clock.now_ms())
+        except StoreError:
+            return  # full or failed: the next append says so to someone who asked
+        self._on_marked()
+
+    def housekeep(self) -> None:
+        """Once a second: begin what is due. The log must be written."""
+        now_ms = self._clock.now_ms()
+        if self._store.checkpoint_due(now_ms):
+            self._checkpoint(now_ms)
+        in_segment_bytes = self._log.end - self._log.segments[-1].base
+        if (
+            self._log.next_wanted
+            and in_segment_bytes > self._config.segment_bytes // 2
+            and now_ms >= self._prepare_from_ms
+        ):
+            self._prepare_from_ms = now_ms + PREPARE_RETRY_MS
+            self._jobs.start("prepare", self._log.prepare_next, self._prepared)
+
+    def _checkpoint(self, now_ms: int) -> None:
+        try:
+            job = self._store.begin_checkpoint(self._engine.snapshot(), now_ms)
+        except StoreError as error:
+            log.error("no checkpoint", extra={"reason": str(error)})
+            return
+
+        def done(error: BaseException | None) -> None:
+            self._store.finish_checkpoint(job)
+            self._on_durable()
+            if error is None:
+                log.debug("checkpoint done", extra={"position": job.position})
+            elif isinstance(error, OSError | StoreFullError):
+                log.error("checkpoint failed", extra={"reason": str(error)})
+            else:
+                log.error("checkpoint failed", exc_info=error)
+                self._on_failure(error)
+
+        started = self._jobs.start("checkpoint", job.run, done)
+        assert started, "the store begins one checkpoint at a time"
+
+    def _prepared(self, error: BaseException | None) -> None:
+        if error is not None:
+            log.warning("no segment prepared ahead", extra={"reason": str(error)})

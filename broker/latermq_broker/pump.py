@@ -1,0 +1,231 @@
+"""Drives the engine: time in, batches out to the file.
+
+The engine only decides; the pump owns the moments. Once per loop turn in which something was
+appended: wake the receives that something became ready for, write the batch, resolve who waits.
+The engine is ticked at its next deadline, never before it.
+
+    append ─call_soon→ turn: wake, write ─→ leased() and, with flush=async, written() resolve
+                              └→ sync in a thread ─→ with flush=sync, written() resolves
+                                                └─ 100 ms without a new append ─→ MARK
+
+A failed write or sync is final: whoever waits gets the error, `on_failure` is told once, and
+nothing is tried again.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
+from typing import Final
+
+from latermq_broker.config import Config, Flush
+from latermq_broker.disk_work import Clock, DiskWork, Timers
+from latermq_broker.engine.engine import Engine
+from latermq_broker.engine.model import Ready
+from latermq_broker.errors import StoreFullError, TooManyRequestsError
+
+log = logging.getLogger("latermq.pump")
+
+TICK_SLEEP_MS_MAX: Final = 3_600_000  # look again at least this often
+FULL_RETRY_MS: Final = 1_000  # after a tick that found the disk full
+HOUSEKEEPING_MS: Final = 1_000
+
+
+class Pump:
+    """The `Committer` of the services. Made and used in one running loop.
+
+    Args:
+        threads: at least `disk_work.THREADS_MAX` of them.
+        on_failure: called once, with what failed.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Clock,
+        config: Config,
+        threads: Executor,
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        self.on_ready: Callable[[Ready], None] | None = None
+        self.on_second: Callable[[], None] | None = None
+        self._engine = engine
+        self._log = engine.store.log
+        self._clock = clock
+        self._config = config.store
+        self._on_failure = on_failure
+        self._loop = asyncio.get_running_loop()
+        self._failure: BaseException | None = None
+        self._armed = False
+        self._write_waiters: list[asyncio.Future[None]] = []
+        self._sync_waiters: deque[tuple[int, asyncio.Future[None]]] = deque()  # by position
+        self._nothing_to_wait_for: asyncio.Future[None] = self._loop.create_future()
+        self._nothing_to_wait_for.set_result(None)
+        self._tick_ms = 0  # when the tick timer is set for
+        self._tick_from_ms = 0  # after a full disk: not before
+        self._timers = Timers()
+        self._disk = DiskWork(
+            engine,
+            clock,
+            config.store,
+            self._timers,
+            threads,
+            on_durable=self._resolve_synced,
+            on_marked=self._arm,
+            on_failure=self._fail,
+        )
+
+    # --- Committer -----------------------------------------------------------------------------
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms()
+
+    def admit(self) -> None:
+        if self._log.end - self._log.durable > self._config.unsynced_bytes_max:
+            raise TooManyRequestsError("the disk is behind: too much is written but not synced")
+
+    def written(self) -> Awaitable[None]:
+        if self._config.flush is Flush.ASYNC:
+            return self.leased()
+        self._arm()
+        if self._failure is None and self._log.durable >= self._log.end:
+            return self._nothing_to_wait_for
+        waiter = self._waiter()
+        if not waiter.done():
+            self._sync_waiters.append((self._log.end, waiter))
+        return waiter
+
+    def leased(self) -> Awaitable[None]:
+        self._arm()
+        if self._failure is None and self._log.written == self._log.end:
+            return self._nothing_to_wait_for
+        waiter = self._waiter()
+        if not waiter.done():
+            self._write_waiters.append(waiter)
+        return waiter
+
+    def _waiter(self) -> asyncio.Future[None]:
+        """One of its own for each caller: a cancelled caller cancels what it awaits."""
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        if self._failure is not None:
+            _fail_waiter(waiter, self._failure)
+        return waiter
+
+    # --- start and stop ------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._arm()
+        self._timers.after("housekeeping", HOUSEKEEPING_MS, self._housekeep)
+
+    async def stop(self) -> None:
+        """Write what is left and wait for the threads; then the engine may be closed."""
+        self._armed = True
+        self._turn()
+        self._timers.stop()
+        await self._disk.join()
+
+    # --- the turn ------------------------------------------------------------------------------
+
+    def _arm(self) -> None:
+        """Have a turn: something was appended, or something ready or due may have changed."""
+        if not self._armed:
+            self._armed = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        if self._failure is not None or not self._armed:
+            return
+        ready = self._engine.take_ready()
+        if ready and self.on_ready is not None:
+            try:
+                self.on_ready(ready)  # what it leases joins this turn's batch
+            except Exception:
+                log.exception("waking receives failed")
+        self._armed = False
+        self._write()
+        self._set_tick()
+
+    def _write(self) -> None:
+        try:
+            written = self._engine.write()
+        except Exception as error:
+            log.exception("write failed")
+            self._fail(error)
+            return
+        waiters, self._write_waiters = self._write_waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        unsynced_bytes = written - self._log.durable
+        if self._sync_waiters or unsynced_bytes >= self._config.sync_bytes:
+            self._disk.sync()
+        elif unsynced_bytes and "sync" not in self._timers:
+            self._timers.after("sync", self._config.sync_interval_ms, self._disk.sync)
+
+    def _resolve_synced(self) -> None:
+        durable = self._log.durable
+        while self._sync_waiters and self._sync_waiters[0][0] <= durable:
+            waiter = self._sync_waiters.popleft()[1]
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _fail(self, error: BaseException) -> None:
+        if self._failure is not None:
+            return
+        self._failure = error
+        self._timers.stop()
+        waiters = [*self._write_waiters, *(waiter for _, waiter in self._sync_waiters)]
+        self._write_waiters.clear()
+        self._sync_waiters.clear()
+        for waiter in waiters:
+            _fail_waiter(waiter, error)
+        self._on_failure(error)
+
+    # --- time ----------------------------------------------------------------------------------
+
+    def _set_tick(self) -> None:
+        """Have `_tick` called at the engine's next deadline, unless it is already."""
+        due_ms = self._engine.next_deadline_ms()
+        if self._failure is not None or due_ms is None:
+            return
+        due_ms = max(due_ms, self._tick_from_ms)
+        if "tick" in self._timers and self._tick_ms <= due_ms:
+            return
+        self._tick_ms = due_ms
+        wait_ms = due_ms - self._clock.now_ms()
+        self._timers.after("tick", min(max(wait_ms, 0), TICK_SLEEP_MS_MAX), self._tick)
+
+    def _tick(self) -> None:
+        """Timers of the loop may run a little early; the engine does only what is due."""
+        now_ms = self._clock.now_ms()
+        try:
+            self._engine.tick(now_ms)
+        except StoreFullError as error:
+            if not self._tick_from_ms:
+                log.error("disk full: what is due waits", extra={"reason": str(error)})
+            self._tick_from_ms = now_ms + FULL_RETRY_MS
+        except Exception as error:
+            log.exception("tick failed")
+            self._fail(error)
+            return
+        else:
+            self._tick_from_ms = 0
+        self._arm()
+
+    def _housekeep(self) -> None:
+        self._timers.after("housekeeping", HOUSEKEEPING_MS, self._housekeep)
+        if self.on_second is not None:
+            try:
+                self.on_second()
+            except Exception:
+                log.exception("housekeeping failed")
+        self._write()  # a snapshot is of what the log holds
+        if self._failure is None:
+            self._disk.housekeep()
+
+
+def _fail_waiter(waiter: asyncio.Future[None], error: BaseException) -> None:
+    if not waiter.done():
+        waiter.set_exception(error)
+        waiter.exception()  # seen: nobody need await it
