@@ -121,6 +121,11 @@ class ServerConfig:
     keepalive_timeout_ms: int = 20_000
     polling_ms_min: int = 5_000  # a receive's wait is clamped to these two
     polling_ms_max: int = 20_000
+    short_polling: bool = True  # who asks for less than polling_ms_min gets it; RocketMQ: never
+    polling_margin_ms: int = 100  # an empty reply leaves at least so long before the deadline
+    parked_receives_max: int = 20_000  # beyond: TOO_MANY_REQUESTS
+    parked_receives_per_group_max: int = 10_000
+    send_messages_max: int = 4_096  # in one SendMessage
     client_silent_ms_max: int = 120_000  # no heartbeat for longer: the client is gone
     calls_max: int = 50_000  # at once, parked receives and telemetry streams included
     clients_max: int = 50_000  # sessions kept; further clients are refused
@@ -134,12 +139,15 @@ class ServerConfig:
         for name in (
             "ping_interval_ms_min", "keepalive_interval_ms", "keepalive_timeout_ms",
             "polling_ms_min", "client_silent_ms_max", "calls_max", "clients_max",
-            "commands_per_client_max",
+            "commands_per_client_max", "parked_receives_max", "parked_receives_per_group_max",
+            "send_messages_max",
         ):  # fmt: skip
             if getattr(self, name) < 1:
                 raise ConfigError(f"server.{name}", "must be at least 1")
         if self.drain_ms_max < 0:
             raise ConfigError("server.drain_ms_max", "must be at least 0")
+        if self.polling_margin_ms < 0:
+            raise ConfigError("server.polling_margin_ms", "must be at least 0")
         if self.polling_ms_max < self.polling_ms_min:
             raise ConfigError("server.polling_ms_max", "must not be below polling_ms_min")
         if not 4 * MIB < self.request_bytes_max < 2**31:

@@ -139,6 +139,10 @@ class IllegalOffsetError(RequestError):
         self.next_offset = next_offset
 
 
+class IllegalLiteTopicError(RequestError):
+    code = 40020
+
+
 class InvalidClientPropertiesError(RequestError):
     code = 40021
 
