@@ -3,12 +3,13 @@
 Written to a temporary name, synced, renamed, directory synced; the newest two are kept. A
 checkpoint that does not verify is as good as none: the one before it, or a full replay, takes over.
 
-      0       8        10     11      12              16         24      28        32     48
-      | magic | format | algo | flags | section count | position | epoch | reserved| uuid |
-      48              56        64
-      | last_store_ms | length  | checksum | sections …
+      0       8        10     11      12              16         24      28     32     48
+      | magic | format | algo | flags | section count | position | epoch | back | uuid |
+      48              56       64         72
+      | last_store_ms | length | checksum | sections …
 
     position       the state contains every record below it, and all of them are durable
+    back           (position - position of the newest of those records) / 8; 0: there is none
     length         of the sections in bytes
     checksum       xxh3_64(sections, seed = xxh3_64(bytes 0..63))
 
@@ -27,6 +28,7 @@ from xxhash import xxh3_64_intdigest
 from latermq_broker.errors import UnsupportedFormatError
 from latermq_broker.store.consume_queue import QueueState
 from latermq_broker.store.files import Files, OpenMode, write_all
+from latermq_broker.store.record import RECORD_ALIGN
 
 CHECKPOINT_MAGIC: Final = b"\xa9LMQCKP\n"
 CHECKPOINT_FORMAT: Final = 1
@@ -50,6 +52,7 @@ DIGEST: Final = struct.Struct("<Q")
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     position: int
+    last_position: int  # of the newest record below `position`; 0: none
     epoch: int
     last_store_ms: int
     uuid: bytes
@@ -62,9 +65,10 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
         encoded = name.encode()
         parts += (NAME_LENGTH.pack(len(encoded)), encoded, DATA_LENGTH.pack(len(data)), data)
     body = b"".join(parts)
+    back = checkpoint.position - checkpoint.last_position if checkpoint.last_position else 0
     header = CHECKPOINT_HEADER.pack(
         CHECKPOINT_MAGIC, CHECKPOINT_FORMAT, CHECKSUM_XXH3, 0, len(checkpoint.sections),
-        checkpoint.position, checkpoint.epoch, 0, checkpoint.uuid,
+        checkpoint.position, checkpoint.epoch, back // RECORD_ALIGN, checkpoint.uuid,
         checkpoint.last_store_ms, len(body),
     )  # fmt: skip
     checksum = xxh3_64_intdigest(body, xxh3_64_intdigest(header))
@@ -80,7 +84,7 @@ def decode_checkpoint(data: bytes, name: str) -> Checkpoint | None:
     if len(data) < begin:
         return None
     header = data[:CHECKPOINT_HEADER_BYTES]
-    magic, format_, algo, _, count, position, epoch, _, uuid, store_ms, length = (
+    magic, format_, algo, _, count, position, epoch, back, uuid, store_ms, length = (
         CHECKPOINT_HEADER.unpack(header)
     )
     if magic != CHECKPOINT_MAGIC:
@@ -107,7 +111,8 @@ def decode_checkpoint(data: bytes, name: str) -> Checkpoint | None:
         at += DATA_LENGTH.size
         sections[section] = bytes(body[at : at + data_length])
         at += data_length
-    return Checkpoint(position, epoch, store_ms, uuid, sections)
+    last_position = position - back * RECORD_ALIGN if back else 0
+    return Checkpoint(position, last_position, epoch, store_ms, uuid, sections)
 
 
 def encode_queues(states: list[QueueState]) -> bytes:

@@ -76,10 +76,12 @@ class CommitLog:
         self.start = self.end = self.written = self.durable = 0
         self.epoch = 0
         self.last_store_ms = 0
+        self.last_position = 0  # of the newest record, the batch included; 0: none yet
         self.appended = 0  # records since the log was opened
         self._files = files
         self._directory = directory
         self._config = config
+        self._record_bytes_max = config.record_bytes_max
         self._bases: list[int] = []
         self._pieces: list[_Piece] = []
         self._chunks: list[bytes] = []  # of the last piece
@@ -104,7 +106,7 @@ class CommitLog:
         self._bases = [segment.base for segment in segments]
         self.start = segments[0].base + SEGMENT_HEADER_BYTES
 
-    def resume(self, end: int, epoch: int, store_ms: int) -> None:
+    def resume(self, end: int, epoch: int, store_ms: int, last_position: int) -> None:
         """Go on appending at `end`, up to which everything is on the medium.
 
         Raises StoreFullError when the log ends with its last segment and there is no room.
@@ -117,6 +119,7 @@ class CommitLog:
         self.end = self.written = self.durable = end
         self.epoch = epoch
         self.last_store_ms = store_ms
+        self.last_position = last_position
         self._begin_piece()
 
     # --- append --------------------------------------------------------------------------------
@@ -141,7 +144,7 @@ class CommitLog:
         payload = b"".join(parts)
         length = HEADER_BYTES + len(payload)
         size = (length + 7) & -8
-        if self.end + size > self._room_end or length > self._config.record_bytes_max:
+        if self.end + size > self._room_end or length > self._record_bytes_max:
             self._make_room(length)
         self._group_open = more
         return self._append(type, payload, now_ms, 1 if more else 0)
@@ -160,6 +163,7 @@ class CommitLog:
         checksum = xxh3_64_intdigest(payload, xxh3_64_intdigest(covered))
         self._chunks += (checksum.to_bytes(8, "little"), covered, payload, PADDING[length & 7])
         self._unwritten[position] = (covered, payload)
+        self.last_position = position
         self.end = position + ((length + 7) & -8)
         self.appended += 1
         return position
@@ -174,8 +178,8 @@ class CommitLog:
         self._require_open()
         assert not self._group_open, "a group is reserved before its first record"
         largest = max(payload_sizes, default=0) + HEADER_BYTES
-        if largest > self._config.record_bytes_max:
-            raise ValueError(_too_large(largest, self._config))
+        if largest > self._record_bytes_max:
+            raise ValueError(_too_large(largest, self._record_bytes_max))
         total = sum(record_bytes(size) for size in payload_sizes)
         room = self._config.segment_bytes - SEGMENT_HEADER_BYTES - BLANK_BYTES
         if total > room:
@@ -206,8 +210,8 @@ class CommitLog:
 
     def _make_room(self, length: int) -> None:
         self._require_open()
-        if length > self._config.record_bytes_max:
-            raise ValueError(_too_large(length, self._config))
+        if length > self._record_bytes_max:
+            raise ValueError(_too_large(length, self._record_bytes_max))
         if self.end + padded_bytes(length) > self._room_end:
             if self._group_open:
                 raise ValueError("an atomic group outgrew what was reserved for it")
@@ -279,7 +283,7 @@ class CommitLog:
         piece = _Piece(segment, self.end)
         self._pieces.append(piece)
         self._chunks = piece.chunks
-        self._room_end = segment.end - BLANK_BYTES
+        self._room_end = LOG_CLOSED if self._failure else segment.end - BLANK_BYTES
 
     # --- write and sync ------------------------------------------------------------------------
 
@@ -390,7 +394,10 @@ class CommitLog:
         if position < segment.base:
             segment = self._segment_at(position)
         offset = position - segment.base
-        view = segment.view()
+        try:
+            view = segment.view()
+        except OSError as error:
+            raise StoreUnusableError(f"{segment.path} cannot be mapped: {error}") from error
         header = view[offset : offset + HEADER_BYTES]
         length = int.from_bytes(header[8:12], "little")
         page = memoryview(view[offset : offset + padded_bytes(max(length, HEADER_BYTES))])
@@ -416,5 +423,5 @@ class CommitLog:
         self._room_end = LOG_CLOSED
 
 
-def _too_large(length: int, config: StoreConfig) -> str:
-    return f"a record of {length} bytes; the largest is {config.record_bytes_max}"
+def _too_large(length: int, length_max: int) -> str:
+    return f"a record of {length} bytes; the largest is {length_max}"

@@ -11,6 +11,7 @@ An entry is 32 bytes, little-endian, at (offset % 65536) * 32 in <queue>.<first 
       | position | length | flags | attempt | tag_hash | time_ms |
 """
 
+import errno
 import struct
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from typing import Final, NamedTuple
 
 from xxhash import xxh3_64
 
-from latermq_broker.errors import DamagedQueueError
+from latermq_broker.errors import DamagedQueueError, StoreUnusableError
 from latermq_broker.store.files import Files, OpenMode, write_all
 
 ENTRY: Final = struct.Struct("<QIHHQQ")
@@ -80,7 +81,10 @@ class QueueFiles:
                 self._open.move_to_end(key)
             data = self.files.pread(fd, count, offset)
         except OSError as error:
-            raise self.damage(f"{self.path(*key)} cannot be read ({error.strerror})") from error
+            what = f"{self.path(*key)} cannot be read ({error.strerror})"
+            if error.errno in (errno.ENOENT, errno.EIO):
+                raise self.damage(what) from error
+            raise StoreUnusableError(what) from error
         if len(data) != count:
             raise self.damage(f"{self.path(*key)} is shorter than it was")
         return data

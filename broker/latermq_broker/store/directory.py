@@ -26,6 +26,7 @@ from latermq_broker.store.segment import (
     SEGMENT_SUFFIX,
     Segment,
     decode_segment_header,
+    segment_name,
 )
 
 LOCK_NAME: Final = "LOCK"
@@ -44,21 +45,22 @@ class FoundLog:
     uuid: bytes
 
 
-def require_ours(files: Files, directory: Path) -> None:
-    """Refuse a directory that holds something else. A missing or empty one is fine.
+def require_ours(files: Files, directory: Path) -> bool:
+    """Refuse a directory that holds something else; whether it exists at all. Empty is fine.
 
     Raises UnsupportedFormatError, OSError.
     """
     try:
         names = files.list_directory(directory)
     except FileNotFoundError:
-        return
+        return False
     foreign = [name for name in names if name not in HARMLESS_NAMES]
     if foreign and LOG_NAME not in foreign:
         raise UnsupportedFormatError(
             f"{directory} is not a LaterMQ data directory: it holds {foreign[0]!r} and no "
             f"{LOG_NAME!r}. Name an empty or a new directory; nothing was changed"
         )
+    return True
 
 
 def take_lock(files: Files, directory: Path) -> int:
@@ -87,7 +89,7 @@ def find_log(files: Files, directory: Path) -> FoundLog:
         OSError.
     """
     log = directory / LOG_NAME
-    names = [name for name in files.list_directory(log) if name.endswith(SEGMENT_SUFFIX)]
+    names = [name for name in _names(files, log) if name.endswith(SEGMENT_SUFFIX)]
     segments: list[Segment] = []
     uuid = b""
     for index, name in enumerate(names):
@@ -95,32 +97,30 @@ def find_log(files: Files, directory: Path) -> FoundLog:
         if len(digits) != 20 or not digits.isdecimal():
             raise UnsupportedFormatError(f"{log / name} is not a segment of a LaterMQ log")
         base = int(digits)
-        if segments and base != segments[-1].end:
+        expected = segments[-1].end if segments else 0
+        if base != expected:
             raise CorruptRecordError(
-                segments[-1].end,
-                f"the log has a hole: after segment {segments[-1].path.name} comes {name}. "
-                "Restore the missing file from a backup; nothing was changed",
+                expected,
+                f"the log has a hole: {segment_name(expected)} is missing before {name}. "
+                "Restore it from a backup; nothing was changed",
             )
         is_last = index == len(names) - 1
-        segment, found_uuid = _open_segment(
-            files, log / name, base, may_be_torn=is_last and index > 0
-        )
+        segment, found_uuid = _open_segment(files, log / name, base, is_last=is_last)
         if segments and segment.fault is None and found_uuid != uuid:
             raise CorruptRecordError(
                 base, f"segment {name} belongs to another log than {segments[-1].path.name}"
             )
         uuid = uuid or found_uuid
         segments.append(segment)
-    if not segments and _holds_checkpoint(files, directory):
+    checkpoints = _names(files, directory / CHECKPOINTS_NAME)
+    if not segments and any(name.endswith(CHECKPOINT_SUFFIX) for name in checkpoints):
         raise CorruptRecordError(
             0, f"{log} holds no segment, yet there are checkpoints: the log itself is missing"
         )
     return FoundLog(segments, uuid)
 
 
-def _open_segment(
-    files: Files, path: Path, base: int, *, may_be_torn: bool
-) -> tuple[Segment, bytes]:
+def _open_segment(files: Files, path: Path, base: int, *, is_last: bool) -> tuple[Segment, bytes]:
     fd = files.open(path, OpenMode.READ)
     try:
         data = files.pread(fd, SEGMENT_HEADER_BYTES, 0)
@@ -130,20 +130,26 @@ def _open_segment(
     try:
         header = decode_segment_header(data, base, path.name)
     except CorruptRecordError as error:
-        if not may_be_torn:
+        if not is_last or base == 0:
             raise
         segment = Segment(files, path, base, max(size, SEGMENT_HEADER_BYTES), None)
         segment.fault = error.reason
         return segment, b""
+    if size < header.size and not is_last:
+        raise CorruptRecordError(
+            base + size,
+            f"segment {path.name} has {size} of its {header.size} bytes. "
+            "Restore it from a backup; nothing was changed",
+        )
     return Segment(files, path, base, header.size, None), header.uuid
 
 
-def _holds_checkpoint(files: Files, directory: Path) -> bool:
+def _names(files: Files, directory: Path) -> list[str]:
+    """Names in a directory that may not exist yet."""
     try:
-        names = files.list_directory(directory / CHECKPOINTS_NAME)
+        return files.list_directory(directory)
     except FileNotFoundError:
-        return False
-    return any(name.endswith(CHECKPOINT_SUFFIX) for name in names)
+        return []
 
 
 def unusable(directory: Path, error: OSError) -> StoreError:

@@ -44,6 +44,7 @@ class LogScan:
         self.durable = position  # the largest claim seen
         self.last: Record | None = None
         self.reason = ""  # why the scan stopped
+        self.untouched = False  # it stopped where nothing was ever written
         self._segments = segments
         bases = [segment.base for segment in segments]
         self._index = bisect_right(bases, position) - 1
@@ -81,6 +82,8 @@ class LogScan:
                         page = memoryview(segment.pread(need, position))
                         record = decode_record(page, 0, position)
             if record is None:
+                header = page[position - page_position :][:HEADER_BYTES]
+                self.untouched = len(header) == HEADER_BYTES and not any(header)
                 self.reason = fault(page, position - page_position, position)
                 return
             if record.epoch < self.epoch:

@@ -115,8 +115,9 @@ class Store:
             CorruptRecordError: a damaged segment header or a missing segment.
         """
         try:
-            require_ours(files, directory)
-            files.make_directory(directory)
+            if not require_ours(files, directory):
+                files.make_directory(directory)
+                files.sync_directory(directory.parent)
             lock_fd = take_lock(files, directory)
         except OSError as error:
             raise unusable(directory, error) from error
@@ -135,9 +136,9 @@ class Store:
     def _open_locked(
         cls, directory: Path, config: StoreConfig, files: Files, lock_fd: int, now_ms: int
     ) -> "Store":
+        found = find_log(files, directory)
         for name in OUR_DIRECTORIES:
             files.make_directory(directory / name)
-        found = find_log(files, directory)
         uuid = found.uuid or files.unique()
         segments = found.segments or [_first_segment(files, directory, config, uuid, now_ms)]
         log = CommitLog(files, directory / LOG_NAME, config, uuid)
@@ -184,12 +185,16 @@ class Store:
         scan = LogScan(segments, start, checkpoint.epoch if checkpoint else 0)
         records, end = self._replay(scan, apply)
         last = scan.last
-        clean = last is not None and last.flags & FLAG_CLEAN != 0 and end == scan.position
-        tail = self._require_torn(scan, clean=clean)
+        clean = scan.untouched and last is not None and last.flags & FLAG_CLEAN != 0
+        # An orderly stop leaves nothing behind its mark: no need to search the rest of the segment.
+        tail = Tail(end, scan.epoch, None) if clean else require_torn(segments, scan)
         seal_tail(self._files, segments, scan.durable, end, max(tail.end, scan.position))
         store_ms = max(scan.store_ms, checkpoint.last_store_ms if checkpoint else 0)
         self.log.adopt(segments)
-        self.log.resume(end, max(tail.epoch, scan.epoch) + 1, store_ms)
+        last_position = last.position if last is not None and last.position < end else 0
+        if not last_position and checkpoint is not None:
+            last_position = checkpoint.last_position
+        self.log.resume(end, max(tail.epoch, scan.epoch) + 1, store_ms, last_position)
         self._remove_leftovers()
         self._checkpoint_end, self._checkpoint_appended = start, self.log.appended - records
         self._checkpoint_ms = now_ms
@@ -202,11 +207,6 @@ class Store:
             rebuilt=checkpoint is None,
             epoch=self.log.epoch,
         )
-
-    def _require_torn(self, scan: LogScan, *, clean: bool) -> Tail:
-        if clean and scan.reason.startswith("never written"):
-            return Tail(scan.position, scan.epoch, None)  # an orderly stop leaves nothing behind
-        return require_torn(self.log.segments, scan)
 
     def _replay(self, scan: LogScan, apply: Callable[[Record], None]) -> tuple[int, int]:
         """Apply every whole group; how many records, and where the last group ended."""
@@ -244,17 +244,11 @@ class Store:
     def _usable_checkpoint(self) -> Checkpoint | None:
         """The newest checkpoint that verifies together with its queue files; they are loaded."""
         directory = self.directory / CHECKPOINTS_NAME
-        log_end = self.log.segments[-1].end
         for name in checkpoint_names(self._files, directory):
             checkpoint = read_checkpoint(self._files, directory / name)
             if checkpoint is None or checkpoint.uuid != self.log.uuid:
                 continue
-            if checkpoint.position > log_end:
-                raise CorruptRecordError(
-                    log_end,
-                    f"the log ends here, but checkpoint {name} was taken at "
-                    f"{checkpoint.position}: segment files are missing; nothing was changed",
-                )
+            self._require_log_reaches(checkpoint, name)
             try:
                 states = decode_queues(checkpoint.sections[QUEUES_SECTION])
                 self._queues = {
@@ -269,6 +263,25 @@ class Store:
         self._queues = {}
         return None
 
+    def _require_log_reaches(self, checkpoint: Checkpoint, name: str) -> None:
+        """A checkpoint vouches for the log below it; the newest record it covers must be there.
+
+        Raises CorruptRecordError: segments were lost, or an older log was put beside it.
+        """
+        position = checkpoint.last_position or self.log.start
+        last = self.log.segments[-1]
+        try:
+            if checkpoint.position > last.end:
+                raise CorruptRecordError(last.end, "the log ends here")
+            if checkpoint.last_position:
+                self.log.read(checkpoint.last_position)
+        except CorruptRecordError as error:
+            raise CorruptRecordError(
+                position,
+                f"{error.reason}, but checkpoint {name} was taken after it: part of the log is "
+                "missing or of another time; restore it from a backup; nothing was changed",
+            ) from error
+
     def _remove_leftovers(self) -> None:
         """Delete what unfinished work of the last run left, and files of queues that are gone."""
         remove_leftovers(self._files, self.directory / LOG_NAME, PREPARED_SUFFIX)
@@ -276,7 +289,7 @@ class Store:
         topics = {str(topic_id) for topic_id, _ in self._queues}
         queues = self.directory / QUEUES_NAME
         for name in self._files.list_directory(queues):
-            if name not in topics and int(name) not in self._dropped:
+            if name.isdecimal() and name not in topics and int(name) not in self._dropped:
                 remove_leftovers(self._files, queues / name, QUEUE_SUFFIX)
                 self._files.remove_directory(queues / name)
 
@@ -335,6 +348,7 @@ class Store:
                 writes.append(QueueWrite(queue, first, state.next, data))
         checkpoint = Checkpoint(
             position,
+            self.log.last_position,
             self.log.epoch,
             self.log.last_store_ms,
             self.log.uuid,
@@ -406,7 +420,7 @@ def _first_segment(
     header = SegmentHeader(0, config.segment_bytes, uuid, now_ms)
     segment = Segment.prepare(files, log / f"{0:020d}{PREPARED_SUFFIX}", header, zero_fill=False)
     segment.publish(log / segment_name(0))
-    for path in (log, directory, directory.parent):
+    for path in (log, directory):
         files.sync_directory(path)
     return segment
 
