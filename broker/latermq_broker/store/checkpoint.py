@@ -163,8 +163,11 @@ def write_checkpoint(files: Files, directory: Path, checkpoint: Checkpoint) -> N
 
 
 def checkpoint_names(files: Files, directory: Path) -> list[str]:
-    """Names of the checkpoint files, newest first."""
-    names = files.list_directory(directory)
+    """Names of the checkpoint files, newest first; none without the directory."""
+    try:
+        names = files.list_directory(directory)
+    except FileNotFoundError:
+        return []
     return sorted((name for name in names if name.endswith(CHECKPOINT_SUFFIX)), reverse=True)
 
 

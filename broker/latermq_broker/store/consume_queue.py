@@ -146,6 +146,11 @@ class ConsumeQueue:
                 raise files.damage(f"{path} does not match its checkpoint")
         return queue
 
+    def verify(self) -> None:
+        """Verify every file now; DamagedQueueError."""
+        for number in list(self._unverified):
+            self._verify(number)
+
     def append(self, entry: Entry) -> int:
         """Add an entry; its offset."""
         self._memory += ENTRY.pack(*entry)

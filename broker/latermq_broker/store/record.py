@@ -95,6 +95,11 @@ class Record(NamedTuple):
         return self.flags & FLAG_MORE != 0
 
     @property
+    def is_clean_mark(self) -> bool:
+        """The broker stopped in order here."""
+        return self.type is RecordType.MARK and self.flags & FLAG_CLEAN != 0
+
+    @property
     def next_position(self) -> int:
         """Where the next record of the same segment begins."""
         return self.position + padded_bytes(self.length)
@@ -175,10 +180,10 @@ def needed_bytes(page: memoryview, offset: int) -> int:
 def fault(page: memoryview, offset: int, position: int) -> str:
     """Why `decode_record` refused these bytes, in words an operator understands."""
     header = bytes(page[offset : offset + HEADER_BYTES])
-    if not any(header):
-        return "never written: the header is all zero"
     if len(header) < HEADER_BYTES:
         return f"the file ends after {len(header)} of the header's {HEADER_BYTES} bytes"
+    if not any(header):
+        return "never written: the header is all zero"
     _, length, _, _, magic, pos, _, _, _ = HEADER.unpack(header)
     if magic != MAGIC_WORD:
         return f"no record begins here (magic is {magic:#06x})"

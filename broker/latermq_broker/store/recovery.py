@@ -112,6 +112,7 @@ class Tail:
 
     end: int  # behind the last byte that is not zero; the bad position itself if there is none
     epoch: int  # newest epoch of any valid record in it
+    first: Record | None  # the first valid record in it
     proof: Record | None  # a record which proves that the bad position was durable
 
 
@@ -119,6 +120,7 @@ def inspect_tail(segments: Sequence[Segment], bad: int, epoch: int) -> Tail:
     """Search all from `bad` on; records older than `epoch` are leftovers and prove nothing."""
     end = bad
     newest = epoch
+    first: Record | None = None
     for segment in segments:
         if segment.end <= bad:
             continue
@@ -135,11 +137,12 @@ def inspect_tail(segments: Sequence[Segment], bad: int, epoch: int) -> Tail:
                 for record in _find_records(segment, data, position):
                     if record.epoch < epoch:
                         continue
+                    first = first or record
                     newest = max(newest, record.epoch)
                     if record.durable > bad:
-                        return Tail(end, newest, record)
+                        return Tail(end, newest, first, record)
             position += step
-    return Tail(end, newest, None)
+    return Tail(end, newest, first, None)
 
 
 def _find_records(segment: Segment, data: bytes, position: int) -> Iterator[Record]:

@@ -48,7 +48,7 @@ from latermq_broker.store.directory import (
     unusable,
 )
 from latermq_broker.store.files import Files
-from latermq_broker.store.record import FLAG_CLEAN, FLAG_MORE, INTERNAL_TYPES, Record, RecordType
+from latermq_broker.store.record import FLAG_MORE, INTERNAL_TYPES, Record, RecordType
 from latermq_broker.store.recovery import (
     LogScan,
     Tail,
@@ -185,9 +185,9 @@ class Store:
         scan = LogScan(segments, start, checkpoint.epoch if checkpoint else 0)
         records, end = self._replay(scan, apply)
         last = scan.last
-        clean = scan.untouched and last is not None and last.flags & FLAG_CLEAN != 0
+        clean = scan.untouched and last is not None and last.is_clean_mark
         # An orderly stop leaves nothing behind its mark: no need to search the rest of the segment.
-        tail = Tail(end, scan.epoch, None) if clean else require_torn(segments, scan)
+        tail = Tail(end, scan.epoch, None, None) if clean else require_torn(segments, scan)
         seal_tail(self._files, segments, scan.durable, end, max(tail.end, scan.position))
         store_ms = max(scan.store_ms, checkpoint.last_store_ms if checkpoint else 0)
         self.log.adopt(segments)
