@@ -1,0 +1,74 @@
+"""What the broker writes on stderr: lines of text for people, or one JSON object per line.
+
+The message of a record is constant text; what varies is in `extra=` fields. Rooms log as
+`latermq.<room>`; libraries are heard from WARNING on. Never message bodies, never whole handles.
+"""
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import Final, TextIO
+
+from latermq_broker.config import LogConfig
+
+OWN_LOGGER: Final = "latermq"
+_STANDARD_FIELDS: Final = frozenset(
+    vars(logging.LogRecord("", 0, "", 0, "", (), None)) | {"message": "", "asctime": ""}
+)
+
+
+def set_up(config: LogConfig, stream: TextIO | None = None) -> None:
+    """Send every record of this process to `stream` (stderr); replaces an earlier set-up."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonFormatter() if config.json else TextFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING)
+    logging.getLogger(OWN_LOGGER).setLevel(config.level.upper())
+    logging.raiseExceptions = False  # a log that cannot be written must not add to it
+
+
+class TextFormatter(logging.Formatter):
+    """`2026-01-31T08:00:00.123Z INFO latermq.runtime: ready address=127.0.0.1:8081`"""
+
+    def format(self, record: logging.LogRecord) -> str:
+        parts = [f"{_instant(record)} {record.levelname} {record.name}: {record.getMessage()}"]
+        parts += [f"{name}={_shown(value)}" for name, value in _extra(record).items()]
+        line = " ".join(parts)
+        if record.exc_info:
+            line = f"{line}\n{self.formatException(record.exc_info)}"
+        return line
+
+
+class JsonFormatter(logging.Formatter):
+    """One object: time, level, logger, message, the extra fields, and the traceback if any."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields: dict[str, object] = {
+            "time": _instant(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **_extra(record),
+        }
+        if record.exc_info:
+            fields["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(fields, ensure_ascii=False, default=str)
+
+
+def _instant(record: logging.LogRecord) -> str:
+    moment = datetime.fromtimestamp(record.created, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _extra(record: logging.LogRecord) -> dict[str, object]:
+    return {name: value for name, value in vars(record).items() if name not in _STANDARD_FIELDS}
+
+
+def _shown(value: object) -> str:
+    """On one line, and in quotes when it would read as several fields."""
+    text = str(value)
+    if not text or not text.isprintable() or any(character in text for character in ' "='):
+        return json.dumps(text, ensure_ascii=False)
+    return text

@@ -1,0 +1,144 @@
+"""One broker from start to end: builds the rooms, opens the port, drains, closes. No logic.
+
+store opened, log replayed → engine → services → port → "latermq ready" ─→ serving
+SIGTERM, SIGINT → not serving, parked receives answered → calls finish → checkpoint → 0
+a write or sync failed → the same without the checkpoint → 3
+"""
+
+import asyncio
+import gc
+import logging
+import signal
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+from latermq_broker.clock import SystemClock
+from latermq_broker.config import Config
+from latermq_broker.disk_work import THREADS_MAX
+from latermq_broker.engine.engine import Engine
+from latermq_broker.observability import log as logs
+from latermq_broker.pump import Pump
+from latermq_broker.services.registry import Services, assemble
+from latermq_broker.store.files import RealFiles
+from latermq_broker.store.store import Store
+from latermq_broker.transport.grpcio import GrpcioServer
+
+log = logging.getLogger("latermq.runtime")
+
+# Exit codes of `latermq serve`.
+CLEAN: Final = 0
+FAILED: Final = 1  # a bug, or a failure nobody planned for
+REFUSED: Final = 2  # bad input: flags, configuration, port, data directory
+STORE_FAILED: Final = (
+    3  # damaged log, failed write or sync; a restart recovers or says what is lost
+)
+
+FAILED_DRAIN_MS: Final = 1_000  # for the answers that say so
+
+
+def run(config: Config, announce: Callable[[str], None]) -> int:
+    """Serve until a signal or a failure; the exit code, CLEAN or STORE_FAILED.
+
+    Args:
+        announce: gets `latermq ready on HOST:PORT`, when calls are served.
+
+    Raises:
+        ConfigError: the address cannot be bound.
+        StoreError: the data directory cannot be used, is in use, or is damaged.
+    """
+    logs.set_up(config.log)
+    engine, clock = _open(config)
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(_serve(engine, clock, config, announce))
+
+
+def _open(config: Config) -> tuple[Engine, SystemClock]:
+    clock = SystemClock()
+    began_ms = clock.now_ms()
+    directory = Path(config.server.data_dir).expanduser().absolute()
+    store = Store.open(directory, config.store, RealFiles(), began_ms)
+    try:
+        engine = Engine.open(store, config, began_ms)
+    except BaseException:
+        store.abandon()
+        raise
+    clock.not_before(store.log.last_store_ms)
+    recovery = engine.recovery
+    assert recovery is not None
+    log.info(
+        "store open",
+        extra={
+            "directory": str(directory),
+            "clean": recovery.clean,
+            "records": recovery.records,
+            "torn_bytes": recovery.torn_bytes,
+            "ms": clock.now_ms() - began_ms,
+        },
+    )
+    return engine, clock
+
+
+async def _serve(
+    engine: Engine, clock: SystemClock, config: Config, announce: Callable[[str], None]
+) -> int:
+    stop = asyncio.Event()
+    failed = asyncio.Event()
+
+    def on_failure(error: BaseException) -> None:
+        log.critical("the store failed, going down", extra={"reason": str(error)})
+        failed.set()
+        stop.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="latermq-disk")
+    closed = False
+    try:
+        pump = Pump(engine, clock, config, threads, on_failure)
+        services = assemble(engine, pump, config)
+        pump.on_ready = services.parked.wake
+        pump.on_second = services.heartbeat.expire_silent
+        server = GrpcioServer(services.methods, config.server)
+        await server.start()
+        pump.start()
+        services.health.set_serving(True)
+        gc.collect()
+        gc.freeze()  # what lives as long as the process need not be looked at again
+        announce(f"latermq ready on {server.address}")
+        log.info("ready", extra={"address": server.address})
+        await stop.wait()
+        await _drain(services, server, FAILED_DRAIN_MS if failed.is_set() else None, config)
+        await pump.stop()
+        if not failed.is_set():
+            engine.close(clock.now_ms())
+            closed = True
+            log.info("closed")
+    finally:
+        if not closed:
+            engine.store.abandon()
+        threads.shutdown()
+    return STORE_FAILED if failed.is_set() else CLEAN
+
+
+async def _drain(
+    services: Services, server: GrpcioServer, grace_ms: int | None, config: Config
+) -> None:
+    log.info("draining")
+    services.health.set_serving(False)
+    services.parked.drain()
+    services.sessions.end_streams()
+    await server.drain(config.server.drain_ms_max if grace_ms is None else grace_ms)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's, where it is installed: it is faster, not different."""
+    try:
+        import uvloop
+    except ImportError:
+        log.warning("uvloop is not installed: the slower loop of asyncio serves")
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
