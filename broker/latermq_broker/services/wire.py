@@ -9,9 +9,6 @@ Together with its parts the only translator: `wire_messages` takes messages apar
 from typing import Final
 
 from google.protobuf.message import DecodeError
-from latermq_proto.apache.rocketmq.v2 import definition_pb2
-from latermq_proto.google.protobuf import duration_pb2, timestamp_pb2
-from latermq_proto.latermq.v1 import failure_pb2
 
 from latermq_broker.config import DeliveryConfig
 from latermq_broker.engine.model import EVERYTHING, Failure, TagFilter
@@ -23,6 +20,9 @@ from latermq_broker.errors import (
 from latermq_broker.services import names
 from latermq_broker.services.seam import Call
 from latermq_broker.services.wire_fields import bytes_field
+from latermq_proto.apache.rocketmq.v2 import definition_pb2
+from latermq_proto.google.protobuf import duration_pb2, timestamp_pb2
+from latermq_proto.latermq.v1 import failure_pb2
 
 DELAY_LEVEL_HEADER: Final = "latermq-delay-level"
 FAILURE_HEADER: Final = "latermq-failure-bin"

@@ -14,11 +14,10 @@ Nothing is parsed, except in dead-letter queues, where the message id is looked 
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from latermq_proto.apache.rocketmq.v2 import definition_pb2
-
 from latermq_broker.engine.model import Delivered
 from latermq_broker.services import wire
 from latermq_broker.services.wire_fields import bytes_field, timestamp, varint
+from latermq_proto.apache.rocketmq.v2 import definition_pb2
 
 OK_ELEMENT: Final = wire.OK_FIELD
 NOTHING_ELEMENT: Final = bytes_field(

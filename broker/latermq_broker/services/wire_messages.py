@@ -10,11 +10,10 @@ import hashlib
 from collections.abc import Sequence
 from typing import Final
 
-from latermq_proto.apache.rocketmq.v2 import definition_pb2
-
 from latermq_broker.engine.model import Outgoing, Sent
 from latermq_broker.services import wire
 from latermq_broker.services.wire_fields import bytes_field, text_field, timestamp, varint
+from latermq_proto.apache.rocketmq.v2 import definition_pb2
 
 NORMAL: Final = definition_pb2.NORMAL
 FIFO: Final = definition_pb2.FIFO
@@ -30,17 +29,19 @@ _NOT_THE_CLIENTS: Final = (
     "dead_letter_queue",
 )  # fmt: skip
 
-# Fields that belong to one message type and are dropped on others: a priority on a delayed message
-# is no error in RocketMQ either.
+# Fields that mean something to some message types only and are dropped on others: a priority on a
+# delayed message is no error in RocketMQ either.
 _OWNED_FIELDS: Final = {
-    "message_group": FIFO,
-    "priority": PRIORITY,
-    "lite_topic": LITE,
-    "orphaned_transaction_recovery_duration": TRANSACTION,
+    "delivery_timestamp": (DELAY,),
+    "message_group": (FIFO, DELAY, TRANSACTION),
+    "priority": (PRIORITY,),
+    "lite_topic": (LITE,),
+    "orphaned_transaction_recovery_duration": (TRANSACTION,),
 }
 
 _DROPPED_FIELDS: Final = {
-    kind: _NOT_THE_CLIENTS + tuple(name for name, owner in _OWNED_FIELDS.items() if owner != kind)
+    kind: _NOT_THE_CLIENTS
+    + tuple(name for name, owners in _OWNED_FIELDS.items() if kind not in owners)
     for kind in (NORMAL, FIFO, DELAY, TRANSACTION, LITE, PRIORITY)
 }
 
@@ -94,8 +95,6 @@ class StoreSide:
             properties.ClearField(name)
         if kind == DELAY:
             _settle_delivery(properties, deliver_at_ms, delay_level)
-        else:
-            properties.ClearField("delivery_timestamp")
         self._settle_birth(properties)
         keys = tuple(properties.keys)
         if "" in keys:

@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Final
 
-from latermq_proto.apache.rocketmq.v2 import definition_pb2
-
 from latermq_broker.services import wire
+from latermq_proto.apache.rocketmq.v2 import definition_pb2
 
 _TYPE_NAMES: Final = {
     definition_pb2.NORMAL: "normal",

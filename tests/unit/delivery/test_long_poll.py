@@ -7,6 +7,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+
 from latermq_broker.delivery.long_poll import LongPolls, Parked
 from latermq_broker.errors import TooManyRequestsError
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import pytest
+
 from latermq_broker import errors
 from latermq_broker.services import names
 

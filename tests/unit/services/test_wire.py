@@ -6,6 +6,7 @@ from typing import Final
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from latermq_broker import errors
 from latermq_broker.config import DeliveryConfig
 from latermq_broker.engine.model import EVERYTHING, Delivered, Outgoing, Sent, TagFilter
@@ -237,11 +238,12 @@ def test_fields_of_another_type_are_dropped() -> None:
     message = definition_pb2.Message()
     message.system_properties.delivery_timestamp.seconds = 5
     message.system_properties.priority = 3
-    message.system_properties.message_group = "g"
+    message.system_properties.lite_topic = "l"
+    message.system_properties.orphaned_transaction_recovery_duration.seconds = 9
     stored = definition_pb2.SystemProperties.FromString(split(message, deliver_at_ms=5_000).sys)
     assert stored.delivery_timestamp.seconds == 5
-    assert not stored.HasField("priority")
-    assert not stored.HasField("message_group")
+    for name in ("priority", "lite_topic", "orphaned_transaction_recovery_duration"):
+        assert not stored.HasField(name)
 
 
 def test_a_delay_level_shows_as_delivery_timestamp() -> None:

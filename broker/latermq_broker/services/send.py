@@ -1,0 +1,127 @@
+"""SendMessage: check, take apart, store, answer entry by entry.
+
+All messages of a request are stored, or none: a refusal carries the status and no entries.
+Protocol: service.proto, SendMessage.
+"""
+
+from collections.abc import Awaitable, Sequence
+from typing import Final
+
+from latermq_broker.config import RECORD_BODY_OVERHEAD_BYTES, Config
+from latermq_broker.engine.engine import Engine
+from latermq_broker.engine.model import Outgoing
+from latermq_broker.errors import (
+    BodyTooLargeError,
+    NotImplementedYetError,
+    PropertiesTooLargeError,
+)
+from latermq_broker.schedule.levels import level_ms
+from latermq_broker.services import validate, wire
+from latermq_broker.services.answers import MESSAGING, Caller, unary
+from latermq_broker.services.seam import Call, Committer, MethodTable
+from latermq_broker.services.session import Sessions
+from latermq_broker.services.wire_messages import (
+    DELAY,
+    NORMAL,
+    StoreSide,
+    message_type,
+    sent_response,
+)
+from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
+
+_SERVED_TYPES: Final = frozenset({NORMAL, DELAY})
+# Of the overhead a record may have beside the body, what the record's own head may take.
+_RECORD_HEAD_BYTES: Final = 4_096
+_SEGMENT_HEAD_BYTES: Final = 8_192
+
+
+class SendService:
+    def __init__(
+        self, engine: Engine, committer: Committer, sessions: Sessions, config: Config
+    ) -> None:
+        self._engine = engine
+        self._committer = committer
+        self._rules = validate.MessageRules(config)
+        self._messages_max = config.server.send_messages_max
+        self._levels_ms = config.delivery.delay_levels_ms
+        self._group_bytes_max = config.store.segment_bytes - _SEGMENT_HEAD_BYTES
+
+    def methods(self) -> MethodTable:
+        return {
+            f"{MESSAGING}/SendMessage": unary(
+                service_pb2.SendMessageRequest,
+                self.send,
+                lambda status, request: service_pb2.SendMessageResponse(status=status),
+            ),
+        }
+
+    def send(self, request: service_pb2.SendMessageRequest, caller: Caller) -> Awaitable[bytes]:
+        """Store the messages of one topic.
+
+        Raises:
+            RequestError: as `validate` says; nothing was stored.
+            NotImplementedYetError: a message type that is not served yet.
+            TopicNotFoundError: it does not exist and is not made on demand.
+            TooManyRequestsError, StoreFullError: no room now.
+        """
+        now_ms = self._committer.now_ms()
+        outgoing = self._outgoing(request.messages, caller.call, now_ms)
+        self._committer.admit()
+        sent = self._engine.send(outgoing, now_ms)
+        return self._acknowledged(sent_response(outgoing, sent))
+
+    async def _acknowledged(self, response: bytes) -> bytes:
+        await self._committer.written()
+        return response
+
+    def _outgoing(
+        self, messages: Sequence[definition_pb2.Message], call: Call, now_ms: int
+    ) -> list[Outgoing]:
+        """Everything is checked before the first message is taken apart."""
+        topic_name = validate.check_batch(messages, self._messages_max)
+        level = min(wire.delay_level(call), len(self._levels_ms))
+        for message in messages:
+            self._rules.check(message, now_ms)
+        topic = self._engine.catalog.topic(topic_name)
+        kinds = [message_type(message, level) for message in messages]
+        for kind in kinds:
+            validate.check_type(topic, kind)
+        for kind in kinds:
+            if kind not in _SERVED_TYPES:
+                name = definition_pb2.MessageType.Name(kind)
+                raise NotImplementedYetError(f"{name} messages are not implemented yet")
+        level_due_ms = now_ms + level_ms(level, self._levels_ms) if level else 0
+        side = StoreSide(now_ms=now_ms, born_host=call.peer, store_host=call.local)
+        outgoing: list[Outgoing] = []
+        total_bytes = 0
+        for message, kind in zip(messages, kinds, strict=True):
+            deliver_at_ms = 0
+            if kind == DELAY:
+                asked = message.system_properties.delivery_timestamp
+                deliver_at_ms = level_due_ms or max(wire.timestamp_ms(asked), 0)
+            body_bytes = len(message.body)
+            stored = side.outgoing(message, kind, deliver_at_ms=deliver_at_ms, delay_level=level)
+            size = len(stored.rest) + len(stored.sys)
+            _check_overhead(size - body_bytes)
+            total_bytes += size + _record_bytes(stored)
+            outgoing.append(stored)
+        if total_bytes > self._group_bytes_max:
+            raise BodyTooLargeError(
+                f"the messages of one request take {total_bytes} bytes together, at most "
+                f"{self._group_bytes_max} can be stored at once"
+            )
+        return outgoing
+
+
+def _check_overhead(size: int) -> None:
+    """What no single rule bounds: ids, hosts, trace context, fields of newer protocols."""
+    limit = RECORD_BODY_OVERHEAD_BYTES - _RECORD_HEAD_BYTES
+    if size > limit:
+        raise PropertiesTooLargeError(
+            f"everything but the body has {size} bytes, at most {limit} are allowed"
+        )
+
+
+def _record_bytes(stored: Outgoing) -> int:
+    """At most so much is stored beside the two slices."""
+    return 128 + 8 * len(stored.keys)

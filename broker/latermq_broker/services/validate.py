@@ -1,0 +1,167 @@
+"""What SendMessage refuses, in RocketMQ's order: the first rule that is broken gives the code.
+
+Pure checks on one request; they see neither the log nor the network. Whoever breaks one rule with
+one message of a batch has the whole batch refused.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from latermq_broker.config import Config
+from latermq_broker.engine.model import Topic, TopicType
+from latermq_broker.errors import (
+    BadRequestError,
+    BodyEmptyError,
+    BodyTooLargeError,
+    IllegalDeliveryTimeError,
+    IllegalLiteTopicError,
+    IllegalTopicError,
+    MessageCorruptedError,
+    PropertiesTooLargeError,
+    TypeConflictError,
+)
+from latermq_broker.services import names, wire
+from latermq_broker.services.wire_messages import TRANSACTION
+from latermq_proto.apache.rocketmq.v2 import definition_pb2
+
+KEYS_COUNT_MAX: Final = 255
+RECOVERY_MS_MAX: Final = 3_600_000  # until the first check of an orphaned transaction
+LITE_TOPIC_BYTES_MAX: Final = 64
+_LITE_TOPIC: Final = re.compile(r"[a-zA-Z0-9_-]+")
+_MS_PER_DAY: Final = 86_400_000
+
+
+def check_batch(messages: Sequence[definition_pb2.Message], count_max: int) -> str:
+    """The one topic of all messages.
+
+    Raises:
+        MessageCorruptedError: no message, or messages of several topics.
+        IllegalTopicError: against the rules of names, or kept by the broker.
+        BadRequestError: too many messages.
+    """
+    if not messages:
+        raise MessageCorruptedError("no message to send")
+    topic = messages[0].topic
+    name = wire.topic_name(topic)
+    if name.startswith(names.RETRY_PREFIX):
+        raise IllegalTopicError(
+            f"topic {names.shown(name)} is the broker's: what a group failed stands there"
+        )
+    count = len(messages)
+    if count == 1:
+        return name
+    if count > count_max:
+        raise BadRequestError(f"{count} messages in one request, at most {count_max} are allowed")
+    for message in messages:
+        if message.topic != topic:
+            raise MessageCorruptedError(
+                f"messages of several topics in one request: {names.shown(name)} and "
+                f"{names.shown(message.topic.name)}"
+            )
+    return name
+
+
+class MessageRules:
+    """The rules for each message of a request."""
+
+    def __init__(self, config: Config) -> None:
+        self._body_bytes_max = config.store.message_body_bytes_max
+        self._delay_ms_max = config.delivery.delay_ms_max
+
+    def check(self, message: definition_pb2.Message, now_ms: int) -> None:
+        """
+        Raises:
+            BodyTooLargeError, BodyEmptyError: at most `store.message_body_bytes_max`, at least 1.
+            PropertiesTooLargeError: too many, or too large together with tag and keys.
+            IllegalPropertyKeyError, IllegalTagError, IllegalKeyError, IllegalMessageIdError,
+            IllegalMessageGroupError, IllegalLiteTopicError: as their names say.
+            BadRequestError: a transaction to be checked for the first time after over an hour.
+            IllegalDeliveryTimeError: beyond `delivery.delay_ms_max`.
+        """
+        self._check_body(message.body)
+        properties = message.system_properties
+        size = names.check_properties(message.user_properties)
+        size += _check_labels(properties)
+        names.check_properties_size(size)
+        names.check_message_id(properties.message_id)
+        if properties.message_type == TRANSACTION:
+            _check_recovery(properties)
+        if properties.HasField("delivery_timestamp"):
+            self._check_delivery(properties, now_ms)
+        if message_group := properties.message_group:
+            names.check_message_group(message_group)
+        if properties.HasField("lite_topic"):
+            _check_lite_topic(properties.lite_topic)
+
+    def _check_body(self, body: bytes) -> None:
+        if len(body) > self._body_bytes_max:
+            raise BodyTooLargeError(
+                f"body has {len(body)} bytes, at most {self._body_bytes_max} are allowed"
+            )
+        if not body:
+            raise BodyEmptyError("body is empty")
+
+    def _check_delivery(self, properties: definition_pb2.SystemProperties, now_ms: int) -> None:
+        delay_ms = wire.timestamp_ms(properties.delivery_timestamp) - now_ms
+        if delay_ms > self._delay_ms_max:
+            raise IllegalDeliveryTimeError(
+                f"delivery {delay_ms} ms from now, at most {self._delay_ms_max} ms "
+                f"({self._delay_ms_max // _MS_PER_DAY} days) are allowed"
+            )
+
+
+def _check_labels(properties: definition_pb2.SystemProperties) -> int:
+    """Tag and keys; their size in bytes."""
+    tag = properties.tag
+    names.check_tag(tag)
+    size = names.utf8_bytes(tag)
+    keys = properties.keys
+    if not keys:
+        return size
+    for key in keys:
+        names.check_key(key)
+        size += names.utf8_bytes(key)
+    if len(keys) > KEYS_COUNT_MAX:
+        raise PropertiesTooLargeError(
+            f"{len(keys)} message keys, at most {KEYS_COUNT_MAX} are allowed"
+        )
+    return size
+
+
+def _check_recovery(properties: definition_pb2.SystemProperties) -> None:
+    recovery_ms = wire.duration_ms(properties.orphaned_transaction_recovery_duration)
+    if recovery_ms > RECOVERY_MS_MAX:
+        raise BadRequestError(
+            f"orphaned_transaction_recovery_duration {recovery_ms} ms, at most {RECOVERY_MS_MAX} "
+            "ms are allowed"
+        )
+
+
+def _check_lite_topic(lite_topic: str) -> None:
+    size = names.utf8_bytes(lite_topic)
+    if size > LITE_TOPIC_BYTES_MAX:
+        raise IllegalLiteTopicError(
+            f"lite topic {names.shown(lite_topic)} has {size} bytes, at most "
+            f"{LITE_TOPIC_BYTES_MAX} are allowed"
+        )
+    if _LITE_TOPIC.fullmatch(lite_topic) is None:
+        raise IllegalLiteTopicError(
+            f"lite topic {names.shown(lite_topic)} is blank or has other characters than "
+            "a-z A-Z 0-9 _ -"
+        )
+
+
+def check_type(topic: Topic | None, kind: definition_pb2.MessageType) -> None:
+    """A topic takes messages of its own type; one that does not exist yet will take any.
+
+    Raises:
+        TypeConflictError: another type. Never for mixed and for dead-letter topics.
+    """
+    if topic is None or topic.type is TopicType.MIXED or topic.internal:
+        return
+    if int(kind) != int(topic.type):  # the same numbers
+        name = definition_pb2.MessageType.Name(kind)
+        raise TypeConflictError(
+            f"message type {name} does not fit topic {topic.name} of type {topic.type.name}"
+        )
