@@ -25,7 +25,6 @@ from inspect import isawaitable
 from typing import Final, TypeAlias, TypeVar, cast
 
 from google.protobuf.message import DecodeError, Message
-from latermq_proto.apache.rocketmq.v2 import definition_pb2
 
 from latermq_broker.errors import (
     BadRequestError,
@@ -35,6 +34,7 @@ from latermq_broker.errors import (
     StoreError,
 )
 from latermq_broker.services.seam import Call, CallAborted, Method
+from latermq_proto.apache.rocketmq.v2 import definition_pb2
 
 log = logging.getLogger("latermq.services")
 

@@ -6,14 +6,13 @@ is silent for too long, gives the leases that the broker renews for it back.
 
 from typing import Protocol
 
-from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
-
 from latermq_broker.config import Config
 from latermq_broker.errors import UnrecognizedClientError
 from latermq_broker.services import wire
 from latermq_broker.services.answers import MESSAGING, Caller, ok_status, unary
 from latermq_broker.services.seam import Committer, MethodTable
 from latermq_broker.services.session import Session, Sessions
+from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 
 
 class ClientEngine(Protocol):

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError
-from latermq_proto import _pool
 
 from latermq_broker.services.health import HEALTH
 from latermq_broker.services.seam import Call, CallAborted, GrpcCode, Method, MethodTable
+from latermq_proto import _pool
 
 REFLECTION_V1ALPHA: Final = "grpc.reflection.v1alpha.ServerReflection"
 REFLECTION_V1: Final = "grpc.reflection.v1.ServerReflection"

@@ -10,14 +10,6 @@ from typing import Any, Final, NoReturn
 
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
-from latermq_proto.apache.rocketmq.v2 import admin_pb2, definition_pb2, service_pb2
-from latermq_proto.latermq.v1 import (
-    dead_letter_pb2,
-    group_pb2,
-    pending_pb2,
-    queue_pb2,
-    topic_pb2,
-)
 
 from latermq_broker.config import Config
 from latermq_broker.engine.engine import Engine
@@ -39,6 +31,14 @@ from latermq_broker.services.v1_groups import GroupsService
 from latermq_broker.services.v1_pending import PendingService
 from latermq_broker.services.v1_queues import QueuesService
 from latermq_broker.services.v1_topics import TopicsService
+from latermq_proto.apache.rocketmq.v2 import admin_pb2, definition_pb2, service_pb2
+from latermq_proto.latermq.v1 import (
+    dead_letter_pb2,
+    group_pb2,
+    pending_pb2,
+    queue_pb2,
+    topic_pb2,
+)
 
 FILES: Final = (
     service_pb2, admin_pb2, topic_pb2, group_pb2, pending_pb2, dead_letter_pb2, queue_pb2

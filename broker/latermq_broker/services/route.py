@@ -9,8 +9,6 @@ send.
 from collections.abc import Mapping
 from typing import Final, Protocol
 
-from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
-
 from latermq_broker.config import Config, listen_address
 from latermq_broker.engine.model import Group, Topic, TopicType
 from latermq_broker.errors import TopicNotFoundError
@@ -18,6 +16,7 @@ from latermq_broker.services import wire
 from latermq_broker.services.answers import MESSAGING, Caller, ok_status, unary
 from latermq_broker.services.seam import Call, Committer, MethodTable
 from latermq_broker.services.session import Sessions
+from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 
 MASTER: Final = 0
 ANY_QUEUE: Final = -1

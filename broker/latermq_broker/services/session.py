@@ -14,10 +14,9 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
-
 from latermq_broker.config import ServerConfig
 from latermq_broker.errors import TooManyRequestsError
+from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 
 log = logging.getLogger("latermq.services")
 

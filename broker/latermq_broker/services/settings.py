@@ -11,9 +11,6 @@ the group's policy is (Python and C++ understand nothing else; the exceptions ar
 import re
 from typing import Final
 
-from latermq_proto.apache.rocketmq.v2 import definition_pb2
-from latermq_proto.google.protobuf import duration_pb2
-
 from latermq_broker.config import Config
 from latermq_broker.delivery.retry import backoff_ms
 from latermq_broker.engine.model import Backoff, Group
@@ -21,6 +18,8 @@ from latermq_broker.errors import BadRequestError, InvalidClientPropertiesError
 from latermq_broker.services import wire
 from latermq_broker.services.client_quirks import Quirks
 from latermq_broker.services.session import ClientKind
+from latermq_proto.apache.rocketmq.v2 import definition_pb2
+from latermq_proto.google.protobuf import duration_pb2
 
 PRODUCER_ATTEMPTS_MAX: Final = 3
 PRODUCER_BACKOFF_INITIAL_MS: Final = 10

@@ -13,7 +13,6 @@ from contextlib import suppress
 from typing import Final, Protocol
 
 from google.protobuf.message import DecodeError
-from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 
 from latermq_broker.config import Config
 from latermq_broker.engine.model import Group
@@ -30,6 +29,7 @@ from latermq_broker.services.seam import (
     MethodTable,
 )
 from latermq_broker.services.session import ClientKind, CommandStream, Session, Sessions
+from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 
 log = logging.getLogger("latermq.services")
 
