@@ -1,0 +1,330 @@
+"""The whole engine against dicts and lists, with crashes, restarts and time in any order.
+
+After every step the log is written, as the pump does before it answers. Held after each: what is
+receivable is what the model says, attempt counts are exact, nothing is early, acknowledged messages
+do not come back, each death is in the dead letters once. After each recovery the state is the one
+that was there before.
+"""
+
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from latermq_broker.config import CatalogConfig, Config, DeliveryConfig, StoreConfig
+from latermq_broker.engine.engine import Engine
+from latermq_broker.engine.model import (
+    DeadFilter,
+    DeadState,
+    Failure,
+    Outgoing,
+    PendingFilter,
+    PendingKind,
+    ReceiveRequest,
+    TagFilter,
+)
+from latermq_broker.store.files import RealFiles
+from latermq_broker.store.store import Store
+
+ATTEMPTS_MAX = 3
+LEASE_MS = 1_000
+RETRY_LOG_BYTES_MAX = 192
+CONFIG = Config(
+    store=StoreConfig(segment_bytes=512 << 10, message_body_bytes_max=4 << 10),
+    delivery=DeliveryConfig(max_attempts=ATTEMPTS_MAX),
+    catalog=CatalogConfig(default_queue_count=2),
+)
+GROUPS = {"everything": None, "only-a": frozenset({"a"})}
+TOPIC = "orders"
+
+
+@dataclass
+class Held:
+    """What the model knows of one message in one group."""
+
+    state: str = "fresh"  # fresh | leased | backoff | ready | done | dead
+    attempt: int = 0
+    handle: str = ""
+    deadline_ms: int = 0
+
+
+class EngineMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.directory = Path(tempfile.mkdtemp(prefix="latermq-model-"))
+        self.now_ms = 1_700_000_000_000
+        self.tags: dict[str, str] = {}  # message id → tag
+        self.due_ms: dict[str, int] = {}
+        self.cancelled: set[str] = set()
+        self.pending_ids: dict[str, str] = {}
+        self.held: dict[tuple[str, str], Held] = {}
+        self.engine = self.open()
+        for group in GROUPS:
+            self.engine.ensure_group(group, self.now_ms)
+        self.engine.ensure_topic(TOPIC, self.now_ms)
+        self.engine.write()
+
+    def teardown(self) -> None:
+        self.engine.store.abandon()
+        shutil.rmtree(self.directory)
+
+    def open(self) -> Engine:
+        store = Store.open(self.directory, CONFIG.store, RealFiles(), self.now_ms)
+        engine = Engine.open(store, CONFIG, self.now_ms)
+        engine.client_gone("client", self.now_ms)  # nobody renews in this model
+        self.tick(engine)
+        return engine
+
+    def tick(self, engine: Engine) -> None:
+        while (deadline_ms := engine.tick(self.now_ms)) is not None:
+            if deadline_ms > self.now_ms:
+                break
+        engine.write()
+
+    def visible(self, message: str) -> bool:
+        return self.due_ms[message] <= self.now_ms and message not in self.cancelled
+
+    def eligible(self, group: str) -> dict[str, Held]:
+        found = {}
+        for message, tag in self.tags.items():
+            held = self.held[group, message]
+            fresh = held.state == "fresh" and self.visible(message)
+            if (fresh or held.state == "ready") and GROUPS[group] in (None, frozenset({tag})):
+                found[message] = held
+        return found
+
+    def in_state(self, *states: str) -> list[tuple[str, str]]:
+        return sorted(key for key, held in self.held.items() if held.state in states)
+
+    # --- what clients do -----------------------------------------------------------------------
+
+    @rule(
+        tags=st.lists(st.sampled_from("ab"), min_size=1, max_size=3), wait_ms=st.integers(-5, 3_000)
+    )
+    def send(self, tags: list[str], wait_ms: int) -> None:
+        names = [f"m{len(self.tags) + index}" for index in range(len(tags))]
+        due_ms = self.now_ms + wait_ms if wait_ms > 0 else 0
+        outgoing = [
+            Outgoing(
+                topic=TOPIC,
+                rest=name.encode() * 20,
+                sys=name.encode(),
+                message_id=name,
+                tag=tag,
+                deliver_at_ms=due_ms,
+            )
+            for name, tag in zip(names, tags, strict=True)
+        ]
+        for name, tag, sent in zip(
+            names, tags, self.engine.send(outgoing, self.now_ms), strict=True
+        ):
+            self.tags[name] = tag
+            self.due_ms[name] = due_ms
+            self.pending_ids[name] = sent.pending_id
+            assert bool(sent.pending_id) == (due_ms > self.now_ms)
+            for group in GROUPS:
+                self.held[group, name] = Held()
+
+    @rule(group=st.sampled_from(sorted(GROUPS)), count=st.integers(1, 5), renew=st.booleans())
+    def receive(self, group: str, count: int, renew: bool) -> None:
+        eligible = self.eligible(group)
+        request = ReceiveRequest(
+            group=group,
+            topic=TOPIC,
+            client_id="client",
+            count_max=count,
+            invisible_ms=LEASE_MS,
+            auto_renew=renew,
+            filter=TagFilter(GROUPS[group]),
+        )
+        delivered = self.engine.receive(request, self.now_ms)
+        if renew:
+            self.engine.client_gone("client", self.now_ms)
+        assert len(delivered) == min(count, len(eligible))
+        for one in delivered:
+            name = one.sys.decode()
+            held = eligible.pop(name)  # KeyError: it was not receivable, or came twice
+            assert one.rest == name.encode() * 20
+            assert one.attempt == held.attempt + 1
+            held.state, held.attempt, held.handle = "leased", one.attempt, one.handle
+            held.deadline_ms = self.now_ms + LEASE_MS
+
+    @precondition(lambda self: self.in_state("leased", "backoff"))
+    @rule(draw=st.data())
+    def ack(self, draw: st.DataObject) -> None:
+        group, name = draw.draw(st.sampled_from(self.in_state("leased", "backoff")))
+        held = self.held[group, name]
+        other = next(other for other in GROUPS if other != group)
+        assert self.engine.ack(other, [held.handle], self.now_ms) != [None]
+        assert self.engine.ack(group, [held.handle, held.handle], self.now_ms) == [None, None]
+        assert self.engine.ack(group, [held.handle], self.now_ms) == [None]
+        held.state = "done"
+
+    @precondition(lambda self: self.in_state("leased", "backoff"))
+    @rule(
+        draw=st.data(),
+        wait_ms=st.integers(1, 2_500),
+        kind=st.sampled_from(["extend", "nack", "suspend"]),
+    )
+    def change_invisible(self, draw: st.DataObject, wait_ms: int, kind: str) -> None:
+        group, name = draw.draw(st.sampled_from(self.in_state("leased", "backoff")))
+        held = self.held[group, name]
+        old = held.handle
+        before = self.engine.store.log.end
+        lease = self.engine._state.live_delivery(group, old, self.now_ms)
+        assert lease is not None
+        counted = kind == "nack" or (kind == "extend" and lease.auto_renew)
+        held.handle = self.engine.change_invisible(
+            group,
+            old,
+            wait_ms,
+            self.now_ms,
+            suspend=kind == "suspend",
+            failure=Failure("ValueError", "bad", "", "") if kind == "nack" else None,
+        )
+        held.deadline_ms = self.now_ms + wait_ms
+        if held.state == "leased" and counted and held.attempt == ATTEMPTS_MAX:
+            held.state = "dead"
+            return
+        assert self.engine.store.log.end - before <= RETRY_LOG_BYTES_MAX
+        assert self.engine.ack(group, [old], self.now_ms) != [None]
+        if held.state == "leased" and (counted or kind == "suspend"):
+            held.state = "backoff"
+            held.attempt -= kind == "suspend"
+
+    @precondition(lambda self: self.in_state("leased", "backoff"))
+    @rule(draw=st.data(), rejected=st.booleans())
+    def forward(self, draw: st.DataObject, rejected: bool) -> None:
+        group, name = draw.draw(st.sampled_from(self.in_state("leased", "backoff")))
+        held = self.held[group, name]
+        for _ in range(2):  # clients repeat it
+            failure = Failure("Bad", "no", "", "", rejected)
+            self.engine.forward(group, held.handle, self.now_ms, failure)
+        held.state = "dead"
+        letter = self.engine.dead.get(group, message_id=name)
+        assert letter.reason == ("rejected" if rejected else "forwarded")
+        assert letter.attempt_count == held.attempt
+
+    # --- what operators do ---------------------------------------------------------------------
+
+    @precondition(lambda self: self.in_state("dead"))
+    @rule(draw=st.data(), drop=st.booleans())
+    def empty_dead_letters(self, draw: st.DataObject, drop: bool) -> None:
+        group, name = draw.draw(st.sampled_from(self.in_state("dead")))
+        letter = self.engine.dead.get(group, message_id=name)
+        assert letter.state is DeadState.DEAD
+        if drop:
+            self.engine.dead.drop(group, [letter.queue_offset], self.now_ms)
+            self.held[group, name].state = "done"
+        else:
+            self.engine.dead.redrive(group, letter.queue_offset, "", self.now_ms)
+            self.held[group, name] = Held("ready")
+
+    @precondition(lambda self: self.waiting())
+    @rule(draw=st.data(), kind=st.sampled_from(["cancel", "expedite", "postpone"]))
+    def change_delayed(self, draw: st.DataObject, kind: str) -> None:
+        name = draw.draw(st.sampled_from(self.waiting()))
+        if kind == "cancel":
+            self.engine.pending.cancel(self.pending_ids[name], self.now_ms)
+            self.cancelled.add(name)
+            return
+        new_ms = self.now_ms + (5_000 if kind == "postpone" else 0)
+        if kind == "postpone":
+            self.engine.pending.postpone(name, new_ms, self.now_ms)
+        else:
+            self.engine.pending.expedite(name, self.now_ms)
+        self.due_ms[name] = new_ms
+        if kind == "postpone":
+            items, _ = self.engine.pending.page(PendingFilter(kind=PendingKind.DELAYED), 1_000)
+            self.pending_ids[name] = next(i.pending_id for i in items if i.sys.decode() == name)
+        self.tick(self.engine)
+
+    def waiting(self) -> list[str]:
+        return [
+            n for n, due in self.due_ms.items() if due > self.now_ms and n not in self.cancelled
+        ]
+
+    # --- what happens to brokers ---------------------------------------------------------------
+
+    @rule(step_ms=st.integers(0, 2_000))
+    def time_passes(self, step_ms: int) -> None:
+        self.now_ms += step_ms
+        for held in self.held.values():
+            if held.deadline_ms <= self.now_ms and held.state in ("leased", "backoff"):
+                exhausted = held.state == "leased" and held.attempt == ATTEMPTS_MAX
+                held.state = "dead" if exhausted else "ready"
+        self.tick(self.engine)
+
+    @rule()
+    def checkpoint(self) -> None:
+        job = self.engine.store.begin_checkpoint(self.engine.snapshot(), self.now_ms)
+        job.run()
+        self.engine.store.finish_checkpoint(job)
+
+    @rule(how=st.sampled_from(["stop", "kill", "kill in mid batch"]))
+    def restart(self, how: str) -> None:
+        before = self.facts()
+        if how == "stop":
+            self.engine.close(self.now_ms)
+        else:
+            if how == "kill in mid batch":  # not acknowledged, not written: never happened
+                lost = Outgoing(topic=TOPIC, rest=b"lost", sys=b"lost", message_id="lost")
+                self.engine.send([lost], self.now_ms)
+            self.engine.store.abandon()
+        self.engine = self.open()
+        assert self.facts() == before
+
+    def facts(self) -> dict[str, object]:
+        state = self.engine._state
+        return {
+            "deliveries": {id: one.key() for id, one in state.leases.deliveries.items()},
+            "timer": sorted(state.timer.in_order()),
+            "catalog": state.catalog.snapshot(),
+            "dead": {id: letters for id, letters in state.dead.items() if letters},
+            "delayed": state.delayed_counts,
+            "counts": {
+                key: one.counts
+                for key, one in state.subscriptions.items()
+                if any(one.counts.values())
+            },
+            "queues": {
+                topic.name: self.engine.topics.ends(topic) for topic in state.catalog.topics()
+            },
+            "next id": state.leases.next_id,
+        }
+
+    # --- what always holds ---------------------------------------------------------------------
+
+    @invariant()
+    def written(self) -> None:
+        self.engine.write()
+        self.engine.take_ready()
+
+    @invariant()
+    def deaths_are_in_the_dead_letters_once(self) -> None:
+        for group in GROUPS:
+            dead = sorted(name for owner, name in self.in_state("dead") if owner == group)
+            letters = self.engine.dead.scan(group, DeadFilter(), count_max=1_000).letters
+            assert sorted(letter.sys.decode() for letter in letters) == dead
+            assert all(len(letter.attempts) >= letter.attempt_count for letter in letters)
+
+    @invariant()
+    def what_waits_is_pending(self) -> None:
+        counts = {
+            (count.kind, count.group): count.count
+            for count in self.engine.pending.count(PendingFilter())
+        }
+        assert counts.get((PendingKind.DELAYED, ""), 0) == len(self.waiting())
+        for group in GROUPS:
+            mine = [state.state for (owner, _), state in self.held.items() if owner == group]
+            backoff = mine.count("backoff") + mine.count("ready")
+            assert counts.get((PendingKind.BACKOFF, group), 0) == backoff
+            assert counts.get((PendingKind.IN_FLIGHT, group), 0) == mine.count("leased")
+
+
+TestEngine = EngineMachine.TestCase
+TestEngine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
