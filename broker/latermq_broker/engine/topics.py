@@ -113,6 +113,10 @@ class TopicAdmin:
         queues = (self._state.queue(topic.id, queue_id) for queue_id in range(topic.queue_count))
         return tuple(QueueEnds(queue.queue_id, queue.first, queue.next) for queue in queues)
 
+    def delayed_count(self, topic: Topic) -> int:
+        """Messages accepted for the topic and not yet due."""
+        return self._state.delayed_counts.get(topic.id, 0)
+
     def _get(self, name: str) -> Topic:
         topic = self._state.catalog.topic(name)
         if topic is None:
