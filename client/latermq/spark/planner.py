@@ -70,11 +70,17 @@ class Planner:
             self.losses.retained(topic, queue_id, offset, held.earliest)
         return max(offset, held.earliest)
 
-    def advance(self, start: Offsets, ends: Ends, limit: int | None) -> tuple[Offsets, int]:
+    def advance(
+        self, start: Offsets, ends: Ends, limit: int | None, until: Ends | None = None
+    ) -> tuple[Offsets, int]:
         """How far the next batch goes, and how many rows wait altogether.
 
-        limit: rows at most; None for all there are. Topics in `start` that are not subscribed to
-        any more are carried along. A queue that `start` does not know begins at its earliest.
+        Topics in `start` that are not subscribed to any more are carried along. A queue that
+        `start` does not know begins at its earliest.
+
+        Args:
+            limit: rows at most; None for all there are.
+            until: older ends, beyond which nothing counts.
 
         Raises:
             TopicNotFoundError: a topic was added to the subscription that does not exist.
@@ -89,10 +95,10 @@ class Planner:
         for topic, held in sorted(ends.items()):
             topics[topic], epochs[topic] = self._settle(topic, start, held)
         backlogs = {
-            (topic, queue_id): queue.next - topics[topic][queue_id]
-            for topic, held in sorted(ends.items())
+            (topic, queue_id): backlog
+            for topic, held in sorted(ends.items() if until is None else _capped(ends, until))
             for queue_id, queue in sorted(held.queues.items())
-            if queue.next > topics[topic][queue_id]
+            if (backlog := queue.next - topics[topic][queue_id]) > 0
         }
         waiting = sum(backlogs.values())
         taken = share(backlogs, waiting if limit is None else limit)
@@ -171,6 +177,19 @@ class Planner:
                 f"the broker has no topic {', '.join(missing)} "
                 f"(a group's %DLQ% topic exists once the group does)"
             )
+
+
+def _capped(ends: Ends, until: Ends) -> Iterator[tuple[str, TopicEnds]]:
+    """`ends`, as far as they were there already when `until` was taken."""
+    for topic, held in ends.items():
+        older = until.get(topic)
+        if older is not None and older.epoch == held.epoch:
+            queues = {
+                queue_id: queue._replace(next=min(queue.next, older.queues[queue_id].next))
+                for queue_id, queue in held.queues.items()
+                if queue_id in older.queues
+            }
+            yield topic, TopicEnds(held.epoch, queues)
 
 
 def _at(edge: Edge, queue: QueueEnds) -> int:

@@ -13,13 +13,13 @@ from functools import lru_cache
 from typing import Any, Final
 
 import grpc
-from latermq_proto.apache.rocketmq.v2 import definition_pb2
-from latermq_proto.latermq.v1 import queue_pb2, queue_pb2_grpc
 
 from latermq.spark.errors import BrokerRefusedError, ProtocolError, TopicNotFoundError
 from latermq.spark.options import Options
 from latermq.spark.ranges import Ends, QueueEnds, QueueRange, TopicEnds
 from latermq.spark.retry import Patience
+from latermq_proto.apache.rocketmq.v2 import definition_pb2
+from latermq_proto.latermq.v1 import queue_pb2, queue_pb2_grpc
 
 Code = definition_pb2.Code
 

@@ -42,7 +42,7 @@ class StreamPlan:
         """Where a new query starts. Asked for several times; the answer stays."""
         if self._initial is None:
             boundary = self.options.starting
-            ends = self._describe(boundary.at_ms)
+            ends = self._poll(boundary.at_ms)
             option = "startingTimestamp" if boundary.edge is Edge.TIME else "startingOffsets"
             self._initial = self._planner.boundary(boundary, ends, option)
             if boundary.moves:
@@ -51,7 +51,7 @@ class StreamPlan:
 
     def freeze(self) -> None:
         """AvailableNow: nothing stored from now on belongs to this run, or it would never end."""
-        self._frozen = self._describe(0)
+        self._frozen = self._poll()
 
     def latest(self, start: Offsets | None, limit: int | None) -> Offsets:
         """The end of the next batch; `start` itself when there is to be none.
@@ -64,8 +64,7 @@ class StreamPlan:
         held, self._hold = self._hold, None
         if held == start:
             return start
-        ends = self._ends() if self._frozen is None else self._frozen
-        end, waiting = self._planner.advance(start, ends, limit)
+        end, waiting = self._planner.advance(start, self._ends(), limit, self._frozen)
         return end if self._enough(waiting) else start
 
     def report(self) -> Offsets:
@@ -107,10 +106,14 @@ class StreamPlan:
 
     def _ends(self) -> Ends:
         """What the queues hold, at most `offsetPollMs` old: Spark asks 77 times a second."""
-        now_ms = self._clock_ms()
-        if self._polled_ms is None or now_ms - self._polled_ms >= self.options.offset_poll_ms:
-            self._polled = self._describe(0)
-            self._polled_ms = now_ms
+        fresh_from_ms = self._clock_ms() - self.options.offset_poll_ms
+        if self._polled_ms is None or self._polled_ms <= fresh_from_ms:
+            return self._poll()
+        return self._polled
+
+    def _poll(self, at_ms: int = 0) -> Ends:
+        self._polled_ms = self._clock_ms()
+        self._polled = self._describe(at_ms)
         return self._polled
 
 
