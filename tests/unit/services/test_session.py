@@ -1,0 +1,135 @@
+"""Sessions live on signs of life, not on streams."""
+
+import pytest
+
+from latermq_broker.config import ServerConfig
+from latermq_broker.errors import TooManyRequestsError
+from latermq_broker.services.session import ClientKind, CommandStream, Session, Sessions
+from latermq_proto.apache.rocketmq.v2.definition_pb2 import Settings
+from latermq_proto.apache.rocketmq.v2.service_pb2 import TelemetryCommand
+
+SILENT_MS = 120_000
+
+
+def session(client_id: str, seen_ms: int = 0, group: str = "g") -> Session:
+    return Session(
+        client_id=client_id,
+        kind=ClientKind.PUSH_CONSUMER if group else ClientKind.PRODUCER,
+        group=group,
+        topics=frozenset({"t"}),
+        settings=Settings(),
+        language="JAVA",
+        version="5.2.1",
+        seen_ms=seen_ms,
+    )
+
+
+@pytest.fixture
+def sessions() -> Sessions:
+    return Sessions(ServerConfig(clients_max=3, commands_per_client_max=2))
+
+
+async def drained(stream: CommandStream) -> list[bytes]:
+    stream.end()
+    return [command async for command in stream.commands()]
+
+
+class TestLife:
+    def test_silence_ends_a_session_and_only_too_long_a_silence(self, sessions: Sessions) -> None:
+        sessions.put(session("a"))
+        assert sessions.expire(SILENT_MS) == []
+        assert [gone.client_id for gone in sessions.expire(SILENT_MS + 1)] == ["a"]
+        assert sessions.get("a") is None
+
+    def test_a_sign_of_life_starts_the_clock_anew(self, sessions: Sessions) -> None:
+        sessions.put(session("a"))
+        sessions.put(session("b"))
+        assert sessions.seen("a", 1_000) is not None
+        assert [gone.client_id for gone in sessions.expire(SILENT_MS + 500)] == ["b"]
+        assert [gone.client_id for gone in sessions.expire(SILENT_MS + 1_001)] == ["a"]
+
+    def test_an_unknown_client_gets_no_session_by_being_seen(self, sessions: Sessions) -> None:
+        assert sessions.seen("a", 1) is None
+        assert len(sessions) == 0
+
+    def test_the_number_of_clients_is_bounded_and_known_ones_may_go_on(
+        self, sessions: Sessions
+    ) -> None:
+        for name in "abc":
+            sessions.put(session(name))
+        with pytest.raises(TooManyRequestsError):
+            sessions.put(session("d"))
+        sessions.put(session("b", seen_ms=5))
+        sessions.remove("a")
+        sessions.put(session("d"))
+        assert len(sessions) == 3
+
+    def test_of_group_lists_consumers_only(self, sessions: Sessions) -> None:
+        sessions.put(session("a"))
+        sessions.put(session("b", group=""))
+        assert [found.client_id for found in sessions.of_group("g")] == ["a"]
+
+
+class TestStreams:
+    async def test_commands_go_to_the_newest_stream(self, sessions: Sessions) -> None:
+        sessions.put(session("a"))
+        old, new = sessions.open_stream(), sessions.open_stream()
+        sessions.attach("a", old)
+        sessions.attach("a", new)
+        assert sessions.push("a", TelemetryCommand(settings=Settings()))
+        assert await drained(old) == []
+        assert len(await drained(new)) == 1
+
+    async def test_the_older_one_takes_over_when_the_newest_ends(self, sessions: Sessions) -> None:
+        sessions.put(session("a"))
+        old, new = sessions.open_stream(), sessions.open_stream()
+        sessions.attach("a", old)
+        sessions.attach("a", new)
+        sessions.close_stream("a", new)
+        assert sessions.push("a", TelemetryCommand())
+        assert len(await drained(old)) == 1
+
+    async def test_settings_sent_again_keep_the_streams(self, sessions: Sessions) -> None:
+        sessions.put(session("a"))
+        stream = sessions.open_stream()
+        sessions.attach("a", stream)
+        sessions.put(session("a", seen_ms=7))
+        assert sessions.push("a", TelemetryCommand())
+
+    async def test_a_session_outlives_its_streams_and_then_cannot_be_reached(
+        self, sessions: Sessions
+    ) -> None:
+        sessions.put(session("a"))
+        stream = sessions.open_stream()
+        sessions.attach("a", stream)
+        sessions.close_stream("a", stream)
+        assert sessions.get("a") is not None
+        assert not sessions.push("a", TelemetryCommand())
+        assert not sessions.push("nobody", TelemetryCommand())
+
+    async def test_a_stream_that_does_not_read_is_bounded(self, sessions: Sessions) -> None:
+        sessions.put(session("a"))
+        stream = sessions.open_stream()
+        sessions.attach("a", stream)
+        assert [sessions.push("a", TelemetryCommand()) for _ in range(3)] == [True, True, False]
+
+    async def test_an_end_with_an_error_comes_after_what_was_put(self) -> None:
+        stream = CommandStream(8)
+        stream.put(TelemetryCommand())
+        stream.end(ValueError("over"))
+        commands = stream.commands()
+        assert await anext(commands) == b""
+        with pytest.raises(ValueError, match="over"):
+            await anext(commands)
+
+    async def test_draining_ends_streams_without_a_session_too(self, sessions: Sessions) -> None:
+        stream = sessions.open_stream()
+        sessions.end_streams()
+        assert [command async for command in stream.commands()] == []
+
+    async def test_expiry_ends_the_streams(self, sessions: Sessions) -> None:
+        sessions.put(session("a"))
+        stream = sessions.open_stream()
+        sessions.attach("a", stream)
+        sessions.expire(SILENT_MS + 1)
+        assert [command async for command in stream.commands()] == []
