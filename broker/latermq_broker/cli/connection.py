@@ -11,13 +11,6 @@ from typing import Any, Final, Self, TypeVar
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # grpc's own log lines are not for users
 
 import grpc
-from latermq_proto.apache.rocketmq.v2 import service_pb2_grpc
-from latermq_proto.latermq.v1 import (
-    dead_letter_pb2_grpc,
-    group_pb2_grpc,
-    pending_pb2_grpc,
-    topic_pb2_grpc,
-)
 
 from latermq_broker.cli.failures import (
     MULTIPLE_RESULTS,
@@ -25,6 +18,13 @@ from latermq_broker.cli.failures import (
     CommandError,
     RefusedError,
     error_of,
+)
+from latermq_proto.apache.rocketmq.v2 import service_pb2_grpc
+from latermq_proto.latermq.v1 import (
+    dead_letter_pb2_grpc,
+    group_pb2_grpc,
+    pending_pb2_grpc,
+    topic_pb2_grpc,
 )
 
 CALL_TIMEOUT_S: Final = 30.0

@@ -3,7 +3,6 @@
 from typing import Any, Final
 
 import click
-from latermq_proto.latermq.v1 import dead_letter_pb2 as dead_pb2
 
 from latermq_broker.cli.commands import CommandGroup, Lazy
 from latermq_broker.cli.connection import Connection
@@ -21,6 +20,7 @@ from latermq_broker.cli.options import LISTED_MAX, broker_options, example, limi
 from latermq_broker.cli.table import Column, plain
 from latermq_broker.cli.times import format_duration, format_instant
 from latermq_broker.clock import SystemClock
+from latermq_proto.latermq.v1 import dead_letter_pb2 as dead_pb2
 
 _SUMMARY_ROWS_MAX: Final = 5
 _NOTHING_TOLD: Final = "no failure told (leases ended, or a client without failure reports)"

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from typing import Any
 
 import click
-from latermq_proto.latermq.v1 import dead_letter_pb2 as dead_pb2
 
 from latermq_broker.cli.connection import Connection, check_status
 from latermq_broker.cli.console import counted, print_json, stderr_is_terminal
@@ -13,6 +12,7 @@ from latermq_broker.cli.failures import CommandError, RefusedError
 from latermq_broker.cli.jsonable import jsonable
 from latermq_broker.cli.options import broker_options, example, is_interactive
 from latermq_broker.cli.table import plain
+from latermq_proto.latermq.v1 import dead_letter_pb2 as dead_pb2
 
 
 @click.command(

@@ -3,9 +3,9 @@
 from typing import Any, Final
 
 import click
-from latermq_proto.latermq.v1 import dead_letter_pb2 as dead_pb2
 
 from latermq_broker.cli.options import filter_options, instant
+from latermq_proto.latermq.v1 import dead_letter_pb2 as dead_pb2
 
 REASONS: Final = ("attempts_exhausted", "forwarded", "rejected")
 STATES: Final = ("dead", "redriven", "dropped", "any")

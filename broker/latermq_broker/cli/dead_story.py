@@ -5,15 +5,14 @@ happened in order of time, one entry per attempt with its wait, then why it died
 done about it. Text from messages and consumers is escaped, wrapped and indented here.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
 from typing import Final
 
-from latermq_proto.latermq.v1 import dead_letter_pb2 as dead_pb2
-
 from latermq_broker.cli.bodies import decoded, printable_lines, text_of
 from latermq_broker.cli.console import counted, styled
+from latermq_broker.cli.facts import fact, room
 from latermq_broker.cli.table import cut, display_width, pad, plain, plain_lines, wrap
 from latermq_broker.cli.times import (
     format_clock,
@@ -22,8 +21,8 @@ from latermq_broker.cli.times import (
     same_day,
     zone_name,
 )
+from latermq_proto.latermq.v1 import dead_letter_pb2 as dead_pb2
 
-LABEL_WIDTH: Final = 12
 BODY_LINES_MAX: Final = 6
 PROPERTIES_MAX: Final = 12
 _TIME_WIDTH: Final = 12  # 07:19:31.123
@@ -78,27 +77,27 @@ def _facts(letter: dead_pb2.DeadLetter, telling: Telling) -> Iterator[str]:
     origin = f"topic {plain(letter.origin_topic)}"
     if letter.origin_queue_id >= 0 and letter.origin_offset >= 0:
         origin += f", queue {letter.origin_queue_id}, offset {letter.origin_offset}"
-    yield from _fact("message", [letter.message_id], telling)
-    yield from _fact("from", [origin], telling)
-    yield from _fact("sent", [_sent(letter, telling)], telling)
+    yield from fact("message", [letter.message_id], telling.width)
+    yield from fact("from", [origin], telling.width)
+    yield from fact("sent", [_sent(letter, telling)], telling.width)
     if letter.tag:
-        yield from _fact("tag", [letter.tag], telling)
+        yield from fact("tag", [letter.tag], telling.width)
     if letter.keys:
-        yield from _fact("keys", [", ".join(letter.keys)], telling)
+        yield from fact("keys", [", ".join(letter.keys)], telling.width)
     if letter.message_group:
-        yield from _fact("group of", [f"message group {letter.message_group}"], telling)
+        yield from fact("group of", [f"message group {letter.message_group}"], telling.width)
     if letter.properties:
         named = sorted(letter.properties.items())
         shown = [f"{name} = {value}" for name, value in named[:PROPERTIES_MAX]]
         if len(named) > PROPERTIES_MAX:
             shown.append(f"… and {len(named) - PROPERTIES_MAX} more; --json shows them")
-        yield from _fact("properties", shown, telling)
+        yield from fact("properties", shown, telling.width)
     yield from _body(letter, telling)
     if letter.state == dead_pb2.REDRIVEN:
         when = format_instant(letter.redriven_at_ms, telling.zone)
-        yield from _fact("now", [f"redriven {when}; no longer dead"], telling)
+        yield from fact("now", [f"redriven {when}; no longer dead"], telling.width)
     elif letter.state == dead_pb2.DROPPED:
-        yield from _fact("now", ["dropped; it stays readable until the log forgets it"], telling)
+        yield from fact("now", ["dropped, for good"], telling.width)
 
 
 def _sent(letter: dead_pb2.DeadLetter, telling: Telling) -> str:
@@ -115,31 +114,21 @@ def _sent(letter: dead_pb2.DeadLetter, telling: Telling) -> str:
 
 
 def _body(letter: dead_pb2.DeadLetter, telling: Telling) -> Iterator[str]:
-    room = telling.width - LABEL_WIDTH - 2
+    wide = room(telling.width)
     size = counted(letter.body_size, "byte")
     if letter.body_encoding not in ("", "identity"):
         size += f", {letter.body_encoding}"
     body = decoded(letter.body, letter.body_encoding)
-    lines = [piece for line in printable_lines(body) for piece in wrap(line, room)]
+    lines = [piece for line in printable_lines(body) for piece in wrap(line, wide)]
     if not telling.whole_body and len(lines) > BODY_LINES_MAX:
         lines = [*lines[:BODY_LINES_MAX], "… --body shows the rest"]
     if text_of(body) is None:
         pass  # the line says how long it is
-    elif len(lines) == 1 and display_width(lines[0]) + len(size) + 4 <= room:
+    elif len(lines) == 1 and display_width(lines[0]) + len(size) + 4 <= wide:
         lines = [f"{lines[0]}  ({size})"]
     else:
         lines = [size, *lines]
-    yield from _fact("body", lines, telling)
-
-
-def _fact(label: str, values: Iterable[str], telling: Telling) -> Iterator[str]:
-    """A labelled value; what does not fit goes on below it."""
-    room = telling.width - LABEL_WIDTH - 2
-    shown = label
-    for value in values:
-        for piece in wrap(plain(value), room):
-            yield f"  {styled(pad(shown, LABEL_WIDTH), dim=True)}{piece}".rstrip()
-            shown = ""
+    yield from fact("body", lines, telling.width)
 
 
 # What happened

@@ -3,7 +3,6 @@
 from typing import Final
 
 import click
-from latermq_proto.latermq.v1 import group_pb2
 
 from latermq_broker.cli.backoff import format_backoff, parse_backoff
 from latermq_broker.cli.commands import CommandGroup
@@ -20,6 +19,7 @@ from latermq_broker.cli.options import (
 from latermq_broker.cli.table import Column, plain
 from latermq_broker.cli.times import format_ago, format_instant
 from latermq_broker.clock import SystemClock
+from latermq_proto.latermq.v1 import group_pb2
 
 _DEFAULT_BACKOFF: Final = "default"
 _BACKOFF_HELP: Final = (

@@ -3,7 +3,6 @@
 from typing import Any, Final
 
 import click
-from latermq_proto.latermq.v1 import pending_pb2
 
 from latermq_broker.cli.commands import CommandGroup
 from latermq_broker.cli.connection import Connection
@@ -22,6 +21,7 @@ from latermq_broker.cli.options import (
 from latermq_broker.cli.table import Column, plain
 from latermq_broker.cli.times import format_ago, format_instant
 from latermq_broker.clock import SystemClock
+from latermq_proto.latermq.v1 import pending_pb2
 
 KINDS: Final = {
     "delayed": pending_pb2.DELAYED,

@@ -108,6 +108,8 @@ def _line(columns: Sequence[Column], widths: Sequence[int], cells: Sequence[str]
 
 def wrap(text: str, width: int) -> list[str]:
     """The text in lines of at most `width` columns, broken between words where there are any."""
+    if display_width(text) <= width:
+        return [text]  # as it is, indentation too
     lines: list[str] = []
     current = ""
     for word in text.split(" "):

@@ -3,7 +3,6 @@
 from typing import Any, Final
 
 import click
-from latermq_proto.latermq.v1 import topic_pb2
 
 from latermq_broker.cli.commands import CommandGroup
 from latermq_broker.cli.connection import Connection
@@ -12,6 +11,7 @@ from latermq_broker.cli.jsonable import jsonable
 from latermq_broker.cli.options import broker_options, confirmed, example, limit_option
 from latermq_broker.cli.table import Column, plain
 from latermq_broker.cli.times import format_instant
+from latermq_proto.latermq.v1 import topic_pb2
 
 TYPES: Final = ("normal", "fifo", "delay", "transaction", "priority", "lite", "mixed")
 

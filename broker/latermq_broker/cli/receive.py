@@ -1,0 +1,249 @@
+"""`latermq receive`, `ack` and `nack`: a consumer by hand."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import click
+
+from latermq_broker.cli.bodies import decoded, printable_lines
+from latermq_broker.cli.connection import Connection
+from latermq_broker.cli.console import counted, page_width, print_json, styled
+from latermq_broker.cli.facts import fact, room
+from latermq_broker.cli.failures import OK, error_of
+from latermq_broker.cli.jsonable import bytes_entry
+from latermq_broker.cli.options import broker_options, duration, example
+from latermq_broker.cli.send import require_topic
+from latermq_broker.cli.table import plain, wrap
+from latermq_broker.cli.times import format_ago, format_clock, format_instant
+from latermq_broker.clock import SystemClock
+from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
+from latermq_proto.latermq.v1 import failure_pb2
+
+RECEIVE_BATCH_MAX: Final = 32
+MESSAGE_NOT_FOUND: Final = 40401
+WAIT_MS_MAX: Final = 20_000
+_ANSWER_SLACK_S: Final = 10.0
+
+Message = definition_pb2.Message
+
+
+@click.command(
+    epilog=example(
+        "latermq receive orders --group billing",
+        "latermq receive orders --group billing --max 100 --ack",
+        "latermq receive %DLQ%billing --group looking",
+    )
+)
+@click.argument("topic")
+@click.option("--group", required=True, help="The consumer group to receive as.")
+@click.option("--max", "count_max", type=click.IntRange(min=1), default=1, show_default=True)
+@click.option(
+    "--invisible", type=duration, default="30s", show_default=True,
+    help="How long the messages are yours before they are delivered again.",
+)  # fmt: skip
+@click.option(
+    "--wait", type=duration, default="5s", show_default=True,
+    help="How long to wait for a first message; at most 20s at a time.",
+)  # fmt: skip
+@click.option("--tag", default="*", show_default=True, help='Only these tags, e.g. "a || b".')
+@click.option("--ack", is_flag=True, help="Acknowledge each message once it is printed.")
+@broker_options
+def receive(
+    topic: str,
+    group: str,
+    count_max: int,
+    invisible: int,
+    wait: int,
+    tag: str,
+    ack: bool,
+    endpoint: str,
+    as_json: bool,
+) -> None:
+    """Receive messages from TOPIC and print them.
+
+    Without --ack they come again when the invisible time is over, unless you `latermq ack` them
+    with the handle shown.
+    """
+    received = 0
+    with Connection(endpoint) as broker:
+        require_topic(broker, topic)
+        while received < count_max:
+            request = _receive_request(
+                topic, group, min(RECEIVE_BATCH_MAX, count_max - received), invisible, tag
+            )
+            # Only the first call waits; the later ones take what is there.
+            wait_ms = min(wait, WAIT_MS_MAX) if not received else 0
+            messages = _receive_batch(broker, request, wait_ms)
+            if not messages:
+                break
+            received += len(messages)
+            for message in messages:
+                _show(message, invisible, acked=ack, as_json=as_json)
+            if ack:
+                handles = [message.system_properties.receipt_handle for message in messages]
+                _ack(broker, topic, group, handles)
+    if not as_json:
+        done = " and acknowledged" if ack and received else ""
+        click.echo(f"{counted(received, 'message')} received{done}", err=True)
+
+
+@click.command(epilog=example("latermq ack orders HANDLE --group billing"))
+@click.argument("topic")
+@click.argument("handles", nargs=-1, required=True, metavar="HANDLE...")
+@click.option("--group", required=True, help="The group that received it.")
+@broker_options
+def ack(topic: str, handles: tuple[str, ...], group: str, endpoint: str, as_json: bool) -> None:
+    """Acknowledge messages that `latermq receive` printed: they are done."""
+    with Connection(endpoint) as broker:
+        _ack(broker, topic, group, list(handles))
+    if as_json:
+        print_json({"topic": topic, "group": group, "acknowledged": len(handles)})
+    else:
+        click.echo(f"{counted(len(handles), 'message')} acknowledged")
+
+
+@click.command(
+    epilog=example(
+        "latermq nack orders HANDLE --group billing",
+        'latermq nack orders HANDLE --group billing --delay 1m --error "TimeoutError: no answer"',
+    )
+)
+@click.argument("topic")
+@click.argument("handle")
+@click.option("--group", required=True, help="The group that received it.")
+@click.option(
+    "--delay", type=duration, default="0", help="Deliver it again after this long [at once]."
+)
+@click.option("--error", default="", metavar="CLASS: TEXT", help="Why it failed, for the record.")
+@broker_options
+def nack(
+    topic: str, handle: str, group: str, delay: int, error: str, endpoint: str, as_json: bool
+) -> None:
+    """Say that a message could not be handled: it comes again, or dies after its last attempt.
+
+    A backoff of the group wins over --delay.
+    """
+    request = service_pb2.ChangeInvisibleDurationRequest(
+        group=definition_pb2.Resource(name=group),
+        topic=definition_pb2.Resource(name=topic),
+        receipt_handle=handle,
+    )
+    request.invisible_duration.FromMilliseconds(delay)
+    class_name, colon, text = error.partition(":")
+    told = failure_pb2.Failure(
+        class_name=class_name.strip() if colon else "", text=(text if colon else error).strip()
+    )
+    metadata = (("latermq-failure-bin", told.SerializeToString()),) if error else ()
+    with Connection(endpoint) as broker:
+        broker.call(broker.messaging.ChangeInvisibleDuration, request, metadata=metadata)
+    if as_json:
+        print_json({"topic": topic, "group": group, "delay_ms": delay})
+    else:
+        click.echo("given back")
+
+
+def _receive_request(
+    topic: str, group: str, batch_size: int, invisible_ms: int, tag: str
+) -> service_pb2.ReceiveMessageRequest:
+    request = service_pb2.ReceiveMessageRequest(
+        group=definition_pb2.Resource(name=group),
+        message_queue=definition_pb2.MessageQueue(topic=definition_pb2.Resource(name=topic)),
+        filter_expression=definition_pb2.FilterExpression(type=definition_pb2.TAG, expression=tag),
+        batch_size=batch_size,
+        auto_renew=False,
+    )
+    request.invisible_duration.FromMilliseconds(invisible_ms)
+    return request
+
+
+def _receive_batch(
+    broker: Connection, request: service_pb2.ReceiveMessageRequest, wait_ms: int
+) -> list[Message]:
+    """What one call gives; empty when nothing came in time."""
+    request.long_polling_timeout.FromMilliseconds(wait_ms)
+    messages: list[Message] = []
+    timeout_s = wait_ms / 1000 + _ANSWER_SLACK_S
+    for element in broker.stream(broker.messaging.ReceiveMessage, request, timeout_s=timeout_s):
+        kind = element.WhichOneof("content")
+        if kind == "message":
+            messages.append(element.message)
+        elif kind == "status" and element.status.code not in (OK, MESSAGE_NOT_FOUND):
+            raise error_of(element.status.code, element.status.message)
+    return messages
+
+
+def _ack(broker: Connection, topic: str, group: str, handles: list[str]) -> None:
+    request = service_pb2.AckMessageRequest(
+        group=definition_pb2.Resource(name=group),
+        topic=definition_pb2.Resource(name=topic),
+        entries=[service_pb2.AckMessageEntry(receipt_handle=handle) for handle in handles],
+    )
+    response = broker.call(broker.messaging.AckMessage, request)
+    for entry in response.entries:
+        if entry.status.code != OK:
+            raise error_of(entry.status.code, entry.status.message)
+
+
+def _show(message: Message, invisible_ms: int, *, acked: bool, as_json: bool) -> None:
+    if as_json:
+        print_json(_jsonable(message, acked))
+        return
+    for line in _lines(message, SystemClock().now_ms(), invisible_ms, acked=acked):
+        click.echo(line)
+    click.echo()
+
+
+def _encoding(message: Message) -> str:
+    zipped = message.system_properties.body_encoding == definition_pb2.GZIP
+    return "gzip" if zipped else "identity"
+
+
+def _jsonable(message: Message, acked: bool) -> dict[str, Any]:
+    system = message.system_properties
+    dead = system.dead_letter_queue if system.HasField("dead_letter_queue") else None
+    return {
+        "message_id": system.message_id,
+        "topic": message.topic.name,
+        "queue_id": system.queue_id,
+        "queue_offset": system.queue_offset,
+        "attempt": system.delivery_attempt,
+        "tag": system.tag,
+        "keys": list(system.keys),
+        "message_group": system.message_group,
+        "properties": dict(message.user_properties),
+        **bytes_entry("body", decoded(message.body, _encoding(message))),
+        "born_at_ms": system.born_timestamp.ToMilliseconds(),
+        "born_host": system.born_host,
+        "stored_at_ms": system.store_timestamp.ToMilliseconds(),
+        "deliver_at_ms": system.delivery_timestamp.ToMilliseconds(),
+        "dead_letter_topic": dead.topic if dead else "",
+        "dead_letter_message_id": dead.message_id if dead else "",
+        "receipt_handle": system.receipt_handle,
+        "acknowledged": acked,
+    }
+
+
+def _lines(message: Message, now_ms: int, invisible_ms: int, *, acked: bool) -> Iterator[str]:
+    system, width = message.system_properties, page_width()
+    place = f"{plain(message.topic.name)}, queue {system.queue_id}, offset {system.queue_offset}"
+    title = styled(f"message {plain(system.message_id)}", bold=True)
+    yield f"{title}, attempt {system.delivery_attempt}"
+    born_ms = system.born_timestamp.ToMilliseconds()
+    sent = f"{format_instant(born_ms)} ({format_ago(born_ms, now_ms)})"
+    yield from fact("from", [place], width)
+    yield from fact("sent", [f"{sent} by {system.born_host}" if system.born_host else sent], width)
+    if system.HasField("dead_letter_queue"):
+        yield from fact("died in", [f"topic {system.dead_letter_queue.topic}"], width)
+    if system.HasField("delivery_timestamp"):
+        due_ms = system.delivery_timestamp.ToMilliseconds()
+        yield from fact("wanted at", [format_instant(due_ms, millis=True)], width)
+    yield from fact("tag", [system.tag] if system.tag else [], width)
+    yield from fact("keys", [", ".join(system.keys)] if system.keys else [], width)
+    named = sorted(message.user_properties.items())
+    yield from fact("properties", [f"{name} = {value}" for name, value in named], width)
+    body = decoded(message.body, _encoding(message))
+    lines = [piece for line in printable_lines(body) for piece in wrap(line, room(width))]
+    yield from fact("body", lines or ["(empty)"], width)
+    if not acked:
+        until = format_clock(now_ms + invisible_ms)
+        yield from fact("handle", [system.receipt_handle, f"yours until {until}"], width)

@@ -1,0 +1,199 @@
+"""`latermq send`: one message, or many alike, now or later."""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from latermq_broker.cli.connection import Connection
+from latermq_broker.cli.console import print_json
+from latermq_broker.cli.failures import OK, RefusedError, error_of
+from latermq_broker.cli.message_id import MessageIds
+from latermq_broker.cli.options import broker_options, duration, example, instant, pair
+from latermq_broker.cli.table import plain
+from latermq_broker.cli.times import format_ago, format_duration, format_instant
+from latermq_broker.clock import SystemClock
+from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
+
+BATCH_COUNT_MAX: Final = 100
+BATCH_BYTES_MAX: Final = 2 << 20
+COUNT_MAX: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    message_id: str
+    offset: int  # in its queue; 0 while delayed
+    pending_id: str  # "" unless delayed
+
+
+@click.command(
+    epilog=example(
+        "latermq send orders 'hello'",
+        "latermq send orders '{\"order\": 1}' --tag created --key order-1 --property tenant=north",
+        "latermq send orders 'pay up' --delay 30m",
+        "latermq send orders @order.json --at 2026-05-01T18:30:00",
+        "date | latermq send orders -",
+    )
+)
+@click.argument("topic")
+@click.argument("body")
+@click.option("--tag", default="", help="What kind of message it is; consumers filter by it.")
+@click.option("--key", "keys", multiple=True, help="What it is about, to find it by. Repeatable.")
+@click.option("--property", "properties", type=pair, multiple=True, metavar="NAME=VALUE")
+@click.option("--message-group", default="", metavar="NAME", help="Keep its order in this group.")
+@click.option("--delay", type=duration, default=None, help="Deliver after this long.")
+@click.option("--at", type=instant, default=None, metavar="TIME", help="Deliver then.")
+@click.option(
+    "--delay-level", type=click.IntRange(min=1), metavar="N",
+    help="Deliver after level N of the broker's table (1 = 1s, 2 = 5s, … 18 = 2h).",
+)  # fmt: skip
+@click.option("--count", type=click.IntRange(1, COUNT_MAX), default=1, show_default=True)
+@broker_options
+def send(
+    topic: str,
+    body: str,
+    message_group: str,
+    delay: int | None,
+    at: int | None,
+    delay_level: int | None,
+    count: int,
+    endpoint: str,
+    as_json: bool,
+    **labels: Any,
+) -> None:
+    """Send BODY to TOPIC.
+
+    BODY is the text itself, - for standard input, or @FILE for a file's content (@@ for a text that
+    starts with @).
+    """
+    if sum(value is not None for value in (delay, at, delay_level)) > 1:
+        raise click.UsageError("say one of --delay, --at and --delay-level")
+    now_ms = SystemClock().now_ms()
+    due_ms = at if delay is None else now_ms + delay
+    template = _template(topic, _read_body(body), message_group, due_ms, now_ms, labels)
+    level = (("latermq-delay-level", str(delay_level)),) if delay_level else ()
+    with Connection(endpoint) as broker:
+        require_topic(broker, topic)
+        sent = [
+            each
+            for batch in _batches(template, count, now_ms)
+            for each in _send_batch(broker, batch, level)
+        ]
+    took_ms = SystemClock().now_ms() - now_ms
+    if as_json:
+        _print_sent_json(topic, sent, due_ms)
+        return
+    when = ""
+    if due_ms is not None and due_ms > now_ms:
+        when = f", due {format_instant(due_ms)} ({format_ago(due_ms, now_ms)})"
+    elif delay_level:
+        when = f", delayed by level {delay_level}"
+    if count == 1:
+        click.echo(f"sent {plain(sent[0].message_id)} to {plain(topic)}{when}")
+        return
+    took = format_duration(took_ms)
+    click.echo(f"sent {count:,} messages to {plain(topic)} in {took}{when}")
+
+
+def require_topic(broker: Connection, topic: str) -> None:
+    """Ask for the route, as every client does first: this is also what makes a new topic."""
+    access = definition_pb2.Endpoints(
+        scheme=definition_pb2.IPv4 if _is_ipv4(broker.host) else definition_pb2.DOMAIN_NAME,
+        addresses=[definition_pb2.Address(host=broker.host, port=broker.port)],
+    )
+    request = service_pb2.QueryRouteRequest(
+        topic=definition_pb2.Resource(name=topic), endpoints=access
+    )
+    broker.call(broker.messaging.QueryRoute, request)
+
+
+def _is_ipv4(host: str) -> bool:
+    return all(part.isdigit() for part in host.split("."))
+
+
+def _read_body(body: str) -> bytes:
+    if body == "-":
+        return sys.stdin.buffer.read()
+    if body.startswith("@@"):
+        return body[1:].encode()
+    if not body.startswith("@"):
+        return body.encode("utf-8", "surrogateescape")
+    try:
+        return Path(body[1:]).read_bytes()
+    except OSError as error:
+        raise RefusedError(f"{body[1:]}: {error.strerror or error}") from None
+
+
+def _template(
+    topic: str,
+    body: bytes,
+    message_group: str,
+    due_ms: int | None,
+    now_ms: int,
+    labels: dict[str, Any],
+) -> definition_pb2.Message:
+    """The message but for its id."""
+    message = definition_pb2.Message(
+        topic=definition_pb2.Resource(name=topic), user_properties=dict(labels["properties"])
+    )
+    message.body = body
+    system = message.system_properties
+    system.tag = labels["tag"]
+    system.keys.extend(labels["keys"])
+    system.body_encoding = definition_pb2.IDENTITY
+    system.message_type = definition_pb2.NORMAL
+    system.born_timestamp.FromMilliseconds(now_ms)
+    if message_group:
+        system.message_group = message_group
+        system.message_type = definition_pb2.FIFO
+    if due_ms is not None:
+        system.delivery_timestamp.FromMilliseconds(due_ms)
+        system.message_type = definition_pb2.DELAY
+    return message
+
+
+def _batches(
+    template: definition_pb2.Message, count: int, now_ms: int
+) -> Iterator[list[definition_pb2.Message]]:
+    """`count` messages with ids of their own, in calls of bounded size."""
+    ids = MessageIds(now_ms)
+    each_max = max(1, min(BATCH_COUNT_MAX, BATCH_BYTES_MAX // (template.ByteSize() + 64)))
+    left = iter(range(count))
+    while taken := sum(1 for _ in islice(left, each_max)):
+        batch = []
+        for _ in range(taken):
+            message = definition_pb2.Message()
+            message.CopyFrom(template)
+            message.system_properties.message_id = ids.next()
+            batch.append(message)
+        yield batch
+
+
+def _send_batch(
+    broker: Connection,
+    batch: list[definition_pb2.Message],
+    metadata: tuple[tuple[str, str], ...],
+) -> Iterator[Sent]:
+    request = service_pb2.SendMessageRequest(messages=batch)
+    response = broker.call(broker.messaging.SendMessage, request, metadata=metadata)
+    for entry in response.entries:
+        if entry.status.code != OK:
+            raise error_of(entry.status.code, entry.status.message)
+        yield Sent(message_id=entry.message_id, offset=entry.offset, pending_id=entry.recall_handle)
+
+
+def _print_sent_json(topic: str, sent: list[Sent], due_ms: int | None) -> None:
+    messages = [
+        {
+            "message_id": each.message_id,
+            "queue_offset": None if each.pending_id else each.offset,
+            "pending_id": each.pending_id,
+        }
+        for each in sent
+    ]
+    print_json({"topic": topic, "count": len(sent), "due_at_ms": due_ms or 0, "messages": messages})

@@ -1,0 +1,212 @@
+"""latermq.v1 Pending: what waits and until when; cancel, expedite, postpone.
+
+Unknown topics and groups in a filter are errors, never an empty listing. A page may be shorter than
+asked for, even empty, before the listing's end: only an empty token ends it.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from latermq_broker.config import Config
+from latermq_broker.engine.engine import Engine
+from latermq_broker.engine.model import PendingFilter, PendingItem, PendingKind
+from latermq_broker.errors import (
+    BadRequestError,
+    GroupNotFoundError,
+    RequestError,
+    TopicNotFoundError,
+)
+from latermq_broker.services.answers import Caller, ok_status, status_of, unary
+from latermq_broker.services.names import RETRY_PREFIX
+from latermq_broker.services.seam import Committer, MethodTable
+from latermq_broker.services.session import Sessions
+from latermq_broker.services.v1_paging import page_size
+from latermq_broker.services.wire_stored import stored_message
+from latermq_proto.apache.rocketmq.v2 import definition_pb2
+from latermq_proto.latermq.v1 import pending_pb2
+
+PENDING: Final = "/latermq.v1.Pending"
+IDS_MAX: Final = 1_000
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+
+_Change = Callable[[str, int], PendingItem]  # (id, now_ms)
+
+
+class PendingService:
+    def __init__(
+        self, engine: Engine, committer: Committer, sessions: Sessions, config: Config
+    ) -> None:
+        self._engine = engine
+        self._committer = committer
+
+    def methods(self) -> MethodTable:
+        changes = {
+            "CancelPending": self.cancel,
+            "ExpeditePending": self.expedite,
+            "PostponePending": self.postpone,
+        }
+        return {
+            f"{PENDING}/ListPending": unary(
+                pending_pb2.ListPendingRequest,
+                self.list,
+                lambda status, _: pending_pb2.ListPendingResponse(status=status),
+                client_id_required=False,
+            ),
+            f"{PENDING}/CountPending": unary(
+                pending_pb2.CountPendingRequest,
+                self.count,
+                lambda status, _: pending_pb2.CountPendingResponse(status=status),
+                client_id_required=False,
+            ),
+        } | {
+            f"{PENDING}/{name}": unary(
+                pending_pb2.ChangePendingRequest,
+                answer,
+                lambda status, _: pending_pb2.ChangePendingResponse(status=status),
+                client_id_required=False,
+            )
+            for name, answer in changes.items()
+        }
+
+    def list(
+        self, request: pending_pb2.ListPendingRequest, _: Caller
+    ) -> pending_pb2.ListPendingResponse:
+        """Protocol: pending.proto, ListPending.
+
+        Raises:
+            TopicNotFoundError, GroupNotFoundError: the filter names what does not exist.
+            BadRequestError: the filter, the size or the token.
+        """
+        items, token = self._engine.pending.page(
+            self._filter(request.filter), page_size(request.page_size), request.page_token
+        )
+        return pending_pb2.ListPendingResponse(
+            status=ok_status(), messages=map(_message, items), next_page_token=token
+        )
+
+    def count(
+        self, request: pending_pb2.CountPendingRequest, _: Caller
+    ) -> pending_pb2.CountPendingResponse:
+        """Protocol: pending.proto, CountPending. Raises as `list` does."""
+        counts = self._engine.pending.count(self._filter(request.filter))
+        return pending_pb2.CountPendingResponse(
+            status=ok_status(),
+            total=sum(each.count for each in counts),
+            counts=[
+                pending_pb2.PendingCount(
+                    kind=pending_pb2.PendingKind.Name(each.kind),
+                    topic=each.topic,
+                    group=each.group,
+                    count=each.count,
+                    next_due_at_ms=each.next_due_ms,
+                )
+                for each in counts
+            ],
+        )
+
+    async def cancel(
+        self, request: pending_pb2.ChangePendingRequest, _: Caller
+    ) -> pending_pb2.ChangePendingResponse:
+        """Protocol: pending.proto, CancelPending. Each id has a result of its own."""
+        return await self._change(request, self._engine.pending.cancel)
+
+    async def expedite(
+        self, request: pending_pb2.ChangePendingRequest, _: Caller
+    ) -> pending_pb2.ChangePendingResponse:
+        """Protocol: pending.proto, ExpeditePending. Each id has a result of its own."""
+        return await self._change(request, self._engine.pending.expedite)
+
+    async def postpone(
+        self, request: pending_pb2.ChangePendingRequest, _: Caller
+    ) -> pending_pb2.ChangePendingResponse:
+        """Protocol: pending.proto, PostponePending. Each id has a result of its own.
+
+        Raises:
+            BadRequestError: no due time.
+        """
+        if request.due_at_ms <= 0:
+            raise BadRequestError("due_at_ms is required: when it shall be due")
+
+        def change(pending_id: str, now_ms: int) -> PendingItem:
+            return self._engine.pending.postpone(pending_id, request.due_at_ms, now_ms)
+
+        return await self._change(request, change)
+
+    async def _change(
+        self, request: pending_pb2.ChangePendingRequest, change: _Change
+    ) -> pending_pb2.ChangePendingResponse:
+        if not 1 <= len(request.ids) <= IDS_MAX:
+            raise BadRequestError(f"{len(request.ids)} ids: 1 to {IDS_MAX} are required")
+        results: list[pending_pb2.ChangePendingResult] = []
+        for pending_id in request.ids:
+            result = pending_pb2.ChangePendingResult(id=pending_id, status=ok_status())
+            try:
+                item = change(pending_id, self._committer.now_ms())
+                result.message_id = stored_message(item.rest, item.sys).message_id
+            except RequestError as error:
+                result.status.CopyFrom(status_of(error))
+            results.append(result)
+            await asyncio.sleep(0)  # a message id has to be searched for
+        await self._committer.written()
+        return pending_pb2.ChangePendingResponse(
+            status=_overall([result.status for result in results]), results=results
+        )
+
+    def _filter(self, message: pending_pb2.PendingFilter) -> PendingFilter:
+        catalog, topic = self._engine.catalog, message.topic
+        if topic.startswith(RETRY_PREFIX):
+            group = topic.removeprefix(RETRY_PREFIX)
+            if catalog.group(group) is None:
+                raise GroupNotFoundError(group)
+        elif topic not in ("", SCHEDULE_TOPIC) and catalog.topic(topic) is None:
+            raise TopicNotFoundError(topic)
+        if message.group and catalog.group(message.group) is None:
+            raise GroupNotFoundError(message.group)
+        if message.due_before_ms < 0 or message.delay_level < 0:
+            raise BadRequestError("due_before_ms and delay_level are at least 0")
+        return PendingFilter(
+            topic=topic,
+            group=message.group,
+            kind=_kind(message.kind),
+            due_before_ms=message.due_before_ms,
+            delay_level=message.delay_level,
+        )
+
+
+def _kind(number: int) -> PendingKind | None:
+    if number == pending_pb2.PENDING_KIND_UNSPECIFIED:
+        return None
+    try:
+        return PendingKind(number)
+    except ValueError as error:
+        raise BadRequestError(f"pending kind {number} is unknown") from error
+
+
+def _message(item: PendingItem) -> pending_pb2.PendingMessage:
+    stored = stored_message(item.rest, item.sys)
+    return pending_pb2.PendingMessage(
+        kind=pending_pb2.PendingKind.Name(item.kind),
+        pending_id=item.pending_id,
+        topic=item.topic,
+        group=item.group,
+        message_id=stored.message_id,
+        tag=stored.tag,
+        keys=stored.keys,
+        due_at_ms=item.due_ms,
+        stored_at_ms=item.stored_ms,
+        attempt=item.attempt,
+        max_attempts=item.max_attempts,
+        body_size=len(stored.body),
+        last_failure_class=item.failure.class_name if item.failure else "",
+        last_failure_text=item.failure.text if item.failure else "",
+    )
+
+
+def _overall(statuses: "list[definition_pb2.Status]") -> definition_pb2.Status:
+    """The common status, or MULTIPLE_RESULTS."""
+    if len({status.code for status in statuses}) == 1:
+        return statuses[0]
+    return definition_pb2.Status(
+        code=definition_pb2.MULTIPLE_RESULTS, message="the results differ; see each"
+    )
