@@ -34,7 +34,7 @@ LOG_NAME: Final = "log"
 QUEUES_NAME: Final = "cq"
 CHECKPOINTS_NAME: Final = "ckpt"
 OUR_DIRECTORIES: Final = (LOG_NAME, QUEUES_NAME, CHECKPOINTS_NAME)
-HARMLESS_NAMES: Final = frozenset({"lost+found", LOCK_NAME})  # a fresh mount, a start cut short
+OUR_NAMES: Final = frozenset({*OUR_DIRECTORIES, LOCK_NAME, "lost+found"})  # a fresh mount has one
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +54,12 @@ def require_ours(files: Files, directory: Path) -> bool:
         names = files.list_directory(directory)
     except FileNotFoundError:
         return False
-    foreign = [name for name in names if name not in HARMLESS_NAMES]
-    if foreign and LOG_NAME not in foreign:
+    foreign = [name for name in names if name not in OUR_NAMES]
+    segments = _names(files, directory / LOG_NAME) if LOG_NAME in names else []
+    if foreign and not any(name.endswith(SEGMENT_SUFFIX) for name in segments):
         raise UnsupportedFormatError(
-            f"{directory} is not a LaterMQ data directory: it holds {foreign[0]!r} and no "
-            f"{LOG_NAME!r}. Name an empty or a new directory; nothing was changed"
+            f"{directory} is not a LaterMQ data directory: it holds {foreign[0]!r} and no log. "
+            "Name an empty or a new directory; nothing was changed"
         )
     return True
 

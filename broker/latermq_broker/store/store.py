@@ -115,9 +115,8 @@ class Store:
             CorruptRecordError: a damaged segment header or a missing segment.
         """
         try:
-            if not require_ours(files, directory):
-                files.make_directory(directory)
-                files.sync_directory(directory.parent)
+            require_ours(files, directory)
+            files.make_directory(directory)
             lock_fd = take_lock(files, directory)
         except OSError as error:
             raise unusable(directory, error) from error
@@ -189,13 +188,13 @@ class Store:
         # An orderly stop leaves nothing behind its mark: no need to search the rest of the segment.
         tail = Tail(end, scan.epoch, None, None) if clean else require_torn(segments, scan)
         seal_tail(self._files, segments, scan.durable, end, max(tail.end, scan.position))
+        self._remove_leftovers()
         store_ms = max(scan.store_ms, checkpoint.last_store_ms if checkpoint else 0)
         self.log.adopt(segments)
         last_position = last.position if last is not None and last.position < end else 0
         if not last_position and checkpoint is not None:
             last_position = checkpoint.last_position
         self.log.resume(end, max(tail.epoch, scan.epoch) + 1, store_ms, last_position)
-        self._remove_leftovers()
         self._checkpoint_end, self._checkpoint_appended = start, self.log.appended - records
         self._checkpoint_ms = now_ms
         return RecoveryReport(
@@ -422,6 +421,9 @@ def _first_segment(
     segment.publish(log / segment_name(0))
     for path in (log, directory):
         files.sync_directory(path)
+    for path in directory.absolute().parents:  # any of them may have been made with it
+        with suppress(OSError):  # ... unless it is not ours to touch: then it was there before
+            files.sync_directory(path)
     return segment
 
 
