@@ -19,6 +19,7 @@ from latermq_broker.services.answers import Caller, unary
 from latermq_broker.services.health import HealthService
 from latermq_broker.services.heartbeat import HeartbeatService
 from latermq_broker.services.offsets import OffsetService
+from latermq_broker.services.parking import EveryParking
 from latermq_broker.services.receive import ReceiveService
 from latermq_broker.services.reflection import ReflectionService
 from latermq_broker.services.route import RouteService
@@ -64,6 +65,7 @@ def assemble(engine: Engine, committer: Committer, config: Config) -> Services:
     sessions = Sessions(config.server)
     rooms = (engine, committer, sessions, config)
     receive = ReceiveService(*rooms)
+    offsets = OffsetService(*rooms)
     heartbeat = HeartbeatService(*rooms)
     health = HealthService(names)
     served = (
@@ -73,7 +75,7 @@ def assemble(engine: Engine, committer: Committer, config: Config) -> Services:
         SendService(*rooms),
         receive,
         AckService(*rooms),
-        OffsetService(*rooms),
+        offsets,
         TopicsService(*rooms),
         GroupsService(*rooms),
         PendingService(*rooms),
@@ -92,7 +94,11 @@ def assemble(engine: Engine, committer: Committer, config: Config) -> Services:
             path = f"/{descriptor.full_name}/{rpc.name}"
             assert path in methods, f"nobody serves {path}"
     return Services(
-        methods=methods, parked=receive, heartbeat=heartbeat, health=health, sessions=sessions
+        methods=methods,
+        parked=EveryParking((receive, offsets)),
+        heartbeat=heartbeat,
+        health=health,
+        sessions=sessions,
     )
 
 
