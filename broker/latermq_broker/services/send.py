@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Sequence
 from typing import Final
 
 from latermq_broker.config import RECORD_BODY_OVERHEAD_BYTES, Config
+from latermq_broker.engine.attempts import HISTORY_BYTES_MAX
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.model import Outgoing
 from latermq_broker.errors import (
@@ -18,6 +19,7 @@ from latermq_broker.errors import (
 from latermq_broker.schedule.levels import level_ms
 from latermq_broker.services import validate, wire
 from latermq_broker.services.answers import MESSAGING, Caller, unary
+from latermq_broker.services.names import PROPERTIES_BYTES_MAX
 from latermq_broker.services.seam import Call, Committer, MethodTable
 from latermq_broker.services.session import Sessions
 from latermq_broker.services.wire_messages import (
@@ -30,8 +32,10 @@ from latermq_broker.services.wire_messages import (
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 
 _SERVED_TYPES: Final = frozenset({NORMAL, DELAY})
-# Of the overhead a record may have beside the body, what the record's own head may take.
-_RECORD_HEAD_BYTES: Final = 4_096
+# A dead letter's record holds the message and its history, so the history's room is kept free.
+_RECORD_HEAD_BYTES: Final = 1_024
+_OVERHEAD_BYTES_MAX: Final = RECORD_BODY_OVERHEAD_BYTES - HISTORY_BYTES_MAX - _RECORD_HEAD_BYTES
+assert _OVERHEAD_BYTES_MAX > PROPERTIES_BYTES_MAX + 4_096
 _SEGMENT_HEAD_BYTES: Final = 8_192
 
 
@@ -115,10 +119,9 @@ class SendService:
 
 def _check_overhead(size: int) -> None:
     """What no single rule bounds: ids, hosts, trace context, fields of newer protocols."""
-    limit = RECORD_BODY_OVERHEAD_BYTES - _RECORD_HEAD_BYTES
-    if size > limit:
+    if size > _OVERHEAD_BYTES_MAX:
         raise PropertiesTooLargeError(
-            f"everything but the body has {size} bytes, at most {limit} are allowed"
+            f"everything but the body has {size} bytes, at most {_OVERHEAD_BYTES_MAX} are allowed"
         )
 
 

@@ -7,13 +7,13 @@ upper-case hex: the clients disagree on the text form of a CRC32, and C++ dies o
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from latermq_broker.engine.model import Outgoing, Sent
 from latermq_broker.services import wire
 from latermq_broker.services.wire_fields import bytes_field, text_field, timestamp, varint
-from latermq_proto.apache.rocketmq.v2 import definition_pb2
+from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 
 NORMAL: Final = definition_pb2.NORMAL
 FIFO: Final = definition_pb2.FIFO
@@ -158,4 +158,17 @@ def sent_response(outgoing: Sequence[Outgoing], sent: Sequence[Sent]) -> bytes:
         if place.pending_id:
             entry.append(text_field(b"\x2a", place.pending_id))
         parts.append(bytes_field(b"\x12", b"".join(entry)))
+    return b"".join(parts)
+
+
+def acked_response(entries: Iterable[service_pb2.AckMessageEntry]) -> bytes:
+    """AckMessageResponse when every entry is OK: one result per entry, in their order."""
+    parts = [wire.OK_FIELD]
+    for entry in entries:
+        message_id = text_field(b"\x0a", entry.message_id)
+        handle = text_field(b"\x12", entry.receipt_handle)
+        result = b"".join(
+            (message_id, handle, b"\x1a", varint(len(wire.OK_STATUS)), wire.OK_STATUS)
+        )
+        parts.append(bytes_field(b"\x12", result))
     return b"".join(parts)

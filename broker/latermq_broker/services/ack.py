@@ -1,0 +1,152 @@
+"""How a lease ends or goes on: ack, change of the invisible duration, forward to the dead letters.
+
+INVALID_RECEIPT_HANDLE tells a client to give up; on anything else but OK it tries again every
+second, without end. So a handle that is none gets that code, and repeats are answered OK. None of
+the three makes a topic or a group.
+"""
+
+from collections.abc import Awaitable
+from typing import Final
+
+from latermq_broker.config import Config
+from latermq_broker.engine.engine import Engine
+from latermq_broker.errors import (
+    BadRequestError,
+    GroupNotFoundError,
+    IllegalInvisibleTimeError,
+)
+from latermq_broker.services import wire
+from latermq_broker.services.answers import MESSAGING, Caller, ok_status, status_of, unary
+from latermq_broker.services.seam import Committer, MethodTable
+from latermq_broker.services.session import Sessions
+from latermq_broker.services.wire_messages import acked_response
+from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
+
+ENTRIES_COUNT_MAX: Final = 4_096  # of one AckMessage; a receive gives 32 at most
+
+
+class AckService:
+    def __init__(
+        self, engine: Engine, committer: Committer, sessions: Sessions, config: Config
+    ) -> None:
+        self._engine = engine
+        self._committer = committer
+        self._config = config.delivery
+
+    def methods(self) -> MethodTable:
+        return {
+            f"{MESSAGING}/AckMessage": unary(
+                service_pb2.AckMessageRequest,
+                self.ack,
+                lambda status, request: service_pb2.AckMessageResponse(status=status),
+            ),
+            f"{MESSAGING}/ChangeInvisibleDuration": unary(
+                service_pb2.ChangeInvisibleDurationRequest,
+                self.change_invisible,
+                # Python and Go read the handle before the status: give back the one they have.
+                lambda status, request: service_pb2.ChangeInvisibleDurationResponse(
+                    status=status, receipt_handle=request.receipt_handle
+                ),
+            ),
+            f"{MESSAGING}/ForwardMessageToDeadLetterQueue": unary(
+                service_pb2.ForwardMessageToDeadLetterQueueRequest,
+                self.forward,
+                lambda status, request: service_pb2.ForwardMessageToDeadLetterQueueResponse(
+                    status=status
+                ),
+            ),
+        }
+
+    def ack(self, request: service_pb2.AckMessageRequest, caller: Caller) -> Awaitable[bytes]:
+        """The messages are done for the group: one result per entry, in their order.
+
+        Raises:
+            IllegalTopicError, IllegalGroupError: as their names say.
+            BadRequestError: no entries, or too many.
+        """
+        wire.topic_name(request.topic)
+        group = wire.group_name(request.group)
+        entries = request.entries
+        if not entries:
+            raise BadRequestError("no message to acknowledge")
+        if len(entries) > ENTRIES_COUNT_MAX:
+            raise BadRequestError(
+                f"{len(entries)} entries in one request, at most {ENTRIES_COUNT_MAX} are allowed"
+            )
+        handles = [entry.receipt_handle for entry in entries]
+        errors = self._engine.ack(group, handles, self._committer.now_ms())
+        if not any(errors):
+            return self._acknowledged(acked_response(entries))
+        statuses = [ok_status() if error is None else status_of(error) for error in errors]
+        response = service_pb2.AckMessageResponse(status=_common_status(statuses))
+        for entry, handle, status in zip(entries, handles, statuses, strict=True):
+            response.entries.add(message_id=entry.message_id, receipt_handle=handle, status=status)
+        return self._acknowledged(response.SerializeToString())
+
+    async def _acknowledged(self, response: bytes) -> bytes:
+        await self._committer.written()
+        return response
+
+    async def change_invisible(
+        self, request: service_pb2.ChangeInvisibleDurationRequest, caller: Caller
+    ) -> service_pb2.ChangeInvisibleDurationResponse:
+        """Longer, shorter, or back at once (0): an extension or, for push consumers, a nack.
+
+        Raises:
+            IllegalTopicError, IllegalGroupError: as their names say.
+            IllegalInvisibleTimeError: below 0 or above 12 h.
+            InvalidReceiptHandleError: acknowledged, expired, superseded or never ours.
+        """
+        wire.topic_name(request.topic)
+        group = wire.group_name(request.group)
+        invisible_ms = wire.duration_ms(request.invisible_duration)
+        if not 0 <= invisible_ms <= self._config.invisible_ms_max:
+            raise IllegalInvisibleTimeError(
+                f"invisible duration {invisible_ms} ms is not within 0 to "
+                f"{self._config.invisible_ms_max} ms"
+            )
+        handle = self._engine.change_invisible(
+            group,
+            request.receipt_handle,
+            invisible_ms,
+            self._committer.now_ms(),
+            suspend=request.suspend,
+            failure=wire.failure(caller.call, self._config),
+        )
+        await self._committer.written()
+        return service_pb2.ChangeInvisibleDurationResponse(
+            status=ok_status(), receipt_handle=handle
+        )
+
+    async def forward(
+        self, request: service_pb2.ForwardMessageToDeadLetterQueueRequest, caller: Caller
+    ) -> service_pb2.ForwardMessageToDeadLetterQueueResponse:
+        """Into `%DLQ%group`, out of the group, in one. Repeats are fine while the lease lasts.
+
+        Raises:
+            IllegalTopicError, IllegalGroupError: as their names say.
+            GroupNotFoundError: no such group.
+            InvalidReceiptHandleError: acknowledged, expired, superseded or never ours.
+        """
+        wire.topic_name(request.topic)
+        group = wire.group_name(request.group)
+        if self._engine.catalog.group(group) is None:
+            raise GroupNotFoundError(group)
+        self._engine.forward(
+            group,
+            request.receipt_handle,
+            self._committer.now_ms(),
+            wire.failure(caller.call, self._config),
+        )
+        await self._committer.written()
+        return service_pb2.ForwardMessageToDeadLetterQueueResponse(status=ok_status())
+
+
+def _common_status(statuses: list[definition_pb2.Status]) -> definition_pb2.Status:
+    """The status all share, or MULTIPLE_RESULTS."""
+    first = statuses[0]
+    if all(status.code == first.code for status in statuses):
+        return first
+    return definition_pb2.Status(
+        code=definition_pb2.MULTIPLE_RESULTS, message="the entries differ, see each status"
+    )

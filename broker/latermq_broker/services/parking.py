@@ -1,0 +1,138 @@
+"""The waiting side of long polls: a future and a timer for each, no task.
+
+`delivery/long_poll.py` knows the lines; here is what waits in them. A parked call is one future
+that its transport awaits anyway. It is resolved with what was found for it, or with None when its
+time is over or the broker drains, or with the error that the attempt raised.
+"""
+
+import asyncio
+from collections.abc import Callable, Hashable, Sequence
+from typing import Generic, TypeVar
+
+from latermq_broker.config import ServerConfig
+from latermq_broker.delivery.long_poll import LongPolls, Parked
+from latermq_broker.engine.model import Ready
+from latermq_broker.errors import LaterMQError
+from latermq_broker.services.seam import ParkedReceives
+
+Found = TypeVar("Found")
+
+
+class Waiter(Generic[Found]):
+    """One parked call. `attempt` looks once more and returns what it found, or None."""
+
+    __slots__ = ("attempt", "future", "parked", "timer")
+
+    def __init__(
+        self, attempt: Callable[[], Found | None], future: "asyncio.Future[Found | None]"
+    ) -> None:
+        self.attempt = attempt
+        self.future = future
+        self.parked: Parked[Waiter[Found]] | None = None
+        self.timer: asyncio.TimerHandle | None = None
+
+    def found(self) -> Found | None:
+        """What it was resolved with, if it was; for the caller who went away meanwhile."""
+        future = self.future
+        if not future.done() or future.cancelled() or future.exception() is not None:
+            return None
+        return future.result()
+
+
+class Parking(Generic[Found]):
+    """All parked calls of one kind. Made and used in one running loop."""
+
+    def __init__(self, config: ServerConfig) -> None:
+        self._lines: LongPolls[Waiter[Found]] = LongPolls(
+            config.parked_receives_max, config.parked_receives_per_group_max
+        )
+        self._draining = False
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def park(
+        self,
+        group: str,
+        topic: str,
+        wish: Hashable,
+        attempt: Callable[[], Found | None],
+        polling_ms: int,
+    ) -> Waiter[Found]:
+        """Wait for at most `polling_ms`; when draining, not at all.
+
+        Raises:
+            TooManyRequestsError: as many wait as may.
+        """
+        loop = asyncio.get_running_loop()
+        waiter = Waiter(attempt, loop.create_future())
+        if self._draining:
+            waiter.future.set_result(None)
+            return waiter
+        waiter.parked = self._lines.park(group, topic, wish, waiter)
+        waiter.timer = loop.call_later(polling_ms / 1_000, self._time_over, waiter)
+        return waiter
+
+    def leave(self, waiter: Waiter[Found]) -> None:
+        """Stop waiting; no effect on one that no longer does."""
+        if waiter.timer is not None:
+            waiter.timer.cancel()
+            waiter.timer = None
+        if waiter.parked is not None:
+            self._lines.leave(waiter.parked)
+            waiter.parked = None
+
+    def serve(self, group: str, topic: str) -> None:
+        """Let those who wait in this line look once more, in order of arrival."""
+        if self._lines.waits(group, topic):
+            self._lines.serve(group, topic, self._try)
+
+    def wake(self, ready: Ready) -> None:
+        for group, topic in ready.pairs:
+            self.serve(group, topic)
+        for topic in ready.topics:
+            for group in self._lines.groups(topic):
+                if (group, topic) not in ready.pairs:
+                    self.serve(group, topic)
+
+    def drain(self) -> None:
+        self._draining = True
+        for parked in self._lines:
+            self._time_over(parked.receiver)
+
+    def _try(self, waiter: Waiter[Found]) -> bool:
+        future = waiter.future
+        if future.done():
+            return True
+        try:
+            found = waiter.attempt()
+        except LaterMQError as error:
+            future.set_exception(error)
+        else:
+            if found is None:
+                return False
+            future.set_result(found)
+        if waiter.timer is not None:
+            waiter.timer.cancel()
+            waiter.timer = None
+        return True
+
+    def _time_over(self, waiter: Waiter[Found]) -> None:
+        self.leave(waiter)
+        if not waiter.future.done():
+            waiter.future.set_result(None)
+
+
+class EveryParking(ParkedReceives):
+    """All kinds together, as the pump and the runtime see them."""
+
+    def __init__(self, kinds: Sequence[ParkedReceives]) -> None:
+        self._kinds = kinds
+
+    def wake(self, ready: Ready) -> None:
+        for kind in self._kinds:
+            kind.wake(ready)
+
+    def drain(self) -> None:
+        for kind in self._kinds:
+            kind.drain()

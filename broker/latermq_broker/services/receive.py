@@ -1,0 +1,156 @@
+"""ReceiveMessage: lease what is there, else wait for it.
+
+    request → checks → earlier waiters first → engine.receive → leased → status, messages, time
+                                                  └ nothing → parked ─ready→ engine.receive …
+                                                                └ time over → MESSAGE_NOT_FOUND
+
+The stream is always: one status, the messages, the delivery timestamp last. Any queue id and broker
+name stand for all queues of the topic: a simple consumer that waits at an empty queue would starve
+while others are full. What was leased for a caller who went away is given back, uncounted.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+
+from latermq_broker.config import Config
+from latermq_broker.engine.engine import Engine
+from latermq_broker.engine.model import EVERYTHING, Delivered, Ready, ReceiveRequest
+from latermq_broker.errors import IllegalInvisibleTimeError
+from latermq_broker.services import wire
+from latermq_broker.services.answers import MESSAGING, Caller, StreamAnswer, server_stream
+from latermq_broker.services.parking import Parking, Waiter
+from latermq_broker.services.polling import polling_ms
+from latermq_broker.services.seam import Committer, MethodTable
+from latermq_broker.services.session import Sessions
+from latermq_broker.services.wire_delivery import (
+    NOTHING_ELEMENT,
+    OK_ELEMENT,
+    delivery_timestamp_element,
+    message_elements,
+    status_element,
+)
+from latermq_broker.store.catalog import DLQ_PREFIX
+from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
+
+
+class ReceiveService:
+    """`ParkedReceives` too."""
+
+    def __init__(
+        self, engine: Engine, committer: Committer, sessions: Sessions, config: Config
+    ) -> None:
+        self._engine = engine
+        self._committer = committer
+        self._sessions = sessions
+        self._config = config
+        self._parking: Parking[list[Delivered]] = Parking(config.server)
+
+    def methods(self) -> MethodTable:
+        return {
+            f"{MESSAGING}/ReceiveMessage": server_stream(
+                service_pb2.ReceiveMessageRequest,
+                self.receive,
+                lambda status, request: [
+                    status_element(status),
+                    delivery_timestamp_element(self._committer.now_ms()),
+                ],
+            ),
+        }
+
+    def receive(self, request: service_pb2.ReceiveMessageRequest, caller: Caller) -> StreamAnswer:
+        """Up to `batch_size` messages as soon as there is one.
+
+        Raises:
+            IllegalTopicError, IllegalGroupError, IllegalFilterError: as their names say.
+            IllegalInvisibleTimeError: out of bounds, unless the broker renews the lease.
+            IllegalPollingTimeError, BadRequestError: it would wait past the caller's deadline.
+            TopicNotFoundError, GroupNotFoundError: not there and not made on demand.
+            TooManyRequestsError: too many wait already.
+        """
+        wanted = self._wanted(request, caller)
+        asked = request.long_polling_timeout if request.HasField("long_polling_timeout") else None
+        wait_ms = polling_ms(asked, caller, self._sessions, self._config.server)
+        topic = request.message_queue.topic
+        self._parking.serve(wanted.group, wanted.topic)
+        delivered = self._engine.receive(wanted, self._committer.now_ms())
+        if delivered:
+            caller.call.on_cancel(partial(self._give_back, wanted.group, delivered))
+            return self._reply(topic, delivered)
+        self._committer.leased()  # a group made on first use, offsets passed over
+        if not wait_ms:
+            return self._nothing()
+        waiter = self._parking.park(
+            wanted.group, wanted.topic, wanted.filter, partial(self._attempt, wanted), wait_ms
+        )
+        caller.call.on_cancel(partial(self._abandon, wanted.group, waiter))
+        return self._reply_later(topic, waiter)
+
+    def wake(self, ready: Ready) -> None:
+        self._parking.wake(ready)
+
+    def drain(self) -> None:
+        self._parking.drain()
+
+    def _wanted(self, request: service_pb2.ReceiveMessageRequest, caller: Caller) -> ReceiveRequest:
+        config = self._config.delivery
+        topic = wire.topic_name(request.message_queue.topic)
+        group = wire.group_name(request.group)
+        if request.auto_renew:
+            invisible_ms = config.auto_renew_lease_ms
+        else:
+            invisible_ms = wire.duration_ms(request.invisible_duration)
+            if not config.invisible_ms_min <= invisible_ms <= config.invisible_ms_max:
+                raise IllegalInvisibleTimeError(
+                    f"invisible duration {invisible_ms} ms is not within "
+                    f"{config.invisible_ms_min} to {config.invisible_ms_max} ms"
+                )
+        return ReceiveRequest(
+            group=group,
+            topic=topic,
+            client_id=caller.client_id,
+            count_max=min(max(request.batch_size, 1), config.receive_batch_max),
+            invisible_ms=invisible_ms,
+            auto_renew=request.auto_renew,
+            filter=wire.tag_filter(request.filter_expression),
+        )
+
+    def _attempt(self, wanted: ReceiveRequest) -> list[Delivered] | None:
+        delivered = self._engine.receive(wanted, self._committer.now_ms())
+        if delivered:
+            return delivered
+        if wanted.filter is not EVERYTHING or wanted.topic.startswith(DLQ_PREFIX):
+            # One receive passes over a bounded slice of a queue. If there is more to look at, the
+            # engine has announced it, and the next turn must come.
+            asyncio.get_running_loop().call_soon(self._committer.leased)
+        return None
+
+    async def _reply(
+        self, topic: definition_pb2.Resource, delivered: Sequence[Delivered]
+    ) -> list[bytes]:
+        await self._committer.leased()
+        return [
+            OK_ELEMENT,
+            *message_elements(topic, delivered),
+            delivery_timestamp_element(self._committer.now_ms()),
+        ]
+
+    async def _reply_later(
+        self, topic: definition_pb2.Resource, waiter: Waiter[list[Delivered]]
+    ) -> list[bytes]:
+        delivered = await waiter.future
+        return self._nothing() if delivered is None else await self._reply(topic, delivered)
+
+    def _nothing(self) -> list[bytes]:
+        return [NOTHING_ELEMENT, delivery_timestamp_element(self._committer.now_ms())]
+
+    def _abandon(self, group: str, waiter: Waiter[list[Delivered]]) -> None:
+        """The caller went away while it waited, or with messages under way."""
+        self._parking.leave(waiter)
+        if delivered := waiter.found():
+            self._give_back(group, delivered)
+
+    def _give_back(self, group: str, delivered: Sequence[Delivered]) -> None:
+        handles = [message.handle for message in delivered]
+        self._engine.give_back(group, handles, self._committer.now_ms())
+        self._committer.leased()
