@@ -1,0 +1,121 @@
+"""An engine on a simulated file system with a clock that the test turns."""
+
+from pathlib import Path
+
+from latermq_broker.config import CatalogConfig, Config, DeliveryConfig, StoreConfig
+from latermq_broker.engine.engine import Engine
+from latermq_broker.engine.model import (
+    EVERYTHING,
+    Delivered,
+    Outgoing,
+    ReceiveRequest,
+    Sent,
+    TagFilter,
+)
+from latermq_broker.store.files import Files
+from latermq_broker.store.store import Store
+from support.memory_files import MemoryFiles
+
+START_MS = 1_700_000_000_000
+SMALL_STORE = StoreConfig(segment_bytes=1 << 20, message_body_bytes_max=64 << 10)
+
+
+class EngineRig:
+    """`now_ms` moves only through `advance`; every call is followed by a write, as by the pump."""
+
+    def __init__(
+        self,
+        *,
+        delivery: DeliveryConfig | None = None,
+        catalog: CatalogConfig | None = None,
+        store: StoreConfig = SMALL_STORE,
+        files: Files | None = None,
+    ) -> None:
+        self.now_ms = START_MS
+        self.files = files or MemoryFiles()
+        self.config = Config(
+            store=store,
+            delivery=delivery or DeliveryConfig(),
+            catalog=catalog or CatalogConfig(default_queue_count=1),
+        )
+        self.engine = self._open()
+
+    def _open(self) -> Engine:
+        store = Store.open(Path("/data"), self.config.store, self.files, self.now_ms)
+        return Engine.open(store, self.config, self.now_ms)
+
+    def crash(self) -> Engine:
+        """The process dies, what it did was written, and starts again on the same files."""
+        self.engine.write()
+        self.engine.store.abandon()
+        self.engine = self._open()
+        return self.engine
+
+    def advance(self, step_ms: int) -> None:
+        """Time passes; everything due is done."""
+        self.now_ms += step_ms
+        while (deadline_ms := self.engine.tick(self.now_ms)) is not None:
+            if deadline_ms > self.now_ms:
+                break
+        self.engine.write()
+
+    def send(
+        self,
+        *names: str,
+        topic: str = "orders",
+        tag: str = "",
+        body: bytes = b"body",
+        wait_ms: int = 0,
+        level: int = 0,
+    ) -> list[Sent]:
+        sent = self.engine.send(
+            [
+                Outgoing(
+                    topic=topic,
+                    rest=body,
+                    sys=name.encode(),
+                    message_id=name,
+                    tag=tag,
+                    deliver_at_ms=self.now_ms + wait_ms if wait_ms else 0,
+                    delay_level=level,
+                )
+                for name in names
+            ],
+            self.now_ms,
+        )
+        self.engine.write()
+        return sent
+
+    def receive(
+        self,
+        group: str = "billing",
+        *,
+        topic: str = "orders",
+        count: int = 32,
+        lease_ms: int = 1_000,
+        push: bool = False,
+        tags: str = "",
+        client: str = "client-1",
+    ) -> list[Delivered]:
+        delivered = self.engine.receive(
+            ReceiveRequest(
+                group=group,
+                topic=topic,
+                client_id=client,
+                count_max=count,
+                invisible_ms=lease_ms,
+                auto_renew=push,
+                filter=TagFilter(frozenset(tags.split())) if tags else EVERYTHING,
+            ),
+            self.now_ms,
+        )
+        self.engine.write()
+        return delivered
+
+    def names(self, group: str = "billing", *, topic: str = "orders", tags: str = "") -> list[str]:
+        return [one.sys.decode() for one in self.receive(group, topic=topic, tags=tags)]
+
+    def ack(self, *delivered: Delivered, group: str = "billing") -> list[bool]:
+        results = self.engine.ack(group, [one.handle for one in delivered], self.now_ms)
+        self.engine.write()
+        return [error is None for error in results]
