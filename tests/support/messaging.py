@@ -1,0 +1,148 @@
+"""The messaging services as they run: real engine, pump and store; memory for files, a test's clock.
+
+Requests go in as bytes with a `FakeCall`, responses come back parsed. Use in a running loop:
+
+    async with Messaging() as broker:
+        sent = await broker.send(message("orders", b"body"))
+"""
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from inspect import isawaitable
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Self, cast
+
+from google.protobuf.message import Message
+
+from latermq_broker.config import CatalogConfig, Config
+from latermq_broker.engine.engine import Engine
+from latermq_broker.pump import Pump
+from latermq_broker.services.ack import AckService
+from latermq_broker.services.answers import MESSAGING
+from latermq_broker.services.offsets import OffsetService
+from latermq_broker.services.parking import EveryParking
+from latermq_broker.services.receive import ReceiveService
+from latermq_broker.services.seam import MethodTable, ServerStream, Unary
+from latermq_broker.services.send import SendService
+from latermq_broker.services.session import Sessions
+from latermq_broker.store.store import Store
+from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
+from support import wire_requests
+from support.engine_rig import SMALL_STORE, START_MS
+from support.fake_call import FakeCall
+from support.memory_files import MemoryFiles
+
+SMALL: Final = Config(store=SMALL_STORE, catalog=CatalogConfig(default_queue_count=1))
+
+
+class Received(NamedTuple):
+    status: definition_pb2.Status
+    messages: list[definition_pb2.Message]
+    broker_ms: int
+
+
+class Messaging:
+    """`now_ms` moves only through `advance`."""
+
+    def __init__(self, config: Config = SMALL) -> None:
+        self.time_ms = START_MS
+        self.config = config
+        self.files = MemoryFiles()
+        store = Store.open(Path("/data"), config.store, self.files, START_MS)
+        self.engine = Engine.open(store, config, START_MS)
+        self.sessions = Sessions(config.server)
+        self.failures: list[BaseException] = []
+        self._threads = ThreadPoolExecutor(1)
+        self.pump = Pump(self.engine, self, config, self._threads, self.failures.append)
+        rooms = (self.engine, self.pump, self.sessions, config)
+        self.receives = ReceiveService(*rooms)
+        offsets = OffsetService(*rooms)
+        self.parked = EveryParking((self.receives, offsets))
+        self.pump.on_ready = self.parked.wake
+        self.methods: MethodTable = {}
+        for service in (SendService(*rooms), self.receives, AckService(*rooms), offsets):
+            self.methods |= service.methods()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.parked.drain()
+        await asyncio.sleep(0)
+        await self.pump.stop()
+        self._threads.shutdown()
+        assert not self.failures
+
+    def now_ms(self) -> int:
+        return self.time_ms
+
+    @property
+    def log_end(self) -> int:
+        """Grows with everything that is stored."""
+        return self.engine.store.log.end
+
+    async def advance(self, step_ms: int) -> None:
+        """Time passes; everything due is done and who waits for it is woken."""
+        self.time_ms += step_ms
+        while (deadline_ms := self.engine.tick(self.time_ms)) is not None:
+            if deadline_ms > self.time_ms:
+                break
+        await self.settle()
+
+    async def settle(self) -> None:
+        """Let the pump and all who were woken run."""
+        self.pump.leased()
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+    async def call(self, rpc: str, request: Message | bytes, call: FakeCall | None = None) -> Any:
+        """One unary call of apache.rocketmq.v2.MessagingService."""
+        response_class = getattr(service_pb2, f"{rpc}Response")
+        handler = cast(Unary, self.methods[f"{MESSAGING}/{rpc}"].handler)
+        result = handler(_bytes_of(request), call or FakeCall())
+        return response_class.FromString(await result if isawaitable(result) else result)
+
+    async def stream(
+        self, rpc: str, request: Message | bytes, call: FakeCall | None = None
+    ) -> list[Any]:
+        """One call with a streamed response, to its end."""
+        response_class = getattr(service_pb2, f"{rpc}Response")
+        handler = cast(ServerStream, self.methods[f"{MESSAGING}/{rpc}"].handler)
+        result = handler(_bytes_of(request), call or FakeCall())
+        elements = cast(Sequence[bytes], await result if isawaitable(result) else result)
+        return [response_class.FromString(element) for element in elements]
+
+    async def send(
+        self, *messages: definition_pb2.Message, call: FakeCall | None = None
+    ) -> service_pb2.SendMessageResponse:
+        response = await self.call("SendMessage", wire_requests.send(messages), call)
+        return cast(service_pb2.SendMessageResponse, response)
+
+    async def receive(
+        self, topic: str = "orders", group: str = "billing", **fields: Any
+    ) -> Received:
+        """Answered at once unless `wait_ms` is given; see `wire_requests.receive`."""
+        fields.setdefault("wait_ms", 0)
+        call = fields.pop("call", None)
+        request = wire_requests.receive(topic, group, **fields)
+        return received(await self.stream("ReceiveMessage", request, call))
+
+    async def ack(self, *handles: str, group: str = "billing") -> service_pb2.AckMessageResponse:
+        response = await self.call("AckMessage", wire_requests.ack("orders", group, handles))
+        return cast(service_pb2.AckMessageResponse, response)
+
+
+def received(elements: Sequence[service_pb2.ReceiveMessageResponse]) -> Received:
+    """A ReceiveMessage stream, its order checked: status, messages, delivery timestamp."""
+    kinds = [element.WhichOneof("content") for element in elements]
+    assert kinds == ["status", *["message"] * (len(kinds) - 2), "delivery_timestamp"]
+    return Received(
+        status=elements[0].status,
+        messages=[element.message for element in elements[1:-1]],
+        broker_ms=wire_requests.timestamp_ms(elements[-1].delivery_timestamp),
+    )
+
+
+def _bytes_of(request: Message | bytes) -> bytes:
+    return request if isinstance(request, bytes) else request.SerializeToString()
