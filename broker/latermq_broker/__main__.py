@@ -6,22 +6,12 @@ import sys
 def main() -> None:
     """Run the command named by sys.argv; ends the process with its exit code."""
     try:
-        import click
+        import click  # noqa: F401  is the extra installed?
     except ModuleNotFoundError:
         print("latermq: this needs more packages: pip install 'latermq[broker]'", file=sys.stderr)
         sys.exit(2)
 
-    from latermq_broker.cli.commands import Lazy, RootGroup
-
-    @click.group(
-        cls=RootGroup,
-        lazy={
-            "serve": Lazy("latermq_broker.cli.serve", "serve", "Run the broker."),
-        },
-    )
-    @click.version_option(package_name="latermq", message="latermq %(version)s")
-    def latermq() -> None:
-        """The broker for messages that have to come back."""
+    from latermq_broker.cli.root import latermq
 
     latermq()
 

@@ -1,0 +1,190 @@
+"""`latermq log`: read and check a data directory without a broker. Nothing in it is changed."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from latermq_broker.cli.commands import CommandGroup
+from latermq_broker.cli.console import counted, print_json
+from latermq_broker.cli.failures import CommandError, RefusedError
+from latermq_broker.cli.log_words import RecordReader
+from latermq_broker.cli.options import example, json_option
+from latermq_broker.cli.table import plain
+from latermq_broker.cli.times import format_instant
+from latermq_broker.errors import CorruptRecordError, StoreError
+from latermq_broker.store.files import RealFiles
+from latermq_broker.store.inspect import Damage, VerifyReport, scan_directory, verify_directory
+from latermq_broker.store.record import Record, RecordType
+
+_TYPES: Final = tuple(each.name.lower() for each in RecordType)
+_TIMES: Final = ("due_at_ms", "was_due_at_ms")
+
+directory: Final = click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+
+
+@click.group(cls=CommandGroup)
+def log() -> None:
+    """Read or check a broker's data directory, offline.
+
+    Works beside a running broker too; nothing is ever written.
+    """
+
+
+@log.command(
+    epilog=example(
+        "latermq log dump ./data",
+        "latermq log dump ./data --type dead --type attempt",
+        "latermq log dump ./data --from 81920 --limit 20 --json",
+    )
+)
+@directory
+@click.option(
+    "--from", "start", type=click.IntRange(min=0), default=0, metavar="POS",
+    help="Begin with the first record at or after this position.",
+)  # fmt: skip
+@click.option(
+    "--type", "types", type=click.Choice(_TYPES, case_sensitive=False), multiple=True,
+    metavar="TYPE", help="Only records of this type, e.g. message, attempt, dead. Repeatable.",
+)  # fmt: skip
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Stop after N records.")
+@json_option
+def dump(
+    directory: Path, start: int, types: tuple[str, ...], limit: int | None, as_json: bool
+) -> None:
+    """Print the records of the log in DIR, one line each, oldest first."""
+    wanted = frozenset(types)
+    reader = RecordReader()
+    printed = 0
+    with _store_errors():
+        for record in scan_directory(directory, RealFiles(), start):
+            fields = reader.fields(record)
+            if wanted and record.type.name.lower() not in wanted:
+                continue
+            if as_json:
+                print_json({**_header(record), **fields})
+            else:
+                click.echo(_line(record, fields))
+            printed += 1
+            if printed == limit:
+                break
+    if not printed and not as_json:
+        click.echo("no such records", err=True)
+
+
+@log.command(epilog=example("latermq log verify ./data"))
+@directory
+@json_option
+def verify(directory: Path, as_json: bool) -> None:
+    """Check every record of the log in DIR against its checksum, and the checkpoints.
+
+    Exits 1 when something that was durable once is damaged. What a crash left half-written at the
+    end is no damage: nobody was told it was stored, and the next start cuts it off.
+    """
+    with _store_errors():
+        report = verify_directory(directory, RealFiles())
+    if as_json:
+        print_json(_jsonable(report))
+    else:
+        for line in _report_lines(directory, report):
+            click.echo(line)
+    if not report.ok:
+        places = counted(len(report.damages), "damaged place")
+        raise CommandError(f"{places} in {directory}; restore it, or the broker will not start")
+
+
+@contextmanager
+def _store_errors() -> Iterator[None]:
+    """A store's own errors as a command's."""
+    try:
+        yield
+    except CorruptRecordError as error:
+        raise CommandError(str(error)) from None
+    except StoreError as error:
+        raise RefusedError(str(error)) from None
+
+
+def _header(record: Record) -> dict[str, Any]:
+    return {
+        "position": record.position,
+        "type": record.type.name.lower(),
+        "bytes": record.length,
+        "stored_at_ms": record.store_ms,
+        "epoch": record.epoch,
+        "more": record.more,
+    }
+
+
+def _line(record: Record, fields: dict[str, Any]) -> str:
+    when = format_instant(record.store_ms, millis=True)
+    # "+": the next record belongs to the same atomic group
+    head = f"{record.position:>12}{'+' if record.more else ' '} {when}  {record.type.name:<11}"
+    words = " ".join(f"{name}={_value(name, value)}" for name, value in fields.items())
+    return f"{head} {record.length:>7} B  {plain(words)}".rstrip()
+
+
+def _value(name: str, value: Any) -> str:
+    if name in _TIMES:
+        return format_instant(value, millis=True).replace(" ", "T")
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return _numbers(value)
+    return repr(value) if isinstance(value, str) and (" " in value or not value) else str(value)
+
+
+def _numbers(values: list[Any]) -> str:
+    """`7..12` for a run, else the values with commas, at most 16 of them."""
+    if len(values) > 2 and values == list(range(values[0], values[0] + len(values))):
+        return f"{values[0]}..{values[-1]}"
+    shown = ",".join(str(value) for value in values[:16])
+    return f"{shown},…({len(values)})" if len(values) > 16 else shown
+
+
+def _jsonable(report: VerifyReport) -> dict[str, Any]:
+    return {
+        "ok": report.ok,
+        "start": report.start,
+        "end": report.end,
+        "clean": report.clean,
+        "torn_bytes": report.torn_bytes,
+        "records": {kind.name.lower(): count for kind, count in report.records.items()},
+        "segments": [asdict(segment) for segment in report.segments],
+        "checkpoints": [asdict(checkpoint) for checkpoint in report.checkpoints],
+        "damages": [asdict(damage) for damage in report.damages],
+    }
+
+
+def _report_lines(directory: Path, report: VerifyReport) -> Iterator[str]:
+    records = sum(report.records.values())
+    segments = counted(len(report.segments), "segment")
+    where = plain(str(directory))
+    yield f"log in {where}: positions {report.start:,} to {report.end:,}, {segments}"
+    kinds = ", ".join(f"{count:,} {kind.name.lower()}" for kind, count in report.records.items())
+    yield f"  records      {records:,}: {kinds}" if records else "  records      none"
+    for checkpoint in report.checkpoints:
+        state = checkpoint.problem or f"good, replay starts at {checkpoint.position:,}"
+        yield f"  checkpoint   {checkpoint.name}: {state}"
+    if not report.checkpoints:
+        yield "  checkpoint   none yet; a start replays the whole log"
+    yield f"  last stop    {_last_stop(report)}"
+    for damage in report.damages:
+        yield f"  damage       {_damage(damage)}"
+    yield "  verdict      " + ("sound" if report.ok else "DAMAGED")
+
+
+def _last_stop(report: VerifyReport) -> str:
+    if report.clean:
+        return "in order"
+    if report.torn_bytes:
+        torn = counted(report.torn_bytes, "byte")
+        return f"a crash, or still running; {torn} of an unfinished write, which a start removes"
+    return "a crash, or still running; nothing was half-written"
+
+
+def _damage(damage: Damage) -> str:
+    after = f"; good again from {damage.resumes_at:,}" if damage.resumes_at else ""
+    return f"at position {damage.position:,}: {plain(damage.reason)}{after}"

@@ -1,0 +1,242 @@
+"""What a log record says, in names and numbers: for `latermq log dump`.
+
+Ids of topics, groups and clients become names as far as the records read before have told them;
+a dump that begins in the middle of a log shows the bare numbers.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any, Final
+
+from latermq_broker.delivery.history import Outcome, decode_history
+from latermq_broker.services.wire_stored import stored_message
+from latermq_broker.store.payload_catalog import (
+    CONFIG_PUT,
+    CONFIG_TOPIC,
+    decode_config,
+    decode_offset,
+    decode_reset,
+)
+from latermq_broker.store.payload_lease import (
+    EXTEND_KEEP_HANDLE,
+    EXTEND_RENEWAL,
+    LEASE_AUTO_RENEW,
+    decode_attempt,
+    decode_client,
+    decode_extend,
+    decode_ids,
+    decode_lease_fresh,
+    decode_lease_retry,
+)
+from latermq_broker.store.payload_message import (
+    DEAD_REASONS,
+    QUEUE_UNSET,
+    REF_DUE,
+    REF_REDRIVE,
+    dead_slices,
+    decode_dead_change,
+    decode_dead_head,
+    decode_message_head,
+    decode_redrive,
+    decode_ref,
+    decode_timer,
+    message_slices,
+)
+from latermq_broker.store.record import Record, RecordType
+
+Fields = dict[str, Any]
+
+_REF_REASONS: Final = {REF_DUE: "due", REF_REDRIVE: "redrive"}
+_DEAD_STATES: Final = {1: "dead", 2: "redriven", 3: "dropped"}
+
+
+class RecordReader:
+    """Reads the records of one log in order and remembers the names they tell."""
+
+    def __init__(self) -> None:
+        self._topics: dict[int, str] = {}
+        self._groups: dict[int, str] = {}
+        self._clients: dict[int, str] = {}
+        self._readers: dict[RecordType, Callable[[Record], Fields]] = {
+            RecordType.MESSAGE: self._message,
+            RecordType.REF: self._ref,
+            RecordType.LEASE_FRESH: self._lease_fresh,
+            RecordType.LEASE_RETRY: self._lease_retry,
+            RecordType.ACK: lambda record: {"deliveries": list(decode_ids(record.payload))},
+            RecordType.EXTEND: self._extend,
+            RecordType.ATTEMPT: self._attempt,
+            RecordType.DEAD: self._dead,
+            RecordType.DEAD_CHANGE: self._dead_change,
+            RecordType.REDRIVE: self._redrive,
+            RecordType.TIMER: self._timer,
+            RecordType.CONFIG: self._config,
+            RecordType.OFFSET: self._offset,
+            RecordType.RESET: self._reset,
+            RecordType.CLIENT: self._client,
+        }
+
+    def fields(self, record: Record) -> Fields:
+        """The payload by name; empty for the store's own records and for later types."""
+        if record.type is RecordType.MARK:
+            return {"clean": record.is_clean_mark}
+        read = self._readers.get(record.type)
+        return {} if read is None else read(record)
+
+    def _message(self, record: Record) -> Fields:
+        head = decode_message_head(record.payload)
+        stored = stored_message(*message_slices(record.payload))
+        waits = head.queue_id == QUEUE_UNSET
+        fields: Fields = {"topic": self._topic(head.topic_id)}
+        if not waits:
+            fields |= {"queue": head.queue_id, "offset": head.queue_offset}
+        fields["message_id"] = stored.message_id
+        if head.due_ms:
+            fields["due_at_ms"] = head.due_ms
+        if head.delay_level:
+            fields["delay_level"] = head.delay_level
+        if stored.tag:
+            fields["tag"] = stored.tag
+        if stored.keys:
+            fields["keys"] = list(stored.keys)
+        return fields | {"body_bytes": len(stored.body)}
+
+    def _ref(self, record: Record) -> Fields:
+        ref = decode_ref(record.payload)
+        return {
+            "topic": self._topic(ref.topic_id),
+            "queue": ref.queue_id,
+            "offset": ref.queue_offset,
+            "reason": _REF_REASONS.get(ref.reason, str(ref.reason)),
+            "message_at": ref.origin,
+        }
+
+    def _lease_fresh(self, record: Record) -> Fields:
+        lease = decode_lease_fresh(record.payload)
+        return {
+            "group": self._group(lease.group_id),
+            "topic": self._topic(lease.topic_id),
+            "queue": lease.queue_id,
+            "offsets": [lease.first_offset + delta for delta in lease.deltas],
+            "deliveries": [lease.first_id + index for index in range(len(lease.deltas))],
+            "invisible_ms": lease.invisible_ms,
+            "auto_renew": bool(lease.flags & LEASE_AUTO_RENEW),
+            "client": self._client_name(lease.client),
+        }
+
+    def _lease_retry(self, record: Record) -> Fields:
+        lease = decode_lease_retry(record.payload)
+        return {
+            "deliveries": list(lease.ids),
+            "invisible_ms": lease.invisible_ms,
+            "auto_renew": bool(lease.flags & LEASE_AUTO_RENEW),
+            "client": self._client_name(lease.client),
+        }
+
+    def _extend(self, record: Record) -> Fields:
+        extend = decode_extend(record.payload)
+        return {
+            "delivery": extend.id,
+            "invisible_ms": extend.invisible_ms,
+            "handle_stays": bool(extend.flags & EXTEND_KEEP_HANDLE),
+            "renewal": bool(extend.flags & EXTEND_RENEWAL),
+        }
+
+    def _attempt(self, record: Record) -> Fields:
+        attempt = decode_attempt(record.payload)
+        fields: Fields = {
+            "delivery": attempt.id,
+            "attempt": attempt.attempt,
+            "outcome": Outcome(attempt.outcome).name.lower(),
+            "ran_ms": attempt.duration_ms,
+            "backoff_ms": attempt.backoff_ms,
+            "client": self._client_name(attempt.client),
+            "previous_at": attempt.previous,
+        }
+        if attempt.failure is not None:
+            fields["failure_class"], fields["failure_text"] = attempt.failure[:2]
+        return fields
+
+    def _dead(self, record: Record) -> Fields:
+        head = decode_dead_head(record.payload)
+        history, rest, sys = dead_slices(record.payload)
+        stored = stored_message(rest, sys)
+        return {
+            "group": self._group(head.group_id),
+            "offset": head.queue_offset,
+            "reason": DEAD_REASONS.get(head.reason, str(head.reason)),
+            "delivery": head.id,
+            "attempts": head.attempt_count,
+            "origin_topic": self._topic(head.origin_topic_id),
+            "origin_queue": head.origin_queue_id,
+            "origin_offset": head.origin_offset,
+            "message_id": stored.message_id,
+            "signature": decode_history(history).signature,
+            "redrives": head.redrive_count,
+            "body_bytes": len(stored.body),
+        }
+
+    def _dead_change(self, record: Record) -> Fields:
+        change = decode_dead_change(record.payload)
+        return {
+            "topic": self._topic(change.dlq_topic_id),
+            "state": _DEAD_STATES.get(change.state, str(change.state)),
+            "offsets": list(change.offsets),
+        }
+
+    def _redrive(self, record: Record) -> Fields:
+        redrive = decode_redrive(record.payload)
+        return {
+            "group": self._group(redrive.group_id),
+            "letter": redrive.letter_offset,
+            "topic": self._topic(redrive.topic_id),
+            "delivery": redrive.id,
+            "letter_at": redrive.letter,
+        }
+
+    def _timer(self, record: Record) -> Fields:
+        timer = decode_timer(record.payload)
+        fields: Fields = {"message_at": timer.position, "was_due_at_ms": timer.due_ms}
+        if timer.new_due_ms:
+            return fields | {"due_at_ms": timer.new_due_ms}
+        return fields | {"cancelled": True}
+
+    def _config(self, record: Record) -> Fields:
+        config = decode_config(record.payload)
+        is_topic, is_put = config.kind == CONFIG_TOPIC, config.operation == CONFIG_PUT
+        names = self._topics if is_topic else self._groups
+        fields: Fields = {"what": "topic" if is_topic else "group"}
+        if not is_put:
+            return fields | {"deleted": names.get(config.id, f"#{config.id}")}
+        body = json.loads(config.body)
+        names[config.id] = body["name"]
+        return fields | {name: value for name, value in body.items() if name != "id"}
+
+    def _offset(self, record: Record) -> Fields:
+        offset = decode_offset(record.payload)
+        return {
+            "group": self._group(offset.group_id),
+            "topic": self._topic(offset.topic_id),
+            "queue": offset.queue_id,
+            "next_offset": offset.offset,
+        }
+
+    def _reset(self, record: Record) -> Fields:
+        reset = decode_reset(record.payload)
+        return {
+            "group": self._group(reset.group_id),
+            "topic": self._topic(reset.topic_id),
+            "next_offsets": list(reset.offsets),
+        }
+
+    def _client(self, record: Record) -> Fields:
+        name = self._clients[record.position] = decode_client(record.payload)
+        return {"client": name}
+
+    def _topic(self, topic_id: int) -> str:
+        return self._topics.get(topic_id, f"#{topic_id}")
+
+    def _group(self, group_id: int) -> str:
+        return self._groups.get(group_id, f"#{group_id}")
+
+    def _client_name(self, position: int) -> str:
+        return self._clients.get(position, f"@{position}")

@@ -1,0 +1,37 @@
+"""`latermq`: every word of the command line and where it lives."""
+
+from typing import Final
+
+import click
+
+from latermq_broker.cli.commands import Lazy, RootGroup
+
+_CLI: Final = "latermq_broker.cli"
+
+
+@click.group(
+    cls=RootGroup,
+    lazy={
+        "serve": Lazy(f"{_CLI}.serve", "serve", "Run the broker."),
+        "demo": Lazy(f"{_CLI}.demo", "demo", "Show the life of a few messages, start to end."),
+        "topic": Lazy(f"{_CLI}.topic", "topic", "Create, list, show, alter and delete topics."),
+        "group": Lazy(f"{_CLI}.group", "group", "The same for consumer groups; reset one in time."),
+        "send": Lazy(f"{_CLI}.send", "send", "Send a message, now or later."),
+        "receive": Lazy(f"{_CLI}.receive", "receive", "Receive messages and print them."),
+        "ack": Lazy(f"{_CLI}.receive", "ack", "Acknowledge a message that was received."),
+        "nack": Lazy(f"{_CLI}.receive", "nack", "Give a received message back as failed."),
+        "pending": Lazy(
+            f"{_CLI}.pending", "pending", "What waits: delayed, in backoff, in consumers' hands."
+        ),
+        "dead": Lazy(f"{_CLI}.dead", "dead", "Dead letters: why they died; redrive or drop them."),
+        "log": Lazy(f"{_CLI}.log", "log", "Read or check a data directory, offline."),
+        "bench": Lazy(f"{_CLI}.bench", "bench", "Measure a broker under load."),
+    },
+)
+@click.version_option(package_name="latermq", message="latermq %(version)s")
+def latermq() -> None:
+    """The broker for messages that have to come back.
+
+    Every command explains itself with --help. Those that speak to a broker take --endpoint, or
+    LATERMQ_ENDPOINT; all take --json. Exit codes: 0 done, 1 failed, 2 asked wrongly.
+    """
