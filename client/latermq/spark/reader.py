@@ -4,7 +4,7 @@ Runs in Spark's workers, possibly twice for one partition (a retried or speculat
 effect on the broker. One page is one batch.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 
 import pyarrow as pa
 
@@ -17,7 +17,7 @@ from latermq.spark.schema import wanted_of_broker
 
 def read(
     client: QueueClient, names: Sequence[str], ranges: Sequence[QueueRange]
-) -> Iterator[pa.RecordBatch]:
+) -> Generator[pa.RecordBatch]:
     """The rows of these ranges, in order, with the columns `names`."""
     builder = BatchBuilder(names)
     fields = wanted_of_broker(names)
@@ -32,7 +32,7 @@ def _read_range(
     fields: list[str],
     losses: Losses,
     wanted: QueueRange,
-) -> Iterator[pa.RecordBatch]:
+) -> Generator[pa.RecordBatch]:
     position = wanted.start
     while position < wanted.end:
         try:
