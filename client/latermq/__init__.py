@@ -1,0 +1,86 @@
+"""LaterMQ's client: send now, later or in a batch; receive under a lease; retry, or give up.
+
+    async with latermq.connect("127.0.0.1:8081") as mq:
+        await mq.send("orders", body, deliver_at=tomorrow)
+        async for delivery in mq.push_consumer("orders", group="billing"):
+            async with delivery:  # ack on exit; on raise, delivered again after its backoff
+                await bill(delivery.body)
+
+It is a RocketMQ 5 client: it speaks `apache.rocketmq.v2` and needs grpcio and protobuf only.
+`latermq.sync` is the same for threads.
+"""
+
+from latermq import sync
+from latermq.client import Client, connect
+from latermq.codes import Code
+from latermq.delivery import Delivery
+from latermq.errors import (
+    BadRequestError,
+    ClosedError,
+    ForbiddenError,
+    GroupNotFoundError,
+    IllegalFilterError,
+    IllegalGroupError,
+    IllegalMessageError,
+    IllegalTimeError,
+    IllegalTopicError,
+    InvalidReceiptHandleError,
+    LaterMQError,
+    MessageTooLargeError,
+    NotFoundError,
+    PartialSendError,
+    RequestError,
+    RequestTimeoutError,
+    ServerError,
+    TooManyRequestsError,
+    TopicNotFoundError,
+    UnauthorizedError,
+    UnavailableError,
+    UnsupportedError,
+)
+from latermq.message import (
+    RECONSUME_LATER,
+    ConsumeResult,
+    DeadLetterOrigin,
+    Message,
+    SendReceipt,
+)
+from latermq.push_consumer import PushConsumer
+from latermq.simple_consumer import SimpleConsumer
+
+__all__ = [
+    "RECONSUME_LATER",
+    "BadRequestError",
+    "Client",
+    "ClosedError",
+    "Code",
+    "ConsumeResult",
+    "DeadLetterOrigin",
+    "Delivery",
+    "ForbiddenError",
+    "GroupNotFoundError",
+    "IllegalFilterError",
+    "IllegalGroupError",
+    "IllegalMessageError",
+    "IllegalTimeError",
+    "IllegalTopicError",
+    "InvalidReceiptHandleError",
+    "LaterMQError",
+    "Message",
+    "MessageTooLargeError",
+    "NotFoundError",
+    "PartialSendError",
+    "PushConsumer",
+    "RequestError",
+    "RequestTimeoutError",
+    "SendReceipt",
+    "ServerError",
+    "SimpleConsumer",
+    "TooManyRequestsError",
+    "TopicNotFoundError",
+    "UnauthorizedError",
+    "UnavailableError",
+    "UnsupportedError",
+    "connect",
+    "sync",
+]

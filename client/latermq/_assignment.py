@@ -1,0 +1,78 @@
+"""Which queues a push consumer receives from: what the broker assigns, asked every 5 seconds."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from latermq import _wire
+from latermq._inbox import Window
+from latermq._receiver import Receiver
+from latermq._route import Queue
+from latermq._session import Session
+from latermq._tasks import Tasks
+from latermq._wire_messages import Arrival
+from latermq.errors import LaterMQError, TopicNotFoundError
+
+log = logging.getLogger("latermq.client")
+
+ASSIGNMENT_S: Final = 5.0
+
+
+class Assignment:
+    """One receive loop for each assigned queue of the session's topics."""
+
+    def __init__(
+        self,
+        session: Session,
+        window: Callable[[], Window],
+        arrived: Callable[[Arrival, Receiver], None],
+    ) -> None:
+        self._session = session
+        self._window = window
+        self._arrived = arrived
+        self._tasks = Tasks()
+        self._loops: dict[Queue, asyncio.Task[None]] = {}
+
+    async def start(self) -> None:
+        """Begin to receive from what is assigned now, and follow the changes.
+
+        Raises:
+            TopicNotFoundError, GroupNotFoundError, UnavailableError: nothing is received then.
+        """
+        for topic in list(self._session.profile.topics):
+            await self._session.route(topic)
+            await self.refresh(topic)
+        self._tasks.start(self._follow(), "latermq assignments")
+
+    async def refresh(self, topic: str) -> None:
+        """Receive from exactly the topic's queues that the broker assigns."""
+        session = self._session
+        request = _wire.ask_assignment(session.profile, topic)
+        answer = await session.call(session.profile.access_point, _wire.QUERY_ASSIGNMENT, request)
+        assigned = {queue for queue in _wire.read_assignment(answer) if queue.readable}
+        self._drop(topic, keep=assigned)
+        for queue in assigned - self._loops.keys():
+            tags = session.profile.topics[topic]
+            receiver = Receiver(session, queue, tags, self._window(), self._arrived)
+            name = f"latermq receive {topic} {queue.id}"
+            self._loops[queue] = self._tasks.start(receiver.run(), name)
+
+    async def cancel(self) -> None:
+        """Receive no more."""
+        await self._tasks.cancel()
+
+    async def _follow(self) -> None:
+        while True:
+            await asyncio.sleep(ASSIGNMENT_S)
+            for topic in list(self._session.profile.topics):
+                try:
+                    await self.refresh(topic)
+                except TopicNotFoundError:
+                    self._drop(topic, keep=set())
+                except LaterMQError as error:
+                    log.info("no assignment", extra={"topic": topic, "reason": str(error)})
+
+    def _drop(self, topic: str, keep: set[Queue]) -> None:
+        for queue in [q for q in self._loops if q.topic == topic and q not in keep]:
+            self._loops.pop(queue).cancel()

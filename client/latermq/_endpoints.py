@@ -1,0 +1,65 @@
+"""Where a broker listens, as the client was told. Compared as given, never resolved."""
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+_HOST_PORT: Final = re.compile(r"(?:\[(?P<v6>[^\]]+)\]|(?P<host>[^:\[\]/\s]+)):(?P<port>\d{1,5})")
+PORT_MAX: Final = 65535
+
+
+class AddressScheme(IntEnum):
+    """What kind of host the addresses have; the numbers are the protocol's."""
+
+    UNSPECIFIED = 0
+    IPV4 = 1
+    IPV6 = 2
+    DOMAIN_NAME = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoints:
+    """One broker's addresses; equal only if scheme, hosts, ports and their order are."""
+
+    scheme: AddressScheme
+    addresses: tuple[tuple[str, int], ...]
+
+    @classmethod
+    def parse(cls, text: str) -> "Endpoints":
+        """Read "host:port"; an IPv6 host stands in brackets.
+
+        Raises:
+            ValueError: anything else.
+        """
+        found = _HOST_PORT.fullmatch(text.strip())
+        if found is None or not 0 < int(found["port"]) <= PORT_MAX:
+            raise ValueError(f"not an endpoint of the form host:port: {text!r}")
+        host = found["v6"] or found["host"]
+        try:
+            version = ipaddress.ip_address(host).version
+        except ValueError:
+            if found["v6"]:
+                raise ValueError(f"not an IPv6 address: {host!r}") from None
+            scheme = AddressScheme.DOMAIN_NAME
+        else:
+            scheme = AddressScheme.IPV4 if version == 4 else AddressScheme.IPV6
+        return cls(scheme, ((host, int(found["port"])),))
+
+    def __str__(self) -> str:
+        return ",".join(self._spelled())
+
+    def target(self) -> str:
+        """Return the addresses as gRPC wants them."""
+        if self.scheme is AddressScheme.IPV4:
+            return f"ipv4:{self}"
+        if self.scheme is AddressScheme.IPV6:
+            return f"ipv6:{self}"
+        return f"dns:///{self._spelled()[0]}"
+
+    def _spelled(self) -> list[str]:
+        bracket = self.scheme is AddressScheme.IPV6
+        return [
+            f"[{host}]:{port}" if bracket else f"{host}:{port}" for host, port in self.addresses
+        ]

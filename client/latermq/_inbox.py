@@ -1,0 +1,127 @@
+"""What a push consumer has received and not yet finished: bounded, and in order where it must be.
+
+`Window` bounds one queue's share: messages and bytes received and not yet settled. `Inbox` holds
+what waits for a listener; in an ordered group it hands out a message only when no earlier one of
+its message group is still being worked on.
+"""
+
+import asyncio
+from collections import deque
+from typing import Final, TypeAlias
+
+from latermq.delivery import Delivery
+
+CACHED_COUNT_MAX: Final = 1000
+CACHED_BYTES_MAX: Final = 100 << 20
+
+OrderKey: TypeAlias = tuple[str, str]  # topic and message group
+
+
+class Window:
+    """Room for a queue's messages. A batch may overshoot the bytes: sizes are known too late."""
+
+    def __init__(
+        self, count_max: int = CACHED_COUNT_MAX, bytes_max: int = CACHED_BYTES_MAX
+    ) -> None:
+        if count_max < 1 or bytes_max < 1:
+            raise ValueError("a window must have room for one message")
+        self._count_max = count_max
+        self._bytes_max = bytes_max
+        self._count = 0
+        self._bytes = 0
+        self._freed = asyncio.Event()
+
+    def room(self) -> int:
+        """Return how many messages may still come, 0 when they are too many or too large."""
+        return self._count_max - self._count if self._bytes < self._bytes_max else 0
+
+    async def wait_for_room(self) -> int:
+        """Return the room there is, waiting for some."""
+        while (room := self.room()) <= 0:
+            self._freed.clear()
+            await self._freed.wait()
+        return room
+
+    def enter(self, size: int) -> None:
+        self._count += 1
+        self._bytes += size
+
+    def leave(self, size: int) -> None:
+        self._count -= 1
+        self._bytes -= size
+        assert self._count >= 0
+        assert self._bytes >= 0
+        self._freed.set()
+
+
+class Inbox:
+    """Deliveries on their way to whoever consumes them."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Delivery] = deque()
+        self._in_order: set[Delivery] = set()  # of those waiting
+        self._busy: dict[OrderKey, Delivery] = {}  # what is being worked on
+        self._news = asyncio.Event()
+        self._closed = False
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def put(self, delivery: Delivery, *, in_order: bool) -> None:
+        """Let it wait; `in_order`: behind the earlier ones of its message group."""
+        self._waiting.append(delivery)
+        if in_order:
+            self._in_order.add(delivery)
+        self._news.set()
+
+    async def take(self) -> Delivery | None:
+        """Return the next delivery that may be worked on; None once the inbox is closed."""
+        while not self._closed:
+            if (delivery := self._next()) is not None:
+                return delivery
+            self._news.clear()
+            await self._news.wait()
+        return None
+
+    def finished(self, delivery: Delivery, *, failed: bool) -> list[Delivery]:
+        """Let the next of its message group go.
+
+        Returns:
+            what waited behind it and must go back to the broker, because it failed and has to
+            come again before them.
+        """
+        key = _order_of(delivery)
+        if key is None or self._busy.get(key) is not delivery:
+            return []
+        del self._busy[key]
+        self._news.set()
+        behind = [d for d in self._in_order if _order_of(d) == key] if failed else []
+        for waiting in behind:
+            self._waiting.remove(waiting)
+            self._in_order.discard(waiting)
+        return behind
+
+    def close(self) -> list[Delivery]:
+        """Hand out nothing more; return what waits."""
+        self._closed = True
+        self._news.set()
+        waiting = list(self._waiting)
+        self._waiting.clear()
+        self._in_order.clear()
+        return waiting
+
+    def _next(self) -> Delivery | None:
+        for index, delivery in enumerate(self._waiting):
+            key = _order_of(delivery) if delivery in self._in_order else None
+            if key is None or key not in self._busy:
+                del self._waiting[index]
+                self._in_order.discard(delivery)
+                if key is not None:
+                    self._busy[key] = delivery
+                return delivery
+        return None
+
+
+def _order_of(delivery: Delivery) -> OrderKey | None:
+    group = delivery.message_group
+    return None if group is None else (delivery.topic, group)

@@ -1,0 +1,87 @@
+"""Receives from one assigned queue for as long as there is room, and survives the broker."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from contextlib import aclosing
+from datetime import timedelta
+from typing import Final
+
+from latermq import _wire_messages as wire
+from latermq._inbox import Window
+from latermq._route import Queue
+from latermq._session import Session
+from latermq.backoff import RECONNECT_BACKOFF, Backoff
+from latermq.errors import LaterMQError, TooManyRequestsError
+
+log = logging.getLogger("latermq.client")
+
+# A broker that answers "nothing" at once instead of waiting must not make us spin.
+EMPTY_S_MIN: Final = 0.1
+FLOW_CONTROL: Final = Backoff(
+    initial=timedelta(milliseconds=20), multiplier=2, limit=timedelta(seconds=1), jitter=0.2
+)
+
+
+class Receiver:
+    """One queue's receive loop; `window` also counts what came from it and is still unsettled."""
+
+    def __init__(
+        self,
+        session: Session,
+        queue: Queue,
+        tags: str,
+        window: Window,
+        arrived: Callable[[wire.Arrival, "Receiver"], None],
+    ) -> None:
+        self.queue = queue
+        self.window = window
+        self._session = session
+        self._tags = tags
+        self._arrived = arrived
+
+    async def run(self) -> None:
+        """Receive until cancelled."""
+        loop = asyncio.get_running_loop()
+        failures = 0
+        while True:
+            room = await self.window.wait_for_room()
+            began = loop.time()
+            try:
+                count = await self._receive(room)
+            except LaterMQError as error:
+                failures += 1
+                await self._pause(error, failures)
+                continue
+            failures = 0
+            if not count and loop.time() - began < EMPTY_S_MIN:
+                await asyncio.sleep(EMPTY_S_MIN)
+
+    async def _receive(self, room: int) -> int:
+        """Receive once; messages count as ours as soon as they are read off the stream."""
+        settings = self._session.settings
+        wait = settings.long_polling_timeout
+        request = wire.ask_receive(
+            self._session.profile,
+            self.queue,
+            self._tags,
+            count_max=min(room, settings.receive_count_max),
+            wait=wait,
+            invisible=None,
+        )
+        timeout = wait.total_seconds() + self._session.timeout
+        answers = self._session.stream(self.queue.endpoints, wire.RECEIVE_MESSAGE, request, timeout)
+        count = 0
+        async with aclosing(answers):
+            async for data in answers:
+                if (arrival := wire.read_receive(data)) is not None:
+                    count += 1
+                    self._arrived(arrival, self)
+        return count
+
+    async def _pause(self, error: LaterMQError, failures: int) -> None:
+        slow_down = isinstance(error, TooManyRequestsError)
+        log.info("receive failed", extra={"topic": self.queue.topic, "reason": str(error)})
+        backoff = FLOW_CONTROL if slow_down else RECONNECT_BACKOFF
+        await asyncio.sleep(backoff.wait(failures, random.random()).total_seconds())

@@ -1,0 +1,266 @@
+"""One client as the broker sees it: an id, a kind, settings, streams, heartbeats and routes.
+
+A producer and each consumer has a session of its own; sessions of one `Client` share connections.
+A session begins with the first topic it needs: the route of the topic names brokers, and each new
+broker gets a telemetry stream that carries our settings. From then on a heartbeat every 10 s keeps
+our leases alive; settings are repeated every 5 minutes and routes looked up anew every 30 s.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from typing import Final
+
+from latermq import _wire
+from latermq._endpoints import Endpoints
+from latermq._identity import new_request_id
+from latermq._route import Route
+from latermq._settings import Profile, Settings
+from latermq._tasks import Tasks
+from latermq._telemetry import Telemetry
+from latermq._transport import Metadata, Transport
+from latermq.backoff import RECONNECT_BACKOFF
+from latermq.codes import Code
+from latermq.errors import (
+    ClosedError,
+    LaterMQError,
+    TopicNotFoundError,
+    UnavailableError,
+)
+
+log = logging.getLogger("latermq.client")
+
+HEARTBEAT_S: Final = 10.0
+ROUTE_AGE_S_MAX: Final = 30.0
+SETTINGS_AGE_S_MAX: Final = 300.0
+TOPICS_MAX: Final = 1024
+FAREWELL_S_MAX: Final = 1.0
+
+
+class Connections:
+    """One transport per broker, opened on first use."""
+
+    def __init__(self, connect: Callable[[Endpoints], Transport]) -> None:
+        self._connect = connect
+        self._open: dict[Endpoints, Transport] = {}
+
+    def to(self, endpoints: Endpoints) -> Transport:
+        if endpoints not in self._open:
+            self._open[endpoints] = self._connect(endpoints)
+        return self._open[endpoints]
+
+    async def close(self) -> None:
+        for transport in self._open.values():
+            await transport.close()
+        self._open.clear()
+
+
+class Session:
+    """A client identity and what keeps it alive. Not reusable once closed."""
+
+    def __init__(self, profile: Profile, connections: Connections) -> None:
+        self.profile = profile
+        self.settings = Settings()
+        self._connections = connections
+        self._tasks = Tasks()
+        self._streams: dict[Endpoints, Telemetry] = {}
+        self._routes: dict[str, Route] = {}
+        self._lookups: dict[str, asyncio.Task[Route]] = {}
+        self._closed = False
+
+    @property
+    def timeout(self) -> float:
+        """Return how long a call may take, in seconds."""
+        return self.profile.request_timeout.total_seconds()
+
+    async def route(self, topic: str) -> Route:
+        """Return where the topic's queues are; its brokers know us when this returns.
+
+        Raises:
+            TopicNotFoundError: and it is not created on use.
+            UnavailableError: no broker answers.
+        """
+        self._check_open()
+        if topic in self._routes:
+            return self._routes[topic]
+        lookup = self._lookups.get(topic)
+        if lookup is None:
+            name = f"latermq route {topic}"
+            lookup = self._tasks.start(self._look_up(topic), name, awaited=True)
+            self._lookups[topic] = lookup
+        try:
+            return await asyncio.shield(lookup)
+        except asyncio.CancelledError:
+            if lookup.cancelled() and self._closed:  # not we were cancelled, but what we wait for
+                raise ClosedError("this client is closed") from None
+            raise
+
+    def forget_route(self, topic: str) -> None:
+        """Look the topic up anew before its next use."""
+        self._routes.pop(topic, None)
+
+    def forget_topic(self, topic: str) -> None:
+        """Stop naming the topic in our settings."""
+        self.profile.topics.pop(topic, None)
+        self.forget_route(topic)
+
+    async def announce(self) -> None:
+        """Tell every broker our settings again."""
+        for stream in list(self._streams.values()):
+            await stream.announce()
+
+    async def call(
+        self,
+        endpoints: Endpoints,
+        path: str,
+        request: bytes,
+        headers: Metadata = (),
+        *,
+        timeout: float | None = None,
+    ) -> bytes:
+        """Call and, while no broker is there, call again until the time is up.
+
+        Only for calls that may be repeated. `timeout` is in seconds; the default is the client's.
+        """
+        limit = self.timeout if timeout is None else timeout
+        loop = asyncio.get_running_loop()
+        end = loop.time() + limit
+        retry = 0
+        while True:
+            try:
+                return await self.call_once(
+                    endpoints, path, request, headers, timeout=max(end - loop.time(), 0.001)
+                )
+            except UnavailableError:
+                retry += 1
+                wait = RECONNECT_BACKOFF.wait(retry, random.random()).total_seconds()
+                if loop.time() + wait >= end:
+                    raise
+                await asyncio.sleep(wait)
+
+    async def call_once(
+        self,
+        endpoints: Endpoints,
+        path: str,
+        request: bytes,
+        headers: Metadata = (),
+        *,
+        timeout: float | None = None,
+    ) -> bytes:
+        self._check_open()
+        limit = self.timeout if timeout is None else timeout
+        transport = self._connections.to(endpoints)
+        return await transport.unary(path, request, self._headers(headers), limit)
+
+    async def stream(
+        self, endpoints: Endpoints, path: str, request: bytes, timeout: float
+    ) -> AsyncGenerator[bytes, None]:
+        """Yield a stream's messages; leaving the iteration cancels it. `timeout` in seconds."""
+        self._check_open()
+        transport = self._connections.to(endpoints)
+        answers = transport.server_stream(path, request, self._headers(), timeout)
+        async with aclosing(answers):
+            async for answer in answers:
+                yield answer
+
+    async def close(self) -> None:
+        """Say farewell, so that our leases are free at once, and end every stream."""
+        if self._closed:
+            return
+        request = _wire.ask_termination(self.profile)
+        for endpoints in list(self._streams):
+            try:
+                await self.call_once(
+                    endpoints, _wire.NOTIFY_TERMINATION, request, timeout=FAREWELL_S_MAX
+                )
+            except LaterMQError as error:
+                log.debug("farewell not heard", extra={"reason": str(error)})
+        self._closed = True
+        await self._tasks.cancel()
+
+    async def _look_up(self, topic: str) -> Route:
+        try:
+            route = await self._query_route(topic)
+            if topic not in self.profile.topics:
+                self._remember_topic(topic)
+                await self.announce()
+            for endpoints in route.endpoints():
+                await self._meet(endpoints)
+            self._routes[topic] = route
+            return route
+        finally:
+            del self._lookups[topic]
+
+    async def _query_route(self, topic: str) -> Route:
+        request = _wire.ask_route(self.profile, topic)
+        answer = await self.call(self.profile.access_point, _wire.QUERY_ROUTE, request)
+        return _wire.read_route(answer)
+
+    def _remember_topic(self, topic: str) -> None:
+        while len(self.profile.topics) >= TOPICS_MAX:
+            self.forget_topic(next(iter(self.profile.topics)))
+        self.profile.topics[topic] = ""
+
+    async def _meet(self, endpoints: Endpoints) -> None:
+        """Return when that broker has answered our settings."""
+        if not self._streams:
+            self._tasks.start(self._keep_alive(), "latermq heartbeats")
+        if endpoints not in self._streams:
+            transport = self._connections.to(endpoints)
+            stream = Telemetry(
+                lambda: transport.bidi_stream(_wire.TELEMETRY, self._headers()),
+                lambda: _wire.settings_command(self.profile),
+                self._adopt,
+            )
+            self._streams[endpoints] = stream
+            self._tasks.start(stream.run(), f"latermq telemetry {endpoints}")
+        await self._streams[endpoints].ready(self.timeout)
+
+    def _adopt(self, settings: Settings) -> None:
+        self.settings = settings
+
+    async def _keep_alive(self) -> None:
+        loop = asyncio.get_running_loop()
+        routes_at = settings_at = loop.time()
+        while True:
+            await asyncio.sleep(HEARTBEAT_S)
+            await self.heartbeat()
+            if loop.time() - settings_at >= SETTINGS_AGE_S_MAX:
+                settings_at = loop.time()
+                await self.announce()
+            if loop.time() - routes_at >= ROUTE_AGE_S_MAX:
+                routes_at = loop.time()
+                await self._refresh_routes()
+
+    async def heartbeat(self) -> None:
+        """Tell every broker that we live; one that does not know us is told our settings."""
+        request = _wire.ask_heartbeat(self.profile)
+        for endpoints, stream in list(self._streams.items()):
+            try:
+                _wire.read_heartbeat(await self.call_once(endpoints, _wire.HEARTBEAT, request))
+            except LaterMQError as error:
+                if error.code == Code.UNRECOGNIZED_CLIENT_TYPE:
+                    await stream.announce()
+                else:
+                    log.info("heartbeat failed", extra={"reason": str(error)})
+
+    async def _refresh_routes(self) -> None:
+        for topic in list(self._routes):
+            try:
+                route = await self._query_route(topic)
+                for endpoints in route.endpoints():
+                    await self._meet(endpoints)
+                self._routes[topic] = route
+            except TopicNotFoundError:
+                self.forget_route(topic)
+            except LaterMQError as error:
+                log.info("route not refreshed", extra={"topic": topic, "reason": str(error)})
+
+    def _headers(self, more: Sequence[tuple[str, str | bytes]] = ()) -> Metadata:
+        return (*_wire.client_headers(self.profile, new_request_id()), *more)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("this client is closed")

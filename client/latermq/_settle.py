@@ -1,0 +1,179 @@
+"""Ends leases: one delivery's ack, nack, dead-lettering, extension or return, as calls."""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import timedelta
+from enum import Enum, auto
+from typing import Final, TypeVar
+
+from latermq import _wire_messages as wire
+from latermq._failure import Failure, describe
+from latermq._session import Session
+from latermq._transport import Metadata
+from latermq.backoff import SETTLE_BACKOFF
+from latermq.delivery import AT_ONCE, Delivery
+from latermq.errors import (
+    ClosedError,
+    InvalidReceiptHandleError,
+    LaterMQError,
+)
+
+log = logging.getLogger("latermq.client")
+
+# After this many refused tries the lease is left to end by itself: about five minutes.
+TRIES_MAX: Final = 16
+RETURNS_AT_ONCE_MAX: Final = 16
+
+
+Answer = TypeVar("Answer")
+
+
+class Outcome(Enum):
+    """How a delivery left this consumer."""
+
+    DONE = auto()  # acknowledged or dead-lettered
+    FAILED = auto()  # comes again, as a further attempt
+    RETURNED = auto()  # comes again, this attempt not counted
+    LOST = auto()  # its lease ended before we said anything
+
+
+class LeaseSettler:
+    """Settles the deliveries of one consumer.
+
+    Args:
+        tries_max: how often `end` asks until the broker takes it.
+        settled: told once for each delivery, when it left.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        settled: Callable[[Delivery, Outcome], None],
+        tries_max: int = TRIES_MAX,
+    ) -> None:
+        self._session = session
+        self._settled = settled
+        self._tries_max = tries_max
+
+    async def ack(self, delivery: Delivery) -> None:
+        request = wire.ask_ack(
+            self._session.profile, delivery.topic, delivery.message_id, delivery._handle
+        )
+        await self._ask(delivery, wire.ACK_MESSAGE, request, (), wire.read_ack)
+        self._left(delivery, Outcome.DONE)
+
+    async def nack(
+        self, delivery: Delivery, after: timedelta | None, failure: Failure | None
+    ) -> None:
+        wait = self._session.settings.retry.wait(delivery.attempt) if after is None else after
+        headers = () if failure is None else (wire.failure_header(failure),)
+        await self._change(delivery, wait, headers)
+        self._left(delivery, Outcome.FAILED)
+
+    async def forward(self, delivery: Delivery, failure: Failure) -> None:
+        request = wire.ask_forward(
+            self._session.profile,
+            delivery.topic,
+            delivery.message_id,
+            delivery._handle,
+            delivery.attempt,
+            self._session.settings.retry.max_attempts,
+        )
+        headers = (wire.failure_header(failure),)
+        path = wire.FORWARD_TO_DEAD_LETTERS
+        await self._ask(delivery, path, request, headers, wire.read_forward)
+        self._left(delivery, Outcome.DONE)
+
+    async def extend(self, delivery: Delivery, invisible: timedelta) -> None:
+        await self._change(delivery, invisible)
+
+    async def give_back(self, delivery: Delivery) -> None:
+        """Make it visible at once, this attempt not counted; a broker that is away will do so when
+        the lease ends."""
+        try:
+            await self._change(delivery, AT_ONCE, suspend=True)
+        except LaterMQError as error:
+            log.info("lease not returned", extra={"reason": str(error)})
+        self._left(delivery, Outcome.RETURNED)
+
+    async def give_all_back(self, deliveries: Iterable[Delivery]) -> None:
+        """Give back several, some at a time."""
+        gate = asyncio.Semaphore(RETURNS_AT_ONCE_MAX)
+
+        async def return_one(delivery: Delivery) -> None:
+            async with gate:
+                await self.give_back(delivery)
+
+        await asyncio.gather(*map(return_one, deliveries))
+
+    async def end(self, delivery: Delivery, error: Exception | None) -> None:
+        """Ack, or nack with the error, asking again while the broker cannot take it."""
+        if error is None:
+            await self._insist(delivery, lambda: self.ack(delivery))
+        else:
+            failure = describe(error)
+            await self._insist(delivery, lambda: self.nack(delivery, None, failure))
+
+    async def end_later(self, delivery: Delivery) -> None:
+        """Nack without an error, like `end`."""
+        await self._insist(delivery, lambda: self.nack(delivery, None, None))
+
+    async def _insist(self, delivery: Delivery, settle: Callable[[], Awaitable[None]]) -> None:
+        about = {"topic": delivery.topic, "message_id": delivery.message_id}
+        for attempt in range(1, self._tries_max + 1):
+            try:
+                await settle()
+            except InvalidReceiptHandleError:
+                log.warning("lease was lost before its end", extra=about)
+                break
+            except ClosedError:
+                break
+            except LaterMQError as error:
+                log.info("not settled yet", extra={**about, "reason": str(error)})
+                if attempt < self._tries_max:
+                    wait = SETTLE_BACKOFF.wait(attempt, random.random())
+                    await asyncio.sleep(wait.total_seconds())
+            else:
+                return
+        self._left(delivery, Outcome.LOST)
+
+    async def _change(
+        self,
+        delivery: Delivery,
+        invisible: timedelta,
+        headers: Metadata = (),
+        *,
+        suspend: bool = False,
+    ) -> None:
+        request = wire.ask_change_invisible(
+            self._session.profile,
+            delivery.topic,
+            delivery.message_id,
+            delivery._handle,
+            invisible,
+            suspend=suspend,
+        )
+        path, read = wire.CHANGE_INVISIBLE, wire.read_change_invisible
+        delivery._handle = await self._ask(delivery, path, request, headers, read)
+
+    async def _ask(
+        self,
+        delivery: Delivery,
+        path: str,
+        request: bytes,
+        headers: Metadata,
+        read: Callable[[bytes], Answer],
+    ) -> Answer:
+        answer = await self._session.call(delivery._endpoints, path, request, headers)
+        try:
+            return read(answer)
+        except InvalidReceiptHandleError:
+            self._left(delivery, Outcome.LOST)
+            raise
+
+    def _left(self, delivery: Delivery, outcome: Outcome) -> None:
+        if not delivery._settled:
+            delivery._settled = True
+            self._settled(delivery, outcome)

@@ -1,0 +1,43 @@
+"""Background tasks that somebody answers for: an unexpected end is logged, closing awaits all."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
+
+log = logging.getLogger("latermq.client")
+
+
+class Tasks:
+    """The background tasks of one owner."""
+
+    def __init__(self) -> None:
+        self._running: set[asyncio.Task[Any]] = set()
+
+    def start(
+        self, work: Coroutine[Any, Any, Result], name: str, *, awaited: bool = False
+    ) -> asyncio.Task[Result]:
+        """Run `work`; `awaited`: whoever starts it awaits it, and so hears of its failure."""
+        task = asyncio.create_task(work, name=name)
+        self._running.add(task)
+        task.add_done_callback(self._ended_awaited if awaited else self._ended)
+        return task
+
+    async def cancel(self) -> None:
+        """Cancel what runs and wait for its end."""
+        running = list(self._running)
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+    def _ended_awaited(self, task: asyncio.Task[Any]) -> None:
+        self._running.discard(task)
+        if not task.cancelled():
+            task.exception()  # seen, even if everyone who awaited it was cancelled
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._running.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("background task failed", exc_info=error, extra={"task": task.get_name()})

@@ -1,0 +1,107 @@
+"""One telemetry stream: says who this client is, hears what the broker decided, comes back.
+
+    opening ──settings sent──→ waiting ──settings answered──→ open
+       ↑                          │                            │
+       └────── backoff ←──────────┴──── stream ended ←─────────┘
+
+A broker that refuses the settings ends the wait of `ready` with its error; one that is away does
+not: the stream is tried again until it is closed.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+
+from latermq._settings import Settings
+from latermq._transport import Stream
+from latermq._wire import Command, read_command
+from latermq.backoff import RECONNECT_BACKOFF, Backoff
+from latermq.errors import LaterMQError, RequestError, UnavailableError
+
+log = logging.getLogger("latermq.client")
+
+
+class Telemetry:
+    """The stream to one broker; `run` is its life."""
+
+    def __init__(
+        self,
+        open_stream: Callable[[], Stream],
+        settings_command: Callable[[], bytes],
+        adopt: Callable[[Settings], None],
+        backoff: Backoff = RECONNECT_BACKOFF,
+    ) -> None:
+        self._open_stream = open_stream
+        self._settings_command = settings_command
+        self._adopt = adopt
+        self._backoff = backoff
+        self._stream: Stream | None = None
+        self._known = False  # the broker's settings, from this stream or an earlier one
+        self._failure: LaterMQError | None = None
+        self._news = asyncio.Event()  # replaced each time it is set
+
+    async def run(self) -> None:
+        """Keep the stream open until cancelled."""
+        retry = 0
+        while True:
+            self._failure = None
+            try:
+                await self._converse()
+            except LaterMQError as error:
+                log.info("telemetry stream lost", extra={"reason": str(error)})
+                self._failure = error
+                self._tell()
+            retry = retry + 1 if self._failure is not None else 1
+            await asyncio.sleep(self._backoff.wait(retry, random.random()).total_seconds())
+
+    async def ready(self, timeout: float) -> None:
+        """Wait until the broker has answered our settings once, at most `timeout` seconds.
+
+        Raises:
+            RequestError: it refused them.
+            UnavailableError: no answer in time.
+        """
+        try:
+            async with asyncio.timeout(timeout):
+                while not self._known:
+                    if isinstance(self._failure, RequestError):
+                        raise self._failure
+                    await self._news.wait()
+        except TimeoutError:
+            raise self._failure or UnavailableError("no answer to the client's settings") from None
+
+    async def announce(self) -> None:
+        """Send the settings again, on the stream that is open; a stream yet to open sends them."""
+        if self._stream is not None:
+            try:
+                await self._stream.write(self._settings_command())
+            except LaterMQError as error:
+                log.debug("settings not sent", extra={"reason": str(error)})
+
+    async def _converse(self) -> None:
+        self._stream = self._open_stream()
+        try:
+            await self._stream.write(self._settings_command())
+            while (data := await self._stream.read()) is not None:
+                if not await self._obey(data):
+                    return
+        finally:
+            self._stream.cancel()
+            self._stream = None
+
+    async def _obey(self, data: bytes) -> bool:
+        """Do what one command says; False to open the stream anew."""
+        answer = read_command(data)
+        if isinstance(answer, Settings):
+            self._adopt(answer)
+            self._known = True
+            self._tell()
+            return True
+        if answer.reply is not None and self._stream is not None:
+            await self._stream.write(answer.reply)
+        return answer.command is not Command.RECONNECT
+
+    def _tell(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()

@@ -1,0 +1,184 @@
+"""Bytes to a broker and back: the seam under everything else, and its form over gRPC.
+
+`Transport` is one connection to one broker. It knows paths and bytes, no message of the protocol.
+All its failures are errors of this package; nothing above it imports grpc. Business errors are not
+its concern: they travel inside the bytes.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import Any, Final, Protocol, TypeAlias
+
+import grpc
+import grpc.aio
+
+from latermq._endpoints import Endpoints
+from latermq._identity import VERSION
+from latermq.codes import Code
+from latermq.errors import (
+    BadRequestError,
+    ForbiddenError,
+    LaterMQError,
+    RequestTimeoutError,
+    ServerError,
+    UnauthorizedError,
+    UnavailableError,
+    UnsupportedError,
+)
+
+Metadata: TypeAlias = Sequence[tuple[str, str | bytes]]
+
+UNLIMITED: Final = -1
+CHANNEL_OPTIONS: Final = [
+    ("grpc.primary_user_agent", f"latermq/{VERSION}"),
+    ("grpc.max_receive_message_length", UNLIMITED),
+    ("grpc.max_send_message_length", UNLIMITED),
+    ("grpc.enable_retries", 0),  # what is tried again is decided above
+    ("grpc.use_local_subchannel_pool", 1),  # closing this connection closes it
+    # A broker that restarts should be found within a second, not within gRPC's two minutes.
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.min_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+    # Finds a peer that vanished without a word; servers allow a ping every 30 s or less.
+    ("grpc.keepalive_time_ms", 60_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+]
+
+
+class Stream(Protocol):
+    """A stream in both directions."""
+
+    async def write(self, data: bytes) -> None: ...
+
+    async def read(self) -> bytes | None:
+        """Return the next message, None at the orderly end."""
+
+    def cancel(self) -> None: ...
+
+
+class Transport(Protocol):
+    """One connection to one broker. Timeouts are in seconds.
+
+    Raises, from every call: UnavailableError, RequestTimeoutError, and what else `Transport`
+    forms can tell from a status of the connection itself.
+    """
+
+    async def unary(
+        self, path: str, request: bytes, metadata: Metadata, timeout: float
+    ) -> bytes: ...
+
+    def server_stream(
+        self, path: str, request: bytes, metadata: Metadata, timeout: float
+    ) -> AsyncGenerator[bytes, None]: ...
+
+    def bidi_stream(self, path: str, metadata: Metadata) -> Stream: ...
+
+    async def close(self) -> None: ...
+
+
+class GrpcTransport:
+    """Over one plaintext gRPC channel; to be made inside a running event loop."""
+
+    def __init__(self, endpoints: Endpoints) -> None:
+        self._endpoints = endpoints
+        self._channel = grpc.aio.insecure_channel(endpoints.target(), options=CHANNEL_OPTIONS)
+        self._callables: dict[tuple[str, str], Any] = {}
+
+    async def unary(self, path: str, request: bytes, metadata: Metadata, timeout: float) -> bytes:
+        invoke = self._callable("unary_unary", path)
+        call = invoke(request, timeout=timeout, metadata=metadata, wait_for_ready=True)
+        try:
+            answer: bytes = await call
+        except grpc.aio.AioRpcError as error:
+            raise self._translated(error) from error
+        except asyncio.CancelledError:
+            raise self._cancelled() from None
+        return answer
+
+    async def server_stream(
+        self, path: str, request: bytes, metadata: Metadata, timeout: float
+    ) -> AsyncGenerator[bytes, None]:
+        invoke = self._callable("unary_stream", path)
+        call = invoke(request, timeout=timeout, metadata=metadata, wait_for_ready=True)
+        try:
+            async for answer in call:
+                yield answer
+        except grpc.aio.AioRpcError as error:
+            raise self._translated(error) from error
+        except asyncio.CancelledError:
+            raise self._cancelled() from None
+        finally:
+            call.cancel()
+
+    def bidi_stream(self, path: str, metadata: Metadata) -> Stream:
+        invoke = self._callable("stream_stream", path)
+        return _GrpcStream(invoke(metadata=metadata, wait_for_ready=True), self)
+
+    async def close(self) -> None:
+        await self._channel.close()
+
+    def _callable(self, kind: str, path: str) -> Any:
+        key = (kind, path)
+        if key not in self._callables:
+            make: Callable[[str], Any] = getattr(self._channel, kind)
+            self._callables[key] = make(path)
+        return self._callables[key]
+
+    def _cancelled(self) -> BaseException:
+        """Tell our own cancellation from a call that the other side cancelled, which grpc.aio
+        raises alike."""
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            return asyncio.CancelledError()
+        return UnavailableError(f"{self._endpoints} cancelled the call")
+
+    def _translated(self, error: grpc.aio.AioRpcError) -> LaterMQError:
+        code, details = error.code(), error.details() or error.code().name
+        if code is grpc.StatusCode.UNAVAILABLE:
+            return UnavailableError(f"{self._endpoints}: {details}")
+        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+            if self._channel.get_state() is not grpc.ChannelConnectivity.READY:
+                return UnavailableError(f"no broker answers at {self._endpoints}")
+            return RequestTimeoutError(
+                Code.REQUEST_TIMEOUT, f"no answer from {self._endpoints} in time"
+            )
+        if code in _REFUSALS:
+            refusal, status = _REFUSALS[code]
+            return refusal(status, details)
+        return ServerError(Code.INTERNAL_ERROR, f"{code.name}: {details}")
+
+
+_REFUSALS: Final = {
+    grpc.StatusCode.INVALID_ARGUMENT: (BadRequestError, Code.BAD_REQUEST),
+    grpc.StatusCode.UNAUTHENTICATED: (UnauthorizedError, Code.UNAUTHORIZED),
+    grpc.StatusCode.PERMISSION_DENIED: (ForbiddenError, Code.FORBIDDEN),
+    grpc.StatusCode.UNIMPLEMENTED: (UnsupportedError, Code.NOT_IMPLEMENTED),
+}
+
+
+class _GrpcStream:
+    def __init__(self, call: Any, transport: GrpcTransport) -> None:
+        self._call = call
+        self._transport = transport
+
+    async def write(self, data: bytes) -> None:
+        try:
+            await self._call.write(data)
+        except grpc.aio.AioRpcError as error:
+            raise self._transport._translated(error) from error
+        except asyncio.InvalidStateError as error:
+            raise UnavailableError("the stream has ended") from error
+        except asyncio.CancelledError:
+            raise self._transport._cancelled() from None
+
+    async def read(self) -> bytes | None:
+        try:
+            answer = await self._call.read()
+        except grpc.aio.AioRpcError as error:
+            raise self._transport._translated(error) from error
+        except asyncio.CancelledError:
+            raise self._transport._cancelled() from None
+        return None if answer is grpc.aio.EOF else answer
+
+    def cancel(self) -> None:
+        self._call.cancel()

@@ -1,0 +1,304 @@
+"""The translator between this package's terms and the protocol's bytes: sent and delivered.
+
+Pure, like `_wire`, whose second half this is.
+"""
+
+import hashlib
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from latermq._failure import Failure
+from latermq._identity import host_name
+from latermq._route import Queue
+from latermq._settings import Profile
+from latermq._wire import (
+    SERVICE,
+    check,
+    duration_of,
+    endpoints_of,
+    filter_of,
+    instant_of,
+    parsed,
+    resource_of,
+    timestamp_of,
+)
+from latermq.codes import Code
+from latermq.errors import RequestError, ServerError, error_for
+from latermq.message import DeadLetterOrigin, Message, Received, SendReceipt
+from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
+from latermq_proto.apache.rocketmq.v2 import service_pb2 as rpc
+from latermq_proto.latermq.v1 import failure_pb2
+
+SEND_MESSAGE: Final = f"{SERVICE}/SendMessage"
+RECEIVE_MESSAGE: Final = f"{SERVICE}/ReceiveMessage"
+ACK_MESSAGE: Final = f"{SERVICE}/AckMessage"
+CHANGE_INVISIBLE: Final = f"{SERVICE}/ChangeInvisibleDuration"
+FORWARD_TO_DEAD_LETTERS: Final = f"{SERVICE}/ForwardMessageToDeadLetterQueue"
+
+FAILURE_HEADER: Final = "latermq-failure-bin"
+DELAY_LEVEL_HEADER: Final = "latermq-delay-level"
+# A compressed body may unpack to no more than this; what is larger counts as damaged.
+UNPACKED_BYTES_MAX: Final = 128 << 20
+ZLIB_OR_GZIP: Final = zlib.MAX_WBITS | 32
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A message about to be sent, with what every try of it repeats."""
+
+    message: Message
+    message_id: str
+    born_at: datetime
+    due: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A delivered message, the lease it comes with, and what is wrong with its body ("" = fine)."""
+
+    received: Received
+    handle: str
+    damage: str
+
+
+def ask_send(profile: Profile, queue: Queue, drafts: Sequence[Draft], *, delayed: bool) -> bytes:
+    """Build a send of messages to one topic; `delayed`: a delay level travels beside it."""
+    messages = [_message(profile, queue, draft, delayed) for draft in drafts]
+    return rpc.SendMessageRequest(messages=messages).SerializeToString()
+
+
+def _message(profile: Profile, queue: Queue, draft: Draft, delayed: bool) -> v2.Message:
+    message = draft.message
+    system = v2.SystemProperties(
+        message_id=draft.message_id,
+        keys=message.keys,
+        body_encoding=v2.IDENTITY,
+        born_timestamp=timestamp_of(draft.born_at),
+        born_host=host_name(),
+        queue_id=max(queue.id, 0),
+        message_type=v2.NORMAL,
+    )
+    if message.tag is not None:
+        system.tag = message.tag
+    if message.message_group is not None:
+        system.message_group = message.message_group
+        system.message_type = v2.FIFO
+    if draft.due is not None:
+        system.delivery_timestamp.CopyFrom(timestamp_of(draft.due))
+    if draft.due is not None or delayed:
+        system.message_type = v2.DELAY
+    return v2.Message(
+        topic=resource_of(profile, queue.topic),
+        user_properties=message.properties,
+        system_properties=system,
+        body=message.body,
+    )
+
+
+def read_send(data: bytes, topic: str, count: int) -> list[SendReceipt | RequestError]:
+    """Return each message's receipt or error, in order.
+
+    Raises:
+        RequestError: the whole request was refused.
+    """
+    answer = parsed(rpc.SendMessageResponse, data)
+    if int(answer.status.code) != Code.MULTIPLE_RESULTS:
+        check(answer.status)
+    if len(answer.entries) != count:
+        raise ServerError(
+            Code.INTERNAL_ERROR, f"{len(answer.entries)} results for {count} messages"
+        )
+    return [
+        SendReceipt(
+            topic=topic,
+            message_id=entry.message_id,
+            queue_offset=entry.offset,
+            recall_handle=entry.recall_handle,
+        )
+        if int(entry.status.code) == Code.OK
+        else error_for(int(entry.status.code), entry.status.message)
+        for entry in answer.entries
+    ]
+
+
+# Receiving --------------------------------------------------------------------------------------
+
+
+def ask_receive(
+    profile: Profile,
+    queue: Queue,
+    tags: str,
+    *,
+    count_max: int,
+    wait: timedelta,
+    invisible: timedelta | None,
+) -> bytes:
+    """Build a receive; without `invisible` the broker keeps the leases alive."""
+    request = rpc.ReceiveMessageRequest(
+        group=resource_of(profile, profile.group),
+        message_queue=v2.MessageQueue(
+            topic=resource_of(profile, queue.topic),
+            id=queue.id,
+            permission=v2.READ_WRITE if queue.writable else v2.READ,
+            broker=v2.Broker(
+                name=queue.broker_name,
+                id=queue.broker_id,
+                endpoints=endpoints_of(queue.endpoints),
+            ),
+        ),
+        filter_expression=filter_of(tags),
+        batch_size=count_max,
+        long_polling_timeout=duration_of(wait),
+    )
+    if invisible is None:
+        request.auto_renew = True
+    else:
+        request.invisible_duration.CopyFrom(duration_of(invisible))
+    return request.SerializeToString()
+
+
+def read_receive(data: bytes) -> Arrival | None:
+    """Take one element of a receive apart; None for what carries no message.
+
+    Raises:
+        RequestError: the element is a status other than OK and "nothing came".
+    """
+    answer = parsed(rpc.ReceiveMessageResponse, data)
+    kind = answer.WhichOneof("content")
+    if kind == "message":
+        return _read_message(answer.message)
+    if kind == "status" and int(answer.status.code) != Code.MESSAGE_NOT_FOUND:
+        check(answer.status)
+    return None
+
+
+def _read_message(message: v2.Message) -> Arrival:
+    system = message.system_properties
+    body, damage = _unpacked(message)
+    origin = None
+    if system.HasField("dead_letter_queue"):
+        letter = system.dead_letter_queue
+        origin = DeadLetterOrigin(letter.topic, letter.message_id)
+    stored, due = system.store_timestamp, system.delivery_timestamp
+    received = Received(
+        topic=message.topic.name,
+        body=body,
+        message_id=system.message_id,
+        attempt=max(system.delivery_attempt, 1),
+        tag=system.tag if system.HasField("tag") else None,
+        keys=tuple(system.keys),
+        properties=dict(message.user_properties),
+        message_group=system.message_group if system.HasField("message_group") else None,
+        born_at=instant_of(system.born_timestamp),
+        born_host=system.born_host,
+        stored_at=instant_of(stored) if system.HasField("store_timestamp") else None,
+        delivery_at=instant_of(due) if system.HasField("delivery_timestamp") else None,
+        queue_id=system.queue_id,
+        queue_offset=system.queue_offset,
+        origin=origin,
+    )
+    return Arrival(received, system.receipt_handle, damage)
+
+
+def _unpacked(message: v2.Message) -> tuple[bytes, str]:
+    """Return the body as its sender meant it, and what is wrong with it."""
+    system, body = message.system_properties, message.body
+    digest, checksum = system.body_digest, system.body_digest.checksum.upper()
+    # CRC32 is left alone: its text form differs from one client to the next.
+    hashes = {v2.MD5: hashlib.md5, v2.SHA1: hashlib.sha1}
+    if digest.type in hashes:
+        found = hashes[digest.type](body, usedforsecurity=False).hexdigest().upper()
+        if found != checksum:
+            return body, f"the body's digest is {found}, not {checksum}"
+    if system.body_encoding != v2.GZIP:
+        return body, ""
+    unpacker = zlib.decompressobj(ZLIB_OR_GZIP)
+    try:
+        unpacked = unpacker.decompress(body, UNPACKED_BYTES_MAX)
+    except zlib.error as error:
+        return body, f"the body cannot be unpacked: {error}"
+    if not unpacker.eof:
+        return body, f"the body is cut short, or unpacks to more than {UNPACKED_BYTES_MAX} bytes"
+    return unpacked, ""
+
+
+# Settling ---------------------------------------------------------------------------------------
+
+
+def ask_ack(profile: Profile, topic: str, message_id: str, handle: str) -> bytes:
+    return rpc.AckMessageRequest(
+        group=resource_of(profile, profile.group),
+        topic=resource_of(profile, topic),
+        entries=[rpc.AckMessageEntry(message_id=message_id, receipt_handle=handle)],
+    ).SerializeToString()
+
+
+def read_ack(data: bytes) -> None:
+    answer = parsed(rpc.AckMessageResponse, data)
+    for entry in answer.entries:  # says more than the status of the whole
+        check(entry.status)
+    check(answer.status)
+
+
+def ask_change_invisible(
+    profile: Profile,
+    topic: str,
+    message_id: str,
+    handle: str,
+    invisible: timedelta,
+    *,
+    suspend: bool,
+) -> bytes:
+    request = rpc.ChangeInvisibleDurationRequest(
+        group=resource_of(profile, profile.group),
+        topic=resource_of(profile, topic),
+        receipt_handle=handle,
+        message_id=message_id,
+        invisible_duration=duration_of(invisible),
+    )
+    if suspend:
+        request.suspend = True
+    return request.SerializeToString()
+
+
+def read_change_invisible(data: bytes) -> str:
+    """Return the handle that replaces the one in the request."""
+    answer = parsed(rpc.ChangeInvisibleDurationResponse, data)
+    check(answer.status)
+    return answer.receipt_handle
+
+
+def ask_forward(
+    profile: Profile, topic: str, message_id: str, handle: str, attempt: int, max_attempts: int
+) -> bytes:
+    return rpc.ForwardMessageToDeadLetterQueueRequest(
+        group=resource_of(profile, profile.group),
+        topic=resource_of(profile, topic),
+        receipt_handle=handle,
+        message_id=message_id,
+        delivery_attempt=attempt,
+        max_delivery_attempts=max_attempts,
+    ).SerializeToString()
+
+
+def read_forward(data: bytes) -> None:
+    check(parsed(rpc.ForwardMessageToDeadLetterQueueResponse, data).status)
+
+
+def failure_header(failure: Failure) -> tuple[str, bytes]:
+    """Return the header that tells the broker why an attempt failed."""
+    told = failure_pb2.Failure(
+        class_name=failure.class_name,
+        text=failure.text,
+        stack_hash=failure.stack_hash,
+        stack=failure.stack,
+        rejected=failure.rejected,
+    )
+    return FAILURE_HEADER, told.SerializeToString()
+
+
+def delay_level_header(level: int) -> tuple[str, str]:
+    return DELAY_LEVEL_HEADER, str(level)

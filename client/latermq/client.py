@@ -1,0 +1,204 @@
+"""The way in: `connect`, and the `Client` it returns."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Final
+
+from latermq._endpoints import Endpoints
+from latermq._identity import new_client_id
+from latermq._inbox import CACHED_BYTES_MAX, CACHED_COUNT_MAX
+from latermq._session import Connections, Session
+from latermq._settings import MATCH_ALL, REQUEST_TIMEOUT, ClientKind, Profile
+from latermq._transport import GrpcTransport, Transport
+from latermq.errors import ClosedError
+from latermq.message import NO_PROPERTIES, Message, SendReceipt
+from latermq.producer import Producer
+from latermq.push_consumer import CONCURRENCY, PushConsumer
+from latermq.simple_consumer import SimpleConsumer
+
+ENDPOINT_VARIABLE: Final = "LATERMQ_ENDPOINT"
+ENDPOINT: Final = "127.0.0.1:8081"
+
+
+class Client:
+    """A connection to a broker, and everything made with it. Made by `connect`.
+
+    Opens what it needs on first use; leaving its block closes its consumers, then itself.
+    """
+
+    def __init__(
+        self,
+        endpoints: Endpoints,
+        *,
+        namespace: str = "",
+        request_timeout: timedelta = REQUEST_TIMEOUT,
+        transport: Callable[[Endpoints], Transport] = GrpcTransport,
+    ) -> None:
+        if request_timeout <= timedelta(0):
+            raise ValueError("request_timeout must be positive")
+        self._endpoints = endpoints
+        self._namespace = namespace
+        self._request_timeout = request_timeout
+        self._connections = Connections(transport)
+        self._producer: Producer | None = None
+        self._consumers: list[SimpleConsumer | PushConsumer] = []
+        self._closed = False
+
+    async def send(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        tag: str | None = None,
+        keys: Sequence[str] = (),
+        properties: Mapping[str, str] = NO_PROPERTIES,
+        message_group: str | None = None,
+        deliver_at: datetime | None = None,
+        delay: timedelta | None = None,
+        delay_level: int | None = None,
+    ) -> SendReceipt:
+        """Store one message; it is safe with the broker when this returns.
+
+        At most one of the three times: an instant, a time from now, or a level (1 to 18) of the
+        broker's ladder 1s 5s 10s 30s 1m … 2h. Errors: as `send_batch`.
+        """
+        message = Message(
+            body,
+            tag=tag,
+            keys=keys,
+            properties=properties,
+            message_group=message_group,
+            deliver_at=deliver_at,
+            delay=delay,
+        )
+        (receipt,) = await self._sender().send(topic, [message], delay_level)
+        return receipt
+
+    async def send_batch(
+        self, topic: str, messages: Sequence[Message], *, delay_level: int | None = None
+    ) -> list[SendReceipt]:
+        """Store several messages of one topic with one call, all or none.
+
+        Raises:
+            TopicNotFoundError: and it is not created on use.
+            MessageTooLargeError, IllegalMessageError: one of them is refused; none is stored.
+            UnavailableError, RequestTimeoutError: after three tries; they may or may not be stored.
+            TooManyRequestsError: after three tries; not stored.
+        """
+        return await self._sender().send(topic, messages, delay_level)
+
+    def simple_consumer(
+        self, topics: str | Mapping[str, str], *, group: str, tags: str = MATCH_ALL
+    ) -> SimpleConsumer:
+        """Make a consumer that asks for its messages.
+
+        Args:
+            topics: one name, or names with their tag filters.
+            tags: "a || b", or "*" for all; for the one topic.
+        """
+        session = self._session(ClientKind.SIMPLE_CONSUMER, group, _subscriptions(topics, tags))
+        consumer = SimpleConsumer(session)
+        self._keep(consumer)
+        return consumer
+
+    def push_consumer(
+        self,
+        topics: str | Mapping[str, str],
+        *,
+        group: str,
+        tags: str = MATCH_ALL,
+        concurrency: int = CONCURRENCY,
+        cached_count_max: int = CACHED_COUNT_MAX,
+        cached_bytes_max: int = CACHED_BYTES_MAX,
+    ) -> PushConsumer:
+        """Make a consumer that is handed its messages: iterate over it, or give it a listener.
+
+        Args:
+            topics: one name, or names with their tag filters.
+            tags: "a || b", or "*" for all; for the one topic.
+            concurrency: how many listeners run at a time.
+            cached_count_max: messages received and not settled, per queue.
+            cached_bytes_max: their bodies together.
+        """
+        subscriptions = _subscriptions(topics, tags)
+        consumer = PushConsumer(
+            self._session(ClientKind.PUSH_CONSUMER, group, subscriptions),
+            concurrency=concurrency,
+            cached_count_max=cached_count_max,
+            cached_bytes_max=cached_bytes_max,
+        )
+        self._keep(consumer)
+        return consumer
+
+    async def close(self) -> None:
+        """Close every consumer as its own `close` does, then the connections."""
+        self._closed = True
+        for consumer in self._consumers:
+            await consumer.close()
+        if self._producer is not None:
+            await self._producer.close()
+        await self._connections.close()
+
+    async def __aenter__(self) -> "Client":
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def _sender(self) -> Producer:
+        if self._producer is None:
+            self._producer = Producer(self._session(ClientKind.PRODUCER, "", {}))
+        return self._producer
+
+    def _keep(self, consumer: SimpleConsumer | PushConsumer) -> None:
+        """Remember to close it; those closed before need not be."""
+        self._consumers = [c for c in self._consumers if not c.closed]
+        self._consumers.append(consumer)
+
+    def _session(self, kind: ClientKind, group: str, topics: dict[str, str]) -> Session:
+        if self._closed:
+            raise ClosedError("this client is closed")
+        profile = Profile(
+            kind=kind,
+            client_id=new_client_id(),
+            access_point=self._endpoints,
+            namespace=self._namespace,
+            group=group,
+            topics=topics,
+            request_timeout=self._request_timeout,
+        )
+        return Session(profile, self._connections)
+
+
+def connect(
+    endpoint: str | None = None,
+    *,
+    namespace: str = "",
+    request_timeout: timedelta = REQUEST_TIMEOUT,
+) -> Client:
+    """Return a client of the broker at "host:port"; nothing is opened yet.
+
+    Args:
+        endpoint: without it $LATERMQ_ENDPOINT, without that 127.0.0.1:8081.
+        namespace: goes with every topic and group name.
+        request_timeout: for each call to the broker; a receive adds its wait.
+    Raises:
+        ValueError: not an endpoint.
+    """
+    text = endpoint or os.environ.get(ENDPOINT_VARIABLE) or ENDPOINT
+    return Client(Endpoints.parse(text), namespace=namespace, request_timeout=request_timeout)
+
+
+def _subscriptions(topics: str | Mapping[str, str], tags: str) -> dict[str, str]:
+    if isinstance(topics, str):
+        return {topics: tags}
+    if tags != MATCH_ALL:
+        raise ValueError("give the filters with the topics")
+    return dict(topics)

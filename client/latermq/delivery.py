@@ -1,0 +1,125 @@
+"""A delivered message in your hands, and the ways to let go of it.
+
+`async with delivery:` acknowledges it when the block ends, and gives it back for another attempt
+when the block raises; the error is logged and told to the broker, and goes no further, so that one
+bad message does not end the loop it came from. Cancelling the block returns the message uncounted.
+What you call yourself (`ack`, `retry_in`, `dead_letter`) happens at once; the end of the block then
+adds nothing.
+"""
+
+import logging
+from dataclasses import fields
+from datetime import timedelta
+from types import TracebackType
+from typing import Final, Protocol
+
+from latermq._endpoints import Endpoints
+from latermq._failure import Failure, describe, rejection
+from latermq._wire_messages import Arrival
+from latermq.message import Received
+
+log = logging.getLogger("latermq.client")
+
+AT_ONCE: Final = timedelta(0)
+_FIELDS: Final = tuple(field.name for field in fields(Received))
+
+
+class Settler(Protocol):
+    """The consumer a delivery came from, as the delivery sees it."""
+
+    async def ack(self, delivery: "Delivery") -> None: ...
+
+    async def nack(
+        self, delivery: "Delivery", after: timedelta | None, failure: Failure | None
+    ) -> None: ...
+
+    async def forward(self, delivery: "Delivery", failure: Failure) -> None: ...
+
+    async def extend(self, delivery: "Delivery", invisible: timedelta) -> None: ...
+
+    async def give_back(self, delivery: "Delivery") -> None: ...
+
+    async def end(self, delivery: "Delivery", error: Exception | None) -> None:
+        """Ack, or nack with the error, as a block's end does: raises nothing."""
+
+
+class Delivery(Received):
+    """A message leased to this consumer. Its fields are those of `Received`."""
+
+    __slots__ = ("_endpoints", "_handle", "_settled", "_settler")
+
+    def __init__(self, arrival: Arrival, endpoints: Endpoints, settler: Settler) -> None:
+        received = arrival.received
+        super().__init__(**{name: getattr(received, name) for name in _FIELDS})
+        self._handle = arrival.handle
+        self._endpoints = endpoints
+        self._settler = settler
+        self._settled = False
+
+    @property
+    def settled(self) -> bool:
+        """Whether it was acknowledged, given back or dead-lettered."""
+        return self._settled
+
+    async def ack(self) -> None:
+        """Mark it as done for this group.
+
+        Raises:
+            InvalidReceiptHandleError: the lease ended; it may be delivered again.
+        """
+        await self._settler.ack(self)
+
+    async def retry_in(self, after: timedelta, error: BaseException | None = None) -> None:
+        """Give it back: the next attempt comes after this time, and `error` into its history.
+
+        Raises:
+            InvalidReceiptHandleError: the lease ended.
+        """
+        await self._settler.nack(self, after, None if error is None else describe(error))
+
+    async def nack(self, error: BaseException | None = None) -> None:
+        """Give it back: the next attempt comes after what the group's retry policy says.
+
+        Raises:
+            InvalidReceiptHandleError: the lease ended.
+        """
+        await self._settler.nack(self, None, None if error is None else describe(error))
+
+    async def dead_letter(self, reason: str, error: BaseException | None = None) -> None:
+        """Give it up: it moves to the group's dead letters, without further attempts.
+
+        Raises:
+            InvalidReceiptHandleError: the lease ended.
+        """
+        await self._settler.forward(self, rejection(reason, error))
+
+    async def extend(self, invisible: timedelta) -> None:
+        """Keep it for `invisible` from now.
+
+        Raises:
+            InvalidReceiptHandleError: the lease ended.
+        """
+        await self._settler.extend(self, invisible)
+
+    async def __aenter__(self) -> "Delivery":
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        if error is not None and not isinstance(error, Exception):
+            if not self._settled:
+                await self._settler.give_back(self)
+            return False
+        if isinstance(error, Exception):
+            log.warning(
+                "message failed",
+                exc_info=error,
+                extra={"topic": self.topic, "message_id": self.message_id, "attempt": self.attempt},
+            )
+        if not self._settled:
+            await self._settler.end(self, error)
+        return True

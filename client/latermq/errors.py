@@ -1,0 +1,187 @@
+"""Every error this package raises on purpose: one class per answer a caller treats differently.
+
+    LaterMQError
+    ├ ClosedError         the connection or consumer was closed
+    ├ UnavailableError    no broker answers; the request may or may not have arrived
+    └ RequestError        a broker answered, and refused
+      └ one class per kind of refusal, listed in `_CLASSES`
+
+`code` is the RocketMQ status (`latermq.Code`), 0 where no broker gave one. Arguments that make no
+sense on their own raise ValueError or TypeError, as anywhere in Python.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from latermq.codes import Code
+
+if TYPE_CHECKING:
+    from latermq.message import SendReceipt
+
+
+class LaterMQError(Exception):
+    """Root of the tree."""
+
+    code: int = 0
+
+
+class ClosedError(LaterMQError):
+    """Used after it was closed."""
+
+
+class UnavailableError(LaterMQError):
+    """No connection to the broker, or it broke during the call."""
+
+
+class RequestError(LaterMQError):
+    """The broker refused; this class itself is raised for codes nobody treats on their own.
+
+    Fields:
+        code: the status.
+        message: the broker's sentence about it.
+    """
+
+    def __init__(self, code: int, message: str) -> None:
+        name = Code(code).name if code in set(Code) else "status"
+        super().__init__(f"{message} [{name} {code}]")
+        self.code = code
+        self.message = message
+
+    def __reduce__(self) -> tuple[type["RequestError"], tuple[int, str]]:
+        return type(self), (self.code, self.message)
+
+
+class BadRequestError(RequestError):
+    """The request is wrong in itself and will be refused again."""
+
+
+class IllegalTopicError(RequestError):
+    """A topic's name breaks the rules or is reserved."""
+
+
+class IllegalGroupError(RequestError):
+    """A consumer group's name breaks the rules or is reserved."""
+
+
+class IllegalMessageError(RequestError):
+    """A tag, key, property, group, id or type of the message is refused; `code` says which."""
+
+
+class MessageTooLargeError(RequestError):
+    """The body, or the properties together, exceed the broker's limit."""
+
+
+class IllegalFilterError(RequestError):
+    """The tag filter cannot be read."""
+
+
+class IllegalTimeError(RequestError):
+    """A delivery time, invisible duration or poll is outside the broker's bounds."""
+
+
+class InvalidReceiptHandleError(RequestError):
+    """The lease ended or was replaced: the message may be with someone else. Do not retry."""
+
+
+class UnauthorizedError(RequestError):
+    """Credentials are missing or wrong."""
+
+
+class ForbiddenError(RequestError):
+    """Known, but not allowed; or no queue with the permission needed."""
+
+
+class NotFoundError(RequestError):
+    """A thing that is neither a topic nor a group does not exist."""
+
+
+class TopicNotFoundError(RequestError):
+    """The topic does not exist and is not created on use."""
+
+
+class GroupNotFoundError(RequestError):
+    """The consumer group does not exist and is not created on use."""
+
+
+class RequestTimeoutError(RequestError):
+    """No answer in time, here or inside the broker; a send may or may not have been stored."""
+
+
+class TooManyRequestsError(RequestError):
+    """Flow control: try again later, and slower."""
+
+
+class UnsupportedError(RequestError):
+    """The broker does not offer the operation."""
+
+
+class ServerError(RequestError):
+    """The broker failed; nothing is known about the outcome."""
+
+
+class PartialSendError(RequestError):
+    """Some messages of a batch were stored, others not.
+
+    Fields:
+        outcomes: for each message of the batch, in order, its receipt or its error.
+    """
+
+    def __init__(self, outcomes: "list[SendReceipt | RequestError]") -> None:
+        failed = sum(isinstance(outcome, RequestError) for outcome in outcomes)
+        super().__init__(
+            Code.MULTIPLE_RESULTS, f"{failed} of {len(outcomes)} messages were not stored"
+        )
+        self.outcomes = outcomes
+
+
+_CLASSES: Final[dict[int, type[RequestError]]] = {
+    Code.ILLEGAL_TOPIC: IllegalTopicError,
+    Code.ILLEGAL_CONSUMER_GROUP: IllegalGroupError,
+    Code.ILLEGAL_MESSAGE_TAG: IllegalMessageError,
+    Code.ILLEGAL_MESSAGE_KEY: IllegalMessageError,
+    Code.ILLEGAL_MESSAGE_GROUP: IllegalMessageError,
+    Code.ILLEGAL_MESSAGE_PROPERTY_KEY: IllegalMessageError,
+    Code.ILLEGAL_MESSAGE_ID: IllegalMessageError,
+    Code.ILLEGAL_LITE_TOPIC: IllegalMessageError,
+    Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE: IllegalMessageError,
+    Code.MESSAGE_CORRUPTED: IllegalMessageError,
+    Code.MESSAGE_BODY_EMPTY: IllegalMessageError,
+    Code.PAYLOAD_TOO_LARGE: MessageTooLargeError,
+    Code.MESSAGE_BODY_TOO_LARGE: MessageTooLargeError,
+    Code.MESSAGE_PROPERTIES_TOO_LARGE: MessageTooLargeError,
+    Code.ILLEGAL_FILTER_EXPRESSION: IllegalFilterError,
+    Code.ILLEGAL_INVISIBLE_TIME: IllegalTimeError,
+    Code.ILLEGAL_DELIVERY_TIME: IllegalTimeError,
+    Code.ILLEGAL_POLLING_TIME: IllegalTimeError,
+    Code.INVALID_RECEIPT_HANDLE: InvalidReceiptHandleError,
+    Code.UNAUTHORIZED: UnauthorizedError,
+    Code.FORBIDDEN: ForbiddenError,
+    Code.NOT_FOUND: NotFoundError,
+    Code.MESSAGE_NOT_FOUND: NotFoundError,
+    Code.OFFSET_NOT_FOUND: NotFoundError,
+    Code.TOPIC_NOT_FOUND: TopicNotFoundError,
+    Code.CONSUMER_GROUP_NOT_FOUND: GroupNotFoundError,
+    Code.REQUEST_TIMEOUT: RequestTimeoutError,
+    Code.PROXY_TIMEOUT: RequestTimeoutError,
+    Code.MASTER_PERSISTENCE_TIMEOUT: RequestTimeoutError,
+    Code.SLAVE_PERSISTENCE_TIMEOUT: RequestTimeoutError,
+    Code.TOO_MANY_REQUESTS: TooManyRequestsError,
+    Code.LITE_TOPIC_QUOTA_EXCEEDED: TooManyRequestsError,
+    Code.LITE_SUBSCRIPTION_QUOTA_EXCEEDED: TooManyRequestsError,
+    Code.NOT_IMPLEMENTED: UnsupportedError,
+    Code.UNSUPPORTED: UnsupportedError,
+    Code.VERSION_UNSUPPORTED: UnsupportedError,
+    Code.VERIFY_FIFO_MESSAGE_UNSUPPORTED: UnsupportedError,
+}
+BAD_REQUESTS: Final = range(40000, 40100)
+SERVER_FAILURES: Final = range(50000, 50100)
+
+
+def error_for(code: int, message: str) -> RequestError:
+    """Return the error for a status that is not OK; a code from the future has a class too."""
+    if code in _CLASSES:
+        return _CLASSES[code](code, message)
+    if code in BAD_REQUESTS:
+        return BadRequestError(code, message)
+    if code in SERVER_FAILURES:
+        return ServerError(code, message)
+    return RequestError(code, message)

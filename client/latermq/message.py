@@ -1,0 +1,115 @@
+"""What goes in and what comes back: `Message`, `SendReceipt`, and what a delivery holds."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import Enum
+from types import MappingProxyType
+from typing import Final
+
+NO_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message to send.
+
+    Fields:
+        body: the bytes; not empty, at most what the broker allows (4 MiB unless configured).
+        tag: consumers filter by it; at most one.
+        keys: business keys to find it by.
+        properties: the application's own; keys reserved by RocketMQ are refused.
+        message_group: messages of one group are delivered in order, in an ordered (FIFO) group.
+        deliver_at: not before this instant; must know its time zone. The past means at once.
+        delay: not before so much from now, by this machine's clock. Excludes `deliver_at`.
+    """
+
+    body: bytes
+    tag: str | None = field(default=None, kw_only=True)
+    keys: Sequence[str] = field(default=(), kw_only=True)
+    properties: Mapping[str, str] = field(default_factory=dict, kw_only=True)
+    message_group: str | None = field(default=None, kw_only=True)
+    deliver_at: datetime | None = field(default=None, kw_only=True)
+    delay: timedelta | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.body, bytes):
+            raise TypeError(f"body must be bytes, not {type(self.body).__name__}")
+        if isinstance(self.keys, str):
+            raise TypeError("keys must be a sequence of strings, not one string")
+        if self.deliver_at is not None:
+            if self.delay is not None:
+                raise ValueError("give deliver_at or delay, not both")
+            if self.deliver_at.tzinfo is None:
+                raise ValueError("deliver_at must know its time zone, e.g. datetime.now(UTC) + …")
+        if self.delay is not None and self.delay < timedelta(0):
+            raise ValueError("delay must not be negative")
+
+    def due(self, now: datetime) -> datetime | None:
+        """Return the instant to deliver at, None for at once."""
+        return self.deliver_at if self.delay is None else now + self.delay
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendReceipt:
+    """A message the broker has stored.
+
+    Fields:
+        queue_offset: its place in its queue; -1 while it is delayed.
+        recall_handle: names a delayed message; "" for others.
+    """
+
+    topic: str
+    message_id: str
+    queue_offset: int
+    recall_handle: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterOrigin:
+    """Where a message read from a dead-letter topic came from."""
+
+    topic: str
+    message_id: str
+
+
+class ConsumeResult(Enum):
+    """What a listener may return. Returning nothing is success."""
+
+    SUCCESS = "success"
+    RECONSUME_LATER = "reconsume later"
+
+
+RECONSUME_LATER: Final = ConsumeResult.RECONSUME_LATER
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Received:
+    """What a delivered message says.
+
+    Fields:
+        body: uncompressed.
+        message_id: its sender's.
+        attempt: how often it was delivered to this group, this time included: from 1.
+        topic: the one it was sent to, also when this is a retry.
+        born_at: when its sender made it.
+        stored_at: when the broker stored it.
+        delivery_at: the time it was delayed to, None if it was not.
+        origin: where it died; set when it was read from a dead-letter topic.
+    """
+
+    topic: str
+    body: bytes = field(repr=False)
+    message_id: str
+    attempt: int
+    tag: str | None = None
+    keys: tuple[str, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+    message_group: str | None = None
+    born_at: datetime
+    born_host: str = ""
+    stored_at: datetime | None = None
+    delivery_at: datetime | None = None
+    queue_id: int = 0
+    queue_offset: int = 0
+    origin: DeadLetterOrigin | None = None

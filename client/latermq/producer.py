@@ -1,0 +1,133 @@
+"""Sends: one message, or a batch that is stored as a whole."""
+
+import asyncio
+import itertools
+import logging
+import random
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+from latermq import _wire_messages as wire
+from latermq._identity import message_ids
+from latermq._route import Queue, candidates
+from latermq._session import Session
+from latermq._transport import Metadata
+from latermq.backoff import SEND_BACKOFF
+from latermq.codes import Code
+from latermq.errors import (
+    ForbiddenError,
+    LaterMQError,
+    MessageTooLargeError,
+    PartialSendError,
+    RequestError,
+    RequestTimeoutError,
+    ServerError,
+    TooManyRequestsError,
+    TopicNotFoundError,
+    UnavailableError,
+)
+from latermq.message import Message, SendReceipt
+
+log = logging.getLogger("latermq.client")
+
+TRIES_MAX: Final = 3
+DELAY_LEVELS: Final = range(1, 19)
+# Nothing is known about what became of these; a repeated send has the same message id.
+WORTH_ANOTHER_TRY: Final = (UnavailableError, RequestTimeoutError, ServerError)
+
+
+class Producer:
+    """What `Client.send` and `Client.send_batch` are made of."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._ids = message_ids()
+        self._turn = itertools.count()
+
+    async def send(
+        self, topic: str, messages: Sequence[Message], delay_level: int | None = None
+    ) -> list[SendReceipt]:
+        """Store the messages with one call, all or none.
+
+        Tries three times: at once again where nothing is known about the outcome, so that a
+        message may be stored twice; after a second or more where the broker is overloaded.
+
+        Args:
+            delay_level: 1 to 18, of the broker's ladder; for all messages of the call.
+        Raises:
+            TopicNotFoundError: and it is not created on use.
+            MessageTooLargeError, IllegalMessageError: refused, by us or by the broker.
+            PartialSendError: a broker stored some of them only.
+            UnavailableError, RequestTimeoutError, TooManyRequestsError: also at the last try.
+        """
+        if delay_level is not None:
+            _check_level(delay_level, messages)
+        if not messages:
+            return []
+        queues = (await self._session.route(topic)).writable()
+        if not queues:
+            raise ForbiddenError(Code.FORBIDDEN, f"no queue of {topic} can be written")
+        self._check_sizes(messages)
+        now = datetime.now(UTC)
+        drafts = [wire.Draft(m, self._ids.next(), now, m.due(now)) for m in messages]
+        group = messages[0].message_group if len(messages) == 1 else None
+        choices = candidates(queues, next(self._turn), group)
+        headers = () if delay_level is None else (wire.delay_level_header(delay_level),)
+        try:
+            return await self._try(choices, drafts, headers)
+        except TopicNotFoundError:
+            self._session.forget_route(topic)  # it was deleted; it may come back elsewhere
+            raise
+
+    async def close(self) -> None:
+        await self._session.close()
+
+    async def _try(
+        self, queues: list[Queue], drafts: list[wire.Draft], headers: Metadata
+    ) -> list[SendReceipt]:
+        for retry in range(1, TRIES_MAX):
+            queue = queues[(retry - 1) % len(queues)]
+            try:
+                return await self._send_once(queue, drafts, headers)
+            except TooManyRequestsError as error:
+                wait = SEND_BACKOFF.wait(retry, random.random()).total_seconds()
+                self._tell(error, queue, wait)
+                await asyncio.sleep(wait)
+            except WORTH_ANOTHER_TRY as error:
+                self._tell(error, queue, 0)
+        return await self._send_once(queues[(TRIES_MAX - 1) % len(queues)], drafts, headers)
+
+    async def _send_once(
+        self, queue: Queue, drafts: list[wire.Draft], headers: Metadata
+    ) -> list[SendReceipt]:
+        profile = self._session.profile
+        request = wire.ask_send(profile, queue, drafts, delayed=bool(headers))
+        answer = await self._session.call_once(queue.endpoints, wire.SEND_MESSAGE, request, headers)
+        outcomes = wire.read_send(answer, queue.topic, len(drafts))
+        receipts = [outcome for outcome in outcomes if isinstance(outcome, SendReceipt)]
+        if len(receipts) == len(outcomes):
+            return receipts
+        if len(outcomes) == 1 and isinstance(outcomes[0], RequestError):
+            raise outcomes[0]
+        raise PartialSendError(outcomes)
+
+    def _check_sizes(self, messages: Sequence[Message]) -> None:
+        limit = self._session.settings.body_bytes_max
+        for message in messages:
+            if len(message.body) > limit:
+                raise MessageTooLargeError(
+                    Code.MESSAGE_BODY_TOO_LARGE,
+                    f"the body has {len(message.body)} bytes, the broker takes {limit}",
+                )
+
+    def _tell(self, error: LaterMQError, queue: Queue, wait: float) -> None:
+        about = {"topic": queue.topic, "reason": str(error), "wait_s": wait}
+        log.info("send is tried again", extra=about)
+
+
+def _check_level(level: int, messages: Sequence[Message]) -> None:
+    if level not in DELAY_LEVELS:
+        raise ValueError(f"delay_level must be {DELAY_LEVELS[0]} to {DELAY_LEVELS[-1]}")
+    if any(m.deliver_at is not None or m.delay is not None for m in messages):
+        raise ValueError("give delay_level or a time, not both")

@@ -1,0 +1,240 @@
+"""A consumer that is handed messages: as an async iterator, or through a listener.
+
+    assignment, every 5 s ─→ a receive loop per queue ─→ inbox ─→ iterator, or listeners
+                                     ↑ window: room for more ←─ settled ─┘
+
+The broker keeps the leases alive while this client is. A message that fails comes again after what
+the group's retry policy says, until its attempts are used up and it is dead-lettered. `close` lets
+what is being worked on finish and returns the rest uncounted.
+"""
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from functools import partial
+from types import TracebackType
+from typing import Final, TypeAlias
+
+from latermq._assignment import Assignment
+from latermq._inbox import CACHED_BYTES_MAX, CACHED_COUNT_MAX, Inbox, Window
+from latermq._receiver import Receiver
+from latermq._session import Session
+from latermq._settle import LeaseSettler, Outcome
+from latermq._tasks import Tasks
+from latermq._wire_messages import Arrival
+from latermq.delivery import Delivery
+from latermq.errors import ClosedError
+from latermq.message import ConsumeResult
+
+log = logging.getLogger("latermq.client")
+
+Listener: TypeAlias = Callable[[Delivery], Awaitable[ConsumeResult | None]]
+
+CONCURRENCY: Final = 20
+GRACE: Final = timedelta(seconds=30)
+
+
+def result_is_due(listener: Callable[..., object]) -> bool:
+    """Whether the function says it returns a ConsumeResult, so that None is none."""
+    returns = inspect.signature(listener).return_annotation
+    return returns is ConsumeResult or str(returns).endswith("ConsumeResult")
+
+
+class DamagedBodyError(ValueError):
+    """The body is not what its sender's checksum says; told to the broker as the failure."""
+
+
+class PushConsumer:
+    """Consumes for a group. Made by `Client.push_consumer`; starts on first use.
+
+    Iterate over it, from as many tasks as you like, and settle each delivery (`async with
+    delivery`); or give it a `listener` and `run` it, or enter it and go on with other things.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        *,
+        concurrency: int = CONCURRENCY,
+        cached_count_max: int = CACHED_COUNT_MAX,
+        cached_bytes_max: int = CACHED_BYTES_MAX,
+    ) -> None:
+        if concurrency < 1:
+            raise ValueError("concurrency must be at least 1")
+        self._session = session
+        self._concurrency = concurrency
+        self._window = partial(Window, cached_count_max, cached_bytes_max)
+        self._window()  # refuses now what makes no sense
+        self._listener: Listener | None = None
+        self._result_due = False
+        self._settler = LeaseSettler(session, self._left)
+        self._inbox = Inbox()
+        self._assignment = Assignment(session, self._window, self._arrived)
+        self._windows: dict[Delivery, Window] = {}  # everything received and not settled
+        self._in_hand: dict[Delivery, object] = {}  # and with whom: a task, or a thread
+        self._released = asyncio.Event()
+        self._workers = Tasks()
+        self._starting = asyncio.Lock()
+        self._started = False
+        self._closing: asyncio.Task[None] | None = None
+        self._closed = asyncio.Event()
+
+    @property
+    def group(self) -> str:
+        return self._session.profile.group
+
+    @property
+    def closed(self) -> bool:
+        return self._closing is not None
+
+    def listener(self, listener: Listener) -> Listener:
+        """Set the coroutine function that is called with each delivery; usable as a decorator.
+
+        Returning acknowledges, raising gives back for another attempt; so does returning
+        RECONSUME_LATER, and returning None from a function that says it returns ConsumeResult.
+
+        Raises:
+            ValueError: it is running already.
+        """
+        if not inspect.iscoroutinefunction(listener):
+            raise TypeError("a listener is an `async def` function; see latermq.sync for threads")
+        self._listen(listener, result_is_due(listener))
+        return listener
+
+    async def start(self) -> None:
+        """Begin to receive; with a listener, to call it. Starting twice changes nothing.
+
+        Raises:
+            TopicNotFoundError, GroupNotFoundError: and it is not created on use.
+            UnavailableError: no broker answers.
+        """
+        async with self._starting:
+            if self._closing is not None:
+                raise ClosedError("this consumer is closed")
+            if self._started:
+                return
+            await self._assignment.start()
+            self._started = True
+            if self._listener is not None:
+                self._workers.start(self._dispatch(self._listener), "latermq dispatch")
+
+    async def run(self) -> None:
+        """Call the listener until the consumer is closed, by `close` or by cancelling this."""
+        if self._listener is None:
+            raise ValueError("set a listener first")
+        try:
+            await self.start()
+            await self._closed.wait()
+        finally:
+            await self.close()
+
+    async def close(self, grace: timedelta = GRACE) -> None:
+        """Stop receiving, let what is in hand finish for up to `grace`, return the rest.
+
+        Called while holding a delivery, it does not wait for that one.
+        """
+        await self._close_for(asyncio.current_task(), grace)
+
+    async def __aenter__(self) -> "PushConsumer":
+        try:
+            await self.start()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def __aiter__(self) -> "PushConsumer":
+        if self._listener is not None:
+            raise ValueError("this consumer has a listener")
+        return self
+
+    async def __anext__(self) -> Delivery:
+        delivery = await self._next_for(asyncio.current_task())
+        if delivery is None:
+            raise StopAsyncIteration
+        return delivery
+
+    async def _next_for(self, holder: object) -> Delivery | None:
+        """Hand the next delivery to `holder`; None once the consumer is closed."""
+        if not self._started:
+            await self.start()
+        delivery = await self._inbox.take()
+        if delivery is not None:
+            self._in_hand[delivery] = holder
+        return delivery
+
+    def _arrived(self, arrival: Arrival, receiver: Receiver) -> None:
+        delivery = Delivery(arrival, receiver.queue.endpoints, self._settler)
+        receiver.window.enter(len(delivery.body))
+        self._windows[delivery] = receiver.window
+        if self._closing is not None:
+            self._workers.start(self._settler.give_back(delivery), "latermq return")
+        elif arrival.damage:
+            damaged = DamagedBodyError(arrival.damage)
+            self._workers.start(self._settler.end(delivery, damaged), "latermq damaged")
+        else:
+            self._inbox.put(delivery, in_order=self._session.settings.fifo)
+
+    def _left(self, delivery: Delivery, outcome: Outcome) -> None:
+        self._in_hand.pop(delivery, None)
+        self._windows.pop(delivery).leave(len(delivery.body))
+        for behind in self._inbox.finished(delivery, failed=outcome is not Outcome.DONE):
+            self._workers.start(self._settler.give_back(behind), "latermq return")
+        self._released.set()
+
+    def _listen(self, listener: Listener, result_due: bool) -> None:
+        if self._started:
+            raise ValueError("set the listener before the consumer starts")
+        self._listener, self._result_due = listener, result_due
+
+    async def _dispatch(self, listener: Listener) -> None:
+        free = asyncio.Semaphore(self._concurrency)
+        while True:
+            await free.acquire()
+            delivery = await self._inbox.take()
+            if delivery is None:
+                return
+            work = self._workers.start(self._consume(listener, delivery), "latermq listener")
+            self._in_hand[delivery] = work
+            work.add_done_callback(lambda _: free.release())
+
+    async def _consume(self, listener: Listener, delivery: Delivery) -> None:
+        async with delivery:
+            result = await listener(delivery)
+            later = result is None if self._result_due else result is ConsumeResult.RECONSUME_LATER
+            if (later or result is ConsumeResult.RECONSUME_LATER) and not delivery.settled:
+                await self._settler.end_later(delivery)
+
+    async def _close_for(self, holder: object, grace: timedelta) -> None:
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close(holder, grace))
+        await asyncio.shield(self._closing)
+
+    async def _close(self, holder: object, grace: timedelta) -> None:
+        waiting = self._inbox.close()
+        await self._assignment.cancel()
+        await self._settler.give_all_back(waiting)
+        await self._finish(holder, grace)
+        await self._workers.cancel()
+        await self._session.close()
+        self._closed.set()
+
+    async def _finish(self, holder: object, grace: timedelta) -> None:
+        """Wait until nothing is in hand but what `holder` itself has."""
+        try:
+            async with asyncio.timeout(grace.total_seconds()):
+                while any(other is not holder for other in self._in_hand.values()):
+                    self._released.clear()
+                    await self._released.wait()
+        except TimeoutError:
+            log.warning("consumer closed with work in hand", extra={"count": len(self._in_hand)})

@@ -1,0 +1,177 @@
+"""A consumer that asks: receive some messages, for so long, then settle each one."""
+
+import itertools
+from collections.abc import Mapping
+from contextlib import aclosing
+from datetime import timedelta
+from types import TracebackType
+from typing import Final
+
+from latermq import _wire_messages as wire
+from latermq._failure import describe
+from latermq._route import Queue
+from latermq._session import Session
+from latermq._settings import MATCH_ALL
+from latermq._settle import LeaseSettler, Outcome
+from latermq.codes import Code
+from latermq.delivery import Delivery
+from latermq.errors import ClosedError, ForbiddenError
+
+INVISIBLE: Final = timedelta(seconds=30)
+WAIT: Final = timedelta(seconds=5)
+SETTLE_TRIES_MAX: Final = 3
+
+
+class SimpleConsumer:
+    """Receives on demand. Made by `Client.simple_consumer`; the group shares the messages.
+
+    What is received and not settled within its invisible duration comes again, with one attempt
+    more.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._settler = LeaseSettler(session, _nothing_to_do, SETTLE_TRIES_MAX)
+        self._turn = itertools.count()
+        self._closed = False
+
+    @property
+    def group(self) -> str:
+        return self._session.profile.group
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    @property
+    def subscriptions(self) -> Mapping[str, str]:
+        """Return the topics received from, with their tag filters."""
+        return dict(self._session.profile.topics)
+
+    async def subscribe(self, topic: str, tags: str = MATCH_ALL) -> None:
+        """Also receive from `topic`; of tags "a || b" or, by default, all.
+
+        Raises:
+            TopicNotFoundError: and it is not created on use.
+        """
+        self._session.profile.topics[topic] = tags
+        await self._session.route(topic)
+        await self._session.announce()
+
+    async def unsubscribe(self, topic: str) -> None:
+        """Receive from `topic` no more; what was received stays to be settled."""
+        self._session.forget_topic(topic)
+        await self._session.announce()
+
+    async def receive(
+        self, max_count: int = 1, *, invisible: timedelta = INVISIBLE, wait: timedelta = WAIT
+    ) -> list[Delivery]:
+        """Lease up to `max_count` messages for `invisible`; wait for the first up to `wait`.
+
+        With several topics each call asks the next one.
+
+        Returns:
+            what came, possibly fewer or none. Damaged messages are returned to the broker.
+        Raises:
+            TopicNotFoundError, GroupNotFoundError: and it is not created on use.
+            IllegalTimeError: a duration the broker does not allow.
+            UnavailableError: no broker answers.
+        """
+        if self._closed:
+            raise ClosedError("this consumer is closed")
+        if max_count < 1:
+            raise ValueError("max_count must be at least 1")
+        topics = list(self._session.profile.topics.items())
+        if not topics:
+            raise ValueError("subscribe to a topic first")
+        turn = next(self._turn)
+        topic, tags = topics[turn % len(topics)]
+        queue = await self._queue(topic, turn // len(topics))
+        request = wire.ask_receive(
+            self._session.profile, queue, tags, count_max=max_count, wait=wait, invisible=invisible
+        )
+        timeout = wait.total_seconds() + self._session.timeout
+        answers = self._session.stream(queue.endpoints, wire.RECEIVE_MESSAGE, request, timeout)
+        deliveries: list[Delivery] = []
+        async with aclosing(answers):
+            async for data in answers:
+                arrival = wire.read_receive(data)
+                if arrival is None:
+                    continue
+                delivery = Delivery(arrival, queue.endpoints, self._settler)
+                if arrival.damage:
+                    await self._settler.end(delivery, ValueError(arrival.damage))
+                else:
+                    deliveries.append(delivery)
+        return deliveries
+
+    async def ack(self, delivery: Delivery) -> None:
+        """Mark a delivery as done.
+
+        Raises:
+            InvalidReceiptHandleError: its invisible duration was over; it may come again.
+        """
+        await delivery.ack()
+
+    async def nack(
+        self,
+        delivery: Delivery,
+        *,
+        after: timedelta | None = None,
+        error: BaseException | None = None,
+    ) -> None:
+        """Give a delivery back for another attempt, after what the group's retry policy says
+        unless told otherwise.
+
+        Raises:
+            InvalidReceiptHandleError: its invisible duration was over.
+        """
+        failure = None if error is None else describe(error)
+        await self._settler.nack(delivery, after, failure)
+
+    async def change_invisible_duration(self, delivery: Delivery, invisible: timedelta) -> None:
+        """Let a delivery's invisible duration end `invisible` from now.
+
+        Raises:
+            InvalidReceiptHandleError: it was over before.
+            IllegalTimeError: a duration the broker does not allow.
+        """
+        await delivery.extend(invisible)
+
+    async def dead_letter(
+        self, delivery: Delivery, reason: str, error: BaseException | None = None
+    ) -> None:
+        """Give a delivery up: it moves to the group's dead letters.
+
+        Raises:
+            InvalidReceiptHandleError: its invisible duration was over.
+        """
+        await delivery.dead_letter(reason, error)
+
+    async def close(self) -> None:
+        """Leave the group. What was not settled comes again when its invisible duration ends."""
+        self._closed = True
+        await self._session.close()
+
+    async def __aenter__(self) -> "SimpleConsumer":
+        for topic in list(self._session.profile.topics):
+            await self._session.route(topic)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def _queue(self, topic: str, turn: int) -> Queue:
+        queues = (await self._session.route(topic)).readable()
+        if not queues:
+            raise ForbiddenError(Code.FORBIDDEN, f"no queue of {topic} can be read")
+        return queues[turn % len(queues)]
+
+
+def _nothing_to_do(delivery: Delivery, outcome: Outcome) -> None:
+    """Nobody counts what a simple consumer holds."""
