@@ -89,8 +89,16 @@ class DeliveryConfig:
             raise ConfigError("delivery.max_attempts", f"must be 1 to {self.max_attempts_max}")
         if not 1 <= len(self.delay_levels_ms) <= 255 or min(self.delay_levels_ms) < 1:
             raise ConfigError("delivery.delay_levels_ms", "1 to 255 levels, each at least 1 ms")
-        if self.fresh_weight < 1 or self.retry_weight < 1:
-            raise ConfigError("delivery.fresh_weight", "lane weights must be at least 1")
+        for name in (
+            "invisible_ms_min", "auto_renew_lease_ms", "auto_renew_total_ms_max", "fresh_weight",
+            "retry_weight", "tick_leases_max", "tick_timers_max", "history_attempts_max",
+            "failure_class_bytes_max", "failure_text_bytes_max", "failure_stack_bytes_max",
+            "done_handles_max", "client_names_max", "delay_ms_max",
+        ):  # fmt: skip
+            if getattr(self, name) < 1:
+                raise ConfigError(f"delivery.{name}", "must be at least 1")
+        if self.invisible_ms_max < self.invisible_ms_min:
+            raise ConfigError("delivery.invisible_ms_max", "must not be below invisible_ms_min")
         if not 1 <= self.receive_batch_max <= 256:
             raise ConfigError("delivery.receive_batch_max", "must be 1 to 256")
 
@@ -106,6 +114,9 @@ class CatalogConfig:
     def __post_init__(self) -> None:
         if not 1 <= self.default_queue_count <= self.queue_count_max:
             raise ConfigError("catalog.default_queue_count", f"must be 1 to {self.queue_count_max}")
+        for name in ("topic_count_max", "group_count_max"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"catalog.{name}", "must be at least 1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

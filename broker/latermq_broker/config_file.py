@@ -99,8 +99,10 @@ def _name_in_environment(variable: str) -> str | None:
 
 def _kind(name: str, known: Mapping[str, Any], origin: str) -> Any:
     if name not in known:
-        section = name.partition(".")[0]
-        near = _nearest(name, [other for other in known if other.startswith(f"{section}.")])
+        section, _, setting = name.partition(".")
+        elsewhere = [other for other in known if other.endswith(f".{setting}")]
+        here = [other.partition(".")[2] for other in known if other.startswith(f"{section}.")]
+        near = f"did you mean {elsewhere[0]}?" if elsewhere else _nearest(setting, here)
         raise ConfigError(name, f"no such setting, {near} ({origin})")
     return known[name]
 

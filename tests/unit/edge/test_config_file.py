@@ -1,0 +1,147 @@
+"""Defaults < file < environment < flags; and whatever is wrong is said by name."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from latermq_broker.config import Config, Flush, listen_address
+from latermq_broker.config_file import load, to_toml
+from latermq_broker.errors import ConfigError
+
+EXAMPLE = Path(__file__).resolve().parents[3] / "docker" / "latermq.toml"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "latermq.toml"
+
+
+def loaded(
+    file: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    **flags: Any,
+) -> Config:
+    return load(file, environment or {}, {k.replace("__", "."): v for k, v in flags.items()})
+
+
+class TestOrder:
+    def test_nothing_given_is_the_defaults(self) -> None:
+        assert loaded(store__flush=None) == Config()
+
+    def test_each_source_wins_over_the_one_before(self, file: Path) -> None:
+        file.write_text('[server]\nlisten = "127.0.0.1:1"\nbroker_name = "a"\n[log]\njson = true\n')
+        environment = {"LATERMQ_SERVER_LISTEN": "127.0.0.1:2", "LATERMQ_SERVER_BROKER_NAME": "b"}
+        config = loaded(file, environment, server__listen="127.0.0.1:3")
+        assert config.server.listen == "127.0.0.1:3"
+        assert config.server.broker_name == "b"
+        assert config.log.json
+
+    @pytest.mark.parametrize(
+        ("variable", "text", "value"),
+        [
+            ("LATERMQ_STORE_FLUSH", "sync", Flush.SYNC),
+            ("LATERMQ_CATALOG_AUTO_CREATE", "Off", False),
+            ("LATERMQ_STORE_SYNC_INTERVAL_MS", "50", 50),
+            ("LATERMQ_DELIVERY_DELAY_LEVELS_MS", "100, 200 300", (100, 200, 300)),
+            ("LATERMQ_SERVER_DATA_DIR", "x y", "x y"),
+        ],
+    )
+    def test_the_environment_speaks_text(self, variable: str, text: str, value: object) -> None:
+        config = loaded(environment={variable: text})
+        section, _, setting = variable.removeprefix("LATERMQ_").lower().partition("_")
+        assert getattr(getattr(config, section), setting) == value
+
+    def test_variables_of_others_are_left_alone(self) -> None:
+        environment = {"LATERMQ_ENDPOINT": "x", "LATERMQ_TRACEBACK": "1", "LATERMQ_STORE": "x"}
+        assert loaded(environment=environment) == Config()
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("text", "name", "reason"),
+        [
+            ("[store]\nflsh = 'sync'", "store.flsh", "did you mean flush?"),
+            ("[stroe]\nflush = 'sync'", "stroe", "did you mean store?"),
+            ("[log]\nzzz = 1", "log.zzz", "there are level, json"),
+            ("[server]\nflush = 'sync'", "server.flush", "did you mean store.flush?"),
+            ("flush = 'sync'", "flush", "no such section"),
+            ("[store]\nflush = 'never'", "store.flush", "not one of async, sync"),
+            ("[store]\nflush = 1", "store.flush", "not one of async, sync"),
+            ("[store]\nsync_bytes = 'x'", "store.sync_bytes", "a whole number"),
+            ("[store]\nsync_bytes = true", "store.sync_bytes", "a whole number"),
+            ("[store]\nsync_bytes = 0", "store.sync_bytes", "at least 1"),
+            ("[store]\nsegment_bytes = 5000", "store.segment_bytes", "multiple of 4096"),
+            ("[catalog]\nauto_create = 1", "catalog.auto_create", "true or false"),
+            ("[log]\nlevel = 3", "log.level", "text"),
+            ("[log]\nlevel = 'loud'", "log.level", "one of debug"),
+            ("[delivery]\ndelay_levels_ms = [1, 'x']", "delivery.delay_levels_ms", "whole numbers"),
+            ("[delivery]\ndelay_levels_ms = []", "delivery.delay_levels_ms", "1 to 255"),
+            ("[delivery]\ntick_timers_max = 0", "delivery.tick_timers_max", "at least 1"),
+            ("[catalog]\ntopic_count_max = -1", "catalog.topic_count_max", "at least 1"),
+            ("[server]\nlisten = 'here'", "server.listen", "not HOST:PORT"),
+            ("[server]\npolling_ms_max = 1", "server.polling_ms_max", "not be below"),
+            ("[server", "--config", "is not TOML"),
+        ],
+    )
+    def test_in_a_file(self, file: Path, text: str, name: str, reason: str) -> None:
+        file.write_text(text)
+        with pytest.raises(ConfigError, match=re.escape(reason)) as refused:
+            loaded(file)
+        assert refused.value.setting == name
+
+    def test_a_file_that_cannot_be_read(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError, match=r"cannot read .*: No such file"):
+            loaded(tmp_path / "none.toml")
+        with pytest.raises(ConfigError, match=r"cannot read .*: Is a directory"):
+            loaded(tmp_path)
+
+    @pytest.mark.parametrize(
+        ("variable", "text", "reason"),
+        [
+            ("LATERMQ_STORE_FLSH", "sync", "did you mean flush? (from LATERMQ_STORE_FLSH)"),
+            ("LATERMQ_STORE_SYNC_BYTES", "1 MB", "'1 MB' is not a whole number"),
+            ("LATERMQ_LOG_JSON", "perhaps", "'perhaps' is not true or false"),
+            ("LATERMQ_DELIVERY_DELAY_LEVELS_MS", "1s 5s", "not a list of whole numbers"),
+        ],
+    )
+    def test_in_the_environment(self, variable: str, text: str, reason: str) -> None:
+        with pytest.raises(ConfigError, match=re.escape(reason)):
+            loaded(environment={variable: text})
+
+
+class TestPrinting:
+    def test_what_is_printed_can_be_loaded(self, file: Path) -> None:
+        config = loaded(server__data_dir='a "quoted" \\ path', store__flush="sync", log__json=True)
+        file.write_text(to_toml(config))
+        assert loaded(file) == config
+
+    def test_the_example_has_every_setting_commented_with_its_default(self, file: Path) -> None:
+        text = EXAMPLE.read_text()
+        file.write_text(text)
+        assert loaded(file) == Config()
+        settings = re.sub(r"^#(\w+ = )", r"\1", text, flags=re.MULTILINE)
+        uncommented = [line for line in settings.splitlines() if line and line[0] != "#"]
+        assert uncommented == [line for line in to_toml(Config()).splitlines() if line]
+
+
+class TestListenAddress:
+    @pytest.mark.parametrize(
+        ("text", "address"),
+        [
+            ("127.0.0.1:8081", ("127.0.0.1", 8081)),
+            ("[::1]:0", ("::1", 0)),
+            ("localhost:65535", ("localhost", 65535)),
+        ],
+    )
+    def test_good(self, text: str, address: tuple[str, int]) -> None:
+        assert listen_address("x", text) == address
+
+    @pytest.mark.parametrize(
+        "text", ["", "8081", ":8081", "host", "host:", "host:http", "host:65536", "::1:80", "h:٣"]
+    )
+    def test_bad(self, text: str) -> None:
+        with pytest.raises(ConfigError):
+            listen_address("x", text)
