@@ -58,6 +58,7 @@ class Report:
     errors: Counter[str] = field(default_factory=Counter)
     missing: int | None = None
     doubled: int = 0
+    last_at: float = 0.0  # loop time of the last message
 
     def figures(self) -> dict[str, Any]:
         """The report as JSON values."""
@@ -206,7 +207,8 @@ async def _measured(target: Target, load: Load, worker: _Worker) -> Report:
             for _ in range(load.concurrency):
                 tasks.create_task(_guarded(worker(client, pace, load, report), report))
     finally:
-        report.seconds = loop.time() - start
+        # Not until the workers ended: receivers wait for a while before they find nothing more.
+        report.seconds = (report.last_at or loop.time()) - start
         await client.close()
     return report
 
@@ -230,7 +232,8 @@ async def _sender(client: _Client, pace: _Pace, load: Load, report: Report) -> N
         if error:
             report.errors[error] += 1
             continue
-        report.latencies.append(loop.time() - due)
+        report.last_at = loop.time()
+        report.latencies.append(report.last_at - due)
         report.messages += size
         report.body_bytes += size * load.body_bytes
 
@@ -247,6 +250,7 @@ async def _receiver(client: _Client, pace: _Pace, load: Load, report: Report) ->
         report.messages += len(messages)
         report.body_bytes += sum(len(message.body) for message in messages)
         error = await client.ack([each.system_properties.receipt_handle for each in messages])
+        report.last_at = loop.time()
         if error:
             report.errors[error] += 1
 

@@ -137,7 +137,9 @@ def show(
 
 
 def _newest_offset(broker: Connection, group: str) -> int:
-    request = dead_pb2.ListDeadLettersRequest(group=group, newest_first=True)
+    request = dead_pb2.ListDeadLettersRequest(
+        group=group, newest_first=True, filter=dead_pb2.DeadLetterFilter(state=dead_pb2.ANY)
+    )
     newest, _ = broker.pages(broker.dead_letters.ListDeadLetters, request, "letters", 1)
     if not newest:
         raise CommandError(f"no dead letters in {plain(group)}")

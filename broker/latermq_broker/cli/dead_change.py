@@ -144,6 +144,9 @@ def _follow(
 def _finish(
     last: dead_pb2.DeadLetterProgress, wanted: dict[str, Any], as_json: bool, done: str
 ) -> None:
+    named = wanted["ids"] or wanted["offsets"]
+    if named and not last.changed_count and not last.failed_count:
+        raise RefusedError("no dead letter is called that; `latermq dead list` names them")
     if as_json:
         print_json(jsonable(last))
     elif last.changed_count or not last.failed_count:
@@ -151,5 +154,3 @@ def _finish(
     if last.failed_count:
         failed = counted(last.failed_count, "letter")
         raise CommandError(f"{failed} failed; the last: {last.last_error or 'no reason given'}")
-    if not last.changed_count and (wanted["ids"] or wanted["offsets"]):
-        raise RefusedError("no dead letter is called that; `latermq dead list` names them")

@@ -94,8 +94,7 @@ def _facts(letter: dead_pb2.DeadLetter, telling: Telling) -> Iterator[str]:
         yield from fact("properties", shown, telling.width)
     yield from _body(letter, telling)
     if letter.state == dead_pb2.REDRIVEN:
-        when = format_instant(letter.redriven_at_ms, telling.zone)
-        yield from fact("now", [f"redriven {when}; no longer dead"], telling.width)
+        yield from fact("now", ["redriven; no longer dead"], telling.width)
     elif letter.state == dead_pb2.DROPPED:
         yield from fact("now", ["dropped, for good"], telling.width)
 
@@ -150,6 +149,9 @@ def _timeline(letter: dead_pb2.DeadLetter, telling: Telling) -> Iterator[str]:
     yield from _attempts(letter, telling, clock, first_ms)
     reason = REASONS.get(letter.reason, plain(letter.reason))
     yield _entry(clock.at(letter.dead_at_ms), styled("dead", bold=True), reason, telling)
+    if letter.state == dead_pb2.REDRIVEN:
+        when = clock.at(letter.redriven_at_ms)
+        yield _entry(when, "redriven", "sent back by an operator; no longer dead", telling)
 
 
 def _attempts(

@@ -36,6 +36,11 @@ def backoff_policy(text: str) -> group_pb2.Backoff:
         raise click.BadParameter(str(error)) from None
 
 
+def reset_target(text: str) -> int:
+    """`earliest` → 0, else an instant; a `type=` for options."""
+    return 0 if text == "earliest" else instant(text)
+
+
 @click.group(cls=CommandGroup)
 def group() -> None:
     """Create, list, show, alter, reset and delete consumer groups."""
@@ -198,13 +203,12 @@ def delete(name: str, yes: bool, endpoint: str, as_json: bool) -> None:
 @click.argument("name")
 @click.option("--topic", required=True, help="The topic to read again, or to skip ahead in.")
 @click.option(
-    "--to", "target", required=True, metavar="TIME",
+    "--to", "to_ms", type=reset_target, required=True, metavar="TIME",
     help="earliest, now, -1h, or a date: go on with the first message stored at or after it.",
 )  # fmt: skip
 @broker_options
-def reset(name: str, topic: str, target: str, endpoint: str, as_json: bool) -> None:
+def reset(name: str, topic: str, to_ms: int, endpoint: str, as_json: bool) -> None:
     """Move the group NAME to another time in a topic. Its leases and retries there are void."""
-    to_ms = 0 if target == "earliest" else instant(target)
     request = group_pb2.ResetGroupRequest(name=name, topic=topic, to_ms=to_ms)
     with Connection(endpoint) as broker:
         offsets = list(broker.call(broker.groups.ResetGroup, request).offsets)

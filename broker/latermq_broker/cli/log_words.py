@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from latermq_broker.delivery.history import Outcome, decode_history
 from latermq_broker.services.wire_stored import stored_message
+from latermq_broker.store.catalog import TopicType
 from latermq_broker.store.payload_catalog import (
     CONFIG_PUT,
     CONFIG_TOPIC,
@@ -209,6 +210,8 @@ class RecordReader:
             return fields | {"deleted": names.get(config.id, f"#{config.id}")}
         body = json.loads(config.body)
         names[config.id] = body["name"]
+        if is_topic:
+            body["type"] = TopicType(body["type"]).name.lower()
         return fields | {name: value for name, value in body.items() if name != "id"}
 
     def _offset(self, record: Record) -> Fields:

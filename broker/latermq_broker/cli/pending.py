@@ -214,8 +214,6 @@ def _row(message: pending_pb2.PendingMessage, now_ms: int) -> tuple[str, ...]:
 
 
 def _due_in(due_ms: int, now_ms: int) -> str:
-    if not due_ms:
-        return "-"
     return format_ago(due_ms, now_ms).removeprefix("in ") if due_ms > now_ms else "now"
 
 
