@@ -1,180 +1,154 @@
-"""A real broker in a process of its own: started, killed, asked to stop, started again.
+"""A broker as its users run it: `latermq serve` in a process of its own, on a directory that stays.
 
-with BrokerProcess(tmp_path / "data") as broker:
-    client = latermq.connect(broker.endpoint)
-    broker.kill()   # SIGKILL, as at a power button that spares the page cache
-    broker.start()  # the same directory, the same port
+It may be started, stopped and killed again and again; from its first start on it keeps its port, so
+that clients find it after a restart. Use it as a context manager: nothing is left running.
 """
 
-import os
-import queue
+import re
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+import time
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Final
+from typing import IO, Final, NamedTuple, Self
 
-ROOT: Final = Path(__file__).resolve().parents[2]
-READY: Final = "latermq ready on "
-READY_S_MAX: Final = 30.0
-STOP_S_MAX: Final = 30.0
-LOG_LINES_MAX: Final = 2000
+READY: Final = re.compile(r"latermq ready on (\S+)")
+READY_TIMEOUT_S: Final = 30.0
+STOP_TIMEOUT_S: Final = 30.0
 
 
-class BrokerError(Exception):
-    """The broker did not start, or did not stop as it should; its last words are in the text."""
+class Ended(NamedTuple):
+    """How a broker process ended and what it said in this life."""
+
+    code: int  # negative: the signal that ended it
+    stdout: str
+    stderr: str
 
 
 class BrokerProcess:
-    """`latermq serve` on 127.0.0.1. Leaving the block ends the process, however it is.
+    """At most one process at a time.
 
     Args:
-        data_dir: where it stores; kept between starts.
-        arguments: further flags of `serve`.
-        environment: further variables, e.g. LATERMQ_… settings.
+        data_dir: kept; `data_dir` + ".log" collects the standard error of all lives.
+        arguments: further words for `latermq serve`.
+        config: a configuration file's text; "" for none.
     """
 
     def __init__(
-        self,
-        data_dir: Path,
-        *,
-        arguments: Sequence[str] = (),
-        environment: Mapping[str, str] | None = None,
+        self, data_dir: Path, *arguments: str, config: str = "", listen: str = "127.0.0.1:0"
     ) -> None:
         self.data_dir = data_dir
-        self.port = 0  # the first start picks one; the next ones keep it
-        self.exit_code: int | None = None  # of the last process that ended
+        self.log_path = data_dir.with_name(data_dir.name + ".log")
+        self.ready_s = 0.0  # from the last spawn to its ready line
         self._arguments = list(arguments)
-        self._environment = {**os.environ, **(environment or {})}
+        self._listen = listen
         self._process: subprocess.Popen[str] | None = None
-        self._readers: list[threading.Thread] = []
-        self._log: list[str] = []
-        self._output: queue.Queue[str | None] = queue.Queue()
+        self._reader: threading.Thread | None = None
+        self._lines: list[str] = []
+        self._said = threading.Event()  # ready, or never will be
+        self._spawned_s = 0.0
+        self._log_from = 0  # where this life's standard error begins
+        data_dir.parent.mkdir(parents=True, exist_ok=True)
+        if config:
+            path = data_dir.with_name(data_dir.name + ".toml")
+            path.write_text(config, encoding="utf-8")
+            self._arguments += ["--config", str(path)]
 
     @property
     def endpoint(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        """`host:port`; the port is known from the first start on."""
+        return self._listen
 
     @property
     def pid(self) -> int:
-        return self._running().pid
+        assert self._process is not None
+        return self._process.pid
 
     @property
-    def log(self) -> str:
-        """What it wrote on stderr, in all its lives."""
-        return "".join(self._log)
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
 
-    def start(self) -> None:
-        """Start it and return when it serves.
+    def start(self, *more_arguments: str) -> Self:
+        """Spawn and wait until it serves. Raises RuntimeError with what it said instead."""
+        self.spawn(*more_arguments)
+        self.wait_ready()
+        return self
 
-        Raises:
-            BrokerError: it ended, or said nothing for 30 s.
-        """
-        assert self._process is None, "it is running"
-        self._output = queue.Queue()
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "latermq_broker", "serve", *self._flags()],
-            cwd=ROOT,
-            env=self._environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+    def spawn(self, *more_arguments: str) -> None:
+        """Begin a life without waiting for it."""
+        assert self._process is None, "one life at a time"
+        command = [sys.executable, "-m", "latermq_broker", "serve", "--listen", self._listen]
+        command += ["--data-dir", str(self.data_dir), *self._arguments, *more_arguments]
+        self._lines, self._said = [], threading.Event()
+        with self.log_path.open("ab") as log:
+            self._log_from = log.tell()
+            self._spawned_s = time.perf_counter()
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True
+            )
         assert self._process.stdout is not None
-        assert self._process.stderr is not None
-        self._read(self._process.stdout, self._output)
-        self._read(self._process.stderr, None)
-        self._wait_until_ready()
+        self._reader = threading.Thread(
+            target=self._read, args=(self._process.stdout, self._lines, self._said), daemon=True
+        )
+        self._reader.start()
 
-    def stop(self) -> int:
-        """Ask it to drain with SIGTERM, wait for its end and return its exit code."""
-        return self._end(signal.SIGTERM)
+    def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> str:
+        """The endpoint, once it serves. Raises RuntimeError when it ended or took too long."""
+        said = self._said.wait(timeout_s)
+        if not said or not self.serves:
+            ended = self.kill()
+            why = f"ended with {ended.code}" if said else f"not ready after {timeout_s} s"
+            raise RuntimeError(f"broker {why}\n{ended.stdout}{ended.stderr}")
+        return self._listen
 
-    def kill(self) -> None:
-        """End it with SIGKILL, wherever it is."""
-        self._end(signal.SIGKILL)
+    @property
+    def serves(self) -> bool:
+        """It has printed its ready line in this life."""
+        return any(READY.match(line) for line in self._lines)
 
-    def restart(self) -> None:
-        """Stop it in an orderly way and start it on the same directory and port."""
-        self.stop()
-        self.start()
+    def kill(self) -> Ended:
+        """kill -9, at once."""
+        assert self._process is not None
+        self._process.kill()
+        return self.wait_end()
 
-    def wait(self, timeout_s: float = STOP_S_MAX) -> int:
-        """Wait for an end that something else causes, and return its exit code."""
-        process = self._running()
+    def terminate(self) -> Ended:
+        """SIGTERM, and wait until it has drained and gone."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        return self.wait_end()
+
+    def wait_end(self, timeout_s: float = STOP_TIMEOUT_S) -> Ended:
+        """Wait for the process to end by itself; past the timeout it is killed."""
+        process, self._process = self._process, None
+        assert process is not None
+        assert self._reader is not None
         try:
-            self.exit_code = process.wait(timeout_s)
+            process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-            raise BrokerError(f"it did not end within {timeout_s} s:\n{self.log}") from None
-        finally:
-            self._process = None
-            for reader in self._readers:
-                reader.join()
-            self._readers.clear()
-            for stream in (process.stdout, process.stderr):
-                if stream is not None:
-                    stream.close()
-        return self.exit_code
+        self._reader.join()
+        with self.log_path.open("rb") as log:
+            log.seek(self._log_from)
+            said = log.read().decode(errors="replace")
+        return Ended(process.returncode, "".join(self._lines), said)
 
-    def __enter__(self) -> "BrokerProcess":
-        try:
-            self.start()
-        except BaseException:
-            self.__exit__(None, None, None)
-            raise
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._process is not None:
             self.kill()
 
-    def _flags(self) -> list[str]:
-        listen = f"127.0.0.1:{self.port}"
-        return ["--listen", listen, "--data-dir", str(self.data_dir), *self._arguments]
-
-    def _wait_until_ready(self) -> None:
-        while True:
-            try:
-                line = self._output.get(timeout=READY_S_MAX)
-            except queue.Empty:
-                raise BrokerError(f"not ready within {READY_S_MAX} s:\n{self.log}") from None
-            if line is None:
-                code = self.wait()
-                raise BrokerError(f"it ended with exit code {code}:\n{self.log}")
-            if line.startswith(READY):
-                self.port = int(line.rsplit(":", 1)[1])
-                return
-
-    def _read(self, stream: IO[str], lines: "queue.Queue[str | None] | None") -> None:
-        """Empty a pipe in a thread, lest the broker blocks on it."""
-
-        def copy() -> None:
-            for line in stream:
-                if lines is not None:
-                    lines.put(line)
-                elif len(self._log) < LOG_LINES_MAX:
-                    self._log.append(line)
-            if lines is not None:
-                lines.put(None)
-
-        reader = threading.Thread(target=copy, name="broker output", daemon=True)
-        reader.start()
-        self._readers.append(reader)
-
-    def _running(self) -> subprocess.Popen[str]:
-        assert self._process is not None, "it is not running"
-        return self._process
-
-    def _end(self, how: signal.Signals) -> int:
-        self._running().send_signal(how)
-        return self.wait()
+    def _read(self, stdout: IO[str], lines: list[str], said: threading.Event) -> None:
+        with stdout:
+            for line in stdout:
+                lines.append(line)
+                ready = READY.match(line)
+                if ready:
+                    self._listen = ready[1]
+                    self.ready_s = time.perf_counter() - self._spawned_s
+                    said.set()
+        said.set()
