@@ -1,0 +1,91 @@
+"""Log lines: constant text, fields beside it, one line per record."""
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from latermq_broker.config import LogConfig
+from latermq_broker.observability import log as logs
+
+
+@pytest.fixture(autouse=True)
+def _restored() -> Iterator[None]:
+    root, own = logging.getLogger(), logging.getLogger("latermq")
+    handlers, levels = list(root.handlers), (root.level, own.level)
+    raises = logging.raiseExceptions
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(levels[0])
+    own.setLevel(levels[1])
+    logging.raiseExceptions = raises
+
+
+def written(config: LogConfig) -> io.StringIO:
+    stream = io.StringIO()
+    logs.set_up(config, stream)
+    return stream
+
+
+class TestText:
+    def test_fields_follow_the_text(self) -> None:
+        stream = written(LogConfig())
+        logging.getLogger("latermq.pump").info("sync done", extra={"ms": 3, "to": 4096})
+        line = stream.getvalue()
+        assert line.endswith("Z INFO latermq.pump: sync done ms=3 to=4096\n")
+
+    @pytest.mark.parametrize("value", ["two words", "a=b", 'say "hi"', "", "line\nbreak"])
+    def test_a_value_that_would_read_as_several_is_quoted(self, value: str) -> None:
+        stream = written(LogConfig())
+        logging.getLogger("latermq.x").warning("odd", extra={"value": value})
+        line = stream.getvalue()
+        assert line.count("\n") == 1
+        assert line.rstrip("\n").endswith(f"value={json.dumps(value)}")
+
+    def test_a_traceback_follows(self) -> None:
+        stream = written(LogConfig())
+        try:
+            raise KeyError("why")
+        except KeyError:
+            logging.getLogger("latermq.x").exception("failed")
+        assert "KeyError: 'why'" in stream.getvalue()
+
+
+class TestJson:
+    def test_one_object_per_line(self) -> None:
+        stream = written(LogConfig(json=True))
+        logging.getLogger("latermq.x").error("odd\nname", extra={"path": object(), "n": 1})
+        (line,) = stream.getvalue().splitlines()
+        fields = json.loads(line)
+        assert fields["level"] == "error"
+        assert fields["logger"] == "latermq.x"
+        assert fields["message"] == "odd\nname"
+        assert fields["n"] == 1
+        assert fields["time"].endswith("Z")
+
+    def test_with_its_traceback(self) -> None:
+        stream = written(LogConfig(json=True))
+        try:
+            raise KeyError("why")
+        except KeyError:
+            logging.getLogger("latermq.x").exception("failed")
+        assert "KeyError: 'why'" in json.loads(stream.getvalue())["traceback"]
+
+
+class TestLevels:
+    def test_ours_as_configured_and_libraries_from_warning_on(self) -> None:
+        stream = written(LogConfig(level="debug"))
+        logging.getLogger("latermq.x").debug("ours")
+        logging.getLogger("asyncio").info("theirs")
+        logging.getLogger("asyncio").warning("loud")
+        assert [line.split(": ", 1)[1] for line in stream.getvalue().splitlines()] == [
+            "ours", "loud",
+        ]  # fmt: skip
+
+    def test_a_second_set_up_replaces_the_first(self) -> None:
+        first, second = written(LogConfig()), written(LogConfig())
+        logging.getLogger("latermq.x").info("once")
+        assert not first.getvalue()
+        assert second.getvalue().count("once") == 1

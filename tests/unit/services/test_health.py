@@ -1,0 +1,70 @@
+"""grpc.health.v1: what a probe is told, and when a watcher is."""
+
+from collections.abc import AsyncIterator
+from typing import cast
+
+import pytest
+from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
+
+from latermq_broker.services.health import HealthService
+from latermq_broker.services.seam import CallAborted, GrpcCode
+from support.fake_call import FakeCall
+
+SERVING, NOT_SERVING = HealthCheckResponse.SERVING, HealthCheckResponse.NOT_SERVING
+OURS = "apache.rocketmq.v2.MessagingService"
+
+
+@pytest.fixture
+def health() -> HealthService:
+    return HealthService([OURS])
+
+
+def check(health: HealthService, service: str = "") -> int:
+    request = HealthCheckRequest(service=service).SerializeToString()
+    status: int = HealthCheckResponse.FromString(health.check(request, probe())).status
+    return status
+
+
+def probe() -> FakeCall:
+    """A health probe sends no client id."""
+    return FakeCall(client_id="")
+
+
+async def next_status(answers: AsyncIterator[bytes]) -> int:
+    return cast(int, HealthCheckResponse.FromString(await anext(answers)).status)
+
+
+@pytest.mark.parametrize("service", ["", OURS, "grpc.health.v1.Health"])
+def test_serving_only_once_told_so(health: HealthService, service: str) -> None:
+    assert check(health, service) == NOT_SERVING
+    health.set_serving(True)
+    assert check(health, service) == SERVING
+    health.set_serving(False)
+    assert check(health, service) == NOT_SERVING
+
+
+def test_an_unknown_service_is_not_found(health: HealthService) -> None:
+    with pytest.raises(CallAborted) as aborted:
+        check(health, "nobody")
+    assert aborted.value.code is GrpcCode.NOT_FOUND
+
+
+def test_bytes_that_are_no_request(health: HealthService) -> None:
+    with pytest.raises(CallAborted) as aborted:
+        health.check(b"\xff", probe())
+    assert aborted.value.code is GrpcCode.INVALID_ARGUMENT
+
+
+async def test_a_watcher_sees_each_change_and_the_end_with_draining(health: HealthService) -> None:
+    answers = health.watch(b"", probe())
+    assert await next_status(answers) == NOT_SERVING
+    health.set_serving(True)
+    assert await next_status(answers) == SERVING
+    health.set_serving(False)
+    assert await next_status(answers) == NOT_SERVING
+    assert [answer async for answer in answers] == []
+
+
+async def test_a_watcher_of_an_unknown_service_is_told_so(health: HealthService) -> None:
+    answers = health.watch(HealthCheckRequest(service="nobody").SerializeToString(), probe())
+    assert await next_status(answers) == HealthCheckResponse.SERVICE_UNKNOWN
