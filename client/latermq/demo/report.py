@@ -1,0 +1,120 @@
+"""Spark reads what died in billing as a table: once, or again and again as letters come in.
+
+    python -m latermq.demo.report
+    python -m latermq.demo.report --follow DIR      (the stream's checkpoint goes into DIR)
+
+Needs Java 17 or 21 and `pip install 'latermq[spark]'`.
+"""
+
+import argparse
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as fn
+
+from latermq.demo.shop import BILLING_GROUP
+from latermq.demo.voice import Voice
+
+COLUMNS: Final = (
+    "keys array<string>, origin_topic string, reason string, attempt_count int, "
+    "failure_class string, failure_text string, redriven_at timestamp"
+)
+TABLE_ROWS_MAX: Final = 50
+
+
+def session() -> SparkSession:
+    """One small local Spark: no web page, no progress bars, this very Python for its workers."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .appName("latermq dead letters")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.shuffle.partitions", "1")
+        .config("spark.sql.adaptive.enabled", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.driver.memory", "768m")
+        .config("spark.driver.extraJavaOptions", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def table(letters: DataFrame) -> DataFrame:
+    """The columns that a person wants to see."""
+    return letters.select(
+        fn.col("keys")[0].alias("order"),
+        "origin_topic",
+        "reason",
+        fn.col("attempt_count").alias("attempts"),
+        fn.concat_ws(": ", "failure_class", "failure_text").alias("last_failure"),
+        fn.col("redriven_at").isNotNull().alias("redriven"),
+    ).orderBy("order")
+
+
+def report(letters: DataFrame, voice: Voice) -> None:
+    """Print the table and say how many rows it has."""
+    rows = table(letters).cache()
+    rows.show(TABLE_ROWS_MAX, truncate=False)
+    count, redriven = rows.count(), rows.where("redriven").count()
+    letters_read = f"{count} dead letter" + ("" if count == 1 else "s")
+    voice.say(
+        "read", f"Spark read {letters_read}, {redriven} redriven", rows=count, redriven=redriven
+    )
+    rows.unpersist()
+
+
+def once(spark: SparkSession, options: argparse.Namespace, voice: Voice) -> None:
+    reader = spark.read.format("latermq").schema(COLUMNS)
+    report(reader.option("endpoint", options.endpoint).option("group", options.group).load(), voice)
+
+
+def follow(spark: SparkSession, options: argparse.Namespace, voice: Voice) -> None:
+    """Report every batch of new letters until the process is told to end."""
+
+    def batch(letters: DataFrame, _batch_id: int) -> None:
+        if not letters.isEmpty():
+            report(letters, voice)
+
+    reader = spark.readStream.format("latermq").schema(COLUMNS)
+    letters = reader.option("endpoint", options.endpoint).option("group", options.group).load()
+    query = (
+        letters.writeStream.foreachBatch(batch)
+        .option("checkpointLocation", str(options.follow / "checkpoint"))
+        .trigger(processingTime=f"{options.every} seconds")
+        .start()
+    )
+    voice.say("following", f"waiting for dead letters of {options.group}")
+    try:
+        query.awaitTermination()
+    finally:
+        query.stop()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="latermq.demo.report", description="Report the dead.")
+    parser.add_argument(
+        "--endpoint", default=os.environ.get("LATERMQ_ENDPOINT", "127.0.0.1:8081"), metavar="H:P"
+    )
+    parser.add_argument("--group", default=BILLING_GROUP, help="whose dead letters [billing]")
+    parser.add_argument("--follow", type=Path, metavar="DIR", help="as a stream; its checkpoint")
+    parser.add_argument("--every", type=int, default=10, metavar="S", help="seconds a batch [10]")
+    parser.add_argument("--events", action="store_true", help="say it in JSON")
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    voice = Voice(as_events=options.events)
+    spark = session()
+    try:
+        follow(spark, options, voice) if options.follow else once(spark, options, voice)
+    finally:
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main()

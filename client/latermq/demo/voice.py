@@ -1,0 +1,19 @@
+"""What the demo's programs say: a line for people, or with `--events` a JSON object a line."""
+
+import json
+from datetime import datetime
+
+
+class Voice:
+    """Prints on stdout, one line at a time, at once."""
+
+    def __init__(self, *, as_events: bool) -> None:
+        self._as_events = as_events
+
+    def say(self, event: str, text: str, **fields: str | int) -> None:
+        """Tell people `text`, or programs the event with its fields."""
+        if self._as_events:
+            line = json.dumps({"event": event, "text": text, **fields}, ensure_ascii=False)
+        else:
+            line = f"{datetime.now():%H:%M:%S} {text}"
+        print(line, flush=True)
