@@ -1,4 +1,4 @@
-"""The messaging services as they run: real engine, pump and store; memory for files, a test's clock.
+"""The messaging services as they run: real engine, pump and store, on memory and a test's clock.
 
 Requests go in as bytes with a `FakeCall`, responses come back parsed. Use in a running loop:
 

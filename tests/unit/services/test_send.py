@@ -291,7 +291,7 @@ async def test_what_was_sent_is_what_is_received() -> None:
         await broker.send(made)
         [got] = (await broker.receive()).messages
         system = got.system_properties
-        assert (got.body, got.user_properties, system.tag) == (b"body", {"x": "ü"}, "T")
+        assert (got.body, dict(got.user_properties), system.tag) == (b"body", {"x": "ü"}, "T")
         assert (list(system.keys), system.trace_context) == (["a", "b c"], "00-trace")
         assert system.message_type == definition_pb2.NORMAL
         assert system.body_encoding == definition_pb2.IDENTITY
