@@ -61,6 +61,21 @@ class TestLife:
         os.kill(broker.pid, signal.SIGINT)
         clean(broker.wait_end())
 
+    def test_a_second_signal_ends_it_without_waiting_for_calls(self, broker: BrokerProcess) -> None:
+        broker.start()
+        with grpc.insecure_channel(broker.endpoint) as channel:
+            open_call = channel.stream_stream(
+                "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+            )(silent())
+            open_call.initial_metadata()
+            os.kill(broker.pid, signal.SIGTERM)
+            time.sleep(0.5)
+            assert broker.running
+            ended = broker.terminate()
+        assert ended.code == -signal.SIGTERM
+        broker.start()
+        clean(broker.terminate())
+
     @pytest.mark.parametrize("flush", ["async", "sync"])
     @pytest.mark.parametrize("end", ["terminate", "kill"])
     def test_what_was_acknowledged_is_there_after_a_restart(
@@ -244,6 +259,12 @@ def test_without_the_broker_extra_it_says_what_to_install() -> None:
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert ended.returncode == 2
     assert ended.stderr == "latermq: this needs more packages: pip install 'latermq[broker]'\n"
+
+
+def silent() -> Iterator[bytes]:
+    """A client that says nothing."""
+    time.sleep(20)
+    yield b""
 
 
 def endless(first: TelemetryCommand) -> Iterator[TelemetryCommand]:
