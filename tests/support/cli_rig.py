@@ -61,7 +61,7 @@ def _call(path: str, metadata: Any) -> FakeCall:
 class CliRig(V1Rig):
     """`run` runs a command line; `ok` and `json` expect it to end well."""
 
-    def __init__(self, patch: pytest.MonkeyPatch, *, columns: int = 120) -> None:
+    def __init__(self, patch: pytest.MonkeyPatch, *, columns: int = 160) -> None:
         super().__init__()
         patch.setattr(grpc, "insecure_channel", lambda *_, **__: TableChannel(self))
         patch.setenv("COLUMNS", str(columns))
