@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from threading import Event
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -90,11 +91,14 @@ def follow(spark: SparkSession, options: argparse.Namespace, voice: Voice) -> No
         .trigger(processingTime=f"{options.every} seconds")
         .start()
     )
+    told = Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # No exception out of a handler: it would leave a call to the JVM half done.
+        signal.signal(number, lambda *_: told.set())
     voice.say("following", f"waiting for dead letters of {options.group}")
-    try:
-        query.awaitTermination()
-    finally:
-        query.stop()
+    while not told.is_set() and not query.awaitTermination(1):
+        pass
+    query.stop()
 
 
 def main() -> None:
@@ -107,7 +111,6 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=10, metavar="S", help="seconds a batch [10]")
     parser.add_argument("--events", action="store_true", help="say it in JSON")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     voice = Voice(as_events=options.events)
     spark = session()
     try:
