@@ -19,6 +19,7 @@ from latermq._transport import Metadata
 from latermq.errors import LaterMQError, UnavailableError
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from latermq_proto.apache.rocketmq.v2 import service_pb2 as rpc
+from latermq_proto.latermq.v1 import failure_pb2
 
 OK = v2.Status(code=v2.OK, message="OK")
 
@@ -31,6 +32,13 @@ class Recorded:
     request: Any
     headers: dict[str, str | bytes]
     at: float
+
+    @property
+    def failure(self) -> failure_pb2.Failure:
+        """What the call says about a failed attempt."""
+        header = self.headers["latermq-failure-bin"]
+        assert isinstance(header, bytes)
+        return failure_pb2.Failure.FromString(header)
 
 
 @dataclass
@@ -85,6 +93,18 @@ class ScriptedBroker:
 
     def requests(self, name: str) -> list[Any]:
         return [call.request for call in self.named(name)]
+
+    def acked(self) -> list[str]:
+        """Ids of acknowledged messages, in order."""
+        return [request.entries[0].message_id for request in self.requests("AckMessage")]
+
+    def returned(self) -> list[str]:
+        """Ids of leases that were given back at once and uncounted."""
+        return [
+            request.message_id
+            for request in self.requests("ChangeInvisibleDuration")
+            if request.suspend and not request.invisible_duration.ToMilliseconds()
+        ]
 
     def forget_clients(self) -> None:
         """Be a broker that has just started: streams end, nobody is known."""
