@@ -132,6 +132,26 @@ async def test_a_cancelled_block_returns_the_message_uncounted(
 
 
 @virtually
+async def test_cancelled_while_it_acknowledges(broker: ScriptedBroker, connect: Connect) -> None:
+    broker.deliver(b"one")
+    broker.refuse("AckMessage", *[BROKEN] * 100)
+    async with connect() as mq:
+        consumer = mq.push_consumer("orders", group="billing")
+
+        async def work() -> None:
+            async with await anext(consumer):
+                pass
+
+        working = asyncio.create_task(work())
+        await asyncio.sleep(5)
+        working.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await working
+        assert broker.returned() == ["id-1"]
+        assert consumer._windows == {}
+
+
+@virtually
 async def test_several_tasks_may_iterate(broker: ScriptedBroker, connect: Connect) -> None:
     for number in range(20):
         broker.deliver(b"%d" % number)

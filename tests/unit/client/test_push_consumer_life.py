@@ -240,6 +240,20 @@ async def test_closing_does_not_wait_for_the_callers_own(
 
 
 @virtually
+async def test_closing_does_not_wait_for_who_is_gone(
+    broker: ScriptedBroker, connect: Connect
+) -> None:
+    broker.deliver(b"one")
+    loop = asyncio.get_running_loop()
+    async with connect() as mq:
+        consumer = mq.push_consumer("orders", group="billing")
+        await asyncio.create_task(anext(consumer))  # takes it, and ends
+        start = loop.time()
+        await consumer.close()
+        assert loop.time() == start
+
+
+@virtually
 async def test_after_closing(broker: ScriptedBroker, connect: Connect) -> None:
     async with connect() as mq:
         consumer = mq.push_consumer("orders", group="billing")
