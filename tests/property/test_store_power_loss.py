@@ -51,7 +51,7 @@ def test_power_lost_after_any_call(seed: int, flush: Flush) -> None:
     rig.start()
     live(rig, Random(seed))
     rig.close()
-    assert images > 50
+    assert images > 30
 
 
 def check_image(files: TornFiles, rig: StoreRig, seed: int) -> None:

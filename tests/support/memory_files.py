@@ -9,8 +9,11 @@ import errno
 import os
 from itertools import count
 from pathlib import Path
+from typing import Final
 
 from latermq_broker.store.files import FileMap, OpenMode
+
+BLOCK_BYTES: Final = 4096
 
 
 class Inode:
@@ -130,6 +133,14 @@ class MemoryFiles:
     def pread(self, fd: int, count: int, offset: int) -> bytes:
         self._called("pread")
         return bytes(self._inode(fd).data[offset : offset + count])
+
+    def next_data(self, fd: int, offset: int) -> int:
+        self._called("next_data")
+        block = offset // BLOCK_BYTES * BLOCK_BYTES
+        data = self._inode(fd).data
+        while block < len(data) and not any(data[block : block + BLOCK_BYTES]):
+            block += BLOCK_BYTES
+        return max(offset, min(block, len(data)))
 
     def map(self, fd: int, size: int) -> FileMap:
         self._called("map")

@@ -40,6 +40,7 @@ from latermq_broker.store.record import (
     RecordType,
     decode_record,
     fault,
+    join_record,
     padded_bytes,
     record_bytes,
 )
@@ -400,6 +401,11 @@ class CommitLog:
             raise StoreUnusableError(f"{segment.path} cannot be mapped: {error}") from error
         header = view[offset : offset + HEADER_BYTES]
         length = int.from_bytes(header[8:12], "little")
+        if len(header) == HEADER_BYTES:
+            payload = view[offset + HEADER_BYTES : offset + length]
+            record = join_record(header, payload, position)
+            if record is not None:
+                return record
         page = memoryview(view[offset : offset + padded_bytes(max(length, HEADER_BYTES))])
         record = decode_record(page, 0, position)
         if record is None:

@@ -94,7 +94,6 @@ class Store:
         self._config = config
         self._files = files
         self._lock_fd: int | None = lock_fd
-        self._new = False  # the log was made by this opening
         self._queue_files = QueueFiles(files, directory / QUEUES_NAME)
         self._queues: dict[tuple[int, int], ConsumeQueue] = {}
         self._spilled: set[Path] = set()  # queue files written but not synced
@@ -144,9 +143,7 @@ class Store:
         segments = found.segments or [_first_segment(files, directory, config, uuid, now_ms)]
         log = CommitLog(files, directory / LOG_NAME, config, uuid)
         log.adopt(segments)
-        store = cls(directory, config, files, log, lock_fd)
-        store._new = not found.segments
-        return store
+        return cls(directory, config, files, log, lock_fd)
 
     def recover(
         self,
@@ -189,10 +186,8 @@ class Store:
         records, end = self._replay(scan, apply)
         last = scan.last
         clean = scan.untouched and last is not None and last.is_clean_mark
-        # Nothing is behind the mark of an orderly stop, nor in a log that was made just now: no
-        # need to search the rest of the segment.
-        empty = clean or self._new
-        tail = Tail(end, scan.epoch, None, None) if empty else require_torn(segments, scan)
+        # An orderly stop leaves nothing behind its mark: no need to search the rest of the segment.
+        tail = Tail(end, scan.epoch, None, None) if clean else require_torn(segments, scan)
         seal_tail(self._files, segments, scan.durable, end, max(tail.end, scan.position))
         self._remove_leftovers()
         store_ms = max(scan.store_ms, checkpoint.last_store_ms if checkpoint else 0)
