@@ -47,7 +47,7 @@ def test_changing_what_waits(rig: CliRig) -> None:
     assert len(rig.receive()) == 1
     rig.send_message("m-2", wait_ms=3_600_000)
     assert rig.ok("pending", "cancel", "m-2") == "m-2 cancelled\n"
-    assert "nothing waits under m-2" in rig.refused("pending", "cancel", "m-2")
+    assert "nothing waits under 'm-2'" in rig.refused("pending", "cancel", "m-2")
 
 
 def test_some_that_cannot_be_changed(rig: CliRig) -> None:
@@ -55,7 +55,7 @@ def test_some_that_cannot_be_changed(rig: CliRig) -> None:
     result = rig.run("pending", "cancel", "m-1", "gone")
     assert result.exit_code == 2
     assert result.stdout == "m-1 cancelled\n"
-    assert result.stderr.startswith("latermq: gone: nothing waits under gone")
+    assert result.stderr.startswith("latermq: nothing waits under 'gone'")
 
 
 def test_listing_the_dead(rig: CliRig) -> None:
