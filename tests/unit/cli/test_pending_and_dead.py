@@ -75,6 +75,7 @@ def test_listing_the_dead(rig: CliRig) -> None:
         rig.json("dead", "list", "billing", "--class", "CardError")["letters"][0]["message_id"]
         == "m-2"
     )
+    assert len(rig.json("dead", "list", "billing", "--state", "any")["letters"]) == 3
     assert rig.ok("dead", "list", "billing", "--topic", "x") == (
         "no dead letters in billing like that\n"
     )
@@ -129,9 +130,6 @@ def test_redriving(rig: CliRig) -> None:
     told = rig.json("dead", "redrive", "billing", "--all", "--to-topic", "again")
     assert (told["changed_count"], told["failed_count"], told["done"]) == (1, 0, True)
     assert rig.ok("dead", "redrive", "billing", "--all") == "0 dead letters redriven to billing\n"
-    assert "leave --state out" in rig.refused(
-        "dead", "redrive", "billing", "--all", "--state", "any"
-    )
 
 
 def test_a_redrive_that_fails_in_part(rig: CliRig) -> None:
