@@ -138,8 +138,7 @@ def inspect_tail(segments: Sequence[Segment], bad: int, epoch: int) -> Tail:
     for segment in segments:
         if segment.end <= bad:
             continue
-        position = max(bad, segment.base)
-        while (position := segment.next_data(position)) < segment.end:
+        for position in _pieces_with_data(segment, max(bad, segment.base)):
             step = min(PIECE_BYTES, segment.end - position)
             # The overlap lets a header that begins at the end of the piece be read whole.
             data = segment.pread(min(step + HEADER_BYTES, segment.end - position), position)
@@ -155,8 +154,17 @@ def inspect_tail(segments: Sequence[Segment], bad: int, epoch: int) -> Tail:
                     newest = max(newest, record.epoch)
                     if record.durable > bad:
                         return Tail(end, newest, first, record)
-            position += step
     return Tail(end, newest, first, None)
+
+
+def _pieces_with_data(segment: Segment, position: int) -> list[int]:
+    """Where to read. Asked for before anything is read: what reading ahead brings into the cache
+    counts as data from then on, and would have the whole segment read."""
+    positions: list[int] = []
+    while (position := segment.next_data(position)) < segment.end:
+        positions.append(position)
+        position += PIECE_BYTES
+    return positions
 
 
 def _find_records(segment: Segment, data: bytes, position: int) -> Iterator[Record]:
