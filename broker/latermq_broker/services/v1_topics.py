@@ -109,7 +109,9 @@ class TopicsService:
         await self._committer.written()
         return self._response(topic)
 
-    def list(self, request: topic_pb2.ListTopicsRequest, _: Caller) -> topic_pb2.ListTopicsResponse:
+    async def list(
+        self, request: topic_pb2.ListTopicsRequest, _: Caller
+    ) -> topic_pb2.ListTopicsResponse:
         """Protocol: topic.proto, ListTopics."""
         start, size = after(request.page_token), page_size(request.page_size)
         found = [
