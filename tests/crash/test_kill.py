@@ -96,6 +96,11 @@ class Crashes:
                 break
         await asyncio.to_thread(self.broker.start)
 
+    def check(self) -> None:
+        """Raises AssertionError with every promise broken so far."""
+        broken = [*self.complaints, *self.ledger.violations]
+        assert not broken, "\n".join([self.ledger.summary(), *broken])
+
     async def _end(self, end: End) -> None:
         rng = self._rng
         if end is End.CHECKPOINT:
@@ -250,8 +255,7 @@ def test_kill_loses_nothing_and_repeats_nothing(tmp_path: Path, flush: str, shar
         for _ in range(round(ROUNDS * share)):
             [end] = rng.choices(ends, [one.value for one in ends])
             await crashes.live(end)
-            assert not crashes.ledger.violations
-            assert not crashes.complaints
+            crashes.check()
 
     with crashes.broker:
         crashes.prepare()
@@ -259,6 +263,5 @@ def test_kill_loses_nothing_and_repeats_nothing(tmp_path: Path, flush: str, shar
         read_back(crashes)
         assert crashes.broker.terminate().code == 0
     print(crashes.ledger.summary(), "left behind", dict(crashes.unfinished))
-    assert not crashes.ledger.violations
-    assert not crashes.complaints
+    crashes.check()
     assert sum(1 for _ in crashes.ledger.stored(ALWAYS)) > ROUNDS  # it did work
