@@ -83,13 +83,13 @@ def whole_records(image: TornFiles) -> tuple[int, int] | None:
     """Torn bytes and facts that the offline reader sees; None without a log. It changes nothing."""
     if not any(path.suffix == ".seg" for path in image.inodes):
         return None
-    before = image.snapshot()
+    before = image.disk.snapshot()
     report = verify_directory(ROOT, image)
     assert report.ok, report
     facts = sum(
         record.type is RecordType.MESSAGE and record.position < report.end
         for record in scan_directory(ROOT, image)
     )
-    assert image.snapshot() == before
+    assert image.disk.snapshot() == before
     assert image.open_count == 0
     return report.torn_bytes, facts

@@ -83,9 +83,6 @@ class Files(Protocol):
     def list_directory(self, path: Path) -> list[str]:
         """Names in it, sorted."""
 
-    def unique(self) -> bytes:
-        """16 bytes never returned before."""
-
 
 class RealFiles:
     """The operating system's files."""
@@ -161,9 +158,6 @@ class RealFiles:
 
     def list_directory(self, path: Path) -> list[str]:
         return sorted(os.listdir(path))
-
-    def unique(self) -> bytes:
-        return os.urandom(16)
 
 
 def write_all(files: Files, fd: int, data: bytes | memoryview, offset: int) -> None:

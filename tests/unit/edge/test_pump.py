@@ -370,7 +370,7 @@ class TestTick:
         async def main() -> None:
             rig = Rig()
             rig.send(wait_ms=1_000)
-            rig.files.capacity_bytes = rig.files.used_bytes
+            rig.files.disk.capacity_bytes = rig.files.disk.used_bytes
             rig.fill()
             await rig.pump.written()
             woken: list[int] = []
@@ -383,7 +383,7 @@ class TestTick:
             await asyncio.sleep(5.2)
             assert woken == []
             assert rig.failures == []
-            rig.files.capacity_bytes = None
+            rig.files.disk.capacity_bytes = None
             await asyncio.sleep(1)
             assert len(woken) == 1
             assert 5_700 < woken[0] <= 6_700

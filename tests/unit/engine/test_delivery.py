@@ -357,12 +357,12 @@ def test_what_a_full_disk_kept_from_being_done_stays_due() -> None:
     rig.send("late", wait_ms=10)
     held = rig.receive(lease_ms=10)
     assert len(held) == 20
-    files.capacity_bytes = 0
+    files.disk.capacity_bytes = 0
     until_full(lambda n: rig.send("filler", topic="filler", body=b"x" * 60_000))
     until_full(lambda n: rig.engine.ensure_group(f"filler-{n}", rig.now_ms))
     rig.now_ms += 10
     with pytest.raises(StoreFullError):
         rig.engine.tick(rig.now_ms)
-    files.capacity_bytes = None
+    files.disk.capacity_bytes = None
     rig.advance(0)
     assert sorted(rig.names()) == sorted(["late", *(f"m{n}" for n in range(20))])
