@@ -40,6 +40,11 @@ class StoreConfig:
     checkpoint_records: int = 500_000
     checkpoint_bytes: int = 256 * MIB
     checkpoint_interval_ms: int = 30_000
+    retention_ms: int = 3 * 86_400_000  # 0: for ever
+    retention_bytes: int = 0  # of the log; 0: no bound
+    dead_letter_retention_ms: int = 14 * 86_400_000  # 0: for ever
+    disk_low_percent: int = 10  # free; less: old messages go early. 0: never
+    disk_full_percent: int = 5  # free; less, or than two segments: sends are refused. 0: never
     message_body_bytes_max: int = 4 * MIB
 
     def __post_init__(self) -> None:
@@ -56,6 +61,16 @@ class StoreConfig:
         for name in ("sync_interval_ms", "sync_bytes", "checkpoint_records", "checkpoint_bytes"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"store.{name}", "must be at least 1")
+
+        for name in ("retention_ms", "dead_letter_retention_ms"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"store.{name}", "must be at least 0")
+        if self.retention_bytes and self.retention_bytes < 2 * self.segment_bytes:
+            raise ConfigError("store.retention_bytes", "must be 0 or at least two segments")
+        if not 0 <= self.disk_full_percent <= self.disk_low_percent <= 99:
+            raise ConfigError(
+                "store.disk_full_percent", "must be 0 to disk_low_percent, and that at most 99"
+            )
 
     @property
     def record_bytes_max(self) -> int:

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 from latermq_broker.config import StoreConfig
 from latermq_broker.engine.engine import Engine
 from latermq_broker.errors import StoreError, StoreFullError
+from latermq_broker.store.files import NO_ROOM_ERRNOS
 
 log = logging.getLogger("latermq.pump")
 
@@ -144,23 +145,46 @@ class DiskWork:
     def _mark(self) -> None:
         try:
             self._log.mark(self._clock.now_ms())
-        except StoreError:
+        except (StoreError, StoreFullError):
             return  # full or failed: the next append says so to someone who asked
         self._on_marked()
 
     def housekeep(self) -> None:
         """Once a second: begin what is due. The log must be written."""
         now_ms = self._clock.now_ms()
+        self._look_at_disk()
         if self._store.checkpoint_due(now_ms):
             self._checkpoint(now_ms)
+        if now_ms >= self._prepare_from_ms and not self._log.failed:
+            self._prepare(now_ms)
+
+    def _look_at_disk(self) -> None:
+        disk = self._store.disk
+        low, full = disk.low, disk.full
+        try:
+            self._store.look_at_disk()
+        except OSError as error:
+            log.warning("free space unknown", extra={"reason": error.strerror})
+            return
+        fields = {"free_bytes": disk.space.free, "needed_bytes": disk.needed_bytes}
+        if disk.full and not full:
+            log.error("disk full: sends are refused", extra=fields)
+        elif full and not disk.full:
+            log.warning("disk has room again: sends are taken", extra=fields)
+        elif disk.low and not low:
+            log.warning("disk nearly full: old messages go early", extra=fields)
+
+    def _prepare(self, now_ms: int) -> None:
+        """The next segment, once half of this one is used; else the spare, while there is room."""
+        disk = self._store.disk
         in_segment_bytes = self._log.end - self._log.segments[-1].base
-        if (
-            self._log.next_wanted
-            and in_segment_bytes > self._config.segment_bytes // 2
-            and now_ms >= self._prepare_from_ms
-        ):
+        half_used = in_segment_bytes > self._config.segment_bytes // 2
+        if self._log.next_wanted and (half_used or disk.starved):
             self._prepare_from_ms = now_ms + PREPARE_RETRY_MS
             self._jobs.start("prepare", self._log.prepare_next, self._prepared)
+        elif self._log.row.spare_wanted and not disk.full:
+            self._prepare_from_ms = now_ms + PREPARE_RETRY_MS
+            self._jobs.start("prepare", self._log.row.prepare_spare, self._spared)
 
     def _checkpoint(self, now_ms: int) -> None:
         try:
@@ -176,6 +200,7 @@ class DiskWork:
                 log.debug("checkpoint done", extra={"position": job.position})
             elif isinstance(error, OSError | StoreFullError):
                 log.error("checkpoint failed", extra={"reason": str(error)})
+                self._make_room(error)
             else:
                 log.error("checkpoint failed", exc_info=error)
                 self._on_failure(error)
@@ -183,6 +208,21 @@ class DiskWork:
         started = self._jobs.start("checkpoint", job.run, done)
         assert started, "the store begins one checkpoint at a time"
 
+    def _make_room(self, error: BaseException) -> None:
+        """Old segments go after a checkpoint: it has the better claim to the spare's room."""
+        if isinstance(error, OSError) and error.errno in NO_ROOM_ERRNOS:
+            self._log.row.release_spare()
+            self._prepare_from_ms = self._clock.now_ms() + PREPARE_RETRY_MS
+
     def _prepared(self, error: BaseException | None) -> None:
+        if error is None:
+            self._store.disk.room()
+            self._prepare_from_ms = 0
+            return
+        log.warning("no segment prepared ahead", extra={"reason": str(error)})
+        if isinstance(error, StoreFullError):
+            self._store.disk.no_room()
+
+    def _spared(self, error: BaseException | None) -> None:
         if error is not None:
-            log.warning("no segment prepared ahead", extra={"reason": str(error)})
+            log.warning("no spare room kept for a full disk", extra={"reason": str(error)})

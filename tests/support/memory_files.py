@@ -10,9 +10,10 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
-from latermq_broker.store.files import FileMap, OpenMode
+from latermq_broker.store.files import FileMap, OpenMode, Space
 
 BLOCK_BYTES: Final = 4096
+HUGE: Final = Space(1 << 40, 1 << 40)  # of a disk without bound
 
 
 class Inode:
@@ -246,6 +247,12 @@ class MemoryFiles:
     def list_directory(self, path: Path) -> list[str]:
         self._called("list_directory")
         return self.disk.names(path)
+
+    def free_bytes(self, path: Path) -> Space:
+        self._called("free_bytes")
+        self.disk.require_directory(path)
+        total = self.disk.capacity_bytes
+        return HUGE if total is None else Space(total - self.disk.used_bytes, total)
 
 
 def _error(number: int, path: Path) -> OSError:

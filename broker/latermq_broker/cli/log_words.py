@@ -43,6 +43,13 @@ from latermq_broker.store.payload_message import (
     decode_timer,
     message_slices,
 )
+from latermq_broker.store.payload_retention import (
+    DROP_BASE,
+    MOVE_HISTORY,
+    decode_drop,
+    decode_move,
+    original,
+)
 from latermq_broker.store.record import Record, RecordType
 
 Fields = dict[str, Any]
@@ -74,6 +81,8 @@ class RecordReader:
             RecordType.OFFSET: self._offset,
             RecordType.RESET: self._reset,
             RecordType.CLIENT: self._client,
+            RecordType.MOVE: self._move,
+            RecordType.DROP: lambda record: _drop(record, self._topic),
         }
 
     def fields(self, record: Record) -> Fields:
@@ -244,6 +253,23 @@ class RecordReader:
         name = self._clients[record.position] = decode_client(record.payload)
         return {"client": name}
 
+    def _move(self, record: Record) -> Fields:
+        move = decode_move(record.payload)
+        if move.kind == MOVE_HISTORY:
+            attempts = decode_history(bytes(move.inner)).attempts
+            return {"what": "history", "delivery": move.ids[0], "attempts": len(attempts)}
+        inner = original(record)
+        fields: Fields = {"what": inner.type.name.lower(), "message_at": move.old}
+        if move.due_ms:
+            fields["due_at_ms"] = move.due_ms
+        if move.ids:
+            fields["deliveries"] = list(move.ids)
+        for entry in move.entries[:1]:
+            fields |= {"topic": self._topic(entry.topic_id), "queue": entry.queue_id}
+        if move.entries:
+            fields["offsets"] = [entry.queue_offset for entry in move.entries]
+        return fields
+
     def _topic(self, topic_id: int) -> str:
         return self._topics.get(topic_id, f"#{topic_id}")
 
@@ -252,3 +278,15 @@ class RecordReader:
 
     def _client_name(self, position: int) -> str:
         return self._clients.get(position, f"@{position}")
+
+
+def _drop(record: Record, topic: Callable[[int], str]) -> Fields:
+    drop = decode_drop(record.payload)
+    if drop.kind == DROP_BASE:
+        part = f"{drop.part + 1}/{drop.parts}"
+        return {"what": "segments", "log_begins_at": drop.start, "part": part}
+    fields: Fields = {"what": "expired", "queues": len(drop.queues)}
+    for queue in drop.queues[:1]:
+        fields["topic"] = topic(queue.topic_id)
+        fields |= {"queue": queue.queue_id, "first_offset": queue.first}
+    return fields

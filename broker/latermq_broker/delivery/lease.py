@@ -86,6 +86,7 @@ class Delivery:
         "client",
         "client_id",
         "deadline_ms",
+        "first_attempt",
         "generation",
         "group_id",
         "id",
@@ -131,6 +132,7 @@ class Delivery:
         self.auto_renew = False
         self.renewals = 0
         self.last_attempt = 0  # position of the newest ATTEMPT record, 0 for none
+        self.first_attempt = 0  # of the oldest; or of the MOVE that carries what came before
 
     def key(self) -> tuple[object, ...]:
         """Everything that recovery must bring back, for comparisons."""

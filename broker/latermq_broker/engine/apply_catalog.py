@@ -29,6 +29,17 @@ class CatalogApplier:
         state.catalog.remove_topic(config.id)
         for key in [key for key in state.subscriptions if key[1] == config.id]:
             state.drop_subscription(key)
+        self._drop_queues(config)
+
+    def config_headless(self, config: ConfigPayload, at: Stamp) -> None:
+        """All that counts while replay has no state yet: queues of a deleted topic."""
+        put = config.operation == payload_catalog.CONFIG_PUT
+        if config.kind == payload_catalog.CONFIG_TOPIC and not put:
+            self._drop_queues(config)
+
+    def _drop_queues(self, config: ConfigPayload) -> None:
+        state = self._state
+        state.uses.forget_topic(config.id)
         state.delayed_counts.pop(config.id, None)
         state.dead.pop(config.id, None)
         state.store.drop_topic(config.id)

@@ -8,7 +8,7 @@ from latermq_broker.delivery.lease import Delivery, Event, State
 from latermq_broker.engine.model import DeadState
 from latermq_broker.engine.state import EngineState, Stamp, Subscription
 from latermq_broker.store import payload_lease, payload_message
-from latermq_broker.store.consume_queue import Entry
+from latermq_broker.store.consume_queue import ENTRY_LETTER, Entry
 from latermq_broker.store.payload_lease import (
     AttemptPayload,
     ExtendPayload,
@@ -79,6 +79,9 @@ class DeliveryApplier:
         delivery = self._state.leases.deliveries[attempt.id]
         subscription = self._state.subscription(delivery.group_id, delivery.topic_id)
         delivery.last_attempt = at.position
+        if not delivery.first_attempt:
+            delivery.first_attempt = at.position
+            self._state.uses.chain(delivery)
         if attempt.outcome == Outcome.EXPIRED:
             self.make_ready(subscription, delivery)
             return
@@ -106,8 +109,13 @@ class DeliveryApplier:
             self._ripen(subscription, delivery)
         self._move(subscription, delivery, Event.EXHAUST if exhausted else Event.FORWARD)
         state.recently_done.remember(delivery, at.store_ms)
-        entry = Entry(at.position, at.length, 0, 0, head.tag_hash, at.store_ms)
-        state.enqueue(head.dlq_topic_id, 0, entry)
+        self.bury(dead, at)
+
+    def bury(self, dead: DeadPayload, at: Stamp) -> None:
+        """The letter enters the dead-letter topic."""
+        head = dead.head
+        entry = Entry(at.position, at.length, ENTRY_LETTER, 0, head.tag_hash, at.store_ms)
+        self._state.enqueue(head.dlq_topic_id, 0, entry, head.queue_offset)
 
     def redrive(self, redrive: RedrivePayload, at: Stamp) -> None:
         state = self._state
@@ -131,6 +139,9 @@ class DeliveryApplier:
     def restore_delivery(self, delivery: Delivery) -> None:
         """From a checkpoint, in the state it had then; READY ones in the order of their lane."""
         self._state.leases.add(delivery)
+        self._state.uses.hold(delivery)
+        if delivery.first_attempt:
+            self._state.uses.chain(delivery)
         subscription = self._state.subscription(delivery.group_id, delivery.topic_id)
         subscription.ids.add(delivery.id)
         subscription.counts[delivery.state] += 1
@@ -168,6 +179,7 @@ class DeliveryApplier:
 
     def _add(self, subscription: Subscription, delivery: Delivery) -> None:
         self._state.leases.add(delivery)
+        self._state.uses.hold(delivery)
         subscription.ids.add(delivery.id)
         subscription.counts[State.READY] += 1
 
@@ -179,3 +191,4 @@ class DeliveryApplier:
             counts[state] += 1
         else:
             subscription.ids.discard(delivery.id)
+            self._state.uses.release(delivery)

@@ -3,8 +3,9 @@
 from latermq_broker.engine.model import DeadState
 from latermq_broker.engine.state import EngineState, Stamp
 from latermq_broker.store import payload_message
-from latermq_broker.store.consume_queue import Entry
+from latermq_broker.store.consume_queue import ENTRY_LETTER, Entry
 from latermq_broker.store.payload_message import (
+    MESSAGE_LETTER,
     DeadChangePayload,
     MessageHead,
     MessagePayload,
@@ -23,33 +24,44 @@ class MessageApplier:
         state = self._state
         if message.queue_offset < 0:
             state.timer.arm(message.due_ms, at.position)
+            state.uses.arm(at.position, at.length)
             counts = state.delayed_counts
             counts[message.topic_id] = counts.get(message.topic_id, 0) + 1
             return
-        entry = Entry(at.position, at.length, 0, 0, message.tag_hash, at.store_ms)
-        self._state.enqueue(message.topic_id, message.queue_id, entry)
+        flags = ENTRY_LETTER if message.kind == MESSAGE_LETTER else 0
+        entry = Entry(at.position, at.length, flags, 0, message.tag_hash, at.store_ms)
+        self._state.enqueue(message.topic_id, message.queue_id, entry, message.queue_offset)
 
     def ref(self, ref: RefPayload, at: Stamp) -> None:
-        if ref.reason == payload_message.REF_DUE:
-            self._state.timer.cancel(ref.due_ms, ref.origin)
+        state = self._state
+        if ref.reason == payload_message.REF_DUE and not state.is_gone(ref.origin):
+            self._disarm(ref.due_ms, ref.origin, ref.length)
             self._count_delayed(ref.topic_id, -1)
         entry = Entry(ref.origin, ref.length, ref.reason, 0, ref.tag_hash, at.store_ms)
-        self._state.enqueue(ref.topic_id, ref.queue_id, entry)
+        state.enqueue(ref.topic_id, ref.queue_id, entry, ref.queue_offset)
 
     def timer(self, timer: TimerPayload, at: Stamp) -> None:
         state = self._state
-        state.timer.cancel(timer.due_ms, timer.position)
+        if state.is_gone(timer.position):
+            return
+        self._disarm(timer.due_ms, timer.position, timer.length)
         if timer.new_due_ms:
             state.timer.arm(timer.new_due_ms, timer.position)
-            return
-        record = state.store.log.read(timer.position)
-        head = payload_message.decode_message_head(record.payload)
-        self._count_delayed(head.topic_id, -1)
+            state.uses.arm(timer.position, timer.length)
+        else:
+            self._count_delayed(timer.topic_id, -1)
 
     def dead_change(self, change: DeadChangePayload, at: Stamp) -> None:
         letters = self._state.dead.setdefault(change.dlq_topic_id, {})
         for offset in change.offsets:
             letters[offset] = (DeadState(change.state), at.store_ms)
+
+    def _disarm(self, due_ms: int, position: int, length: int) -> None:
+        state = self._state
+        state.timer.cancel(due_ms, position)
+        state.uses.disarm(position, length)
+        if state.timers_touched is not None:
+            state.timers_touched.add(position)
 
     def _count_delayed(self, topic_id: int, change: int) -> None:
         counts = self._state.delayed_counts

@@ -29,6 +29,7 @@ from latermq_broker.store.payload_message import (
     decode_message_head,
     message_slices,
 )
+from latermq_broker.store.payload_retention import MOVE_HISTORY, MovePayload, decode_move
 from latermq_broker.store.record import Record, RecordType
 
 HISTORY_BYTES_MAX: Final = 40 << 10  # fits beside properties in config.RECORD_BODY_OVERHEAD_BYTES
@@ -93,8 +94,12 @@ class Attempts:
         position = delivery.last_attempt
         while position and len(attempts) < state.config.delivery.history_attempts_max:
             try:
-                record = state.store.log.read(position)
+                record = state.read(position)
             except CorruptRecordError:
+                break
+            if record.type is RecordType.MOVE:
+                carried = decode_history(bytes(decode_move(record.payload).inner)).attempts
+                attempts += reversed(carried)
                 break
             ended = decode_attempt(record.payload)
             attempts.append(
@@ -109,8 +114,25 @@ class Attempts:
                 )
             )
             position = ended.previous
+        del attempts[state.config.delivery.history_attempts_max :]
         attempts.reverse()
         return attempts
+
+    def carry(self, delivery: Delivery, now_ms: int) -> None:
+        """Write its attempts so far anew, in one record: their segments are to go."""
+        history = History("", "", "", "", tuple(self.timeline(delivery)))
+        payload = MovePayload(
+            kind=MOVE_HISTORY,
+            type=RecordType.ATTEMPT,
+            old_length=0,
+            old=delivery.first_attempt,
+            due_ms=0,
+            stored_ms=0,
+            ids=(delivery.id,),
+            entries=(),
+            inner=_fit(history, self._state.config.delivery.history_attempts_max),
+        )
+        self._journal.write(RecordType.MOVE, payload, now_ms)
 
     def _end(
         self,
@@ -171,7 +193,7 @@ class Attempts:
         topic = state.catalog.topic_by_id(delivery.topic_id)
         assert topic is not None  # deleting a topic drops its deliveries
         try:
-            record = state.store.log.read(delivery.position)
+            record = state.read(delivery.position)
         except CorruptRecordError:
             state.unreadable_count += 1
             self._journal.write(RecordType.ACK, (delivery.id,), now_ms)

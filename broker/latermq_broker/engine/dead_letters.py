@@ -116,7 +116,7 @@ class DeadLetters:
         state = self._state
         dlq = self._dead(group, queue_offset)
         entry = state.queue(dlq.id, 0).get(queue_offset)
-        record = state.store.log.read(entry.position)
+        record = state.read(entry.position)
         if to_topic:
             target = self._target(to_topic)
             queue_id = state.next_queue(target)
@@ -194,7 +194,7 @@ class DeadLetters:
 
     def _letter(self, topic: Topic, offset: int) -> DeadLetter:
         entry = self._state.queue(topic.id, 0).get(offset)
-        record = self._state.store.log.read(entry.position)
+        record = self._state.read(entry.position)
         state, changed_ms = self._changed(topic, offset)
         rest, sys = stored_slices(record)
         history = History("", "", "", "", ())
@@ -232,7 +232,7 @@ class DeadLetters:
 
     def _record(self, topic: Topic, offset: int) -> Record:
         entry = self._state.queue(topic.id, 0).get(offset)
-        return self._state.store.log.read(entry.position)
+        return self._state.read(entry.position)
 
     def _dead(self, group: str, offset: int) -> Topic:
         """The dead-letter topic, once it is sure that the letter is there and dead."""

@@ -73,11 +73,12 @@ class DueWork:
     def _fire(self, due_ms: int, position: int, now_ms: int) -> None:
         """A delayed message's time has come: a reference into a queue of its topic."""
         state = self._state
-        record = state.store.log.read(position)
+        record = state.read(position)
         head = decode_message_head(record.payload)
         topic = state.catalog.topic_by_id(head.topic_id)
         if topic is None:
-            self._journal.write(RecordType.TIMER, TimerPayload(position, due_ms, 0), now_ms)
+            cancel = TimerPayload(position, due_ms, 0, head.topic_id, record.length)
+            self._journal.write(RecordType.TIMER, cancel, now_ms)
             return
         queue_id = state.next_queue(topic)
         payload = RefPayload(

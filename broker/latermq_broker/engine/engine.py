@@ -8,7 +8,7 @@ in; nothing here reads a clock, and nothing here waits.
 from collections.abc import Sequence
 from typing import Self
 
-from latermq_broker.config import Config
+from latermq_broker.config import Config, DeliveryConfig
 from latermq_broker.delivery.filter import hash64
 from latermq_broker.delivery.lease import Delivery, State
 from latermq_broker.engine.attempts import Attempts
@@ -29,10 +29,11 @@ from latermq_broker.engine.model import (
 )
 from latermq_broker.engine.pending import PendingView, delayed_id
 from latermq_broker.engine.queues import QueueReads
+from latermq_broker.engine.retention import Retention
 from latermq_broker.engine.snapshot import restore, snapshot
-from latermq_broker.engine.state import EngineState
+from latermq_broker.engine.state import EngineState, Stamp
 from latermq_broker.engine.topics import TopicAdmin
-from latermq_broker.errors import InvalidReceiptHandleError, RequestError
+from latermq_broker.errors import InvalidReceiptHandleError, RequestError, StoreFullError
 from latermq_broker.schedule.levels import level_ms
 from latermq_broker.store.payload_lease import (
     ExtendPayload,
@@ -40,6 +41,7 @@ from latermq_broker.store.payload_lease import (
 from latermq_broker.store.payload_message import (
     DEAD_FORWARDED,
     DEAD_REJECTED,
+    MESSAGE_LETTER,
     QUEUE_UNSET,
     MessagePayload,
 )
@@ -62,6 +64,7 @@ class Engine:
         self.pending = PendingView(state, journal, self._attempts)
         self.dead = DeadLetters(state, journal)
         self.queues = QueueReads(state, journal, self.dead)
+        self.retention = Retention(state, journal, self._attempts)
         self.recovery: RecoveryReport | None = None
 
     @classmethod
@@ -90,18 +93,20 @@ class Engine:
         Raises TopicNotFoundError, StoreFullError.
         """
         state = self._state
+        self.store.disk.admit()
         topic = self.ensure_topic(messages[0].topic, now_ms)
         queue_id = state.next_queue(topic)
         offset = state.queue(topic.id, queue_id).next
+        kind = MESSAGE_LETTER if topic.internal else 0
         payloads: list[MessagePayload] = []
         for message in messages:
-            due_ms = self._due_ms(message, now_ms)
+            due_ms = _due_ms(message, self._config.delivery, now_ms)
             waits = due_ms > now_ms
             payloads.append(
                 MessagePayload(
                     topic_id=topic.id,
                     queue_id=QUEUE_UNSET if waits else queue_id,
-                    kind=0,
+                    kind=kind,
                     queue_offset=-1 if waits else offset,
                     due_ms=due_ms,
                     tag_hash=hash64(message.tag),
@@ -113,11 +118,7 @@ class Engine:
                 )
             )
             offset += not waits
-        if len(payloads) == 1:
-            stamps = [self._journal.write(RecordType.MESSAGE, payloads[0], now_ms)]
-        else:
-            items = [(RecordType.MESSAGE, payload) for payload in payloads]
-            stamps = self._journal.write_group(items, now_ms)
+        stamps = self._store_messages(payloads, now_ms)
         return [
             Sent(
                 position=stamp.position,
@@ -130,6 +131,16 @@ class Engine:
             )
             for payload, stamp in zip(payloads, stamps, strict=True)
         ]
+
+    def _store_messages(self, payloads: list[MessagePayload], now_ms: int) -> list[Stamp]:
+        try:
+            if len(payloads) == 1:
+                return [self._journal.write(RecordType.MESSAGE, payloads[0], now_ms)]
+            items = [(RecordType.MESSAGE, payload) for payload in payloads]
+            return self._journal.write_group(items, now_ms)
+        except StoreFullError as error:
+            self.store.disk.no_room()
+            raise self.store.disk.refusal() from error
 
     def receive(self, request: ReceiveRequest, now_ms: int) -> list[Delivered]:
         """Lease up to `count_max` messages to the group; [] when nothing is receivable now.
@@ -223,12 +234,14 @@ class Engine:
         """
         self._due.fire_timers(now_ms)
         self._due.end_leases(now_ms)
+        self.retention.step(now_ms)
         return self.next_deadline_ms()
 
     def next_deadline_ms(self) -> int | None:
         deadlines = (
             self._state.timer.next_deadline_ms(),
             self._state.leases.deadlines.next_deadline_ms(),
+            self.retention.next_deadline_ms(),
         )
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
@@ -252,16 +265,17 @@ class Engine:
         self.write()
         self.store.close(self.snapshot(), now_ms)
 
-    def _due_ms(self, message: Outgoing, now_ms: int) -> int:
-        if message.delay_level:
-            return now_ms + level_ms(message.delay_level, self._config.delivery.delay_levels_ms)
-        return message.deliver_at_ms
-
     def _live(self, group: str, handle: str, now_ms: int) -> Delivery:
         delivery = self._state.live_delivery(group, handle, now_ms)
         if delivery is None:
             raise _invalid(handle)
         return delivery
+
+
+def _due_ms(message: Outgoing, config: DeliveryConfig, now_ms: int) -> int:
+    if message.delay_level:
+        return now_ms + level_ms(message.delay_level, config.delay_levels_ms)
+    return message.deliver_at_ms
 
 
 def _invalid(handle: str) -> InvalidReceiptHandleError:

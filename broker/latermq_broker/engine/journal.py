@@ -13,8 +13,14 @@ from typing import Any, NamedTuple
 from latermq_broker.engine.apply_catalog import CatalogApplier
 from latermq_broker.engine.apply_deliveries import DeliveryApplier
 from latermq_broker.engine.apply_messages import MessageApplier
+from latermq_broker.engine.apply_retention import RetentionApplier
 from latermq_broker.engine.state import EngineState, Stamp
-from latermq_broker.store import payload_catalog, payload_lease, payload_message
+from latermq_broker.store import (
+    payload_catalog,
+    payload_lease,
+    payload_message,
+    payload_retention,
+)
 from latermq_broker.store.record import HEADER_BYTES, Record, RecordType
 
 
@@ -31,7 +37,9 @@ class Journal:
         self._log = state.store.log
         self.deliveries = deliveries = DeliveryApplier(state)
         messages, others = MessageApplier(state), CatalogApplier(state)
+        retention = RetentionApplier(state, deliveries)
         message, lease, catalog = payload_message, payload_lease, payload_catalog
+        self._dropped = state.store.dropped
         self._kinds: dict[RecordType, _Kind] = {
             RecordType.MESSAGE: _Kind(
                 message.encode_message, message.decode_message_head, messages.message
@@ -62,6 +70,21 @@ class Journal:
             RecordType.OFFSET: _Kind(catalog.encode_offset, catalog.decode_offset, others.offset),
             RecordType.RESET: _Kind(catalog.encode_reset, catalog.decode_reset, others.reset),
             RecordType.CLIENT: _Kind(lease.encode_client, lease.decode_client, others.client),
+            RecordType.MOVE: _Kind(
+                payload_retention.encode_move, payload_retention.decode_move, retention.move
+            ),
+            RecordType.DROP: _Kind(
+                payload_retention.encode_drop, payload_retention.decode_drop, retention.drop
+            ),
+        }
+        self._headless: dict[RecordType, Callable[[Any, Stamp], None]] = {
+            RecordType.MESSAGE: messages.message,
+            RecordType.REF: messages.ref,
+            RecordType.TIMER: messages.timer,
+            RecordType.DEAD: deliveries.bury,
+            RecordType.CONFIG: others.config_headless,
+            RecordType.MOVE: retention.move,
+            RecordType.DROP: retention.drop,
         }
 
     def write(self, type: RecordType, payload: Any, now_ms: int) -> Stamp:
@@ -80,7 +103,7 @@ class Journal:
         """The same for several records that recovery takes all or none of."""
         encoded = [self._kinds[type].encode(payload) for type, payload in items]
         sizes = [sum(map(len, parts)) for parts in encoded]
-        self._log.reserve(sizes)
+        self._log.reserve(sizes, spare=items[0][0] is not RecordType.MESSAGE)
         stamps = []
         last = len(items) - 1
         for index, ((type, payload), parts) in enumerate(zip(items, encoded, strict=True)):
@@ -93,4 +116,9 @@ class Journal:
     def replay(self, record: Record) -> None:
         kind = self._kinds[record.type]
         stamp = Stamp(record.position, record.store_ms, record.length)
+        if self._dropped.headless:
+            apply = self._headless.get(record.type)
+            if apply is not None:
+                apply(kind.decode(record.payload), stamp)
+            return
         kind.apply(kind.decode(record.payload), stamp)

@@ -179,7 +179,7 @@ class Lanes:
         delivered: list[Delivered] = []
         for delivery in taken:
             try:
-                record = state.store.log.read(delivery.position)
+                record = state.read(delivery.position)
             except CorruptRecordError:
                 # Deliver nothing for it, go on serving: it is damage, and reported as such.
                 state.unreadable_count += 1

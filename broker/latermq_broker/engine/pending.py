@@ -132,8 +132,7 @@ class PendingView:
         """
         waiting, item = self._find(pending_id)
         if waiting[1] == 0:
-            payload = TimerPayload(waiting[2], waiting[0], 0)
-            self._journal.write(RecordType.TIMER, payload, now_ms)
+            self._journal.write(RecordType.TIMER, self._timer(waiting, 0), now_ms)
         else:
             self._retry(waiting, pending_id)
             self._journal.write(RecordType.ACK, (waiting[2],), now_ms)
@@ -153,8 +152,7 @@ class PendingView:
     def _move(self, pending_id: str, due_ms: int, now_ms: int) -> PendingItem:
         waiting, item = self._find(pending_id)
         if waiting[1] == 0:
-            payload = TimerPayload(waiting[2], waiting[0], due_ms)
-            self._journal.write(RecordType.TIMER, payload, now_ms)
+            self._journal.write(RecordType.TIMER, self._timer(waiting, due_ms), now_ms)
             return item
         delivery = self._retry(waiting, pending_id)
         wait_ms = due_ms - now_ms
@@ -166,6 +164,11 @@ class PendingView:
         elif wait_ms:
             raise PreconditionFailedError(f"{pending_id} is due already")
         return item
+
+    def _timer(self, waiting: _Waiting, due_ms: int) -> TimerPayload:
+        record = self._state.read(waiting[2])
+        topic_id = decode_message_head(record.payload).topic_id
+        return TimerPayload(waiting[2], waiting[0], due_ms, topic_id, record.length)
 
     def _retry(self, waiting: _Waiting, pending_id: str) -> Delivery:
         delivery = self._state.leases.deliveries[waiting[2]]
@@ -234,7 +237,7 @@ class PendingView:
         catalog = self._state.catalog
         if waiting[1] == 0:
             try:
-                record = self._state.store.log.read(waiting[2])
+                record = self._state.read(waiting[2])
             except CorruptRecordError:
                 return None
             topic = catalog.topic_by_id(decode_message_head(record.payload).topic_id)
@@ -255,7 +258,7 @@ class PendingView:
         state = self._state
         delivery = state.leases.deliveries[waiting[2]] if waiting[1] else None
         try:
-            record = state.store.log.read(delivery.position if delivery else waiting[2])
+            record = state.read(delivery.position if delivery else waiting[2])
         except CorruptRecordError:
             return None
         rest, sys = stored_slices(record)
@@ -310,7 +313,7 @@ class PendingView:
         if waiting[1]:
             position = self._state.leases.deliveries[waiting[2]].position
         try:
-            return stored_id_hash(self._state.store.log.read(position))
+            return stored_id_hash(self._state.read(position))
         except CorruptRecordError:
             return None
 

@@ -64,7 +64,7 @@ class QueueReads:
             size += entry.length
             if rows and size > bytes_max:
                 break
-            rest, sys = stored_slices(self._state.store.log.read(entry.position))
+            rest, sys = stored_slices(self._state.read(entry.position))
             letter = self._dead.row(topic, offset) if topic.internal else None
             rows.append(QueueRow(offset, entry.time_ms, rest, sys, letter))
         return rows
@@ -90,7 +90,7 @@ class QueueReads:
             if len(rows) == count_max:
                 break
             if wanted is None or entry.tag_hash in wanted:
-                rest, sys = stored_slices(self._state.store.log.read(entry.position))
+                rest, sys = stored_slices(self._state.read(entry.position))
                 letter = self._dead.row(topic, offset) if topic.internal else None
                 rows.append(QueueRow(offset, entry.time_ms, rest, sys, letter))
             offset += 1

@@ -4,6 +4,7 @@ catalog        JSON (store/catalog.py)
 subscriptions  JSON [[group, topic, {queue: next offset}, last consumed ms], …]
 deliveries     fixed structs, below; READY ones in the order of their lane
 timer          u64 pairs (due, position)
+uses           JSON [[segment base, timers, their bytes, [[topic, queue, entries, from, to], …]], …]
 dead           JSON {topic id: {offset: [state, since ms]}}
 counters       JSON {"next_delivery_id": …, "delayed": {topic id: count}}
 clients        JSON [[client id, position of its CLIENT record], …]
@@ -21,10 +22,12 @@ from latermq_broker.engine.state import EngineState
 
 #  0   8         16      24        32           40         48      56
 #  | id| position| offset| tag_hash| deadline_ms| leased_ms| client| last_attempt|
-#  64       68       72      76          80        82       84     85          86        87  88
-#  | group | topic | length| generation| queue_id| attempt| state| auto_renew| renewals| pad
-_DELIVERY: Final = struct.Struct("<QQqQQQQQIIIIHHBBBx")
-assert _DELIVERY.size == 88
+#  64             72      76      80      84          88        90       92     93          94
+#  | first_attempt| group | topic | length| generation| queue_id| attempt| state| auto_renew|
+#  94        95  96
+#  | renewals| pad
+_DELIVERY: Final = struct.Struct("<QQqQQQQQQIIIIHHBBBx")
+assert _DELIVERY.size == 96
 _RENEWALS_MAX: Final = 255
 
 
@@ -38,6 +41,7 @@ def snapshot(state: EngineState) -> dict[str, bytes]:
         "subscriptions": _json(subscriptions),
         "deliveries": b"".join(_encode(delivery) for delivery in _in_lane_order(state)),
         "timer": state.timer.snapshot(),
+        "uses": state.uses.snapshot(),
         "dead": _json(state.dead),
         "counters": _json(
             {"next_delivery_id": state.leases.next_id, "delayed": state.delayed_counts}
@@ -47,7 +51,7 @@ def snapshot(state: EngineState) -> dict[str, bytes]:
 
 
 def restore(state: EngineState, deliveries: DeliveryApplier, sections: Mapping[str, bytes]) -> None:
-    """Into a fresh state."""
+    """Into a fresh state; `timer` and `uses` may be missing where replay has found them out."""
     state.catalog.restore(sections["catalog"])
     for group_id, topic_id, cursors, last_consumed_ms in json.loads(sections["subscriptions"]):
         subscription = state.subscription(group_id, topic_id)
@@ -58,7 +62,9 @@ def restore(state: EngineState, deliveries: DeliveryApplier, sections: Mapping[s
         state.client_names[position] = client_id
     for fields in _DELIVERY.iter_unpack(sections["deliveries"]):
         deliveries.restore_delivery(_decode(state, fields))
-    state.timer.restore(sections["timer"])
+    if "timer" in sections:
+        state.timer.restore(sections["timer"])
+        state.uses.restore(sections["uses"])
     for dlq_topic_id, letters in json.loads(sections["dead"]).items():
         state.dead[int(dlq_topic_id)] = {
             int(offset): (DeadState(changed), since_ms)
@@ -91,6 +97,7 @@ def _encode(delivery: Delivery) -> bytes:
         delivery.leased_ms,
         delivery.client,
         delivery.last_attempt,
+        delivery.first_attempt,
         delivery.group_id,
         delivery.topic_id,
         delivery.length,
@@ -106,23 +113,24 @@ def _encode(delivery: Delivery) -> bytes:
 def _decode(state: EngineState, fields: tuple[int, ...]) -> Delivery:
     delivery = Delivery(
         id=fields[0],
-        group_id=fields[8],
-        topic_id=fields[9],
-        queue_id=fields[12],
+        group_id=fields[9],
+        topic_id=fields[10],
+        queue_id=fields[13],
         offset=fields[2],
         position=fields[1],
-        length=fields[10],
+        length=fields[11],
         tag_hash=fields[3],
     )
     delivery.deadline_ms = fields[4]
     delivery.leased_ms = fields[5]
     delivery.client = fields[6]
     delivery.last_attempt = fields[7]
-    delivery.generation = fields[11]
-    delivery.attempt = fields[13]
-    delivery.state = State(fields[14])
-    delivery.auto_renew = bool(fields[15])
-    delivery.renewals = fields[16]
+    delivery.first_attempt = fields[8]
+    delivery.generation = fields[12]
+    delivery.attempt = fields[14]
+    delivery.state = State(fields[15])
+    delivery.auto_renew = bool(fields[16])
+    delivery.renewals = fields[17]
     delivery.client_id = state.client_name(delivery.client) if delivery.client else ""
     return delivery
 

@@ -10,11 +10,14 @@ from latermq_broker.config import Config
 from latermq_broker.delivery.lease import Delivery, Leases, RecentlyDone, State
 from latermq_broker.delivery.receipt_handle import ReceiptHandles
 from latermq_broker.engine.model import DeadState, Ready, Topic
+from latermq_broker.engine.segment_use import SegmentUses
 from latermq_broker.errors import StoreError
 from latermq_broker.schedule.timer import Timer
 from latermq_broker.store.catalog import Catalog
 from latermq_broker.store.consume_queue import ConsumeQueue, Entry
 from latermq_broker.store.payload_lease import decode_client
+from latermq_broker.store.payload_retention import original
+from latermq_broker.store.record import Record
 from latermq_broker.store.store import Store
 
 
@@ -63,12 +66,15 @@ class EngineState:
         self.subscriptions: dict[tuple[int, int], Subscription] = {}
         self.dead: dict[int, dict[int, tuple[DeadState, int]]] = {}
         """Dead-letter topic id → offset → (state, since); absent: DEAD."""
+        self.uses = SegmentUses(store.log)
         self.delayed_counts: dict[int, int] = {}  # topic id → messages not yet due
         self.client_positions: OrderedDict[str, int] = OrderedDict()  # least recently used first
         self.client_names: dict[int, str] = {}
         self.recently_done = RecentlyDone(config.delivery.done_handles_max)
         self.handles = ReceiptHandles(store.log.uuid)
         # live:
+        self.timers_touched: set[int] | None = None
+        """While a segment is rolled forward: positions whose timers fired or changed meanwhile."""
         self.ready = Ready()
         self.round_robin: dict[int, int] = {}
         self.clients_seen: OrderedDict[str, int] = OrderedDict()
@@ -76,6 +82,29 @@ class EngineState:
 
     def queue(self, topic_id: int, queue_id: int) -> ConsumeQueue:
         return self.store.queue(topic_id, queue_id)
+
+    def read(self, position: int) -> Record:
+        """The record of a message, an attempt or a letter; of a moved message the original.
+
+        Raises CorruptRecordError.
+        """
+        return original(self.store.log.read(position))
+
+    def is_gone(self, position: int) -> bool:
+        """Replay without a state: the record lies in a segment that was dropped."""
+        return self.store.dropped.headless and position < self.store.log.start
+
+    def trim(self, topic_id: int, queue_id: int, first: int) -> None:
+        """What lies below `first` in the queue has expired."""
+        queue = self.queue(topic_id, queue_id)
+        for entry in queue.scan(queue.first, first - queue.first):
+            if entry.flags:
+                self.uses.unrefer(entry.position, (topic_id, queue_id))
+        letters = self.dead.get(topic_id)
+        if letters:
+            for offset in range(queue.first, first):
+                letters.pop(offset, None)
+        queue.trim(first)
 
     def subscription(self, group_id: int, topic_id: int) -> Subscription:
         key = (group_id, topic_id)
@@ -107,8 +136,14 @@ class EngineState:
         if group is not None and topic is not None:
             self.ready.pairs.add((group.name, topic.name))
 
-    def enqueue(self, topic_id: int, queue_id: int, entry: Entry) -> None:
-        self.queue(topic_id, queue_id).append(entry)
+    def enqueue(self, topic_id: int, queue_id: int, entry: Entry, offset: int) -> None:
+        queue = self.queue(topic_id, queue_id)
+        if queue.next != offset:
+            assert self.store.dropped.headless
+            queue.begin_at(offset)
+        queue.append(entry)
+        if entry.flags:
+            self.uses.refer(entry.position, (topic_id, queue_id), offset)
         self.announce_topic(topic_id)
 
     def announce_topic(self, topic_id: int) -> None:
@@ -126,7 +161,9 @@ class EngineState:
     def drop_subscription(self, key: tuple[int, int]) -> None:
         subscription = self.subscriptions.pop(key)
         for delivery_id in subscription.ids:
-            self.leases.drop(self.leases.deliveries[delivery_id])
+            delivery = self.leases.deliveries[delivery_id]
+            self.uses.release(delivery)
+            self.leases.drop(delivery)
 
     def live_delivery(self, group: str, handle: str, now_ms: int) -> Delivery | None:
         """The delivery a handle holds at `now_ms`; None: acked, expired, superseded, never ours."""

@@ -101,6 +101,42 @@ class Timer:
                 if entry > after and entry not in self._cancelled:
                     yield entry
 
+    def between(self, low: int, high: int) -> Iterator[tuple[int, list[Entry]]]:
+        """(entries looked at, those with a position from `low` up to `high`), a minute at a time.
+
+        What is armed, or opened, while this goes on may be missed.
+        """
+        near = [entry for entry in self._near if low <= entry[1] < high]
+        yield len(self._near), [entry for entry in near if entry not in self._cancelled]
+        for minute in list(self._minutes):
+            waiting = self._minutes.get(minute)
+            if waiting is None:
+                continue
+            found = [
+                (waiting[2 * index], position)
+                for index, position in enumerate(waiting[1::2])
+                if low <= position < high
+            ]
+            yield len(waiting) // 2, [entry for entry in found if entry not in self._cancelled]
+
+    def sweep(self, low: int, high: int) -> Iterator[int]:
+        """Let go of cancelled entries with such positions, a minute at a time; those looked at."""
+        for minute in list(self._minutes):
+            waiting = self._minutes.get(minute, array("Q"))
+            gone = {
+                entry
+                for entry in zip(waiting[::2], waiting[1::2], strict=True)
+                if low <= entry[1] < high and entry in self._cancelled
+            }
+            if gone:
+                kept = array("Q")
+                for entry in self._entries(minute):
+                    if entry not in gone:
+                        kept.extend(entry)
+                self._minutes[minute] = kept
+                self._cancelled -= gone
+            yield len(waiting) // 2
+
     def snapshot(self) -> bytes:
         """Pairs of u64, in no particular order."""
         flat = array("Q")

@@ -19,7 +19,7 @@ the store itself begin with "store."; all others are the engine's.
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -45,7 +45,14 @@ TEMPORARY_SUFFIX: Final = ".tmp"
 KEPT_COUNT: Final = 2
 
 QUEUES_SECTION: Final = "store.queues"
+START_SECTION: Final = "store.start"  # u64: the log is needed from there on
+MOVED_SECTION: Final = "store.moved"
 QUEUE: Final = struct.Struct("<IHHQQQI")  # topic, queue, reserved, first, next, tail, digest count
+#  moved  0      4      6         8      16            24
+#         | topic| queue| reserved| begin| moved length| moved entries
+#  One for each queue that has any, or begins later than with its first entry.
+MOVED: Final = struct.Struct("<IHHQQ")
+assert MOVED.size == 24
 DIGEST: Final = struct.Struct("<Q")
 
 
@@ -59,12 +66,32 @@ class Checkpoint:
     sections: Mapping[str, bytes]
 
 
-def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
+def encode_sections(sections: Mapping[str, bytes]) -> bytes:
     parts: list[bytes] = []
-    for name, data in checkpoint.sections.items():
+    for name, data in sections.items():
         encoded = name.encode()
         parts += (NAME_LENGTH.pack(len(encoded)), encoded, DATA_LENGTH.pack(len(data)), data)
-    body = b"".join(parts)
+    return b"".join(parts)
+
+
+def decode_sections(body: bytes | memoryview) -> dict[str, bytes]:
+    """Of bytes whose checksum held."""
+    sections: dict[str, bytes] = {}
+    at = 0
+    while at < len(body):
+        (name_length,) = NAME_LENGTH.unpack_from(body, at)
+        at += NAME_LENGTH.size
+        section = str(body[at : at + name_length], "utf-8")
+        at += name_length
+        (data_length,) = DATA_LENGTH.unpack_from(body, at)
+        at += DATA_LENGTH.size
+        sections[section] = bytes(body[at : at + data_length])
+        at += data_length
+    return sections
+
+
+def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
+    body = encode_sections(checkpoint.sections)
     back = checkpoint.position - checkpoint.last_position if checkpoint.last_position else 0
     header = CHECKPOINT_HEADER.pack(
         CHECKPOINT_MAGIC, CHECKPOINT_FORMAT, CHECKSUM_XXH3, 0, len(checkpoint.sections),
@@ -84,7 +111,7 @@ def decode_checkpoint(data: bytes, name: str) -> Checkpoint | None:
     if len(data) < begin:
         return None
     header = data[:CHECKPOINT_HEADER_BYTES]
-    magic, format_, algo, _, count, position, epoch, back, uuid, store_ms, length = (
+    magic, format_, algo, _, _, position, epoch, back, uuid, store_ms, length = (
         CHECKPOINT_HEADER.unpack(header)
     )
     if magic != CHECKPOINT_MAGIC:
@@ -100,17 +127,7 @@ def decode_checkpoint(data: bytes, name: str) -> Checkpoint | None:
             f"checkpoint {name} has format {format_}, this version reads up to "
             f"{CHECKPOINT_FORMAT}: start the newer version of latermq; nothing was changed"
         )
-    sections: dict[str, bytes] = {}
-    at = 0
-    for _ in range(count):
-        (name_length,) = NAME_LENGTH.unpack_from(body, at)
-        at += NAME_LENGTH.size
-        section = str(body[at : at + name_length], "utf-8")
-        at += name_length
-        (data_length,) = DATA_LENGTH.unpack_from(body, at)
-        at += DATA_LENGTH.size
-        sections[section] = bytes(body[at : at + data_length])
-        at += data_length
+    sections = decode_sections(body)
     last_position = position - back * RECORD_ALIGN if back else 0
     return Checkpoint(position, last_position, epoch, store_ms, uuid, sections)
 
@@ -126,6 +143,41 @@ def encode_queues(states: list[QueueState]) -> bytes:
         )  # fmt: skip
         parts += map(DIGEST.pack, state.digests)
     return b"".join(parts)
+
+
+def encode_moved(states: list[QueueState]) -> bytes:
+    parts: list[bytes] = []
+    for state in states:
+        if state.begin or state.moved:
+            head = (state.topic_id, state.queue_id, 0, state.begin, len(state.moved))
+            parts += (MOVED.pack(*head), state.moved)
+    return b"".join(parts)
+
+
+def queue_sections(states: list[QueueState]) -> dict[str, bytes]:
+    return {QUEUES_SECTION: encode_queues(states), MOVED_SECTION: encode_moved(states)}
+
+
+def queue_states(sections: Mapping[str, bytes]) -> list[QueueState]:
+    """What `queue_sections` was given."""
+    moved = decode_moved(sections.get(MOVED_SECTION, b""))
+    return [
+        replace(state, begin=begin, moved=entries)
+        for state in decode_queues(sections[QUEUES_SECTION])
+        for begin, entries in [moved.get((state.topic_id, state.queue_id), (0, b""))]
+    ]
+
+
+def decode_moved(data: bytes) -> dict[tuple[int, int], tuple[int, bytes]]:
+    """(topic, queue) → (begin, moved entries)."""
+    found: dict[tuple[int, int], tuple[int, bytes]] = {}
+    at = 0
+    while at < len(data):
+        topic_id, queue_id, _, begin, length = MOVED.unpack_from(data, at)
+        at += MOVED.size
+        found[topic_id, queue_id] = (begin, data[at : at + length])
+        at += length
+    return found
 
 
 def decode_queues(data: bytes) -> list[QueueState]:

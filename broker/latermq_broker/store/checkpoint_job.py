@@ -4,7 +4,7 @@ The order makes it safe to die anywhere: the log first, then the queue files, th
 itself under a temporary name, its rename last. Only then may older files go.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +12,7 @@ from pathlib import Path
 from latermq_broker.store.checkpoint import Checkpoint, write_checkpoint
 from latermq_broker.store.commit_log import CommitLog
 from latermq_broker.store.consume_queue import ConsumeQueue, QueueFiles, write_entries
+from latermq_broker.store.dropped import unlink_in_order
 from latermq_broker.store.files import Files, OpenMode
 
 
@@ -38,11 +39,14 @@ class CheckpointJob:
         checkpoint: Checkpoint,
         writes: Sequence[QueueWrite],
         unsynced: frozenset[Path],
-        dropped: frozenset[int],
+        deleted: frozenset[int],
+        floors: Mapping[tuple[int, int], int],
+        waiting: Sequence[Path],
     ) -> None:
         self.writes = writes
         self.unsynced = unsynced
-        self.dropped = dropped
+        self.deleted = deleted
+        self.unlinked: Sequence[Path] = ()  # segments that are gone now
         self.durable = 0  # what `CommitLog.sync` returned
         self.done = False
         self.position = checkpoint.position
@@ -51,6 +55,8 @@ class CheckpointJob:
         self._queue_files = queue_files
         self._directory = directory
         self._checkpoint = checkpoint
+        self.floors = floors
+        self._waiting = waiting
 
     def run(self) -> None:
         """Do it; may run in a thread.
@@ -73,7 +79,9 @@ class CheckpointJob:
         self._sync_queues(paths)
         write_checkpoint(self._files, self._directory, self._checkpoint)
         self.done = True
-        self._delete_dropped()
+        self.unlinked = unlink_in_order(self._files, self._waiting)
+        self._delete_queues()
+        self._delete_trimmed()
 
     def _sync_queues(self, paths: set[Path]) -> None:
         for path in sorted(paths):
@@ -87,9 +95,18 @@ class CheckpointJob:
         if paths:
             self._files.sync_directory(self._queue_files.directory)
 
-    def _delete_dropped(self) -> None:
+    def _delete_trimmed(self) -> None:
+        """Queue files that neither this checkpoint nor the one before needs."""
+        for (topic_id, queue_id), number in self.floors.items():
+            floor = self._queue_files.path(topic_id, queue_id, number)
+            with suppress(OSError):
+                for name in self._files.list_directory(floor.parent):
+                    if name.startswith(f"{queue_id}.") and name < floor.name:
+                        self._files.unlink(floor.parent / name)
+
+    def _delete_queues(self) -> None:
         """Queue files of deleted topics. What cannot be deleted now is left to the next start."""
-        for topic_id in self.dropped:
+        for topic_id in self.deleted:
             directory = self._queue_files.directory / str(topic_id)
             with suppress(OSError):
                 for name in self._files.list_directory(directory):

@@ -61,14 +61,14 @@ class CommitLog:
 
     def __init__(self, files: Files, directory: Path, config: StoreConfig, uuid: bytes) -> None:
         self.uuid = uuid
-        self.start = self.end = self.written = self.durable = 0
+        self.end = self.written = self.durable = 0
         self.epoch = 0
         self.last_store_ms = 0
         self.last_position = 0  # of the newest record, the batch included; 0: none yet
         self.appended = 0  # records since the log was opened
         self._files = files
         self._config = config
-        self._row = SegmentRow(files, directory, config, uuid)
+        self.row = SegmentRow(files, directory, config, uuid)
         self._record_bytes_max = config.record_bytes_max
         self._pieces: list[_Piece] = []
         self._chunks: list[bytes] = []  # of the last piece
@@ -85,8 +85,7 @@ class CommitLog:
 
     def adopt(self, segments: Sequence[Segment]) -> None:
         """Take over the segments found on disk; until `resume` the log can only be read."""
-        self._row.adopt(segments)
-        self.start = segments[0].base + SEGMENT_HEADER_BYTES
+        self.row.adopt(segments)
 
     def resume(self, end: int, epoch: int, store_ms: int, last_position: int) -> None:
         """Go on appending at `end`, up to which everything is on the medium.
@@ -94,8 +93,8 @@ class CommitLog:
         Raises StoreFullError when the log ends with its last segment and there is no room.
         """
         if end == self.segments[-1].end:
-            self._row.open_next(store_ms)
-            self._row.sync_names()
+            self.row.open_next(store_ms)
+            self.row.sync_names()
             end += SEGMENT_HEADER_BYTES
         self.end = self.written = self.durable = end
         self.epoch = epoch
@@ -126,7 +125,7 @@ class CommitLog:
         length = HEADER_BYTES + len(payload)
         size = (length + 7) & -8
         if self.end + size > self._room_end or length > self._record_bytes_max:
-            self._make_room(length)
+            self._make_room(length, spare=type is not RecordType.MESSAGE)
         self._group_open = more
         return self._append(type, payload, now_ms, 1 if more else 0)
 
@@ -149,9 +148,11 @@ class CommitLog:
         self.appended += 1
         return position
 
-    def reserve(self, payload_sizes: Sequence[int]) -> None:
+    def reserve(self, payload_sizes: Sequence[int], *, spare: bool = False) -> None:
         """Make sure that records with such payloads fit one after another into one segment.
 
+        Args:
+            spare: on a full disk it may be the spare; for everything but sends.
         Raises:
             ValueError: one of them, or all together, can never fit.
             StoreFullError, StoreReadOnlyError: nothing changed.
@@ -169,7 +170,7 @@ class CommitLog:
                 f"a segment holds {room}"
             )
         if self.end + total > self._room_end:
-            self._roll()
+            self._roll(total, spare=spare)
 
     def mark(self, now_ms: int, *, clean: bool = False) -> None:
         """Append a MARK if everything is durable and the log does not end with one already.
@@ -181,22 +182,22 @@ class CommitLog:
         if not clean and (self.end != self.durable or self.end == self._mark_end):
             return
         if self.end + HEADER_BYTES > self._room_end:
-            self._make_room(HEADER_BYTES)
+            self._make_room(HEADER_BYTES, spare=clean)
         self._append(RecordType.MARK, b"", now_ms, FLAG_CLEAN if clean else 0)
         self._mark_end = self.end
 
-    def _make_room(self, length: int) -> None:
+    def _make_room(self, length: int, *, spare: bool) -> None:
         self._require_open()
         if length > self._record_bytes_max:
             raise ValueError(_too_large(length, self._record_bytes_max))
         if self.end + padded_bytes(length) > self._room_end:
             if self._group_open:
                 raise ValueError("an atomic group outgrew what was reserved for it")
-            self._roll()
+            self._roll(padded_bytes(length), spare=spare)
 
-    def _roll(self) -> None:
+    def _roll(self, need_bytes: int, *, spare: bool) -> None:
         """Close the segment with BLANK and go on in the next one, which exists before we do."""
-        following = self._row.open_next(self.last_store_ms)
+        following = self.row.open_next(self.last_store_ms, need_bytes, spare=spare)
         self._append(RecordType.BLANK, b"", self.last_store_ms, 0)
         self.end = following.base + SEGMENT_HEADER_BYTES
         self._begin_piece()
@@ -204,14 +205,19 @@ class CommitLog:
     # --- segments ------------------------------------------------------------------------------
 
     @property
+    def start(self) -> int:
+        """Where the oldest record is."""
+        return self.segments[0].base + SEGMENT_HEADER_BYTES if self.segments else 0
+
+    @property
     def segments(self) -> list[Segment]:
         """Oldest first; the last is appended to."""
-        return self._row.row
+        return self.row.row
 
     @property
     def next_wanted(self) -> bool:
         """No successor of the last segment is prepared yet."""
-        return self._row.next_wanted
+        return self.row.next_wanted
 
     def prepare_next(self) -> None:
         """Prepare the next segment ahead, so that rolling costs a rename. May run in a thread.
@@ -219,7 +225,7 @@ class CommitLog:
         Raises StoreFullError or StoreUnusableError; the log goes on in what it has.
         """
         if self._failure is None:
-            self._row.prepare_next(self.last_store_ms)
+            self.row.prepare_next(self.last_store_ms)
 
     def _begin_piece(self) -> None:
         segment = self.segments[-1]
@@ -272,7 +278,7 @@ class CommitLog:
         try:
             for segment in tuple(self._unsynced):
                 self._files.datasync(segment.writable())
-            self._row.sync_names()
+            self.row.sync_names()
         except OSError as error:
             self._fail("sync", error)
         finally:
@@ -332,7 +338,7 @@ class CommitLog:
             )
         segment = self.segments[-1]
         if position < segment.base:
-            segment = self._row.at(position)
+            segment = self.row.at(position)
         offset = position - segment.base
         try:
             view = segment.view()
@@ -353,7 +359,7 @@ class CommitLog:
 
     def close(self) -> None:
         """Close the files; writes nothing."""
-        self._row.close()
+        self.row.close()
         self._failure = self._failure or "the log is closed"
         self._room_end = LOG_CLOSED
 

@@ -9,6 +9,13 @@ An entry is 32 bytes, little-endian, at (offset % 65536) * 32 in <queue>.<first 
 
       0          8        12      14        16         24        32
       | position | length | flags | attempt | tag_hash | time_ms |
+
+    flags   0: the entry's own MESSAGE record holds the bytes. Else how it came here: REF_DUE or
+            REF_REDRIVE, in the low byte; LETTER: into a dead-letter topic; MOVED: rolled forward
+
+Retention moves `first` up. Entries whose message was rolled forward are replaced in memory, see
+`moved_entries`. A queue that was rebuilt from a log whose oldest segments are gone begins at
+`begin`: what it has below are such entries.
 """
 
 import errno
@@ -23,6 +30,7 @@ from xxhash import xxh3_64
 
 from latermq_broker.errors import DamagedQueueError, StoreUnusableError
 from latermq_broker.store.files import Files, OpenMode, write_all
+from latermq_broker.store.moved_entries import MovedEntries
 
 ENTRY: Final = struct.Struct("<QIHHQQ")
 ENTRY_BYTES: Final = 32
@@ -33,6 +41,8 @@ FILE_BYTES: Final = FILE_ENTRIES * ENTRY_BYTES
 OPEN_FILES_MAX: Final = 128
 TIME_OFFSET: Final = 24
 QUEUE_SUFFIX: Final = ".cq"
+ENTRY_LETTER: Final = 0x100
+ENTRY_MOVED: Final = 0x200
 
 
 class Entry(NamedTuple):
@@ -42,6 +52,9 @@ class Entry(NamedTuple):
     attempt: int
     tag_hash: int
     time_ms: int  # store time of the entry, never decreasing in a queue
+
+
+NO_ENTRY: Final = Entry(0, 0, 0, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +67,8 @@ class QueueState:
     next: int
     digests: tuple[int, ...]  # xxh3-64 of each full file, from the one that holds `first`
     tail_digest: int  # of the last file's entries below `next`
+    begin: int = 0  # the files hold no entry below
+    moved: bytes = b""  # `MovedEntries.snapshot`
 
 
 class QueueFiles:
@@ -110,8 +125,8 @@ class ConsumeQueue:
     """Entries `first` … `next` - 1 of one queue; see the module."""
 
     __slots__ = (
-        "_digest", "_digests", "_hashed", "_memory", "_memory_first", "_unverified", "files",
-        "first", "next", "queue_id", "topic_id",
+        "_digest", "_digests", "_hashed", "_memory", "_memory_first", "_unverified", "begin",
+        "files", "first", "moved", "next", "queue_id", "topic_id",
     )  # fmt: skip
 
     def __init__(self, files: QueueFiles, topic_id: int, queue_id: int) -> None:
@@ -120,6 +135,8 @@ class ConsumeQueue:
         self.queue_id = queue_id
         self.first = 0
         self.next = 0
+        self.begin = 0
+        self.moved = MovedEntries()
         self._memory = bytearray()  # packed entries from _memory_first on
         self._memory_first = 0
         self._digests: list[int] = []  # of full files
@@ -135,6 +152,8 @@ class ConsumeQueue:
         """
         queue = cls(files, state.topic_id, state.queue_id)
         queue.first = state.first
+        queue.begin = state.begin
+        queue.moved.restore(state.moved)
         queue.next = queue._memory_first = queue._hashed = state.next
         queue._digests = list(state.digests)
         full = state.next // FILE_ENTRIES
@@ -142,9 +161,10 @@ class ConsumeQueue:
         queue._unverified = {start + index: d for index, d in enumerate(state.digests)}
         for number in queue._unverified:  # there, and whole? The content is verified later
             files.read(state.topic_id, state.queue_id, number, 1, FILE_BYTES - 1)
-        tail_bytes = state.next % FILE_ENTRIES * ENTRY_BYTES
-        if tail_bytes:
-            data = files.read(state.topic_id, state.queue_id, full, tail_bytes, 0)
+        skipped = queue._skipped(full)
+        tail_bytes = state.next % FILE_ENTRIES * ENTRY_BYTES - skipped
+        if tail_bytes > 0:
+            data = files.read(state.topic_id, state.queue_id, full, tail_bytes, skipped)
             queue._digest.update(data)
             if queue._digest.intdigest() != state.tail_digest:
                 path = files.path(state.topic_id, state.queue_id, full)
@@ -155,6 +175,28 @@ class ConsumeQueue:
         """Verify every file now; DamagedQueueError."""
         for number in list(self._unverified):
             self._verify(number)
+
+    def begin_at(self, offset: int) -> None:
+        """Of a queue that has no entry yet: the next one gets this offset."""
+        assert self.next == 0
+        self.first = self.next = self.begin = self._memory_first = self._hashed = offset
+
+    def trim(self, first: int) -> None:
+        """Entries below `first` are gone."""
+        assert self.first <= first <= self.next
+        self.first = first
+        self.moved.trim(first)
+        self._forget_digests()
+
+    def move(self, offset: int, entry: Entry) -> None:
+        """The message of the entry at `offset` lies elsewhere now."""
+        self.moved.put(offset, ENTRY.pack(*entry))
+
+    def moved_entry(self, offset: int) -> Entry | None:
+        """What replaces the entry at `offset`, if anything does."""
+        for _, packed in self.moved.between(offset, offset + 1):
+            return Entry._make(ENTRY.unpack(packed))
+        return None
 
     def append(self, entry: Entry) -> int:
         """Add an entry; its offset."""
@@ -167,6 +209,8 @@ class ConsumeQueue:
         """Raises IndexError outside `first` … `next` - 1, DamagedQueueError."""
         if not self.first <= offset < self.next:
             raise IndexError(f"queue offset {offset} is not in {self.first} … {self.next - 1}")
+        if len(self.moved):
+            return self.scan(offset, 1)[0]
         if offset >= self._memory_first:
             at = (offset - self._memory_first) * ENTRY_BYTES
             return Entry._make(ENTRY.unpack_from(self._memory, at))
@@ -180,7 +224,11 @@ class ConsumeQueue:
         if not self.first <= offset <= self.next:
             raise IndexError(f"queue offset {offset} is not in {self.first} … {self.next}")
         end = min(offset + count_max, self.next)
+        start = offset
         entries: list[Entry] = []
+        if offset < self.begin:
+            entries += [NO_ENTRY] * (min(end, self.begin) - offset)
+            offset = min(end, self.begin)
         while offset < min(end, self._memory_first):
             count = min(end, self._memory_first, (offset // FILE_ENTRIES + 1) * FILE_ENTRIES)
             count -= offset
@@ -191,6 +239,9 @@ class ConsumeQueue:
             at = (offset - self._memory_first) * ENTRY_BYTES
             data = bytes(self._memory[at : at + (end - offset) * ENTRY_BYTES])
             entries += [tuple_new(Entry, fields) for fields in ENTRY.iter_unpack(data)]
+        if len(self.moved):
+            for moved, packed in self.moved.between(start, end):
+                entries[moved - start] = Entry._make(ENTRY.unpack(packed))
         return entries
 
     def offset_at(self, time_ms: int) -> int:
@@ -213,11 +264,29 @@ class ConsumeQueue:
         return self.files.read(self.topic_id, self.queue_id, number, count * ENTRY_BYTES, at)
 
     def _verify(self, number: int) -> None:
-        data = self.files.read(self.topic_id, self.queue_id, number, FILE_BYTES, 0)
+        skipped = self._skipped(number)
+        count = FILE_BYTES - skipped
+        data = self.files.read(self.topic_id, self.queue_id, number, count, skipped)
         if xxh3_64(data).intdigest() != self._unverified[number]:
             path = self.files.path(self.topic_id, self.queue_id, number)
             raise self.files.damage(f"{path} does not match its checkpoint")
         del self._unverified[number]
+
+    @property
+    def _files_first(self) -> int:
+        """Number of the first file that counts."""
+        return max(self.first, self.begin) // FILE_ENTRIES
+
+    def _forget_digests(self) -> None:
+        """Of files that no longer count."""
+        start = self._hashed // FILE_ENTRIES - len(self._digests)
+        for number in range(start, min(self._files_first, self._hashed // FILE_ENTRIES)):
+            del self._digests[0]
+            self._unverified.pop(number, None)
+
+    def _skipped(self, number: int) -> int:
+        """Bytes at the begin of a file that no entry was written to."""
+        return min(max(0, self.begin - number * FILE_ENTRIES), FILE_ENTRIES) * ENTRY_BYTES
 
     # --- checkpoints ---------------------------------------------------------------------------
 
@@ -238,9 +307,10 @@ class ConsumeQueue:
             if self._hashed % FILE_ENTRIES == 0:
                 self._digests.append(self._digest.intdigest())
                 self._digest = xxh3_64()
+        self._forget_digests()
         state = QueueState(
             self.topic_id, self.queue_id, self.first, self.next,
-            tuple(self._digests), self._digest.intdigest(),
+            tuple(self._digests), self._digest.intdigest(), self.begin, self.moved.snapshot(),
         )  # fmt: skip
         return state, data
 

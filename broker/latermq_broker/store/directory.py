@@ -9,10 +9,12 @@ Every refusal is one clear error raised before anything is created, changed or d
 """
 
 import errno
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from latermq_broker.config import StoreConfig
 from latermq_broker.errors import (
     CorruptRecordError,
     StoreError,
@@ -23,9 +25,11 @@ from latermq_broker.errors import (
 from latermq_broker.store.checkpoint import CHECKPOINT_SUFFIX
 from latermq_broker.store.files import Files, OpenMode
 from latermq_broker.store.segment import (
+    PREPARED_SUFFIX,
     SEGMENT_HEADER_BYTES,
     SEGMENT_SUFFIX,
     Segment,
+    SegmentHeader,
     decode_segment_header,
     segment_name,
 )
@@ -44,7 +48,10 @@ OUR_NAMES: Final = frozenset({*OUR_DIRECTORIES, LOCK_NAME, "lost+found"})  # a f
 
 @dataclass(frozen=True, slots=True)
 class FoundLog:
-    """The segment files of a directory: contiguous, of one log. Empty for a new directory."""
+    """The segment files of a directory: contiguous, of one log. Empty for a new directory.
+
+    What is missing below the first was dropped or lost: `dropped.py` can tell.
+    """
 
     segments: list[Segment]
     uuid: bytes
@@ -113,15 +120,13 @@ def find_log(files: Files, directory: Path) -> FoundLog:
         if len(digits) != 20 or not digits.isdecimal():
             raise UnsupportedFormatError(f"{log / name} is not a segment of a LaterMQ log")
         base = int(digits)
-        expected = segments[-1].end if segments else 0
+        expected = segments[-1].end if segments else base
         if base != expected:
-            raise CorruptRecordError(
-                expected,
-                f"the log has a hole: {segment_name(expected)} is missing before {name}. "
-                "Restore it from a backup; nothing was changed",
-            )
+            raise hole(expected, name)
         is_last = index == len(names) - 1
-        segment, found_uuid = _open_segment(files, log / name, base, is_last=is_last)
+        segment, found_uuid = _open_segment(
+            files, log / name, base, is_first=not index, is_last=is_last
+        )
         if segments and segment.fault is None and found_uuid != uuid:
             raise CorruptRecordError(
                 base, f"segment {name} belongs to another log than {segments[-1].path.name}"
@@ -136,7 +141,9 @@ def find_log(files: Files, directory: Path) -> FoundLog:
     return FoundLog(segments, uuid)
 
 
-def _open_segment(files: Files, path: Path, base: int, *, is_last: bool) -> tuple[Segment, bytes]:
+def _open_segment(
+    files: Files, path: Path, base: int, *, is_first: bool, is_last: bool
+) -> tuple[Segment, bytes]:
     fd = files.open(path, OpenMode.READ)
     try:
         data = files.pread(fd, SEGMENT_HEADER_BYTES, 0)
@@ -146,7 +153,7 @@ def _open_segment(files: Files, path: Path, base: int, *, is_last: bool) -> tupl
     try:
         header = decode_segment_header(data, base, path.name)
     except CorruptRecordError as error:
-        if not is_last or base == 0:
+        if not is_last or is_first:
             raise
         segment = Segment(files, path, base, max(size, SEGMENT_HEADER_BYTES), None)
         segment.fault = error.reason
@@ -158,6 +165,38 @@ def _open_segment(files: Files, path: Path, base: int, *, is_last: bool) -> tupl
             "Restore it from a backup; nothing was changed",
         )
     return Segment(files, path, base, header.size, None), header.uuid
+
+
+def hole(expected: int, name: str) -> CorruptRecordError:
+    """Segment `name` was found where the one for position `expected` should be."""
+    return CorruptRecordError(
+        expected,
+        f"the log has a hole: {segment_name(expected)} is missing before {name}. "
+        "Restore it from a backup; nothing was changed",
+    )
+
+
+def first_segment(
+    files: Files, directory: Path, config: StoreConfig, uuid: bytes, now_ms: int
+) -> Segment:
+    """Make the log's first segment, durable under its name."""
+    log = directory / LOG_NAME
+    remove_leftovers(files, log, PREPARED_SUFFIX)
+    header = SegmentHeader(0, config.segment_bytes, uuid, now_ms)
+    segment = Segment.prepare(files, log / f"{0:020d}{PREPARED_SUFFIX}", header, zero_fill=False)
+    segment.publish(log / segment_name(0))
+    for path in (log, directory):
+        files.sync_directory(path)
+    sync_ancestors(files, directory)
+    return segment
+
+
+def remove_leftovers(files: Files, directory: Path, suffix: str) -> None:
+    """Delete unfinished files of an earlier run."""
+    for name in files.list_directory(directory):
+        if name.endswith(suffix):
+            with suppress(FileNotFoundError):
+                files.unlink(directory / name)
 
 
 def _names(files: Files, directory: Path) -> list[str]:

@@ -10,7 +10,7 @@ import mmap
 import os
 from enum import Enum
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 NO_ROOM_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
@@ -20,6 +20,13 @@ class OpenMode(Enum):
     WRITE = os.O_RDWR  # must exist
     CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL  # must not exist
     ENSURE = os.O_RDWR | os.O_CREAT
+
+
+class Space(NamedTuple):
+    """Of a file system, in bytes: what we may still take, and what there is at all."""
+
+    free: int
+    total: int
 
 
 class FileMap(Protocol):
@@ -82,6 +89,9 @@ class Files(Protocol):
 
     def list_directory(self, path: Path) -> list[str]:
         """Names in it, sorted."""
+
+    def free_bytes(self, path: Path) -> Space:
+        """Of the file system that holds this directory."""
 
 
 class RealFiles:
@@ -158,6 +168,10 @@ class RealFiles:
 
     def list_directory(self, path: Path) -> list[str]:
         return sorted(os.listdir(path))
+
+    def free_bytes(self, path: Path) -> Space:
+        found = os.statvfs(path)
+        return Space(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
 
 
 def write_all(files: Files, fd: int, data: bytes | memoryview, offset: int) -> None:

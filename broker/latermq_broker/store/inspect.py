@@ -10,9 +10,9 @@ from pathlib import Path
 
 from latermq_broker.errors import DamagedQueueError, StoreUnusableError
 from latermq_broker.store.checkpoint import (
-    QUEUES_SECTION,
+    START_SECTION,
     checkpoint_names,
-    decode_queues,
+    queue_states,
     read_checkpoint,
 )
 from latermq_broker.store.consume_queue import ConsumeQueue, QueueFiles
@@ -20,10 +20,12 @@ from latermq_broker.store.directory import (
     CHECKPOINTS_NAME,
     QUEUES_NAME,
     find_log,
+    hole,
     require_ours,
     unusable,
 )
 from latermq_broker.store.files import Files
+from latermq_broker.store.payload_retention import decode_drop
 from latermq_broker.store.record import Record, RecordType
 from latermq_broker.store.recovery import LogScan, Tail, damage, inspect_tail
 from latermq_broker.store.segment import SEGMENT_HEADER_BYTES, Segment
@@ -123,6 +125,7 @@ class _Verification:
         self._index = 0  # of the segment that holds the last record
         self._damages: list[Damage] = []
         self._group_start = 0  # of the group that is not finished; 0: none
+        self._needed_from = 0  # as DROP records and checkpoints say
 
     def run(self) -> VerifyReport:
         start = position = self._segments[0].base + SEGMENT_HEADER_BYTES
@@ -140,6 +143,8 @@ class _Verification:
 
     def _count(self, record: Record) -> None:
         self._counts[record.type] += 1
+        if record.type is RecordType.DROP:
+            self._needed_from = max(self._needed_from, decode_drop(record.payload).start)
         while record.position >= self._segments[self._index].end:
             self._index += 1
         self._per_segment[self._index] += 1
@@ -152,6 +157,13 @@ class _Verification:
         end = self._group_start or scan.position
         last = scan.last
         checkpoints = tuple(self._checkpoints(end))  # may add to the damages
+        first = self._segments[0]
+        if first.base > self._needed_from:
+            self._damages.append(
+                Damage(
+                    self._needed_from, hole(self._needed_from, first.path.name).reason, first.base
+                )
+            )
         segments = zip(self._segments, self._per_segment, strict=True)
         return VerifyReport(
             start=start,
@@ -171,13 +183,15 @@ class _Verification:
             if checkpoint is None:
                 yield CheckpointSummary(name, 0, "does not match its checksum")
                 continue
+            start = int.from_bytes(checkpoint.sections.get(START_SECTION, b""), "little")
+            self._needed_from = max(self._needed_from, start)
             problem = ""
             if checkpoint.position > end:
                 problem = "taken after the end of the log"
                 self._damages.append(Damage(end, f"checkpoint {name} lies beyond the log's end", 0))
             queues = QueueFiles(self._files, self._path / QUEUES_NAME)
             try:
-                for state in decode_queues(checkpoint.sections[QUEUES_SECTION]):
+                for state in queue_states(checkpoint.sections):
                     ConsumeQueue.restore(queues, state).verify()
             except DamagedQueueError as error:
                 problem = problem or str(error)

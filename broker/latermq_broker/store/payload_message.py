@@ -18,7 +18,9 @@ from latermq_broker.store.payload_lease import Bytes, decode_ids, encode_ids
 #  queue and queue_offset are -1 (0xffff, -1) while the message waits for due_ms.
 _MESSAGE: Final = struct.Struct("<IHBBqQQQIIB3x")
 assert _MESSAGE.size == 52
+#  kind: 0, or LETTER: sent to a dead-letter topic, kept as long as the letters there.
 QUEUE_UNSET: Final = 0xFFFF
+MESSAGE_LETTER: Final = 1
 
 
 class MessagePayload(NamedTuple):
@@ -246,17 +248,20 @@ def decode_redrive(payload: Bytes) -> RedrivePayload:
     return RedrivePayload._make(_REDRIVE.unpack_from(payload))
 
 
-#  TIMER   0         8       16
-#          | position| due_ms| new_due_ms
-#  What waited until due_ms waits until new_due_ms; new_due_ms 0: it is cancelled.
-_TIMER: Final = struct.Struct("<QQQ")
-assert _TIMER.size == 24
+#  TIMER   0         8       16          24     28      32
+#          | position| due_ms| new_due_ms| topic| length|
+#  What waited until due_ms waits until new_due_ms; new_due_ms 0: it is cancelled. `topic` is the
+#  message's, `length` that of the record at `position`.
+_TIMER: Final = struct.Struct("<QQQII")
+assert _TIMER.size == 32
 
 
 class TimerPayload(NamedTuple):
     position: int
     due_ms: int
     new_due_ms: int
+    topic_id: int
+    length: int
 
 
 def encode_timer(timer: TimerPayload) -> list[Bytes]:

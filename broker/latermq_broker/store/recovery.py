@@ -10,9 +10,7 @@ promised to anyone: a torn tail, which is cut off.
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from latermq_broker.errors import CorruptRecordError
@@ -263,11 +261,3 @@ def drop_caches(files: Files, segments: Sequence[Segment], position: int) -> Non
                 files.drop_cache(fd)
             finally:
                 files.close(fd)
-
-
-def remove_leftovers(files: Files, directory: Path, suffix: str) -> None:
-    """Delete unfinished files of an earlier run."""
-    for name in files.list_directory(directory):
-        if name.endswith(suffix):
-            with suppress(FileNotFoundError):
-                files.unlink(directory / name)

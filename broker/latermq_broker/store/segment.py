@@ -137,6 +137,15 @@ class Segment:
             raise
         return cls(files, path, header.base, header.size, fd)
 
+    def move_to(self, header: SegmentHeader) -> None:
+        """Give a prepared segment, never written to, another place in the log. Raises OSError."""
+        assert header.size == self.size
+        fd = self.writable()
+        write_all(self._files, fd, encode_segment_header(header), 0)
+        self._files.datasync(fd)
+        self.base = header.base
+        self.end = header.base + header.size
+
     def publish(self, path: Path) -> None:
         """Give the prepared file its lasting name; durable after its directory is synced."""
         self._files.rename(self.path, path)

@@ -22,17 +22,17 @@ from latermq_broker.errors import (
     StoreUnusableError,
 )
 from latermq_broker.store.checkpoint import (
-    QUEUES_SECTION,
     TEMPORARY_SUFFIX,
     Checkpoint,
     checkpoint_names,
-    decode_queues,
-    encode_queues,
+    queue_sections,
+    queue_states,
     read_checkpoint,
 )
 from latermq_broker.store.checkpoint_job import CheckpointJob, QueueWrite
 from latermq_broker.store.commit_log import CommitLog
 from latermq_broker.store.consume_queue import (
+    FILE_ENTRIES,
     QUEUE_SUFFIX,
     ConsumeQueue,
     QueueFiles,
@@ -44,28 +44,24 @@ from latermq_broker.store.directory import (
     OUR_DIRECTORIES,
     QUEUES_NAME,
     find_log,
+    first_segment,
+    remove_leftovers,
     require_ours,
-    sync_ancestors,
     take_lock,
     unusable,
 )
+from latermq_broker.store.disk_pressure import DiskPressure
+from latermq_broker.store.dropped import CHECKPOINT_SOON_MS, Dropped
 from latermq_broker.store.files import Files
-from latermq_broker.store.record import FLAG_MORE, INTERNAL_TYPES, Record, RecordType
+from latermq_broker.store.record import FLAG_MORE, INTERNAL_TYPES, Record
 from latermq_broker.store.recovery import (
     LogScan,
     Tail,
     drop_caches,
-    remove_leftovers,
     require_torn,
     seal_tail,
 )
-from latermq_broker.store.segment import (
-    PREPARED_SUFFIX,
-    SEGMENT_HEADER_BYTES,
-    Segment,
-    SegmentHeader,
-    segment_name,
-)
+from latermq_broker.store.segment import PREPARED_SUFFIX
 
 STORE_SECTIONS: Final = "store."  # prefix of the section names the store keeps for itself
 SPILL_RECORDS: Final = 500_000  # a full replay writes queue entries out this often
@@ -98,7 +94,12 @@ class Store:
         self._queue_files = QueueFiles(files, directory / QUEUES_NAME)
         self._queues: dict[tuple[int, int], ConsumeQueue] = {}
         self._spilled: set[Path] = set()  # queue files written but not synced
-        self._dropped: set[int] = set()  # topics whose files the next checkpoint deletes
+        self._deleted: set[int] = set()  # topics whose files the next checkpoint deletes
+        self._floors: dict[tuple[int, int], int] = {}  # queue: first file the last checkpoint needs
+        self._cleaned: dict[tuple[int, int], int] = {}  # floors below which files are deleted
+        self.dropped = Dropped(log)
+        self.disk = DiskPressure(config)
+        self.checkpointed = 0  # position of the newest checkpoint
         self._job: CheckpointJob | None = None
         self._checkpoint_end = 0  # log.end, log.appended and the time at the last checkpoint
         self._checkpoint_appended = 0
@@ -141,7 +142,7 @@ class Store:
         for name in OUR_DIRECTORIES:
             files.make_directory(directory / name)
         uuid = found.uuid or token_bytes(16)
-        segments = found.segments or [_first_segment(files, directory, config, uuid, now_ms)]
+        segments = found.segments or [first_segment(files, directory, config, uuid, now_ms)]
         log = CommitLog(files, directory / LOG_NAME, config, uuid)
         log.adopt(segments)
         return cls(directory, config, files, log, lock_fd)
@@ -179,12 +180,16 @@ class Store:
         segments = self.log.segments
         checkpoint = self._usable_checkpoint()
         start = checkpoint.position if checkpoint else self.log.start
+        self.dropped.headless = checkpoint is None and segments[0].base > 0
         drop_caches(self._files, segments, start)
         if checkpoint is not None:
             sections = checkpoint.sections
+            self.dropped.restore(sections)
+            self.checkpointed = checkpoint.position
             restore({n: d for n, d in sections.items() if not n.startswith(STORE_SECTIONS)})
         scan = LogScan(segments, start, checkpoint.epoch if checkpoint else 0)
         records, end = self._replay(scan, apply)
+        self.dropped.require_accounted(segments)
         last = scan.last
         clean = scan.untouched and last is not None and last.is_clean_mark
         # An orderly stop leaves nothing behind its mark: no need to search the rest of the segment.
@@ -197,6 +202,7 @@ class Store:
         if not last_position and checkpoint is not None:
             last_position = checkpoint.last_position
         self.log.resume(end, max(tail.epoch, scan.epoch) + 1, store_ms, last_position)
+        self.dropped.recovered()
         self._queue_files.on_damage = self._distrust_checkpoints
         self._checkpoint_end, self._checkpoint_appended = start, self.log.appended - records
         self._checkpoint_ms = now_ms
@@ -252,7 +258,7 @@ class Store:
                 continue
             self._require_log_reaches(checkpoint, name)
             try:
-                states = decode_queues(checkpoint.sections[QUEUES_SECTION])
+                states = queue_states(checkpoint.sections)
                 self._queues = {
                     (state.topic_id, state.queue_id): ConsumeQueue.restore(self._queue_files, state)
                     for state in states
@@ -297,7 +303,7 @@ class Store:
         topics = {str(topic_id) for topic_id, _ in self._queues}
         queues = self.directory / QUEUES_NAME
         for name in self._files.list_directory(queues):
-            if name.isdecimal() and name not in topics and int(name) not in self._dropped:
+            if name.isdecimal() and name not in topics and int(name) not in self._deleted:
                 remove_leftovers(self._files, queues / name, QUEUE_SUFFIX)
                 self._files.remove_directory(queues / name)
 
@@ -311,6 +317,10 @@ class Store:
             queue = self._queues[key] = ConsumeQueue(self._queue_files, topic_id, queue_id)
         return queue
 
+    def queue_keys(self) -> list[tuple[int, int]]:
+        """(topic id, queue id) of all queues."""
+        return list(self._queues)
+
     def drop_topic(self, topic_id: int) -> None:
         """Forget a topic's queues; the next checkpoint deletes their files."""
         dropped = [key for key in self._queues if key[0] == topic_id]
@@ -318,7 +328,7 @@ class Store:
             del self._queues[key]
         if dropped:
             self._queue_files.forget(topic_id)
-            self._dropped.add(topic_id)
+            self._deleted.add(topic_id)
 
     # --- checkpoints ---------------------------------------------------------------------------
 
@@ -332,6 +342,7 @@ class Store:
             records >= config.checkpoint_records
             or log.end - self._checkpoint_end >= config.checkpoint_bytes
             or now_ms - self._checkpoint_ms >= config.checkpoint_interval_ms
+            or (bool(self.dropped.waiting) and now_ms - self._checkpoint_ms >= CHECKPOINT_SOON_MS)
         )
 
     def begin_checkpoint(self, sections: Mapping[str, bytes], now_ms: int) -> CheckpointJob:
@@ -360,7 +371,7 @@ class Store:
             self.log.epoch,
             self.log.last_store_ms,
             self.log.uuid,
-            {**sections, QUEUES_SECTION: encode_queues(states)},
+            {**sections, **self.dropped.snapshot(), **queue_sections(states)},
         )
         self._job = CheckpointJob(
             files=self._files,
@@ -370,8 +381,17 @@ class Store:
             checkpoint=checkpoint,
             writes=writes,
             unsynced=frozenset(self._spilled),
-            dropped=frozenset(self._dropped),
+            deleted=frozenset(self._deleted),
+            floors={
+                key: floor for key, floor in self._floors.items() if self._cleaned.get(key) != floor
+            },
+            waiting=self.dropped.waiting,
         )
+        self._floors = {
+            (state.topic_id, state.queue_id): state.first // FILE_ENTRIES
+            for state in states
+            if state.first >= FILE_ENTRIES
+        }
         self._checkpoint_end = position
         self._checkpoint_appended = self.log.appended
         self._checkpoint_ms = now_ms
@@ -387,7 +407,14 @@ class Store:
         for write in job.writes:
             write.queue.release(write.end)
         self._spilled -= job.unsynced
-        self._dropped -= job.dropped
+        self._deleted -= job.deleted
+        self.checkpointed = job.position
+        self._cleaned.update(job.floors)
+        self.dropped.unlinked(job.unlinked)
+
+    def look_at_disk(self) -> None:
+        """Have `disk` know how much is free. Raises OSError."""
+        self.disk.look(self._files.free_bytes(self.directory))
 
     # --- stop ----------------------------------------------------------------------------------
 
@@ -419,21 +446,3 @@ class Store:
         if self._lock_fd is not None:
             self._files.close(self._lock_fd)
             self._lock_fd = None
-
-
-def _first_segment(
-    files: Files, directory: Path, config: StoreConfig, uuid: bytes, now_ms: int
-) -> Segment:
-    """Make the log's first segment, durable under its name."""
-    log = directory / LOG_NAME
-    remove_leftovers(files, log, PREPARED_SUFFIX)
-    header = SegmentHeader(0, config.segment_bytes, uuid, now_ms)
-    segment = Segment.prepare(files, log / f"{0:020d}{PREPARED_SUFFIX}", header, zero_fill=False)
-    segment.publish(log / segment_name(0))
-    for path in (log, directory):
-        files.sync_directory(path)
-    sync_ancestors(files, directory)
-    return segment
-
-
-__all__ = ["SEGMENT_HEADER_BYTES", "CheckpointJob", "RecordType", "RecoveryReport", "Store"]

@@ -5,6 +5,7 @@ import errno
 from collections.abc import Awaitable
 from contextlib import suppress
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -65,11 +66,19 @@ class Rig:
         self.engine.send([message], now_ms)
 
     def fill(self) -> None:
-        """Send until not even a record without a body has room."""
-        for size in (60_000, 0):
-            with suppress(StoreFullError):
-                while True:
-                    self.send(size=size)
+        """Send until sends are refused, then write what is taken even so, until nothing is."""
+        with suppress(StoreFullError):
+            while True:
+                self.send(size=60_000)
+        with suppress(StoreFullError):
+            for number in count():  # the smallest record there is
+                client = f"{number:08}"
+                self.engine._journal.write(RecordType.CLIENT, client, self.clock.now_ms())
+
+    def prepared(self) -> list[str]:
+        """Segments that wait to be used, without the spare."""
+        names = [path.name for path in self.files.inodes if path.suffix == ".prep"]
+        return [name for name in names if not name.startswith("spare")]
 
     def receive(self, *, invisible_ms: int = 30_000) -> int:
         wanted = ReceiveRequest(
@@ -409,12 +418,12 @@ class TestDisk:
         async def main() -> None:
             rig = Rig()
             await asyncio.sleep(3)
-            assert not [path for path in rig.files.inodes if path.suffix == ".prep"]
+            assert not rig.prepared()
             for _ in range(10):
                 rig.send(size=60_000)
             await rig.pump.written()
             await asyncio.sleep(1.1)
-            assert [path for path in rig.files.inodes if path.suffix == ".prep"]
+            assert rig.prepared()
 
         run_virtually(main)
 

@@ -217,10 +217,10 @@ def test_prepared_room_keeps_working_on_a_full_disk() -> None:
 def test_a_segment_prepared_too_late_is_thrown_away() -> None:
     files = MemoryFiles()
     log = fresh(files).log
-    late = log._row._prepare(SMALL_SEGMENT_BYTES, 0, zero_fill=False)
+    late = log.row._prepare(SMALL_SEGMENT_BYTES, 0, zero_fill=False)
     for _ in range(4):
         log.append(MESSAGE, [LARGEST], 1)
-    log._row._prepared = late  # as the thread does when it ends after the loop rolled without it
+    log.row._prepared = late  # as the thread does when it ends after the loop rolled without it
     assert log.next_wanted
     log.prepare_next()
     assert not log.next_wanted

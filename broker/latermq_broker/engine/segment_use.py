@@ -1,0 +1,150 @@
+"""What still needs each segment of the log: counted, so that a segment nothing needs can go.
+
+Counted per segment, by the position of the record that is needed:
+
+    timers      delayed messages that wait
+    deliveries  whose message lies there: leased, in backoff or ready
+    chains      deliveries whose oldest attempt lies there
+    queues      queue entries that refer there from elsewhere, or are kept longer than others: due
+                and redriven messages, dead letters, what was rolled forward; per queue, with the
+                offsets between which they lie
+
+A plain queue entry counts nowhere: it expires with the segment of its message. Kept by the apply
+functions of the records; I9: equal to a recount at any time.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from latermq_broker.delivery.lease import Delivery
+from latermq_broker.store.commit_log import CommitLog
+
+QueueKey = tuple[int, int]  # topic id, queue id
+
+
+class QueueUse:
+    """Entries of one queue that need a segment. The bounds may be wider than the entries."""
+
+    __slots__ = ("count", "high", "low")
+
+    def __init__(self, count: int, low: int, high: int) -> None:
+        self.count = count
+        self.low = low
+        self.high = high
+
+
+class SegmentUse:
+    __slots__ = ("chains", "deliveries", "queues", "timer_bytes", "timers")
+
+    def __init__(self) -> None:
+        self.timers = 0
+        self.timer_bytes = 0
+        self.deliveries = 0
+        self.chains = 0
+        self.queues: dict[QueueKey, QueueUse] = {}
+
+    @property
+    def empty(self) -> bool:
+        return not (self.timers or self.deliveries or self.chains or self.queues)
+
+    def facts(self) -> tuple[object, ...]:
+        """The counts, for comparisons."""
+        queues = {key: use.count for key, use in self.queues.items()}
+        return self.timers, self.timer_bytes, self.deliveries, self.chains, queues
+
+
+class SegmentUses:
+    def __init__(self, log: CommitLog) -> None:
+        self._base_of = log.row.base_of
+        self._uses: dict[int, SegmentUse] = {}  # by base
+
+    def at(self, base: int) -> SegmentUse:
+        use = self._uses.get(base)
+        if use is None:
+            use = self._uses[base] = SegmentUse()
+        return use
+
+    def arm(self, position: int, length: int) -> None:
+        """A message waits in the timer."""
+        use = self.at(self._base_of(position))
+        use.timers += 1
+        use.timer_bytes += length
+
+    def disarm(self, position: int, length: int) -> None:
+        use = self.at(self._base_of(position))
+        use.timers -= 1
+        use.timer_bytes -= length
+
+    def hold(self, delivery: Delivery) -> None:
+        """A delivery begins, or was moved."""
+        self.at(self._base_of(delivery.position)).deliveries += 1
+
+    def chain(self, delivery: Delivery) -> None:
+        """Its first attempt was written, or its attempts were moved."""
+        self.at(self._base_of(delivery.first_attempt)).chains += 1
+
+    def release(self, delivery: Delivery) -> None:
+        """A delivery is over."""
+        self.unhold(delivery)
+        if delivery.first_attempt:
+            self.unchain(delivery)
+
+    def unhold(self, delivery: Delivery) -> None:
+        self.at(self._base_of(delivery.position)).deliveries -= 1
+
+    def unchain(self, delivery: Delivery) -> None:
+        self.at(self._base_of(delivery.first_attempt)).chains -= 1
+
+    def refer(self, position: int, key: QueueKey, offset: int) -> None:
+        """A queue entry that counts came into being."""
+        queues = self.at(self._base_of(position)).queues
+        use = queues.get(key)
+        if use is None:
+            queues[key] = QueueUse(1, offset, offset)
+        else:
+            use.count += 1
+            use.low = min(use.low, offset)
+            use.high = max(use.high, offset)
+
+    def unrefer(self, position: int, key: QueueKey) -> None:
+        queues = self.at(self._base_of(position)).queues
+        use = queues.get(key)
+        if use is not None:  # not of a dropped segment
+            use.count -= 1
+            if not use.count:
+                del queues[key]
+
+    def forget_topic(self, topic_id: int) -> None:
+        """Its queues are gone."""
+        for use in self._uses.values():
+            for key in [key for key in use.queues if key[0] == topic_id]:
+                del use.queues[key]
+
+    def drop_before(self, start: int) -> None:
+        """The segments below are gone."""
+        for base in [base for base in self._uses if base < start]:
+            del self._uses[base]
+
+    def facts(self) -> dict[int, tuple[object, ...]]:
+        """By base, the used ones."""
+        return {base: use.facts() for base, use in self._uses.items() if not use.empty}
+
+    def snapshot(self) -> bytes:
+        """Timers and queues; deliveries are counted again as they are restored."""
+        return json.dumps(list(self._rows()), separators=(",", ":")).encode()
+
+    def restore(self, section: bytes) -> None:
+        for base, timers, timer_bytes, queues in json.loads(section):
+            use = self.at(base)
+            use.timers, use.timer_bytes = timers, timer_bytes
+            use.queues = {
+                (topic_id, queue_id): QueueUse(count, low, high)
+                for topic_id, queue_id, count, low, high in queues
+            }
+
+    def _rows(self) -> Iterator[list[Any]]:
+        for base, use in sorted(self._uses.items()):
+            if use.timers or use.queues:
+                queues = [[*key, one.count, one.low, one.high] for key, one in use.queues.items()]
+                yield [base, use.timers, use.timer_bytes, queues]

@@ -1,0 +1,86 @@
+"""How full the disk is, and what is refused because of it.
+
+    fine ──free < low──► low: old messages go early ──free < needed──► full: sends are refused
+
+Both ways back are taken a little later than the ways there, so that nothing flaps. `full` also
+holds from the moment a segment could not be prepared until one could. Receives, acknowledgements
+and retries go on in what is kept prepared; only sends are refused, before anything of them is
+stored. Knows no file system: it is told what one has free.
+"""
+
+from typing import Final
+
+from latermq_broker.config import StoreConfig
+from latermq_broker.errors import StoreFullError
+from latermq_broker.store.files import Space
+
+LOW_BACK_PERCENT: Final = 120  # of the threshold: low no longer
+FULL_BACK_PERCENT: Final = 125
+
+
+class DiskPressure:
+    """See the module. `look` once a second, `admit` before every send."""
+
+    def __init__(self, config: StoreConfig) -> None:
+        self.space = Space(0, 0)  # as last looked at
+        self.low = False
+        self.sends_refused = 0  # since the start
+        self.full_count = 0  # how often the disk became full
+        self._config = config
+        self._short = False  # of free space
+        self._starved = False  # a segment could not be prepared
+
+    @property
+    def full(self) -> bool:
+        """Sends are refused."""
+        return self._short or self._starved
+
+    @property
+    def starved(self) -> bool:
+        """A segment could not be prepared; somebody should try again."""
+        return self._starved
+
+    @property
+    def needed_bytes(self) -> int:
+        """What must be free for sends to be taken."""
+        percent = self._config.disk_full_percent
+        if not percent:
+            return 0
+        return max(self.space.total * percent // 100, 2 * self._config.segment_bytes)
+
+    def look(self, space: Space) -> None:
+        self.space = space
+        low = space.total * self._config.disk_low_percent // 100
+        self.low = space.free < (low * LOW_BACK_PERCENT // 100 if self.low else low)
+        needed = self.needed_bytes
+        was_full = self.full
+        self._short = space.free < (needed * FULL_BACK_PERCENT // 100 if self._short else needed)
+        self._count(was_full)
+
+    def no_room(self) -> None:
+        """A segment could not be prepared."""
+        was_full = self.full
+        self._starved = True
+        self._count(was_full)
+
+    def room(self) -> None:
+        """A segment could be prepared."""
+        self._starved = False
+
+    def admit(self) -> None:
+        """Raises StoreFullError when the disk is full."""
+        if self._short or self._starved:
+            raise self.refusal()
+
+    def refusal(self) -> StoreFullError:
+        """The error a refused send gets."""
+        self.sends_refused += 1
+        needed = self.needed_bytes or self._config.segment_bytes
+        return StoreFullError(
+            f"disk full: need {needed} bytes free, there are {self.space.free}; "
+            "sends are refused until there is room again"
+        )
+
+    def _count(self, was_full: bool) -> None:
+        if self.full and not was_full:
+            self.full_count += 1

@@ -1,0 +1,86 @@
+"""Where the log begins to count, and the files below that wait to be deleted.
+
+A log that has lost its first files looks like one whose first files were dropped. What tells them
+apart is `start`: a checkpoint keeps it, and a DROP record in the log raises it. Files may be
+missing below `start`, never above. Whoever drops files does it after a checkpoint that knows, so
+one of the two words is always there:
+
+    DROP record ─► checkpoint that keeps `start`, log synced ─► files unlinked, oldest first
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from latermq_broker.store.checkpoint import START_SECTION
+from latermq_broker.store.commit_log import CommitLog
+from latermq_broker.store.directory import hole
+from latermq_broker.store.files import Files
+from latermq_broker.store.segment import Segment
+
+CHECKPOINT_SOON_MS: Final = 1_000  # after a drop: files are waiting to go
+
+
+class Dropped:
+    """See the module."""
+
+    def __init__(self, log: CommitLog) -> None:
+        self.start = 0  # everything from here on is needed
+        self.headless = False
+        """Replay began without a state, behind dropped segments: until a DROP record brings the
+        state it takes in only what the log itself tells."""
+        self.unlinked_count = 0  # files deleted since the start
+        self._log = log
+        self._recovered = False
+        self._paths: list[Path] = []  # oldest first
+
+    def restore(self, sections: Mapping[str, bytes]) -> None:
+        self.start = int.from_bytes(sections.get(START_SECTION, b""), "little")
+
+    def snapshot(self) -> dict[str, bytes]:
+        return {START_SECTION: self.start.to_bytes(8, "little")}
+
+    def drop_before(self, start: int) -> None:
+        """Live and in replay: nothing needs what lies below `start`."""
+        self.start = max(self.start, start)
+        if self._recovered:
+            self._paths += self._log.row.drop_before(self.start)
+
+    def require_accounted(self, segments: Sequence[Segment]) -> None:
+        """After replay. Raises CorruptRecordError: what is missing in front was never dropped."""
+        if segments[0].base > self.start:
+            raise hole(self.start, segments[0].path.name)
+
+    def recovered(self) -> None:
+        """Replay is over: what it left behind is let go."""
+        self._recovered = True
+        self.headless = False
+        self.drop_before(self.start)
+
+    @property
+    def waiting(self) -> tuple[Path, ...]:
+        """Files that may be deleted after a checkpoint that begins now."""
+        return tuple(self._paths)
+
+    def unlinked(self, paths: Sequence[Path]) -> None:
+        """They were."""
+        del self._paths[: len(paths)]
+        self.unlinked_count += len(paths)
+
+
+def unlink_in_order(files: Files, paths: Sequence[Path]) -> list[Path]:
+    """Delete files, each durably before the next, so that what is left is always in a row.
+
+    Returns those that are gone; stops at the first that the file system will not delete.
+    """
+    gone: list[Path] = []
+    for path in paths:
+        try:
+            files.unlink(path)
+            files.sync_directory(path.parent)
+        except FileNotFoundError:
+            pass  # deleted by hand
+        except OSError:
+            break
+        gone.append(path)
+    return gone
