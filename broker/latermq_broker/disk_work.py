@@ -224,5 +224,7 @@ class DiskWork:
             self._store.disk.no_room()
 
     def _spared(self, error: BaseException | None) -> None:
-        if error is not None:
+        if error is None:
+            self._prepare_from_ms = 0
+        else:
             log.warning("no spare room kept for a full disk", extra={"reason": str(error)})

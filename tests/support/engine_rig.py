@@ -20,6 +20,21 @@ START_MS = 1_700_000_000_000
 SMALL_STORE = StoreConfig(segment_bytes=1 << 20, message_body_bytes_max=64 << 10)
 
 
+def short_store(
+    segment_bytes: int = 16 << 10, *, retention_ms: int = 60_000, **settings: int
+) -> StoreConfig:
+    """Segments smaller than any user may ask for, and messages that soon go."""
+    config = StoreConfig()
+    settings |= {
+        "segment_bytes": segment_bytes,
+        "message_body_bytes_max": segment_bytes // 8,
+        "retention_ms": retention_ms,
+    }
+    for name, value in settings.items():
+        object.__setattr__(config, name, value)
+    return config
+
+
 class EngineRig:
     """`now_ms` moves only through `advance`; every call is followed by a write, as by the pump."""
 
@@ -50,6 +65,26 @@ class EngineRig:
         self.engine.store.abandon()
         self.engine = self._open()
         return self.engine
+
+    def checkpoint(self) -> None:
+        """Take one, with what it lets go."""
+        self.engine.write()
+        job = self.engine.store.begin_checkpoint(self.engine.snapshot(), self.now_ms)
+        job.run()
+        self.engine.store.finish_checkpoint(job)
+
+    def segments(self) -> list[int]:
+        """Bases of the segment files that are there."""
+        files = self.files.inodes if isinstance(self.files, MemoryFiles) else {}
+        return sorted(int(path.stem) for path in files if path.suffix == ".seg")
+
+    def retain(self) -> None:
+        """Let retention do all it can now: some seconds pass."""
+        for _ in range(3):
+            self.checkpoint()
+            for _ in range(30):
+                self.advance(100)
+        self.checkpoint()
 
     def advance(self, step_ms: int) -> None:
         """Time passes; everything due is done."""

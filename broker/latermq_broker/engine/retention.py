@@ -105,30 +105,29 @@ class Retention:
         self._state.timers_touched = None
 
     def _run(self) -> Iterator[int]:
-        clean_end = self._row.row[0].base
-        early = index = 0
-        while index < len(self._row.row) and self._may_go(index):
-            segment = self._row.row[index]
-            too_soon = not self._expired(segment) and not self._oversize(index)
-            if too_soon and not (yield from self._all_read(segment)):
+        due = 0
+        while self._may_go(due) and self._is_due(due):
+            due += 1
+        if due:  # at once: what entered a queue late may need an older segment
+            yield from self._trim(self._row.row[due - 1])
+        clean = 0
+        while self._may_go(clean):
+            segment = self._row.row[clean]
+            if clean >= due:
+                if not (yield from self._all_read(segment)):
+                    self._next_ms = self._now_ms + RETRY_MS
+                    break
+                yield from self._trim(segment)
+            affordable = self.roll_forward.affordable(segment)
+            if not (
+                affordable and (yield from self.roll_forward.empty(segment, lambda: self._now_ms))
+            ):
+                self.segments_kept += 1
                 self._next_ms = self._now_ms + RETRY_MS
                 break
-            if not self.roll_forward.affordable(segment):
-                self._keep()
-                break
-            yield from self._trim(segment)
-            if not (yield from self.roll_forward.empty(segment, lambda: self._now_ms)):
-                self._keep()
-                break
-            clean_end = segment.end
-            early += too_soon
-            index += 1
-        if index:
-            self._drop(clean_end, index, early)
-
-    def _keep(self) -> None:
-        self.segments_kept += 1
-        self._next_ms = self._now_ms + RETRY_MS
+            clean += 1
+        if clean:
+            self._drop(clean, max(0, clean - due))
 
     # --- which ---------------------------------------------------------------------------------
 
@@ -139,7 +138,10 @@ class Retention:
         if index == len(row) - 1 or segment.end > self._state.store.checkpointed:
             return False
         low = self._state.store.disk.low and bool(self._config.retention_ms)
-        return low or self._expired(segment) or self._oversize(index)
+        return low or self._is_due(index)
+
+    def _is_due(self, index: int) -> bool:
+        return self._expired(self._row.row[index]) or self._oversize(index)
 
     def _expired(self, segment: Segment) -> bool:
         age_ms = self._config.retention_ms
@@ -230,12 +232,13 @@ class Retention:
         if queue.first == queue.next or queue.get(queue.first).time_ms > cut_ms:
             return queue.first
         offset = boundary = queue.offset_at(cut_ms)
-        while offset < queue.next:  # at that very instant: those whose message lies in it
+        expired = self._expired(segment)
+        while offset < queue.next:  # of that very instant: what the segment's end divides
             for entry in queue.scan(offset, TRIM_ROWS):
-                if entry.time_ms > cut_ms:
+                if entry.time_ms > cut_ms or not (entry.flags or entry.position < segment.end):
                     return boundary
                 offset += 1
-                if not entry.flags and entry.position < segment.end:
+                if expired or not entry.flags:
                     boundary = offset
         return boundary
 
@@ -253,7 +256,8 @@ class Retention:
 
     # --- drop ----------------------------------------------------------------------------------
 
-    def _drop(self, end: int, count: int, early: int) -> None:
+    def _drop(self, count: int, early: int) -> None:
+        end = self._row.row[count - 1].end
         freed = end - self._row.row[0].base
         sections = base_sections(self._state)
         affordable = len(sections) * BASE_SHARE <= freed or self._state.store.disk.low

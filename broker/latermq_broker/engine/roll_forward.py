@@ -19,6 +19,7 @@ from latermq_broker.store.payload_retention import (
     MOVE_MESSAGE,
     MovedEntry,
     MovePayload,
+    moved_overhead,
     original,
 )
 from latermq_broker.store.record import Record, RecordType
@@ -32,7 +33,6 @@ LOOK_COST: Final = 32
 TIMER_COST: Final = 8  # of a timer looked at: most are passed over in one go
 RECORD_COST: Final = 1_024  # of a MOVE beside its bytes
 USERS_MAX: Final = 256  # of one MOVE; a message with more is copied more often
-MOVE_BYTES_MAX: Final = 256 + USERS_MAX * (8 + 32)  # that a MOVE adds to a message
 
 
 class _Users:
@@ -125,7 +125,7 @@ class RollForward:
             if delivery is not None:
                 if segment.base <= delivery.position < segment.end:
                     survey.at(delivery.position, delivery.length).ids.append(delivery_id)
-                if segment.base <= delivery.first_attempt < segment.end:
+                if segment.base < delivery.first_attempt < segment.end:
                     survey.chains.append(delivery_id)
             if index % SLICE == 0:
                 yield SLICE * LOOK_COST
@@ -160,9 +160,6 @@ class RollForward:
     def _move(self, position: int, users: _Users, now_ms: Callable[[], int]) -> Iterator[int]:
         """Write the message anew for those who still need it."""
         record = self._state.store.log.read(position)
-        if record.length + MOVE_BYTES_MAX > self._state.config.store.record_bytes_max:
-            yield LOOK_COST
-            return
         while users.due_ms or users.ids or users.entries:
             part = _Users()
             part.due_ms, users.due_ms = users.due_ms, 0
@@ -184,7 +181,9 @@ class RollForward:
                 users.due_ms = 0
         ids = tuple(one for one in users.ids if self._reads(one, position))
         entries = tuple(self._entries(users.entries, position))
-        if not (users.due_ms or ids or entries):
+        length = record.length + moved_overhead(len(ids), len(entries))
+        too_long = length > state.config.store.record_bytes_max
+        if too_long or not (users.due_ms or ids or entries):
             return LOOK_COST
         payload = MovePayload(
             kind=MOVE_MESSAGE,
@@ -218,7 +217,7 @@ class RollForward:
 
     def _move_history(self, segment: Segment, delivery_id: int, now_ms: int) -> int:
         delivery = self._state.leases.deliveries.get(delivery_id)
-        if delivery is None or not segment.base <= delivery.first_attempt < segment.end:
+        if delivery is None or not segment.base < delivery.first_attempt < segment.end:
             return LOOK_COST
         self._attempts.carry(delivery, now_ms)
         self.histories_moved += 1

@@ -75,6 +75,11 @@ def decode_move(payload: Bytes) -> MovePayload:
     )  # fmt: skip
 
 
+def moved_overhead(id_count: int, entry_count: int) -> int:
+    """What a MOVE is longer than the MESSAGE it carries, at most."""
+    return _MOVE.size + id_count * 8 + entry_count * _MOVED_ENTRY.size
+
+
 def original(record: Record) -> Record:
     """What a MOVE of a message carries, as it was when it was stored; others as they are.
 

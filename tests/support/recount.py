@@ -1,0 +1,36 @@
+"""Invariant I9, counted anew: what needs each segment, and that everything needed is readable."""
+
+from latermq_broker.engine.engine import Engine
+from latermq_broker.engine.segment_use import SegmentUses
+
+
+def recount(engine: Engine) -> dict[int, tuple[object, ...]]:
+    """As `SegmentUses.facts`, from everything that waits, is held or stands in a queue."""
+    state = engine._state
+    uses = SegmentUses(engine.store.log)
+    for _, position in state.timer.in_order():
+        uses.arm(position, state.store.log.read(position).length)
+    for delivery in state.leases.deliveries.values():
+        assert state.read(delivery.position).length == delivery.length
+        uses.hold(delivery)
+        if delivery.first_attempt:
+            uses.chain(delivery)
+        position = delivery.last_attempt
+        while position != delivery.first_attempt:
+            record = state.store.log.read(position)
+            assert record.type.name == "ATTEMPT"
+            position = int.from_bytes(record.payload[:8], "little")
+        if position:
+            state.store.log.read(position)
+    for key in engine.store.queue_keys():
+        queue = state.queue(*key)
+        for offset, entry in enumerate(queue.scan(queue.first, queue.next - queue.first)):
+            assert state.read(entry.position).length == entry.length
+            if entry.flags:
+                uses.refer(entry.position, key, queue.first + offset)
+    return uses.facts()
+
+
+def check_uses(engine: Engine) -> None:
+    assert engine._state.uses.facts() == recount(engine)
+    assert engine.store.dropped.start <= engine.store.log.start
