@@ -2,20 +2,22 @@
 
 After every step the log is written, as the pump does before it answers. Held after each: what is
 receivable is what the model says, attempt counts are exact, nothing is early, acknowledged messages
-do not come back, each death is in the dead letters once. After each recovery the state is the one
-that was there before.
+do not come back, each death is in the dead letters once. Messages expire when they are old enough
+and not before; what waits, is held or dead goes on when its segment goes. The segments' counters
+are a recount, and everything needed is readable. After each recovery, with checkpoints or from what
+is left of the log alone, the state is the one that was there before.
 """
 
-import shutil
-import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from latermq_broker.config import CatalogConfig, Config, DeliveryConfig, StoreConfig
+from latermq_broker.config import CatalogConfig, Config, DeliveryConfig
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.model import (
     DeadFilter,
@@ -27,19 +29,27 @@ from latermq_broker.engine.model import (
     ReceiveRequest,
     TagFilter,
 )
-from latermq_broker.store.files import RealFiles
+from latermq_broker.errors import StoreFullError
+from latermq_broker.store.files import Space
+from latermq_broker.store.inspect import verify_directory
 from latermq_broker.store.store import Store
+from support.engine_rig import short_store
+from support.memory_files import MemoryFiles
+from support.recount import check_uses
 
 ATTEMPTS_MAX = 3
 LEASE_MS = 1_000
 RETRY_LOG_BYTES_MAX = 192
+RETENTION_MS = 5_000
+LETTERS_MS = 9_000
 CONFIG = Config(
-    store=StoreConfig(segment_bytes=512 << 10, message_body_bytes_max=4 << 10),
+    store=short_store(retention_ms=RETENTION_MS, dead_letter_retention_ms=LETTERS_MS),
     delivery=DeliveryConfig(max_attempts=ATTEMPTS_MAX),
     catalog=CatalogConfig(default_queue_count=2),
 )
 GROUPS = {"everything": None, "only-a": frozenset({"a"})}
 TOPIC = "orders"
+DIRECTORY = Path("/data")
 
 
 @dataclass
@@ -50,6 +60,7 @@ class Held:
     attempt: int = 0
     handle: str = ""
     deadline_ms: int = 0
+    dead_ms: int = 0
 
 
 def facts(engine: Engine) -> dict[str, object]:
@@ -66,16 +77,19 @@ def facts(engine: Engine) -> dict[str, object]:
         },
         "queues": {topic.name: engine.topics.ends(topic) for topic in state.catalog.topics()},
         "next id": state.leases.next_id,
+        "uses": state.uses.facts(),
+        "start": engine.store.log.start,
     }
 
 
 class EngineMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.directory = Path(tempfile.mkdtemp(prefix="latermq-model-"))
+        self.files = MemoryFiles()
         self.now_ms = 1_700_000_000_000
         self.tags: dict[str, str] = {}  # message id → tag
         self.due_ms: dict[str, int] = {}
+        self.seen_ms: dict[str, int] = {}  # when it entered its queue, at the earliest
         self.cancelled: set[str] = set()
         self.pending_ids: dict[str, str] = {}
         self.held: dict[tuple[str, str], Held] = {}
@@ -87,13 +101,16 @@ class EngineMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.engine.store.abandon()
-        shutil.rmtree(self.directory)
+        assert self.files.open_count == 0
 
-    def open(self) -> Engine:
-        store = Store.open(self.directory, CONFIG.store, RealFiles(), self.now_ms)
+    def open(self, before: dict[str, object] | None = None) -> Engine:
+        store = Store.open(DIRECTORY, CONFIG.store, self.files, self.now_ms)
         engine = Engine.open(store, CONFIG, self.now_ms)
         engine.client_gone("client", self.now_ms)  # nobody renews in this model
+        engine.retention.step_cost = 0
         self.tick(engine)
+        assert before in (None, facts(engine))
+        engine.retention.step_cost = 3_000  # a pass takes many ticks
         return engine
 
     def tick(self, engine: Engine) -> None:
@@ -101,6 +118,32 @@ class EngineMachine(RuleBasedStateMachine):
             if deadline_ms > self.now_ms:
                 break
         engine.write()
+        self.expire(engine)
+
+    def expire(self, engine: Engine) -> None:
+        """Take note of what is gone; it must have been old enough."""
+        here = {name: self.names(engine, name) for name in (TOPIC, *map("%DLQ%{}".format, GROUPS))}
+        for (group, name), held in self.held.items():
+            if held.state == "fresh" and 0 <= self.due_ms[name] <= self.now_ms:
+                if name not in here[TOPIC] and name not in self.cancelled:
+                    assert self.now_ms - self.seen_ms[name] >= RETENTION_MS
+                    held.state = "expired"
+            elif held.state == "dead" and name not in here[f"%DLQ%{group}"]:
+                assert self.now_ms - held.dead_ms >= LETTERS_MS
+                held.state = "expired"
+
+    def names(self, engine: Engine, topic_name: str) -> set[str]:
+        """Messages in the queues of a topic."""
+        topic = engine.catalog.topic(topic_name)
+        queues = engine.topics.ends(topic) if topic is not None else ()
+        found = set()
+        for ends in queues:
+            rows = engine.queues.read(
+                topic_name, "", ends.queue_id, ends.earliest_offset, ends.next_offset,
+                rows_max=10_000, bytes_max=1 << 30,
+            )  # fmt: skip
+            found.update(row.sys.decode() for row in rows)
+        return found
 
     def eligible(self, group: str) -> dict[str, Held]:
         found = {}
@@ -135,9 +178,16 @@ class EngineMachine(RuleBasedStateMachine):
             )
             for name, tag in zip(names, tags, strict=True)
         ]
+        if self.engine.store.disk.full:
+            before = self.engine.store.log.end
+            with pytest.raises(StoreFullError, match="disk full: need"):
+                self.engine.send(outgoing, self.now_ms)
+            assert self.engine.store.log.end == before
+            return
         for name, tag, sent in zip(
             names, tags, self.engine.send(outgoing, self.now_ms), strict=True
         ):
+            self.seen_ms[name] = max(self.now_ms, due_ms)
             self.tags[name] = tag
             self.due_ms[name] = due_ms
             self.pending_ids[name] = sent.pending_id
@@ -204,9 +254,10 @@ class EngineMachine(RuleBasedStateMachine):
         )
         held.deadline_ms = self.now_ms + wait_ms
         if held.state == "leased" and counted and held.attempt == ATTEMPTS_MAX:
-            held.state = "dead"
+            held.state, held.dead_ms = "dead", self.now_ms
             return
-        assert self.engine.store.log.end - before <= RETRY_LOG_BYTES_MAX
+        if self.engine.store.log.segments[-1].base < before:
+            assert self.engine.store.log.end - before <= RETRY_LOG_BYTES_MAX
         assert self.engine.ack(group, [old], self.now_ms) != [None]
         if held.state == "leased" and (counted or kind == "suspend"):
             held.state = "backoff"
@@ -220,7 +271,7 @@ class EngineMachine(RuleBasedStateMachine):
         for _ in range(2):  # clients repeat it
             failure = Failure("Bad", "no", "", "", rejected)
             self.engine.forward(group, held.handle, self.now_ms, failure)
-        held.state = "dead"
+        held.state, held.dead_ms = "dead", self.now_ms
         letter = self.engine.dead.get(group, message_id=name)
         assert letter.reason == ("rejected" if rejected else "forwarded")
         assert letter.attempt_count == held.attempt
@@ -253,7 +304,7 @@ class EngineMachine(RuleBasedStateMachine):
             self.engine.pending.postpone(name, new_ms, self.now_ms)
         else:
             self.engine.pending.expedite(name, self.now_ms)
-        self.due_ms[name] = new_ms
+        self.due_ms[name] = self.seen_ms[name] = new_ms
         if kind == "postpone":
             items, _ = self.engine.pending.page(PendingFilter(kind=PendingKind.DELAYED), 1_000)
             self.pending_ids[name] = next(i.pending_id for i in items if i.sys.decode() == name)
@@ -266,6 +317,24 @@ class EngineMachine(RuleBasedStateMachine):
 
     # --- what happens to brokers ---------------------------------------------------------------
 
+    @rule(count=st.integers(1, 40))
+    def others_send(self, count: int) -> None:
+        """What fills segments."""
+        if not self.engine.store.disk.full:
+            for _ in range(count):
+                filler = Outgoing(topic="filler", rest=bytes(1_000), sys=b"f", message_id="f")
+                self.engine.send([filler], self.now_ms)
+
+    @rule(free_percent=st.sampled_from([2, 8, 50, 50]))
+    def look_at_disk(self, free_percent: int) -> None:
+        total = 100 * CONFIG.store.segment_bytes
+        self.engine.store.disk.look(Space(total * free_percent // 100, total))
+
+    @rule(seconds=st.integers(1, 12))
+    def seconds_pass(self, seconds: int) -> None:
+        for _ in range(seconds):
+            self.time_passes(1_000)
+
     @rule(step_ms=st.integers(0, 2_000))
     def time_passes(self, step_ms: int) -> None:
         self.now_ms += step_ms
@@ -273,6 +342,7 @@ class EngineMachine(RuleBasedStateMachine):
             if held.deadline_ms <= self.now_ms and held.state in ("leased", "backoff"):
                 exhausted = held.state == "leased" and held.attempt == ATTEMPTS_MAX
                 held.state = "dead" if exhausted else "ready"
+                held.dead_ms = self.now_ms
         self.tick(self.engine)
 
     @rule()
@@ -281,7 +351,7 @@ class EngineMachine(RuleBasedStateMachine):
         job.run()
         self.engine.store.finish_checkpoint(job)
 
-    @rule(how=st.sampled_from(["stop", "kill", "kill in mid batch"]))
+    @rule(how=st.sampled_from(["stop", "kill", "kill in mid batch", "kill in checkpoint", "lose"]))
     def restart(self, how: str) -> None:
         before = facts(self.engine)
         if how == "stop":
@@ -289,10 +359,16 @@ class EngineMachine(RuleBasedStateMachine):
         else:
             if how == "kill in mid batch":  # not acknowledged, not written: never happened
                 lost = Outgoing(topic=TOPIC, rest=b"lost", sys=b"lost", message_id="lost")
-                self.engine.send([lost], self.now_ms)
+                with suppress(StoreFullError):
+                    self.engine.send([lost], self.now_ms)
+            elif how == "kill in checkpoint":
+                self.engine.store.begin_checkpoint(self.engine.snapshot(), self.now_ms)
             self.engine.store.abandon()
-        self.engine = self.open()
-        assert facts(self.engine) == before
+        if how == "lose":
+            for path in [path for path in self.files.inodes if path.suffix == ".ckpt"]:
+                del self.files.inodes[path]
+        assert verify_directory(DIRECTORY, self.files).ok
+        self.engine = self.open(before)
 
     # --- what always holds ---------------------------------------------------------------------
 
@@ -300,6 +376,10 @@ class EngineMachine(RuleBasedStateMachine):
     def written(self) -> None:
         self.engine.write()
         self.engine.take_ready()
+
+    @invariant()
+    def what_is_needed_is_counted_and_there(self) -> None:
+        check_uses(self.engine)
 
     @invariant()
     def deaths_are_in_the_dead_letters_once(self) -> None:
@@ -324,4 +404,4 @@ class EngineMachine(RuleBasedStateMachine):
 
 
 TestEngine = EngineMachine.TestCase
-TestEngine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestEngine.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)

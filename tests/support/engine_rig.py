@@ -1,6 +1,7 @@
 """An engine on a simulated file system with a clock that the test turns."""
 
 from pathlib import Path
+from typing import Final
 
 from latermq_broker.config import CatalogConfig, Config, DeliveryConfig, StoreConfig
 from latermq_broker.engine.engine import Engine
@@ -38,6 +39,8 @@ def short_store(
 class EngineRig:
     """`now_ms` moves only through `advance`; every call is followed by a write, as by the pump."""
 
+    DIRECTORY: Final = Path("/data")
+
     def __init__(
         self,
         *,
@@ -45,8 +48,9 @@ class EngineRig:
         catalog: CatalogConfig | None = None,
         store: StoreConfig = SMALL_STORE,
         files: Files | None = None,
+        now_ms: int = START_MS,
     ) -> None:
-        self.now_ms = START_MS
+        self.now_ms = now_ms
         self.files = files or MemoryFiles()
         self.config = Config(
             store=store,
@@ -56,7 +60,7 @@ class EngineRig:
         self.engine = self._open()
 
     def _open(self) -> Engine:
-        store = Store.open(Path("/data"), self.config.store, self.files, self.now_ms)
+        store = Store.open(self.DIRECTORY, self.config.store, self.files, self.now_ms)
         return Engine.open(store, self.config, self.now_ms)
 
     def crash(self) -> Engine:

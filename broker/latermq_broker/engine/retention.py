@@ -57,6 +57,7 @@ class Retention:
         self.early_drops = (
             0  # segments that went before their age, because the disk was nearly full
         )
+        self.step_cost = STEP_COST
         self.roll_forward = RollForward(state, journal, attempts)
         self._state = state
         self._journal = journal
@@ -87,7 +88,7 @@ class Retention:
                 if not self._may_go(0):
                     return
                 self._pass = self._run()
-            while cost < STEP_COST:
+            while cost < self.step_cost:
                 cost += next(self._pass)
             self._next_ms = now_ms + STEP_MS
         except StopIteration:
