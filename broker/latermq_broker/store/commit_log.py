@@ -42,6 +42,7 @@ from latermq_broker.store.segment import SEGMENT_HEADER_BYTES, ZERO_CHUNK, Segme
 from latermq_broker.store.segment_row import SegmentRow
 
 BLANK_BYTES: Final = HEADER_BYTES  # kept free at the end of every segment
+NO_SPARE_TYPES: Final = frozenset({RecordType.MESSAGE, RecordType.MOVE})
 LOG_CLOSED: Final = -1  # as `_room_end`: sends every append down the slow path
 
 
@@ -125,7 +126,7 @@ class CommitLog:
         length = HEADER_BYTES + len(payload)
         size = (length + 7) & -8
         if self.end + size > self._room_end or length > self._record_bytes_max:
-            self._make_room(length, spare=type is not RecordType.MESSAGE)
+            self._make_room(length, spare=type not in NO_SPARE_TYPES)
         self._group_open = more
         return self._append(type, payload, now_ms, 1 if more else 0)
 

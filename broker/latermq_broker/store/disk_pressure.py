@@ -50,11 +50,12 @@ class DiskPressure:
 
     def look(self, space: Space) -> None:
         self.space = space
-        low = space.total * self._config.disk_low_percent // 100
-        self.low = space.free < (low * LOW_BACK_PERCENT // 100 if self.low else low)
         needed = self.needed_bytes
         was_full = self.full
         self._short = space.free < (needed * FULL_BACK_PERCENT // 100 if self._short else needed)
+        low = space.total * self._config.disk_low_percent // 100
+        low = low * LOW_BACK_PERCENT // 100 if self.low else low
+        self.low = self._short or space.free < low
         self._count(was_full)
 
     def no_room(self) -> None:

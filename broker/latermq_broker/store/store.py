@@ -104,6 +104,7 @@ class Store:
         self._checkpoint_end = 0  # log.end, log.appended and the time at the last checkpoint
         self._checkpoint_appended = 0
         self._checkpoint_ms = 0
+        self._failed = False  # it did
 
     # --- start ---------------------------------------------------------------------------------
 
@@ -342,7 +343,11 @@ class Store:
             records >= config.checkpoint_records
             or log.end - self._checkpoint_end >= config.checkpoint_bytes
             or now_ms - self._checkpoint_ms >= config.checkpoint_interval_ms
-            or (bool(self.dropped.waiting) and now_ms - self._checkpoint_ms >= CHECKPOINT_SOON_MS)
+            or (
+                bool(self.dropped.waiting)
+                and not self._failed
+                and now_ms - self._checkpoint_ms >= CHECKPOINT_SOON_MS
+            )
         )
 
     def begin_checkpoint(self, sections: Mapping[str, bytes], now_ms: int) -> CheckpointJob:
@@ -402,8 +407,11 @@ class Store:
         assert job is self._job
         self._job = None
         self.log.synced(job.durable)
-        if not job.done:
-            return  # memory keeps the entries; the next checkpoint writes them again
+        if not job.done:  # memory keeps the entries; the next checkpoint writes them again
+            self._checkpoint_appended = self.log.appended - 1  # and is due without a new record
+            self._failed = True
+            return
+        self._failed = False
         for write in job.writes:
             write.queue.release(write.end)
         self._spilled -= job.unsynced
