@@ -18,6 +18,7 @@ from latermq_broker.clock import SystemClock
 from latermq_broker.config import Config
 from latermq_broker.disk_work import THREADS_MAX
 from latermq_broker.engine.engine import Engine
+from latermq_broker.errors import StoreError, StoreFullError
 from latermq_broker.observability import log as logs
 from latermq_broker.pump import Pump
 from latermq_broker.services.registry import Services, assemble
@@ -84,18 +85,15 @@ async def _serve(
     engine: Engine, clock: SystemClock, config: Config, announce: Callable[[str], None]
 ) -> int:
     stop = asyncio.Event()
-    failed = asyncio.Event()
+    failed: list[BaseException] = []
 
     def on_failure(error: BaseException) -> None:
         log.critical("the store failed, going down", extra={"reason": str(error)})
-        failed.set()
+        failed.append(error)
         stop.set()
 
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    _on_signals(stop.set)
     threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="latermq-disk")
-    closed = False
     try:
         pump = Pump(engine, clock, config, threads, on_failure)
         services = assemble(engine, pump, config)
@@ -110,27 +108,49 @@ async def _serve(
         announce(f"latermq ready on {server.address}")
         log.info("ready", extra={"address": server.address})
         await stop.wait()
-        await _drain(services, server, FAILED_DRAIN_MS if failed.is_set() else None, config)
+        await _drain(services, server, FAILED_DRAIN_MS if failed else config.server.drain_ms_max)
         await pump.stop()
-        if not failed.is_set():
-            engine.close(clock.now_ms())
-            closed = True
-            log.info("closed")
     finally:
-        if not closed:
-            engine.store.abandon()
         threads.shutdown()
-    return STORE_FAILED if failed.is_set() else CLEAN
+        closed = _close(engine, clock, store_failed=bool(failed))
+    return CLEAN if closed else STORE_FAILED
 
 
-async def _drain(
-    services: Services, server: GrpcioServer, grace_ms: int | None, config: Config
-) -> None:
+def _close(engine: Engine, clock: SystemClock, *, store_failed: bool) -> bool:
+    """Leave the directory in order if the store still works; whether it did."""
+    if store_failed:
+        engine.store.abandon()
+        return False
+    try:
+        engine.close(clock.now_ms())
+    except (StoreError, StoreFullError, OSError) as error:
+        log.error("not closed in order: the next start recovers", extra={"reason": str(error)})
+        return False
+    log.info("closed")
+    return True
+
+
+async def _drain(services: Services, server: GrpcioServer, grace_ms: int) -> None:
     log.info("draining")
     services.health.set_serving(False)
     services.parked.drain()
     services.sessions.end_streams()
-    await server.drain(config.server.drain_ms_max if grace_ms is None else grace_ms)
+    await server.drain(grace_ms)
+
+
+def _on_signals(stop: Callable[[], None]) -> None:
+    """The first SIGTERM or SIGINT stops in order; a second one ends the process as it is."""
+    loop = asyncio.get_running_loop()
+    numbers = (signal.SIGTERM, signal.SIGINT)
+
+    def on_signal() -> None:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_DFL)
+        stop()
+
+    for number in numbers:
+        loop.add_signal_handler(number, on_signal)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

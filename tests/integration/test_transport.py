@@ -189,7 +189,7 @@ class TestCall:
             assert seen["binary"] == b"\x00\xff"
             assert seen["crossed"] == (None, None)
             assert seen["missing"] == (None, None)
-            assert 3_000 < seen["remaining_ms"] <= 5_000
+            assert 3_000 < seen["remaining_ms"] <= 5_100  # grpc rounds it up a little
             assert not seen["cancelled"]
             await client.channel.unary_unary("/s/Look")(b"")
             assert seen["remaining_ms"] is None

@@ -8,6 +8,7 @@ import pickle
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -168,7 +169,7 @@ def test_a_refusal_is_final(server: QueueServer) -> None:
 
 
 def test_another_kind_of_server_is_told_apart() -> None:
-    other = grpc.server(None)  # type: ignore[arg-type]
+    other = grpc.server(ThreadPoolExecutor(1))
     port = other.add_insecure_port("127.0.0.1:0")
     other.start()
     with pytest.raises(BrokerRefusedError, match="is this a LaterMQ broker"):

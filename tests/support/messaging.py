@@ -45,10 +45,10 @@ class Received(NamedTuple):
 class Messaging:
     """`now_ms` moves only through `advance`."""
 
-    def __init__(self, config: Config = SMALL) -> None:
+    def __init__(self, config: Config = SMALL, files: MemoryFiles | None = None) -> None:
         self.time_ms = START_MS
         self.config = config
-        self.files = MemoryFiles()
+        self.files = files or MemoryFiles()
         store = Store.open(Path("/data"), config.store, self.files, START_MS)
         self.engine = Engine.open(store, config, START_MS)
         self.sessions = Sessions(config.server)

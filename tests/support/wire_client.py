@@ -133,6 +133,39 @@ class WireClient:
         ).status
         return status
 
+    def announce_push_consumer(self, topic: str, group: str) -> definition_pb2.Settings:
+        """Tell the broker what this client is; the answer's settings. The stream ends at once."""
+        subscription = definition_pb2.Subscription(
+            group=wire_requests.resource(group),
+            subscriptions=[
+                definition_pb2.SubscriptionEntry(
+                    topic=wire_requests.resource(topic),
+                    expression=definition_pb2.FilterExpression(
+                        type=definition_pb2.FilterType.TAG, expression="*"
+                    ),
+                )
+            ],
+        )
+        settings = definition_pb2.Settings(
+            client_type=definition_pb2.ClientType.PUSH_CONSUMER, subscription=subscription
+        )
+        stream = self.messaging.Telemetry(
+            iter([service_pb2.TelemetryCommand(settings=settings)]),
+            metadata=wire_requests.metadata(self.client_id),
+            timeout=CALL_TIMEOUT_S,
+            wait_for_ready=True,
+        )
+        answer = next(stream)
+        require_ok(answer)
+        stream.cancel()
+        told: definition_pb2.Settings = answer.settings
+        return told
+
+    def leave(self, group: str) -> None:
+        """NotifyClientTermination."""
+        request = service_pb2.NotifyClientTerminationRequest(group=wire_requests.resource(group))
+        require_ok(self.call(self.messaging.NotifyClientTermination, request))
+
     def take(self, topic: str, group: str, count: int, timeout_s: float) -> list[Any]:
         """Receive and acknowledge until `count` messages came or the time is over."""
         taken: list[Any] = []

@@ -81,7 +81,7 @@ def receive(endpoint: str, as_json: bool, **options: Any) -> None:
     _run("receive", receive_load, endpoint, as_json, options)
 
 
-@bench.command(epilog=example("latermq bench roundtrip --rate 500 --duration 30s"))
+@bench.command("roundtrip", epilog=example("latermq bench roundtrip --rate 500 --duration 30s"))
 @load_options
 @send_options
 @group_option
@@ -92,10 +92,6 @@ def roundtrip_(endpoint: str, as_json: bool, **options: Any) -> None:
     Latency is from just before the send until a waiting receive has the message.
     """
     _run("roundtrip", roundtrip, endpoint, as_json, options)
-
-
-roundtrip_.name = "roundtrip"
-bench.add_command(roundtrip_, "roundtrip")
 
 
 def _run(

@@ -134,7 +134,8 @@ def _body(letter: dead_pb2.DeadLetter, telling: Telling) -> Iterator[str]:
 
 
 def _timeline(letter: dead_pb2.DeadLetter, telling: Telling) -> Iterator[str]:
-    first_ms = letter.born_at_ms or letter.stored_at_ms or letter.dead_at_ms
+    # From here on the broker's clock alone: the sender's may be wrong.
+    first_ms = letter.stored_at_ms or letter.born_at_ms or letter.dead_at_ms
     day = format_instant(first_ms, telling.zone)[:10]
     heading = styled("What happened", bold=True)
     yield f"{heading}, on {day} ({zone_name(first_ms, telling.zone)})"

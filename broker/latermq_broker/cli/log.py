@@ -21,7 +21,7 @@ from latermq_broker.store.inspect import Damage, VerifyReport, scan_directory, v
 from latermq_broker.store.record import Record, RecordType
 
 _TYPES: Final = tuple(each.name.lower() for each in RecordType)
-_TIMES: Final = ("due_at_ms", "was_due_at_ms", "created_ms")
+_TIMES: Final = ("due_at_ms", "was_due_at_ms")
 
 directory: Final = click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 

@@ -210,9 +210,18 @@ class RecordReader:
             return fields | {"deleted": names.get(config.id, f"#{config.id}")}
         body = json.loads(config.body)
         names[config.id] = body["name"]
+        fields["name"] = body["name"]
         if is_topic:
-            body["type"] = TopicType(body["type"]).name.lower()
-        return fields | {name: value for name, value in body.items() if name != "id"}
+            return fields | {
+                "topic_type": TopicType(body["type"]).name.lower(),
+                "queues": body["queue_count"],
+                "topic_epoch": body["epoch"],
+            }
+        return fields | {
+            "fifo": body["fifo"],
+            "max_attempts": body["max_attempts"],
+            "backoff": body["backoff"],
+        }
 
     def _offset(self, record: Record) -> Fields:
         offset = decode_offset(record.payload)

@@ -23,6 +23,7 @@ RECEIVE_BATCH_MAX: Final = 32
 MESSAGE_NOT_FOUND: Final = 40401
 WAIT_MS_MAX: Final = 20_000
 _ANSWER_SLACK_S: Final = 10.0
+_NO_REASON: Final = "given back by hand"
 
 Message = definition_pb2.Message
 
@@ -129,11 +130,12 @@ def nack(
         receipt_handle=handle,
     )
     request.invisible_duration.FromMilliseconds(delay)
-    class_name, colon, text = error.partition(":")
+    class_name, colon, text = (error or _NO_REASON).partition(":")
     told = failure_pb2.Failure(
-        class_name=class_name.strip() if colon else "", text=(text if colon else error).strip()
+        class_name=class_name.strip() if colon else "", text=(text if colon else class_name).strip()
     )
-    metadata = (("latermq-failure-bin", told.SerializeToString()),) if error else ()
+    # Without a failure the call would only move the lease: the attempt would not be over.
+    metadata = (("latermq-failure-bin", told.SerializeToString()),)
     with Connection(endpoint) as broker:
         broker.call(broker.messaging.ChangeInvisibleDuration, request, metadata=metadata)
     if as_json:

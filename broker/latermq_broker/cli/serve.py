@@ -15,9 +15,11 @@ from latermq_broker.errors import (
     StoreError,
     StoreLockedError,
     StoreUnusableError,
+    UnsupportedFormatError,
 )
 
 DEFAULTS: Final = ServerConfig()
+REFUSALS: Final = (ConfigError, StoreLockedError, StoreUnusableError, UnsupportedFormatError)
 
 
 class StoreFailedError(CommandError):
@@ -102,7 +104,7 @@ def serve(
         from latermq_broker import runtime  # gRPC and the rest, only for serving
 
         return runtime.run(config, click.echo)
-    except (ConfigError, StoreLockedError, StoreUnusableError) as error:
+    except REFUSALS as error:
         raise RefusedError(str(error)) from error
     except StoreError as error:
         raise StoreFailedError(str(error)) from error

@@ -48,7 +48,7 @@ def parse_instant_ms(text: str, now_ms: int, zone: tzinfo | None = None) -> int:
         return int(wanted)
     sign = -1 if wanted.startswith("-") else 1
     try:
-        return now_ms + sign * parse_duration_ms(wanted.lstrip("+-"))
+        return now_ms + sign * parse_duration_ms(wanted[wanted.startswith(("+", "-")) :])
     except ValueError:
         pass  # not a distance; the other way to say it is a date
     try:

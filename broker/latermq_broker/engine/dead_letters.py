@@ -113,7 +113,6 @@ class DeadLetters:
         PreconditionFailedError (not in state DEAD), TopicNotFoundError, BadRequestError.
         """
         state = self._state
-        owner = self._group(group)
         dlq = self._dead(group, queue_offset)
         entry = state.queue(dlq.id, 0).get(queue_offset)
         record = state.store.log.read(entry.position)
@@ -134,6 +133,7 @@ class DeadLetters:
             items = [(RecordType.DEAD_CHANGE, change), (RecordType.REF, ref)]
             self._journal.write_group(items, now_ms)
             return
+        owner = self._group(group)
         if record.type is not RecordType.DEAD:
             raise BadRequestError(
                 f"offset {queue_offset} of {dlq.name} was sent there by a producer and belongs to "

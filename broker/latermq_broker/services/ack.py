@@ -113,7 +113,7 @@ class AckService:
             suspend=request.suspend,
             failure=wire.failure(caller.call, self._config),
         )
-        await self._committer.written()
+        await self._committer.leased()
         return service_pb2.ChangeInvisibleDurationResponse(
             status=ok_status(), receipt_handle=handle
         )

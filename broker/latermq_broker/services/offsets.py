@@ -225,7 +225,7 @@ class OffsetService:
     async def _reply(
         self, topic: definition_pb2.Resource, pull: Pull, found: Pulled
     ) -> list[bytes]:
-        await self._committer.leased()  # nobody sees what is not in the file
+        await self._committer.written()  # nobody sees what its sender is not promised yet
         return [
             OK_ELEMENT if found.rows else NOTHING_ELEMENT,
             *(

@@ -1,17 +1,20 @@
 """ReceiveMessage: lease what is there, else wait for it.
 
-    request → checks → earlier waiters first → engine.receive → leased → status, messages, time
+    request → checks → earlier waiters first → engine.receive → stored → status, messages, time
                                                   └ nothing → parked ─ready→ engine.receive …
                                                                 └ time over → MESSAGE_NOT_FOUND
 
-The stream is always: one status, the messages, the delivery timestamp last. Any queue id and broker
-name stand for all queues of the topic: a simple consumer that waits at an empty queue would starve
-while others are full. What was leased for a caller who went away is given back, uncounted.
+Messages leave when they are acknowledged to their sender (with flush=sync: on disk) and the leases
+are in the file. The stream is always: one status, the messages, the delivery timestamp last. Any
+queue id and broker name stand for all queues of the topic: a simple consumer that waits at an empty
+queue would starve while others are full. What was leased for a caller who went away is given back,
+uncounted.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from latermq_broker.config import Config
 from latermq_broker.engine.engine import Engine
@@ -34,6 +37,13 @@ from latermq_broker.store.catalog import DLQ_PREFIX
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 
 
+class Leased(NamedTuple):
+    """Messages leased to a caller, and when they are stored as their sender was promised."""
+
+    delivered: Sequence[Delivered]
+    stored: Awaitable[None]
+
+
 class ReceiveService:
     """`ParkedReceives` too."""
 
@@ -44,7 +54,7 @@ class ReceiveService:
         self._committer = committer
         self._sessions = sessions
         self._config = config
-        self._parking: Parking[list[Delivered]] = Parking(config.server)
+        self._parking: Parking[Leased] = Parking(config.server)
 
     def methods(self) -> MethodTable:
         return {
@@ -73,11 +83,10 @@ class ReceiveService:
         wait_ms = polling_ms(asked, caller, self._sessions, self._config.server)
         topic = request.message_queue.topic
         self._parking.serve(wanted.group, wanted.topic)
-        delivered = self._engine.receive(wanted, self._committer.now_ms())
-        if delivered:
-            caller.call.on_cancel(partial(self._give_back, wanted.group, delivered))
-            return self._reply(topic, delivered)
-        self._committer.leased()  # a group made on first use, offsets passed over
+        leased = self._lease(wanted)
+        if leased is not None:
+            caller.call.on_cancel(partial(self._give_back, wanted.group, leased.delivered))
+            return self._reply(topic, leased)
         if not wait_ms:
             return self._nothing()
         waiter = self._parking.park(
@@ -115,40 +124,47 @@ class ReceiveService:
             filter=wire.tag_filter(request.filter_expression),
         )
 
-    def _attempt(self, wanted: ReceiveRequest) -> list[Delivered] | None:
+    def _lease(self, wanted: ReceiveRequest) -> Leased | None:
+        # Asked for before the leases are appended, so that it covers the messages alone; and asked
+        # for in any case: it arms the write of a group made on first use, of offsets passed over.
+        stored = self._committer.written()
         delivered = self._engine.receive(wanted, self._committer.now_ms())
-        if delivered:
-            return delivered
-        if wanted.filter is not EVERYTHING or wanted.topic.startswith(DLQ_PREFIX):
+        return Leased(delivered, stored) if delivered else None
+
+    def _attempt(self, wanted: ReceiveRequest) -> Leased | None:
+        """In the pump's turn: what is appended is written in it."""
+        leased = self._lease(wanted)
+        if leased is None and (
+            wanted.filter is not EVERYTHING or wanted.topic.startswith(DLQ_PREFIX)
+        ):
             # One receive passes over a bounded slice of a queue. If there is more to look at, the
             # engine has announced it, and the next turn must come.
             asyncio.get_running_loop().call_soon(self._committer.leased)
-        return None
+        return leased
 
-    async def _reply(
-        self, topic: definition_pb2.Resource, delivered: Sequence[Delivered]
-    ) -> list[bytes]:
+    async def _reply(self, topic: definition_pb2.Resource, leased: Leased) -> list[bytes]:
+        await leased.stored
         await self._committer.leased()
         return [
             OK_ELEMENT,
-            *message_elements(topic, delivered),
+            *message_elements(topic, leased.delivered),
             delivery_timestamp_element(self._committer.now_ms()),
         ]
 
     async def _reply_later(
-        self, topic: definition_pb2.Resource, waiter: Waiter[list[Delivered]]
+        self, topic: definition_pb2.Resource, waiter: Waiter[Leased]
     ) -> list[bytes]:
-        delivered = await waiter.future
-        return self._nothing() if delivered is None else await self._reply(topic, delivered)
+        leased = await waiter.future
+        return self._nothing() if leased is None else await self._reply(topic, leased)
 
     def _nothing(self) -> list[bytes]:
         return [NOTHING_ELEMENT, delivery_timestamp_element(self._committer.now_ms())]
 
-    def _abandon(self, group: str, waiter: Waiter[list[Delivered]]) -> None:
+    def _abandon(self, group: str, waiter: Waiter[Leased]) -> None:
         """The caller went away while it waited, or with messages under way."""
         self._parking.leave(waiter)
-        if delivered := waiter.found():
-            self._give_back(group, delivered)
+        if leased := waiter.found():
+            self._give_back(group, leased.delivered)
 
     def _give_back(self, group: str, delivered: Sequence[Delivered]) -> None:
         handles = [message.handle for message in delivered]

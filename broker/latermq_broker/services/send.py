@@ -95,7 +95,7 @@ class SendService:
                 name = definition_pb2.MessageType.Name(kind)
                 raise NotImplementedYetError(f"{name} messages are not implemented yet")
         level_due_ms = now_ms + level_ms(level, self._levels_ms) if level else 0
-        side = StoreSide(now_ms=now_ms, born_host=call.peer, store_host=call.local)
+        side = StoreSide(topic=topic_name, now_ms=now_ms, call=call)
         outgoing: list[Outgoing] = []
         total_bytes = 0
         for message, kind in zip(messages, kinds, strict=True):

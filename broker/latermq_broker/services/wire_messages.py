@@ -8,10 +8,12 @@ upper-case hex: the clients disagree on the text form of a CRC32, and C++ dies o
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Final
 
 from latermq_broker.engine.model import Outgoing, Sent
 from latermq_broker.services import wire
+from latermq_broker.services.seam import Call
 from latermq_broker.services.wire_fields import bytes_field, text_field, timestamp, varint
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 
@@ -67,13 +69,17 @@ def message_type(message: definition_pb2.Message, delay_level: int) -> definitio
 class StoreSide:
     """What the broker adds to every message of one request.
 
-    born_host stands in for a message that names none; store_host is this broker.
+    The caller's address stands in for the born host of a message that names none, the address it
+    called is the store host.
     """
 
-    def __init__(self, *, now_ms: int, born_host: str, store_host: str) -> None:
+    __slots__ = ("_call", "_now_ms", "_stored", "_topic")
+
+    def __init__(self, *, topic: str, now_ms: int, call: Call) -> None:
+        self._topic = topic
         self._now_ms = now_ms
-        self._born_host = born_host
-        self._stored = bytes_field(b"\x4a", timestamp(now_ms)) + text_field(b"\x52", store_host)
+        self._call = call
+        self._stored = _stored_fields(now_ms, call.local)
 
     def outgoing(
         self,
@@ -112,11 +118,11 @@ class StoreSide:
                 self._stored,
             )
         )
-        topic, tag, message_id = message.topic.name, properties.tag, properties.message_id
+        tag, message_id = properties.tag, properties.message_id
         message.ClearField("topic")
         message.ClearField("system_properties")
         return Outgoing(
-            topic=topic,
+            topic=self._topic,
             rest=message.SerializeToString(),
             sys=sys,
             message_id=message_id,
@@ -131,7 +137,13 @@ class StoreSide:
         if not (properties.HasField("born_timestamp") and wire.is_proper(born)):
             wire.set_timestamp(properties.born_timestamp, self._now_ms)
         if not properties.born_host:
-            properties.born_host = self._born_host
+            properties.born_host = self._call.peer
+
+
+@lru_cache(maxsize=16)
+def _stored_fields(now_ms: int, store_host: str) -> bytes:
+    """store_timestamp and store_host; the same for all requests of a millisecond."""
+    return bytes_field(b"\x4a", timestamp(now_ms)) + text_field(b"\x52", store_host)
 
 
 def _settle_delivery(

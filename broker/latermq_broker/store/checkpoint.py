@@ -89,17 +89,17 @@ def decode_checkpoint(data: bytes, name: str) -> Checkpoint | None:
     )
     if magic != CHECKPOINT_MAGIC:
         return None
-    if format_ > CHECKPOINT_FORMAT:
-        raise UnsupportedFormatError(
-            f"checkpoint {name} has format {format_}, this version reads up to "
-            f"{CHECKPOINT_FORMAT}: start the newer version of latermq; nothing was changed"
-        )
     body = memoryview(data)[begin:]
     checksum = int.from_bytes(data[CHECKPOINT_HEADER_BYTES:begin], "little")
     if algo != CHECKSUM_XXH3 or len(body) != length:
         return None
     if checksum != xxh3_64_intdigest(body, xxh3_64_intdigest(header)):
         return None
+    if format_ > CHECKPOINT_FORMAT:
+        raise UnsupportedFormatError(
+            f"checkpoint {name} has format {format_}, this version reads up to "
+            f"{CHECKPOINT_FORMAT}: start the newer version of latermq; nothing was changed"
+        )
     sections: dict[str, bytes] = {}
     at = 0
     for _ in range(count):

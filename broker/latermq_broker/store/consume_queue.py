@@ -14,6 +14,7 @@ An entry is 32 bytes, little-endian, at (offset % 65536) * 32 in <queue>.<first 
 import errno
 import struct
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -61,6 +62,7 @@ class QueueFiles:
         self.files = files
         self.directory = directory
         self.damaged: str | None = None  # the first damage found: checkpoints must not go on
+        self.on_damage: Callable[[], None] | None = None
         self._open: OrderedDict[tuple[int, int, int], int] = OrderedDict()
 
     def path(self, topic_id: int, queue_id: int, number: int) -> Path:
@@ -93,6 +95,8 @@ class QueueFiles:
         """Note the damage: no further checkpoint vouches for the files; the error to raise."""
         if self.damaged is None:
             self.damaged = what
+            if self.on_damage is not None:
+                self.on_damage()
         return DamagedQueueError(what)
 
     def forget(self, topic_id: int | None = None) -> None:
@@ -160,11 +164,11 @@ class ConsumeQueue:
 
     def get(self, offset: int) -> Entry:
         """Raises IndexError outside `first` … `next` - 1, DamagedQueueError."""
-        if offset >= self._memory_first and offset < self.next:
-            at = (offset - self._memory_first) * ENTRY_BYTES
-            return Entry._make(ENTRY.unpack_from(self._memory, at))
         if not self.first <= offset < self.next:
             raise IndexError(f"queue offset {offset} is not in {self.first} … {self.next - 1}")
+        if offset >= self._memory_first:
+            at = (offset - self._memory_first) * ENTRY_BYTES
+            return Entry._make(ENTRY.unpack_from(self._memory, at))
         return Entry._make(ENTRY.unpack(self._read(offset, 1)))
 
     def scan(self, offset: int, count_max: int) -> list[Entry]:

@@ -8,6 +8,7 @@
 Every refusal is one clear error raised before anything is created, changed or deleted.
 """
 
+import errno
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -33,6 +34,10 @@ LOCK_NAME: Final = "LOCK"
 LOG_NAME: Final = "log"
 QUEUES_NAME: Final = "cq"
 CHECKPOINTS_NAME: Final = "ckpt"
+# Directories above ours that refuse a sync like this were there before us.
+NOT_OURS_ERRNOS: Final = frozenset(
+    {errno.EACCES, errno.EPERM, errno.EINVAL, errno.ENOTSUP, errno.EROFS, errno.ENOSYS}
+)
 OUR_DIRECTORIES: Final = (LOG_NAME, QUEUES_NAME, CHECKPOINTS_NAME)
 OUR_NAMES: Final = frozenset({*OUR_DIRECTORIES, LOCK_NAME, "lost+found"})  # a fresh mount has one
 
@@ -62,6 +67,16 @@ def require_ours(files: Files, directory: Path) -> bool:
             "Name an empty or a new directory; nothing was changed"
         )
     return True
+
+
+def sync_ancestors(files: Files, directory: Path) -> None:
+    """Make the directory itself durable: any of its parents may have been made together with it."""
+    for path in directory.absolute().parents:
+        try:
+            files.sync_directory(path)
+        except OSError as error:
+            if error.errno not in NOT_OURS_ERRNOS:
+                raise
 
 
 def take_lock(files: Files, directory: Path) -> int:

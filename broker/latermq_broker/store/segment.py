@@ -12,6 +12,9 @@ are zero. Written with pwrite, read through a map; it knows nothing of records.
     size      bytes of the file, header included; the next segment's base is base + size
     uuid      of the log; every file of one data directory carries the same
     checksum  xxh3_64(bytes 0..55)
+
+Every later format keeps these 64 bytes as they are, so that an older version can tell what it is
+too old for from what is damaged.
 """
 
 import struct
@@ -58,7 +61,7 @@ def decode_segment_header(data: bytes, base: int, name: str) -> SegmentHeader:
     """The header of the segment file `name`, which must begin at `base`.
 
     Raises:
-        UnsupportedFormatError: not a segment of ours, or of a newer format.
+        UnsupportedFormatError: of a newer format, or the first of a log that is not ours.
         CorruptRecordError: ours, but damaged.
     """
     if len(data) < SEGMENT_HEADER_BYTES or not any(data[:COVERED_BYTES]):
@@ -66,15 +69,15 @@ def decode_segment_header(data: bytes, base: int, name: str) -> SegmentHeader:
     magic, format_, algo, _, _, found_base, size, uuid, created_ms, checksum = (
         SEGMENT_HEADER.unpack(data[:SEGMENT_HEADER_BYTES])
     )
-    if magic == SEGMENT_MAGIC and format_ > SEGMENT_FORMAT:
+    if checksum != xxh3_64_intdigest(data[:COVERED_BYTES]):
+        if magic != SEGMENT_MAGIC and base == 0:  # elsewhere it stands among segments of ours
+            raise UnsupportedFormatError(f"{name} is not a segment of a LaterMQ log")
+        raise CorruptRecordError(base, f"the header of segment {name} does not match its checksum")
+    if format_ > SEGMENT_FORMAT:
         raise UnsupportedFormatError(
             f"segment {name} has format {format_}, this version reads up to {SEGMENT_FORMAT}: "
             "start the newer version of latermq; nothing was changed"
         )
-    if checksum != xxh3_64_intdigest(data[:COVERED_BYTES]):
-        if magic != SEGMENT_MAGIC:
-            raise UnsupportedFormatError(f"{name} is not a segment of a LaterMQ log")
-        raise CorruptRecordError(base, f"the header of segment {name} does not match its checksum")
     if algo != CHECKSUM_XXH3:
         raise UnsupportedFormatError(f"segment {name} uses checksum {algo}, unknown here")
     if found_base != base:

@@ -44,6 +44,7 @@ from latermq_broker.store.directory import (
     QUEUES_NAME,
     find_log,
     require_ours,
+    sync_ancestors,
     take_lock,
     unusable,
 )
@@ -92,7 +93,7 @@ class Store:
         self.log = log
         self._config = config
         self._files = files
-        self._lock_fd = lock_fd
+        self._lock_fd: int | None = lock_fd
         self._queue_files = QueueFiles(files, directory / QUEUES_NAME)
         self._queues: dict[tuple[int, int], ConsumeQueue] = {}
         self._spilled: set[Path] = set()  # queue files written but not synced
@@ -195,6 +196,7 @@ class Store:
         if not last_position and checkpoint is not None:
             last_position = checkpoint.last_position
         self.log.resume(end, max(tail.epoch, scan.epoch) + 1, store_ms, last_position)
+        self._queue_files.on_damage = self._distrust_checkpoints
         self._checkpoint_end, self._checkpoint_appended = start, self.log.appended - records
         self._checkpoint_ms = now_ms
         return RecoveryReport(
@@ -261,6 +263,12 @@ class Store:
             return checkpoint
         self._queues = {}
         return None
+
+    def _distrust_checkpoints(self) -> None:
+        """A queue file was found damaged in use: have the next start replay the whole log."""
+        directory = self.directory / CHECKPOINTS_NAME
+        for name in checkpoint_names(self._files, directory):
+            self._files.unlink(directory / name)
 
     def _require_log_reaches(self, checkpoint: Checkpoint, name: str) -> None:
         """A checkpoint vouches for the log below it; the newest record it covers must be there.
@@ -404,10 +412,12 @@ class Store:
             self.abandon()
 
     def abandon(self) -> None:
-        """Let go of the directory without writing anything."""
+        """Let go of the directory without writing anything; again is harmless."""
         self.log.close()
         self._queue_files.forget()
-        self._files.close(self._lock_fd)
+        if self._lock_fd is not None:
+            self._files.close(self._lock_fd)
+            self._lock_fd = None
 
 
 def _first_segment(
@@ -421,9 +431,7 @@ def _first_segment(
     segment.publish(log / segment_name(0))
     for path in (log, directory):
         files.sync_directory(path)
-    for path in directory.absolute().parents:  # any of them may have been made with it
-        with suppress(OSError):  # ... unless it is not ours to touch: then it was there before
-            files.sync_directory(path)
+    sync_ancestors(files, directory)
     return segment
 
 

@@ -2,8 +2,8 @@
 
 Only the columns asked for are built: pulling a value out of a message costs more than its transfer.
 Proto3 cannot say null, so the rules are here: an empty string is null, a time of 0 is null, keys
-and properties are empty and never null, every dead-letter column is null unless the row has a
-consumer group.
+and properties are empty and never null, a dead letter's numbers and attempts are null unless the
+row has a time of death.
 """
 
 import zlib
@@ -131,9 +131,9 @@ def _counts(name: str) -> Callable[[Rows], pa.Array]:
 
 
 def _dead_numbers(name: str) -> Callable[[Rows], pa.Array]:
-    get, number = attrgetter("consumer_group", name), arrow_type(name)
+    get, number = attrgetter("dead_at", name), arrow_type(name)
     return lambda rows: pa.array(
-        [value if group else None for group, value in map(get, rows)], number
+        [value if dead_at else None for dead_at, value in map(get, rows)], number
     )
 
 
@@ -156,8 +156,8 @@ def _properties(rows: Rows) -> pa.Array:
 
 
 def _attempts(rows: Rows) -> pa.Array:
-    dead = [bool(row.consumer_group) for row in rows]
-    flat = [attempt for row in rows if row.consumer_group for attempt in row.attempts]
+    dead = [bool(row.dead_at) for row in rows]
+    flat = [attempt for row in rows if row.dead_at for attempt in row.attempts]
     structs = pa.StructArray.from_arrays(
         [
             pa.array([each.attempt for each in flat], pa.int32()),

@@ -108,7 +108,7 @@ def check(columns: Sequence[Column]) -> tuple[str, ...]:
 def wanted_of_broker(names: Sequence[str]) -> list[str]:
     """Fields of a QueueRow to ask for, never empty: that would mean all.
 
-    The encoding comes with a body, to decode it; the consumer group with any dead-letter column,
+    The encoding comes with a body, to decode it; the time of death with any dead-letter column,
     because it tells a 0 from a null.
     """
     wanted = ["queue_offset"]
@@ -116,5 +116,5 @@ def wanted_of_broker(names: Sequence[str]) -> list[str]:
     if "body" in wanted:
         wanted.append("body_encoding")
     if not DEAD_LETTER.keys().isdisjoint(wanted):
-        wanted.append("consumer_group")
+        wanted.append("dead_at")
     return list(dict.fromkeys(wanted))

@@ -1,6 +1,7 @@
 """ReceiveMessage: its rules, its stream, and who of those that wait is served."""
 
 import asyncio
+import threading
 from dataclasses import replace
 from typing import Any, Final
 
@@ -8,13 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from latermq_broker.config import CatalogConfig, ServerConfig
+from latermq_broker.config import CatalogConfig, Flush, ServerConfig
 from latermq_broker.engine.model import Ready, TopicType
 from latermq_broker.services.session import ClientKind, Session
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 from latermq_proto.google.protobuf import duration_pb2
 from support.engine_rig import START_MS
 from support.fake_call import CLIENT_ID, FakeCall
+from support.memory_files import MemoryFiles
 from support.messaging import SMALL, Messaging, Received, received
 from support.wire_requests import duration, message, receive
 
@@ -402,6 +404,40 @@ async def test_a_topic_that_goes_away_is_told() -> None:
         broker.parked.wake(Ready(topics={"orders"}))
         await broker.settle()
         assert task.result().status.code == Code.TOPIC_NOT_FOUND
+
+
+class SlowDisk(MemoryFiles):
+    """Syncs end only while `synced` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.synced = threading.Event()
+        self.synced.set()
+
+    def datasync(self, fd: int) -> None:
+        self.synced.wait()
+        super().datasync(fd)
+
+
+@pytest.mark.parametrize("parked", [False, True])
+async def test_with_flush_sync_nobody_sees_what_is_not_on_disk(parked: bool) -> None:
+    config = replace(SMALL, store=replace(SMALL.store, flush=Flush.SYNC))
+    disk = SlowDisk()
+    async with Messaging(config, disk) as broker:
+        await broker.send(message("orders", b"0"))
+        await broker.receive()
+        disk.synced.clear()
+        tasks = [asyncio.ensure_future(broker.receive(wait_ms=20_000))] if parked else []
+        await broker.settle()
+        sending = asyncio.ensure_future(broker.send(message("orders", b"x")))
+        await broker.settle()
+        if not parked:
+            tasks.append(asyncio.ensure_future(broker.receive()))
+        await broker.settle()
+        assert [sending.done(), tasks[0].done()] == [False, False]
+        disk.synced.set()
+        assert bodies(await tasks[0]) == [b"x"]
+        await sending
 
 
 # --- callers who go away -------------------------------------------------------------------------

@@ -17,7 +17,8 @@ from latermq_proto.latermq.v1 import failure_pb2
 from support.fake_call import FakeCall
 
 NOW_MS: Final = 1_700_000_000_123
-HOST: Final = "10.0.0.9:4711"
+PEER: Final = FakeCall().peer
+LOCAL: Final = FakeCall().local
 
 texts = st.text(st.characters(codec="utf-8"), max_size=40)
 numbers = st.integers(-(2**63), 2**63 - 1)
@@ -63,7 +64,7 @@ def messages(draw: st.DrawFn) -> definition_pb2.Message:
 
 
 def split(message: definition_pb2.Message, **options: int) -> Outgoing:
-    side = wire_messages.StoreSide(now_ms=NOW_MS, born_host=HOST, store_host="broker:8081")
+    side = wire_messages.StoreSide(topic="orders", now_ms=NOW_MS, call=FakeCall())
     kind = wire_messages.message_type(message, options.get("delay_level", 0))
     return side.outgoing(
         message,
@@ -92,10 +93,10 @@ def test_a_split_message_keeps_what_is_the_clients_and_nothing_else(
     assert stored.body_digest.checksum == hashlib.md5(sent.body).hexdigest().upper()
     assert stored.body_encoding == (2 if before.body_encoding == 2 else 1)
     assert stored.message_type == wire_messages.message_type(sent, 0)
-    assert stored.born_host == (before.born_host or HOST)
+    assert stored.born_host == (before.born_host or PEER)
     assert wire.is_proper(stored.born_timestamp)
     assert wire.timestamp_ms(stored.store_timestamp) == NOW_MS
-    assert stored.store_host == "broker:8081"
+    assert stored.store_host == LOCAL
     for name in (
         "receipt_handle", "queue_offset", "invisible_duration", "delivery_attempt",
         "dead_letter_queue",
@@ -276,7 +277,7 @@ def test_a_stored_message_is_read_by_name() -> None:
     assert (stored.body, stored.properties) == (b"hello", {"a": "b"})
     assert (stored.tag, stored.keys, stored.message_id) == ("T", ("k1", "k 2"), "id")
     assert (stored.born_ms, stored.born_host) == (NOW_MS - 5, "there")
-    assert (stored.stored_ms, stored.store_host) == (NOW_MS, "broker:8081")
+    assert (stored.stored_ms, stored.store_host) == (NOW_MS, LOCAL)
     assert (stored.body_encoding, stored.message_type) == ("gzip", "normal")
     assert (stored.deliver_at_ms, stored.message_group, stored.trace_context) == (0, "", "")
     assert stored.body_digest == hashlib.md5(b"hello").hexdigest().upper()

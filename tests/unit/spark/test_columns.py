@@ -107,6 +107,11 @@ def test_a_dead_letter_has_its_whole_life() -> None:
     ]
 
 
+def test_what_a_producer_sent_to_a_dead_letter_topic_has_no_history() -> None:
+    (row,) = built(QueueRow(consumer_group="billing"), names=("consumer_group", "attempt_count"))
+    assert row == {"consumer_group": "billing", "attempt_count": None}
+
+
 def test_a_projection_in_its_own_order() -> None:
     names = ("reason", "queue_offset", "topic")
     assert built(PLAIN, DEAD, names=names) == [

@@ -30,7 +30,7 @@ def test_what_the_source_cannot_fill_is_refused(column: Column, text: str) -> No
 def test_only_what_a_projection_needs_is_asked_for() -> None:
     assert wanted_of_broker(["topic", "queue_id"]) == ["queue_offset"]
     assert wanted_of_broker(["body"]) == ["queue_offset", "body", "body_encoding"]
-    assert wanted_of_broker(["max_attempts"]) == ["queue_offset", "max_attempts", "consumer_group"]
+    assert wanted_of_broker(["max_attempts"]) == ["queue_offset", "max_attempts", "dead_at"]
     everything = wanted_of_broker(list(COLUMNS))
     assert len(everything) == len(set(everything)) == len(COLUMNS) - 2
 

@@ -1,0 +1,276 @@
+"""Run as a script: the official RocketMQ client, unmodified, driven by lines.
+
+A command is one JSON object on standard input, `{"id": 7, "do": "send", …}`; it is answered by one
+line on standard output, `{"id": 7, "ok": …}` or `{"id": 7, "error": class, "code": …, "message":
+…}`. Commands run side by side. What a push consumer is handed is told unasked, as
+`{"event": "consumed", …}`. Nothing of LaterMQ is imported here.
+"""
+
+import asyncio
+import base64
+import functools
+import hashlib
+import itertools
+import json
+import os
+import sys
+import threading
+import time
+from collections import Counter
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Final
+
+import grpc
+from rocketmq import (
+    ClientConfiguration,
+    ConsumeResult,
+    Credentials,
+    FilterExpression,
+    Message,
+    MessageListener,
+    Producer,
+    PushConsumer,
+    SimpleConsumer,
+    TransactionChecker,
+    TransactionResolution,
+)
+from rocketmq.v5.exception import ClientException
+
+COMMANDS_AT_ONCE: Final = 32
+SHOWN_BODY_BYTES_MAX: Final = 4096
+
+_output = threading.Lock()
+_serial = itertools.count(1)
+
+
+def say(line: dict[str, Any]) -> None:
+    with _output:
+        sys.stdout.write(json.dumps(line) + "\n")
+        sys.stdout.flush()
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def like_the_main_thread() -> None:
+    """Give this thread an event loop, as Python gives the main thread one.
+
+    When the broker's first answer is quicker than the client's next line, the client opens its
+    telemetry stream in the thread that called it, and fails where that has no loop.
+    """
+    asyncio.set_event_loop(asyncio.new_event_loop())
+
+
+def configuration(endpoint: str) -> Any:
+    return ClientConfiguration(endpoint, Credentials())
+
+
+def subscriptions(tags_by_topic: dict[str, str]) -> dict[str, Any]:
+    return {topic: FilterExpression(tags) for topic, tags in tags_by_topic.items()}
+
+
+def told(message: Any, ref: str) -> dict[str, Any]:
+    """What this client shows its user of a received message."""
+    body: bytes = message.body
+    return {
+        "ref": ref,
+        "topic": message.topic,
+        "body": base64.b64encode(body[:SHOWN_BODY_BYTES_MAX]).decode(),
+        "body_bytes": len(body),
+        "body_md5": hashlib.md5(body).hexdigest(),
+        "message_id": message.message_id,
+        "tag": message.tag,
+        "keys": sorted(message.keys),
+        "properties": message.properties,
+        "attempt": message.delivery_attempt,
+        "handle": message.receipt_handle,
+        "born_host": message.born_host,
+        "born_ms": message.born_timestamp,
+        "delivery_ms": message.delivery_timestamp,
+        "type": message.message_type,
+        "corrupted": message.corrupted,
+        "at_ms": now_ms(),
+    }
+
+
+class Listener(MessageListener):  # type: ignore[misc]
+    """Fails a body as often as `failures` says (-1: always), by raising every other time."""
+
+    def __init__(self, consumer: str, failures: dict[str, int]) -> None:
+        self._consumer = consumer
+        self._failures = failures
+        self._seen: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def consume(self, message: Any) -> Any:
+        text = message.body[:200].decode(errors="replace")
+        with self._lock:
+            self._seen[text] += 1
+            seen = self._seen[text]
+        fails = self._failures.get(text, 0)
+        failing = fails < 0 or seen <= fails
+        line = {"event": "consumed", "consumer": self._consumer, "failing": failing}
+        say({**line, "message": told(message, "")})
+        if failing and seen % 2:
+            raise RuntimeError(f"no luck with {text!r}")
+        return ConsumeResult.FAILURE if failing else ConsumeResult.SUCCESS
+
+
+class Undecided(TransactionChecker):  # type: ignore[misc]
+    def check(self, message: Any) -> Any:
+        return TransactionResolution.ROLLBACK
+
+
+def answer(serial: int, result: "Future[Any]") -> None:
+    error = result.exception()
+    if error is None:
+        say({"id": serial, "ok": result.result()})
+        return
+    code = getattr(error, "code", None)  # the broker's; elsewhere it is no number
+    line = {"error": type(error).__name__, "message": str(error)}
+    say({"id": serial, "code": code if isinstance(code, int) else None, **line})
+
+
+class Clients:
+    """The commands: every public method is one."""
+
+    def __init__(self) -> None:
+        self._clients: dict[str, Any] = {}
+        self._messages: dict[str, Any] = {}
+
+    def producer(self, name: str, endpoint: str, topics: list[str]) -> None:
+        client = Producer(configuration(endpoint), topics, Undecided())
+        client.startup()
+        self._clients[name] = client
+
+    def simple(
+        self, name: str, endpoint: str, group: str, topics: dict[str, str], wait_s: int
+    ) -> None:
+        client = SimpleConsumer(
+            configuration(endpoint), group, subscriptions(topics), await_duration=wait_s
+        )
+        client.startup()
+        self._clients[name] = client
+
+    def push(
+        self, name: str, endpoint: str, group: str, topics: dict[str, str], failures: dict[str, int]
+    ) -> None:
+        listener = Listener(name, failures)
+        client = PushConsumer(configuration(endpoint), group, listener, subscriptions(topics))
+        client.startup()
+        self._clients[name] = client
+
+    def shutdown(self, name: str) -> None:
+        self._clients.pop(name).shutdown()
+
+    def send(self, name: str, way: str = "sync", **fields: Any) -> dict[str, Any]:
+        """`way`: sync, async (the future's result is awaited) or transaction."""
+        message = self._outgoing(**fields)
+        client = self._clients[name]
+        sent_ms = now_ms()
+        if way == "async":
+            receipt = client.send_async(message).result(timeout=30)
+        elif way == "transaction":
+            transaction = client.begin_transaction()
+            receipt = client.send(message, transaction)
+            transaction.rollback()
+        else:
+            receipt = client.send(message)
+        return {
+            "message_id": receipt.message_id,
+            "offset": receipt.offset,
+            "recall_handle": receipt.recall_handle,
+            "sent_ms": sent_ms,
+            "answered_ms": now_ms(),
+        }
+
+    def send_many(
+        self, names: list[str], topic: str, prefix: str, count: int, pause_ms: int = 0
+    ) -> list[str]:
+        """`count` bodies `prefix`0… by four threads for each producer, which rest between sends.
+
+        Each body is tried until it is sent.
+        """
+
+        def send(index: int) -> str:
+            client = self._clients[names[index % len(names)]]
+            for _ in range(100):
+                time.sleep(pause_ms / 1000)
+                try:
+                    message = self._outgoing(topic=topic, text=f"{prefix}{index}")
+                    return str(client.send(message).message_id)
+                except (ClientException, grpc.RpcError) as error:
+                    say({"event": "send failed", "message": str(error)})
+                    time.sleep(0.1)
+            raise RuntimeError(f"{prefix}{index} was never sent")
+
+        with ThreadPoolExecutor(4 * len(names)) as threads:
+            return list(threads.map(send, range(count)))
+
+    def recall(self, name: str, topic: str, recall_handle: str) -> str:
+        return str(self._clients[name].recall_message(topic, recall_handle))
+
+    def receive(self, name: str, count_max: int = 32, invisible_s: int = 30) -> list[Any]:
+        messages = self._clients[name].receive(count_max, invisible_s)
+        at_ms = now_ms()
+        lines = []
+        for message in messages:
+            ref = str(next(_serial))
+            self._messages[ref] = message
+            lines.append({**told(message, ref), "at_ms": at_ms})
+        return lines
+
+    def ack(self, name: str, ref: str, handle: str = "") -> None:
+        """`handle`: one that this message had before."""
+        message = self._messages[ref]
+        message.receipt_handle = handle or message.receipt_handle
+        self._clients[name].ack(message)
+
+    def change_invisible(self, name: str, ref: str, seconds: int) -> str:
+        message = self._messages[ref]
+        self._clients[name].change_invisible_duration(message, seconds)
+        return str(message.receipt_handle)
+
+    def _outgoing(
+        self,
+        *,
+        topic: str,
+        text: str = "",
+        body_bytes: int = 0,
+        tag: str = "",
+        keys: list[str] | None = None,
+        properties: dict[str, str] | None = None,
+        deliver_at_s: int = 0,
+        message_group: str = "",
+    ) -> Any:
+        message = Message()
+        message.topic = topic
+        message.body = text.encode() if text else os.urandom(body_bytes)
+        if tag:
+            message.tag = tag
+        for key in keys or []:
+            message.keys = key  # the client's setter adds
+        for key, value in (properties or {}).items():
+            message.add_property(key, value)
+        if deliver_at_s:
+            message.delivery_timestamp = deliver_at_s
+        if message_group:
+            message.message_group = message_group
+        return message
+
+
+def main() -> None:
+    clients = Clients()
+    threads = ThreadPoolExecutor(COMMANDS_AT_ONCE, initializer=like_the_main_thread)
+    say({"event": "started"})
+    for line in sys.stdin:
+        command = json.loads(line)
+        serial, do = command.pop("id"), command.pop("do")
+        running = threads.submit(getattr(clients, do), **command)
+        running.add_done_callback(functools.partial(answer, serial))
+    os._exit(0)  # a consumer's threads may still wait in a long poll
+
+
+if __name__ == "__main__":
+    main()

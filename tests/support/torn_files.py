@@ -1,0 +1,209 @@
+"""A disk that loses power and fails calls, on top of `memory_files`.
+
+Until a file is synced, each 512-byte sector written since its last sync may be found old, in any
+newer version, or torn between two; its size may be found old or new. Until a directory is synced,
+each creation, rename and removal in it may be found done or not. Which, is drawn from a seed.
+"""
+
+import errno
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Final, TypeVar
+
+from support.memory_files import Inode, MemoryFiles
+
+Result = TypeVar("Result")
+
+SECTOR_BYTES: Final = 512
+SHORT_WRITE: Final = -1  # as a fault's error: pwrite writes half, nothing is raised
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """The `at`-th call (from 1) fails; with `persistent`, every later one of its kind too."""
+
+    at: int
+    error: int
+    persistent: bool = False
+
+
+class TornInode(Inode):
+    """A file's bytes, and what of them the medium is known to hold."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.synced = bytearray()
+        self.versions: dict[int, list[bytes]] = {}  # sector: its contents since the last sync
+
+    def image(self, random: Random) -> bytes:
+        """What the medium may hold if power fails now."""
+        size = random.choice((len(self.synced), len(self.data)))
+        data = bytearray(self.synced[:size].ljust(size, b"\0"))
+        for sector, versions in self.versions.items():
+            start = sector * SECTOR_BYTES
+            if start >= size:
+                continue
+            old = bytes(data[start : start + SECTOR_BYTES])
+            chosen = random.choice((old, *versions))
+            if random.random() < 0.1:  # torn between two
+                cut = random.randrange(SECTOR_BYTES)
+                chosen = chosen[:cut] + old[cut:]
+            data[start : start + SECTOR_BYTES] = chosen[: size - start]
+        return bytes(data)
+
+
+@dataclass(frozen=True, slots=True)
+class NameChange:
+    """One change of a directory: `removed` disappears, `added` appears as a file or directory."""
+
+    removed: Path | None
+    added: Path | None
+    inode: TornInode | None = None
+
+
+class TornFiles(MemoryFiles):
+    """See the module. `after_call` runs after every call that changes something."""
+
+    def __init__(self, capacity_bytes: int | None = None) -> None:
+        super().__init__(capacity_bytes)
+        self.calls = 0
+        self.fault: Fault | None = None
+        self.fired = 0  # faults so far
+        self.after_call: Callable[[], None] | None = None
+        self._fault_kind = ""
+        self._durable: dict[Path, TornInode] = {}
+        self._durable_directories: set[Path] = {Path("/")}
+        self._changes: dict[Path, list[NameChange]] = {}
+
+    def power_loss(self, seed: int) -> "TornFiles":
+        """A disk as it may be found when power fails now."""
+        random = Random(seed)
+        other = TornFiles(self.capacity_bytes)
+        names: dict[Path, TornInode] = dict(self._durable)
+        directories = set(self._durable_directories)
+        probability = random.choice((0.0, 0.5, 0.5, 1.0))
+        for changes in self._changes.values():
+            for change in changes:
+                if random.random() < probability:
+                    _apply(change, names, directories)
+        for directory in sorted(directories):
+            if all(parent in directories for parent in directory.parents):
+                other.directories.add(directory)
+                other._durable_directories.add(directory)
+        for path, inode in names.items():
+            if path.parent in other.directories:
+                twin = TornInode()
+                twin.data = bytearray(inode.image(random))
+                twin.synced = bytearray(twin.data)
+                other.inodes[path] = other._durable[path] = twin
+        return other
+
+    # --- what the store calls --------------------------------------------------------------------
+
+    def pwrite(self, fd: int, data: bytes | memoryview, offset: int) -> int:
+        try:
+            return self._changed(super().pwrite(fd, data, offset))
+        except _ShortWriteError:
+            return self._changed(
+                self._write(self._inode(fd), bytes(data[: len(data) // 2]), offset)
+            )
+
+    def allocate(self, fd: int, size: int) -> None:
+        self._changed(super().allocate(fd, size))
+
+    def datasync(self, fd: int) -> None:
+        super().datasync(fd)
+        inode = self._inode(fd)
+        assert isinstance(inode, TornInode)
+        inode.synced[:] = inode.data
+        inode.versions.clear()
+        self._changed(None)
+
+    def rename(self, old: Path, new: Path) -> None:
+        super().rename(old, new)
+        self._note(new.parent, NameChange(old, new, _torn(self.inodes[new])))
+
+    def unlink(self, path: Path) -> None:
+        super().unlink(path)
+        self._note(path.parent, NameChange(path, None))
+
+    def remove_directory(self, path: Path) -> None:
+        super().remove_directory(path)
+        self._note(path.parent, NameChange(path, None))
+
+    def sync_directory(self, path: Path) -> None:
+        super().sync_directory(path)
+        for change in self._changes.pop(path, ()):
+            _apply(change, self._durable, self._durable_directories)
+        self._changed(None)
+
+    # --- hooks of memory_files -------------------------------------------------------------------
+
+    def _called(self, name: str) -> None:
+        self.calls += 1
+        fault = self.fault
+        if fault is None or self.calls < fault.at:
+            return
+        if self.calls == fault.at:
+            self._fault_kind = name
+        elif not (fault.persistent and name == self._fault_kind):
+            return
+        if fault.error == SHORT_WRITE:
+            if name == "pwrite":
+                self.fired += 1
+                raise _ShortWriteError
+            return
+        if name in ("drop_cache", "size") and fault.error != errno.EIO:
+            return
+        self.fired += 1
+        raise OSError(fault.error, os.strerror(fault.error))
+
+    def _create(self, path: Path) -> Inode:
+        inode = self.inodes[path] = TornInode()
+        self._note(path.parent, NameChange(None, path, inode))
+        return inode
+
+    def _make_directory(self, path: Path) -> None:
+        super()._make_directory(path)
+        self._note(path.parent, NameChange(None, path))
+
+    def _write(self, inode: Inode, data: bytes, offset: int) -> int:
+        count = super()._write(inode, data, offset)
+        versions = _torn(inode).versions
+        for sector in range(offset // SECTOR_BYTES, -(-(offset + count) // SECTOR_BYTES)):
+            start = sector * SECTOR_BYTES
+            content = bytes(inode.data[start : start + SECTOR_BYTES]).ljust(SECTOR_BYTES, b"\0")
+            versions.setdefault(sector, []).append(content)
+        return count
+
+    def _note(self, directory: Path, change: NameChange) -> None:
+        self._changes.setdefault(directory, []).append(change)
+        self._changed(None)
+
+    def _changed(self, result: Result) -> Result:
+        if self.after_call is not None:
+            self.after_call()
+        return result
+
+
+class _ShortWriteError(Exception):
+    pass
+
+
+def _torn(inode: Inode) -> TornInode:
+    assert isinstance(inode, TornInode)
+    return inode
+
+
+def _apply(change: NameChange, names: dict[Path, TornInode], directories: set[Path]) -> None:
+    if change.removed is not None:
+        names.pop(change.removed, None)
+        directories.discard(change.removed)
+    if change.added is not None:
+        if change.inode is None:
+            directories.add(change.added)
+        else:
+            names[change.added] = change.inode

@@ -1,0 +1,166 @@
+"""How the command line behaves as a whole: help, errors, exit codes."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from latermq_broker.cli.commands import CommandGroup, RootGroup
+from latermq_broker.cli.connection import checked_endpoint
+from latermq_broker.cli.failures import CommandError, RefusedError, error_of
+from latermq_broker.cli.root import latermq
+from support.cli_rig import CliRig
+
+HEAVY = ("grpc", "google", "latermq_proto", "asyncio", "xxhash")
+
+
+@pytest.fixture
+def rig(monkeypatch: pytest.MonkeyPatch) -> Iterator[CliRig]:
+    rig = CliRig(monkeypatch)
+    yield rig
+    rig.close()
+
+
+def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        yield (*path, name)
+        if isinstance(command, click.Group):
+            yield from commands(command, (*path, name))
+
+
+def leaf(words: tuple[str, ...]) -> click.Command:
+    command: click.Command = latermq
+    for word in words:
+        assert isinstance(command, click.Group)
+        found = command.get_command(click.Context(command), word)
+        assert found is not None
+        command = found
+    return command
+
+
+ALL = [words for words in commands(latermq) if words[0] not in ("serve", "demo")]
+LEAVES = [words for words in ALL if not isinstance(leaf(words), click.Group)]
+
+
+def test_the_words_of_the_design_are_there() -> None:
+    wanted = (
+        "serve demo bench send receive|topic create|topic list|topic show|topic delete|topic alter|"
+        "group create|group list|group show|group delete|group reset|group alter|pending list|"
+        "pending count|pending expedite|pending postpone|pending cancel|dead list|dead show|"
+        "dead redrive|dead drop|log dump|log verify|bench send|bench receive|bench roundtrip"
+    )
+    there = {" ".join(words) for words in commands(latermq)}
+    for words in wanted.split("|"):
+        assert words in there or set(words.split()) <= there, words
+
+
+@pytest.mark.parametrize("words", ALL, ids=" ".join)
+def test_every_command_explains_itself(rig: CliRig, words: tuple[str, ...]) -> None:
+    text = rig.ok(*words, "--help")
+    assert text.startswith("Usage: latermq")
+
+
+@pytest.mark.parametrize("words", LEAVES, ids=" ".join)
+def test_every_command_has_an_example_and_json(rig: CliRig, words: tuple[str, ...]) -> None:
+    text = rig.ok(*words, "--help")
+    assert f"  latermq {' '.join(words)}" in text.partition("Examples:")[2]
+    assert "--json" in text
+    if words[0] != "log":
+        assert "LATERMQ_ENDPOINT" in text
+        assert "127.0.0.1:8081" in text
+
+
+def test_help_loads_nothing_heavy() -> None:
+    script = (
+        "import sys; from latermq_broker.cli.root import latermq\n"
+        "try: latermq(['--help'])\n"
+        "except SystemExit: pass\n"
+        f"print([name for name in {HEAVY} if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_nothing_said_shows_the_help(rig: CliRig) -> None:
+    result = rig.run()
+    assert (result.exit_code, "Commands:" in result.stdout) == (0, True)
+
+
+def test_a_wrong_word_is_one_line_and_exit_code_2(rig: CliRig) -> None:
+    assert rig.refused("topics") == "latermq: No such command 'topics'; see `latermq --help`"
+    line = rig.refused("topic", "create")
+    assert line == "latermq: Missing argument 'NAME'; see `latermq topic create --help`"
+    assert "--colour" in rig.refused("topic", "list", "--colour")
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["", "localhost", ":8081", "h:x", "h:0", "h:70000", "http://h:1"]
+)
+def test_what_is_no_endpoint(rig: CliRig, endpoint: str) -> None:
+    assert "is not an endpoint" in rig.refused("topic", "list", "--endpoint", endpoint) or (
+        "a port is" in rig.refused("topic", "list", "--endpoint", endpoint)
+    )
+
+
+def test_endpoints() -> None:
+    assert checked_endpoint("127.0.0.1:8081") == ("127.0.0.1", 8081)
+    assert checked_endpoint("[::1]:8081") == ("::1", 8081)
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code"),
+    [(40000, 2), (40402, 2), (42800, 2), (50100, 2), (42900, 1), (50001, 1), (50000, 1)],
+)
+def test_whose_fault_a_status_is(code: int, exit_code: int) -> None:
+    assert error_of(code, "why").exit_code == exit_code
+
+
+def root(action: object) -> RootGroup:
+    @click.command()
+    def act() -> None:
+        if isinstance(action, BaseException):
+            raise action
+        click.get_current_context().exit(4)
+
+    group = RootGroup("latermq")
+    group.add_command(act)
+    return group
+
+
+@pytest.mark.parametrize(
+    ("action", "exit_code", "line"),
+    [
+        (CommandError("it\nfailed"), 1, "latermq: it failed\n"),
+        (RefusedError("no"), 2, "latermq: no\n"),
+        (KeyboardInterrupt(), 130, "\nlatermq: interrupted\n"),
+        (ValueError("a bug"), 1, "latermq: unexpected ValueError: a bug (LATERMQ_TRACEBACK=1 "),
+        (None, 4, ""),
+    ],
+)
+def test_every_end_has_its_code_and_line(action: object, exit_code: int, line: str) -> None:
+    result = CliRunner().invoke(root(action), ["act"])
+    assert result.exit_code == exit_code
+    assert result.stderr.startswith(line)
+    assert "Traceback" not in result.stderr
+
+
+def test_a_bug_shows_its_traceback_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LATERMQ_TRACEBACK", "1")
+    result = CliRunner().invoke(root(ValueError("a bug")), ["act"])
+    assert isinstance(result.exception, ValueError)
+
+
+def test_commands_are_listed_in_the_order_they_were_given() -> None:
+    group = CommandGroup("group")
+    for name in ("b", "a"):
+        group.add_command(click.Command(name, help=f"Help of {name}."))
+    text = CliRunner().invoke(group, ["--help"]).stdout
+    assert "Help of b." in text

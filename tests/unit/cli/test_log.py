@@ -1,0 +1,137 @@
+"""`latermq log dump` and `verify`, on a data directory as a broker leaves it."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from latermq_broker.cli.root import latermq
+from latermq_broker.clock import SystemClock
+from latermq_broker.config import Config
+from latermq_broker.engine.engine import Engine
+from latermq_broker.engine.model import Failure
+from latermq_broker.store.files import RealFiles
+from latermq_broker.store.record import RecordType
+from latermq_broker.store.store import Store
+from support.engine_rig import SMALL_STORE
+from support.v1_rig import V1Rig
+
+
+class DiskRig(V1Rig):
+    """A rig whose store is a real directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        super().__init__()
+
+    def _open(self) -> Engine:
+        now_ms = SystemClock().now_ms()
+        store = Store.open(self._directory, SMALL_STORE, RealFiles(), now_ms)
+        return Engine.open(store, Config(store=SMALL_STORE), now_ms)
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(latermq, ["log", *words])
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Every type of record that a broker of today writes."""
+    path = tmp_path / "data"
+    rig = DiskRig(path)
+    rig.die("m-1", Failure("TimeoutError", "no answer"), tag="created")
+    rig.engine.dead.redrive("billing", 0, "", rig.now_ms)
+    rig.ack(*rig.receive())
+    rig.send_message("m-2", wait_ms=1_000, keys=["k-1"])
+    rig.send_message("m-3", wait_ms=5_000)
+    rig.engine.pending.cancel("m-3", rig.now_ms)
+    rig.advance(1_000)
+    (held,) = rig.receive()
+    rig.engine.change_invisible("billing", held.handle, 5_000, rig.now_ms)
+    rig.die("m-4", topic="mails")
+    rig.engine.dead.drop("billing", [1], rig.now_ms)
+    rig.engine.queues.commit("billing", "orders", 0, 1, rig.now_ms)
+    rig.engine.groups.reset("billing", "orders", 0, rig.now_ms)
+    rig.engine.topics.delete("mails", rig.now_ms)
+    rig.engine.close(rig.now_ms)
+    rig.close()
+    return path
+
+
+def records(path: Path, *words: str) -> list[dict[str, object]]:
+    result = run("dump", str(path), "--json", *words)
+    assert result.exit_code == 0, result.output
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_every_record_is_explained(data: Path) -> None:
+    dumped = records(data)
+    types = {record["type"] for record in dumped}
+    later = {"txn", "move", "drop", "lost", "blank"}
+    assert types == {each.name.lower() for each in RecordType} - later
+    assert [record["position"] for record in dumped] == sorted(
+        record["position"]
+        for record in dumped  # type: ignore[type-var]
+    )
+
+
+def test_names_stand_for_ids(data: Path) -> None:
+    (dead, _) = records(data, "--type", "dead")
+    assert (dead["group"], dead["origin_topic"], dead["message_id"]) == ("billing", "orders", "m-1")
+    attempt = records(data, "--type", "attempt")[0]
+    assert (attempt["outcome"], attempt["failure_class"]) == ("nack", "TimeoutError")
+    assert attempt["client"] == "client-1"
+    config = records(data, "--type", "config")
+    assert config[-1]["deleted"] == "mails"
+
+
+def test_lines_for_people(data: Path) -> None:
+    lines = run("dump", str(data), "--type", "MESSAGE").stdout.splitlines()
+    assert "topic=orders queue=0 offset=0 message_id=m-1 tag=created body_bytes=4" in lines[0]
+    assert "message_id=m-2 due_at_ms=20" in lines[1]
+
+
+def test_a_part_of_it(data: Path) -> None:
+    everything = records(data)
+    third = everything[2]["position"]
+    assert records(data, "--from", str(third), "--limit", "2")[0]["position"] == third
+    assert len(records(data, "--limit", "2")) == 2
+    nothing = run("dump", str(data), "--type", "blank")
+    assert (nothing.exit_code, nothing.stdout, nothing.stderr) == (0, "", "no such records\n")
+
+
+def test_a_sound_directory(data: Path) -> None:
+    result = run("verify", str(data))
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines()[-1] == "  verdict      sound"
+    assert "last stop    in order" in result.stdout
+    report = json.loads(run("verify", str(data), "--json").stdout)
+    assert (report["ok"], report["clean"], report["damages"]) == (True, True, [])
+    assert report["records"]["dead"] == 2
+
+
+def test_a_damaged_record_is_found_and_named(data: Path) -> None:
+    message = records(data, "--type", "message")[0]
+    position = int(str(message["position"]))
+    (segment,) = (data / "log").glob("*.seg")
+    with segment.open("r+b") as file:
+        file.seek(position - int(segment.stem) + 60)
+        file.write(b"\xff")
+    result = run("verify", str(data))
+    assert result.exit_code == 1
+    assert f"damage       at position {position:,}" in result.stdout
+    assert result.stdout.splitlines()[-1] == "  verdict      DAMAGED"
+    assert result.stderr.startswith("latermq: 1 damaged place in ")
+    dump = run("dump", str(data))
+    assert dump.exit_code == 1
+    assert dump.stdout
+    assert dump.stderr.startswith(f"latermq: damaged record at position {position}")
+
+
+def test_what_is_no_data_directory(tmp_path: Path) -> None:
+    for path in (tmp_path / "nothing", tmp_path):
+        for word in ("dump", "verify"):
+            result = run(word, str(path))
+            assert (result.exit_code, result.stdout) == (2, "")
+            assert len(result.stderr.splitlines()) == 1

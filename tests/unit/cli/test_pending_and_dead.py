@@ -1,0 +1,163 @@
+"""`latermq pending` and `latermq dead`."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from latermq_broker.engine.model import Failure
+from support.cli_rig import CliRig
+
+TIMEOUT = Failure("TimeoutError", "no answer in 30 s", "00ff", "Traceback: no answer")
+
+
+@pytest.fixture
+def rig(monkeypatch: pytest.MonkeyPatch) -> Iterator[CliRig]:
+    rig = CliRig(monkeypatch)
+    yield rig
+    rig.close()
+
+
+def test_what_waits(rig: CliRig) -> None:
+    assert rig.ok("pending", "list") == rig.ok("pending", "count") == "nothing is pending\n"
+    rig.make_group(wait_ms=60_000)
+    rig.send_message("wait", wait_ms=3_600_000, tag="created")
+    rig.send_message("retry")
+    rig.fail(TIMEOUT)
+    header, retry, wait = rig.ok("pending", "list").splitlines()
+    assert header.split() == (
+        ["DUE", "DUE", "IN", "KIND", "TOPIC", "GROUP", "ATTEMPTS", "TAG", "LAST", "FAILURE", "ID"]
+    )
+    assert "backoff  orders  billing       1/3" in retry
+    assert "TimeoutError: no answer in 30 s" in retry
+    assert "delayed  orders  -               -  created" in wait
+    assert rig.ok("pending", "count").splitlines()[-1] == "2 in all"
+    (only,) = rig.json("pending", "list", "--kind", "delayed")["messages"]
+    assert (only["message_id"], only["kind"], only["topic"]) == ("wait", "delayed", "orders")
+    assert rig.json("pending", "count", "--group", "billing")["total"] == 1
+    assert rig.json("pending", "list", "--due-before", "10m")["messages"][0]["kind"] == "backoff"
+    assert "not found" in rig.refused("pending", "list", "--topic", "nothing")
+
+
+def test_changing_what_waits(rig: CliRig) -> None:
+    rig.send_message("m-1", wait_ms=3_600_000)
+    assert rig.ok("pending", "postpone", "m-1", "--delay", "2h").startswith("m-1 due 20")
+    assert "either --delay or --at" in rig.refused("pending", "postpone", "m-1")
+    assert rig.ok("pending", "expedite", "m-1") == "m-1 due now\n"
+    rig.advance(0)
+    assert len(rig.receive()) == 1
+    rig.send_message("m-2", wait_ms=3_600_000)
+    assert rig.ok("pending", "cancel", "m-2") == "m-2 cancelled\n"
+    assert "nothing waits under m-2" in rig.refused("pending", "cancel", "m-2")
+
+
+def test_some_that_cannot_be_changed(rig: CliRig) -> None:
+    rig.send_message("m-1", wait_ms=3_600_000)
+    result = rig.run("pending", "cancel", "m-1", "gone")
+    assert result.exit_code == 2
+    assert result.stdout == "m-1 cancelled\n"
+    assert result.stderr.startswith("latermq: gone: nothing waits under gone")
+
+
+def test_listing_the_dead(rig: CliRig) -> None:
+    rig.make_group()
+    assert rig.ok("dead", "list", "billing") == "no dead letters in billing\n"
+    rig.die("m-1", TIMEOUT)
+    rig.die("m-2", Failure("CardError", "expired"))
+    rig.die("m-3", TIMEOUT)
+    lines = rig.ok("dead", "list", "billing").splitlines()
+    assert [line.split()[-1] for line in lines[1:4]] == ["m-3", "m-2", "m-1"]
+    assert lines[5] == "3 dead letters, 2 kinds of failure:"
+    assert lines[7].split()[0] == "2"
+    assert "TimeoutError: no answer in 30 s" in lines[7]
+    oldest = rig.json("dead", "list", "billing", "--oldest-first", "--limit", "1")
+    assert (oldest["letters"][0]["message_id"], oldest["more"]) == ("m-1", True)
+    assert (
+        rig.json("dead", "list", "billing", "--class", "CardError")["letters"][0]["message_id"]
+        == "m-2"
+    )
+    assert rig.ok("dead", "list", "billing", "--topic", "x") == (
+        "no dead letters in billing like that\n"
+    )
+
+
+def test_the_dead_by_signature(rig: CliRig) -> None:
+    for name in ("m-1", "m-2"):
+        rig.die(name, TIMEOUT)
+    rig.die("m-3")
+    lines = rig.ok("dead", "list", "billing", "--by", "signature").splitlines()
+    assert lines[1].split()[0] == "2"
+    assert "no failure told" in lines[2]
+    assert lines[3] == "3 dead letters of billing"
+    first, second = rig.json("dead", "list", "billing", "--by", "signature")["signatures"]
+    assert (first["count"], first["failure_class"], first["origin_topics"]) == (
+        2, "TimeoutError", ["orders"]
+    )  # fmt: skip
+    assert (second["count"], second["signature"]) == (1, "")
+
+
+def test_showing_one(rig: CliRig) -> None:
+    rig.die("m-1", TIMEOUT)
+    rig.die("m-2", TIMEOUT)
+    assert "message     m-1" in rig.ok("dead", "show", "billing", "m-1")
+    newest = rig.ok("dead", "show", "billing")
+    assert "message     m-2" in newest
+    assert "1 other dead letter of this group has it" in newest
+    assert "Traceback: no answer" in rig.ok("dead", "show", "billing", "--offset", "0", "--stack")
+    letter = rig.json("dead", "show", "billing", "m-1")
+    assert letter["attempts"][0]["stack"] == "Traceback: no answer"
+    assert letter["state"] == "dead"
+    assert "(code 40401)" in rig.refused("dead", "show", "billing", "gone")
+    assert "either" in rig.refused("dead", "show", "billing", "m-1", "--offset", "0")
+    assert "not found" in rig.refused("dead", "show", "nobody")
+
+
+def test_redriving(rig: CliRig) -> None:
+    rig.die("m-1", TIMEOUT)
+    rig.die("m-2", TIMEOUT)
+    assert "say which" in rig.refused("dead", "redrive", "billing")
+    assert rig.ok("dead", "redrive", "billing", "--all", "--dry-run") == (
+        "2 dead letters would be redriven to billing\n"
+    )
+    assert rig.ok("dead", "redrive", "billing", "--id", "m-1") == (
+        "1 dead letter redriven to billing\n"
+    )
+    assert "no dead letter is called that" in rig.refused(
+        "dead", "redrive", "billing", "--id", "m-1"
+    )
+    assert "not found" in rig.refused("dead", "redrive", "billing", "--all", "--to-topic", "no")
+    rig.engine.ensure_topic("again", rig.now_ms)
+    told = rig.json("dead", "redrive", "billing", "--all", "--to-topic", "again")
+    assert (told["changed_count"], told["failed_count"], told["done"]) == (1, 0, True)
+    assert rig.ok("dead", "redrive", "billing", "--all") == "0 dead letters redriven to billing\n"
+    assert "leave --state out" in rig.refused(
+        "dead", "redrive", "billing", "--all", "--state", "any"
+    )
+
+
+def test_a_redrive_that_fails_in_part(rig: CliRig) -> None:
+    rig.die("m-1", topic="gone")
+    rig.engine.topics.delete("gone", rig.now_ms)
+    line = rig.refused("dead", "redrive", "billing", "--all", code=1)
+    assert line == "latermq: 1 letter failed; the last: offset 0: topic not found: gone"
+
+
+def test_dropping_asks_first(rig: CliRig) -> None:
+    rig.die("m-1")
+    assert "say --yes" in rig.refused("dead", "drop", "billing", "--all")
+    assert rig.ok("dead", "drop", "billing", "--all", "--dry-run") == (
+        "1 dead letter would be dropped\n"
+    )
+    assert rig.ok("dead", "drop", "billing", "--all", "--yes") == "1 dead letter dropped\n"
+    assert rig.ok("dead", "list", "billing") == "no dead letters in billing\n"
+    assert "dropped, for good" in rig.ok("dead", "show", "billing", "m-1")
+
+
+def test_dropping_after_a_question(rig: CliRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.die("m-1")
+    monkeypatch.setattr("latermq_broker.cli.dead_change.is_interactive", lambda: True)
+    refused = rig.run("dead", "drop", "billing", "--all", stdin="n\n")
+    assert refused.exit_code == 1
+    assert "nothing was dropped" in refused.stderr
+    dropped = rig.run("dead", "drop", "billing", "--all", stdin="y\n")
+    assert dropped.stdout == "1 dead letter dropped\n"
+    assert "Drop 1 dead letter of billing?" in dropped.stderr

@@ -1,0 +1,141 @@
+"""`latermq send`, `receive`, `ack`, `nack`."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from latermq_broker.cli.message_id import MessageIds
+from support.cli_rig import CliRig
+
+RECEIVE = ("receive", "orders", "--group", "billing", "--wait", "0")
+
+
+@pytest.fixture
+def rig(monkeypatch: pytest.MonkeyPatch) -> Iterator[CliRig]:
+    rig = CliRig(monkeypatch)
+    yield rig
+    rig.close()
+
+
+def test_what_is_sent_is_received(rig: CliRig) -> None:
+    sent = rig.ok(
+        "send", "orders", '{"order": 1}', "--tag", "created", "--key", "k-1", "--key", "k-2",
+        "--property", "tenant=north=pole",
+    )  # fmt: skip
+    message_id = sent.split()[1]
+    assert sent == f"sent {message_id} to orders\n"
+    result = rig.run(*RECEIVE)
+    assert result.exit_code == 0
+    shown = result.stdout
+    assert f"message {message_id}, attempt 1" in shown
+    for text in ("orders, queue 0, offset 0", "tag         created", "k-1, k-2",
+                 "tenant = north=pole", 'body        {"order": 1}', "handle"):  # fmt: skip
+        assert text in shown
+    assert result.stderr == "1 message received\n"
+
+
+def test_received_as_json_lines(rig: CliRig) -> None:
+    rig.ok("send", "orders", "hello", "--count", "3")
+    lines = [json.loads(line) for line in rig.ok(*RECEIVE, "--max", "10", "--json").splitlines()]
+    assert [line["body"] for line in lines] == ["hello"] * 3
+    assert [line["queue_offset"] for line in lines] == [0, 1, 2]
+    assert len({line["message_id"] for line in lines}) == 3
+    assert lines[0]["attempt"] == 1
+    assert lines[0]["acknowledged"] is False
+
+
+def test_an_empty_topic_is_no_error(rig: CliRig) -> None:
+    result = rig.run(*RECEIVE)
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr == "0 messages received\n"
+
+
+def test_acknowledged_at_once(rig: CliRig) -> None:
+    rig.ok("send", "orders", "hello")
+    result = rig.run(*RECEIVE, "--ack")
+    assert result.stderr == "1 message received and acknowledged\n"
+    assert "handle" not in result.stdout
+    rig.advance(3_600_000)
+    assert rig.receive() == []
+
+
+def test_acknowledged_by_handle(rig: CliRig) -> None:
+    rig.ok("send", "orders", "hello")
+    handle = rig.json(*RECEIVE)["receipt_handle"]
+    assert rig.ok("ack", "orders", handle, "--group", "billing") == "1 message acknowledged\n"
+    rig.advance(3_600_000)
+    assert rig.receive() == []
+    assert "(code 40013)" in rig.refused("ack", "orders", "bad", "--group", "billing")
+
+
+def test_given_back_until_it_dies(rig: CliRig) -> None:
+    rig.make_group(attempts=2)
+    rig.ok("send", "orders", "hello")
+    for error in ("CardError: expired", ""):
+        handle = rig.json(*RECEIVE)["receipt_handle"]
+        words = ["nack", "orders", handle, "--group", "billing", "--error", error]
+        assert rig.ok(*words) == "given back\n"
+        rig.advance(0)
+    letter = rig.engine.dead.get("billing", queue_offset=0)
+    assert [attempt.failure and attempt.failure[:2] for attempt in letter.attempts] == [
+        ("CardError", "expired"),
+        ("", "given back by hand"),
+    ]
+
+
+def test_delays(rig: CliRig) -> None:
+    assert ", due 20" in rig.ok("send", "orders", "x", "--delay", "1h")
+    assert ", due 20" in rig.ok("send", "orders", "x", "--at", "10m")
+    assert "delayed by level 3" in rig.ok("send", "orders", "x", "--delay-level", "3")
+    sent = rig.json("send", "orders", "x", "--delay", "1h")
+    assert sent["messages"][0]["pending_id"].startswith("d-")
+    assert sent["messages"][0]["queue_offset"] is None
+    assert rig.run(*RECEIVE).stdout == ""
+    assert rig.ok("send", "orders", "x", "--at", "-1h").endswith("to orders\n")
+    assert "one of --delay" in rig.refused("send", "o", "x", "--delay", "1s", "--at", "now")
+
+
+def test_bodies(rig: CliRig, tmp_path: Path) -> None:
+    file = tmp_path / "order.json"
+    file.write_bytes(b"\xff\x00 from a file")
+    rig.ok("send", "orders", "-", stdin=b"from stdin")
+    rig.ok("send", "orders", f"@{file}")
+    rig.ok("send", "orders", "@@home")
+    lines = [json.loads(line) for line in rig.ok(*RECEIVE, "--max", "5", "--json").splitlines()]
+    assert [line.get("body") for line in lines] == ["from stdin", None, "@home"]
+    assert lines[1]["body_base64"] == "/wAgZnJvbSBhIGZpbGU="
+    rig.advance(60_000)
+    assert "14 bytes, not text: ff 00 20 66" in rig.ok(*RECEIVE, "--max", "5")
+    assert "No such file" in rig.refused("send", "orders", f"@{file}.gone")
+
+
+def test_what_cannot_be_sent(rig: CliRig) -> None:
+    assert "body is empty" in rig.refused("send", "orders", "")
+    assert "is not NAME=VALUE" in rig.refused("send", "orders", "x", "--property", "a")
+    assert "reserved" in rig.refused("send", "orders", "x", "--property", "KEYS=a")
+    assert "say the unit" in rig.refused("send", "orders", "x", "--delay", "10")
+    assert "other characters" in rig.refused("send", "a b", "x")
+    assert "--group" in rig.refused("receive", "orders")
+
+
+def test_a_dead_letter_shows_where_it_died(rig: CliRig) -> None:
+    rig.die("m-1")
+    text = rig.ok("receive", "%DLQ%billing", "--group", "reader", "--wait", "0")
+    assert "died in     topic orders" in text
+
+
+def test_many_go_in_batches(rig: CliRig) -> None:
+    assert rig.ok("send", "orders", "x", "--count", "250").startswith("sent 250 messages to orders")
+    assert rig.engine.topics.describe("orders").message_count == 250
+
+
+def test_message_ids_are_what_other_clients_make() -> None:
+    ids = MessageIds(1_609_459_200_000 + 10_000)
+    first, second = ids.next(), ids.next()
+    assert first != second
+    assert len(first) == 34
+    assert first[:2] == "01"
+    assert first == first.upper()
+    assert first[18:26] == "0000000A"

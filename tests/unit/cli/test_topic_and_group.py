@@ -1,0 +1,122 @@
+"""`latermq topic` and `latermq group`."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from latermq_broker.engine.model import Failure
+from support.cli_rig import CliRig
+
+
+@pytest.fixture
+def rig(monkeypatch: pytest.MonkeyPatch) -> Iterator[CliRig]:
+    rig = CliRig(monkeypatch)
+    yield rig
+    rig.close()
+
+
+def test_a_topics_life(rig: CliRig) -> None:
+    assert rig.ok("topic", "create", "orders", "--queues", "2") == "topic orders: mixed, 2 queues\n"
+    assert rig.ok("topic", "alter", "orders", "--type", "normal") == (
+        "topic orders: normal, 2 queues\n"
+    )
+    rig.send_message("m-1")
+    rig.make_group()
+    rig.receive()
+    header, row = rig.ok("topic", "list").splitlines()
+    assert header.split() == ["TOPIC", "TYPE", "QUEUES", "MESSAGES", "DELAYED", "CREATED"]
+    assert row.split()[:5] == ["orders", "normal", "2", "1", "0"]
+    shown = rig.ok("topic", "show", "orders")
+    assert "accepts   normal, 2 queues" in shown
+    assert "read by   billing" in shown
+    assert rig.ok("topic", "delete", "orders") == "topic orders deleted\n"
+    assert rig.refused("topic", "show", "orders") == (
+        "latermq: topic not found: orders (code 40402)"
+    )
+
+
+def test_topics_as_json(rig: CliRig) -> None:
+    made = rig.json("topic", "create", "orders")
+    assert (made["name"], made["type"], made["queue_count"]) == ("orders", "mixed", 1)
+    assert rig.json("topic", "list") == {"topics": [made], "more": False}
+    assert rig.json("topic", "show", "orders") == made
+    assert rig.json("topic", "delete", "orders") == {"name": "orders", "deleted": True}
+
+
+def test_topics_that_are_refused(rig: CliRig) -> None:
+    assert "not implemented yet" in rig.refused("topic", "create", "o", "--type", "fifo")
+    assert "other characters" in rig.refused("topic", "create", "a b")
+    assert "say what to change" in rig.refused("topic", "alter", "o")
+    assert "not found" in rig.refused("topic", "delete", "o", "--yes")
+    assert rig.ok("topic", "list").startswith("no topics yet")
+
+
+def test_dead_letter_topics_are_listed_when_asked(rig: CliRig) -> None:
+    rig.die("m-1")
+    assert "%DLQ%billing" not in rig.ok("topic", "list")
+    assert "%DLQ%billing" in rig.ok("topic", "list", "--internal")
+
+
+def test_a_listing_says_when_there_is_more(rig: CliRig) -> None:
+    for name in "abc":
+        rig.ok("topic", "create", name)
+        rig.ok("group", "create", name)
+    for what in ("topic", "group"):
+        lines = rig.ok(what, "list", "--limit", "2").splitlines()
+        assert [line[0] for line in lines[1:3]] == ["a", "b"]
+        assert "raise --limit" in lines[3]
+        assert rig.json(what, "list", "--limit", "2")["more"] is True
+
+
+def test_a_groups_life(rig: CliRig) -> None:
+    assert rig.ok("group", "create", "billing", "--max-attempts", "3", "--backoff", "1s 5s") == (
+        "group billing: 3 attempts, backoff 1s 5s\n"
+    )
+    assert rig.ok("group", "alter", "billing", "--backoff", "exponential 5s 2h 2") == (
+        "group billing: 3 attempts, backoff exponential 5s 2h 2\n"
+    )
+    assert rig.ok("group", "alter", "billing", "--backoff", "default") == (
+        "group billing: 3 attempts, backoff default\n"
+    )
+    rig.send_message("m-1")
+    rig.send_message("m-2")
+    rig.fail(Failure("E", "x"))
+    header, row = rig.ok("group", "list").splitlines()
+    assert header.split() == ["GROUP", "ORDER", "ATTEMPTS", "BACKOFF", "DEAD", "CREATED"]
+    assert row.split()[:5] == ["billing", "any", "3", "default", "0"]
+    shown = rig.ok("group", "show", "billing")
+    assert "attempts      3, then a dead letter" in shown
+    assert shown.splitlines()[-1].split()[:3] == ["orders", "2", "0"]
+    assert rig.ok("group", "delete", "billing") == (
+        "group billing deleted; its dead letters stay in %DLQ%billing\n"
+    )
+
+
+def test_groups_as_json(rig: CliRig) -> None:
+    made = rig.json("group", "create", "billing", "--backoff", "fixed 10s")
+    assert made["max_attempts"] == 3
+    assert made["backoff"]["fixed_ms"] == 10_000
+    assert rig.json("group", "list")["groups"] == [made]
+    assert rig.json("group", "create", "plain")["backoff"] is None
+
+
+def test_groups_that_are_refused(rig: CliRig) -> None:
+    assert "not implemented yet" in rig.refused("group", "create", "g", "--fifo")
+    assert "is not a duration" in rig.refused("group", "create", "g", "--backoff", "1s x")
+    assert "say what to change" in rig.refused("group", "alter", "g")
+    assert "not found" in rig.refused("group", "show", "g")
+    rig.ok("group", "create", "g")
+    assert "another policy" in rig.refused("group", "create", "g", "--max-attempts", "9")
+
+
+def test_a_reset_reads_again(rig: CliRig) -> None:
+    rig.make_group()
+    rig.send_message("m-1")
+    rig.ack(*rig.receive())
+    told = rig.ok("group", "reset", "billing", "--topic", "orders", "--to", "earliest")
+    assert told == ("group billing goes on in orders from the earliest message (queue 0: 0)\n")
+    assert len(rig.receive()) == 1
+    assert rig.json("group", "reset", "billing", "--topic", "orders", "--to", "-1h")["offsets"] == [
+        0
+    ]
+    assert "is not a time" in rig.refused("group", "reset", "b", "--topic", "o", "--to", "soon")

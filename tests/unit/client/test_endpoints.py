@@ -1,0 +1,54 @@
+"""Endpoints as users write them, as the protocol has them, as gRPC wants them."""
+
+import pytest
+
+from latermq._endpoints import AddressScheme, Endpoints
+
+
+@pytest.mark.parametrize(
+    ("text", "scheme", "host", "port", "target"),
+    [
+        ("127.0.0.1:8081", AddressScheme.IPV4, "127.0.0.1", 8081, "ipv4:127.0.0.1:8081"),
+        ("[::1]:8081", AddressScheme.IPV6, "::1", 8081, "ipv6:[::1]:8081"),
+        ("broker:1", AddressScheme.DOMAIN_NAME, "broker", 1, "dns:///broker:1"),
+        (
+            " mq.example.com:65535 ",
+            AddressScheme.DOMAIN_NAME,
+            "mq.example.com",
+            65535,
+            "dns:///mq.example.com:65535",
+        ),
+    ],
+)
+def test_parse(text: str, scheme: AddressScheme, host: str, port: int, target: str) -> None:
+    endpoints = Endpoints.parse(text)
+    assert endpoints == Endpoints(scheme, ((host, port),))
+    assert endpoints.target() == target
+    assert str(endpoints) == text.strip()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "broker",
+        "broker:",
+        ":8081",
+        "broker:0",
+        "broker:65536",
+        "broker:http",
+        "::1:8081",
+        "[broker]:8081",
+        "http://broker:8081",
+        "broker:8081/path",
+        "a b:8081",
+    ],
+)
+def test_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="not an"):
+        Endpoints.parse(text)
+
+
+def test_compared_as_given() -> None:
+    assert Endpoints.parse("localhost:8081") != Endpoints.parse("127.0.0.1:8081")
+    assert Endpoints.parse("broker:8081") == Endpoints.parse("broker:8081")

@@ -1,0 +1,54 @@
+"""Every status has an error, every error its code."""
+
+import pickle
+
+import pytest
+
+import latermq
+from latermq.codes import Code
+from latermq.errors import _CLASSES, error_for
+from latermq_proto.apache.rocketmq.v2 import definition_pb2
+
+
+def test_codes_are_the_protocols() -> None:
+    protocol = dict(definition_pb2.Code.items())
+    del protocol["CODE_UNSPECIFIED"]
+    assert {code.name: code.value for code in Code} == protocol
+
+
+@pytest.mark.parametrize("code", Code)
+def test_every_code_has_an_error_that_carries_it(code: Code) -> None:
+    error = error_for(code, "why")
+    assert (error.code, error.message) == (code, "why")
+    assert str(error) == f"why [{code.name} {code.value}]"
+    assert type(error).__name__ in latermq.__all__
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (40099, latermq.BadRequestError),
+        (50099, latermq.ServerError),
+        (70000, latermq.RequestError),
+        (0, latermq.RequestError),
+    ],
+)
+def test_codes_of_the_future(code: int, kind: type[latermq.RequestError]) -> None:
+    error = error_for(code, "new")
+    assert type(error) is kind
+    assert str(error) == f"new [status {code}]"
+
+
+def test_the_tree_is_flat() -> None:
+    assert all(kind.__bases__ == (latermq.RequestError,) for kind in _CLASSES.values())
+
+
+def test_errors_can_be_pickled() -> None:
+    error = pickle.loads(pickle.dumps(error_for(Code.TOPIC_NOT_FOUND, "no topic orders")))
+    assert isinstance(error, latermq.TopicNotFoundError)
+    assert (error.code, error.message) == (Code.TOPIC_NOT_FOUND, "no topic orders")
+
+
+def test_errors_without_a_broker_have_no_code() -> None:
+    assert latermq.UnavailableError("gone").code == 0
+    assert latermq.ClosedError("closed").code == 0

@@ -1,0 +1,118 @@
+"""Flow control by window, order by message group."""
+
+from typing import Any, cast
+
+import pytest
+
+from latermq._endpoints import Endpoints
+from latermq._inbox import Inbox, Window
+from latermq._wire_messages import Arrival
+from latermq.delivery import Delivery, Settler
+from latermq.message import Received
+from latermq_proto.google.protobuf import timestamp_pb2
+
+ENDPOINTS = Endpoints.parse("broker:1")
+BORN_AT = timestamp_pb2.Timestamp().ToDatetime()
+
+
+def delivery(name: str, group: str | None = None) -> Delivery:
+    received = Received(
+        topic="orders",
+        body=b"x",
+        message_id=name,
+        attempt=1,
+        born_at=BORN_AT,
+        message_group=group,
+    )
+    return Delivery(Arrival(received, name, ""), ENDPOINTS, cast(Settler, None))
+
+
+def names(deliveries: list[Delivery]) -> list[str]:
+    return [d.message_id for d in deliveries]
+
+
+async def taken(inbox: Inbox, count: int) -> list[Delivery]:
+    found = [await inbox.take() for _ in range(count)]
+    return [d for d in found if d is not None]
+
+
+def test_a_window_counts_messages() -> None:
+    window = Window(count_max=2, bytes_max=100)
+    window.enter(1)
+    assert window.room() == 1
+    window.enter(1)
+    assert window.room() == 0
+    window.leave(1)
+    assert window.room() == 1
+
+
+def test_a_window_counts_bytes() -> None:
+    window = Window(count_max=1000, bytes_max=100)
+    window.enter(99)
+    assert window.room() == 999
+    window.enter(500)  # how large a message is, is known when it is here
+    assert window.room() == 0
+    window.leave(500)
+    assert window.room() == 999
+
+
+@pytest.mark.parametrize("bounds", [(0, 1), (1, 0)])
+def test_a_window_without_room_is_refused(bounds: tuple[int, int]) -> None:
+    with pytest.raises(ValueError, match="room"):
+        Window(*bounds)
+
+
+@pytest.fixture
+def ordered() -> tuple[Inbox, dict[str, Delivery]]:
+    """Two messages of group a, one of b, one of none, in an ordered group's inbox."""
+    inbox = Inbox()
+    ready = {
+        name: delivery(name, group)
+        for name, group in [("a1", "a"), ("a2", "a"), ("b1", "b"), ("n1", None)]
+    }
+    for one in ready.values():
+        inbox.put(one, in_order=True)
+    return inbox, ready
+
+
+async def test_without_order_it_is_a_queue() -> None:
+    inbox = Inbox()
+    for name in ("a1", "a2"):
+        inbox.put(delivery(name, "a"), in_order=False)
+    assert names(await taken(inbox, 2)) == ["a1", "a2"]
+
+
+async def test_one_at_a_time_of_a_message_group(ordered: Any) -> None:
+    inbox, ready = ordered
+    assert names(await taken(inbox, 3)) == ["a1", "b1", "n1"]
+    assert len(inbox) == 1
+    assert inbox.finished(ready["a1"], failed=False) == []
+    assert names(await taken(inbox, 1)) == ["a2"]
+
+
+async def test_what_waits_behind_a_failed_one_goes_back(ordered: Any) -> None:
+    inbox, ready = ordered
+    await taken(inbox, 3)
+    assert names(inbox.finished(ready["b1"], failed=True)) == []
+    assert names(inbox.finished(ready["a1"], failed=True)) == ["a2"]
+    assert len(inbox) == 0
+
+
+async def test_a_returned_one_does_not_unblock_its_group(ordered: Any) -> None:
+    inbox, ready = ordered
+    await taken(inbox, 3)
+    inbox.finished(ready["a1"], failed=True)
+    again = delivery("a1 again", "a")
+    inbox.put(again, in_order=True)
+    await taken(inbox, 1)
+    inbox.put(delivery("a2 again", "a"), in_order=True)
+    inbox.finished(ready["a2"], failed=True)  # its return is confirmed late
+    assert len(inbox) == 1
+    assert inbox.finished(again, failed=False) == []
+    assert names(await taken(inbox, 1)) == ["a2 again"]
+
+
+async def test_closing_hands_back_what_waits(ordered: Any) -> None:
+    inbox, _ = ordered
+    assert names(inbox.close()) == ["a1", "a2", "b1", "n1"]
+    assert await inbox.take() is None

@@ -1,0 +1,31 @@
+"""What a message may be made of, before any broker sees it."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from latermq import Message
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        ({"body": "text"}, TypeError, "body must be bytes"),
+        ({"keys": "abc"}, TypeError, "sequence of strings"),
+        ({"deliver_at": datetime(2026, 1, 1)}, ValueError, "time zone"),
+        ({"delay": timedelta(seconds=-1)}, ValueError, "negative"),
+        ({"deliver_at": NOW, "delay": timedelta(0)}, ValueError, "not both"),
+    ],
+)
+def test_refused(arguments: dict[str, Any], error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        Message(**{"body": b"", **arguments})
+
+
+def test_due() -> None:
+    assert Message(b"x").due(NOW) is None
+    assert Message(b"x", delay=timedelta(seconds=3)).due(NOW) == NOW + timedelta(seconds=3)
+    assert Message(b"x", deliver_at=NOW - timedelta(days=1)).due(NOW) == NOW - timedelta(days=1)

@@ -1,0 +1,254 @@
+"""What keeps a client known: telemetry, heartbeats, routes; and a broker that comes and goes."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from latermq import (
+    BadRequestError,
+    ClosedError,
+    ServerError,
+    TopicNotFoundError,
+    UnavailableError,
+)
+from latermq.client import Client
+from latermq.client import connect as connect_to
+from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
+from latermq_proto.apache.rocketmq.v2 import service_pb2 as rpc
+from support.scripted_broker import ScriptedBroker
+from support.virtually import virtually
+
+Connect = Callable[..., Client]
+GONE = UnavailableError("gone")
+
+
+@virtually
+async def test_heartbeats_every_ten_seconds(broker: ScriptedBroker, connect: Connect) -> None:
+    async with connect() as mq, mq.simple_consumer("orders", group="billing"):
+        start = asyncio.get_running_loop().time()
+        await asyncio.sleep(35)
+    beats = broker.named("Heartbeat")
+    assert [round(beat.at - start) for beat in beats] == [10, 20, 30]
+    assert beats[0].request.group.name == "billing"
+    assert beats[0].request.client_type == v2.SIMPLE_CONSUMER
+
+
+@virtually
+async def test_settings_and_routes_are_renewed(broker: ScriptedBroker, connect: Connect) -> None:
+    async with connect() as mq, mq.simple_consumer("orders", group="billing"):
+        await asyncio.sleep(305)
+    assert len(broker.named("Telemetry")) == 2
+    assert len(broker.named("QueryRoute")) == 11
+    assert len(broker.streams) == 1
+
+
+@virtually
+async def test_a_restarted_broker_learns_of_us_again(
+    broker: ScriptedBroker, connect: Connect
+) -> None:
+    async with connect() as mq, mq.simple_consumer("orders", group="billing"):
+        broker.forget_clients()
+        start = asyncio.get_running_loop().time()
+        await asyncio.sleep(2)
+        first, second = broker.named("Telemetry")
+        assert second.at - start < 0.25
+        assert first.request == second.request
+        assert len(broker.streams) == 1
+
+
+@virtually
+async def test_an_absent_broker_is_tried_less_and_less(
+    broker: ScriptedBroker, connect: Connect
+) -> None:
+    async with connect() as mq, mq.simple_consumer("orders", group="billing"):
+        broker.refuse("Telemetry", *[GONE] * 100)
+        broker.forget_clients()
+        await asyncio.sleep(100)
+    at = [call.at for call in broker.named("Telemetry")][1:]
+    gaps = [later - sooner for sooner, later in pairwise(at)]
+    assert gaps[0] < 0.5
+    assert all(7.9 <= gap <= 10 for gap in gaps[10:])
+    assert len(gaps) > 10
+
+
+@virtually
+async def test_a_heartbeat_that_is_not_recognised_repeats_the_settings(
+    broker: ScriptedBroker, connect: Connect
+) -> None:
+    async with connect() as mq, mq.simple_consumer("orders", group="billing"):
+        broker._known.clear()
+        await asyncio.sleep(11)
+        assert len(broker.named("Telemetry")) == 2
+        assert len(broker.streams) == 1
+
+
+@virtually
+async def test_refused_settings_are_told(broker: ScriptedBroker, connect: Connect) -> None:
+    refusal = v2.Status(code=v2.BAD_REQUEST, message="no such kind")
+    broker.refuse("Telemetry", refusal)
+    async with connect() as mq:
+        with pytest.raises(BadRequestError, match="no such kind"):
+            await mq.send("orders", b"one")
+
+
+@virtually
+async def test_settings_without_an_answer(broker: ScriptedBroker, connect: Connect) -> None:
+    broker.refuse("Telemetry", *[GONE] * 100)
+    async with connect(request_timeout=timedelta(seconds=5)) as mq:
+        loop = asyncio.get_running_loop()
+        start = loop.time()
+        with pytest.raises(UnavailableError):
+            await mq.send("orders", b"one")
+        assert loop.time() - start == pytest.approx(5)
+
+
+@virtually
+async def test_calls_outlast_a_short_absence(broker: ScriptedBroker, connect: Connect) -> None:
+    broker.refuse("QueryRoute", GONE, GONE, GONE)
+    async with connect() as mq:
+        await mq.send("orders", b"one")
+    assert len(broker.named("QueryRoute")) == 4
+
+
+@virtually
+async def test_calls_give_up_in_time(broker: ScriptedBroker, connect: Connect) -> None:
+    broker.refuse("QueryRoute", *[GONE] * 100)
+    async with connect() as mq:
+        loop = asyncio.get_running_loop()
+        start = loop.time()
+        with pytest.raises(UnavailableError):
+            await mq.send("orders", b"one")
+        assert loop.time() - start <= 3
+
+
+@virtually
+async def test_new_settings_count_at_once(broker: ScriptedBroker, connect: Connect) -> None:
+    async with connect() as mq:
+        await mq.send("orders", bytes(100))
+        settings = v2.Settings(publishing=v2.Publishing(max_body_size=10))
+        broker.streams[0].push(rpc.TelemetryCommand(settings=settings))
+        await asyncio.sleep(0.01)
+        with pytest.raises(Exception, match="takes 10"):
+            await mq.send("orders", bytes(11))
+
+
+@virtually
+async def test_a_reconnect_command_opens_a_new_stream(
+    broker: ScriptedBroker, connect: Connect
+) -> None:
+    async with connect() as mq:
+        await mq.send("orders", b"one")
+        command = rpc.ReconnectEndpointsCommand(nonce="1")
+        broker.streams[0].push(rpc.TelemetryCommand(reconnect_endpoints_command=command))
+        await asyncio.sleep(1)
+        assert [stream.cancelled for stream in broker.streams] == [True, False]
+
+
+@virtually
+async def test_a_question_we_cannot_answer_is_answered_so(
+    broker: ScriptedBroker, connect: Connect
+) -> None:
+    async with connect() as mq:
+        await mq.send("orders", b"one")
+        command = rpc.PrintThreadStackTraceCommand(nonce="9")
+        broker.streams[0].push(rpc.TelemetryCommand(print_thread_stack_trace_command=command))
+        await asyncio.sleep(0.01)
+    reply = broker.requests("Telemetry")[-1]
+    assert (reply.thread_stack_trace.nonce, reply.status.code) == ("9", v2.UNSUPPORTED)
+
+
+@virtually
+async def test_every_kind_has_its_own_identity(broker: ScriptedBroker, connect: Connect) -> None:
+    async with (
+        connect(namespace="shop") as mq,
+        mq.simple_consumer("orders", group="billing"),
+        mq.push_consumer("orders", group="mailing"),
+    ):
+        await mq.send("orders", b"one")
+    kinds = {
+        call.headers["x-mq-client-id"]: call.request.settings.client_type
+        for call in broker.named("Telemetry")
+    }
+    assert sorted(kinds.values()) == [v2.PRODUCER, v2.PUSH_CONSUMER, v2.SIMPLE_CONSUMER]
+    assert {call.headers["x-mq-namespace"] for call in broker.calls} == {"shop"}
+    farewells = broker.named("NotifyClientTermination")
+    assert {call.headers["x-mq-client-id"] for call in farewells} == set(kinds)
+
+
+@virtually
+async def test_a_farewell_that_nobody_hears(broker: ScriptedBroker, connect: Connect) -> None:
+    broker.refuse("NotifyClientTermination", GONE)
+    async with connect() as mq:
+        await mq.send("orders", b"one")
+
+
+@virtually
+async def test_closing_ends_who_waits_for_a_route(broker: ScriptedBroker, connect: Connect) -> None:
+    broker.refuse("QueryRoute", *[GONE] * 100)
+    mq = connect()
+    waiting = asyncio.create_task(mq.send("orders", b"one"))
+    await asyncio.sleep(0.1)
+    await mq.close()
+    with pytest.raises(ClosedError):
+        await waiting
+
+
+@virtually
+async def test_a_route_that_is_gone_is_forgotten(broker: ScriptedBroker, connect: Connect) -> None:
+    async with connect() as mq:
+        await mq.send("orders", b"one")
+        queues = broker.topics.pop("orders")
+        await asyncio.sleep(31)
+        with pytest.raises(TopicNotFoundError):
+            await mq.send("orders", b"two")
+        broker.topics["orders"] = queues
+        await mq.send("orders", b"three")
+
+
+@virtually
+async def test_an_answer_nobody_understands(
+    broker: ScriptedBroker, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def garbage(*_: Any) -> bytes:
+        return b"\xff"
+
+    async with connect() as mq:
+        await mq.send("orders", b"one")
+        transport = mq._connections.to(mq._endpoints)
+        monkeypatch.setattr(transport, "unary", garbage)
+        with pytest.raises(ServerError, match="SendMessageResponse"):
+            await mq.send("orders", b"two")
+
+
+@pytest.mark.parametrize(
+    ("given", "variable", "expected"),
+    [
+        ("here:1", "there:2", "here:1"),
+        (None, "there:2", "there:2"),
+        (None, None, "127.0.0.1:8081"),
+    ],
+)
+def test_where_the_broker_is(
+    given: str | None, variable: str | None, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("LATERMQ_ENDPOINT", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("LATERMQ_ENDPOINT", variable)
+    assert str(connect_to(given)._endpoints) == expected
+
+
+def test_arguments_that_make_no_sense(connect: Connect) -> None:
+    with pytest.raises(ValueError, match="host:port"):
+        connect_to("nowhere")
+    with pytest.raises(ValueError, match="request_timeout"):
+        connect(request_timeout=timedelta(0))
+    with pytest.raises(ValueError, match="filters with the topics"):
+        connect().push_consumer({"orders": "a"}, group="g", tags="b")
+    with pytest.raises(ValueError, match="concurrency"):
+        connect().push_consumer("orders", group="g", concurrency=0)
+    with pytest.raises(ValueError, match="room"):
+        connect().push_consumer("orders", group="g", cached_count_max=0)

@@ -1,0 +1,207 @@
+"""Receiving on demand, and every way to settle what came."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+
+from latermq import (
+    ClosedError,
+    GroupNotFoundError,
+    IllegalFilterError,
+    InvalidReceiptHandleError,
+    UnavailableError,
+)
+from latermq.client import Client
+from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
+from latermq_proto.latermq.v1 import failure_pb2
+from support.scripted_broker import ScriptedBroker
+from support.virtually import virtually
+
+Connect = Callable[[], Client]
+LOST = v2.Status(code=v2.INVALID_RECEIPT_HANDLE, message="the lease ended")
+SECOND = timedelta(seconds=1)
+
+
+@virtually
+async def test_receive_and_ack(broker: ScriptedBroker, connect: Connect) -> None:
+    broker.deliver(b"one", tag="eu")
+    broker.deliver(b"two")
+    async with (
+        connect() as mq,
+        mq.simple_consumer("orders", group="billing", tags="eu") as consumer,
+    ):
+        first, second = await consumer.receive(10, invisible=30 * SECOND, wait=SECOND)
+        await consumer.ack(first)
+        assert (first.settled, second.settled) == (True, False)
+    assert (first.body, first.tag, second.body) == (b"one", "eu", b"two")
+    (request,) = broker.requests("ReceiveMessage")
+    assert (request.batch_size, request.invisible_duration.ToSeconds()) == (10, 30)
+    assert request.filter_expression.expression == "eu"
+    (ack,) = broker.requests("AckMessage")
+    assert (ack.group.name, ack.topic.name) == ("billing", "orders")
+    assert ack.entries[0].receipt_handle == "handle-1"
+
+
+@virtually
+async def test_nothing_came(broker: ScriptedBroker, connect: Connect) -> None:
+    async with connect() as mq:
+        loop = asyncio.get_running_loop()
+        consumer = mq.simple_consumer("orders", group="billing")
+        start = loop.time()
+        assert await consumer.receive(wait=7 * SECOND) == []
+        assert loop.time() - start == pytest.approx(7)
+
+
+@virtually
+async def test_a_wait_ends_with_the_first_message(broker: ScriptedBroker, connect: Connect) -> None:
+    async with connect() as mq:
+        consumer = mq.simple_consumer("orders", group="billing")
+        waiting = asyncio.create_task(consumer.receive(32, wait=20 * SECOND))
+        await asyncio.sleep(3)
+        broker.deliver(b"one")
+        assert len(await waiting) == 1
+
+
+@virtually
+async def test_an_extended_lease_has_a_new_handle(broker: ScriptedBroker, connect: Connect) -> None:
+    broker.deliver(b"one")
+    async with connect() as mq:
+        consumer = mq.simple_consumer("orders", group="billing")
+        (delivery,) = await consumer.receive()
+        await consumer.change_invisible_duration(delivery, 90 * SECOND)
+        assert not delivery.settled
+        await delivery.ack()
+    (change,) = broker.requests("ChangeInvisibleDuration")
+    assert change.invisible_duration.ToSeconds() == 90
+    assert not change.suspend
+    assert broker.requests("AckMessage")[0].entries[0].receipt_handle == "handle-1'"
+
+
+@virtually
+async def test_nack_waits_as_told_or_by_policy(broker: ScriptedBroker, connect: Connect) -> None:
+    for seconds in (1, 5):
+        broker.backoff.customized_backoff.next.add().FromSeconds(seconds)
+    broker.deliver(b"one", delivery_attempt=2)
+    broker.deliver(b"two")
+    async with connect() as mq:
+        consumer = mq.simple_consumer("orders", group="billing")
+        first, second = await consumer.receive(2)
+        await consumer.nack(first, error=ValueError("no card"))
+        await consumer.nack(second, after=60 * SECOND)
+        assert first.settled
+    by_policy, told = broker.named("ChangeInvisibleDuration")
+    assert by_policy.request.invisible_duration.ToSeconds() == 5
+    assert told.request.invisible_duration.ToSeconds() == 60
+    header = by_policy.headers["latermq-failure-bin"]
+    assert isinstance(header, bytes)
+    assert failure_pb2.Failure.FromString(header).text == "no card"
+    assert "latermq-failure-bin" not in told.headers
+
+
+@virtually
+async def test_dead_letter(broker: ScriptedBroker, connect: Connect) -> None:
+    broker.deliver(b"one", delivery_attempt=3)
+    async with connect() as mq:
+        consumer = mq.simple_consumer("orders", group="billing")
+        (delivery,) = await consumer.receive()
+        await consumer.dead_letter(delivery, "no such customer")
+        assert delivery.settled
+    (call,) = broker.named("ForwardMessageToDeadLetterQueue")
+    assert (call.request.receipt_handle, call.request.delivery_attempt) == ("handle-1", 3)
+    header = call.headers["latermq-failure-bin"]
+    assert isinstance(header, bytes)
+    failure = failure_pb2.Failure.FromString(header)
+    assert (failure.rejected, failure.text) == (True, "no such customer")
+
+
+@virtually
+async def test_a_lost_lease_is_told(broker: ScriptedBroker, connect: Connect) -> None:
+    broker.deliver(b"one")
+    broker.refuse("AckMessage", LOST)
+    async with connect() as mq:
+        consumer = mq.simple_consumer("orders", group="billing")
+        (delivery,) = await consumer.receive()
+        with pytest.raises(InvalidReceiptHandleError):
+            await consumer.ack(delivery)
+
+
+@virtually
+async def test_the_block_acks_or_nacks(broker: ScriptedBroker, connect: Connect) -> None:
+    broker.deliver(b"one")
+    broker.deliver(b"two")
+    async with connect() as mq:
+        consumer = mq.simple_consumer("orders", group="billing")
+        first, second = await consumer.receive(2)
+        async with first:
+            pass
+        async with second:
+            raise ValueError("no card")
+    assert broker.requests("AckMessage")[0].entries[0].message_id == "id-1"
+    assert broker.requests("ChangeInvisibleDuration")[0].message_id == "id-2"
+
+
+@virtually
+async def test_topics_take_turns(broker: ScriptedBroker, connect: Connect) -> None:
+    broker.topics = {"orders": 2, "bills": 1}
+    async with connect() as mq:
+        consumer = mq.simple_consumer({"orders": "a"}, group="billing")
+        await consumer.receive(wait=SECOND)
+        await consumer.subscribe("bills", "b")
+        assert consumer.subscriptions == {"orders": "a", "bills": "b"}
+        for _ in range(3):
+            await consumer.receive(wait=SECOND)
+        await consumer.unsubscribe("orders")
+        await consumer.receive(wait=SECOND)
+    asked = [
+        (r.message_queue.topic.name, r.filter_expression.expression)
+        for r in broker.requests("ReceiveMessage")
+    ]
+    orders, bills = ("orders", "a"), ("bills", "b")
+    assert asked == [orders, bills, orders, bills, bills]
+    told = [
+        [entry.topic.name for entry in command.settings.subscription.subscriptions]
+        for command in broker.requests("Telemetry")
+    ]
+    assert told == [["orders"], ["orders", "bills"], ["bills"]]
+
+
+@virtually
+async def test_a_refused_receive(broker: ScriptedBroker, connect: Connect) -> None:
+    broker.refuse(
+        "ReceiveMessage",
+        v2.Status(code=v2.ILLEGAL_FILTER_EXPRESSION, message="||"),
+        v2.Status(code=v2.CONSUMER_GROUP_NOT_FOUND, message="billing"),
+        UnavailableError("gone"),
+    )
+    async with connect() as mq:
+        consumer = mq.simple_consumer("orders", group="billing", tags="||")
+        for error in (IllegalFilterError, GroupNotFoundError, UnavailableError):
+            with pytest.raises(error):
+                await consumer.receive()
+
+
+@virtually
+async def test_a_damaged_message_goes_back(broker: ScriptedBroker, connect: Connect) -> None:
+    broker.deliver(b"one", body_digest=v2.Digest(type=v2.MD5, checksum="0"))
+    broker.deliver(b"two")
+    async with connect() as mq:
+        consumer = mq.simple_consumer("orders", group="billing")
+        (delivery,) = await consumer.receive(2)
+        assert delivery.body == b"two"
+    (change,) = broker.requests("ChangeInvisibleDuration")
+    assert change.message_id == "id-1"
+
+
+@virtually
+async def test_arguments_and_order_of_calls(connect: Connect) -> None:
+    async with connect() as mq:
+        consumer = mq.simple_consumer({}, group="billing")
+        with pytest.raises(ValueError, match="at least 1"):
+            await consumer.receive(0)
+        with pytest.raises(ValueError, match="subscribe"):
+            await consumer.receive()
+        await consumer.close()
+        with pytest.raises(ClosedError):
+            await consumer.receive()

@@ -1,0 +1,169 @@
+"""The client for threads; its loop runs in real time, but nothing here waits for a clock."""
+
+import queue
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+import latermq.sync
+from latermq import (
+    ClosedError,
+    InvalidReceiptHandleError,
+    Message,
+    SendReceipt,
+    TopicNotFoundError,
+)
+from latermq._endpoints import Endpoints
+from latermq.client import Client
+from latermq.sync import Delivery
+from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
+from support.scripted_broker import ScriptedBroker
+
+SOON_S = 10  # an upper bound for what happens at once
+
+
+@pytest.fixture
+def mq(broker: ScriptedBroker) -> Iterator[latermq.sync.Client]:
+    inner = Client(Endpoints.parse("127.0.0.1:8081"), transport=broker.connect)
+    with latermq.sync.Client(latermq.sync.LoopThread(), inner) as client:
+        yield client
+
+
+def acked(broker: ScriptedBroker) -> list[str]:
+    return [request.entries[0].message_id for request in broker.requests("AckMessage")]
+
+
+def test_send(broker: ScriptedBroker, mq: latermq.sync.Client) -> None:
+    receipt = mq.send("orders", b"one", tag="eu", delay=timedelta(seconds=1))
+    receipts = mq.send_batch("orders", [Message(b"two"), Message(b"three")], delay_level=3)
+    assert isinstance(receipt, SendReceipt)
+    assert len(receipts) == 2
+    first, second = broker.named("SendMessage")
+    assert first.request.messages[0].system_properties.tag == "eu"
+    assert second.headers["latermq-delay-level"] == "3"
+
+
+def test_errors_are_the_same(mq: latermq.sync.Client) -> None:
+    with pytest.raises(TopicNotFoundError):
+        mq.send("bills", b"one")
+
+
+def test_several_threads(broker: ScriptedBroker, mq: latermq.sync.Client) -> None:
+    threads = [threading.Thread(target=mq.send, args=("orders", b"one")) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(SOON_S)
+    assert len(broker.named("SendMessage")) == 8
+
+
+def test_simple_consumer(broker: ScriptedBroker, mq: latermq.sync.Client) -> None:
+    for body in (b"one", b"two", b"three", b"four"):
+        broker.deliver(body, tag="eu")
+    with mq.simple_consumer("orders", group="billing") as consumer:
+        assert (consumer.group, consumer.subscriptions) == ("billing", {"orders": "*"})
+        first, second, third, fourth = consumer.receive(4)
+        assert (first.body, first.tag, first.attempt) == (b"one", "eu", 1)
+        consumer.change_invisible_duration(first, timedelta(minutes=1))
+        consumer.ack(first)
+        consumer.nack(second, error=ValueError("no card"))
+        consumer.dead_letter(third, "no such customer")
+        broker.refuse("AckMessage", v2.Status(code=v2.INVALID_RECEIPT_HANDLE))
+        with pytest.raises(InvalidReceiptHandleError):
+            fourth.ack()
+        assert all(delivery.settled for delivery in (first, second, third, fourth))
+        broker.topics["bills"] = 1
+        consumer.subscribe("bills", "b")
+        consumer.unsubscribe("orders")
+        assert consumer.subscriptions == {"bills": "b"}
+
+
+def test_blocks_settle(broker: ScriptedBroker, mq: latermq.sync.Client) -> None:
+    for body in (b"one", b"two", b"three"):
+        broker.deliver(body)
+    for delivery in mq.push_consumer("orders", group="billing"):
+        with delivery:
+            if delivery.body == b"two":
+                raise ValueError("no card")
+        if delivery.body == b"three":
+            break
+    assert acked(broker) == ["id-1", "id-3"]
+    (nack,) = broker.named("ChangeInvisibleDuration")
+    assert nack.request.message_id == "id-2"
+    assert b"no card" in bytes(nack.headers["latermq-failure-bin"])  # type: ignore[arg-type]
+
+
+def test_ways_to_settle(broker: ScriptedBroker, mq: latermq.sync.Client) -> None:
+    for body in (b"one", b"two", b"three"):
+        broker.deliver(body)
+    deliveries = iter(mq.push_consumer("orders", group="billing"))
+    with next(deliveries) as delivery:
+        delivery.retry_in(timedelta(minutes=5))
+    with next(deliveries) as delivery:
+        delivery.nack(ValueError("no card"))
+    with next(deliveries) as delivery:
+        delivery.extend(timedelta(hours=1))
+        delivery.dead_letter("no such customer")
+    assert len(broker.named("ChangeInvisibleDuration")) == 3
+    assert len(broker.named("ForwardMessageToDeadLetterQueue")) == 1
+    assert acked(broker) == []
+
+
+def test_a_listener_runs_in_threads(broker: ScriptedBroker, mq: latermq.sync.Client) -> None:
+    seen: queue.Queue[str] = queue.Queue()
+    together = threading.Barrier(2, timeout=SOON_S)
+    consumer = mq.push_consumer("orders", group="billing", concurrency=2)
+
+    @consumer.listener
+    def bill(delivery: Delivery) -> None:
+        together.wait()
+        seen.put(threading.current_thread().name)
+
+    broker.deliver(b"one")
+    broker.deliver(b"two")
+    with consumer:
+        names = {seen.get(timeout=SOON_S) for _ in range(2)}
+    assert len(names) == 2
+    assert all(name.startswith("latermq-listener") for name in names)
+    assert sorted(acked(broker)) == ["id-1", "id-2"]
+
+
+def test_run_ends_when_it_is_closed(broker: ScriptedBroker, mq: latermq.sync.Client) -> None:
+    done = threading.Event()
+    consumer = mq.push_consumer("orders", group="billing")
+
+    @consumer.listener
+    def bill(delivery: Delivery) -> None:
+        done.set()
+
+    broker.deliver(b"one")
+    running = threading.Thread(target=consumer.run)
+    running.start()
+    assert done.wait(SOON_S)
+    consumer.close()
+    running.join(SOON_S)
+    assert not running.is_alive()
+    assert acked(broker) == ["id-1"]
+
+
+def test_closing_ends_iteration_elsewhere(mq: latermq.sync.Client) -> None:
+    consumer = mq.push_consumer("orders", group="billing")
+    consumer.start()
+    found: list[Delivery] = []
+    iterating = threading.Thread(target=lambda: found.extend(consumer))
+    iterating.start()
+    consumer.close()
+    iterating.join(SOON_S)
+    assert not iterating.is_alive()
+    assert found == []
+    assert consumer.closed
+
+
+def test_a_closed_client(broker: ScriptedBroker) -> None:
+    client = latermq.sync.connect("127.0.0.1:8081")
+    client.close()
+    client.close()
+    with pytest.raises(ClosedError):
+        client.send("orders", b"one")

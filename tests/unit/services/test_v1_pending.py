@@ -1,0 +1,202 @@
+"""latermq.v1 Pending (pending.proto)."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from latermq_broker.engine.model import Failure
+from latermq_proto.apache.rocketmq.v2.definition_pb2 import Code
+from latermq_proto.latermq.v1 import pending_pb2
+from support.v1_rig import V1Rig
+
+PENDING = "/latermq.v1.Pending"
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def rig() -> Iterator[V1Rig]:
+    rig = V1Rig()
+    rig.make_group(wait_ms=60_000)
+    yield rig
+    rig.close()
+
+
+def page(rig: V1Rig, size: int = 0, token: str = "", **filter: Any) -> Any:
+    request = pending_pb2.ListPendingRequest(
+        filter=pending_pb2.PendingFilter(**filter), page_size=size, page_token=token
+    )
+    return rig.call(f"{PENDING}/ListPending", request, pending_pb2.ListPendingResponse)
+
+
+def ids(rig: V1Rig, **filter: Any) -> list[str]:
+    listed = page(rig, **filter)
+    assert listed.status.code == Code.OK, listed.status
+    return [message.message_id for message in listed.messages]
+
+
+def change(rig: V1Rig, what: str, *names: str, due_at_ms: int = 0) -> Any:
+    request = pending_pb2.ChangePendingRequest(ids=names, due_at_ms=due_at_ms)
+    return rig.call(f"{PENDING}/{what}Pending", request, pending_pb2.ChangePendingResponse)
+
+
+def one_of_each(rig: V1Rig) -> None:
+    """`wait` is delayed by an hour, `retry` in backoff for a minute, `lease` held for a second."""
+    rig.send_message("wait", wait_ms=HOUR_MS, tag="later", keys=["k-1"], body=b"12345")
+    rig.send_message("retry")
+    rig.fail(Failure("TimeoutError", "no answer"))
+    rig.send_message("lease")
+    rig.receive(lease_ms=1_000)
+
+
+def test_everything_that_waits_is_listed_by_due_time(rig: V1Rig) -> None:
+    one_of_each(rig)
+    lease, retry, wait = page(rig).messages
+    assert (lease.message_id, lease.kind) == ("lease", pending_pb2.IN_FLIGHT)
+    assert (lease.due_at_ms, lease.attempt) == (rig.now_ms + 1_000, 1)
+    assert (retry.message_id, retry.kind) == ("retry", pending_pb2.BACKOFF)
+    assert (retry.topic, retry.group, retry.max_attempts) == ("orders", "billing", 3)
+    assert (retry.last_failure_class, retry.last_failure_text) == ("TimeoutError", "no answer")
+    assert (wait.message_id, wait.kind, wait.group) == ("wait", pending_pb2.DELAYED, "")
+    assert (wait.tag, list(wait.keys), wait.body_size, wait.attempt) == ("later", ["k-1"], 5, 0)
+
+
+@pytest.mark.parametrize(
+    ("filter", "wanted"),
+    [
+        ({"kind": pending_pb2.DELAYED}, ["wait"]),
+        ({"kind": pending_pb2.BACKOFF}, ["retry"]),
+        ({"kind": pending_pb2.IN_FLIGHT}, ["lease"]),
+        ({"group": "billing"}, ["lease", "retry"]),
+        ({"topic": "orders"}, ["lease", "retry", "wait"]),
+        ({"topic": "SCHEDULE_TOPIC_XXXX"}, ["wait"]),
+        ({"topic": "%RETRY%billing"}, ["retry"]),
+        ({"delay_level": 3}, []),
+    ],
+)
+def test_a_filter_narrows_it(rig: V1Rig, filter: dict[str, Any], wanted: list[str]) -> None:
+    one_of_each(rig)
+    assert ids(rig, **filter) == wanted
+
+
+def test_a_time_and_a_level_narrow_it(rig: V1Rig) -> None:
+    one_of_each(rig)
+    rig.send_message("level", level=3)  # 10 s
+    assert ids(rig, due_before_ms=rig.now_ms + 30_000) == ["lease", "level"]
+    assert ids(rig, delay_level=3) == ["level"]
+
+
+@pytest.mark.parametrize(
+    ("filter", "code"),
+    [
+        ({"topic": "nothing"}, Code.TOPIC_NOT_FOUND),
+        ({"group": "nobody"}, Code.CONSUMER_GROUP_NOT_FOUND),
+        ({"topic": "%RETRY%nobody"}, Code.CONSUMER_GROUP_NOT_FOUND),
+        ({"kind": 9}, Code.BAD_REQUEST),
+        ({"due_before_ms": -1}, Code.BAD_REQUEST),
+    ],
+)
+def test_unknown_is_never_reported_as_empty(rig: V1Rig, filter: dict[str, Any], code: Code) -> None:
+    assert page(rig, **filter).status.code == code
+    request = pending_pb2.CountPendingRequest(filter=pending_pb2.PendingFilter(**filter))
+    counted = rig.call(f"{PENDING}/CountPending", request, pending_pb2.CountPendingResponse)
+    assert counted.status.code == code
+
+
+def test_pages_follow_each_other(rig: V1Rig) -> None:
+    for number in range(5):
+        rig.send_message(f"m-{number}", wait_ms=1_000 * (number + 1))
+    first = page(rig, size=2)
+    second = page(rig, size=2, token=first.next_page_token)
+    third = page(rig, size=2, token=second.next_page_token)
+    assert [message.message_id for each in (first, second, third) for message in each.messages] == [
+        f"m-{number}" for number in range(5)
+    ]
+    assert not third.next_page_token
+    assert page(rig, token="nonsense").status.code == Code.BAD_REQUEST
+
+
+def test_counts_are_by_kind_topic_and_group(rig: V1Rig) -> None:
+    one_of_each(rig)
+    rig.send_message("other", topic="mails", wait_ms=5_000)
+    request = pending_pb2.CountPendingRequest()
+    counted = rig.call(f"{PENDING}/CountPending", request, pending_pb2.CountPendingResponse)
+    assert counted.total == 4
+    assert {(c.kind, c.topic, c.group): (c.count, c.next_due_at_ms) for c in counted.counts} == {
+        (pending_pb2.DELAYED, "mails", ""): (1, rig.now_ms + 5_000),
+        (pending_pb2.DELAYED, "orders", ""): (
+            1,
+            page(rig, kind=1, topic="orders").messages[0].due_at_ms,
+        ),
+        (pending_pb2.BACKOFF, "orders", "billing"): (1, page(rig, kind=2).messages[0].due_at_ms),
+        (pending_pb2.IN_FLIGHT, "orders", "billing"): (1, rig.now_ms + 1_000),
+    }
+
+
+def test_cancelled_is_never_delivered(rig: V1Rig) -> None:
+    rig.send_message("wait", wait_ms=1_000)
+    (waiting,) = page(rig).messages
+    changed = change(rig, "Cancel", waiting.pending_id)
+    assert changed.status.code == Code.OK
+    assert changed.results[0].message_id == "wait"
+    rig.advance(10_000)
+    assert rig.receive() == []
+    assert change(rig, "Cancel", waiting.pending_id).status.code == Code.MESSAGE_NOT_FOUND
+
+
+def test_a_cancelled_retry_is_done_for_its_group(rig: V1Rig) -> None:
+    rig.send_message("retry")
+    rig.fail(Failure("E", "x"))
+    assert change(rig, "Cancel", "retry").status.code == Code.OK  # a message id names it too
+    rig.advance(HOUR_MS)
+    assert rig.receive() == []
+
+
+def test_expedited_is_due_now(rig: V1Rig) -> None:
+    rig.send_message("wait", wait_ms=HOUR_MS)
+    rig.send_message("retry")
+    rig.fail(Failure("E", "x"))
+    assert (
+        change(rig, "Expedite", *[m.pending_id for m in page(rig).messages]).status.code == Code.OK
+    )
+    rig.advance(0)
+    assert len(rig.receive()) == 2
+
+
+def test_postponed_is_due_then_and_not_before(rig: V1Rig) -> None:
+    rig.send_message("wait", wait_ms=1_000)
+    due_ms = rig.now_ms + 60_000
+    assert change(rig, "Postpone", "wait", due_at_ms=due_ms).status.code == Code.OK
+    rig.advance(59_999)
+    assert rig.receive() == []
+    rig.advance(1)
+    assert len(rig.receive()) == 1
+
+
+def test_each_id_has_its_result(rig: V1Rig) -> None:
+    rig.send_message("wait", wait_ms=1_000)
+    changed = change(rig, "Expedite", "wait", "unknown")
+    assert changed.status.code == Code.MULTIPLE_RESULTS
+    assert [result.status.code for result in changed.results] == [Code.OK, Code.MESSAGE_NOT_FOUND]
+    assert [result.id for result in changed.results] == ["wait", "unknown"]
+
+
+@pytest.mark.parametrize("count", [0, 1001])
+def test_one_to_a_thousand_ids(rig: V1Rig, count: int) -> None:
+    assert change(rig, "Cancel", *["x"] * count).status.code == Code.BAD_REQUEST
+
+
+def test_postponing_needs_a_time(rig: V1Rig) -> None:
+    rig.send_message("wait", wait_ms=1_000)
+    assert change(rig, "Postpone", "wait").status.code == Code.BAD_REQUEST
+    beyond_ms = rig.now_ms + 41 * 366 * 24 * HOUR_MS
+    assert change(rig, "Postpone", "wait", due_at_ms=beyond_ms).status.code == Code.BAD_REQUEST
+
+
+def test_what_a_consumer_holds_is_not_ours_to_change(rig: V1Rig) -> None:
+    rig.send_message("lease")
+    rig.receive()
+    (held,) = page(rig).messages
+    for what in ("Cancel", "Expedite"):
+        changed = change(rig, what, held.pending_id)
+        assert changed.status.code == Code.PRECONDITION_FAILED
