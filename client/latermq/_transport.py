@@ -125,7 +125,7 @@ class GrpcTransport:
         return self._callables[key]
 
     def _cancelled(self) -> BaseException:
-        """Tell our own cancellation from a call that the other side cancelled, which grpc.aio
+        """Tell our own cancellation from a call that the other side cancelled, which older grpc.aio
         raises alike."""
         task = asyncio.current_task()
         if task is not None and task.cancelling():
@@ -134,7 +134,7 @@ class GrpcTransport:
 
     def _translated(self, error: grpc.aio.AioRpcError) -> LaterMQError:
         code, details = error.code(), error.details() or error.code().name
-        if code is grpc.StatusCode.UNAVAILABLE:
+        if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
             return UnavailableError(f"{self._endpoints}: {details}")
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             if self._channel.get_state() is not grpc.ChannelConnectivity.READY:

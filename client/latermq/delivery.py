@@ -7,6 +7,7 @@ What you call yourself (`ack`, `retry_in`, `dead_letter`) happens at once; the e
 adds nothing.
 """
 
+import asyncio
 import logging
 from dataclasses import fields
 from datetime import timedelta
@@ -121,5 +122,9 @@ class Delivery(Received):
                 extra={"topic": self.topic, "message_id": self.message_id, "attempt": self.attempt},
             )
         if not self._settled:
-            await self._settler.end(self, error)
+            try:
+                await self._settler.end(self, error)
+            except asyncio.CancelledError:
+                await self._settler.give_back(self)  # does nothing if the broker heard us
+                raise
         return True

@@ -11,6 +11,7 @@ what is being worked on finish and returns the rest uncounted.
 import asyncio
 import inspect
 import logging
+import threading
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from functools import partial
@@ -40,6 +41,13 @@ def result_is_due(listener: Callable[..., object]) -> bool:
     """Whether the function says it returns a ConsumeResult, so that None is none."""
     returns = inspect.signature(listener).return_annotation
     return returns is ConsumeResult or str(returns).endswith("ConsumeResult")
+
+
+def _at_work(holder: object) -> bool:
+    """Whether a task or thread that took a delivery can still settle it."""
+    if isinstance(holder, asyncio.Task):
+        return not holder.done()
+    return not isinstance(holder, threading.Thread) or holder.is_alive()
 
 
 class DamagedBodyError(ValueError):
@@ -230,10 +238,10 @@ class PushConsumer:
         self._closed.set()
 
     async def _finish(self, holder: object, grace: timedelta) -> None:
-        """Wait until nothing is in hand but what `holder` itself has."""
+        """Wait until nothing is in hand but what `holder` itself has, or nobody any more."""
         try:
             async with asyncio.timeout(grace.total_seconds()):
-                while any(other is not holder for other in self._in_hand.values()):
+                while any(o is not holder and _at_work(o) for o in self._in_hand.values()):
                     self._released.clear()
                     await self._released.wait()
         except TimeoutError:

@@ -52,6 +52,23 @@ class Held:
     deadline_ms: int = 0
 
 
+def facts(engine: Engine) -> dict[str, object]:
+    """What recovery must bring back."""
+    state = engine._state
+    return {
+        "deliveries": {id: one.key() for id, one in state.leases.deliveries.items()},
+        "timer": sorted(state.timer.in_order()),
+        "catalog": state.catalog.snapshot(),
+        "dead": {id: letters for id, letters in state.dead.items() if letters},
+        "delayed": state.delayed_counts,
+        "counts": {
+            key: one.counts for key, one in state.subscriptions.items() if any(one.counts.values())
+        },
+        "queues": {topic.name: engine.topics.ends(topic) for topic in state.catalog.topics()},
+        "next id": state.leases.next_id,
+    }
+
+
 class EngineMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
@@ -85,14 +102,13 @@ class EngineMachine(RuleBasedStateMachine):
                 break
         engine.write()
 
-    def visible(self, message: str) -> bool:
-        return self.due_ms[message] <= self.now_ms and message not in self.cancelled
-
     def eligible(self, group: str) -> dict[str, Held]:
         found = {}
         for message, tag in self.tags.items():
             held = self.held[group, message]
-            fresh = held.state == "fresh" and self.visible(message)
+            if message in self.cancelled:
+                continue
+            fresh = held.state == "fresh" and self.due_ms[message] <= self.now_ms
             if (fresh or held.state == "ready") and GROUPS[group] in (None, frozenset({tag})):
                 found[message] = held
         return found
@@ -267,7 +283,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule(how=st.sampled_from(["stop", "kill", "kill in mid batch"]))
     def restart(self, how: str) -> None:
-        before = self.facts()
+        before = facts(self.engine)
         if how == "stop":
             self.engine.close(self.now_ms)
         else:
@@ -276,26 +292,7 @@ class EngineMachine(RuleBasedStateMachine):
                 self.engine.send([lost], self.now_ms)
             self.engine.store.abandon()
         self.engine = self.open()
-        assert self.facts() == before
-
-    def facts(self) -> dict[str, object]:
-        state = self.engine._state
-        return {
-            "deliveries": {id: one.key() for id, one in state.leases.deliveries.items()},
-            "timer": sorted(state.timer.in_order()),
-            "catalog": state.catalog.snapshot(),
-            "dead": {id: letters for id, letters in state.dead.items() if letters},
-            "delayed": state.delayed_counts,
-            "counts": {
-                key: one.counts
-                for key, one in state.subscriptions.items()
-                if any(one.counts.values())
-            },
-            "queues": {
-                topic.name: self.engine.topics.ends(topic) for topic in state.catalog.topics()
-            },
-            "next id": state.leases.next_id,
-        }
+        assert facts(self.engine) == before
 
     # --- what always holds ---------------------------------------------------------------------
 

@@ -80,7 +80,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule()
     def kill(self) -> None:
-        self.files.kill()
+        self.files.disk.kill()
         self.restart(power_lost=False)
 
     @rule(seed=st.integers(0, 10**6))
@@ -97,10 +97,10 @@ class StoreMachine(RuleBasedStateMachine):
         assert report.records == report.torn_bytes == 0
 
     def restart(self, *, power_lost: bool) -> RecoveryReport:
-        before = self.files.snapshot()
+        before = self.files.disk.snapshot()
         if any(path.suffix == ".seg" for path in before):
             assert verify_directory(ROOT, self.files).ok
-        assert self.files.snapshot() == before
+        assert self.files.disk.snapshot() == before
         self.job_running = False
         report = self.rig.restart(power_lost=power_lost)
         assert self.rig.store.log.durable == self.rig.store.log.end

@@ -41,6 +41,10 @@ class Received(NamedTuple):
     messages: list[definition_pb2.Message]
     broker_ms: int
 
+    @property
+    def bodies(self) -> list[bytes]:
+        return [one.body for one in self.messages]
+
 
 class Messaging:
     """`now_ms` moves only through `advance`."""
@@ -127,6 +131,14 @@ class Messaging:
         call = fields.pop("call", None)
         request = wire_requests.receive(topic, group, **fields)
         return received(await self.stream("ReceiveMessage", request, call))
+
+    async def receive_status(
+        self, request: service_pb2.ReceiveMessageRequest, call: FakeCall | None = None
+    ) -> definition_pb2.Status:
+        """Of a stream that must carry nothing else than it and the time."""
+        got = received(await self.stream("ReceiveMessage", request, call))
+        assert (got.messages, got.broker_ms) == ([], self.time_ms)
+        return got.status
 
     async def ack(self, *handles: str, group: str = "billing") -> service_pb2.AckMessageResponse:
         response = await self.call("AckMessage", wire_requests.ack("orders", group, handles))

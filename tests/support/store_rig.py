@@ -15,6 +15,7 @@ from latermq_broker.store.files import Files
 from latermq_broker.store.record import Record, RecordType
 from latermq_broker.store.store import RecoveryReport, Store
 from support.ledger import Fact, Ledger
+from support.memory_files import MemoryFiles
 
 ROOT: Final = Path("/data/broker")
 SMALL_SEGMENT_BYTES: Final = 16 << 10
@@ -169,3 +170,27 @@ class StoreRig:
             self.queued = {key: found for key, found in self.queued.items() if key[0] != topic_id}
         else:
             self.queued.setdefault((topic_id, queue_id), []).append(position)
+
+
+def started(files: MemoryFiles) -> StoreRig:
+    rig = StoreRig(files)
+    rig.start()
+    return rig
+
+
+def used(files: MemoryFiles, *, rounds: int = 8) -> StoreRig:
+    """A directory with two segments, two checkpoints and records behind them, not closed."""
+    rig = started(files)
+    for number in range(rounds):
+        rig.append(2000, topic_id=1 + number % 2)
+        rig.append(100, 200)
+        rig.write()
+        if number in (3, rounds - 2):
+            rig.checkpoint()
+    rig.sync()
+    files.disk.kill()
+    return rig
+
+
+def names(files: MemoryFiles, directory: Path) -> list[str]:
+    return sorted(path.name for path in files.inodes if path.parent == directory)

@@ -22,6 +22,7 @@ from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2, servic
 RECEIVE_BATCH: Final = 32
 INVISIBLE_S: Final = 60
 POLL_S: Final = 5
+LAST_POLL_S: Final = 1  # a receive that finds nothing for so long has emptied the topic
 CALL_TIMEOUT_S: Final = 30
 DRAIN_S: Final = 10.0  # a roundtrip waits this long for its last messages
 NOT_FOUND: Final = 40401
@@ -151,7 +152,7 @@ class _Client:
         message.system_properties.body_encoding = definition_pb2.IDENTITY
         return message
 
-    async def receive(self) -> AsyncIterator[definition_pb2.Message]:
+    async def receive(self, wait_s: int = POLL_S) -> AsyncIterator[definition_pb2.Message]:
         """One receive call's messages. Raises RuntimeError with a status's text."""
         request = service_pb2.ReceiveMessageRequest(
             group=definition_pb2.Resource(name=self._target.group),
@@ -162,9 +163,9 @@ class _Client:
             batch_size=RECEIVE_BATCH,
         )
         request.invisible_duration.FromSeconds(INVISIBLE_S)
-        request.long_polling_timeout.FromSeconds(POLL_S)
+        request.long_polling_timeout.FromSeconds(wait_s)
         call = self._stub.ReceiveMessage(
-            request, timeout=POLL_S + CALL_TIMEOUT_S, metadata=self._metadata
+            request, timeout=wait_s + CALL_TIMEOUT_S, metadata=self._metadata
         )
         async for element in call:
             kind = element.WhichOneof("content")
@@ -242,7 +243,7 @@ async def _receiver(client: _Client, pace: _Pace, load: Load, report: Report) ->
     loop = asyncio.get_running_loop()
     while pace.left_s() > 0 and (load.count is None or report.messages < load.count):
         start = loop.time()
-        messages = [message async for message in client.receive()]
+        messages = [message async for message in client.receive(LAST_POLL_S)]
         if not messages:
             return
         report.latencies.append(loop.time() - start)

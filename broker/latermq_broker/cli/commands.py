@@ -59,6 +59,12 @@ class CommandGroup(click.Group):
 class RootGroup(CommandGroup):
     """The whole command: runs what was asked and turns every failure into a line and a code."""
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # here, because click would end it with 1
+            _reader_gone()
+
     def main(
         self,
         args: Sequence[str] | None = None,
@@ -79,8 +85,6 @@ class RootGroup(CommandGroup):
         except (click.Abort, KeyboardInterrupt):
             click.echo("latermq: interrupted", err=True)
             sys.exit(INTERRUPTED)
-        except BrokenPipeError:
-            _reader_gone()
         except Exception as error:  # noqa: BLE001  the last line of defence: a bug of ours
             _bug(error)
         if not standalone_mode:

@@ -31,7 +31,7 @@ ATTEMPTS: Final = 3
 BACKOFF_MS: Final = (1_000, 3_000)  # a shortened ladder: 1 s, then 3 s
 DEADLINE_S: Final = 10
 ORDER_COUNT: Final = 6
-SPARK_TIMEOUT_S: Final = 60.0
+SPARK_TIMEOUT_S: Final = 120.0
 
 
 @click.command()

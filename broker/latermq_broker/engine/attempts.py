@@ -14,7 +14,7 @@ from latermq_broker.delivery.history import (
 )
 from latermq_broker.delivery.lease import Delivery
 from latermq_broker.delivery.retry import backoff_ms
-from latermq_broker.engine.apply import Journal
+from latermq_broker.engine.journal import Journal
 from latermq_broker.engine.model import Group, Topic
 from latermq_broker.engine.state import EngineState
 from latermq_broker.errors import CorruptRecordError

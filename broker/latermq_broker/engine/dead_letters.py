@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 
 from latermq_broker.delivery.filter import hash64
 from latermq_broker.delivery.history import History, decode_history, last_failure
-from latermq_broker.engine.apply import Journal
 from latermq_broker.engine.attempts import stored_id_hash, stored_slices
+from latermq_broker.engine.journal import Journal
 from latermq_broker.engine.model import DeadFilter, DeadLetter, DeadState, Group, Topic
 from latermq_broker.engine.state import EngineState
 from latermq_broker.errors import (
@@ -54,10 +54,11 @@ class DeadLetters:
         start_offset: int = -1,
         count_max: int = 100,
         newest_first: bool = False,
+        scan_max: int = SCAN_MAX,
     ) -> DeadSlice:
         """Up to `count_max` matching letters from `start_offset` on (-1: the first, in order).
 
-        Looks at no more than SCAN_MAX letters: `letters` may be empty before the end is reached.
+        Looks at no more than `scan_max` letters: `letters` may be empty before the end is reached.
         Raises GroupNotFoundError.
         """
         topic = self._topic(group)
@@ -72,7 +73,7 @@ class DeadLetters:
         found: list[DeadLetter] = []
         scanned = 0
         while queue.first <= offset < queue.next:
-            if len(found) >= count_max or scanned >= SCAN_MAX:
+            if len(found) >= count_max or scanned >= scan_max:
                 return DeadSlice(tuple(found), scanned, offset)
             letter = self._match(topic, offset, filter)
             if letter is not None:

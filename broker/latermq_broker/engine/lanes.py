@@ -9,8 +9,8 @@ from typing import Final
 
 from latermq_broker.delivery.history import decode_history
 from latermq_broker.delivery.lease import Delivery
-from latermq_broker.engine.apply import Journal
 from latermq_broker.engine.attempts import Attempts, stored_slices
+from latermq_broker.engine.journal import Journal
 from latermq_broker.engine.model import Delivered, Group, ReceiveRequest, Topic
 from latermq_broker.engine.state import EngineState, Subscription
 from latermq_broker.errors import CorruptRecordError

@@ -1,8 +1,8 @@
 """A topic's queues, read without a lease: bulk readers, pull consumers, offsets."""
 
-from latermq_broker.engine.apply import Journal
 from latermq_broker.engine.attempts import stored_slices
 from latermq_broker.engine.dead_letters import DeadLetters
+from latermq_broker.engine.journal import Journal
 from latermq_broker.engine.model import EVERYTHING, QueueEnds, QueueRow, TagFilter, Topic
 from latermq_broker.engine.state import EngineState
 from latermq_broker.errors import (

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from latermq_broker.delivery.lease import Delivery, State
-from latermq_broker.engine.apply import Applier
+from latermq_broker.engine.apply_deliveries import DeliveryApplier
 from latermq_broker.engine.model import DeadState
 from latermq_broker.engine.state import EngineState
 
@@ -46,7 +46,7 @@ def snapshot(state: EngineState) -> dict[str, bytes]:
     }
 
 
-def restore(state: EngineState, applier: Applier, sections: Mapping[str, bytes]) -> None:
+def restore(state: EngineState, deliveries: DeliveryApplier, sections: Mapping[str, bytes]) -> None:
     """Into a fresh state."""
     state.catalog.restore(sections["catalog"])
     for group_id, topic_id, cursors, last_consumed_ms in json.loads(sections["subscriptions"]):
@@ -57,7 +57,7 @@ def restore(state: EngineState, applier: Applier, sections: Mapping[str, bytes])
         state.client_positions[client_id] = position
         state.client_names[position] = client_id
     for fields in _DELIVERY.iter_unpack(sections["deliveries"]):
-        applier.restore_delivery(_decode(state, fields))
+        deliveries.restore_delivery(_decode(state, fields))
     state.timer.restore(sections["timer"])
     for dlq_topic_id, letters in json.loads(sections["dead"]).items():
         state.dead[int(dlq_topic_id)] = {

@@ -4,6 +4,7 @@ Changed only by `apply.py`, except what is marked "live": hints that recovery ma
 """
 
 from collections import OrderedDict, deque
+from typing import NamedTuple
 
 from latermq_broker.config import Config
 from latermq_broker.delivery.lease import Delivery, Leases, RecentlyDone, State
@@ -12,9 +13,17 @@ from latermq_broker.engine.model import DeadState, Ready, Topic
 from latermq_broker.errors import StoreError
 from latermq_broker.schedule.timer import Timer
 from latermq_broker.store.catalog import Catalog
-from latermq_broker.store.consume_queue import ConsumeQueue
+from latermq_broker.store.consume_queue import ConsumeQueue, Entry
 from latermq_broker.store.payload_lease import decode_client
 from latermq_broker.store.store import Store
+
+
+class Stamp(NamedTuple):
+    """What a record's header adds to its payload."""
+
+    position: int
+    store_ms: int
+    length: int  # of the record: header and payload
 
 
 class Subscription:
@@ -98,6 +107,10 @@ class EngineState:
         if group is not None and topic is not None:
             self.ready.pairs.add((group.name, topic.name))
 
+    def enqueue(self, topic_id: int, queue_id: int, entry: Entry) -> None:
+        self.queue(topic_id, queue_id).append(entry)
+        self.announce_topic(topic_id)
+
     def announce_topic(self, topic_id: int) -> None:
         """Something became receivable for every group of a topic."""
         topic = self.catalog.topic_by_id(topic_id)
@@ -129,3 +142,8 @@ class EngineState:
         if delivery.state is State.READY or delivery.deadline_ms <= now_ms:
             return None
         return delivery
+
+    def was_done(self, handle: str, now_ms: int) -> bool:
+        """The handle's message is acknowledged or dead, and its lease would still last."""
+        known = self.handles.decode(handle)
+        return known is not None and self.recently_done.holds(*known, now_ms)

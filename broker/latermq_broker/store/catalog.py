@@ -10,6 +10,7 @@ from enum import IntEnum
 from typing import Any, Final
 
 DLQ_PREFIX: Final = "%DLQ%"
+RETRY_PREFIX: Final = "%RETRY%"  # names what a group will be given again; no topic stands behind
 
 
 class TopicType(IntEnum):

@@ -37,6 +37,8 @@ CHECKSUM_BYTES: Final = 8
 assert HEADER.size == HEADER_BYTES
 assert COVERED.size == HEADER_BYTES - CHECKSUM_BYTES
 
+unpack_header_from: Final = HEADER.unpack_from
+tuple_new: Final = tuple.__new__
 MAGIC_WORD: Final = int.from_bytes(RECORD_MAGIC, "little")
 PADDING: Final = tuple(bytes(-length % RECORD_ALIGN) for length in range(RECORD_ALIGN))
 
@@ -147,7 +149,7 @@ def decode_record(page: memoryview, offset: int, position: int) -> Record | None
     """
     if len(page) - offset < HEADER_BYTES:
         return None
-    checksum, length, kind, flags, magic, pos, store_ms, epoch, lag = HEADER.unpack_from(
+    checksum, length, kind, flags, magic, pos, store_ms, epoch, lag = unpack_header_from(
         page, offset
     )
     end = offset + length
@@ -166,7 +168,20 @@ def decode_record(page: memoryview, offset: int, position: int) -> Record | None
             "newer version of latermq; start that version, this one changes nothing"
         )
     durable = position - lag * RECORD_ALIGN if lag != LAG_UNKNOWN else 0
-    return Record(position, type_, flags, store_ms, epoch, payload, length, durable)
+    # As Record(...), without its keyword handling: this line runs for every record of a replay.
+    return tuple_new(Record, (position, type_, flags, store_ms, epoch, payload, length, durable))
+
+
+def join_record(header: bytes, payload: bytes, position: int) -> Record | None:
+    """The record read in two slices, or None if `decode_record` should say what is wrong."""
+    checksum, length, kind, flags, magic, pos, store_ms, epoch, lag = HEADER.unpack(header)
+    type_ = _TYPES[kind]
+    if pos != position or magic != MAGIC_WORD or type_ is None:
+        return None
+    if checksum != xxh3_64_intdigest(payload, xxh3_64_intdigest(header[8:])):
+        return None
+    durable = position - lag * RECORD_ALIGN if lag != LAG_UNKNOWN else 0
+    return tuple_new(Record, (position, type_, flags, store_ms, epoch, payload, length, durable))
 
 
 def needed_bytes(page: memoryview, offset: int) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from secrets import token_bytes
 from typing import Final
 
 from latermq_broker.config import StoreConfig
@@ -139,7 +140,7 @@ class Store:
         found = find_log(files, directory)
         for name in OUR_DIRECTORIES:
             files.make_directory(directory / name)
-        uuid = found.uuid or files.unique()
+        uuid = found.uuid or token_bytes(16)
         segments = found.segments or [_first_segment(files, directory, config, uuid, now_ms)]
         log = CommitLog(files, directory / LOG_NAME, config, uuid)
         log.adopt(segments)
@@ -405,7 +406,7 @@ class Store:
                         job.run()
                 finally:
                     self.finish_checkpoint(job)
-            self.log.mark_clean(now_ms)
+            self.log.mark(now_ms, clean=True)
             self.log.write()
             self.log.synced(self.log.sync())
         finally:

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from threading import Event
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -62,7 +63,7 @@ def report(letters: DataFrame, voice: Voice) -> None:
     """Print the table and say how many rows it has."""
     rows = table(letters).cache()
     rows.show(TABLE_ROWS_MAX, truncate=False)
-    count, redriven = rows.count(), rows.where("redriven").count()
+    count, redriven = rows.agg(fn.count("*"), fn.count_if("redriven")).first() or (0, 0)
     letters_read = f"{count} dead letter" + ("" if count == 1 else "s")
     voice.say(
         "read", f"Spark read {letters_read}, {redriven} redriven", rows=count, redriven=redriven
@@ -90,11 +91,14 @@ def follow(spark: SparkSession, options: argparse.Namespace, voice: Voice) -> No
         .trigger(processingTime=f"{options.every} seconds")
         .start()
     )
+    told = Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # No exception out of a handler: it would leave a call to the JVM half done.
+        signal.signal(number, lambda *_: told.set())
     voice.say("following", f"waiting for dead letters of {options.group}")
-    try:
-        query.awaitTermination()
-    finally:
-        query.stop()
+    while not told.is_set() and not query.awaitTermination(1):
+        pass
+    query.stop()
 
 
 def main() -> None:
@@ -107,7 +111,6 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=10, metavar="S", help="seconds a batch [10]")
     parser.add_argument("--events", action="store_true", help="say it in JSON")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     voice = Voice(as_events=options.events)
     spark = session()
     try:

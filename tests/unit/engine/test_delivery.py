@@ -1,5 +1,7 @@
 """One message's life, clause by clause (design: delivery table; protocol: 5 and 6)."""
 
+from collections.abc import Callable
+
 import pytest
 
 from latermq_broker.config import CatalogConfig, DeliveryConfig, StoreConfig
@@ -7,6 +9,7 @@ from latermq_broker.engine.model import Failure, PendingFilter, TopicType
 from latermq_broker.errors import (
     GroupNotFoundError,
     InvalidReceiptHandleError,
+    StoreFullError,
     TopicNotFoundError,
 )
 from latermq_broker.store.catalog import Backoff, BackoffKind
@@ -337,3 +340,29 @@ def test_a_damaged_message_is_counted_and_does_not_stop_the_group() -> None:
     assert rig.engine._state.unreadable_count == 1
     (waiting,) = rig.engine.pending.count(PendingFilter())
     assert (waiting.kind.name, waiting.count) == ("IN_FLIGHT", 1)
+
+
+def until_full(step: Callable[[int], object]) -> None:
+    for n in range(10_000):
+        try:
+            step(n)
+        except StoreFullError:
+            return
+    pytest.fail("it is never full")
+
+
+def test_what_a_full_disk_kept_from_being_done_stays_due() -> None:
+    rig = EngineRig(files=(files := MemoryFiles()))
+    rig.send(*(f"m{n}" for n in range(20)), body=b"x" * 40_000)
+    rig.send("late", wait_ms=10)
+    held = rig.receive(lease_ms=10)
+    assert len(held) == 20
+    files.disk.capacity_bytes = 0
+    until_full(lambda n: rig.send("filler", topic="filler", body=b"x" * 60_000))
+    until_full(lambda n: rig.engine.ensure_group(f"filler-{n}", rig.now_ms))
+    rig.now_ms += 10
+    with pytest.raises(StoreFullError):
+        rig.engine.tick(rig.now_ms)
+    files.disk.capacity_bytes = None
+    rig.advance(0)
+    assert sorted(rig.names()) == sorted(["late", *(f"m{n}" for n in range(20))])

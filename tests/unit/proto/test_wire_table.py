@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import pytest
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
+
 from latermq_proto.apache.rocketmq.v2 import admin_pb2, definition_pb2, service_pb2
 
 TABLE: Final[dict[str, Any]] = json.loads(

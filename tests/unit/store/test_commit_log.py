@@ -14,7 +14,7 @@ from latermq_broker.errors import (
 )
 from latermq_broker.store.record import FLAG_CLEAN, RecordType, record_bytes
 from latermq_broker.store.store import Store
-from support.memory_files import MemoryFiles
+from support.memory_files import MemoryDisk, MemoryFiles
 from support.store_rig import ROOT, SMALL_SEGMENT_BYTES, StoreRig, small_config
 from support.torn_files import SHORT_WRITE, Fault, TornFiles
 
@@ -172,7 +172,7 @@ def test_a_group_that_was_not_reserved_cannot_span_segments() -> None:
 
 
 def test_a_full_disk_is_refused_before_anything_changes() -> None:
-    files = MemoryFiles(capacity_bytes=SMALL_SEGMENT_BYTES + 5000)
+    files = MemoryFiles(MemoryDisk(SMALL_SEGMENT_BYTES + 5000))
     store = fresh(files)
     log = store.log
     positions = [log.append(MESSAGE, [LARGEST], 1) for _ in range(3)]
@@ -185,13 +185,13 @@ def test_a_full_disk_is_refused_before_anything_changes() -> None:
         with pytest.raises(StoreFullError):
             log.prepare_next()
     assert (log.end, log.appended, log.last_store_ms) == before
-    assert files.used_bytes == SMALL_SEGMENT_BYTES
+    assert files.disk.used_bytes == SMALL_SEGMENT_BYTES
     assert segments(files) == [f"{0:020d}.seg"]
     small = log.append(MESSAGE, [b"still fits"], 1)
     log.write()
     log.synced(log.sync())
     assert log.read(small).payload == b"still fits"
-    files.capacity_bytes = None
+    files.disk.capacity_bytes = None
     positions.append(log.append(MESSAGE, [LARGEST], 1))
     log.write()
     assert [log.read(position).payload for position in positions] == [LARGEST] * 4
@@ -205,7 +205,7 @@ def test_prepared_room_keeps_working_on_a_full_disk() -> None:
     assert not log.next_wanted
     log.prepare_next()
     assert segments(files)[1].endswith(".prep")
-    files.capacity_bytes = files.used_bytes
+    files.disk.capacity_bytes = files.disk.used_bytes
     for _ in range(6):
         log.append(MESSAGE, [LARGEST], 1)
     log.write()
@@ -217,10 +217,10 @@ def test_prepared_room_keeps_working_on_a_full_disk() -> None:
 def test_a_segment_prepared_too_late_is_thrown_away() -> None:
     files = MemoryFiles()
     log = fresh(files).log
-    late = log._prepare(SMALL_SEGMENT_BYTES, 0, zero_fill=False)
+    late = log._row._prepare(SMALL_SEGMENT_BYTES, 0, zero_fill=False)
     for _ in range(4):
         log.append(MESSAGE, [LARGEST], 1)
-    log._prepared = late  # as the thread does when it ends after the loop rolled without it
+    log._row._prepared = late  # as the thread does when it ends after the loop rolled without it
     assert log.next_wanted
     log.prepare_next()
     assert not log.next_wanted
@@ -277,7 +277,7 @@ def test_a_failed_write_latches_and_leaves_no_trace(records: int) -> None:
         log.write()
     assert log.failed
     assert log.written == written
-    assert not any(files.bytes_of(FIRST)[written:])
+    assert not any(files.disk.bytes_of(FIRST)[written:])
     calls = files.calls
     for refused in (
         lambda: log.append(MESSAGE, [b"x"], 1),
@@ -311,7 +311,7 @@ def test_a_short_write_and_then_no_room_leaves_no_trace() -> None:
     files.pwrite = pwrite  # type: ignore[method-assign]
     with pytest.raises(StoreReadOnlyError, match="No space left"):
         log.write()
-    assert not any(files.bytes_of(FIRST)[64:])
+    assert not any(files.disk.bytes_of(FIRST)[64:])
 
 
 @pytest.mark.parametrize("call", [1, 2], ids=["fdatasync", "directory"])
@@ -350,7 +350,7 @@ def test_marks_prove_what_was_synced_once() -> None:
     log.synced(log.sync())
     log.mark(3)
     assert log.appended == 2, "the log ends with a mark already"
-    log.mark_clean(4)
+    log.mark(4, clean=True)
     assert log.read(log.last_position).flags == FLAG_CLEAN
     assert log.read(log.last_position).is_clean_mark
 
@@ -412,7 +412,7 @@ def test_reading_what_has_rotted() -> None:
     log = fresh(files).log
     position = log.append(MESSAGE, [b"abcdef"], 1)
     log.write()
-    files.bytes_of(FIRST)[position + 42] ^= 4
+    files.disk.bytes_of(FIRST)[position + 42] ^= 4
     with pytest.raises(CorruptRecordError, match="checksum does not match"):
         log.read(position)
 

@@ -164,4 +164,3 @@ def test_files_do_what_the_protocol_says(tmp_path: Path) -> None:
     files.unlink(tmp_path / "b")
     files.remove_directory(tmp_path / "c" / "d")
     assert files.list_directory(tmp_path / "c") == []
-    assert len(files.unique()) == 16

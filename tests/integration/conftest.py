@@ -1,0 +1,29 @@
+"""For the tests of the client: one broker for all of them, names of their own for each."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from support.broker_process import BrokerProcess
+from support.wire_client import WireClient
+
+
+@pytest.fixture(scope="session")
+def sdk_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """Do not stop this one: others use it."""
+    with BrokerProcess(tmp_path_factory.mktemp("sdk") / "data") as broker:
+        yield broker.start()
+
+
+@pytest.fixture
+def operator(sdk_broker: BrokerProcess) -> Iterator[WireClient]:
+    """Who creates topics and groups, and looks at dead letters."""
+    with WireClient(sdk_broker.endpoint, "operator@1@0@test") as client:
+        yield client
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A topic, and a group, that no other test has."""
+    return re.sub(r"\W", "_", request.node.name)[:100]

@@ -1,0 +1,83 @@
+"""What the README says is run: its ten lines, and its tour of the command line."""
+
+import asyncio
+import re
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+import latermq
+from support.broker_process import BrokerProcess
+
+README: Final = Path(__file__).resolve().parents[2] / "README.md"
+ENDPOINT: Final = "127.0.0.1:8081"
+
+
+def blocks(language: str) -> list[str]:
+    text = README.read_text(encoding="utf-8")
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path / "data") as broker:
+        yield broker.start()
+
+
+def run(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_the_ten_lines_work(broker: BrokerProcess) -> None:
+    [block] = [block for block in blocks("python") if "latermq.connect" in block]
+    assert block.count(ENDPOINT) == 1
+    started = time.monotonic()
+    result = run(sys.executable, "-c", block.replace(ENDPOINT, broker.endpoint))
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout == "1 b'order 1'\n"
+    assert time.monotonic() - started >= 2, "it is delayed by two seconds"
+
+
+def tour() -> list[list[str]]:
+    """The words of each `latermq …` line, as a shell would split them."""
+    [block] = [block for block in blocks("sh") if block.startswith("latermq serve")]
+    return [shlex.split(line, comments=True)[1:] for line in block.splitlines()]
+
+
+async def bury(endpoint: str) -> str:
+    """Make a message of group billing that died of a TimeoutError; return its id."""
+    async with latermq.connect(endpoint) as mq:
+        receipt = await mq.send("orders", b"order 2")
+        async with mq.simple_consumer("orders", group="billing") as consumer:
+            [delivery] = await consumer.receive()
+            assert delivery.message_id == receipt.message_id
+            await delivery.dead_letter("the bank is gone", TimeoutError("no answer"))
+    return receipt.message_id
+
+
+def test_the_tour_of_the_command_line_works(broker: BrokerProcess) -> None:
+    said = {}
+    for words in tour():
+        if words[0] == "serve":
+            continue  # it runs
+        if words[:2] == ["dead", "list"]:
+            message_id = asyncio.run(bury(broker.endpoint))
+        if words[0] == "log":
+            broker.terminate()
+            words = [*words[:-1], str(broker.data_dir)]
+        else:
+            words = [message_id if word == "MESSAGE_ID" else word for word in words]
+            words += ["--endpoint", broker.endpoint]
+        result = run(sys.executable, "-m", "latermq_broker", *words)
+        assert result.returncode == 0, f"latermq {shlex.join(words)}\n{result.stderr}"
+        said[" ".join(words[:2])] = result.stdout
+    assert "delayed" in said["pending list"]
+    assert message_id in said["dead list"]
+    assert "TimeoutError" in said["dead show"]
+    assert "1 dead letter redriven" in said["dead redrive"]

@@ -1,0 +1,161 @@
+"""Our client sends, a real broker stores: fields, times, batches, refusals, restarts."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+import latermq
+from latermq import Message
+from support.broker_process import BrokerProcess
+from support.wire_client import WireClient
+
+MIB = 1 << 20
+
+
+async def receive(mq: latermq.Client, name: str, count: int) -> list[latermq.Delivery]:
+    """Take `count` messages and acknowledge them."""
+    found: list[latermq.Delivery] = []
+    async with mq.simple_consumer(name, group=name) as consumer, asyncio.timeout(30):
+        while len(found) < count:
+            for delivery in await consumer.receive(32, wait=timedelta(seconds=5)):
+                await delivery.ack()
+                found.append(delivery)
+    return found
+
+
+async def test_every_field_comes_back(sdk_broker: BrokerProcess, name: str) -> None:
+    before = datetime.now(UTC) - timedelta(seconds=1)
+    async with latermq.connect(sdk_broker.endpoint) as mq:
+        receipt = await mq.send(
+            name,
+            b"one",
+            tag="eu",
+            keys=["k1", "k 2"],
+            properties={"colour": "röt"},
+        )
+        (delivery,) = await receive(mq, name, 1)
+    assert (delivery.topic, delivery.body, delivery.tag) == (name, b"one", "eu")
+    assert (delivery.keys, delivery.properties) == (("k1", "k 2"), {"colour": "röt"})
+    assert (delivery.message_id, delivery.attempt) == (receipt.message_id, 1)
+    assert delivery.queue_offset == receipt.queue_offset
+    assert delivery.stored_at is not None
+    assert before < delivery.born_at <= datetime.now(UTC)
+    assert (delivery.delivery_at, delivery.origin) == (None, None)
+
+
+async def test_nothing_is_early(sdk_broker: BrokerProcess, name: str) -> None:
+    due: dict[bytes, datetime] = {}
+    late: list[timedelta] = []
+    async with latermq.connect(sdk_broker.endpoint) as mq:
+        start = datetime.now(UTC)
+        for index in range(10):
+            at = start + timedelta(milliseconds=500 + 37 * index)
+            due[b"%d" % index] = at
+            receipt = await mq.send(name, b"%d" % index, deliver_at=at)
+            assert receipt.recall_handle
+        due[b"delay"] = datetime.now(UTC) + timedelta(milliseconds=600)
+        await mq.send(name, b"delay", delay=timedelta(milliseconds=600))
+        due[b"level"] = datetime.now(UTC) + timedelta(seconds=1)
+        await mq.send(name, b"level", delay_level=1)
+        async with asyncio.timeout(30):
+            async for delivery in mq.push_consumer(name, group=name):
+                late.append(datetime.now(UTC) - due.pop(delivery.body))
+                await delivery.ack()
+                if not due:
+                    break
+    assert min(late) >= timedelta(0)
+    assert max(late) < timedelta(seconds=5)  # punctuality is for the bench
+
+
+async def test_the_past_is_now(sdk_broker: BrokerProcess, name: str) -> None:
+    async with latermq.connect(sdk_broker.endpoint) as mq:
+        await mq.send(name, b"one", deliver_at=datetime(2020, 1, 1, tzinfo=UTC))
+        assert [delivery.body for delivery in await receive(mq, name, 1)] == [b"one"]
+
+
+async def test_a_batch_is_stored_in_order(sdk_broker: BrokerProcess, name: str) -> None:
+    bodies = [b"%d" % number for number in range(500)]
+    async with latermq.connect(sdk_broker.endpoint) as mq:
+        receipts = await mq.send_batch(name, [Message(body) for body in bodies])
+        found = await receive(mq, name, len(bodies))
+    assert sorted(delivery.body for delivery in found) == sorted(bodies)
+    assert len({receipt.message_id for receipt in receipts}) == len(bodies)
+
+
+async def test_bodies_of_the_largest_size(sdk_broker: BrokerProcess, name: str) -> None:
+    async with latermq.connect(sdk_broker.endpoint) as mq:
+        await mq.send(name, bytes(4 * MIB))
+        with pytest.raises(latermq.MessageTooLargeError) as raised:
+            await mq.send(name, bytes(4 * MIB + 1))
+        (delivery,) = await receive(mq, name, 1)
+    assert delivery.body == bytes(4 * MIB)
+    assert raised.value.code == latermq.Code.MESSAGE_BODY_TOO_LARGE
+
+
+async def test_refusals(sdk_broker: BrokerProcess, name: str) -> None:
+    async with latermq.connect(sdk_broker.endpoint) as mq:
+        with pytest.raises(latermq.IllegalTopicError):
+            await mq.send("no topic", b"one")
+        for message, code in [
+            (Message(b"one", tag="a|b"), latermq.Code.ILLEGAL_MESSAGE_TAG),
+            (Message(b"one", keys=[" "]), latermq.Code.ILLEGAL_MESSAGE_KEY),
+            (
+                Message(b"one", properties={"DELAY": "1"}),
+                latermq.Code.ILLEGAL_MESSAGE_PROPERTY_KEY,
+            ),
+            (Message(b""), latermq.Code.MESSAGE_BODY_EMPTY),
+            (Message(b"one", message_group="g" * 64), latermq.Code.ILLEGAL_MESSAGE_GROUP),
+        ]:
+            with pytest.raises(latermq.IllegalMessageError) as raised:
+                await mq.send_batch(name, [Message(b"fine"), message])
+            assert raised.value.code == code
+        with pytest.raises(latermq.MessageTooLargeError) as too_large:
+            await mq.send(name, b"one", properties={str(index): "" for index in range(129)})
+    assert too_large.value.code == latermq.Code.MESSAGE_PROPERTIES_TOO_LARGE
+
+
+async def test_a_type_the_topic_does_not_take(
+    sdk_broker: BrokerProcess, operator: WireClient, name: str
+) -> None:
+    operator.create_topic(name, type="NORMAL")
+    async with latermq.connect(sdk_broker.endpoint) as mq:
+        await mq.send(name, b"one")
+        with pytest.raises(latermq.IllegalMessageError) as raised:
+            await mq.send(name, b"one", delay=timedelta(minutes=1))
+    assert raised.value.code == latermq.Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
+
+
+async def test_sending_goes_on_after_a_kill(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        broker.start()
+        async with latermq.connect(broker.endpoint) as mq:
+            ids = [(await mq.send("orders", b"before")).message_id]
+            await asyncio.to_thread(broker.kill)
+            sending = asyncio.create_task(mq.send("orders", b"during"))
+            await asyncio.to_thread(broker.start)
+            ids.append((await sending).message_id)
+            ids.append((await mq.send("orders", b"after")).message_id)
+            found = await receive(mq, "orders", 3)
+    assert sorted(delivery.message_id for delivery in found) == sorted(ids)
+
+
+async def test_nobody_there(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        endpoint = broker.start().endpoint
+    started = asyncio.get_running_loop().time()
+    timeout = timedelta(seconds=0.5)
+    async with latermq.connect(endpoint, request_timeout=timeout) as mq:
+        with pytest.raises(latermq.UnavailableError, match=endpoint):
+            await mq.send("orders", b"one")
+    assert asyncio.get_running_loop().time() - started < 3
+
+
+async def test_no_auto_create(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data", "--no-auto-create") as broker:
+        async with latermq.connect(broker.start().endpoint) as mq:
+            with pytest.raises(latermq.TopicNotFoundError):
+                await mq.send("orders", b"one")
+            with pytest.raises(latermq.TopicNotFoundError):
+                await mq.simple_consumer("orders", group="billing").receive()

@@ -1,0 +1,119 @@
+"""Our SimpleConsumer against a real broker: leases, attempts, filters, groups, the dead."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+import latermq
+from support.broker_process import BrokerProcess
+from support.wire_client import WireClient
+
+SOON = timedelta(milliseconds=200)
+WAIT = timedelta(seconds=5)
+
+
+async def take(consumer: latermq.SimpleConsumer, **options: timedelta) -> latermq.Delivery:
+    """Receive one message, as soon as there is one."""
+    async with asyncio.timeout(30):
+        while True:
+            for delivery in await consumer.receive(1, wait=WAIT, **options):
+                return delivery
+
+
+async def nothing_comes(consumer: latermq.SimpleConsumer) -> bool:
+    return await consumer.receive(32, wait=timedelta(milliseconds=300)) == []
+
+
+async def test_what_is_acknowledged_does_not_return(sdk_broker: BrokerProcess, name: str) -> None:
+    async with latermq.connect(sdk_broker.endpoint) as mq:
+        await mq.send(name, b"one")
+        async with mq.simple_consumer(name, group=name) as consumer:
+            await consumer.ack(await take(consumer, invisible=SOON))
+            await asyncio.sleep(0.5)
+            assert await nothing_comes(consumer)
+
+
+async def test_what_is_not_returns_with_one_attempt_more(
+    sdk_broker: BrokerProcess, name: str
+) -> None:
+    async with latermq.connect(sdk_broker.endpoint) as mq:
+        await mq.send(name, b"one")
+        async with mq.simple_consumer(name, group=name) as consumer:
+            first = await take(consumer, invisible=SOON)
+            second = await take(consumer)
+            assert (first.attempt, second.attempt) == (1, 2)
+            assert first.message_id == second.message_id
+            with pytest.raises(latermq.InvalidReceiptHandleError):
+                await first.ack()
+            await second.ack()
+
+
+async def test_a_lease_is_extended_and_cut_short(sdk_broker: BrokerProcess, name: str) -> None:
+    async with latermq.connect(sdk_broker.endpoint) as mq:
+        await mq.send(name, b"one")
+        async with mq.simple_consumer(name, group=name) as consumer:
+            delivery = await take(consumer, invisible=timedelta(milliseconds=500))
+            await consumer.change_invisible_duration(delivery, timedelta(minutes=5))
+            await asyncio.sleep(0.7)
+            assert await nothing_comes(consumer)
+            await consumer.change_invisible_duration(delivery, SOON)
+            again = await take(consumer)
+            assert again.attempt == 2
+            await again.ack()
+
+
+async def test_nack(sdk_broker: BrokerProcess, operator: WireClient, name: str) -> None:
+    operator.create_group(name, 17, [300, 60_000])
+    async with latermq.connect(sdk_broker.endpoint) as mq:
+        await mq.send(name, b"one")
+        async with mq.simple_consumer(name, group=name) as consumer:
+            await consumer.nack(await take(consumer), error=ValueError("no card"))
+            second = await take(consumer)
+            assert second.attempt == 2
+            await consumer.nack(second, after=timedelta(0))
+            assert (await take(consumer)).attempt == 3
+
+
+async def test_tags_and_groups(sdk_broker: BrokerProcess, name: str) -> None:
+    async with latermq.connect(sdk_broker.endpoint) as mq:
+        for tag in ("eu", "us", None):
+            await mq.send(name, str(tag).encode(), tag=tag)
+        some = mq.simple_consumer(name, group=f"{name}-some", tags="eu || asia")
+        every = mq.simple_consumer(name, group=f"{name}-every")
+        filtered = await take(some)
+        assert filtered.body == b"eu"
+        await filtered.ack()
+        assert await nothing_comes(some)
+        bodies = set()
+        for _ in range(3):
+            delivery = await take(every)
+            bodies.add(delivery.body)
+            await delivery.ack()
+        assert bodies == {b"eu", b"us", b"None"}
+
+
+async def test_dead_letters_and_where_they_came_from(sdk_broker: BrokerProcess, name: str) -> None:
+    async with latermq.connect(sdk_broker.endpoint) as mq:
+        receipt = await mq.send(name, b"one", tag="eu", properties={"colour": "red"})
+        async with mq.simple_consumer(name, group=name) as consumer:
+            await consumer.dead_letter(await take(consumer), "no such customer")
+            assert await nothing_comes(consumer)
+        async with mq.simple_consumer(f"%DLQ%{name}", group=f"{name}-undertaker") as consumer:
+            dead = await take(consumer)
+            await dead.ack()
+    assert dead.origin == latermq.DeadLetterOrigin(name, receipt.message_id)
+    assert (dead.body, dead.tag, dead.properties) == (b"one", "eu", {"colour": "red"})
+    assert dead.attempt == 1
+
+
+async def test_refusals(sdk_broker: BrokerProcess, name: str) -> None:
+    async with latermq.connect(sdk_broker.endpoint) as mq:
+        with pytest.raises(latermq.BadRequestError):  # the telemetry stream ends with it
+            await mq.simple_consumer(name, group="no group").receive()
+        bad_filter = mq.simple_consumer(name, group=name, tags="||")
+        with pytest.raises((latermq.IllegalFilterError, latermq.BadRequestError)):
+            await bad_filter.receive()
+        consumer = mq.simple_consumer(name, group=name)
+        with pytest.raises(latermq.IllegalTimeError):
+            await consumer.receive(invisible=timedelta(hours=13))

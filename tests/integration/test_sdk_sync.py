@@ -1,0 +1,57 @@
+"""The client for threads against a real broker."""
+
+import threading
+from datetime import timedelta
+
+import latermq.sync
+from latermq.sync import Delivery
+from support.broker_process import BrokerProcess
+
+SOON_S = 30
+
+
+def test_the_ten_line_start(sdk_broker: BrokerProcess, name: str) -> None:
+    attempts = []
+    with latermq.sync.connect(sdk_broker.endpoint) as mq:
+        mq.send(name, b"one", delay=timedelta(milliseconds=100))
+        for delivery in mq.push_consumer(name, group=name):
+            with delivery:
+                attempts.append(delivery.attempt)
+                if delivery.attempt == 1:
+                    raise TimeoutError("bank")
+            if delivery.attempt == 2:
+                break
+    assert attempts == [1, 2]
+
+
+def test_receive_and_ack(sdk_broker: BrokerProcess, name: str) -> None:
+    with (
+        latermq.sync.connect(sdk_broker.endpoint) as mq,
+        mq.simple_consumer(name, group=name) as consumer,
+    ):
+        mq.send_batch(name, [latermq.Message(b"one"), latermq.Message(b"two")])
+        found: list[Delivery] = []
+        while len(found) < 2:
+            found += consumer.receive(32)
+        for delivery in found:
+            consumer.ack(delivery)
+        assert consumer.receive(wait=timedelta(milliseconds=300)) == []
+    assert sorted(delivery.body for delivery in found) == [b"one", b"two"]
+
+
+def test_a_listener(sdk_broker: BrokerProcess, name: str) -> None:
+    seen: set[bytes] = set()
+    complete = threading.Event()
+    with latermq.sync.connect(sdk_broker.endpoint) as mq:
+        consumer = mq.push_consumer(name, group=name, concurrency=4)
+
+        @consumer.listener
+        def bill(delivery: Delivery) -> None:
+            seen.add(delivery.body)
+            if len(seen) == 50:
+                complete.set()
+
+        with consumer:
+            mq.send_batch(name, [latermq.Message(b"%d" % n) for n in range(50)])
+            assert complete.wait(SOON_S)
+    assert seen == {b"%d" % n for n in range(50)}

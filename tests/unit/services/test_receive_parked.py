@@ -1,0 +1,268 @@
+"""ReceiveMessage: who of those that wait is served, and what becomes of those who go away."""
+
+import asyncio
+import threading
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+
+from latermq_broker.config import CatalogConfig, Flush, ServerConfig
+from latermq_broker.engine.model import Ready, TopicType
+from latermq_proto.apache.rocketmq.v2 import definition_pb2
+from support.engine_rig import START_MS
+from support.fake_call import FakeCall
+from support.memory_files import MemoryFiles
+from support.messaging import SMALL, Messaging, Received
+from support.wire_requests import message
+
+Code: Final = definition_pb2.Code
+HOUR_MS: Final = 3_600_000
+
+
+async def started(broker: Messaging, **fields: Any) -> "asyncio.Task[Received]":
+    """A receive that has begun to wait."""
+    fields.setdefault("wait_ms", 20_000)
+    task = asyncio.ensure_future(broker.receive(**fields))
+    await broker.settle()
+    return task
+
+
+async def ended(task: "asyncio.Task[Received]") -> list[bytes]:
+    """What a waiting receive got, which must be there."""
+    assert task.done()
+    return [one.body for one in task.result().messages]
+
+
+async def test_what_is_there_is_given_at_once_and_not_waited_to_fill_up() -> None:
+    async with Messaging() as broker:
+        await broker.send(message("orders", b"x"))
+        task = await started(broker)
+        assert await ended(task) == [b"x"]
+        assert task.result().status.code == Code.OK
+
+
+async def test_nothing_within_the_time_is_message_not_found() -> None:
+    async with Messaging() as broker:
+        got = await broker.receive(wait_ms=20)
+        assert (got.status.code, got.messages) == (Code.MESSAGE_NOT_FOUND, [])
+        assert len(broker.receives._parking) == 0
+
+
+async def test_a_send_wakes_the_one_that_waits_longest() -> None:
+    async with Messaging() as broker:
+        tasks = [await started(broker) for _ in range(3)]
+        await broker.send(message("orders", b"1"))
+        await broker.settle()
+        assert [task.done() for task in tasks] == [True, False, False]
+        await broker.send(message("orders", b"2"), message("orders", b"3"))
+        await broker.settle()
+        assert await ended(tasks[1]) == [b"2", b"3"]
+        assert not tasks[2].done()
+
+
+async def test_who_comes_later_does_not_overtake() -> None:
+    """The send and the newcomer are in one turn of the loop: the parked one was first."""
+    async with Messaging() as broker:
+        first = await started(broker)
+        sending = asyncio.ensure_future(broker.send(message("orders", b"x")))
+        late = asyncio.ensure_future(broker.receive())
+        await asyncio.gather(sending, late)
+        assert await ended(first) == [b"x"]
+        assert not late.result().messages
+
+
+async def test_every_group_gets_its_own() -> None:
+    async with Messaging() as broker:
+        tasks = [await started(broker, group=group) for group in ("a", "b", "c")]
+        await broker.send(message("orders", b"x"))
+        await broker.settle()
+        assert [await ended(task) for task in tasks] == [[b"x"]] * 3
+
+
+async def test_a_due_message_and_an_expired_lease_wake_too() -> None:
+    async with Messaging() as broker:
+        await broker.send(message("orders", b"later", deliver_at_ms=START_MS + 500))
+        task = await started(broker, invisible_ms=1_000)
+        await broker.advance(500)
+        assert await ended(task) == [b"later"]
+        task = await started(broker)
+        await broker.advance(999)
+        assert not task.done()
+        await broker.advance(1)
+        assert await ended(task) == [b"later"]
+        assert task.result().messages[0].system_properties.delivery_attempt == 2
+
+
+async def test_a_filter_far_behind_is_served_in_the_end() -> None:
+    """One receive passes over a slice of the queue at a time; the rest must not be forgotten."""
+    async with Messaging() as broker:
+        wanted = await started(broker, tags="rare")
+        for _ in range(5):
+            await broker.send(*(message("orders", b"x", tag="common") for _ in range(1_000)))
+        await broker.send(message("orders", b"here", tag="rare"))
+        await broker.settle()
+        assert await ended(wanted) == [b"here"]
+
+
+async def test_what_one_filter_passes_over_is_consumed_for_the_group() -> None:
+    async with Messaging() as broker:
+        blue = await started(broker, tags="blue")
+        red = await started(broker, tags="red")
+        await broker.send(message("orders", b"1", tag="blue"))
+        await broker.settle()
+        assert await ended(blue) == [b"1"]
+        await broker.send(message("orders", b"2", tag="blue"))
+        await broker.settle()
+        assert not red.done()
+        assert (await broker.receive()).bodies == []
+        red.cancel()
+
+
+async def test_too_many_wait() -> None:
+    config = replace(
+        SMALL, server=ServerConfig(parked_receives_max=3, parked_receives_per_group_max=2)
+    )
+    async with Messaging(config) as broker:
+        for _ in range(2):
+            await started(broker, group="a")
+        got = await broker.receive(group="a", wait_ms=20_000)
+        assert got.status.code == Code.TOO_MANY_REQUESTS
+        await started(broker, group="b")
+        assert (await broker.receive(group="c", wait_ms=1)).status.code == Code.TOO_MANY_REQUESTS
+        await broker.send(message("orders", b"x"))
+        assert (await broker.receive(group="c", wait_ms=1)).status.code == Code.OK
+
+
+async def test_draining_answers_all_and_keeps_nobody() -> None:
+    async with Messaging() as broker:
+        tasks = [await started(broker) for _ in range(3)]
+        broker.parked.drain()
+        await broker.settle()
+        assert {task.result().status.code for task in tasks} == {Code.MESSAGE_NOT_FOUND}
+        assert (await broker.receive(wait_ms=20_000)).status.code == Code.MESSAGE_NOT_FOUND
+        await broker.send(message("orders", b"x"))
+        assert (await broker.receive(wait_ms=20_000)).bodies == [b"x"]
+
+
+async def test_a_topic_that_goes_away_is_told() -> None:
+    strict = replace(SMALL, catalog=CatalogConfig(auto_create=False))
+    async with Messaging(strict) as broker:
+        broker.engine.topics.create("orders", TopicType.MIXED, 1, START_MS)
+        broker.engine.groups.create(
+            "billing", fifo=False, max_attempts=3, backoff=None, now_ms=START_MS
+        )
+        await broker.send(message("orders", b"x", deliver_at_ms=START_MS + 5))
+        task = await started(broker)
+        broker.engine.topics.delete("orders", START_MS)
+        broker.parked.wake(Ready(topics={"orders"}))
+        await broker.settle()
+        assert task.result().status.code == Code.TOPIC_NOT_FOUND
+
+
+class SlowDisk(MemoryFiles):
+    """Syncs end only while `synced` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.synced = threading.Event()
+        self.synced.set()
+
+    def datasync(self, fd: int) -> None:
+        self.synced.wait()
+        super().datasync(fd)
+
+
+@pytest.mark.parametrize("parked", [False, True])
+async def test_with_flush_sync_nobody_sees_what_is_not_on_disk(parked: bool) -> None:
+    config = replace(SMALL, store=replace(SMALL.store, flush=Flush.SYNC))
+    disk = SlowDisk()
+    async with Messaging(config, disk) as broker:
+        await broker.send(message("orders", b"0"))
+        await broker.receive()
+        disk.synced.clear()
+        tasks = [asyncio.ensure_future(broker.receive(wait_ms=20_000))] if parked else []
+        await broker.settle()
+        sending = asyncio.ensure_future(broker.send(message("orders", b"x")))
+        await broker.settle()
+        if not parked:
+            tasks.append(asyncio.ensure_future(broker.receive()))
+        await broker.settle()
+        assert [sending.done(), tasks[0].done()] == [False, False]
+        disk.synced.set()
+        assert (await tasks[0]).bodies == [b"x"]
+        await sending
+
+
+# --- callers who go away -------------------------------------------------------------------------
+
+
+async def attempts_after(broker: Messaging) -> list[int]:
+    """The attempt numbers of what can be received after the second a give-back takes."""
+    assert not (await broker.receive()).messages
+    await broker.advance(1_000)
+    got = (await broker.receive()).messages
+    return [one.system_properties.delivery_attempt for one in got]
+
+
+async def test_gone_while_waiting_takes_nothing() -> None:
+    async with Messaging() as broker:
+        call = FakeCall()
+        task = await started(broker, call=call)
+        task.cancel()
+        call.cancel()
+        await broker.send(message("orders", b"x"))
+        assert (await broker.receive()).bodies == [b"x"]
+        assert len(broker.receives._parking) == 0
+
+
+async def test_gone_before_the_reply_is_given_back_uncounted() -> None:
+    async with Messaging() as broker:
+        await broker.send(message("orders", b"x"))
+        call = FakeCall()
+        task = asyncio.ensure_future(broker.receive(call=call, invisible_ms=HOUR_MS))
+        await asyncio.sleep(0)
+        task.cancel()
+        call.cancel()
+        await broker.settle()
+        assert await attempts_after(broker) == [1]
+
+
+async def test_gone_between_waking_and_the_reply_is_given_back_uncounted() -> None:
+    async with Messaging() as broker:
+        call = FakeCall()
+        task = await started(broker, call=call, invisible_ms=HOUR_MS)
+        sending = asyncio.ensure_future(broker.send(message("orders", b"x")))
+        [parked] = broker.receives._parking._lines
+        while parked.receiver.found() is None:
+            await asyncio.sleep(0)
+        assert not task.done()
+        task.cancel()
+        call.cancel()
+        await broker.settle()
+        await sending
+        assert await attempts_after(broker) == [1]
+
+
+async def test_gone_while_the_reply_is_written_is_given_back_uncounted() -> None:
+    async with Messaging() as broker:
+        await broker.send(message("orders", b"x"))
+        call = FakeCall()
+        assert (await broker.receive(call=call, invisible_ms=HOUR_MS)).bodies == [b"x"]
+        call.cancel()  # the transport had the elements, but could not write them all
+        await broker.settle()
+        assert await attempts_after(broker) == [1]
+
+
+async def test_gone_before_it_began() -> None:
+    async with Messaging() as broker:
+        await broker.send(message("orders", b"x"))
+        call = FakeCall()
+        call.cancel()
+        await broker.receive(call=call, invisible_ms=HOUR_MS)
+        assert await attempts_after(broker) == [1]
+        call = FakeCall()
+        call.cancel()
+        task = await started(broker, call=call)
+        assert len(broker.receives._parking) == 0
+        task.cancel()
