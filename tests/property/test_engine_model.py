@@ -8,9 +8,11 @@ that was there before.
 
 import shutil
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -27,6 +29,7 @@ from latermq_broker.engine.model import (
     ReceiveRequest,
     TagFilter,
 )
+from latermq_broker.schedule import minutes
 from latermq_broker.store.files import RealFiles
 from latermq_broker.store.store import Store
 
@@ -86,7 +89,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.engine.write()
 
     def teardown(self) -> None:
-        self.engine.store.abandon()
+        self.engine.abandon()
         shutil.rmtree(self.directory)
 
     def open(self) -> Engine:
@@ -119,7 +122,8 @@ class EngineMachine(RuleBasedStateMachine):
     # --- what clients do -----------------------------------------------------------------------
 
     @rule(
-        tags=st.lists(st.sampled_from("ab"), min_size=1, max_size=3), wait_ms=st.integers(-5, 3_000)
+        tags=st.lists(st.sampled_from("ab"), min_size=1, max_size=3),
+        wait_ms=st.one_of(st.integers(-5, 3_000), st.integers(0, 400_000)),
     )
     def send(self, tags: list[str], wait_ms: int) -> None:
         names = [f"m{len(self.tags) + index}" for index in range(len(tags))]
@@ -266,7 +270,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     # --- what happens to brokers ---------------------------------------------------------------
 
-    @rule(step_ms=st.integers(0, 2_000))
+    @rule(step_ms=st.one_of(st.integers(0, 2_000), st.integers(0, 90_000)))
     def time_passes(self, step_ms: int) -> None:
         self.now_ms += step_ms
         for held in self.held.values():
@@ -277,9 +281,9 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule()
     def checkpoint(self) -> None:
-        job = self.engine.store.begin_checkpoint(self.engine.snapshot(), self.now_ms)
+        job = self.engine.begin_checkpoint(self.now_ms)
         job.run()
-        self.engine.store.finish_checkpoint(job)
+        self.engine.finish_checkpoint(job)
 
     @rule(how=st.sampled_from(["stop", "kill", "kill in mid batch"]))
     def restart(self, how: str) -> None:
@@ -290,7 +294,7 @@ class EngineMachine(RuleBasedStateMachine):
             if how == "kill in mid batch":  # not acknowledged, not written: never happened
                 lost = Outgoing(topic=TOPIC, rest=b"lost", sys=b"lost", message_id="lost")
                 self.engine.send([lost], self.now_ms)
-            self.engine.store.abandon()
+            self.engine.abandon()
         self.engine = self.open()
         assert facts(self.engine) == before
 
@@ -321,6 +325,14 @@ class EngineMachine(RuleBasedStateMachine):
             backoff = mine.count("backoff") + mine.count("ready")
             assert counts.get((PendingKind.BACKOFF, group), 0) == backoff
             assert counts.get((PendingKind.IN_FLIGHT, group), 0) == mine.count("leased")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_runs() -> Iterator[None]:
+    """A timer run for a handful of entries, so that examples have some."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(minutes, "RUN_ENTRIES_MIN", 3)
+        yield
 
 
 TestEngine = EngineMachine.TestCase

@@ -47,7 +47,7 @@ class EngineRig:
     def crash(self) -> Engine:
         """The process dies, what it did was written, and starts again on the same files."""
         self.engine.write()
-        self.engine.store.abandon()
+        self.engine.abandon()
         self.engine = self._open()
         return self.engine
 

@@ -126,7 +126,7 @@ class StoreRig:
             self.ledger.synced(job.durable)
 
     def close(self) -> None:
-        self.store.close(self.sections(), self.now_ms)
+        self.store.close(self.checkpoint, self.now_ms)
         self.ledger.wrote()
         self.ledger.synced(self.store.log.durable)
 

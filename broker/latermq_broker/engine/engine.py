@@ -34,6 +34,8 @@ from latermq_broker.engine.state import EngineState
 from latermq_broker.engine.topics import TopicAdmin
 from latermq_broker.errors import InvalidReceiptHandleError, RequestError
 from latermq_broker.schedule.levels import level_ms
+from latermq_broker.schedule.run_file import RunFile, encode_run, run_name
+from latermq_broker.store.checkpoint_job import CheckpointJob, RunWrite
 from latermq_broker.store.payload_lease import (
     ExtendPayload,
 )
@@ -243,14 +245,60 @@ class Engine:
         """Hand the batch to the file; returns the position up to which it is written."""
         return self.store.log.write()
 
-    def snapshot(self) -> dict[str, bytes]:
-        """The state as checkpoint sections; the log must be written."""
-        return snapshot(self._state)
+    def begin_checkpoint(self, now_ms: int) -> CheckpointJob:
+        """Capture the state; `run` the job, in a thread if wanted, then `finish_checkpoint` it.
+
+        Raises as `Store.begin_checkpoint`.
+        """
+        far = self._state.timer.far
+        for run in far.spent_runs():
+            run.close()
+        minutes = far.freeze()
+        name = run_name(self.store.log.end) if minutes else ""
+        try:
+            return self.store.begin_checkpoint(
+                snapshot(self._state, name),
+                now_ms,
+                new_run=RunWrite(name, encode_run(minutes)) if minutes else None,
+                runs=[run.name for run in far.runs] + [name] * bool(name),
+            )
+        except BaseException:
+            far.thaw(None)
+            raise
+
+    def finish_checkpoint(self, job: CheckpointJob) -> None:
+        """Take note of what the job achieved. Raises OSError: the new run cannot be read."""
+        self.store.finish_checkpoint(job)
+        run = None
+        try:
+            if job.done and job.run_name:
+                directory = self.store.runs_directory
+                run = RunFile.open(self.store.files, directory, job.run_name, verify=False)
+        finally:
+            self._state.timer.far.thaw(run)
 
     def close(self, now_ms: int) -> None:
         """Write, sync, checkpoint, release the directory."""
+
+        def checkpoint() -> None:
+            job = self.begin_checkpoint(now_ms)
+            try:
+                job.run()
+            finally:
+                self.finish_checkpoint(job)
+
         self.write()
-        self.store.close(self.snapshot(), now_ms)
+        try:
+            self.store.close(checkpoint, now_ms)
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Let go of the directory without writing anything; again is harmless."""
+        for run in self._state.timer.far.runs:
+            run.close()
+        self._state.timer.far.runs = []
+        self.store.abandon()
 
     def _due_ms(self, message: Outgoing, now_ms: int) -> int:
         if message.delay_level:

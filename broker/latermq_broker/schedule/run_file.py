@@ -20,7 +20,7 @@ from typing import Final
 
 from xxhash import xxh3_64
 
-from latermq_broker.errors import StoreError
+from latermq_broker.errors import UnusableCheckpointError
 from latermq_broker.store.files import Files, OpenMode
 
 RUN_MAGIC: Final = b"\xa9LMQRUN\n"
@@ -41,7 +41,7 @@ _PIECE_BYTES: Final = 1 << 20
 Entry = tuple[int, int]  # (due_ms, position)
 
 
-class DamagedRunError(StoreError):
+class DamagedRunError(UnusableCheckpointError):
     """A run file is missing, cut or changed."""
 
 
@@ -53,6 +53,11 @@ def pack_entry(due_ms: int, position: int) -> int:
 def unpack_entry(minute: int, packed: int) -> Entry:
     due_ms = minute * MINUTE_MS + (packed >> _POSITION_BITS)
     return due_ms, (packed & _POSITION_MASK) << 3
+
+
+def run_name(position: int) -> str:
+    """Of the run that is written with the checkpoint at `position`."""
+    return f"{position:020d}.run"
 
 
 def encode_run(minutes: Sequence[tuple[int, Sequence[bytes]]]) -> Iterator[bytes]:
@@ -86,20 +91,20 @@ class RunFile:
         self._entries_at = _HEADER.size + _ROW.size * len(minutes)
 
     @classmethod
-    def open(cls, files: Files, directory: Path, name: str) -> "RunFile":
-        """Raises DamagedRunError, OSError."""
+    def open(cls, files: Files, directory: Path, name: str, *, verify: bool = True) -> "RunFile":
+        """`verify` reads all of it once. Raises DamagedRunError, OSError."""
         try:
             fd = files.open(directory / name, OpenMode.READ)
         except FileNotFoundError:
             raise DamagedRunError(f"timer run {name} is missing") from None
         try:
-            return cls._verify(files, fd, name)
+            return cls._open(files, fd, name, verify)
         except BaseException:
             files.close(fd)
             raise
 
     @classmethod
-    def _verify(cls, files: Files, fd: int, name: str) -> "RunFile":
+    def _open(cls, files: Files, fd: int, name: str, verify: bool) -> "RunFile":
         size = files.size(fd)
         header = files.pread(fd, _HEADER.size, 0)
         if len(header) < _HEADER.size:
@@ -112,11 +117,7 @@ class RunFile:
             raise DamagedRunError(f"timer run {name} has an unknown header")
         if size != expected:
             raise DamagedRunError(f"timer run {name} has {size} bytes, not {expected}")
-        digest = xxh3_64()
-        for at in range(0, size - _CHECKSUM_BYTES, _PIECE_BYTES):
-            digest.update(files.pread(fd, min(_PIECE_BYTES, size - _CHECKSUM_BYTES - at), at))
-        told = files.pread(fd, _CHECKSUM_BYTES, size - _CHECKSUM_BYTES)
-        if told != digest.intdigest().to_bytes(_CHECKSUM_BYTES, "little"):
+        if verify and not _matches(files, fd, size - _CHECKSUM_BYTES):
             raise DamagedRunError(f"timer run {name} does not match its checksum")
         minutes, starts = array("I"), array("Q")
         table = files.pread(fd, row_count * _ROW.size, _HEADER.size)
@@ -145,3 +146,11 @@ class RunFile:
 
     def close(self) -> None:
         self._files.close(self._fd)
+
+
+def _matches(files: Files, fd: int, size: int) -> bool:
+    digest = xxh3_64()
+    for at in range(0, size, _PIECE_BYTES):
+        digest.update(files.pread(fd, min(_PIECE_BYTES, size - at), at))
+    told = files.pread(fd, _CHECKSUM_BYTES, size)
+    return told == digest.intdigest().to_bytes(_CHECKSUM_BYTES, "little")

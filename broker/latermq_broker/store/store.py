@@ -6,7 +6,7 @@ always allowed: there is one way back, and it is recovery. The store knows recor
 payloads: what the engine keeps in a checkpoint are named sections of bytes.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from latermq_broker.errors import (
     StoreError,
     StoreFullError,
     StoreUnusableError,
+    UnusableCheckpointError,
 )
 from latermq_broker.store.checkpoint import (
     QUEUES_SECTION,
@@ -30,7 +31,7 @@ from latermq_broker.store.checkpoint import (
     encode_queues,
     read_checkpoint,
 )
-from latermq_broker.store.checkpoint_job import CheckpointJob, QueueWrite
+from latermq_broker.store.checkpoint_job import CheckpointJob, QueueWrite, RunWrite
 from latermq_broker.store.commit_log import CommitLog
 from latermq_broker.store.consume_queue import (
     QUEUE_SUFFIX,
@@ -43,6 +44,7 @@ from latermq_broker.store.directory import (
     LOG_NAME,
     OUR_DIRECTORIES,
     QUEUES_NAME,
+    RUNS_NAME,
     find_log,
     require_ours,
     sync_ancestors,
@@ -91,15 +93,18 @@ class Store:
         self, directory: Path, config: StoreConfig, files: Files, log: CommitLog, lock_fd: int
     ) -> None:
         self.directory = directory
+        self.runs_directory = directory / RUNS_NAME
         self.log = log
         self._config = config
-        self._files = files
+        self.files = files
         self._lock_fd: int | None = lock_fd
         self._queue_files = QueueFiles(files, directory / QUEUES_NAME)
         self._queues: dict[tuple[int, int], ConsumeQueue] = {}
         self._spilled: set[Path] = set()  # queue files written but not synced
         self._dropped: set[int] = set()  # topics whose files the next checkpoint deletes
         self._job: CheckpointJob | None = None
+        self._named_runs: frozenset[str] = frozenset()  # by the newest checkpoint
+        self._naming_runs: frozenset[str] = frozenset()  # by the one that is being written
         self._checkpoint_end = 0  # log.end, log.appended and the time at the last checkpoint
         self._checkpoint_appended = 0
         self._checkpoint_ms = 0
@@ -155,7 +160,9 @@ class Store:
         """Bring the state back: newest usable checkpoint, then every whole group after it.
 
         Args:
-            restore: gets the engine's sections; not called when there is no usable checkpoint.
+            restore: gets the engine's sections; not called when there is no usable checkpoint. It
+                may raise UnusableCheckpointError before it changes anything: then an older one,
+                or none, is taken.
             apply: gets every record but the store's own; payloads are views, copy what is kept.
                 It may read the log and append to queues.
         Raises:
@@ -177,19 +184,16 @@ class Store:
         now_ms: int,
     ) -> RecoveryReport:
         segments = self.log.segments
-        checkpoint = self._usable_checkpoint()
+        checkpoint = self._usable_checkpoint(restore)
         start = checkpoint.position if checkpoint else self.log.start
-        drop_caches(self._files, segments, start)
-        if checkpoint is not None:
-            sections = checkpoint.sections
-            restore({n: d for n, d in sections.items() if not n.startswith(STORE_SECTIONS)})
+        drop_caches(self.files, segments, start)
         scan = LogScan(segments, start, checkpoint.epoch if checkpoint else 0)
         records, end = self._replay(scan, apply)
         last = scan.last
         clean = scan.untouched and last is not None and last.is_clean_mark
         # An orderly stop leaves nothing behind its mark: no need to search the rest of the segment.
         tail = Tail(end, scan.epoch, None, None) if clean else require_torn(segments, scan)
-        seal_tail(self._files, segments, scan.durable, end, max(tail.end, scan.position))
+        seal_tail(self.files, segments, scan.durable, end, max(tail.end, scan.position))
         self._remove_leftovers()
         store_ms = max(scan.store_ms, checkpoint.last_store_ms if checkpoint else 0)
         self.log.adopt(segments)
@@ -243,11 +247,13 @@ class Store:
                 )
                 queue.release(state.next)
 
-    def _usable_checkpoint(self) -> Checkpoint | None:
-        """The newest checkpoint that verifies together with its queue files; they are loaded."""
+    def _usable_checkpoint(
+        self, restore: Callable[[Mapping[str, bytes]], None]
+    ) -> Checkpoint | None:
+        """The newest checkpoint that verifies together with the files it names; it is loaded."""
         directory = self.directory / CHECKPOINTS_NAME
-        for name in checkpoint_names(self._files, directory):
-            checkpoint = read_checkpoint(self._files, directory / name)
+        for name in checkpoint_names(self.files, directory):
+            checkpoint = read_checkpoint(self.files, directory / name)
             if checkpoint is None or checkpoint.uuid != self.log.uuid:
                 continue
             self._require_log_reaches(checkpoint, name)
@@ -257,7 +263,9 @@ class Store:
                     (state.topic_id, state.queue_id): ConsumeQueue.restore(self._queue_files, state)
                     for state in states
                 }
-            except DamagedQueueError:
+                sections = checkpoint.sections
+                restore({n: d for n, d in sections.items() if not n.startswith(STORE_SECTIONS)})
+            except (DamagedQueueError, UnusableCheckpointError):
                 self._queue_files.forget()
                 self._queue_files.damaged = None
                 continue
@@ -268,8 +276,8 @@ class Store:
     def _distrust_checkpoints(self) -> None:
         """A queue file was found damaged in use: have the next start replay the whole log."""
         directory = self.directory / CHECKPOINTS_NAME
-        for name in checkpoint_names(self._files, directory):
-            self._files.unlink(directory / name)
+        for name in checkpoint_names(self.files, directory):
+            self.files.unlink(directory / name)
 
     def _require_log_reaches(self, checkpoint: Checkpoint, name: str) -> None:
         """A checkpoint vouches for the log below it; the newest record it covers must be there.
@@ -292,14 +300,14 @@ class Store:
 
     def _remove_leftovers(self) -> None:
         """Delete what unfinished work of the last run left, and files of queues that are gone."""
-        remove_leftovers(self._files, self.directory / LOG_NAME, PREPARED_SUFFIX)
-        remove_leftovers(self._files, self.directory / CHECKPOINTS_NAME, TEMPORARY_SUFFIX)
+        remove_leftovers(self.files, self.directory / LOG_NAME, PREPARED_SUFFIX)
+        remove_leftovers(self.files, self.directory / CHECKPOINTS_NAME, TEMPORARY_SUFFIX)
         topics = {str(topic_id) for topic_id, _ in self._queues}
         queues = self.directory / QUEUES_NAME
-        for name in self._files.list_directory(queues):
+        for name in self.files.list_directory(queues):
             if name.isdecimal() and name not in topics and int(name) not in self._dropped:
-                remove_leftovers(self._files, queues / name, QUEUE_SUFFIX)
-                self._files.remove_directory(queues / name)
+                remove_leftovers(self.files, queues / name, QUEUE_SUFFIX)
+                self.files.remove_directory(queues / name)
 
     # --- queues --------------------------------------------------------------------------------
 
@@ -334,11 +342,18 @@ class Store:
             or now_ms - self._checkpoint_ms >= config.checkpoint_interval_ms
         )
 
-    def begin_checkpoint(self, sections: Mapping[str, bytes], now_ms: int) -> CheckpointJob:
+    def begin_checkpoint(
+        self,
+        sections: Mapping[str, bytes],
+        now_ms: int,
+        *,
+        new_run: RunWrite | None = None,
+        runs: Sequence[str] = (),
+    ) -> CheckpointJob:
         """Capture the state as of the end of the log, batch included, which is written now.
 
         Then `job.run()`, in a thread if wanted, and `finish_checkpoint(job)` whether it failed or
-        not. One at a time.
+        not. One at a time. `runs` are the run files that the sections name, `new_run` among them.
         Raises:
             StoreReadOnlyError: the log failed.
             DamagedQueueError: a queue file is damaged; only a restart rebuilds it.
@@ -363,7 +378,7 @@ class Store:
             {**sections, QUEUES_SECTION: encode_queues(states)},
         )
         self._job = CheckpointJob(
-            files=self._files,
+            files=self.files,
             log=self.log,
             queue_files=self._queue_files,
             directory=self.directory / CHECKPOINTS_NAME,
@@ -371,7 +386,11 @@ class Store:
             writes=writes,
             unsynced=frozenset(self._spilled),
             dropped=frozenset(self._dropped),
+            runs_directory=self.runs_directory,
+            new_run=new_run,
+            kept_runs=frozenset(runs) | self._named_runs,
         )
+        self._naming_runs = frozenset(runs)
         self._checkpoint_end = position
         self._checkpoint_appended = self.log.appended
         self._checkpoint_ms = now_ms
@@ -384,6 +403,7 @@ class Store:
         self.log.synced(job.durable)
         if not job.done:
             return  # memory keeps the entries; the next checkpoint writes them again
+        self._named_runs = self._naming_runs
         for write in job.writes:
             write.queue.release(write.end)
         self._spilled -= job.unsynced
@@ -391,8 +411,10 @@ class Store:
 
     # --- stop ----------------------------------------------------------------------------------
 
-    def close(self, sections: Mapping[str, bytes], now_ms: int) -> None:
-        """Write, sync, checkpoint, mark the stop as clean, unlock.
+    def close(self, checkpoint: Callable[[], object], now_ms: int) -> None:
+        """Write, sync, `checkpoint`, mark the stop as clean, unlock.
+
+        `checkpoint` begins, runs and finishes one; without it the next start replays more.
 
         Raises StoreReadOnlyError, StoreFullError; the directory is unlocked anyway.
         """
@@ -400,12 +422,8 @@ class Store:
             self.log.write()
             self.log.synced(self.log.sync())
             if self._queue_files.damaged is None:
-                job = self.begin_checkpoint(sections, now_ms)
-                try:
-                    with suppress(OSError):  # without it the next start replays more, that is all
-                        job.run()
-                finally:
-                    self.finish_checkpoint(job)
+                with suppress(OSError):
+                    checkpoint()
             self.log.mark(now_ms, clean=True)
             self.log.write()
             self.log.synced(self.log.sync())
@@ -417,7 +435,7 @@ class Store:
         self.log.close()
         self._queue_files.forget()
         if self._lock_fd is not None:
-            self._files.close(self._lock_fd)
+            self.files.close(self._lock_fd)
             self._lock_fd = None
 
 
