@@ -100,9 +100,11 @@ class Store:
         self._spilled: set[Path] = set()  # queue files written but not synced
         self._dropped: set[int] = set()  # topics whose files the next checkpoint deletes
         self._job: CheckpointJob | None = None
-        self._checkpoint_end = 0  # log.end, log.appended and the time at the last checkpoint
+        self._checkpoint_end = 0  # log.end and log.appended at the last checkpoint
         self._checkpoint_appended = 0
-        self._checkpoint_ms = 0
+        self._captured = (0, 0)  # the same for the running one
+        self._checkpoint_ms = 0  # when the last one began
+        self._retry_later = False  # it failed: try again after the interval, not at once
 
     # --- start ---------------------------------------------------------------------------------
 
@@ -154,6 +156,7 @@ class Store:
     ) -> RecoveryReport:
         """Bring the state back: newest usable checkpoint, then every whole group after it.
 
+        If it raises, `abandon` the store: what was applied so far is half a state.
         Args:
             restore: gets the engine's sections; not called when there is no usable checkpoint.
             apply: gets every record but the store's own; payloads are views, copy what is kept.
@@ -268,8 +271,9 @@ class Store:
     def _distrust_checkpoints(self) -> None:
         """A queue file was found damaged in use: have the next start replay the whole log."""
         directory = self.directory / CHECKPOINTS_NAME
-        for name in checkpoint_names(self._files, directory):
-            self._files.unlink(directory / name)
+        with suppress(OSError):  # then the next start finds the damage as this one did
+            for name in checkpoint_names(self._files, directory):
+                self._files.unlink(directory / name)
 
     def _require_log_reaches(self, checkpoint: Checkpoint, name: str) -> None:
         """A checkpoint vouches for the log below it; the newest record it covers must be there.
@@ -328,10 +332,11 @@ class Store:
         records = log.appended - self._checkpoint_appended
         if self._job is not None or not records or self._queue_files.damaged or log.failed:
             return False
-        return (
+        if now_ms - self._checkpoint_ms >= config.checkpoint_interval_ms:
+            return True
+        return not self._retry_later and (
             records >= config.checkpoint_records
             or log.end - self._checkpoint_end >= config.checkpoint_bytes
-            or now_ms - self._checkpoint_ms >= config.checkpoint_interval_ms
         )
 
     def begin_checkpoint(self, sections: Mapping[str, bytes], now_ms: int) -> CheckpointJob:
@@ -372,8 +377,7 @@ class Store:
             unsynced=frozenset(self._spilled),
             dropped=frozenset(self._dropped),
         )
-        self._checkpoint_end = position
-        self._checkpoint_appended = self.log.appended
+        self._captured = position, self.log.appended
         self._checkpoint_ms = now_ms
         return self._job
 
@@ -382,12 +386,16 @@ class Store:
         assert job is self._job
         self._job = None
         self.log.synced(job.durable)
+        self._retry_later = not job.done
         if not job.done:
             return  # memory keeps the entries; the next checkpoint writes them again
+        self._checkpoint_end, self._checkpoint_appended = self._captured
         for write in job.writes:
             write.queue.release(write.end)
         self._spilled -= job.unsynced
         self._dropped -= job.dropped
+        if self._queue_files.damaged is not None:  # found while the job was running
+            self._distrust_checkpoints()
 
     # --- stop ----------------------------------------------------------------------------------
 

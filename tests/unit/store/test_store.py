@@ -278,6 +278,41 @@ def test_a_failed_checkpoint_keeps_everything_and_the_next_one_succeeds() -> Non
     assert (report.rebuilt, report.records) == (False, 0)
 
 
+def test_a_failed_checkpoint_is_tried_again_after_the_interval() -> None:
+    files = TornFiles()
+    rig = started(files)
+    object.__setattr__(rig.config, "checkpoint_records", 1)
+    rig.append(10)
+    rig.write()
+    assert rig.store.checkpoint_due(rig.now_ms)
+    files.fault = Fault(files.calls + 2, errno.ENOSPC)
+    with pytest.raises(OSError, match="No space"):
+        rig.checkpoint()
+    assert not rig.store.checkpoint_due(rig.now_ms + 1000)
+    assert rig.store.checkpoint_due(rig.now_ms + rig.config.checkpoint_interval_ms)
+    rig.checkpoint()
+    assert not rig.store.checkpoint_due(rig.now_ms + rig.config.checkpoint_interval_ms)
+
+
+def test_damage_found_while_a_checkpoint_runs_takes_it_back() -> None:
+    files = MemoryFiles()
+    rig = started(files)
+    rig.append(10)
+    rig.checkpoint()
+    rig.append(10)
+    job = rig.store.begin_checkpoint(rig.sections(), rig.now_ms)
+    files.disk.inodes.pop(QUEUES / "1" / f"0.{0:020d}.cq")
+    rig.store._queue_files.forget()
+    with pytest.raises(DamagedQueueError):
+        rig.store.queue(1, 0).get(0)
+    job.run()
+    rig.store.finish_checkpoint(job)
+    assert names(files, CHECKPOINTS) == []
+    files.disk.kill()
+    rig.ledger.wrote()
+    assert rig.restart().rebuilt
+
+
 def test_a_checkpoint_whose_log_cannot_be_synced_fails_the_log() -> None:
     files = TornFiles()
     rig = started(files)
