@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from interop.official import OfficialClient, text
+from latermq_proto.apache.rocketmq.v2 import definition_pb2
 from support.wire_client import WireClient
 
 LADDER_MS = (1_000, 2_000)  # the client counts in whole seconds
@@ -187,7 +188,7 @@ def test_notify_client_termination_frees_what_a_push_consumer_held(
         holder.announce_push_consumer(name, name)
         [held] = holder.receive(name, name, auto_renew=True).messages
         assert not wire.receive(name, name, wait_ms=1_500).messages
-        holder.leave(name)
+        assert holder.leave(name).code == definition_pb2.Code.OK
     [again] = wire.receive(name, name).messages
     assert again.system_properties.message_id == held.system_properties.message_id
     assert again.system_properties.delivery_attempt == 2

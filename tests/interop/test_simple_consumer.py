@@ -202,3 +202,11 @@ def test_receive_message_without_a_message_ends_with_the_polling_time(line: Line
     asked_ms = now_ms()
     assert line.receive(consumer) == []
     assert 900 <= now_ms() - asked_ms < 3_000
+
+
+def test_receive_message_refuses_illegal_groups(line: Line) -> None:
+    """System groups, and names that are too long; the client itself refuses other characters."""
+    for group in ("CID_RMQ_SYS_mine", "g" * 121):
+        with pytest.raises(OfficialError) as refusal:
+            line.receive(line.consumer(group, wait_s=1))
+        assert refusal.value.code == Code.ILLEGAL_CONSUMER_GROUP
