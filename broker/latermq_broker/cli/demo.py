@@ -199,7 +199,7 @@ class _Story:
         for letter in self._letters.values():
             stage.tell("")
             stacks = ("--stack",) if _is_our_bug(letter) else ()
-            stage.run("dead", "show", GROUP, letter.message_id, *stacks)
+            stage.run("dead", "show", GROUP, "--offset", str(letter.queue_offset), *stacks)
 
     def _strike_deadline(self) -> None:
         stage = self._stage
@@ -233,7 +233,7 @@ class _Story:
         stage.stop("billing")
         self._started.clear()
         self._play_billing("--fixed")
-        stage.run("dead", "redrive", GROUP, "--id", letter.message_id)
+        stage.run("dead", "redrive", GROUP, "--offset", str(letter.queue_offset))
         before = len(self._billed)
         for event in stage.events(f"order {order}", until=lambda: len(self._billed) > before):
             self._take(event)
