@@ -93,7 +93,7 @@ def test_receive_message_again_after_the_lease(line: Line) -> None:
 
 
 def test_change_invisible_duration_extends_the_lease(line: Line) -> None:
-    """After the first lease's end it is still leased; the old handle is refused, the new one acknowledges."""
+    """It is still leased when the first lease would be over; only the new handle acknowledges."""
     line.send("long work")
     consumer, other = line.consumer(), line.consumer(wait_s=1)
     [message] = line.receive(consumer, invisible_s=1)
