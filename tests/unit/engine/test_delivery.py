@@ -183,6 +183,22 @@ def test_a_late_heartbeat_keeps_a_push_lease_and_a_gone_client_loses_it() -> Non
     assert rig.ack(one) == [False]
 
 
+def test_a_lease_whose_reply_a_crash_may_have_eaten_is_not_renewed_for_hours() -> None:
+    rig = EngineRig()
+    rig.send("known")
+    rig.receive(push=True, lease_ms=60_000)
+    for _ in range(6):
+        rig.engine.client_seen("client-1", rig.now_ms)
+        rig.advance(10_000)  # renewed once: its client works on it
+    rig.send("lost")
+    rig.receive(push=True, lease_ms=60_000)
+    rig.crash()
+    for _ in range(12):
+        rig.engine.client_seen("client-1", rig.now_ms)
+        rig.advance(10_000)
+    assert [(one.sys, one.attempt) for one in rig.receive()] == [(b"lost", 2)]
+
+
 def test_the_original_handle_outlives_renewals() -> None:
     rig = EngineRig()
     rig.send("m1")
