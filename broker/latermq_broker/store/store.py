@@ -19,6 +19,7 @@ from latermq_broker.errors import (
     DamagedQueueError,
     StoreError,
     StoreFullError,
+    StoreReadOnlyError,
     StoreUnusableError,
 )
 from latermq_broker.store.checkpoint import (
@@ -76,7 +77,7 @@ class RecoveryReport:
     """What a start found."""
 
     start: int  # position replayed from
-    end: int  # where the log goes on
+    end: int  # of what was found; the log goes on here
     records: int  # replayed, the store's own not counted
     torn_bytes: int  # cut off the end: a write that a crash interrupted
     clean: bool  # the last broker stopped in order
@@ -170,7 +171,7 @@ class Store:
             return self._recover(restore, apply, now_ms)
         except OSError as error:
             raise unusable(self.directory, error) from error
-        except StoreFullError as error:
+        except (StoreFullError, StoreReadOnlyError) as error:
             raise StoreUnusableError(str(error)) from error
 
     def _recover(
@@ -196,16 +197,13 @@ class Store:
         self._remove_leftovers()
         store_ms = max(scan.store_ms, checkpoint.last_store_ms if checkpoint else 0)
         self.log.adopt(segments)
-        last_position = last.position if last is not None and last.position < end else 0
-        if not last_position and checkpoint is not None:
-            last_position = checkpoint.last_position
-        self.log.resume(end, max(tail.epoch, scan.epoch) + 1, store_ms, last_position)
+        self.log.resume(end, max(tail.epoch, scan.epoch) + 1, store_ms)
         self._queue_files.on_damage = self._distrust_checkpoints
         self._checkpoint_end, self._checkpoint_appended = start, self.log.appended - records
         self._checkpoint_ms = now_ms
         return RecoveryReport(
             start=start,
-            end=self.log.end,
+            end=end,
             records=records,
             torn_bytes=max(tail.end, scan.position) - end,
             clean=clean,
