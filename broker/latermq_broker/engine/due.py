@@ -116,7 +116,7 @@ class DueWork:
         """Protocol: ReceiveMessage.auto_renew; while its client lives, and not for ever."""
         if now_ms - delivery.leased_ms >= self._config.auto_renew_total_ms_max:
             return False
-        if delivery.leased_ms <= self.opened_ms and not delivery.renewals:
+        if delivery.leased_ms < self.opened_ms and not delivery.renewals:
             # The reply that granted it may have died with the last broker: its client, though
             # alive, need not know of it. Let it expire once.
             return False

@@ -192,6 +192,7 @@ def test_a_lease_whose_reply_a_crash_may_have_eaten_is_not_renewed_for_hours() -
         rig.advance(10_000)  # renewed once: its client works on it
     rig.send("lost")
     rig.receive(push=True, lease_ms=60_000)
+    rig.advance(1)
     rig.crash()
     for _ in range(12):
         rig.engine.client_seen("client-1", rig.now_ms)
