@@ -38,9 +38,10 @@ class EngineRig:
             delivery=delivery or DeliveryConfig(),
             catalog=catalog or CatalogConfig(default_queue_count=1),
         )
-        self.engine = self._open()
+        self.engine = self.reopened()
 
-    def _open(self) -> Engine:
+    def reopened(self) -> Engine:
+        """Another start on the same files; the last one let go of them."""
         store = Store.open(Path("/data"), self.config.store, self.files, self.now_ms)
         return Engine.open(store, self.config, self.now_ms)
 
@@ -48,7 +49,7 @@ class EngineRig:
         """The process dies, what it did was written, and starts again on the same files."""
         self.engine.write()
         self.engine.abandon()
-        self.engine = self._open()
+        self.engine = self.reopened()
         return self.engine
 
     def advance(self, step_ms: int) -> None:

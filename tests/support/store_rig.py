@@ -22,6 +22,7 @@ SMALL_SEGMENT_BYTES: Final = 16 << 10
 FACT: Final = struct.Struct("<IHQ")  # topic, queue, number; filler follows
 DROPPED: Final = 0xFFFF  # as the queue: the topic was deleted
 SECTION_FACT: Final = struct.Struct("<QI")
+FIRST_POSITION: Final = 104  # of a new log: header of 64 bytes, the MARK of its first start
 START_MS: Final = 1_700_000_000_000
 
 

@@ -55,20 +55,23 @@ class DueWork:
 
     def client_seen(self, client_id: str, now_ms: int) -> None:
         """Heartbeats and receives keep the renewal of a push consumer's leases going."""
-        seen = self._state.clients_seen
-        seen[client_id] = now_ms
-        seen.move_to_end(client_id)
-        if len(seen) > CLIENTS_SEEN_MAX:
-            seen.popitem(last=False)
+        self._remember_seen(client_id, now_ms)
 
     def client_gone(self, client_id: str, now_ms: int) -> None:
         """Its auto-renewed leases become receivable after 1 s."""
-        self._state.clients_seen[client_id] = 0  # known to be gone, also just after a restart
+        self._remember_seen(client_id, 0)  # known to be gone, also just after a restart
         deliveries = self._state.leases.deliveries
         for delivery_id in self._state.leases.renewed_by(client_id):
             if deliveries[delivery_id].deadline_ms > now_ms + GONE_CLIENT_LEASE_MS:
                 payload = ExtendPayload(delivery_id, GONE_CLIENT_LEASE_MS, EXTEND_KEEP_HANDLE)
                 self._journal.write(RecordType.EXTEND, payload, now_ms)
+
+    def _remember_seen(self, client_id: str, seen_ms: int) -> None:
+        seen = self._state.clients_seen
+        seen[client_id] = seen_ms
+        seen.move_to_end(client_id)
+        if len(seen) > CLIENTS_SEEN_MAX:
+            seen.popitem(last=False)
 
     def _fire(self, due_ms: int, position: int, now_ms: int) -> None:
         """A delayed message's time has come: a reference into a queue of its topic."""
@@ -112,6 +115,10 @@ class DueWork:
     def _renews(self, delivery: Delivery, now_ms: int) -> bool:
         """Protocol: ReceiveMessage.auto_renew; while its client lives, and not for ever."""
         if now_ms - delivery.leased_ms >= self._config.auto_renew_total_ms_max:
+            return False
+        if delivery.leased_ms < self.opened_ms and not delivery.renewals:
+            # The reply that granted it may have died with the last broker: its client, though
+            # alive, need not know of it. Let it expire once.
             return False
         # After a restart clients are given the time to show that they live.
         seen_ms = self._state.clients_seen.get(delivery.client_id, self.opened_ms)

@@ -236,10 +236,7 @@ class Engine:
 
     def take_ready(self) -> Ready:
         """What may have become receivable since the last call."""
-        ready = self._state.ready
-        if ready:
-            self._state.ready = Ready()
-        return ready
+        return self._state.take_ready()
 
     def write(self) -> int:
         """Hand the batch to the file; returns the position up to which it is written."""

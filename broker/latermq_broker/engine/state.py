@@ -69,7 +69,8 @@ class EngineState:
         self.recently_done = RecentlyDone(config.delivery.done_handles_max)
         self.handles = ReceiptHandles(store.log.uuid)
         # live:
-        self.ready = Ready()
+        self._ready_topics: set[int] = set()
+        self._ready_pairs: set[tuple[int, int]] = set()
         self.round_robin: dict[int, int] = {}
         self.clients_seen: OrderedDict[str, int] = OrderedDict()
         self.unreadable_count = 0
@@ -102,20 +103,30 @@ class EngineState:
 
     def announce(self, subscription: Subscription) -> None:
         """Something became receivable for one group."""
-        group = self.catalog.group_by_id(subscription.group_id)
-        topic = self.catalog.topic_by_id(subscription.topic_id)
-        if group is not None and topic is not None:
-            self.ready.pairs.add((group.name, topic.name))
+        self._ready_pairs.add((subscription.group_id, subscription.topic_id))
 
     def enqueue(self, topic_id: int, queue_id: int, entry: Entry) -> None:
         self.queue(topic_id, queue_id).append(entry)
-        self.announce_topic(topic_id)
+        self._ready_topics.add(topic_id)
 
     def announce_topic(self, topic_id: int) -> None:
         """Something became receivable for every group of a topic."""
-        topic = self.catalog.topic_by_id(topic_id)
-        if topic is not None:
-            self.ready.topics.add(topic.name)
+        self._ready_topics.add(topic_id)
+
+    def take_ready(self) -> Ready:
+        """What was announced since the last call, by name."""
+        ready = Ready()
+        for topic_id in self._ready_topics:
+            topic = self.catalog.topic_by_id(topic_id)
+            if topic is not None:
+                ready.topics.add(topic.name)
+        for group_id, topic_id in self._ready_pairs:
+            group, topic = self.catalog.group_by_id(group_id), self.catalog.topic_by_id(topic_id)
+            if group is not None and topic is not None:
+                ready.pairs.add((group.name, topic.name))
+        self._ready_topics.clear()
+        self._ready_pairs.clear()
+        return ready
 
     def next_queue(self, topic: Topic) -> int:
         """Round robin over the topic's queues."""

@@ -209,6 +209,7 @@ class _Reader:
             rows_max=min(SLICE_ROWS_MAX, self._rows_max - len(page.rows)),
             # Bodies that do not travel are still read: bound what is in memory at a time.
             bytes_max=bytes_left if self._builder.heavy else PAGE_BYTES_MAX,
+            letters=self._builder.letters,
         )
         size = 0
         for row in rows:

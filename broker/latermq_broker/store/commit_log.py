@@ -88,10 +88,15 @@ class CommitLog:
         self._row.adopt(segments)
         self.start = segments[0].base + SEGMENT_HEADER_BYTES
 
-    def resume(self, end: int, epoch: int, store_ms: int, last_position: int) -> None:
+    def resume(self, end: int, epoch: int, store_ms: int) -> None:
         """Go on appending at `end`, up to which everything is on the medium.
 
-        Raises StoreFullError when the log ends with its last segment and there is no room.
+        Begins with a MARK of the new epoch, synced: from then on no one can take this start for
+        one that never was, and no epoch is used twice.
+        Raises:
+            StoreFullError: the log ends with its last segment and there is no room.
+            StoreReadOnlyError: the medium refuses.
+            OSError.
         """
         if end == self.segments[-1].end:
             self._row.open_next(store_ms)
@@ -100,8 +105,10 @@ class CommitLog:
         self.end = self.written = self.durable = end
         self.epoch = epoch
         self.last_store_ms = store_ms
-        self.last_position = last_position
         self._begin_piece()
+        self.mark(store_ms)
+        self.write()
+        self.synced(self.sync())
 
     # --- append --------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from latermq_broker.errors import (
     DamagedQueueError,
     StoreError,
     StoreFullError,
+    StoreReadOnlyError,
     StoreUnusableError,
     UnusableCheckpointError,
 )
@@ -78,7 +79,7 @@ class RecoveryReport:
     """What a start found."""
 
     start: int  # position replayed from
-    end: int  # where the log goes on
+    end: int  # of what was found; the log goes on here
     records: int  # replayed, the store's own not counted
     torn_bytes: int  # cut off the end: a write that a crash interrupted
     clean: bool  # the last broker stopped in order
@@ -105,9 +106,11 @@ class Store:
         self._job: CheckpointJob | None = None
         self._named_runs: frozenset[str] = frozenset()  # by the newest checkpoint
         self._naming_runs: frozenset[str] = frozenset()  # by the one that is being written
-        self._checkpoint_end = 0  # log.end, log.appended and the time at the last checkpoint
+        self._checkpoint_end = 0  # log.end and log.appended at the last checkpoint
         self._checkpoint_appended = 0
-        self._checkpoint_ms = 0
+        self._captured = (0, 0)  # the same for the running one
+        self._checkpoint_ms = 0  # when the last one began
+        self._retry_later = False  # it failed: try again after the interval, not at once
 
     # --- start ---------------------------------------------------------------------------------
 
@@ -159,6 +162,7 @@ class Store:
     ) -> RecoveryReport:
         """Bring the state back: newest usable checkpoint, then every whole group after it.
 
+        If it raises, `abandon` the store: what was applied so far is half a state.
         Args:
             restore: gets the engine's sections; not called when there is no usable checkpoint. It
                 may raise UnusableCheckpointError before it changes anything: then an older one,
@@ -174,7 +178,7 @@ class Store:
             return self._recover(restore, apply, now_ms)
         except OSError as error:
             raise unusable(self.directory, error) from error
-        except StoreFullError as error:
+        except (StoreFullError, StoreReadOnlyError) as error:
             raise StoreUnusableError(str(error)) from error
 
     def _recover(
@@ -197,16 +201,13 @@ class Store:
         self._remove_leftovers()
         store_ms = max(scan.store_ms, checkpoint.last_store_ms if checkpoint else 0)
         self.log.adopt(segments)
-        last_position = last.position if last is not None and last.position < end else 0
-        if not last_position and checkpoint is not None:
-            last_position = checkpoint.last_position
-        self.log.resume(end, max(tail.epoch, scan.epoch) + 1, store_ms, last_position)
+        self.log.resume(end, max(tail.epoch, scan.epoch) + 1, store_ms)
         self._queue_files.on_damage = self._distrust_checkpoints
         self._checkpoint_end, self._checkpoint_appended = start, self.log.appended - records
         self._checkpoint_ms = now_ms
         return RecoveryReport(
             start=start,
-            end=self.log.end,
+            end=end,
             records=records,
             torn_bytes=max(tail.end, scan.position) - end,
             clean=clean,
@@ -276,8 +277,9 @@ class Store:
     def _distrust_checkpoints(self) -> None:
         """A queue file was found damaged in use: have the next start replay the whole log."""
         directory = self.directory / CHECKPOINTS_NAME
-        for name in checkpoint_names(self.files, directory):
-            self.files.unlink(directory / name)
+        with suppress(OSError):  # then the next start finds the damage as this one did
+            for name in checkpoint_names(self.files, directory):
+                self.files.unlink(directory / name)
 
     def _require_log_reaches(self, checkpoint: Checkpoint, name: str) -> None:
         """A checkpoint vouches for the log below it; the newest record it covers must be there.
@@ -336,10 +338,11 @@ class Store:
         records = log.appended - self._checkpoint_appended
         if self._job is not None or not records or self._queue_files.damaged or log.failed:
             return False
-        return (
+        if now_ms - self._checkpoint_ms >= config.checkpoint_interval_ms:
+            return True
+        return not self._retry_later and (
             records >= config.checkpoint_records
             or log.end - self._checkpoint_end >= config.checkpoint_bytes
-            or now_ms - self._checkpoint_ms >= config.checkpoint_interval_ms
         )
 
     def begin_checkpoint(
@@ -391,8 +394,7 @@ class Store:
             kept_runs=frozenset(runs) | self._named_runs,
         )
         self._naming_runs = frozenset(runs)
-        self._checkpoint_end = position
-        self._checkpoint_appended = self.log.appended
+        self._captured = position, self.log.appended
         self._checkpoint_ms = now_ms
         return self._job
 
@@ -401,13 +403,17 @@ class Store:
         assert job is self._job
         self._job = None
         self.log.synced(job.durable)
+        self._retry_later = not job.done
         if not job.done:
             return  # memory keeps the entries; the next checkpoint writes them again
         self._named_runs = self._naming_runs
+        self._checkpoint_end, self._checkpoint_appended = self._captured
         for write in job.writes:
             write.queue.release(write.end)
         self._spilled -= job.unsynced
         self._dropped -= job.dropped
+        if self._queue_files.damaged is not None:  # found while the job was running
+            self._distrust_checkpoints()
 
     # --- stop ----------------------------------------------------------------------------------
 

@@ -183,6 +183,23 @@ def test_a_late_heartbeat_keeps_a_push_lease_and_a_gone_client_loses_it() -> Non
     assert rig.ack(one) == [False]
 
 
+def test_a_lease_whose_reply_a_crash_may_have_eaten_is_not_renewed_for_hours() -> None:
+    rig = EngineRig()
+    rig.send("known")
+    rig.receive(push=True, lease_ms=60_000)
+    for _ in range(6):
+        rig.engine.client_seen("client-1", rig.now_ms)
+        rig.advance(10_000)  # renewed once: its client works on it
+    rig.send("lost")
+    rig.receive(push=True, lease_ms=60_000)
+    rig.advance(1)
+    rig.crash()
+    for _ in range(12):
+        rig.engine.client_seen("client-1", rig.now_ms)
+        rig.advance(10_000)
+    assert [(one.sys, one.attempt) for one in rig.receive()] == [(b"lost", 2)]
+
+
 def test_the_original_handle_outlives_renewals() -> None:
     rig = EngineRig()
     rig.send("m1")
@@ -366,3 +383,18 @@ def test_what_a_full_disk_kept_from_being_done_stays_due() -> None:
     files.disk.capacity_bytes = None
     rig.advance(0)
     assert sorted(rig.names()) == sorted(["late", *(f"m{n}" for n in range(20))])
+
+
+def test_a_damaged_timer_run_is_rebuilt_from_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("latermq_broker.schedule.minutes.RUN_ENTRIES_MIN", 3)
+    rig = EngineRig(files=(files := MemoryFiles()))
+    for n in range(5):
+        rig.send(f"m{n}", wait_ms=200_000 + n)
+    rig.engine.close(rig.now_ms)
+    (run,) = (inode for path, inode in files.inodes.items() if path.suffix == ".run")
+    run.data[-1] ^= 1
+    rig.engine = rig.reopened()
+    assert rig.engine.recovery is not None
+    assert rig.engine.recovery.rebuilt
+    rig.advance(200_000 + 4)
+    assert rig.names() == [f"m{n}" for n in range(5)]

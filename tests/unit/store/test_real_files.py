@@ -67,7 +67,7 @@ def test_a_life(tmp_path: Path, flush: Flush) -> None:
     report = verify_directory(directory, RealFiles())
     assert report.ok
     assert len(report.segments) == 4
-    assert sum(1 for _ in scan_directory(directory, RealFiles())) == 200 + 3 + 1
+    assert sum(1 for _ in scan_directory(directory, RealFiles())) == 200 + 3 + 1 + 3
 
 
 def test_a_second_opener_is_refused_until_the_first_is_gone(tmp_path: Path) -> None:
