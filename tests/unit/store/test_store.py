@@ -1,6 +1,7 @@
 """The store as the engine sees it: start, replay, checkpoints, stop."""
 
 import errno
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -11,6 +12,7 @@ from latermq_broker.errors import (
 )
 from latermq_broker.store import consume_queue
 from latermq_broker.store import store as store_module
+from latermq_broker.store.files import OpenMode
 from latermq_broker.store.record import RecordType
 from support.memory_files import MemoryFiles
 from support.store_rig import (
@@ -306,6 +308,41 @@ def test_a_failed_checkpoint_keeps_everything_and_the_next_one_succeeds() -> Non
     files.disk.kill()
     report = rig.restart()
     assert (report.rebuilt, report.records) == (False, 0)
+
+
+def test_a_finished_checkpoint_survives_a_power_loss_with_its_queue_files() -> None:
+    for seed in range(30):
+        files = TornFiles()
+        rig = started(files)
+        for topic_id in (1, 2):
+            rig.append(10, topic_id=topic_id)
+            rig.checkpoint()
+            rig.files = files = files.power_loss(seed)
+            report = rig.restart(power_lost=True)
+            assert (report.rebuilt, report.records) == (False, 0)
+
+
+def test_a_start_reads_from_the_medium_what_it_replays() -> None:
+    files = MemoryFiles()
+    rig = used(files)
+    dropped: list[str] = []
+    opened: dict[int, str] = {}
+    real_open = files.open
+
+    def open_(path: Path, mode: OpenMode) -> int:
+        fd = real_open(path, mode)
+        opened[fd] = path.name
+        return fd
+
+    files.open = open_  # type: ignore[method-assign]
+    files.drop_cache = lambda fd: dropped.append(opened[fd])  # type: ignore[method-assign]
+    rig.restart()
+    assert dropped == [f"{SMALL_SEGMENT_BYTES:020d}.seg"]
+    for name in names(files, CHECKPOINTS):
+        files.unlink(CHECKPOINTS / name)
+    files.disk.kill()
+    rig.restart()
+    assert dropped[1:] == names(files, LOG)
 
 
 def test_a_failed_checkpoint_is_tried_again_after_the_interval() -> None:
