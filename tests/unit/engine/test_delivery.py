@@ -1,7 +1,5 @@
 """One message's life, clause by clause (design: delivery table; protocol: 5 and 6)."""
 
-from collections.abc import Callable
-
 import pytest
 
 from latermq_broker.config import CatalogConfig, DeliveryConfig, StoreConfig
@@ -13,7 +11,7 @@ from latermq_broker.errors import (
     TopicNotFoundError,
 )
 from latermq_broker.store.catalog import Backoff, BackoffKind
-from support.engine_rig import EngineRig
+from support.engine_rig import EngineRig, until_full
 from support.memory_files import MemoryFiles
 
 MIB = 1 << 20
@@ -357,15 +355,6 @@ def test_a_damaged_message_is_counted_and_does_not_stop_the_group() -> None:
     assert rig.engine._state.unreadable_count == 1
     (waiting,) = rig.engine.pending.count(PendingFilter())
     assert (waiting.kind.name, waiting.count) == ("IN_FLIGHT", 1)
-
-
-def until_full(step: Callable[[int], object]) -> None:
-    for n in range(10_000):
-        try:
-            step(n)
-        except StoreFullError:
-            return
-    pytest.fail("it is never full")
 
 
 def test_what_a_full_disk_kept_from_being_done_stays_due() -> None:
