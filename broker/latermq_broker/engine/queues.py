@@ -1,5 +1,7 @@
 """A topic's queues, read without a lease: bulk readers, pull consumers, offsets."""
 
+from typing import Final
+
 from latermq_broker.engine.attempts import stored_slices
 from latermq_broker.engine.dead_letters import DeadLetters
 from latermq_broker.engine.journal import Journal
@@ -15,6 +17,8 @@ from latermq_broker.errors import (
 from latermq_broker.store.consume_queue import ConsumeQueue, Entry
 from latermq_broker.store.payload_catalog import OffsetPayload
 from latermq_broker.store.record import RecordType
+
+PULL_SCAN_MAX: Final = 2_048  # entries one filtered pull looks at
 
 
 class QueueReads:
@@ -86,7 +90,7 @@ class QueueReads:
         self._check(topic, queue, offset)
         wanted = filter.hashes()
         rows: list[QueueRow] = []
-        for entry in queue.scan(offset, 2_048 if wanted is not None else count_max):
+        for entry in queue.scan(offset, PULL_SCAN_MAX if wanted is not None else count_max):
             if len(rows) == count_max:
                 break
             if wanted is None or entry.tag_hash in wanted:

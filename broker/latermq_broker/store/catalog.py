@@ -11,6 +11,8 @@ from typing import Any, Final
 
 DLQ_PREFIX: Final = "%DLQ%"
 RETRY_PREFIX: Final = "%RETRY%"  # names what a group will be given again; no topic stands behind
+INTERNAL_PREFIXES: Final = (DLQ_PREFIX, RETRY_PREFIX)
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"  # the classic name of what is delayed
 
 
 class TopicType(IntEnum):

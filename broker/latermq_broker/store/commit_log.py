@@ -264,10 +264,6 @@ class CommitLog:
         self._begin_piece()
         return self.written
 
-    def sync_target(self) -> int:
-        """What `sync` would make durable now."""
-        return self.written
-
     def sync(self) -> int:
         """Make what is written durable; the position to pass to `synced`. May run in a thread.
 

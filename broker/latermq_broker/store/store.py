@@ -53,7 +53,7 @@ from latermq_broker.store.directory import (
     unusable,
 )
 from latermq_broker.store.files import Files
-from latermq_broker.store.record import FLAG_MORE, INTERNAL_TYPES, Record, RecordType
+from latermq_broker.store.record import FLAG_MORE, INTERNAL_TYPES, Record
 from latermq_broker.store.recovery import (
     LogScan,
     Tail,
@@ -64,7 +64,6 @@ from latermq_broker.store.recovery import (
 )
 from latermq_broker.store.segment import (
     PREPARED_SUFFIX,
-    SEGMENT_HEADER_BYTES,
     Segment,
     SegmentHeader,
     segment_name,
@@ -458,6 +457,3 @@ def _first_segment(
         files.sync_directory(path)
     sync_ancestors(files, directory)
     return segment
-
-
-__all__ = ["SEGMENT_HEADER_BYTES", "CheckpointJob", "RecordType", "RecoveryReport", "Store"]
