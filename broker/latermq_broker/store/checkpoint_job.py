@@ -1,7 +1,7 @@
 """The part of a checkpoint that waits for the disk, cut loose so that a thread can do it.
 
-The order makes it safe to die anywhere: the log first, then the queue files, then the checkpoint
-itself under a temporary name, its rename last. Only then may older files go.
+The order makes it safe to die anywhere: the log first, then the queue files and the timer run, then
+the checkpoint itself under a temporary name, its rename last. Only then may older files go.
 """
 
 from collections.abc import Iterable, Sequence
@@ -116,7 +116,9 @@ class CheckpointJob:
 
     def _write_run(self, run: RunWrite) -> None:
         temporary = self._runs_directory / (run.name + TEMPORARY_SUFFIX)
-        fd = self._files.open(temporary, OpenMode.ENSURE)
+        with suppress(FileNotFoundError):  # left by an attempt that failed, perhaps longer
+            self._files.unlink(temporary)
+        fd = self._files.open(temporary, OpenMode.CREATE)
         try:
             at = 0
             for piece in run.pieces:

@@ -252,7 +252,7 @@ def test_due_by_time_records_or_bytes_and_only_when_something_happened() -> None
     assert not store.checkpoint_due(rig.now_ms)
     rig.append(1000)
     assert store.checkpoint_due(rig.now_ms)
-    job = store.begin_checkpoint({}, rig.now_ms)
+    job = rig.begin_checkpoint()
     rig.append(2000, 3000)
     assert not store.checkpoint_due(rig.now_ms), "one is running"
     job.run()
@@ -272,8 +272,7 @@ def test_what_happens_while_a_checkpoint_runs_is_not_lost() -> None:
     files = MemoryFiles()
     rig = started(files)
     rig.append(10)
-    sections = rig.sections()
-    job = rig.store.begin_checkpoint(sections, rig.now_ms)
+    job = rig.begin_checkpoint()
     rig.ledger.wrote()
     rig.append(20)
     rig.write()
@@ -367,7 +366,7 @@ def test_damage_found_while_a_checkpoint_runs_takes_it_back() -> None:
     rig.append(10)
     rig.checkpoint()
     rig.append(10)
-    job = rig.store.begin_checkpoint(rig.sections(), rig.now_ms)
+    job = rig.begin_checkpoint()
     files.disk.inodes.pop(QUEUES / "1" / f"0.{0:020d}.cq")
     rig.store._queue_files.forget()
     with pytest.raises(DamagedQueueError):
@@ -385,7 +384,7 @@ def test_a_checkpoint_whose_log_cannot_be_synced_fails_the_log() -> None:
     rig = started(files)
     rig.append(10)
     rig.write()
-    job = rig.store.begin_checkpoint(rig.sections(), rig.now_ms)
+    job = rig.begin_checkpoint()
     files.fault = Fault(files.calls + 1, errno.EIO)
     with pytest.raises(StoreReadOnlyError):
         job.run()
