@@ -30,6 +30,7 @@ from latermq_broker.engine.model import (
     TagFilter,
 )
 from latermq_broker.schedule import minutes
+from latermq_broker.schedule.run_merge import merge_runs
 from latermq_broker.store.files import RealFiles
 from latermq_broker.store.store import Store
 
@@ -281,9 +282,13 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule()
     def checkpoint(self) -> None:
-        job = self.engine.begin_checkpoint(self.now_ms)
-        job.run()
-        self.engine.finish_checkpoint(job)
+        self.engine.checkpoints.take(self.now_ms)
+        arguments = self.engine.checkpoints.merge_arguments()
+        if arguments:
+            merge_runs(
+                RealFiles(), self.engine.store.runs_directory, int(arguments[1]), arguments[2:]
+            )
+            self.engine.checkpoints.adopt_merge(arguments)
 
     @rule(how=st.sampled_from(["stop", "kill", "kill in mid batch"]))
     def restart(self, how: str) -> None:
@@ -331,7 +336,8 @@ class EngineMachine(RuleBasedStateMachine):
 def small_runs() -> Iterator[None]:
     """A timer run for a handful of entries, so that examples have some."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(minutes, "RUN_ENTRIES_MIN", 3)
+        patch.setattr(minutes, "RUN_ENTRIES_MIN", 2)
+        patch.setattr(minutes, "MERGE_RUNS_MIN", 2)
         yield
 
 
