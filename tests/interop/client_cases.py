@@ -43,6 +43,19 @@ class Line:
         )
         return sent
 
+    def send_at_last(self, body: str) -> None:
+        """To a broker that is coming up again: until it is taken."""
+        until = time.monotonic() + 30
+        while True:
+            try:
+                self.send(body)
+            except OfficialError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.5)
+            else:
+                return
+
     def simple(self, tags: str = "*", *, group: str = "", topic: str = "") -> str:
         """A new simple consumer's name; group and topic are the line's unless given."""
         name = f"{self.topic}-{time.monotonic_ns()}"
@@ -263,3 +276,19 @@ class ClientCases:
         line.official.call("shutdown", name=consumer)
         assert (first["attempt"], second["attempt"]) == (1, 2)
         assert 1_000 <= second["at_ms"] - first["at_ms"] < 1_000 + LATE_MS_MAX
+
+    def test_telemetry_and_receive_go_on_after_a_restart(
+        self, line: Line, broker: BrokerProcess
+    ) -> None:
+        """Killed, started on the same address: producer and push consumer go on by themselves."""
+        consumer = line.push()
+        line.send("before")
+        line.official.wait_consumed(consumer, 1)
+        broker.kill()
+        broker.start()
+        line.send_at_last("after")
+        line.official.wait_for(
+            lambda: "after" in [text(one) for one in line.official.consumed(consumer)],
+            "a message from after the restart",
+        )
+        line.official.call("shutdown", name=consumer)

@@ -264,6 +264,21 @@ class EngineMachine(RuleBasedStateMachine):
             self.pending_ids[name] = next(i.pending_id for i in items if i.sys.decode() == name)
         self.tick(self.engine)
 
+    @precondition(lambda self: self.in_state("backoff", "ready"))
+    @rule(draw=st.data(), cancel=st.booleans())
+    def change_retry(self, draw: st.DataObject, cancel: bool) -> None:
+        group, name = draw.draw(st.sampled_from(self.in_state("backoff", "ready")))
+        retries = PendingFilter(kind=PendingKind.BACKOFF, group=group)
+        items, _ = self.engine.pending.page(retries, 1_000)
+        [pending_id] = [item.pending_id for item in items if item.sys.decode() == name]
+        if cancel:
+            self.engine.pending.cancel(pending_id, self.now_ms)
+            self.held[group, name].state = "done"
+        else:
+            self.engine.pending.expedite(pending_id, self.now_ms)
+            self.held[group, name].state = "ready"
+            self.tick(self.engine)
+
     def waiting(self) -> list[str]:
         return [
             n for n, due in self.due_ms.items() if due > self.now_ms and n not in self.cancelled

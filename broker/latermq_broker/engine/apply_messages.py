@@ -2,6 +2,7 @@
 
 from latermq_broker.engine.model import DeadState
 from latermq_broker.engine.state import EngineState, Stamp
+from latermq_broker.errors import CorruptRecordError
 from latermq_broker.store import payload_message
 from latermq_broker.store.consume_queue import Entry
 from latermq_broker.store.payload_message import (
@@ -42,7 +43,10 @@ class MessageApplier:
         if timer.new_due_ms:
             state.timer.arm(timer.new_due_ms, timer.position)
             return
-        record = state.store.log.read(timer.position)
+        try:
+            record = state.store.log.read(timer.position)
+        except CorruptRecordError:
+            return  # whose count it was is not known any more
         head = payload_message.decode_message_head(record.payload)
         self._count_delayed(head.topic_id, -1)
 

@@ -172,8 +172,8 @@ class Attempts:
         assert topic is not None  # deleting a topic drops its deliveries
         try:
             record = state.store.log.read(delivery.position)
-        except CorruptRecordError:
-            state.unreadable_count += 1
+        except CorruptRecordError as error:
+            state.give_up(error)
             self._journal.write(RecordType.ACK, (delivery.id,), now_ms)
             return
         attempts = self.timeline(delivery)

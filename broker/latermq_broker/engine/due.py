@@ -8,6 +8,7 @@ from latermq_broker.delivery.retry import auto_renew_ms
 from latermq_broker.engine.attempts import Attempts
 from latermq_broker.engine.journal import Journal
 from latermq_broker.engine.state import EngineState
+from latermq_broker.errors import CorruptRecordError
 from latermq_broker.store.payload_lease import (
     EXTEND_KEEP_HANDLE,
     EXTEND_RENEWAL,
@@ -76,9 +77,14 @@ class DueWork:
     def _fire(self, due_ms: int, position: int, now_ms: int) -> None:
         """A delayed message's time has come: a reference into a queue of its topic."""
         state = self._state
-        record = state.store.log.read(position)
-        head = decode_message_head(record.payload)
-        topic = state.catalog.topic_by_id(head.topic_id)
+        topic = None
+        try:
+            record = state.store.log.read(position)
+        except CorruptRecordError as error:
+            state.give_up(error)
+        else:
+            head = decode_message_head(record.payload)
+            topic = state.catalog.topic_by_id(head.topic_id)
         if topic is None:
             self._journal.write(RecordType.TIMER, TimerPayload(position, due_ms, 0), now_ms)
             return

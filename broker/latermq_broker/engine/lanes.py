@@ -197,9 +197,8 @@ class Lanes:
         for delivery in taken:
             try:
                 record = state.store.log.read(delivery.position)
-            except CorruptRecordError:
-                # Deliver nothing for it, go on serving: it is damage, and reported as such.
-                state.unreadable_count += 1
+            except CorruptRecordError as error:
+                state.give_up(error)
                 self._journal.write(RecordType.ACK, (delivery.id,), now_ms)
                 continue
             rest, sys = stored_slices(record)

@@ -1,8 +1,9 @@
 """Everything the engine knows: derived from the log, rebuilt by replay, saved in checkpoints.
 
-Changed only by `apply.py`, except what is marked "live": hints that recovery may lose.
+Changed only by `apply_*.py`, except what is marked "live": hints that recovery may lose.
 """
 
+import logging
 from collections import OrderedDict, deque
 from typing import NamedTuple
 
@@ -10,12 +11,14 @@ from latermq_broker.config import Config
 from latermq_broker.delivery.lease import Delivery, Leases, RecentlyDone, State
 from latermq_broker.delivery.receipt_handle import ReceiptHandles
 from latermq_broker.engine.model import DeadState, Ready, Topic
-from latermq_broker.errors import StoreError
+from latermq_broker.errors import CorruptRecordError, StoreError
 from latermq_broker.schedule.timer import Timer
 from latermq_broker.store.catalog import Catalog
 from latermq_broker.store.consume_queue import ConsumeQueue, Entry
 from latermq_broker.store.payload_lease import decode_client
 from latermq_broker.store.store import Store
+
+log = logging.getLogger("latermq.engine")
 
 
 class Stamp(NamedTuple):
@@ -74,6 +77,14 @@ class EngineState:
         self.round_robin: dict[int, int] = {}
         self.clients_seen: OrderedDict[str, int] = OrderedDict()
         self.unreadable_count = 0
+
+    def give_up(self, error: CorruptRecordError) -> None:
+        """A message cannot be read: nothing of it is delivered, the others go on. Says so."""
+        self.unreadable_count += 1
+        log.error(
+            "message damaged, given up",
+            extra={"position": error.position, "reason": error.reason},
+        )
 
     def queue(self, topic_id: int, queue_id: int) -> ConsumeQueue:
         return self.store.queue(topic_id, queue_id)

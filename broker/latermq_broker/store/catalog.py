@@ -1,7 +1,7 @@
 """Topics and consumer groups: what exists, under which id, with which policy.
 
-Owns the in-memory catalogue. It is changed only by CONFIG records (`store/payload.py`), live and
-in replay alike; ids are never given twice. Never creates anything by itself: that is the engine's.
+Owns the in-memory catalogue. It is changed only by CONFIG records, live and in replay alike; no id
+is ever given twice. Never creates anything by itself: that is the engine's.
 """
 
 import json

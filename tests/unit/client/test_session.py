@@ -20,7 +20,7 @@ from latermq.client import connect as connect_to
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from latermq_proto.apache.rocketmq.v2 import service_pb2 as rpc
 from support.scripted_broker import ScriptedBroker
-from support.virtually import virtually
+from support.virtual_loop import virtually
 
 Connect = Callable[..., Client]
 GONE = UnavailableError("gone")

@@ -3,7 +3,7 @@
 import pytest
 
 from latermq_broker.config import CatalogConfig, DeliveryConfig, StoreConfig
-from latermq_broker.engine.model import Failure, PendingFilter, TopicType
+from latermq_broker.engine.model import Failure, TopicType
 from latermq_broker.errors import (
     GroupNotFoundError,
     InvalidReceiptHandleError,
@@ -341,20 +341,6 @@ class TestFirstUse:
             rig.receive("g", topic="%DLQ%nobody")
         rig.engine.ensure_group("somebody", rig.now_ms)
         assert rig.receive("g", topic="%DLQ%somebody") == []
-
-
-def test_a_damaged_message_is_counted_and_does_not_stop_the_group() -> None:
-    files = MemoryFiles()
-    rig = EngineRig(files=files)
-    (bad,) = rig.send("bad", body=b"to be damaged")
-    rig.send("good")
-    segment = next(inode for path, inode in files.inodes.items() if path.suffix == ".seg")
-    at = segment.data.index(b"to be damaged", bad.position)
-    segment.data[at] ^= 1
-    assert rig.names() == ["good"]
-    assert rig.engine._state.unreadable_count == 1
-    (waiting,) = rig.engine.pending.count(PendingFilter())
-    assert (waiting.kind.name, waiting.count) == ("IN_FLIGHT", 1)
 
 
 def test_what_a_full_disk_kept_from_being_done_stays_due() -> None:

@@ -1,4 +1,4 @@
-"""The retry lane where it is long, spent, damaged, or the disk is full: nothing in it is lost."""
+"""The retry lane where it is long, spent, or the disk is full: nothing in it is lost."""
 
 import pytest
 
@@ -64,17 +64,6 @@ def test_the_spent_die_and_those_a_full_disk_kept_from_it_die_later() -> None:
     assert rig.receive() == []
     assert waiting(rig) == set()
     assert set(rig.names(topic="%DLQ%billing")) == names
-
-
-def test_a_spent_message_that_cannot_be_read_is_counted_and_done() -> None:
-    rig = EngineRig(files=(files := MemoryFiles()))
-    failed_once(rig, "bad", body=b"to be damaged")
-    allow_one_attempt(rig)
-    segment = next(inode for path, inode in files.inodes.items() if path.suffix == ".seg")
-    segment.data[segment.data.index(b"to be damaged")] ^= 1
-    assert rig.receive() == []
-    assert rig.engine._state.unreadable_count == 1
-    assert waiting(rig) == set()
 
 
 def test_what_was_leased_before_the_disk_was_full_is_delivered() -> None:

@@ -14,6 +14,7 @@ from support.engine_rig import START_MS
 from support.fake_call import FakeCall
 from support.memory_files import MemoryFiles
 from support.messaging import SMALL, Messaging, Received
+from support.virtual_loop import InlineThreads, virtually
 from support.wire_requests import message
 
 Code: Final = definition_pb2.Code
@@ -43,9 +44,10 @@ async def test_what_is_there_is_given_at_once_and_not_waited_to_fill_up() -> Non
         assert task.result().status.code == Code.OK
 
 
+@virtually
 async def test_nothing_within_the_time_is_message_not_found() -> None:
-    async with Messaging() as broker:
-        got = await broker.receive(wait_ms=20)
+    async with Messaging(threads=InlineThreads()) as broker:
+        got = await broker.receive(wait_ms=20_000)
         assert (got.status.code, got.messages) == (Code.MESSAGE_NOT_FOUND, [])
         assert len(broker.receives._parking) == 0
 
