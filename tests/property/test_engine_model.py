@@ -245,10 +245,10 @@ class EngineMachine(RuleBasedStateMachine):
             self.engine.dead.redrive(group, letter.queue_offset, "", self.now_ms)
             self.held[group, name] = Held("ready")
 
-    @precondition(lambda self: self.waiting())
+    @precondition(lambda self: self.waiting)
     @rule(draw=st.data(), kind=st.sampled_from(["cancel", "expedite", "postpone"]))
     def change_delayed(self, draw: st.DataObject, kind: str) -> None:
-        name = draw.draw(st.sampled_from(self.waiting()))
+        name = draw.draw(st.sampled_from(self.waiting))
         if kind == "cancel":
             self.engine.pending.cancel(self.pending_ids[name], self.now_ms)
             self.cancelled.add(name)
@@ -279,6 +279,7 @@ class EngineMachine(RuleBasedStateMachine):
             self.held[group, name].state = "ready"
             self.tick(self.engine)
 
+    @property
     def waiting(self) -> list[str]:
         return [
             n for n, due in self.due_ms.items() if due > self.now_ms and n not in self.cancelled
@@ -339,7 +340,7 @@ class EngineMachine(RuleBasedStateMachine):
             (count.kind, count.group): count.count
             for count in self.engine.pending.count(PendingFilter())
         }
-        assert counts.get((PendingKind.DELAYED, ""), 0) == len(self.waiting())
+        assert counts.get((PendingKind.DELAYED, ""), 0) == len(self.waiting)
         for group in GROUPS:
             mine = [state.state for (owner, _), state in self.held.items() if owner == group]
             backoff = mine.count("backoff") + mine.count("ready")

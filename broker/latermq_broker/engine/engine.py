@@ -95,9 +95,10 @@ class Engine:
         topic = self.ensure_topic(messages[0].topic, now_ms)
         queue_id = state.next_queue(topic)
         offset = state.queue(topic.id, queue_id).next
+        levels_ms = self._config.delivery.delay_levels_ms
         payloads: list[MessagePayload] = []
         for message in messages:
-            due_ms = self._due_ms(message, now_ms)
+            due_ms = _due_ms(message, now_ms, levels_ms)
             waits = due_ms > now_ms
             payloads.append(
                 MessagePayload(
@@ -179,7 +180,7 @@ class Engine:
         uncounted. Protocol: ChangeInvisibleDuration.
         Raises InvalidReceiptHandleError: acked, expired or superseded.
         """
-        delivery = self._live(group, handle, now_ms)
+        delivery = _live(self._state, group, handle, now_ms)
         if delivery.state is State.BACKOFF or not (
             suspend or delivery.auto_renew or failure is not None
         ):
@@ -198,7 +199,7 @@ class Engine:
         """
         if self._state.was_done(handle, now_ms):
             return
-        delivery = self._live(group, handle, now_ms)
+        delivery = _live(self._state, group, handle, now_ms)
         rejected = failure is not None and failure.rejected
         reason = DEAD_REJECTED if rejected else DEAD_FORWARDED
         self._attempts.forward(delivery, reason, failure, now_ms)
@@ -255,16 +256,18 @@ class Engine:
         self.checkpoints.release()
         self.store.abandon()
 
-    def _due_ms(self, message: Outgoing, now_ms: int) -> int:
-        if message.delay_level:
-            return now_ms + level_ms(message.delay_level, self._config.delivery.delay_levels_ms)
-        return message.deliver_at_ms
 
-    def _live(self, group: str, handle: str, now_ms: int) -> Delivery:
-        delivery = self._state.live_delivery(group, handle, now_ms)
-        if delivery is None:
-            raise _invalid(handle)
-        return delivery
+def _due_ms(message: Outgoing, now_ms: int, delay_levels_ms: tuple[int, ...]) -> int:
+    if message.delay_level:
+        return now_ms + level_ms(message.delay_level, delay_levels_ms)
+    return message.deliver_at_ms
+
+
+def _live(state: EngineState, group: str, handle: str, now_ms: int) -> Delivery:
+    delivery = state.live_delivery(group, handle, now_ms)
+    if delivery is None:
+        raise _invalid(handle)
+    return delivery
 
 
 def _invalid(handle: str) -> InvalidReceiptHandleError:
