@@ -117,8 +117,8 @@ async def test_no_wait_at_all_is_still_one_that_the_broker_obeys(
     """It takes a nack of zero for that of a client that cannot read its policy."""
     broker.deliver(b"at once")
     async with connect() as mq:
-        async with await anext(mq.push_consumer("orders", group="billing")) as delivery:
-            await delivery.retry_in(timedelta(0))
+        delivery = await anext(mq.push_consumer("orders", group="billing"))
+        await delivery.retry_in(timedelta(0))
     (change,) = broker.requests("ChangeInvisibleDuration")
     assert change.invisible_duration.ToMilliseconds() == 1
     assert not change.suspend
