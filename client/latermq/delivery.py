@@ -40,8 +40,11 @@ class Settler(Protocol):
 
     async def give_back(self, delivery: "Delivery") -> None: ...
 
-    async def end(self, delivery: "Delivery", error: Exception | None) -> None:
-        """Ack, or nack with the error, as a block's end does: raises nothing."""
+    async def end(
+        self, delivery: "Delivery", error: Exception | None, *, later: bool = False
+    ) -> None:
+        """Ack, or nack with the error or because it is `later`, as a block's end does: insisting
+        while the broker cannot take it, and raising nothing."""
 
 
 class Delivery(Received):

@@ -21,6 +21,7 @@ from typing import Final
 import pytest
 
 from crash.load import ATTEMPTS_MAX, AUDIT, FAR_MS, LADDER_MS, PUSH_CLIENT, TOPIC, WORKERS, Load
+from latermq_proto.apache.rocketmq.v2 import definition_pb2
 from latermq_proto.latermq.v1 import group_pb2, pending_pb2, topic_pb2
 from support.broker_process import BrokerProcess, Ended
 from support.delivery_ledger import Delivery, DeliveryLedger
@@ -154,7 +155,7 @@ def read_back(crashes: Crashes) -> None:
     soon_ms = now_ms() + FAR_MS // 2
     with WireClient(endpoint, PUSH_CLIENT) as push:
         push.announce_push_consumer(TOPIC, WORKERS)
-        push.leave(WORKERS)
+        assert push.leave(WORKERS).code == definition_pb2.Code.OK
     for message_id in ledger.messages:
         ledger.freed(WORKERS, message_id)
     with WireClient(endpoint) as wire:

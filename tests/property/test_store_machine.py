@@ -55,7 +55,7 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.job_running)
     @rule()
     def begin_checkpoint(self) -> None:
-        self.job = self.rig.store.begin_checkpoint(self.rig.sections(), self.rig.now_ms)
+        self.job = self.rig.begin_checkpoint()
         self.rig.ledger.wrote()
         self.job_running = True
 
@@ -120,7 +120,7 @@ class StoreMachine(RuleBasedStateMachine):
 
 TestStore = StoreMachine.TestCase
 TestStore.settings = settings(
-    max_examples=120,
+    max_examples=80,
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],

@@ -11,7 +11,7 @@ from latermq_broker.store.record import RecordType
 from support.store_rig import ROOT, StoreRig, small_config
 from support.torn_files import TornFiles
 
-SEEDS: Final = 8  # each about 90 images, per flush policy
+SEEDS: Final = 5  # each about 90 images, per flush policy
 
 
 def live(rig: StoreRig, random: Random) -> None:

@@ -1,7 +1,10 @@
 """An engine on a simulated file system with a clock that the test turns."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
+
+import pytest
 
 from latermq_broker.config import CatalogConfig, Config, DeliveryConfig, StoreConfig
 from latermq_broker.engine.engine import Engine
@@ -13,6 +16,7 @@ from latermq_broker.engine.model import (
     Sent,
     TagFilter,
 )
+from latermq_broker.errors import StoreFullError
 from latermq_broker.store.files import Files
 from latermq_broker.store.store import Store
 from support.memory_files import MemoryFiles
@@ -57,25 +61,24 @@ class EngineRig:
             delivery=delivery or DeliveryConfig(),
             catalog=catalog or CatalogConfig(default_queue_count=1),
         )
-        self.engine = self._open()
+        self.engine = self.reopened()
 
-    def _open(self) -> Engine:
+    def reopened(self) -> Engine:
+        """Another start on the same files; the last one let go of them."""
         store = Store.open(self.DIRECTORY, self.config.store, self.files, self.now_ms)
         return Engine.open(store, self.config, self.now_ms)
 
     def crash(self) -> Engine:
         """The process dies, what it did was written, and starts again on the same files."""
         self.engine.write()
-        self.engine.store.abandon()
-        self.engine = self._open()
+        self.engine.abandon()
+        self.engine = self.reopened()
         return self.engine
 
     def checkpoint(self) -> None:
         """Take one, with what it lets go."""
         self.engine.write()
-        job = self.engine.store.begin_checkpoint(self.engine.snapshot(), self.now_ms)
-        job.run()
-        self.engine.store.finish_checkpoint(job)
+        self.engine.checkpoints.take(self.now_ms)
 
     def segments(self) -> list[int]:
         """Bases of the segment files that are there."""
@@ -158,3 +161,13 @@ class EngineRig:
         results = self.engine.ack(group, [one.handle for one in delivered], self.now_ms)
         self.engine.write()
         return [error is None for error in results]
+
+
+def until_full(step: Callable[[int], object]) -> None:
+    """Take the step, with a number that grows, until the store has no room for it."""
+    for n in range(10_000):
+        try:
+            step(n)
+        except StoreFullError:
+            return
+    pytest.fail("it is never full")

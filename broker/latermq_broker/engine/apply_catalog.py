@@ -41,6 +41,7 @@ class CatalogApplier:
         state = self._state
         state.uses.forget_topic(config.id)
         state.delayed_counts.pop(config.id, None)
+        state.round_robin.pop(config.id, None)
         state.dead.pop(config.id, None)
         state.store.drop_topic(config.id)
 

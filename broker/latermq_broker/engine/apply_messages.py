@@ -23,7 +23,7 @@ class MessageApplier:
     def message(self, message: MessagePayload | MessageHead, at: Stamp) -> None:
         state = self._state
         if message.queue_offset < 0:
-            state.timer.arm(message.due_ms, at.position)
+            state.timer.arm(message.due_ms, at.position, fresh=True)
             state.uses.arm(at.position, at.length)
             counts = state.delayed_counts
             counts[message.topic_id] = counts.get(message.topic_id, 0) + 1

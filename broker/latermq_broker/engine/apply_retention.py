@@ -4,7 +4,7 @@ import struct
 from typing import Final
 
 from latermq_broker.engine.apply_deliveries import DeliveryApplier
-from latermq_broker.engine.snapshot import restore, snapshot
+from latermq_broker.engine.snapshot import TOLD_BY_THE_LOG, restore, snapshot
 from latermq_broker.engine.state import EngineState, Stamp
 from latermq_broker.store.checkpoint import decode_sections, encode_sections
 from latermq_broker.store.consume_queue import ENTRY_MOVED, Entry
@@ -21,8 +21,6 @@ from latermq_broker.store.payload_retention import (
 _QUEUE: Final = struct.Struct("<IHxxQQ")
 assert _QUEUE.size == 24
 QUEUES_SECTION: Final = "queues"
-# What a replay that begins behind the dropped segments finds out by itself.
-TOLD_BY_THE_LOG: Final = ("timer", "uses")
 
 
 class RetentionApplier:
@@ -42,7 +40,7 @@ class RetentionApplier:
             if not state.is_gone(move.old):
                 state.timer.cancel(move.due_ms, move.old)
                 state.uses.disarm(move.old, move.old_length)
-            state.timer.arm(move.due_ms, at.position)
+            state.timer.arm(move.due_ms, at.position, fresh=True)
             state.uses.arm(at.position, at.length)
         if not state.store.dropped.headless:
             for delivery_id in move.ids:

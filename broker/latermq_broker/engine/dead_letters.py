@@ -21,6 +21,7 @@ from latermq_broker.errors import (
     TopicNotFoundError,
 )
 from latermq_broker.store.catalog import DLQ_PREFIX, consumer_group_of
+from latermq_broker.store.consume_queue import Entry
 from latermq_broker.store.payload_message import (
     REF_REDRIVE,
     DeadChangePayload,
@@ -101,11 +102,11 @@ class DeadLetters:
         what = f"message {message_id}" if message_id else f"offset {queue_offset}"
         raise MessageNotFoundError(f"no dead letter of group {group} with {what}")
 
-    def row(self, topic: Topic, offset: int) -> DeadLetter | None:
-        """For bulk reads: the letter, None for what somebody sent to the %DLQ% topic."""
-        if self._record(topic, offset).type is not RecordType.DEAD:
+    def row(self, topic: Topic, offset: int, entry: Entry, record: Record) -> DeadLetter | None:
+        """For bulk reads, which have its record: None for what somebody sent to the %DLQ% topic."""
+        if record.type is not RecordType.DEAD:
             return None
-        return self._letter(topic, offset)
+        return self._told(topic, offset, entry, record)
 
     def redrive(self, group: str, queue_offset: int, to_topic: str, now_ms: int) -> None:
         """Back to the group it died in (`to_topic` empty), or to a topic for every group of it.
@@ -194,14 +195,18 @@ class DeadLetters:
 
     def _letter(self, topic: Topic, offset: int) -> DeadLetter:
         entry = self._state.queue(topic.id, 0).get(offset)
-        record = self._state.read(entry.position)
+        return self._told(topic, offset, entry, self._state.read(entry.position))
+
+    def _told(self, topic: Topic, offset: int, entry: Entry, record: Record) -> DeadLetter:
         state, changed_ms = self._changed(topic, offset)
-        rest, sys = stored_slices(record)
         history = History("", "", "", "", ())
         head: DeadHead | None = None
         if record.type is RecordType.DEAD:
             head = decode_dead_head(record.payload)
-            history = decode_history(dead_slices(record.payload)[0])
+            written, rest, sys = dead_slices(record.payload)
+            history = decode_history(written)
+        else:
+            rest, sys = stored_slices(record)
         failed = [attempt.ended_ms for attempt in history.attempts]
         return DeadLetter(
             group=consumer_group_of(topic.name) or "",

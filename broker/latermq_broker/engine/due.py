@@ -8,6 +8,7 @@ from latermq_broker.delivery.retry import auto_renew_ms
 from latermq_broker.engine.attempts import Attempts
 from latermq_broker.engine.journal import Journal
 from latermq_broker.engine.state import EngineState
+from latermq_broker.errors import CorruptRecordError
 from latermq_broker.store.payload_lease import (
     EXTEND_KEEP_HANDLE,
     EXTEND_RENEWAL,
@@ -55,29 +56,39 @@ class DueWork:
 
     def client_seen(self, client_id: str, now_ms: int) -> None:
         """Heartbeats and receives keep the renewal of a push consumer's leases going."""
-        seen = self._state.clients_seen
-        seen[client_id] = now_ms
-        seen.move_to_end(client_id)
-        if len(seen) > CLIENTS_SEEN_MAX:
-            seen.popitem(last=False)
+        self._remember_seen(client_id, now_ms)
 
     def client_gone(self, client_id: str, now_ms: int) -> None:
         """Its auto-renewed leases become receivable after 1 s."""
-        self._state.clients_seen[client_id] = 0  # known to be gone, also just after a restart
+        self._remember_seen(client_id, 0)  # known to be gone, also just after a restart
         deliveries = self._state.leases.deliveries
         for delivery_id in self._state.leases.renewed_by(client_id):
             if deliveries[delivery_id].deadline_ms > now_ms + GONE_CLIENT_LEASE_MS:
                 payload = ExtendPayload(delivery_id, GONE_CLIENT_LEASE_MS, EXTEND_KEEP_HANDLE)
                 self._journal.write(RecordType.EXTEND, payload, now_ms)
 
+    def _remember_seen(self, client_id: str, seen_ms: int) -> None:
+        seen = self._state.clients_seen
+        seen[client_id] = seen_ms
+        seen.move_to_end(client_id)
+        if len(seen) > CLIENTS_SEEN_MAX:
+            seen.popitem(last=False)
+
     def _fire(self, due_ms: int, position: int, now_ms: int) -> None:
         """A delayed message's time has come: a reference into a queue of its topic."""
         state = self._state
-        record = state.read(position)
-        head = decode_message_head(record.payload)
-        topic = state.catalog.topic_by_id(head.topic_id)
+        topic = None
+        topic_id = length = 0  # of a message that is damaged
+        try:
+            record = state.read(position)
+        except CorruptRecordError as error:
+            state.give_up(error)
+        else:
+            head = decode_message_head(record.payload)
+            topic_id, length = head.topic_id, record.length
+            topic = state.catalog.topic_by_id(topic_id)
         if topic is None:
-            cancel = TimerPayload(position, due_ms, 0, head.topic_id, record.length)
+            cancel = TimerPayload(position, due_ms, 0, topic_id, length)
             self._journal.write(RecordType.TIMER, cancel, now_ms)
             return
         queue_id = state.next_queue(topic)
@@ -113,6 +124,10 @@ class DueWork:
     def _renews(self, delivery: Delivery, now_ms: int) -> bool:
         """Protocol: ReceiveMessage.auto_renew; while its client lives, and not for ever."""
         if now_ms - delivery.leased_ms >= self._config.auto_renew_total_ms_max:
+            return False
+        if delivery.leased_ms < self.opened_ms and not delivery.renewals:
+            # The reply that granted it may have died with the last broker: its client, though
+            # alive, need not know of it. Let it expire once.
             return False
         # After a restart clients are given the time to show that they live.
         seen_ms = self._state.clients_seen.get(delivery.client_id, self.opened_ms)

@@ -8,10 +8,11 @@ in; nothing here reads a clock, and nothing here waits.
 from collections.abc import Sequence
 from typing import Self
 
-from latermq_broker.config import Config, DeliveryConfig
+from latermq_broker.config import Config
 from latermq_broker.delivery.filter import hash64
 from latermq_broker.delivery.lease import Delivery, State
 from latermq_broker.engine.attempts import Attempts
+from latermq_broker.engine.checkpoints import Checkpoints
 from latermq_broker.engine.dead_letters import DeadLetters
 from latermq_broker.engine.due import GONE_CLIENT_LEASE_MS, DueWork
 from latermq_broker.engine.groups import GroupAdmin
@@ -30,7 +31,7 @@ from latermq_broker.engine.model import (
 from latermq_broker.engine.pending import PendingView, delayed_id
 from latermq_broker.engine.queues import QueueReads
 from latermq_broker.engine.retention import Retention
-from latermq_broker.engine.snapshot import restore, snapshot
+from latermq_broker.engine.snapshot import restore
 from latermq_broker.engine.state import EngineState, Stamp
 from latermq_broker.engine.topics import TopicAdmin
 from latermq_broker.errors import InvalidReceiptHandleError, RequestError, StoreFullError
@@ -65,6 +66,7 @@ class Engine:
         self.dead = DeadLetters(state, journal)
         self.queues = QueueReads(state, journal, self.dead)
         self.retention = Retention(state, journal, self._attempts)
+        self.checkpoints = Checkpoints(state)
         self.recovery: RecoveryReport | None = None
 
     @classmethod
@@ -98,9 +100,10 @@ class Engine:
         queue_id = state.next_queue(topic)
         offset = state.queue(topic.id, queue_id).next
         kind = MESSAGE_LETTER if topic.internal else 0
+        levels_ms = self._config.delivery.delay_levels_ms
         payloads: list[MessagePayload] = []
         for message in messages:
-            due_ms = _due_ms(message, self._config.delivery, now_ms)
+            due_ms = _due_ms(message, now_ms, levels_ms)
             waits = due_ms > now_ms
             payloads.append(
                 MessagePayload(
@@ -163,7 +166,7 @@ class Engine:
                 if delivery.id not in ids:
                     ids.append(delivery.id)
                 results.append(None)
-            elif self._state.was_done(handle, now_ms):
+            elif self._state.was_done(group, handle, now_ms):
                 results.append(None)
             else:
                 results.append(_invalid(handle))
@@ -188,7 +191,7 @@ class Engine:
         uncounted. Protocol: ChangeInvisibleDuration.
         Raises InvalidReceiptHandleError: acked, expired or superseded.
         """
-        delivery = self._live(group, handle, now_ms)
+        delivery = _live(self._state, group, handle, now_ms)
         if delivery.state is State.BACKOFF or not (
             suspend or delivery.auto_renew or failure is not None
         ):
@@ -205,9 +208,9 @@ class Engine:
 
         Raises InvalidReceiptHandleError.
         """
-        if self._state.was_done(handle, now_ms):
+        if self._state.was_done(group, handle, now_ms):
             return
-        delivery = self._live(group, handle, now_ms)
+        delivery = _live(self._state, group, handle, now_ms)
         rejected = failure is not None and failure.rejected
         reason = DEAD_REJECTED if rejected else DEAD_FORWARDED
         self._attempts.forward(delivery, reason, failure, now_ms)
@@ -247,35 +250,37 @@ class Engine:
 
     def take_ready(self) -> Ready:
         """What may have become receivable since the last call."""
-        ready = self._state.ready
-        if ready:
-            self._state.ready = Ready()
-        return ready
+        return self._state.take_ready()
 
     def write(self) -> int:
         """Hand the batch to the file; returns the position up to which it is written."""
         return self.store.log.write()
 
-    def snapshot(self) -> dict[str, bytes]:
-        """The state as checkpoint sections; the log must be written."""
-        return snapshot(self._state)
-
     def close(self, now_ms: int) -> None:
         """Write, sync, checkpoint, release the directory."""
         self.write()
-        self.store.close(self.snapshot(), now_ms)
+        try:
+            self.store.close(lambda: self.checkpoints.take(now_ms), now_ms)
+        finally:
+            self.abandon()
 
-    def _live(self, group: str, handle: str, now_ms: int) -> Delivery:
-        delivery = self._state.live_delivery(group, handle, now_ms)
-        if delivery is None:
-            raise _invalid(handle)
-        return delivery
+    def abandon(self) -> None:
+        """Let go of the directory without writing anything; again is harmless."""
+        self.checkpoints.release()
+        self.store.abandon()
 
 
-def _due_ms(message: Outgoing, config: DeliveryConfig, now_ms: int) -> int:
+def _due_ms(message: Outgoing, now_ms: int, delay_levels_ms: tuple[int, ...]) -> int:
     if message.delay_level:
-        return now_ms + level_ms(message.delay_level, config.delay_levels_ms)
+        return now_ms + level_ms(message.delay_level, delay_levels_ms)
     return message.deliver_at_ms
+
+
+def _live(state: EngineState, group: str, handle: str, now_ms: int) -> Delivery:
+    delivery = state.live_delivery(group, handle, now_ms)
+    if delivery is None:
+        raise _invalid(handle)
+    return delivery
 
 
 def _invalid(handle: str) -> InvalidReceiptHandleError:

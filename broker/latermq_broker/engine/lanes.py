@@ -5,6 +5,8 @@ from the group's cursor on, due messages included: they entered their queue when
 lane starves the other, and the queues take turns.
 """
 
+from collections import deque
+from collections.abc import Iterator
 from typing import Final
 
 from latermq_broker.delivery.history import decode_history
@@ -13,7 +15,7 @@ from latermq_broker.engine.attempts import Attempts, stored_slices
 from latermq_broker.engine.journal import Journal
 from latermq_broker.engine.model import Delivered, Group, ReceiveRequest, Topic
 from latermq_broker.engine.state import EngineState, Subscription
-from latermq_broker.errors import CorruptRecordError
+from latermq_broker.errors import CorruptRecordError, StoreFullError
 from latermq_broker.store.consume_queue import ConsumeQueue
 from latermq_broker.store.payload_catalog import OffsetPayload
 from latermq_broker.store.payload_lease import (
@@ -26,6 +28,31 @@ from latermq_broker.store.record import Record, RecordType
 
 SCAN_MAX: Final = 2_048  # entries one receive looks at in one queue, or in the retry lane
 SCANNED_UNWRITTEN_MAX: Final = 4_096  # passed-over entries a restart may have to pass over again
+
+Mark = tuple[int, int]  # a delivery's id and its generation when it came into the retry lane
+
+
+class _Room:
+    """What one reply may still carry: messages, and bytes; a first message always fits."""
+
+    __slots__ = ("_bytes", "_empty", "count")
+
+    def __init__(self, count: int, size: int) -> None:
+        self.count = count
+        self._bytes = size
+        self._empty = True
+
+    def take(self, length: int) -> bool:
+        """Whether a message of that length goes with it; after a refusal nothing does."""
+        if not self.count:
+            return False
+        if length > self._bytes and not self._empty:
+            self.count = 0
+            return False
+        self._empty = False
+        self.count -= 1
+        self._bytes -= length
+        return True
 
 
 class Lanes:
@@ -40,19 +67,25 @@ class Lanes:
         config = self._state.config.delivery
         subscription = self._state.subscription(group.id, topic.id)
         wanted = request.filter.hashes()
-        room = min(request.count_max, config.receive_batch_max)
+        count = min(request.count_max, config.receive_batch_max)
+        room = _Room(count, config.receive_bytes_max)
         weights = config.fresh_weight + config.retry_weight
         turn = subscription.turn
         subscription.turn = turn + 1
-        share = room * config.retry_weight // weights
+        share = count * config.retry_weight // weights
         if not share and turn % weights < config.retry_weight:
             share = 1
-        taken = self._take_retries(subscription, group, wanted, share, request, now_ms)
-        taken += self._take_fresh(subscription, topic, wanted, room - len(taken), request, now_ms)
-        if len(taken) < room:
-            taken += self._take_retries(
-                subscription, group, wanted, room - len(taken), request, now_ms
-            )
+        taken: list[Delivery] = []
+        try:
+            lane = (subscription, group, wanted, room)
+            taken += self._take_retries(*lane, share, request, now_ms)
+            for more in self._take_fresh(subscription, topic, wanted, room, request, now_ms):
+                taken += more
+            taken += self._take_retries(*lane, room.count, request, now_ms)
+        except StoreFullError:
+            if not taken:
+                raise
+            # What was leased before the log was full goes out: nobody else may have it now.
         return self._deliver(taken, topic, now_ms)
 
     def _take_retries(
@@ -60,16 +93,18 @@ class Lanes:
         subscription: Subscription,
         group: Group,
         wanted: frozenset[int] | None,
-        room: int,
+        room: "_Room",
+        share: int,
         request: ReceiveRequest,
         now_ms: int,
     ) -> list[Delivery]:
         deliveries = self._state.leases.deliveries
         ready = subscription.ready
-        passed: list[tuple[int, int]] = []
-        taken: list[tuple[int, int]] = []
+        passed: list[Mark] = []
+        taken: list[Mark] = []
+        spent: deque[Mark] = deque()  # no attempt is left: the policy was tightened
         looked = 0
-        while ready and len(taken) < room and looked < SCAN_MAX:
+        while ready and len(taken) < share and looked < SCAN_MAX:
             looked += 1
             mark = ready.popleft()
             delivery = deliveries.get(mark[0])
@@ -78,19 +113,27 @@ class Lanes:
             if wanted is not None and delivery.tag_hash not in wanted:
                 passed.append(mark)
             elif delivery.attempt >= group.max_attempts:
-                self._attempts.exhaust(delivery, now_ms)
-            else:
+                spent.append(mark)
+            elif room.take(delivery.length):
                 taken.append(mark)
-        ready.extendleft(reversed(passed))
-        if not taken:
-            return []
+            else:
+                ready.appendleft(mark)
+                break
+        if looked < SCAN_MAX:
+            ready.extendleft(reversed(passed))
+        else:  # others may stand behind: they are first the next time
+            ready.extend(passed)
         ids = tuple(delivery_id for delivery_id, _ in taken)
         try:
-            client = self._client(request.client_id, now_ms)
-            payload = LeaseRetryPayload(client, request.invisible_ms, _flags(request), ids)
-            self._journal.write(RecordType.LEASE_RETRY, payload, now_ms)
+            while spent:
+                self._attempts.exhaust(deliveries[spent[0][0]], now_ms)
+                spent.popleft()
+            if ids:
+                client = self._client(request.client_id, now_ms)
+                payload = LeaseRetryPayload(client, request.invisible_ms, _flags(request), ids)
+                self._journal.write(RecordType.LEASE_RETRY, payload, now_ms)
         except BaseException:
-            ready.extendleft(reversed(taken))
+            ready.extendleft(reversed((*spent, *taken)))
             raise
         return [deliveries[delivery_id] for delivery_id in ids]
 
@@ -99,16 +142,16 @@ class Lanes:
         subscription: Subscription,
         topic: Topic,
         wanted: frozenset[int] | None,
-        room: int,
+        room: "_Room",
         request: ReceiveRequest,
         now_ms: int,
-    ) -> list[Delivery]:
-        taken: list[Delivery] = []
+    ) -> Iterator[list[Delivery]]:
+        """What one queue after the other gives, as much as there is room for."""
         for step in range(topic.queue_count):
-            if room <= len(taken):
+            if not room.count:
                 break
             queue = self._state.queue(topic.id, (subscription.turn + step) % topic.queue_count)
-            first, deltas, span = self._pick(subscription, queue, wanted, room - len(taken))
+            first, deltas, span = self._pick(subscription, queue, wanted, room)
             if deltas:
                 payload = LeaseFreshPayload(
                     first_id=self._state.leases.next_id,
@@ -124,36 +167,35 @@ class Lanes:
                 )
                 self._journal.write(RecordType.LEASE_FRESH, payload, now_ms)
                 deliveries = self._state.leases.deliveries
-                taken += [deliveries[payload.first_id + index] for index in range(len(deltas))]
+                yield [deliveries[payload.first_id + index] for index in range(len(deltas))]
             elif span:
                 self._pass_over(subscription, queue, first + span, now_ms)
-        return taken
 
     def _pick(
         self,
         subscription: Subscription,
         queue: ConsumeQueue,
         wanted: frozenset[int] | None,
-        room: int,
+        room: "_Room",
     ) -> tuple[int, tuple[int, ...], int]:
         """(first offset, offsets of what is taken relative to it, how far was looked)."""
         cursor = self._state.cursor(subscription, queue.queue_id)
         if cursor >= queue.next:
             return cursor, (), 0
         letters = self._state.dead.get(queue.topic_id)
-        if wanted is None and not letters:
-            count = min(room, queue.next - cursor)
-            return cursor, tuple(range(count)), count
-        entries = queue.scan(cursor, SCAN_MAX)
+        filtered = wanted is not None or bool(letters)
+        entries = queue.scan(cursor, SCAN_MAX if filtered else room.count)
         chosen: list[int] = []
         looked = 0
         for index, entry in enumerate(entries):
             if letters and cursor + index in letters:
                 pass  # redriven or dropped: no longer delivered
             elif wanted is None or entry.tag_hash in wanted:
+                if not room.take(entry.length):
+                    break
                 chosen.append(index)
             looked = index + 1
-            if len(chosen) == room:
+            if not room.count:
                 break
         if not chosen:
             return cursor, (), looked
@@ -180,9 +222,8 @@ class Lanes:
         for delivery in taken:
             try:
                 record = state.read(delivery.position)
-            except CorruptRecordError:
-                # Deliver nothing for it, go on serving: it is damage, and reported as such.
-                state.unreadable_count += 1
+            except CorruptRecordError as error:
+                state.give_up(error)
                 self._journal.write(RecordType.ACK, (delivery.id,), now_ms)
                 continue
             rest, sys = stored_slices(record)

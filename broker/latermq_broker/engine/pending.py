@@ -22,13 +22,12 @@ from latermq_broker.errors import (
     MessageNotFoundError,
     PreconditionFailedError,
 )
-from latermq_broker.store.catalog import RETRY_PREFIX
+from latermq_broker.store.catalog import RETRY_PREFIX, SCHEDULE_TOPIC
 from latermq_broker.store.payload_lease import ExtendPayload
 from latermq_broker.store.payload_message import TimerPayload, decode_message_head
 from latermq_broker.store.record import RecordType
 
 SCAN_MAX: Final = 20_000
-SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"  # the classic name of what is delayed
 
 _Waiting = tuple[int, int, int]  # (due, 0: delayed | 1: delivery, position or delivery id)
 

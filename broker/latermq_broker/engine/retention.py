@@ -224,8 +224,6 @@ class Retention:
     def _write_trim(self, batch: list[TrimmedQueue]) -> None:
         payload = DropPayload(DROP_TRIM, queues=tuple(batch))
         self._journal.write(RecordType.DROP, payload, self._now_ms)
-        for topic_id in {queue.topic_id for queue in batch}:
-            self._state.announce_topic(topic_id)  # offsets have moved
 
     def _boundary(self, queue: ConsumeQueue, segment: Segment) -> int:
         """Behind the last entry that came into being in the segment or before it."""

@@ -93,7 +93,6 @@ class RollForward:
                 yield from self._move(position, users, now_ms)
             for delivery_id in survey.chains:
                 yield self._move_history(segment, delivery_id, now_ms())
-            yield from self._sweep(segment)
         return state.uses.at(segment.base).empty
 
     def _limit(self, segment: Segment) -> int:
@@ -222,8 +221,3 @@ class RollForward:
         self._attempts.carry(delivery, now_ms)
         self.histories_moved += 1
         return RECORD_COST
-
-    def _sweep(self, segment: Segment) -> Iterator[int]:
-        """The timer forgets what was moved out of it."""
-        for looked in self._state.timer.sweep(segment.base, segment.end):
-            yield looked * TIMER_COST

@@ -19,6 +19,7 @@ from latermq_broker.delivery.lease import Delivery, State
 from latermq_broker.engine.apply_deliveries import DeliveryApplier
 from latermq_broker.engine.model import DeadState
 from latermq_broker.engine.state import EngineState
+from latermq_broker.schedule.run_file import DamagedRunError, RunFile
 
 #  0   8         16      24        32           40         48      56
 #  | id| position| offset| tag_hash| deadline_ms| leased_ms| client| last_attempt|
@@ -29,9 +30,12 @@ from latermq_broker.engine.state import EngineState
 _DELIVERY: Final = struct.Struct("<QQqQQQQQQIIIIHHBBBx")
 assert _DELIVERY.size == 96
 _RENEWALS_MAX: Final = 255
+# What a replay that begins behind dropped segments finds out by itself.
+TOLD_BY_THE_LOG: Final = ("timer.near", "timer.far", "timer.tombstones", "runs", "uses")
 
 
-def snapshot(state: EngineState) -> dict[str, bytes]:
+def snapshot(state: EngineState, new_run: str = "") -> dict[str, bytes]:
+    """`new_run` is the run file that is written together with this checkpoint, if one is."""
     subscriptions = [
         [key[0], key[1], subscription.cursors, subscription.last_consumed_ms]
         for key, subscription in sorted(state.subscriptions.items())
@@ -40,7 +44,8 @@ def snapshot(state: EngineState) -> dict[str, bytes]:
         "catalog": state.catalog.snapshot(),
         "subscriptions": _json(subscriptions),
         "deliveries": b"".join(_encode(delivery) for delivery in _in_lane_order(state)),
-        "timer": state.timer.snapshot(),
+        **state.timer.snapshot(),
+        "runs": _json([run.name for run in state.timer.far.runs] + [new_run] * bool(new_run)),
         "uses": state.uses.snapshot(),
         "dead": _json(state.dead),
         "counters": _json(
@@ -51,7 +56,13 @@ def snapshot(state: EngineState) -> dict[str, bytes]:
 
 
 def restore(state: EngineState, deliveries: DeliveryApplier, sections: Mapping[str, bytes]) -> None:
-    """Into a fresh state; `timer` and `uses` may be missing where replay has found them out."""
+    """Into a fresh state, or one to which replay has told what TOLD_BY_THE_LOG names.
+
+    Raises DamagedRunError, before anything has changed.
+    """
+    whole = "uses" in sections
+    runs = _open_runs(state, json.loads(sections["runs"])) if whole else []
+    state.store.named_runs = frozenset(run.name for run in runs)
     state.catalog.restore(sections["catalog"])
     for group_id, topic_id, cursors, last_consumed_ms in json.loads(sections["subscriptions"]):
         subscription = state.subscription(group_id, topic_id)
@@ -62,8 +73,8 @@ def restore(state: EngineState, deliveries: DeliveryApplier, sections: Mapping[s
         state.client_names[position] = client_id
     for fields in _DELIVERY.iter_unpack(sections["deliveries"]):
         deliveries.restore_delivery(_decode(state, fields))
-    if "timer" in sections:
-        state.timer.restore(sections["timer"])
+    if whole:
+        state.timer.restore(sections, runs)
         state.uses.restore(sections["uses"])
     for dlq_topic_id, letters in json.loads(sections["dead"]).items():
         state.dead[int(dlq_topic_id)] = {
@@ -73,6 +84,18 @@ def restore(state: EngineState, deliveries: DeliveryApplier, sections: Mapping[s
     counters = json.loads(sections["counters"])
     state.leases.next_id = counters["next_delivery_id"]
     state.delayed_counts = {int(topic): count for topic, count in counters["delayed"].items()}
+
+
+def _open_runs(state: EngineState, names: list[str]) -> list[RunFile]:
+    runs: list[RunFile] = []
+    try:
+        for name in names:
+            runs.append(RunFile.open(state.store.files, state.store.runs_directory, name))
+    except DamagedRunError:
+        for run in runs:
+            run.close()
+        raise
+    return runs
 
 
 def _in_lane_order(state: EngineState) -> Iterator[Delivery]:

@@ -19,20 +19,19 @@ from latermq_broker.errors import (
     RequestError,
     TopicNotFoundError,
 )
-from latermq_broker.services.answers import Caller, ok_status, status_of, unary
-from latermq_broker.services.names import RETRY_PREFIX, shown
+from latermq_broker.services.answers import Caller, common_status, ok_status, status_of, unary
+from latermq_broker.services.names import shown
 from latermq_broker.services.seam import Committer, MethodTable
 from latermq_broker.services.session import Sessions
 from latermq_broker.services.v1_paging import page_size
 from latermq_broker.services.wire_stored import stored_message
-from latermq_proto.apache.rocketmq.v2 import definition_pb2
+from latermq_broker.store.catalog import RETRY_PREFIX, SCHEDULE_TOPIC
 from latermq_proto.latermq.v1 import pending_pb2
 
 PENDING: Final = "/latermq.v1.Pending"
 IDS_MAX: Final = 1_000
 SLICE_MAX: Final = 200  # looked at and decoded in one turn of the loop: some 10 ms
 SEARCH_MAX: Final = 1_000  # … when only the ids are compared
-SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 
 _PENDING_ID: Final = re.compile(r"d-[0-9a-f]+-[0-9a-f]+|r-[0-9a-f]+")
 _Change = Callable[[str, int], PendingItem]  # (id, now_ms)
@@ -188,7 +187,7 @@ class PendingService:
             results.append(result)
         await self._committer.written()
         return pending_pb2.ChangePendingResponse(
-            status=_overall([result.status for result in results]), results=results
+            status=common_status([result.status for result in results]), results=results
         )
 
     async def _named(self, pending_id: str) -> str:
@@ -258,13 +257,4 @@ def _message(item: PendingItem) -> pending_pb2.PendingMessage:
         body_size=len(stored.body),
         last_failure_class=item.failure.class_name if item.failure else "",
         last_failure_text=item.failure.text if item.failure else "",
-    )
-
-
-def _overall(statuses: Sequence[definition_pb2.Status]) -> definition_pb2.Status:
-    """The common status, or MULTIPLE_RESULTS."""
-    if len({status.code for status in statuses}) == 1:
-        return statuses[0]
-    return definition_pb2.Status(
-        code=definition_pb2.MULTIPLE_RESULTS, message="the results differ; see each"
     )

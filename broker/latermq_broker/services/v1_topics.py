@@ -16,13 +16,13 @@ from latermq_broker.services.answers import Caller, ok_status, unary
 from latermq_broker.services.seam import Committer, MethodTable
 from latermq_broker.services.session import Sessions
 from latermq_broker.services.v1_paging import after, page_size, page_token
+from latermq_broker.store.catalog import INTERNAL_PREFIXES
 from latermq_proto.latermq.v1 import topic_pb2
 
 TOPICS: Final = "/latermq.v1.Topics"
 SLICE_TOPICS_MAX: Final = 64  # shown in one turn of the loop
 
 _MADE_TYPES: Final = frozenset({TopicType.NORMAL, TopicType.DELAY, TopicType.MIXED})
-_INTERNAL_PREFIXES: Final = ("%DLQ%", names.RETRY_PREFIX)
 
 
 class TopicsService:
@@ -77,7 +77,7 @@ class TopicsService:
             BadRequestError: exists otherwise, or the queue count is out of bounds.
         """
         names.check_topic(request.name)
-        if request.name.startswith(_INTERNAL_PREFIXES):
+        if request.name.startswith(INTERNAL_PREFIXES):
             raise IllegalTopicError(
                 f"topic {names.shown(request.name)} is made by the broker itself"
             )

@@ -88,10 +88,15 @@ class CommitLog:
         """Take over the segments found on disk; until `resume` the log can only be read."""
         self.row.adopt(segments)
 
-    def resume(self, end: int, epoch: int, store_ms: int, last_position: int) -> None:
+    def resume(self, end: int, epoch: int, store_ms: int) -> None:
         """Go on appending at `end`, up to which everything is on the medium.
 
-        Raises StoreFullError when the log ends with its last segment and there is no room.
+        Begins with a MARK of the new epoch, synced: from then on no one can take this start for
+        one that never was, and no epoch is used twice.
+        Raises:
+            StoreFullError: the log ends with its last segment and there is no room.
+            StoreReadOnlyError: the medium refuses.
+            OSError.
         """
         if end == self.segments[-1].end:
             self.row.open_next(store_ms)
@@ -100,8 +105,10 @@ class CommitLog:
         self.end = self.written = self.durable = end
         self.epoch = epoch
         self.last_store_ms = store_ms
-        self.last_position = last_position
         self._begin_piece()
+        self.mark(store_ms)
+        self.write()
+        self.synced(self.sync())
 
     # --- append --------------------------------------------------------------------------------
 
@@ -264,10 +271,6 @@ class CommitLog:
         self._begin_piece()
         return self.written
 
-    def sync_target(self) -> int:
-        """What `sync` would make durable now."""
-        return self.written
-
     def sync(self) -> int:
         """Make what is written durable; the position to pass to `synced`. May run in a thread.
 
@@ -297,6 +300,11 @@ class CommitLog:
             for segment in self._sealed:
                 segment.release()
             self._sealed.clear()
+
+    def void(self) -> None:
+        """Never write the batch: it holds what must not be replayed. The log takes nothing more."""
+        self._failure = self._failure or "the broker failed at a record; restart it to recover"
+        self._room_end = LOG_CLOSED
 
     def _erase_batch(self) -> None:
         """Zero what a failed write may have left, so that a refused record cannot come back."""

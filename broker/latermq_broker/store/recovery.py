@@ -194,6 +194,8 @@ def require_torn(segments: Sequence[Segment], scan: LogScan) -> Tail:
 
     Raises CorruptRecordError: it was durable once; nothing is changed.
     """
+    if scan.position < scan.start:  # the header of the very segment the checkpoint ends in
+        raise CorruptRecordError(scan.position, f"{scan.reason}; a checkpoint covers it")
     tail = inspect_tail(segments, scan.position, scan.epoch)
     if tail.proof is not None:
         raise damage(segments, scan.position, scan.reason, tail.proof)

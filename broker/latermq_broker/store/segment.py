@@ -159,10 +159,13 @@ class Segment:
 
     def view(self) -> FileMap:
         """The whole file, mapped. A file found shorter than its header says is mapped as far as
-        it goes: slices beyond come back short."""
+        it goes: slices beyond come back short. Raises OSError, CorruptRecordError: empty."""
         if self._map is None:
             with self._readable() as fd:
-                self._map = self._files.map(fd, min(self.size, self._files.size(fd)))
+                size = min(self.size, self._files.size(fd))
+                if not size:
+                    raise CorruptRecordError(self.base, f"segment {self.path.name} is empty")
+                self._map = self._files.map(fd, size)
         return self._map
 
     def pread(self, count: int, position: int) -> bytes:

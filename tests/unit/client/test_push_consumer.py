@@ -17,7 +17,7 @@ from latermq import (
 from latermq.client import Client
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from support.scripted_broker import ScriptedBroker
-from support.virtually import virtually
+from support.virtual_loop import virtually
 
 Connect = Callable[[], Client]
 LOST = v2.Status(code=v2.INVALID_RECEIPT_HANDLE, message="the lease ended")
@@ -111,6 +111,20 @@ async def test_retry_in_and_dead_letter_settle_at_once(
 
 
 @virtually
+async def test_no_wait_at_all_is_still_one_that_the_broker_obeys(
+    broker: ScriptedBroker, connect: Connect
+) -> None:
+    """It takes a nack of zero for that of a client that cannot read its policy."""
+    broker.deliver(b"at once")
+    async with connect() as mq:
+        delivery = await anext(mq.push_consumer("orders", group="billing"))
+        await delivery.retry_in(timedelta(0))
+    (change,) = broker.requests("ChangeInvisibleDuration")
+    assert change.invisible_duration.ToMilliseconds() == 1
+    assert not change.suspend
+
+
+@virtually
 async def test_a_cancelled_block_returns_the_message_uncounted(
     broker: ScriptedBroker, connect: Connect
 ) -> None:
@@ -148,7 +162,7 @@ async def test_cancelled_while_it_acknowledges(broker: ScriptedBroker, connect: 
         with pytest.raises(asyncio.CancelledError):
             await working
         assert broker.returned() == ["id-1"]
-        assert consumer._windows == {}
+        assert consumer._lines.present.held_count == 0
 
 
 @virtually
@@ -204,7 +218,7 @@ async def test_a_lost_lease_ends_the_block_quietly_and_the_call_loudly(
         with pytest.raises(InvalidReceiptHandleError):
             await second.ack()
         assert (first.settled, second.settled) == (True, True)
-        assert consumer._windows == {}
+        assert consumer._lines.present.held_count == 0
 
 
 # Listening --------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from latermq._endpoints import Endpoints
 from latermq._route import Queue, candidates
 from latermq.client import Client
 from support.scripted_broker import ScriptedBroker
-from support.virtually import virtually
+from support.virtual_loop import virtually
 
 Connect = Callable[[], Client]
 HERE, THERE = "127.0.0.1:8081", "127.0.0.2:8081"

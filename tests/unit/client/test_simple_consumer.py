@@ -16,7 +16,7 @@ from latermq import (
 from latermq.client import Client
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from support.scripted_broker import ScriptedBroker
-from support.virtually import virtually
+from support.virtual_loop import virtually
 
 Connect = Callable[[], Client]
 LOST = v2.Status(code=v2.INVALID_RECEIPT_HANDLE, message="the lease ended")

@@ -1,96 +1,24 @@
 """The pump: when things are written, synced, answered and ticked. Time is virtual."""
 
 import asyncio
-import errno
 from collections.abc import Awaitable
-from contextlib import suppress
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 
 import pytest
 
-from latermq_broker.config import CatalogConfig, Config, Flush, StoreConfig
+from latermq_broker.config import Flush, StoreConfig
 from latermq_broker.engine.engine import Engine
-from latermq_broker.engine.model import Outgoing, Ready, ReceiveRequest
-from latermq_broker.errors import StoreFullError, StoreReadOnlyError, TooManyRequestsError
+from latermq_broker.engine.model import Ready
+from latermq_broker.errors import StoreReadOnlyError, TooManyRequestsError
 from latermq_broker.pump import Pump
 from latermq_broker.store.record import RecordType
 from latermq_broker.store.store import Store
 from support.engine_rig import SMALL_STORE
-from support.memory_files import MemoryFiles
-from support.virtual_loop import START_MS, InlineThreads, VirtualClock, run_virtually
+from support.pump_rig import PumpRig as Rig
+from support.virtual_loop import START_MS, run_virtually
 
 SYNC_STORE = replace(SMALL_STORE, flush=Flush.SYNC)
-
-
-class BrokenFiles(MemoryFiles):
-    """Counts calls, and fails those of one name once told to."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.counts: dict[str, int] = {}
-        self.broken = ""
-
-    def _called(self, name: str) -> None:
-        self.counts[name] = self.counts.get(name, 0) + 1
-        if name == self.broken:
-            raise OSError(errno.EIO, "broken")
-
-
-class Rig:
-    """A pump with a real engine on files in memory."""
-
-    def __init__(self, store: StoreConfig = SMALL_STORE) -> None:
-        self.files = BrokenFiles()
-        self.config = Config(store=store, catalog=CatalogConfig(default_queue_count=1))
-        self.clock = VirtualClock()
-        self.engine = Engine.open(
-            Store.open(Path("/data"), store, self.files, START_MS), self.config, START_MS
-        )
-        self.log = self.engine.store.log
-        self.threads = InlineThreads()
-        self.failures: list[BaseException] = []
-        self.pump = Pump(self.engine, self.clock, self.config, self.threads, self.failures.append)
-        self.pump.start()
-
-    def send(self, *, wait_ms: int = 0, size: int = 4) -> None:
-        now_ms = self.clock.now_ms()
-        message = Outgoing(
-            topic="t",
-            rest=bytes(size),
-            sys=b"",
-            message_id="m",
-            deliver_at_ms=now_ms + wait_ms if wait_ms else 0,
-        )
-        self.engine.send([message], now_ms)
-
-    def fill(self) -> None:
-        """Send until sends are refused, then write what is taken even so, until nothing is."""
-        with suppress(StoreFullError):
-            while True:
-                self.send(size=60_000)
-        with suppress(StoreFullError):
-            for number in count():  # the smallest record there is
-                client = f"{number:08}"
-                self.engine._journal.write(RecordType.CLIENT, client, self.clock.now_ms())
-
-    def prepared(self) -> list[str]:
-        """Segments that wait to be used, without the spare."""
-        names = [path.name for path in self.files.inodes if path.suffix == ".prep"]
-        return [name for name in names if not name.startswith("spare")]
-
-    def receive(self, *, invisible_ms: int = 30_000) -> int:
-        wanted = ReceiveRequest(
-            group="g", topic="t", client_id="c", count_max=32, invisible_ms=invisible_ms
-        )
-        return len(self.engine.receive(wanted, self.clock.now_ms()))
-
-    def writes(self) -> int:
-        return self.files.counts.get("pwrite", 0)
-
-    def syncs(self) -> int:
-        return self.files.counts.get("datasync", 0)
 
 
 async def settled(awaitable: Awaitable[None]) -> bool:
@@ -188,6 +116,22 @@ class TestFlush:
             assert not await settled(written)
             rig.threads.release()
             assert await settled(written)
+
+        run_virtually(main)
+
+    def test_who_needs_the_disk_gets_a_sync_under_async_too(self) -> None:
+        async def main() -> None:
+            rig = Rig()
+            rig.threads.held = True
+            rig.send()
+            synced = rig.pump.synced()
+            assert not await settled(synced)
+            rig.threads.release()
+            assert await settled(synced)
+            assert rig.log.durable == rig.log.end
+            before = rig.syncs()
+            assert await settled(rig.pump.synced())
+            assert rig.syncs() == before
 
         run_virtually(main)
 
@@ -424,54 +368,6 @@ class TestDisk:
             await rig.pump.written()
             await asyncio.sleep(1.1)
             assert rig.prepared()
-
-        run_virtually(main)
-
-    def test_a_full_disk_refuses_sends_and_takes_them_again_by_itself(self) -> None:
-        async def main() -> None:
-            rig = Rig()
-            await asyncio.sleep(1.1)
-            disk = rig.engine.store.disk
-            assert not rig.log.row.spare_wanted
-            rig.files.disk.capacity_bytes = rig.files.disk.used_bytes + (1 << 20)
-            await asyncio.sleep(1)
-            assert disk.low
-            with pytest.raises(StoreFullError, match="disk full: need 2097152 bytes free"):
-                rig.send()
-            assert rig.receive() == 0
-            rig.files.disk.capacity_bytes = 1 << 30
-            await asyncio.sleep(1)
-            assert not disk.full
-            rig.send()
-            assert rig.failures == []
-
-        run_virtually(main)
-
-    def test_a_checkpoint_that_finds_no_room_gets_the_spares(self) -> None:
-        async def main() -> None:
-            rig = Rig(replace(SMALL_STORE, checkpoint_interval_ms=5_000))
-            await asyncio.sleep(1.1)
-            rig.send()
-            rig.files.disk.capacity_bytes = rig.files.disk.used_bytes
-            await asyncio.sleep(5)
-            assert rig.log.row.spare_wanted
-            await asyncio.sleep(6)
-            assert rig.engine.store.checkpointed > 0
-            assert rig.failures == []
-
-        run_virtually(main)
-
-    def test_old_segments_are_deleted_while_it_runs(self) -> None:
-        async def main() -> None:
-            rig = Rig(replace(SMALL_STORE, retention_ms=60_000))
-            for _ in range(60):
-                rig.send(size=60_000)
-                await asyncio.sleep(0.1)
-            await asyncio.sleep(120)
-            names = [path.name for path in rig.files.inodes if path.suffix == ".seg"]
-            assert len(names) == 1
-            assert rig.engine.retention.segments_dropped == 3
-            assert rig.failures == []
 
         run_virtually(main)
 

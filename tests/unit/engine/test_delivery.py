@@ -1,11 +1,9 @@
 """One message's life, clause by clause (design: delivery table; protocol: 5 and 6)."""
 
-from collections.abc import Callable
-
 import pytest
 
 from latermq_broker.config import CatalogConfig, DeliveryConfig, StoreConfig
-from latermq_broker.engine.model import Failure, PendingFilter, TopicType
+from latermq_broker.engine.model import Failure, TopicType
 from latermq_broker.errors import (
     GroupNotFoundError,
     InvalidReceiptHandleError,
@@ -13,7 +11,7 @@ from latermq_broker.errors import (
     TopicNotFoundError,
 )
 from latermq_broker.store.catalog import Backoff, BackoffKind
-from support.engine_rig import EngineRig
+from support.engine_rig import EngineRig, until_full
 from support.memory_files import MemoryFiles
 
 MIB = 1 << 20
@@ -94,6 +92,8 @@ def test_another_groups_handle_is_not_ours() -> None:
     (one,) = rig.receive("billing")
     rig.receive("shipping")
     assert rig.ack(one, group="shipping") == [False]
+    assert rig.ack(one) == [True]
+    assert rig.ack(one, group="shipping") == [False]  # done, but not theirs
 
 
 def test_suspending_does_not_count_the_attempt() -> None:
@@ -183,6 +183,23 @@ def test_a_late_heartbeat_keeps_a_push_lease_and_a_gone_client_loses_it() -> Non
     assert rig.ack(one) == [False]
 
 
+def test_a_lease_whose_reply_a_crash_may_have_eaten_is_not_renewed_for_hours() -> None:
+    rig = EngineRig()
+    rig.send("known")
+    rig.receive(push=True, lease_ms=60_000)
+    for _ in range(6):
+        rig.engine.client_seen("client-1", rig.now_ms)
+        rig.advance(10_000)  # renewed once: its client works on it
+    rig.send("lost")
+    rig.receive(push=True, lease_ms=60_000)
+    rig.advance(1)
+    rig.crash()
+    for _ in range(12):
+        rig.engine.client_seen("client-1", rig.now_ms)
+        rig.advance(10_000)
+    assert [(one.sys, one.attempt) for one in rig.receive()] == [(b"lost", 2)]
+
+
 def test_the_original_handle_outlives_renewals() -> None:
     rig = EngineRig()
     rig.send("m1")
@@ -243,6 +260,33 @@ def test_neither_lane_starves_the_other() -> None:
     singles = [rig.receive(count=1)[0].sys.decode()[:3] for _ in range(16)]
     assert singles.count("old") == 4
     assert len(rig.receive(count=32)) == 32  # an empty lane leaves its share to the other
+
+
+def test_one_reply_is_bounded_in_bytes_and_a_first_message_always_goes() -> None:
+    rig = EngineRig(delivery=DeliveryConfig(receive_bytes_max=100_000))
+    rig.send(*(f"m{n}" for n in range(5)), body=b"x" * 40_000)
+    assert [len(rig.receive(lease_ms=10)) for _ in range(3)] == [2, 2, 1]
+    rig.advance(10)  # retries too
+    assert [len(rig.receive(tags="")) for _ in range(3)] == [2, 2, 1]
+    one_byte = EngineRig(delivery=DeliveryConfig(receive_bytes_max=1))
+    one_byte.send("a", "b")
+    assert one_byte.names() == ["a"]
+    assert one_byte.names() == ["b"]
+
+
+def test_a_push_client_that_can_name_no_wait_gets_the_brokers_ladder() -> None:
+    rig = EngineRig(delivery=DeliveryConfig(delay_levels_ms=(100, 700)))
+    rig.send("m1")
+    for wait_ms in (100, 700, 700):
+        (one,) = rig.receive(push=True)
+        rig.engine.change_invisible("billing", one.handle, 0, rig.now_ms)
+        rig.advance(wait_ms - 1)
+        assert rig.receive() == []
+        rig.advance(1)
+    (one,) = rig.receive(push=True)
+    rig.engine.change_invisible("billing", one.handle, 0, rig.now_ms, failure=FAILED)
+    rig.advance(0)  # one that says why means what it says
+    assert [one.attempt for one in rig.receive()] == [5]
 
 
 def test_filtered_messages_are_consumed_and_retries_are_filtered_too() -> None:
@@ -328,29 +372,6 @@ class TestFirstUse:
         assert rig.receive("g", topic="%DLQ%somebody") == []
 
 
-def test_a_damaged_message_is_counted_and_does_not_stop_the_group() -> None:
-    files = MemoryFiles()
-    rig = EngineRig(files=files)
-    (bad,) = rig.send("bad", body=b"to be damaged")
-    rig.send("good")
-    segment = next(inode for path, inode in files.inodes.items() if path.suffix == ".seg")
-    at = segment.data.index(b"to be damaged", bad.position)
-    segment.data[at] ^= 1
-    assert rig.names() == ["good"]
-    assert rig.engine._state.unreadable_count == 1
-    (waiting,) = rig.engine.pending.count(PendingFilter())
-    assert (waiting.kind.name, waiting.count) == ("IN_FLIGHT", 1)
-
-
-def until_full(step: Callable[[int], object]) -> None:
-    for n in range(10_000):
-        try:
-            step(n)
-        except StoreFullError:
-            return
-    pytest.fail("it is never full")
-
-
 def test_what_a_full_disk_kept_from_being_done_stays_due() -> None:
     rig = EngineRig(files=(files := MemoryFiles()))
     rig.send(*(f"m{n}" for n in range(20)), body=b"x" * 40_000)
@@ -366,3 +387,18 @@ def test_what_a_full_disk_kept_from_being_done_stays_due() -> None:
     files.disk.capacity_bytes = None
     rig.advance(0)
     assert sorted(rig.names()) == sorted(["late", *(f"m{n}" for n in range(20))])
+
+
+def test_a_damaged_timer_run_is_rebuilt_from_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("latermq_broker.schedule.minutes.RUN_ENTRIES_MIN", 3)
+    rig = EngineRig(files=(files := MemoryFiles()))
+    for n in range(5):
+        rig.send(f"m{n}", wait_ms=200_000 + n)
+    rig.engine.close(rig.now_ms)
+    (run,) = (inode for path, inode in files.inodes.items() if path.suffix == ".run")
+    run.data[-1] ^= 1
+    rig.engine = rig.reopened()
+    assert rig.engine.recovery is not None
+    assert rig.engine.recovery.rebuilt
+    rig.advance(200_000 + 4)
+    assert rig.names() == [f"m{n}" for n in range(5)]

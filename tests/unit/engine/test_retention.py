@@ -17,8 +17,9 @@ HOUR_MS = 3_600_000
 BODY = b"x" * 1_000
 
 
-def rig_with(store: StoreConfig | None = None, **delivery: int) -> EngineRig:
-    return EngineRig(store=store or short_store(), delivery=DeliveryConfig(**delivery))
+def rig_with(store: StoreConfig | None = None, *, max_attempts: int = 17) -> EngineRig:
+    delivery = DeliveryConfig(max_attempts=max_attempts)
+    return EngineRig(store=store or short_store(), delivery=delivery)
 
 
 def fill(rig: EngineRig, segments: int = 3, *, topic: str = "filler") -> None:
@@ -39,14 +40,14 @@ def expire(rig: EngineRig) -> None:
 def restarted(rig: EngineRig, *, checkpoints: bool = True) -> None:
     """Crash; the state that comes back counts as a recount, and the log verifies."""
     rig.engine.write()
-    rig.engine.store.abandon()
+    rig.engine.abandon()
     files = rig.files
     assert isinstance(files, MemoryFiles)
     if not checkpoints:
         for path in [path for path in files.inodes if path.suffix == ".ckpt"]:
             del files.inodes[path]
     assert verify_directory(Path("/data"), files).ok
-    rig.engine = rig._open()
+    rig.engine = rig.reopened()
     assert rig.engine.recovery is not None
     assert rig.engine.recovery.rebuilt is not checkpoints
     check_uses(rig.engine)
@@ -286,7 +287,7 @@ def test_a_lost_segment_is_told_from_a_dropped_one() -> None:
                 del files.inodes[path]
         expected = first.name if checkpoints else f"{0:020d}.seg"  # the DROP record lay in it
         with pytest.raises(CorruptRecordError, match=f"{expected} is missing before"):
-            rig._open()
+            rig.reopened()
         files.disk.kill()
         report = verify_directory(Path("/data"), files)
         assert [damage.reason.split()[5] for damage in report.damages] == [expected]
@@ -295,7 +296,7 @@ def test_a_lost_segment_is_told_from_a_dropped_one() -> None:
     ]
     files.disk.replace(first, kept)
     assert verify_directory(Path("/data"), files).ok
-    rig._open().store.abandon()
+    rig.reopened().abandon()
 
 
 def test_damage_keeps_its_segment() -> None:
@@ -323,12 +324,12 @@ def test_replay_from_the_older_checkpoint_goes_through_the_drop() -> None:
         rig.advance(100)
     rig.checkpoint()
     assert rig.segments()[0] > 0
-    rig.engine.store.abandon()
+    rig.engine.abandon()
     files = rig.files
     assert isinstance(files, MemoryFiles)
     newest = max(path for path in files.inodes if path.suffix == ".ckpt")
     files.inodes[newest].data[100] ^= 1
-    rig.engine = rig._open()
+    rig.engine = rig.reopened()
     check_uses(rig.engine)
     assert rig.engine.store.log.start > 64
     rig.advance(24 * HOUR_MS)

@@ -1,5 +1,8 @@
 """Thresholds of a disk that fills and empties, taken later on the way back."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from latermq_broker.config import StoreConfig
@@ -71,6 +74,6 @@ def test_0_percent_turns_both_off() -> None:
         ({"disk_low_percent": 100}, "store.disk_full_percent"),
     ],
 )
-def test_settings_out_of_bounds(settings: dict[str, int], name: str) -> None:
+def test_settings_out_of_bounds(settings: dict[str, Any], name: str) -> None:
     with pytest.raises(ConfigError, match=name):
-        StoreConfig(**settings)
+        replace(StoreConfig(), **settings)

@@ -40,6 +40,7 @@ def test_every_record_from_any_position() -> None:
     everything = list(scan_directory(ROOT, files))
     assert facts(everything) == rig.facts
     assert [r.type.name for r in everything if r.type is not RecordType.MESSAGE] == [
+        "MARK",
         "BLANK",
         "MARK",
     ]
@@ -63,6 +64,7 @@ def test_beside_a_running_broker() -> None:
     rig.append(30)
     assert facts(list(scan_directory(ROOT, files))) == rig.facts[:2]
     scan = scan_directory(ROOT, files)
+    assert next(scan).type is RecordType.MARK
     assert next(scan).position == rig.facts[0][0]
     rig.write()
     assert facts(list(scan))[:1] == rig.facts[1:2]
@@ -101,12 +103,12 @@ def test_verify_a_sound_directory() -> None:
     assert report.ok
     assert report.clean
     assert (report.start, report.end, report.torn_bytes) == (64, rig.store.log.end, 0)
-    assert report.records == {RecordType.MESSAGE: 24, RecordType.MARK: 1, RecordType.BLANK: 1}
+    assert report.records == {RecordType.MESSAGE: 24, RecordType.MARK: 2, RecordType.BLANK: 1}
     assert [(s.name, s.base, s.size) for s in report.segments] == [
         (FIRST.name, 0, SMALL_SEGMENT_BYTES),
         (SECOND.name, SMALL_SEGMENT_BYTES, SMALL_SEGMENT_BYTES),
     ]
-    assert sum(s.records for s in report.segments) == 26
+    assert sum(s.records for s in report.segments) == 27
     assert [c.problem for c in report.checkpoints] == ["", ""]
     assert report.checkpoints[0].position > report.checkpoints[1].position
 

@@ -1,6 +1,7 @@
 """The store as the engine sees it: start, replay, checkpoints, stop."""
 
 import errno
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -11,6 +12,7 @@ from latermq_broker.errors import (
 )
 from latermq_broker.store import consume_queue
 from latermq_broker.store import store as store_module
+from latermq_broker.store.files import OpenMode
 from latermq_broker.store.record import RecordType
 from support.memory_files import MemoryFiles
 from support.store_rig import (
@@ -53,7 +55,7 @@ def test_a_killed_store_comes_back_whole() -> None:
     assert report.records == len([f for f in rig.facts if f[0] >= checkpoint]) == 3
     assert report.epoch == 2
     assert rig.store.log.uuid == uuid
-    assert rig.store.log.durable == rig.store.log.end == report.end
+    assert rig.store.log.durable == rig.store.log.end == report.end + 40
 
 
 def test_checkpoint_and_replay_equal_full_replay_equal_live() -> None:
@@ -105,6 +107,36 @@ def test_each_start_is_a_new_epoch_even_if_the_last_one_wrote_nothing_that_staye
         rig.sync()
 
 
+def test_a_start_is_durable_before_anything_else_so_no_epoch_is_used_twice() -> None:
+    for seed in range(50):
+        files = TornFiles()
+        rig = started(files)
+        for epoch in range(2, 6):
+            if seed % 2:
+                rig.close()
+            rig.files = files = files.power_loss(seed * 10 + epoch)
+            assert rig.restart(power_lost=True).epoch == epoch
+            rig.append(seed * 10, 300)
+            rig.write()
+
+
+def test_a_clean_mark_with_a_later_start_behind_it_is_no_clean_stop() -> None:
+    files = MemoryFiles()
+    rig = started(files)
+    rig.close()
+    rig.restart()
+    begin = rig.store.log.end
+    rig.append(1000)
+    rig.write()
+    files.disk.kill()
+    files.disk.bytes_of(LOG / f"{0:020d}.seg")[begin : begin + 512] = bytes(512)
+    rig.ledger.groups.clear()
+    rig.ledger.written = 0
+    report = rig.restart()
+    assert (report.clean, report.torn_bytes > 500) == (False, True)
+    assert not any(files.disk.bytes_of(LOG / f"{0:020d}.seg")[rig.store.log.end :])
+
+
 def test_store_time_never_runs_back_across_a_start() -> None:
     files = MemoryFiles()
     rig = used(files)
@@ -131,9 +163,9 @@ def test_an_unfinished_group_is_cut_off_whole() -> None:
     rig.ledger.wrote()
     files.disk.kill()
     report = rig.restart()
-    assert report.end == rig.store.log.end == end
+    assert report.end == end
     assert report.torn_bytes > 200
-    assert not any(files.disk.bytes_of(LOG / f"{0:020d}.seg")[end:])
+    assert not any(files.disk.bytes_of(LOG / f"{0:020d}.seg")[end + 40 :])
 
 
 def test_the_stores_own_records_are_not_applied() -> None:
@@ -220,7 +252,7 @@ def test_due_by_time_records_or_bytes_and_only_when_something_happened() -> None
     assert not store.checkpoint_due(rig.now_ms)
     rig.append(1000)
     assert store.checkpoint_due(rig.now_ms)
-    job = store.begin_checkpoint({}, rig.now_ms)
+    job = rig.begin_checkpoint()
     rig.append(2000, 3000)
     assert not store.checkpoint_due(rig.now_ms), "one is running"
     job.run()
@@ -240,8 +272,7 @@ def test_what_happens_while_a_checkpoint_runs_is_not_lost() -> None:
     files = MemoryFiles()
     rig = started(files)
     rig.append(10)
-    sections = rig.sections()
-    job = rig.store.begin_checkpoint(sections, rig.now_ms)
+    job = rig.begin_checkpoint()
     rig.ledger.wrote()
     rig.append(20)
     rig.write()
@@ -278,12 +309,82 @@ def test_a_failed_checkpoint_keeps_everything_and_the_next_one_succeeds() -> Non
     assert (report.rebuilt, report.records) == (False, 0)
 
 
+def test_a_finished_checkpoint_survives_a_power_loss_with_its_queue_files() -> None:
+    for seed in range(30):
+        files = TornFiles()
+        rig = started(files)
+        for topic_id in (1, 2):
+            rig.append(10, topic_id=topic_id)
+            rig.checkpoint()
+            rig.files = files = files.power_loss(seed)
+            report = rig.restart(power_lost=True)
+            assert (report.rebuilt, report.records) == (False, 0)
+
+
+def test_a_start_reads_from_the_medium_what_it_replays() -> None:
+    files = MemoryFiles()
+    rig = used(files)
+    dropped: list[str] = []
+    opened: dict[int, str] = {}
+    real_open = files.open
+
+    def open_(path: Path, mode: OpenMode) -> int:
+        fd = real_open(path, mode)
+        opened[fd] = path.name
+        return fd
+
+    files.open = open_  # type: ignore[method-assign]
+    files.drop_cache = lambda fd: dropped.append(opened[fd])  # type: ignore[method-assign]
+    rig.restart()
+    assert dropped == [f"{SMALL_SEGMENT_BYTES:020d}.seg"]
+    for name in names(files, CHECKPOINTS):
+        files.unlink(CHECKPOINTS / name)
+    files.disk.kill()
+    rig.restart()
+    assert dropped[1:] == names(files, LOG)
+
+
+def test_a_failed_checkpoint_is_tried_again_after_the_interval() -> None:
+    files = TornFiles()
+    rig = started(files)
+    object.__setattr__(rig.config, "checkpoint_records", 1)
+    rig.append(10)
+    rig.write()
+    assert rig.store.checkpoint_due(rig.now_ms)
+    files.fault = Fault(files.calls + 2, errno.ENOSPC)
+    with pytest.raises(OSError, match="No space"):
+        rig.checkpoint()
+    assert not rig.store.checkpoint_due(rig.now_ms + 1000)
+    assert rig.store.checkpoint_due(rig.now_ms + rig.config.checkpoint_interval_ms)
+    rig.checkpoint()
+    assert not rig.store.checkpoint_due(rig.now_ms + rig.config.checkpoint_interval_ms)
+
+
+def test_damage_found_while_a_checkpoint_runs_takes_it_back() -> None:
+    files = MemoryFiles()
+    rig = started(files)
+    rig.append(10)
+    rig.checkpoint()
+    rig.append(10)
+    job = rig.begin_checkpoint()
+    files.disk.inodes.pop(QUEUES / "1" / f"0.{0:020d}.cq")
+    rig.store._queue_files.forget()
+    with pytest.raises(DamagedQueueError):
+        rig.store.queue(1, 0).get(0)
+    job.run()
+    rig.store.finish_checkpoint(job)
+    assert names(files, CHECKPOINTS) == []
+    files.disk.kill()
+    rig.ledger.wrote()
+    assert rig.restart().rebuilt
+
+
 def test_a_checkpoint_whose_log_cannot_be_synced_fails_the_log() -> None:
     files = TornFiles()
     rig = started(files)
     rig.append(10)
     rig.write()
-    job = rig.store.begin_checkpoint(rig.sections(), rig.now_ms)
+    job = rig.begin_checkpoint()
     files.fault = Fault(files.calls + 1, errno.EIO)
     with pytest.raises(StoreReadOnlyError):
         job.run()

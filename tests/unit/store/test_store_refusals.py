@@ -158,6 +158,24 @@ def test_a_log_that_ends_before_its_checkpoint() -> None:
     refused(files, CorruptRecordError, "was taken after it", "restore it from a backup")
 
 
+@pytest.mark.parametrize("size", [0, 30, 64, 500])
+def test_the_segment_of_the_checkpoint_cut_short(size: int) -> None:
+    files = MemoryFiles()
+    used(files)
+    path = LOG / f"{SMALL_SEGMENT_BYTES:020d}.seg"
+    files.disk.replace(path, files.disk.bytes_of(path)[:size])
+    refused(files, CorruptRecordError, "was taken after it")
+
+
+def test_the_header_of_the_segment_of_the_checkpoint_is_damaged() -> None:
+    files = MemoryFiles()
+    used(files)
+    files.disk.bytes_of(LOG / f"{SMALL_SEGMENT_BYTES:020d}.seg")[20] ^= 1
+    error = refused(files, CorruptRecordError, "does not match its checksum", "a checkpoint covers")
+    assert isinstance(error, CorruptRecordError)
+    assert error.position == SMALL_SEGMENT_BYTES
+
+
 def test_a_log_of_another_time_than_its_checkpoint() -> None:
     files = MemoryFiles()
     rig = used(files)

@@ -63,6 +63,8 @@ def recovered(files: MemoryFiles, rig: StoreRig) -> StoreRig:
     facts = list(again.facts)
     again.append(30, 30)
     again.write()
+    again.check_queues()
+    assert len(files.disk.bytes_of(again.store.log.segments[-1].path)) == SMALL_SEGMENT_BYTES
     files.disk.kill()
     again.restart()
     assert again.facts[: len(facts)] == facts
