@@ -129,6 +129,7 @@ class SegmentRow:
                 if prepared is None or not _has_room(prepared, need_bytes):
                     raise
         try:
+            self.sync_names()  # no two names wait at once: a crash could keep the second alone
             if prepared is self._spare:
                 header = SegmentHeader(base, prepared.size, self._uuid, created_ms)
                 prepared.move_to(header)
