@@ -258,7 +258,7 @@ class TestAgainstTheOracle:
                     break
 
     def test_a_string_over_the_assumed_boundary(self) -> None:
-        """The varying literal's length reaches into the closing, whose bytes are all still there."""
+        """The varying literal's length reaches into the closing, which is still there whole."""
         decoder, reference = Decoder(LIST_BYTES_MAX), oracle()
         head = encode([(b":path", b"/"), (b"a", b"b")])
         closing = literal(b"x-b", b"12345")
