@@ -207,3 +207,7 @@ class Config:
     store: StoreConfig = field(default_factory=StoreConfig)
     delivery: DeliveryConfig = field(default_factory=DeliveryConfig)
     catalog: CatalogConfig = field(default_factory=CatalogConfig)
+
+    def __post_init__(self) -> None:
+        if self.tls.enabled and self.server.transport is not Transport.LEAN:
+            raise ConfigError("tls.enabled", 'needs server.transport = "lean"')

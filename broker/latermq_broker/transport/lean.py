@@ -18,10 +18,12 @@ from latermq_broker.transport.grpc_server.serving import Shared
 from latermq_broker.transport.http2.frames import ConnectionFault, ErrorCode
 from latermq_broker.transport.shell.listener import Listener
 from latermq_broker.transport.shell.protocol import ShellProtocol
+from latermq_broker.transport.shell.tls import CertificateFiles
 
 log = logging.getLogger("latermq.transport")
 
 AGE_JITTER: Final = 0.1
+TLS_DIRECTORY: Final = "tls"
 LAST_WORDS_S: Final = 1.0  # for answers and GOAWAY to get out, after the grace
 
 
@@ -31,6 +33,9 @@ class LeanServer:
     Args:
         data_dir: where a certificate of our own is kept.
         plain: paths answered without gRPC; only conformance tools need any.
+
+    Raises:
+        ConfigError: the certificate cannot be used.
     """
 
     def __init__(
@@ -60,7 +65,11 @@ class LeanServer:
         self._connection_count = 0
         self._all_left = asyncio.Event()
         self._all_left.set()
-        self._listener = Listener(config, http2, tls, None, self._protocol_of)
+        contexts = None
+        if tls.enabled:
+            directory = data_dir or Path(config.data_dir).expanduser()
+            contexts = CertificateFiles(tls, directory / TLS_DIRECTORY, monotonic_ms())
+        self._listener = Listener(config, http2, tls, contexts, self._protocol_of)
 
     @property
     def address(self) -> str:
