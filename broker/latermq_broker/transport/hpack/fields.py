@@ -36,13 +36,14 @@ MISORDERED: Final[Field] = (b"", b"", 0, INVALID)
 
 
 def field(name: bytes, value: bytes) -> Field:
-    """A field, classified."""
+    """A field, classified.
+
+    Blanks around a value are let through, as gRPC does: its clients send what users set.
+    """
     kind = _name_kinds.get(name)
     if kind is None:
         kind = _learn_name(name)
-    if value and (
-        0 in value or 10 in value or 13 in value or value[0] in b" \t" or value[-1] in b" \t"
-    ):
+    if 0 in value or 10 in value or 13 in value:
         kind = INVALID
     return (name, value, len(name) + len(value) + FIELD_OVERHEAD_BYTES, kind)
 

@@ -107,10 +107,7 @@ class Connection:
     @property
     def congested(self) -> bool:
         """Reading should pause until output was taken."""
-        return (
-            self.outbound.size > self._limits.output_bytes_max
-            or self.outbound.acks > self._limits.acks_pause
-        )
+        return self.outbound.congested or self.outbound.acks > self._limits.acks_pause
 
     def take(self) -> bytes:
         """Bytes to write, at most about `output_bytes_max`; b"" when there are none now."""

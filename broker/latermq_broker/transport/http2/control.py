@@ -115,7 +115,9 @@ class Control:
         if len(payload) != frames.PING_BYTES:
             raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "PING is not 8 bytes")
         if flags & frames.ACK:
-            if payload == SHUTDOWN_PING:
+            if payload == KEEPALIVE_PING:
+                self._probed_ms = -1  # also when the answer came within the same millisecond
+            elif payload == SHUTDOWN_PING:
                 self._drained(now_ms)
             return
         self.charge(now_ms, "pings")

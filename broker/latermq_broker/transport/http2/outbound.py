@@ -43,6 +43,7 @@ class Outbound:
     ) -> None:
         self.size = 0  # bytes ready to be written
         self.acks = 0  # answers among them
+        self.queued_bytes = 0  # of all streams
         self.window = WINDOW_DEFAULT
         self.window_initial = WINDOW_DEFAULT
         self.frame_bytes_max = FRAME_BYTES_DEFAULT
@@ -74,9 +75,12 @@ class Outbound:
         return data
 
     @property
-    def pending(self) -> bool:
-        """`take` would give something."""
-        return bool(self._parts) or (bool(self._ready) and self.window > 0)
+    def congested(self) -> bool:
+        """More than the bound could be written, if only somebody took it."""
+        if self.size > self._bytes_max:
+            return True
+        can_send = bool(self._ready) and self.window > 0
+        return can_send and self.size + self.queued_bytes > self._bytes_max
 
     def put(self, data: bytes) -> None:
         """Frames that need no window."""
@@ -140,6 +144,7 @@ class Outbound:
             self.waiting[stream.id] = stream
         stream.queue.append(payload)
         stream.queued_bytes += size
+        self.queued_bytes += size
         self._schedule(stream)
 
     def end(self, stream: Stream, trailers: bytes) -> None:
@@ -164,6 +169,7 @@ class Outbound:
         """The stream is gone; what it had queued is not sent."""
         stream.output_open = False
         stream.queue = None
+        self.queued_bytes -= stream.queued_bytes
         stream.queued_bytes = 0
         stream.wants_room = False
         self.waiting.pop(stream.id, None)
@@ -221,6 +227,7 @@ class Outbound:
             pieces.append(piece)
             size += len(piece)
         stream.queued_bytes -= size
+        self.queued_bytes -= size
         self._write_data(stream, pieces, size)
         if queue:
             self._schedule(stream)

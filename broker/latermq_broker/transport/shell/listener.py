@@ -82,15 +82,9 @@ class Listener:
             raise ConfigError(
                 "server.listen", f"cannot listen on {self.address}: {reason}"
             ) from error
-        descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        if descriptors != resource.RLIM_INFINITY:
-            room = max(descriptors - FD_HEADROOM, descriptors // 2)
-            if room < self._connections_max:
-                self._connections_max = room
-                log.warning(
-                    "fewer connections than configured: the limit of open files",
-                    extra={"connections_max": room, "files_max": descriptors},
-                )
+        self._connections_max = min(
+            self._http2.connections_max, room_for_connections(self._http2.connections_max)
+        )
         self._listen()
 
     def stop(self) -> None:
@@ -222,6 +216,24 @@ class Listener:
                 ssl_handshake_timeout=self._tls.handshake_ms_max / 1_000,
                 ssl_shutdown_timeout=1.0,
             )
+
+
+def room_for_connections(wanted: int) -> int:
+    """How many the limit of open files allows, after raising it as far as that may be."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = wanted + FD_HEADROOM
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return wanted
+    raised = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+    if raised > soft:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
+    room = max(raised - FD_HEADROOM, raised // 2)
+    if room < wanted:
+        log.info(
+            "fewer connections than configured: the limit of open files",
+            extra={"connections_max": room, "files_max": raised},
+        )
+    return room
 
 
 def join(host: str, port: int) -> str:

@@ -1,4 +1,4 @@
-"""Certificates: read from files, made by ourselves when there are none, read again when they change.
+"""Certificates: read from files, made when there are none, read again when they change.
 
 A context is built once and used for all handshakes until a file has changed. Files that cannot be
 read then are complained about, and the old context goes on.
@@ -135,9 +135,7 @@ def _make_own(certificate_path: Path, key_path: Path) -> None:
     try:
         certificate_path.parent.mkdir(parents=True, exist_ok=True)
         _write_whole(key_path, private, 0o600)
-        _write_whole(
-            certificate_path, certificate.public_bytes(serialization.Encoding.PEM), 0o644
-        )
+        _write_whole(certificate_path, certificate.public_bytes(serialization.Encoding.PEM), 0o644)
     except OSError as error:
         raise ConfigError("tls.certificate", f"cannot keep one of our own: {error}") from error
     log.info("made a certificate of our own", extra={"file": str(certificate_path)})
