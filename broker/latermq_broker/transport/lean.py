@@ -76,6 +76,16 @@ class LeanServer:
         """`HOST:PORT` as bound; the port is known after `start`."""
         return self._listener.address
 
+    @property
+    def calls(self) -> int:
+        """Open now, on all connections."""
+        return self._shared.calls
+
+    @property
+    def connections(self) -> int:
+        """Open now."""
+        return len(self._connections)
+
     async def start(self) -> None:
         """Bind and serve.
 
