@@ -36,7 +36,7 @@ def load(file: Path | None, environment: Mapping[str, str], flags: Mapping[str, 
         for name, value in _from_file(file):
             chosen[name] = _typed(name, value, known, f"in {file}")
     for variable, text in environment.items():
-        if (meant := _name_in_environment(variable)) is not None:
+        if (meant := _name_in_environment(variable, known)) is not None:
             chosen[meant] = _parsed(meant, text, known, f"from {variable}")
     for name, value in flags.items():
         if value is not None:
@@ -87,13 +87,21 @@ def _from_file(file: Path) -> Iterator[tuple[str, object]]:
             yield f"{section}.{setting}", value
 
 
-def _name_in_environment(variable: str) -> str | None:
-    """The setting that a variable means; None: not about one of our sections."""
+def _name_in_environment(variable: str, known: Mapping[str, Any]) -> str | None:
+    """The setting that a variable means; None: not about one of our sections.
+
+    Raises ConfigError for what is nearly one.
+    """
     if not variable.startswith(ENVIRONMENT_PREFIX):
         return None
-    section, _, setting = variable.removeprefix(ENVIRONMENT_PREFIX).lower().partition("_")
+    word = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
+    section, _, setting = word.partition("_")
     if setting and section in (field.name for field in dataclasses.fields(Config)):
         return f"{section}.{setting}"
+    words = [name.replace(".", "_") for name in known]
+    if close := difflib.get_close_matches(word, words, n=1, cutoff=0.8):
+        meant = ENVIRONMENT_PREFIX + close[0].upper()
+        raise ConfigError(variable, f"no such setting, did you mean {meant}?")
     return None
 
 

@@ -164,13 +164,13 @@ class DiskWork:
 
     def _checkpoint(self, now_ms: int) -> None:
         try:
-            job = self._store.begin_checkpoint(self._engine.snapshot(), now_ms)
+            job = self._engine.begin_checkpoint(now_ms)
         except StoreError as error:
             log.error("no checkpoint", extra={"reason": str(error)})
             return
 
         def done(error: BaseException | None) -> None:
-            self._store.finish_checkpoint(job)
+            self._engine.finish_checkpoint(job)
             self._on_durable()
             if error is None:
                 log.debug("checkpoint done", extra={"position": job.position})

@@ -46,6 +46,10 @@ class DamagedQueueError(StoreError):
     """A consume queue's file is not what was written; the next start rebuilds it from the log."""
 
 
+class UnusableCheckpointError(StoreError):
+    """A checkpoint, or a file it names, does not verify; an older one or a replay takes over."""
+
+
 class UnsupportedFormatError(StoreError):
     """Written by a newer version, or not ours at all."""
 

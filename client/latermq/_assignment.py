@@ -27,10 +27,12 @@ class Assignment:
         session: Session,
         window: Callable[[], Window],
         arrived: Callable[[Arrival, Receiver], None],
+        broken: Callable[[], None],
     ) -> None:
         self._session = session
         self._window = window
         self._arrived = arrived
+        self._broken = broken
         self._tasks = Tasks()
         self._loops: dict[Queue, asyncio.Task[None]] = {}
 
@@ -54,7 +56,7 @@ class Assignment:
         self._drop(topic, keep=assigned)
         for queue in assigned - self._loops.keys():
             tags = session.profile.topics[topic]
-            receiver = Receiver(session, queue, tags, self._window(), self._arrived)
+            receiver = Receiver(session, queue, tags, self._window(), self._arrived, self._broken)
             name = f"latermq receive {topic} {queue.id}"
             self._loops[queue] = self._tasks.start(receiver.run(), name)
 

@@ -54,9 +54,10 @@ def message_ids() -> MessageIds:
 
 def new_client_id() -> str:
     """Return an id no other client has, in the usual shape host@pid@index@suffix."""
-    return f"{socket.gethostname()}@{os.getpid()}@0@{secrets.token_hex(6)}"
+    return f"{host_name()}@{os.getpid()}@0@{secrets.token_hex(6)}"
 
 
+@cache
 def host_name() -> str:
     return socket.gethostname()
 

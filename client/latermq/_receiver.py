@@ -13,7 +13,7 @@ from latermq._inbox import Window
 from latermq._route import Queue
 from latermq._session import Session
 from latermq.backoff import RECONNECT_BACKOFF, Backoff
-from latermq.errors import LaterMQError, TooManyRequestsError
+from latermq.errors import LaterMQError, TooManyRequestsError, UnavailableError
 
 log = logging.getLogger("latermq.client")
 
@@ -25,7 +25,12 @@ FLOW_CONTROL: Final = Backoff(
 
 
 class Receiver:
-    """One queue's receive loop; `window` also counts what came from it and is still unsettled."""
+    """One queue's receive loop; `window` also counts what came from it and is still unsettled.
+
+    Args:
+        arrived: told of each message as soon as it is read.
+        broken: told that the connection broke during a receive, whose reply may be lost.
+    """
 
     def __init__(
         self,
@@ -34,12 +39,14 @@ class Receiver:
         tags: str,
         window: Window,
         arrived: Callable[[wire.Arrival, "Receiver"], None],
+        broken: Callable[[], None],
     ) -> None:
         self.queue = queue
         self.window = window
         self._session = session
         self._tags = tags
         self._arrived = arrived
+        self._broken = broken
 
     async def run(self) -> None:
         """Receive until cancelled."""
@@ -52,6 +59,8 @@ class Receiver:
                 count = await self._receive(room)
             except LaterMQError as error:
                 failures += 1
+                if isinstance(error, UnavailableError):
+                    self._broken()
                 await self._pause(error, failures)
                 continue
             failures = 0

@@ -165,15 +165,19 @@ class Session:
             async for answer in answers:
                 yield answer
 
-    async def close(self) -> None:
-        """Say farewell, so that our leases are free at once, and end every stream."""
+    async def close(self, farewell_s_max: float = FAREWELL_S_MAX) -> None:
+        """Say farewell, so that our leases are free at once, and end every stream.
+
+        Each broker is given `farewell_s_max` seconds to know us (again) and to hear it.
+        """
         if self._closed:
             return
         request = _wire.ask_termination(self.profile)
-        for endpoints in list(self._streams):
+        for endpoints, stream in list(self._streams.items()):
             try:
+                await stream.ready(farewell_s_max)
                 await self.call_once(
-                    endpoints, _wire.NOTIFY_TERMINATION, request, timeout=FAREWELL_S_MAX
+                    endpoints, _wire.NOTIFY_TERMINATION, request, timeout=farewell_s_max
                 )
             except LaterMQError as error:
                 log.debug("farewell not heard", extra={"reason": str(error)})

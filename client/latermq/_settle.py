@@ -98,27 +98,14 @@ class LeaseSettler:
             log.info("lease not returned", extra={"reason": str(error)})
         self._left(delivery, Outcome.RETURNED)
 
-    async def give_all_back(self, deliveries: Iterable[Delivery]) -> None:
-        """Give back several, some at a time."""
-        gate = asyncio.Semaphore(RETURNS_AT_ONCE_MAX)
-
-        async def return_one(delivery: Delivery) -> None:
-            async with gate:
-                await self.give_back(delivery)
-
-        await asyncio.gather(*map(return_one, deliveries))
-
-    async def end(self, delivery: Delivery, error: Exception | None) -> None:
-        """Ack, or nack with the error, asking again while the broker cannot take it."""
-        if error is None:
+    async def end(
+        self, delivery: Delivery, error: Exception | None, *, later: bool = False
+    ) -> None:
+        if error is None and not later:
             await self._insist(delivery, lambda: self.ack(delivery))
         else:
-            failure = describe(error)
+            failure = None if error is None else describe(error)
             await self._insist(delivery, lambda: self.nack(delivery, None, failure))
-
-    async def end_later(self, delivery: Delivery) -> None:
-        """Nack without an error, like `end`."""
-        await self._insist(delivery, lambda: self.nack(delivery, None, None))
 
     async def _insist(self, delivery: Delivery, settle: Callable[[], Awaitable[None]]) -> None:
         about = {"topic": delivery.topic, "message_id": delivery.message_id}
@@ -177,3 +164,14 @@ class LeaseSettler:
         if not delivery._settled:
             delivery._settled = True
             self._settled(delivery, outcome)
+
+
+async def give_all_back(deliveries: Iterable[Delivery]) -> None:
+    """Give back several, some at a time."""
+    gate = asyncio.Semaphore(RETURNS_AT_ONCE_MAX)
+
+    async def return_one(delivery: Delivery) -> None:
+        async with gate:
+            await delivery._settler.give_back(delivery)
+
+    await asyncio.gather(*map(return_one, deliveries))

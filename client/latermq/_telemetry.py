@@ -37,7 +37,8 @@ class Telemetry:
         self._adopt = adopt
         self._backoff = backoff
         self._stream: Stream | None = None
-        self._known = False  # the broker's settings, from this stream or an earlier one
+        self._known = False  # the broker has answered our settings on the present stream
+        self._opened = False  # the last stream came so far, at least once
         self._failure: LaterMQError | None = None
         self._news = asyncio.Event()  # replaced each time it is set
 
@@ -45,18 +46,18 @@ class Telemetry:
         """Keep the stream open until cancelled."""
         retry = 0
         while True:
-            self._failure = None
+            self._failure, self._opened = None, False
             try:
                 await self._converse()
             except LaterMQError as error:
                 log.info("telemetry stream lost", extra={"reason": str(error)})
                 self._failure = error
                 self._tell()
-            retry = retry + 1 if self._failure is not None else 1
+            retry = 1 if self._opened else retry + 1
             await asyncio.sleep(self._backoff.wait(retry, random.random()).total_seconds())
 
     async def ready(self, timeout: float) -> None:
-        """Wait until the broker has answered our settings once, at most `timeout` seconds.
+        """Wait until the broker knows us, at most `timeout` seconds.
 
         Raises:
             RequestError: it refused them.
@@ -87,6 +88,7 @@ class Telemetry:
                 if not await self._obey(data):
                     return
         finally:
+            self._known = False
             self._stream.cancel()
             self._stream = None
 
@@ -95,7 +97,7 @@ class Telemetry:
         answer = read_command(data)
         if isinstance(answer, Settings):
             self._adopt(answer)
-            self._known = True
+            self._known = self._opened = True
             self._tell()
             return True
         if answer.reply is not None and self._stream is not None:

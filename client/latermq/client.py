@@ -124,7 +124,7 @@ class Client:
         """
         subscriptions = _subscriptions(topics, tags)
         consumer = PushConsumer(
-            self._session(ClientKind.PUSH_CONSUMER, group, subscriptions),
+            lambda: self._session(ClientKind.PUSH_CONSUMER, group, subscriptions),
             concurrency=concurrency,
             cached_count_max=cached_count_max,
             cached_bytes_max=cached_bytes_max,
@@ -171,7 +171,7 @@ class Client:
             access_point=self._endpoints,
             namespace=self._namespace,
             group=group,
-            topics=topics,
+            topics=dict(topics),
             request_timeout=self._request_timeout,
         )
         return Session(profile, self._connections)

@@ -7,6 +7,7 @@ What you call yourself (`ack`, `retry_in`, `dead_letter`) happens at once; the e
 adds nothing.
 """
 
+import asyncio
 import logging
 from dataclasses import fields
 from datetime import timedelta
@@ -39,8 +40,11 @@ class Settler(Protocol):
 
     async def give_back(self, delivery: "Delivery") -> None: ...
 
-    async def end(self, delivery: "Delivery", error: Exception | None) -> None:
-        """Ack, or nack with the error, as a block's end does: raises nothing."""
+    async def end(
+        self, delivery: "Delivery", error: Exception | None, *, later: bool = False
+    ) -> None:
+        """Ack, or nack with the error or because it is `later`, as a block's end does: insisting
+        while the broker cannot take it, and raising nothing."""
 
 
 class Delivery(Received):
@@ -121,5 +125,9 @@ class Delivery(Received):
                 extra={"topic": self.topic, "message_id": self.message_id, "attempt": self.attempt},
             )
         if not self._settled:
-            await self._settler.end(self, error)
+            try:
+                await self._settler.end(self, error)
+            except asyncio.CancelledError:
+                await self._settler.give_back(self)  # does nothing if the broker heard us
+                raise
         return True

@@ -11,19 +11,18 @@ what is being worked on finish and returns the rest uncounted.
 import asyncio
 import inspect
 import logging
+import threading
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from functools import partial
 from types import TracebackType
 from typing import Final, TypeAlias
 
-from latermq._assignment import Assignment
 from latermq._inbox import CACHED_BYTES_MAX, CACHED_COUNT_MAX, Inbox, Window
-from latermq._receiver import Receiver
+from latermq._line import Line, Succession
 from latermq._session import Session
-from latermq._settle import LeaseSettler, Outcome
+from latermq._settle import Outcome, give_all_back
 from latermq._tasks import Tasks
-from latermq._wire_messages import Arrival
 from latermq.delivery import Delivery
 from latermq.errors import ClosedError
 from latermq.message import ConsumeResult
@@ -42,6 +41,13 @@ def result_is_due(listener: Callable[..., object]) -> bool:
     return returns is ConsumeResult or str(returns).endswith("ConsumeResult")
 
 
+def _at_work(holder: object) -> bool:
+    """Whether a task or thread that took a delivery can still settle it."""
+    if isinstance(holder, asyncio.Task):
+        return not holder.done()
+    return not isinstance(holder, threading.Thread) or holder.is_alive()
+
+
 class DamagedBodyError(ValueError):
     """The body is not what its sender's checksum says; told to the broker as the failure."""
 
@@ -55,7 +61,7 @@ class PushConsumer:
 
     def __init__(
         self,
-        session: Session,
+        open_session: Callable[[], Session],
         *,
         concurrency: int = CONCURRENCY,
         cached_count_max: int = CACHED_COUNT_MAX,
@@ -63,16 +69,13 @@ class PushConsumer:
     ) -> None:
         if concurrency < 1:
             raise ValueError("concurrency must be at least 1")
-        self._session = session
+        window = partial(Window, cached_count_max, cached_bytes_max)
+        window()  # refuses now what makes no sense
         self._concurrency = concurrency
-        self._window = partial(Window, cached_count_max, cached_bytes_max)
-        self._window()  # refuses now what makes no sense
         self._listener: Listener | None = None
         self._result_due = False
-        self._settler = LeaseSettler(session, self._left)
         self._inbox = Inbox()
-        self._assignment = Assignment(session, self._window, self._arrived)
-        self._windows: dict[Delivery, Window] = {}  # everything received and not settled
+        self._lines = Succession(open_session, window, self._arrived, self._left)
         self._in_hand: dict[Delivery, object] = {}  # and with whom: a task, or a thread
         self._released = asyncio.Event()
         self._workers = Tasks()
@@ -83,7 +86,7 @@ class PushConsumer:
 
     @property
     def group(self) -> str:
-        return self._session.profile.group
+        return self._lines.present.session.profile.group
 
     @property
     def closed(self) -> bool:
@@ -115,7 +118,7 @@ class PushConsumer:
                 raise ClosedError("this consumer is closed")
             if self._started:
                 return
-            await self._assignment.start()
+            await self._lines.start()
             self._started = True
             if self._listener is not None:
                 self._workers.start(self._dispatch(self._listener), "latermq dispatch")
@@ -173,23 +176,19 @@ class PushConsumer:
             self._in_hand[delivery] = holder
         return delivery
 
-    def _arrived(self, arrival: Arrival, receiver: Receiver) -> None:
-        delivery = Delivery(arrival, receiver.queue.endpoints, self._settler)
-        receiver.window.enter(len(delivery.body))
-        self._windows[delivery] = receiver.window
+    def _arrived(self, line: Line, delivery: Delivery, damage: str) -> None:
         if self._closing is not None:
-            self._workers.start(self._settler.give_back(delivery), "latermq return")
-        elif arrival.damage:
-            damaged = DamagedBodyError(arrival.damage)
-            self._workers.start(self._settler.end(delivery, damaged), "latermq damaged")
+            self._workers.start(delivery._settler.give_back(delivery), "latermq return")
+        elif damage:
+            work = delivery._settler.end(delivery, DamagedBodyError(damage))
+            self._workers.start(work, "latermq damaged")
         else:
-            self._inbox.put(delivery, in_order=self._session.settings.fifo)
+            self._inbox.put(delivery, in_order=line.session.settings.fifo)
 
     def _left(self, delivery: Delivery, outcome: Outcome) -> None:
         self._in_hand.pop(delivery, None)
-        self._windows.pop(delivery).leave(len(delivery.body))
         for behind in self._inbox.finished(delivery, failed=outcome is not Outcome.DONE):
-            self._workers.start(self._settler.give_back(behind), "latermq return")
+            self._workers.start(behind._settler.give_back(behind), "latermq return")
         self._released.set()
 
     def _listen(self, listener: Listener, result_due: bool) -> None:
@@ -213,7 +212,7 @@ class PushConsumer:
             result = await listener(delivery)
             later = result is None if self._result_due else result is ConsumeResult.RECONSUME_LATER
             if (later or result is ConsumeResult.RECONSUME_LATER) and not delivery.settled:
-                await self._settler.end_later(delivery)
+                await delivery._settler.end(delivery, None, later=True)
 
     async def _close_for(self, holder: object, grace: timedelta) -> None:
         if self._closing is None:
@@ -222,18 +221,18 @@ class PushConsumer:
 
     async def _close(self, holder: object, grace: timedelta) -> None:
         waiting = self._inbox.close()
-        await self._assignment.cancel()
-        await self._settler.give_all_back(waiting)
+        await self._lines.stop()
+        await give_all_back(waiting)
         await self._finish(holder, grace)
         await self._workers.cancel()
-        await self._session.close()
+        await self._lines.leave()
         self._closed.set()
 
     async def _finish(self, holder: object, grace: timedelta) -> None:
-        """Wait until nothing is in hand but what `holder` itself has."""
+        """Wait until nothing is in hand but what `holder` itself has, or nobody any more."""
         try:
             async with asyncio.timeout(grace.total_seconds()):
-                while any(other is not holder for other in self._in_hand.values()):
+                while any(o is not holder and _at_work(o) for o in self._in_hand.values()):
                     self._released.clear()
                     await self._released.wait()
         except TimeoutError:

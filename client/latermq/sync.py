@@ -220,7 +220,10 @@ class PushConsumer:
             self.close()
 
     def close(self, grace: timedelta = GRACE) -> None:
-        """Stop receiving, let what other threads have in hand finish, return the rest."""
+        """Stop receiving, let what other threads have in hand finish, return the rest.
+
+        Not for a listener to call: it would wait for itself until the grace is over.
+        """
         holder = threading.current_thread()
         self._loop.call(self._consumer._close_for(holder, grace))
         if self._pool is not None:

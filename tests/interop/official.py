@@ -1,4 +1,4 @@
-"""The tests' end of `official_process`: commands in, answers and events out."""
+"""The tests' end of an official client's process: commands in, answers and events out."""
 
 import base64
 import contextlib
@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import IO, Any, Final, Self
@@ -33,9 +33,12 @@ class OfficialClient:
     Args:
         log_dir: the process's home; the client logs to `logs/rocketmq_python` in it, its standard
             error goes to `stderr`. Kept.
+        command: what speaks the lines of `official_process`, in whatever language.
     """
 
-    def __init__(self, log_dir: Path) -> None:
+    def __init__(
+        self, log_dir: Path, command: Sequence[str] = (sys.executable, str(SCRIPT))
+    ) -> None:
         log_dir.mkdir(parents=True, exist_ok=True)
         self.log_dir = log_dir
         self.events: list[dict[str, Any]] = []
@@ -43,7 +46,7 @@ class OfficialClient:
         self._answers: dict[int, Future[Any]] = {}
         with (log_dir / "stderr").open("ab") as stderr:
             self._process = subprocess.Popen(
-                [sys.executable, str(SCRIPT)],
+                list(command),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,

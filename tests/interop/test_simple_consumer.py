@@ -93,11 +93,11 @@ def test_receive_message_again_after_the_lease(line: Line) -> None:
 
 
 def test_change_invisible_duration_extends_the_lease(line: Line) -> None:
-    """Twice the lease, still leased; the old handle is refused, the new one acknowledges."""
+    """It is still leased when the first lease would be over; only the new handle acknowledges."""
     line.send("long work")
     consumer, other = line.consumer(), line.consumer(wait_s=1)
     [message] = line.receive(consumer, invisible_s=1)
-    handle = line.official.call("change_invisible", name=consumer, ref=message["ref"], seconds=4)
+    handle = line.official.call("change_invisible", name=consumer, ref=message["ref"], seconds=20)
     assert handle != message["handle"]
     time.sleep(1.1)
     assert line.receive(other) == []
@@ -202,3 +202,11 @@ def test_receive_message_without_a_message_ends_with_the_polling_time(line: Line
     asked_ms = now_ms()
     assert line.receive(consumer) == []
     assert 900 <= now_ms() - asked_ms < 3_000
+
+
+def test_receive_message_refuses_illegal_groups(line: Line) -> None:
+    """System groups, and names that are too long; the client itself refuses other characters."""
+    for group in ("CID_RMQ_SYS_mine", "g" * 121):
+        with pytest.raises(OfficialError) as refusal:
+            line.receive(line.consumer(group, wait_s=1))
+        assert refusal.value.code == Code.ILLEGAL_CONSUMER_GROUP

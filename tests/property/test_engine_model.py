@@ -8,9 +8,11 @@ that was there before.
 
 import shutil
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -27,6 +29,7 @@ from latermq_broker.engine.model import (
     ReceiveRequest,
     TagFilter,
 )
+from latermq_broker.schedule import minutes
 from latermq_broker.store.files import RealFiles
 from latermq_broker.store.store import Store
 
@@ -52,6 +55,23 @@ class Held:
     deadline_ms: int = 0
 
 
+def facts(engine: Engine) -> dict[str, object]:
+    """What recovery must bring back."""
+    state = engine._state
+    return {
+        "deliveries": {id: one.key() for id, one in state.leases.deliveries.items()},
+        "timer": sorted(state.timer.in_order()),
+        "catalog": state.catalog.snapshot(),
+        "dead": {id: letters for id, letters in state.dead.items() if letters},
+        "delayed": state.delayed_counts,
+        "counts": {
+            key: one.counts for key, one in state.subscriptions.items() if any(one.counts.values())
+        },
+        "queues": {topic.name: engine.topics.ends(topic) for topic in state.catalog.topics()},
+        "next id": state.leases.next_id,
+    }
+
+
 class EngineMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
@@ -69,7 +89,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.engine.write()
 
     def teardown(self) -> None:
-        self.engine.store.abandon()
+        self.engine.abandon()
         shutil.rmtree(self.directory)
 
     def open(self) -> Engine:
@@ -85,14 +105,13 @@ class EngineMachine(RuleBasedStateMachine):
                 break
         engine.write()
 
-    def visible(self, message: str) -> bool:
-        return self.due_ms[message] <= self.now_ms and message not in self.cancelled
-
     def eligible(self, group: str) -> dict[str, Held]:
         found = {}
         for message, tag in self.tags.items():
             held = self.held[group, message]
-            fresh = held.state == "fresh" and self.visible(message)
+            if message in self.cancelled:
+                continue
+            fresh = held.state == "fresh" and self.due_ms[message] <= self.now_ms
             if (fresh or held.state == "ready") and GROUPS[group] in (None, frozenset({tag})):
                 found[message] = held
         return found
@@ -103,7 +122,8 @@ class EngineMachine(RuleBasedStateMachine):
     # --- what clients do -----------------------------------------------------------------------
 
     @rule(
-        tags=st.lists(st.sampled_from("ab"), min_size=1, max_size=3), wait_ms=st.integers(-5, 3_000)
+        tags=st.lists(st.sampled_from("ab"), min_size=1, max_size=3),
+        wait_ms=st.one_of(st.integers(-5, 3_000), st.integers(0, 400_000)),
     )
     def send(self, tags: list[str], wait_ms: int) -> None:
         names = [f"m{len(self.tags) + index}" for index in range(len(tags))]
@@ -243,6 +263,21 @@ class EngineMachine(RuleBasedStateMachine):
             self.pending_ids[name] = next(i.pending_id for i in items if i.sys.decode() == name)
         self.tick(self.engine)
 
+    @precondition(lambda self: self.in_state("backoff", "ready"))
+    @rule(draw=st.data(), cancel=st.booleans())
+    def change_retry(self, draw: st.DataObject, cancel: bool) -> None:
+        group, name = draw.draw(st.sampled_from(self.in_state("backoff", "ready")))
+        retries = PendingFilter(kind=PendingKind.BACKOFF, group=group)
+        items, _ = self.engine.pending.page(retries, 1_000)
+        [pending_id] = [item.pending_id for item in items if item.sys.decode() == name]
+        if cancel:
+            self.engine.pending.cancel(pending_id, self.now_ms)
+            self.held[group, name].state = "done"
+        else:
+            self.engine.pending.expedite(pending_id, self.now_ms)
+            self.held[group, name].state = "ready"
+            self.tick(self.engine)
+
     def waiting(self) -> list[str]:
         return [
             n for n, due in self.due_ms.items() if due > self.now_ms and n not in self.cancelled
@@ -250,7 +285,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     # --- what happens to brokers ---------------------------------------------------------------
 
-    @rule(step_ms=st.integers(0, 2_000))
+    @rule(step_ms=st.one_of(st.integers(0, 2_000), st.integers(0, 90_000)))
     def time_passes(self, step_ms: int) -> None:
         self.now_ms += step_ms
         for held in self.held.values():
@@ -261,41 +296,22 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule()
     def checkpoint(self) -> None:
-        job = self.engine.store.begin_checkpoint(self.engine.snapshot(), self.now_ms)
+        job = self.engine.begin_checkpoint(self.now_ms)
         job.run()
-        self.engine.store.finish_checkpoint(job)
+        self.engine.finish_checkpoint(job)
 
     @rule(how=st.sampled_from(["stop", "kill", "kill in mid batch"]))
     def restart(self, how: str) -> None:
-        before = self.facts()
+        before = facts(self.engine)
         if how == "stop":
             self.engine.close(self.now_ms)
         else:
             if how == "kill in mid batch":  # not acknowledged, not written: never happened
                 lost = Outgoing(topic=TOPIC, rest=b"lost", sys=b"lost", message_id="lost")
                 self.engine.send([lost], self.now_ms)
-            self.engine.store.abandon()
+            self.engine.abandon()
         self.engine = self.open()
-        assert self.facts() == before
-
-    def facts(self) -> dict[str, object]:
-        state = self.engine._state
-        return {
-            "deliveries": {id: one.key() for id, one in state.leases.deliveries.items()},
-            "timer": sorted(state.timer.in_order()),
-            "catalog": state.catalog.snapshot(),
-            "dead": {id: letters for id, letters in state.dead.items() if letters},
-            "delayed": state.delayed_counts,
-            "counts": {
-                key: one.counts
-                for key, one in state.subscriptions.items()
-                if any(one.counts.values())
-            },
-            "queues": {
-                topic.name: self.engine.topics.ends(topic) for topic in state.catalog.topics()
-            },
-            "next id": state.leases.next_id,
-        }
+        assert facts(self.engine) == before
 
     # --- what always holds ---------------------------------------------------------------------
 
@@ -324,6 +340,14 @@ class EngineMachine(RuleBasedStateMachine):
             backoff = mine.count("backoff") + mine.count("ready")
             assert counts.get((PendingKind.BACKOFF, group), 0) == backoff
             assert counts.get((PendingKind.IN_FLIGHT, group), 0) == mine.count("leased")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_runs() -> Iterator[None]:
+    """A timer run for a handful of entries, so that examples have some."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(minutes, "RUN_ENTRIES_MIN", 3)
+        yield
 
 
 TestEngine = EngineMachine.TestCase

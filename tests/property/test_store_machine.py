@@ -55,7 +55,7 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.job_running)
     @rule()
     def begin_checkpoint(self) -> None:
-        self.job = self.rig.store.begin_checkpoint(self.rig.sections(), self.rig.now_ms)
+        self.job = self.rig.begin_checkpoint()
         self.rig.ledger.wrote()
         self.job_running = True
 
@@ -80,7 +80,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule()
     def kill(self) -> None:
-        self.files.kill()
+        self.files.disk.kill()
         self.restart(power_lost=False)
 
     @rule(seed=st.integers(0, 10**6))
@@ -97,10 +97,10 @@ class StoreMachine(RuleBasedStateMachine):
         assert report.records == report.torn_bytes == 0
 
     def restart(self, *, power_lost: bool) -> RecoveryReport:
-        before = self.files.snapshot()
+        before = self.files.disk.snapshot()
         if any(path.suffix == ".seg" for path in before):
             assert verify_directory(ROOT, self.files).ok
-        assert self.files.snapshot() == before
+        assert self.files.disk.snapshot() == before
         self.job_running = False
         report = self.rig.restart(power_lost=power_lost)
         assert self.rig.store.log.durable == self.rig.store.log.end
@@ -120,7 +120,7 @@ class StoreMachine(RuleBasedStateMachine):
 
 TestStore = StoreMachine.TestCase
 TestStore.settings = settings(
-    max_examples=120,
+    max_examples=80,
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],

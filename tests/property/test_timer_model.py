@@ -1,12 +1,29 @@
 """The timer against a sorted list: nothing early, nothing lost, in order."""
 
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from latermq_broker.schedule import minutes
+from latermq_broker.schedule.run_file import RunFile, encode_run
 from latermq_broker.schedule.timer import Timer
+from latermq_broker.store.files import OpenMode
+from support.memory_files import MemoryFiles
 
 MINUTE_MS = 60_000
+RUNS = Path("/timer")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_runs() -> Iterator[None]:
+    """A run for a handful of entries, so that every example has some."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(minutes, "RUN_ENTRIES_MIN", 4)
+        yield
 
 
 class TimerMachine(RuleBasedStateMachine):
@@ -16,6 +33,10 @@ class TimerMachine(RuleBasedStateMachine):
         self.armed: set[tuple[int, int]] = set()
         self.now_ms = 10 * MINUTE_MS + 17
         self.next_position = 64
+        self.files = MemoryFiles()
+        self.files.make_directory(RUNS)
+        self.run_number = 0
+        self.writing: list[tuple[int, list[bytes]]] = []
 
     @rule(
         wait_ms=st.one_of(st.integers(1, 500), st.integers(1, 5 * MINUTE_MS)), twins=st.booleans()
@@ -50,11 +71,37 @@ class TimerMachine(RuleBasedStateMachine):
             self.timer.cancel(*entry)
             self.armed.remove(entry)
 
+    @rule(written=st.sampled_from(["yes", "no", "not yet"]))
+    def checkpoint(self, written: str) -> None:
+        """A run is written, or fails to be, or is on its way while life goes on."""
+        far = self.timer.far
+        if written != "not yet" and self.writing:
+            run = self.write_run(self.writing) if written == "yes" else None
+            self.writing = []
+            far.thaw(run)
+        elif not self.writing:
+            self.writing = far.freeze()
+
     @rule()
-    def save_and_load(self) -> None:
-        section = self.timer.snapshot()
+    def restart(self) -> None:
+        """From what a checkpoint holds: the near ones, the far ones, the runs."""
+        if self.writing:
+            self.timer.far.thaw(self.write_run(self.writing))
+            self.writing = []
+        for run in self.timer.far.spent_runs():
+            run.close()
+        sections = self.timer.snapshot()
+        names = [run.name for run in self.timer.far.runs]
         self.timer = Timer()
-        self.timer.restore(section)
+        self.timer.restore(sections, [RunFile.open(self.files, RUNS, name) for name in names])
+
+    def write_run(self, minutes: list[tuple[int, list[bytes]]]) -> RunFile:
+        self.run_number += 1
+        name = f"{self.run_number}.run"
+        fd = self.files.open(RUNS / name, OpenMode.CREATE)
+        self.files.pwrite(fd, b"".join(encode_run(minutes)), 0)
+        self.files.close(fd)
+        return RunFile.open(self.files, RUNS, name)
 
     @rule(after=st.tuples(st.integers(0, 20 * MINUTE_MS), st.integers(0, 400)))
     def list_from(self, after: tuple[int, int]) -> None:
@@ -70,4 +117,4 @@ class TimerMachine(RuleBasedStateMachine):
 
 
 TestTimer = TimerMachine.TestCase
-TestTimer.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestTimer.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)

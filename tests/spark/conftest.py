@@ -19,6 +19,16 @@ from support.wire_client import WireClient
 JAVA_MISSING = "Java 17 or 21 is not installed"
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Spark leaves its sockets to the garbage collector: that is no failure of ours."""
+    for item in items:
+        if item.get_closest_marker("spark"):
+            item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
+            item.add_marker(
+                pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+            )
+
+
 @pytest.fixture(scope="session")
 def room(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("spark")

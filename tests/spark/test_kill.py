@@ -9,6 +9,7 @@ import pytest
 
 from support import spark_driver, wire_requests
 from support.broker_process import BrokerProcess
+from support.spark_queries import stream
 from support.wire_client import WireClient, require_ok
 
 pytestmark = pytest.mark.spark
@@ -44,7 +45,7 @@ def test_kill_9_in_the_middle_of_a_batch(
     _, committed = spark_driver.batches(tmp_path)
     assert committed < MESSAGE_COUNT / int(spark_driver.ROWS_PER_BATCH), f"seed {seed}: too late"
 
-    rows = spark_driver.rows_of(spark, broker.endpoint, name)
+    rows = stream(spark, endpoint=broker.endpoint, topics=name)
     query = spark_driver.written(rows, tmp_path).trigger(availableNow=True).start()
     assert query.awaitTermination(DRIVER_TIMEOUT_S)
     bodies = [bytes(row.body) for row in spark.read.parquet(str(tmp_path / "out")).collect()]

@@ -56,7 +56,8 @@ def test_the_report_follows_until_it_is_told_to_end(
     broker: BrokerProcess, name: str, tmp_path: Path
 ) -> None:
     pytest.importorskip("pyspark")
-    asyncio.run(bury(broker.endpoint, name, name, "A-1", "A-2"))
+    create = ["group", "create", name, "--endpoint", broker.endpoint]
+    subprocess.run([sys.executable, "-m", "latermq_broker", *create], check=True, timeout=30)
     words = ["--endpoint", broker.endpoint, "--group", name, "--follow", str(tmp_path)]
     report = subprocess.Popen(
         [sys.executable, "-m", "latermq.demo.report", *words, "--every", "1"],
@@ -69,6 +70,8 @@ def test_the_report_follows_until_it_is_told_to_end(
     with report:
         assert report.stdout is not None
         try:
+            list(lines_until(report.stdout, "waiting for dead letters"))
+            asyncio.run(bury(broker.endpoint, name, name, "A-1", "A-2"))
             first = "".join(lines_until(report.stdout, "Spark read"))
             assert "A-1" in first
             assert "TimeoutError: no bank" in first

@@ -1,6 +1,9 @@
 """An engine on a simulated file system with a clock that the test turns."""
 
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from latermq_broker.config import CatalogConfig, Config, DeliveryConfig, StoreConfig
 from latermq_broker.engine.engine import Engine
@@ -12,6 +15,7 @@ from latermq_broker.engine.model import (
     Sent,
     TagFilter,
 )
+from latermq_broker.errors import StoreFullError
 from latermq_broker.store.files import Files
 from latermq_broker.store.store import Store
 from support.memory_files import MemoryFiles
@@ -38,17 +42,18 @@ class EngineRig:
             delivery=delivery or DeliveryConfig(),
             catalog=catalog or CatalogConfig(default_queue_count=1),
         )
-        self.engine = self._open()
+        self.engine = self.reopened()
 
-    def _open(self) -> Engine:
+    def reopened(self) -> Engine:
+        """Another start on the same files; the last one let go of them."""
         store = Store.open(Path("/data"), self.config.store, self.files, self.now_ms)
         return Engine.open(store, self.config, self.now_ms)
 
     def crash(self) -> Engine:
         """The process dies, what it did was written, and starts again on the same files."""
         self.engine.write()
-        self.engine.store.abandon()
-        self.engine = self._open()
+        self.engine.abandon()
+        self.engine = self.reopened()
         return self.engine
 
     def advance(self, step_ms: int) -> None:
@@ -119,3 +124,13 @@ class EngineRig:
         results = self.engine.ack(group, [one.handle for one in delivered], self.now_ms)
         self.engine.write()
         return [error is None for error in results]
+
+
+def until_full(step: Callable[[int], object]) -> None:
+    """Take the step, with a number that grows, until the store has no room for it."""
+    for n in range(10_000):
+        try:
+            step(n)
+        except StoreFullError:
+            return
+    pytest.fail("it is never full")

@@ -1,16 +1,18 @@
 """A file system in memory behind the store's `Files` protocol: fast, and fillable to the brim.
 
-What was written stays until the object goes: `kill` is the death of a process, which loses open
-descriptors and locks and nothing else. Power loss is `torn_files`.
+`MemoryDisk` holds what survives the death of a process, and is what tests look into and damage;
+`MemoryFiles` is the operating system in front of it. Power loss is `torn_files`.
 """
 
-import copy
 import errno
 import os
 from itertools import count
 from pathlib import Path
+from typing import Final
 
 from latermq_broker.store.files import FileMap, OpenMode
+
+BLOCK_BYTES: Final = 4096
 
 
 class Inode:
@@ -38,40 +40,34 @@ class MemoryMap:
         self._inode = None
 
 
-class MemoryFiles:
-    """See the module. `capacity_bytes` bounds what all files hold together."""
+class MemoryDisk:
+    """Files and directories; `capacity_bytes` bounds what all files hold together."""
 
     def __init__(self, capacity_bytes: int | None = None) -> None:
         self.capacity_bytes = capacity_bytes
         self.inodes: dict[Path, Inode] = {}
         self.directories: set[Path] = {Path("/")}
-        self._open: dict[int, tuple[Inode, OpenMode]] = {}
-        self._fds = count(3)
-        self._unique = count(1)
-
-    # --- what tests do to it ---------------------------------------------------------------------
+        self.open: dict[int, tuple[Inode, OpenMode]] = {}
 
     def kill(self) -> None:
         """The process dies: descriptors and locks are gone, everything written stays."""
-        self._open.clear()
+        self.open.clear()
         for inode in self.inodes.values():
             inode.locked_by = None
 
-    def clone(self) -> "MemoryFiles":
+    def clone(self) -> "MemoryDisk":
         """An independent copy, as after `kill`."""
-        other = MemoryFiles(self.capacity_bytes)
+        other = MemoryDisk(self.capacity_bytes)
         other.directories = set(self.directories)
-        other._unique = copy.copy(self._unique)
         for path, inode in self.inodes.items():
-            other.inodes[path] = twin = Inode()
-            twin.data = bytearray(inode.data)
+            other.replace(path, inode.data)
         return other
 
     def bytes_of(self, path: Path) -> bytearray:
         """A file's bytes, to be damaged in place."""
         return self.inodes[path].data
 
-    def replace(self, path: Path, data: bytes) -> None:
+    def replace(self, path: Path, data: bytes | bytearray) -> None:
         """Put a file there, past all checks."""
         inode = self.inodes.setdefault(path, Inode())
         inode.data = bytearray(data)
@@ -84,71 +80,136 @@ class MemoryFiles:
     def used_bytes(self) -> int:
         return sum(len(inode.data) for inode in self.inodes.values())
 
+    def create(self, path: Path) -> Inode:
+        inode = self.inodes[path] = Inode()
+        return inode
+
+    def make_directory(self, path: Path) -> None:
+        self.directories.add(path)
+
+    def write(self, inode: Inode, data: bytes, offset: int) -> int:
+        end = self.grow(inode, offset + len(data))
+        count = min(len(data), end - offset)
+        if count <= 0 < len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        inode.data[offset : offset + count] = data[:count]
+        return count
+
+    def grow(self, inode: Inode, size: int) -> int:
+        """Lengthen a file towards `size`, as far as there is room; its size."""
+        growth = size - len(inode.data)
+        if growth > 0 and self.capacity_bytes is not None:
+            growth = max(0, min(growth, self.capacity_bytes - self.used_bytes))
+        if growth > 0:
+            inode.data.extend(bytes(growth))
+        return len(inode.data)
+
+    def opened(self, fd: int, *, writing: bool = False) -> Inode:
+        if fd not in self.open:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        inode, mode = self.open[fd]
+        assert not (writing and mode is OpenMode.READ), "written through a read-only descriptor"
+        return inode
+
+    def file(self, path: Path) -> Inode:
+        if path not in self.inodes:
+            raise _error(errno.ENOENT, path)
+        return self.inodes[path]
+
+    def names(self, directory: Path) -> list[str]:
+        self.require_directory(directory)
+        paths = (*self.inodes, *self.directories)
+        return sorted(path.name for path in paths if path.parent == directory != path)
+
+    def require_directory(self, path: Path) -> None:
+        if path in self.inodes:
+            raise _error(errno.ENOTDIR, path)
+        if path not in self.directories:
+            raise _error(errno.ENOENT, path)
+
+
+class MemoryFiles:
+    """The `Files` of one process on a `MemoryDisk`; see the module."""
+
+    def __init__(self, disk: MemoryDisk | None = None) -> None:
+        self.disk = disk or MemoryDisk()
+
+    @property
+    def inodes(self) -> dict[Path, Inode]:
+        return self.disk.inodes
+
     @property
     def open_count(self) -> int:
-        return len(self._open)
+        return len(self.disk.open)
 
-    # --- Files -----------------------------------------------------------------------------------
+    def _called(self, name: str) -> None:
+        """Hook at the begin of every call that a disk can fail."""
 
     def open(self, path: Path, mode: OpenMode) -> int:
         self._called("open")
-        inode = self.inodes.get(path)
-        if path in self.directories:
+        inode = self.disk.inodes.get(path)
+        if path in self.disk.directories:
             raise _error(errno.EISDIR, path)
         if inode is not None and mode is OpenMode.CREATE:
             raise _error(errno.EEXIST, path)
         if inode is None:
             if mode in (OpenMode.READ, OpenMode.WRITE):
                 raise _error(errno.ENOENT, path)
-            self._require_directory(path.parent)
-            inode = self._create(path)
-        fd = next(self._fds)
-        self._open[fd] = (inode, mode)
+            self.disk.require_directory(path.parent)
+            inode = self.disk.create(path)
+        fd = next(fd for fd in count(3) if fd not in self.disk.open)
+        self.disk.open[fd] = (inode, mode)
         return fd
 
     def close(self, fd: int) -> None:
-        inode = self._inode(fd)
-        del self._open[fd]
+        inode = self.disk.opened(fd)
+        del self.disk.open[fd]
         if inode.locked_by == fd:
             inode.locked_by = None
 
     def size(self, fd: int) -> int:
         self._called("size")
-        return len(self._inode(fd).data)
+        return len(self.disk.opened(fd).data)
 
     def allocate(self, fd: int, size: int) -> None:
         self._called("allocate")
-        inode = self._inode(fd, writing=True)
-        self._resize(inode, self._grow(inode, size))
-        if len(inode.data) < size:
+        if self.disk.grow(self.disk.opened(fd, writing=True), size) < size:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def pwrite(self, fd: int, data: bytes | memoryview, offset: int) -> int:
         self._called("pwrite")
-        return self._write(self._inode(fd, writing=True), bytes(data), offset)
+        return self.disk.write(self.disk.opened(fd, writing=True), bytes(data), offset)
 
     def pread(self, fd: int, count: int, offset: int) -> bytes:
         self._called("pread")
-        return bytes(self._inode(fd).data[offset : offset + count])
+        return bytes(self.disk.opened(fd).data[offset : offset + count])
+
+    def next_data(self, fd: int, offset: int) -> int:
+        self._called("next_data")
+        block = offset // BLOCK_BYTES * BLOCK_BYTES
+        data = self.disk.opened(fd).data
+        while block < len(data) and not any(data[block : block + BLOCK_BYTES]):
+            block += BLOCK_BYTES
+        return max(offset, min(block, len(data)))
 
     def map(self, fd: int, size: int) -> FileMap:
         self._called("map")
-        inode = self._inode(fd)
+        inode = self.disk.opened(fd)
         if size > len(inode.data) or size == 0:
             raise ValueError("mmap length is greater than file size")
         return MemoryMap(inode, size)
 
     def datasync(self, fd: int) -> None:
         self._called("datasync")
-        self._inode(fd, writing=True)
+        self.disk.opened(fd, writing=True)
 
     def drop_cache(self, fd: int) -> None:
         self._called("drop_cache")
-        self._inode(fd)
+        self.disk.opened(fd)
 
     def lock(self, fd: int) -> bool:
         self._called("lock")
-        inode = self._inode(fd)
+        inode = self.disk.opened(fd)
         if inode.locked_by not in (None, fd):
             return False
         inode.locked_by = fd
@@ -156,91 +217,35 @@ class MemoryFiles:
 
     def rename(self, old: Path, new: Path) -> None:
         self._called("rename")
-        if old not in self.inodes:
-            raise _error(errno.ENOENT, old)
-        self.inodes[new] = self.inodes.pop(old)
+        self.disk.file(old)
+        self.disk.inodes[new] = self.disk.inodes.pop(old)
 
     def unlink(self, path: Path) -> None:
         self._called("unlink")
-        if path not in self.inodes:
-            raise _error(errno.ENOENT, path)
-        del self.inodes[path]
+        self.disk.file(path)
+        del self.disk.inodes[path]
 
     def make_directory(self, path: Path) -> None:
         self._called("make_directory")
         for directory in (*reversed(path.parents), path):
-            if directory in self.inodes:
+            if directory in self.disk.inodes:
                 raise _error(errno.EEXIST if directory == path else errno.ENOTDIR, directory)
-            if directory not in self.directories:
-                self._make_directory(directory)
+            if directory not in self.disk.directories:
+                self.disk.make_directory(directory)
 
     def remove_directory(self, path: Path) -> None:
         self._called("remove_directory")
-        self._require_directory(path)
-        if self._names(path):
+        if self.disk.names(path):
             raise _error(errno.ENOTEMPTY, path)
-        self.directories.remove(path)
+        self.disk.directories.remove(path)
 
     def sync_directory(self, path: Path) -> None:
         self._called("sync_directory")
-        self._require_directory(path)
+        self.disk.require_directory(path)
 
     def list_directory(self, path: Path) -> list[str]:
         self._called("list_directory")
-        self._require_directory(path)
-        return self._names(path)
-
-    def unique(self) -> bytes:
-        return next(self._unique).to_bytes(16, "big")
-
-    # --- for torn_files --------------------------------------------------------------------------
-
-    def _called(self, name: str) -> None:
-        """Hook at the begin of every call that a disk can fail."""
-
-    def _create(self, path: Path) -> Inode:
-        inode = self.inodes[path] = Inode()
-        return inode
-
-    def _make_directory(self, path: Path) -> None:
-        self.directories.add(path)
-
-    def _resize(self, inode: Inode, size: int) -> None:
-        if size > len(inode.data):
-            inode.data.extend(bytes(size - len(inode.data)))
-
-    def _write(self, inode: Inode, data: bytes, offset: int) -> int:
-        end = self._grow(inode, offset + len(data))
-        count = min(len(data), end - offset)
-        if count <= 0 < len(data):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        self._resize(inode, offset + count)
-        inode.data[offset : offset + count] = data[:count]
-        return count
-
-    def _grow(self, inode: Inode, size: int) -> int:
-        """How far towards `size` the disk lets the file grow."""
-        growth = size - len(inode.data)
-        if growth > 0 and self.capacity_bytes is not None:
-            return len(inode.data) + max(0, min(growth, self.capacity_bytes - self.used_bytes))
-        return max(size, len(inode.data))
-
-    def _inode(self, fd: int, *, writing: bool = False) -> Inode:
-        if fd not in self._open:
-            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
-        inode, mode = self._open[fd]
-        assert not (writing and mode is OpenMode.READ), "written through a read-only descriptor"
-        return inode
-
-    def _names(self, path: Path) -> list[str]:
-        children = [p.name for p in (*self.inodes, *self.directories) if p.parent == path != p]
-        return sorted(children)
-
-    def _require_directory(self, path: Path) -> None:
-        if path in self.inodes:
-            raise _error(errno.ENOTDIR, path)
-        if path not in self.directories:
-            raise _error(errno.ENOENT, path)
+        return self.disk.names(path)
 
 
 def _error(number: int, path: Path) -> OSError:

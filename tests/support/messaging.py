@@ -8,7 +8,7 @@ Requests go in as bytes with a `FakeCall`, responses come back parsed. Use in a 
 
 import asyncio
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from inspect import isawaitable
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self, cast
@@ -49,7 +49,12 @@ class Received(NamedTuple):
 class Messaging:
     """`now_ms` moves only through `advance`."""
 
-    def __init__(self, config: Config = SMALL, files: MemoryFiles | None = None) -> None:
+    def __init__(
+        self,
+        config: Config = SMALL,
+        files: MemoryFiles | None = None,
+        threads: Executor | None = None,
+    ) -> None:
         self.time_ms = START_MS
         self.config = config
         self.files = files or MemoryFiles()
@@ -57,7 +62,7 @@ class Messaging:
         self.engine = Engine.open(store, config, START_MS)
         self.sessions = Sessions(config.server)
         self.failures: list[BaseException] = []
-        self._threads = ThreadPoolExecutor(1)
+        self._threads = threads or ThreadPoolExecutor(1)
         self.pump = Pump(self.engine, self, config, self._threads, self.failures.append)
         rooms = (self.engine, self.pump, self.sessions, config)
         self.receives = ReceiveService(*rooms)

@@ -19,18 +19,27 @@ from latermq._transport import Metadata
 from latermq.errors import LaterMQError, UnavailableError
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from latermq_proto.apache.rocketmq.v2 import service_pb2 as rpc
+from latermq_proto.latermq.v1 import failure_pb2
 
 OK = v2.Status(code=v2.OK, message="OK")
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """One call: its RPC's name, its request, its headers, and when (loop time, seconds)."""
+    """One call: to whom, its RPC's name, its request, its headers, and when (loop time, s)."""
 
+    endpoint: str
     name: str
     request: Any
     headers: dict[str, str | bytes]
     at: float
+
+    @property
+    def failure(self) -> failure_pb2.Failure:
+        """What the call says about a failed attempt."""
+        header = self.headers["latermq-failure-bin"]
+        assert isinstance(header, bytes)
+        return failure_pb2.Failure.FromString(header)
 
 
 @dataclass
@@ -45,6 +54,7 @@ class ScriptedBroker:
     inbox: deque[v2.Message] = field(default_factory=deque)
     streams: "list[ScriptedStream]" = field(default_factory=list)
     assigned: bool = True
+    second: Endpoints | None = None  # where a second broker of every topic listens
     _refusals: defaultdict[str, deque[LaterMQError | v2.Status]] = field(
         default_factory=lambda: defaultdict(deque)
     )
@@ -55,7 +65,7 @@ class ScriptedBroker:
     # For the test ---------------------------------------------------------------------------------
 
     def connect(self, endpoints: Endpoints) -> "ScriptedTransport":
-        return ScriptedTransport(self)
+        return ScriptedTransport(self, endpoints)
 
     def refuse(self, name: str, *failures: LaterMQError | v2.Status) -> None:
         """End the next calls of that RPC with these: an error of the connection, or a status."""
@@ -86,6 +96,18 @@ class ScriptedBroker:
     def requests(self, name: str) -> list[Any]:
         return [call.request for call in self.named(name)]
 
+    def acked(self) -> list[str]:
+        """Ids of acknowledged messages, in order."""
+        return [request.entries[0].message_id for request in self.requests("AckMessage")]
+
+    def returned(self) -> list[str]:
+        """Ids of leases that were given back at once and uncounted."""
+        return [
+            request.message_id
+            for request in self.requests("ChangeInvisibleDuration")
+            if request.suspend and not request.invisible_duration.ToMilliseconds()
+        ]
+
     def forget_clients(self) -> None:
         """Be a broker that has just started: streams end, nobody is known."""
         self._known.clear()
@@ -95,10 +117,12 @@ class ScriptedBroker:
 
     # For the transport ----------------------------------------------------------------------------
 
-    def record(self, name: str, request: AnyMessage, metadata: Metadata) -> v2.Status:
+    def record(
+        self, endpoint: str, name: str, request: AnyMessage, metadata: Metadata
+    ) -> v2.Status:
         """Note a call; return the status it is to be answered with, or raise what is scripted."""
         now = asyncio.get_running_loop().time()
-        self.calls.append(Recorded(name, request, dict(metadata), now))
+        self.calls.append(Recorded(endpoint, name, request, dict(metadata), now))
         if self._refusals[name]:
             failure = self._refusals[name].popleft()
             if isinstance(failure, LaterMQError):
@@ -139,8 +163,9 @@ class ScriptedBroker:
 class ScriptedTransport:
     """The seam's form without a wire."""
 
-    def __init__(self, broker: ScriptedBroker) -> None:
+    def __init__(self, broker: ScriptedBroker, endpoints: Endpoints) -> None:
         self._broker = broker
+        self._endpoint = str(endpoints)
         self._answers: dict[
             str, tuple[type[AnyMessage], Callable[[Any, v2.Status], AnyMessage]]
         ] = {
@@ -167,7 +192,7 @@ class ScriptedTransport:
         name = path.rsplit("/", 1)[1]
         kind, answer = self._answers[name]
         parsed = kind.FromString(request)
-        status = self._broker.record(name, parsed, metadata)
+        status = self._broker.record(self._endpoint, name, parsed, metadata)
         if name == "Heartbeat" and not self._broker.knows(dict(metadata)["x-mq-client-id"]):
             status = v2.Status(code=v2.UNRECOGNIZED_CLIENT_TYPE, message="who?")
         await asyncio.sleep(0)  # as a network does, let others run in between
@@ -177,7 +202,7 @@ class ScriptedTransport:
         self, path: str, request: bytes, metadata: Metadata, timeout: float
     ) -> AsyncGenerator[bytes, None]:
         parsed = rpc.ReceiveMessageRequest.FromString(request)
-        status = self._broker.record(path.rsplit("/", 1)[1], parsed, metadata)
+        status = self._broker.record(self._endpoint, "ReceiveMessage", parsed, metadata)
         messages = await self._broker.take(parsed) if status.code == v2.OK else []
         if status.code == v2.OK and not messages:
             status = v2.Status(code=v2.MESSAGE_NOT_FOUND, message="nothing came")
@@ -189,7 +214,7 @@ class ScriptedTransport:
         yield end.SerializeToString()
 
     def bidi_stream(self, path: str, metadata: Metadata) -> "ScriptedStream":
-        stream = ScriptedStream(self._broker, metadata)
+        stream = ScriptedStream(self._broker, self._endpoint, metadata)
         self._broker.streams.append(stream)
         return stream
 
@@ -200,19 +225,26 @@ class ScriptedTransport:
         count = self._broker.topics.get(request.topic.name, 0)
         if not count:
             status = v2.Status(code=v2.TOPIC_NOT_FOUND, message=f"no topic {request.topic.name}")
-        queues = [self._queue(request, index) for index in range(count)]
+        queues = [queue for index in range(count) for queue in self._queues(request, index)]
         return rpc.QueryRouteResponse(status=status, message_queues=queues)
 
     def _assignment(self, request: rpc.QueryAssignmentRequest, status: v2.Status) -> AnyMessage:
-        queues = [self._queue(request, -1)] if self._broker.assigned else []
+        queues = self._queues(request, -1) if self._broker.assigned else []
         assignments = [v2.Assignment(message_queue=queue) for queue in queues]
         return rpc.QueryAssignmentResponse(status=status, assignments=assignments)
 
-    def _queue(self, request: Any, index: int) -> v2.MessageQueue:
-        broker = v2.Broker(name="broker", id=0, endpoints=request.endpoints)
-        return v2.MessageQueue(
-            topic=request.topic, id=index, permission=v2.READ_WRITE, broker=broker
-        )
+    def _queues(self, request: Any, index: int) -> list[v2.MessageQueue]:
+        """The queues of that number, one on each broker."""
+        brokers = [v2.Broker(name="broker", id=0, endpoints=request.endpoints)]
+        if self._broker.second is not None:
+            ((host, port),) = self._broker.second.addresses
+            addresses = [v2.Address(host=host, port=port)]
+            endpoints = v2.Endpoints(scheme=int(self._broker.second.scheme), addresses=addresses)
+            brokers.append(v2.Broker(name="second", id=0, endpoints=endpoints))
+        return [
+            v2.MessageQueue(topic=request.topic, id=index, permission=v2.READ_WRITE, broker=broker)
+            for broker in brokers
+        ]
 
     def _send(self, request: rpc.SendMessageRequest, status: v2.Status) -> AnyMessage:
         if status.code not in (v2.OK, v2.MULTIPLE_RESULTS):
@@ -246,8 +278,9 @@ class ScriptedTransport:
 class ScriptedStream:
     """One telemetry stream: answers settings; the test may push commands or end it."""
 
-    def __init__(self, broker: ScriptedBroker, metadata: Metadata) -> None:
+    def __init__(self, broker: ScriptedBroker, endpoint: str, metadata: Metadata) -> None:
         self._broker = broker
+        self._endpoint = endpoint
         self._metadata = metadata
         self._commands: asyncio.Queue[bytes | LaterMQError | None] = asyncio.Queue()
         self.cancelled = False
@@ -260,7 +293,7 @@ class ScriptedStream:
 
     async def write(self, data: bytes) -> None:
         command = rpc.TelemetryCommand.FromString(data)
-        status = self._broker.record("Telemetry", command, self._metadata)
+        status = self._broker.record(self._endpoint, "Telemetry", command, self._metadata)
         if command.WhichOneof("command") != "settings":
             return
         answer = rpc.TelemetryCommand(status=status)

@@ -19,10 +19,6 @@ TESTS: Final = Path(__file__).resolve().parents[1]
 ROWS_PER_BATCH: Final = "150"
 
 
-def rows_of(spark: Any, endpoint: str, topic: str) -> Any:
-    return stream(spark, endpoint=endpoint, topics=topic, maxOffsetsPerTrigger=ROWS_PER_BATCH)
-
-
 def written(rows: Any, directory: Path) -> Any:
     """A writer of `rows` into Parquet under `directory`, exactly once through Spark."""
     writer = rows.writeStream.format("parquet").option("path", str(directory / "out"))
@@ -59,7 +55,8 @@ def batches(directory: Path) -> tuple[int, int]:
 
 def main(endpoint: str, topic: str, directory: Path) -> None:
     spark = spark_session.start(directory / "spark")
-    written(rows_of(spark, endpoint, topic), directory).start().awaitTermination()
+    rows = stream(spark, endpoint=endpoint, topics=topic, maxOffsetsPerTrigger=ROWS_PER_BATCH)
+    written(rows, directory).start().awaitTermination()
 
 
 if __name__ == "__main__":

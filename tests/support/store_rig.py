@@ -10,17 +10,20 @@ from pathlib import Path
 from typing import Final
 
 from latermq_broker.config import Flush, StoreConfig
+from latermq_broker.store.checkpoint_job import CheckpointJob, RunWrite
 from latermq_broker.store.consume_queue import Entry
-from latermq_broker.store.files import Files
+from latermq_broker.store.files import Files, OpenMode
 from latermq_broker.store.record import Record, RecordType
 from latermq_broker.store.store import RecoveryReport, Store
 from support.ledger import Fact, Ledger
+from support.memory_files import MemoryFiles
 
 ROOT: Final = Path("/data/broker")
 SMALL_SEGMENT_BYTES: Final = 16 << 10
 FACT: Final = struct.Struct("<IHQ")  # topic, queue, number; filler follows
 DROPPED: Final = 0xFFFF  # as the queue: the topic was deleted
 SECTION_FACT: Final = struct.Struct("<QI")
+FIRST_POSITION: Final = 104  # of a new log: header of 64 bytes, the MARK of its first start
 START_MS: Final = 1_700_000_000_000
 
 
@@ -115,8 +118,15 @@ class StoreRig:
         log.synced(position)
         self.ledger.synced(position)
 
+    def begin_checkpoint(self) -> CheckpointJob:
+        """A checkpoint with a run of its own, as the engine writes for its far timers."""
+        name = f"{self.store.log.end:020d}.run"
+        run = RunWrite(name, iter((name.encode(), b" says so")))
+        sections = self.sections() | {"rig.run": name.encode()}
+        return self.store.begin_checkpoint(sections, self.now_ms, new_run=run, runs=[name])
+
     def checkpoint(self) -> None:
-        job = self.store.begin_checkpoint(self.sections(), self.now_ms)
+        job = self.begin_checkpoint()
         self.ledger.wrote()
         try:
             job.run()
@@ -125,7 +135,7 @@ class StoreRig:
             self.ledger.synced(job.durable)
 
     def close(self) -> None:
-        self.store.close(self.sections(), self.now_ms)
+        self.store.close(self.checkpoint, self.now_ms)
         self.ledger.wrote()
         self.ledger.synced(self.store.log.durable)
 
@@ -136,7 +146,10 @@ class StoreRig:
         return {"rig.facts": b"".join(parts)}
 
     def _restore(self, sections: Mapping[str, bytes]) -> None:
-        assert list(sections) == ["rig.facts"]
+        name = sections["rig.run"].decode()
+        fd = self.files.open(self.store.runs_directory / name, OpenMode.READ)
+        assert self.files.pread(fd, 100, 0).decode() == f"{name} says so"
+        self.files.close(fd)
         data = sections["rig.facts"]
         at = 0
         while at < len(data):
@@ -169,3 +182,27 @@ class StoreRig:
             self.queued = {key: found for key, found in self.queued.items() if key[0] != topic_id}
         else:
             self.queued.setdefault((topic_id, queue_id), []).append(position)
+
+
+def started(files: MemoryFiles) -> StoreRig:
+    rig = StoreRig(files)
+    rig.start()
+    return rig
+
+
+def used(files: MemoryFiles, *, rounds: int = 8) -> StoreRig:
+    """A directory with two segments, two checkpoints and records behind them, not closed."""
+    rig = started(files)
+    for number in range(rounds):
+        rig.append(2000, topic_id=1 + number % 2)
+        rig.append(100, 200)
+        rig.write()
+        if number in (3, rounds - 2):
+            rig.checkpoint()
+    rig.sync()
+    files.disk.kill()
+    return rig
+
+
+def names(files: MemoryFiles, directory: Path) -> list[str]:
+    return sorted(path.name for path in files.inodes if path.parent == directory)

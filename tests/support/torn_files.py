@@ -5,17 +5,15 @@ newer version, or torn between two; its size may be found old or new. Until a di
 each creation, rename and removal in it may be found done or not. Which, is drawn from a seed.
 """
 
-import errno
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Final, TypeVar
+from typing import Final
 
-from support.memory_files import Inode, MemoryFiles
-
-Result = TypeVar("Result")
+from latermq_broker.store.files import OpenMode
+from support.memory_files import Inode, MemoryDisk, MemoryFiles
 
 SECTOR_BYTES: Final = 512
 SHORT_WRITE: Final = -1  # as a fault's error: pwrite writes half, nothing is raised
@@ -64,24 +62,19 @@ class NameChange:
     inode: TornInode | None = None
 
 
-class TornFiles(MemoryFiles):
-    """See the module. `after_call` runs after every call that changes something."""
+class TornDisk(MemoryDisk):
+    """Knows what of it is durable."""
 
     def __init__(self, capacity_bytes: int | None = None) -> None:
         super().__init__(capacity_bytes)
-        self.calls = 0
-        self.fault: Fault | None = None
-        self.fired = 0  # faults so far
-        self.after_call: Callable[[], None] | None = None
-        self._fault_kind = ""
         self._durable: dict[Path, TornInode] = {}
         self._durable_directories: set[Path] = {Path("/")}
         self._changes: dict[Path, list[NameChange]] = {}
 
-    def power_loss(self, seed: int) -> "TornFiles":
-        """A disk as it may be found when power fails now."""
+    def power_loss(self, seed: int) -> "TornDisk":
+        """The disk as it may be found when power fails now."""
         random = Random(seed)
-        other = TornFiles(self.capacity_bytes)
+        other = TornDisk(self.capacity_bytes)
         names: dict[Path, TornInode] = dict(self._durable)
         directories = set(self._durable_directories)
         probability = random.choice((0.0, 0.5, 0.5, 1.0))
@@ -101,46 +94,98 @@ class TornFiles(MemoryFiles):
                 other.inodes[path] = other._durable[path] = twin
         return other
 
-    # --- what the store calls --------------------------------------------------------------------
+    def create(self, path: Path) -> Inode:
+        inode = self.inodes[path] = TornInode()
+        self.note(path.parent, NameChange(None, path, inode))
+        return inode
+
+    def make_directory(self, path: Path) -> None:
+        super().make_directory(path)
+        self.note(path.parent, NameChange(None, path))
+
+    def write(self, inode: Inode, data: bytes, offset: int) -> int:
+        count = super().write(inode, data, offset)
+        versions = torn(inode).versions
+        for sector in range(offset // SECTOR_BYTES, -(-(offset + count) // SECTOR_BYTES)):
+            start = sector * SECTOR_BYTES
+            content = bytes(inode.data[start : start + SECTOR_BYTES]).ljust(SECTOR_BYTES, b"\0")
+            versions.setdefault(sector, []).append(content)
+        return count
+
+    def note(self, directory: Path, change: NameChange) -> None:
+        self._changes.setdefault(directory, []).append(change)
+
+    def sync_file(self, fd: int) -> None:
+        inode = torn(self.opened(fd))
+        inode.synced[:] = inode.data
+        inode.versions.clear()
+
+    def sync_names(self, directory: Path) -> None:
+        for change in self._changes.pop(directory, ()):
+            _apply(change, self._durable, self._durable_directories)
+
+
+class TornFiles(MemoryFiles):
+    """The `Files` of one process on a `TornDisk`; `after_call` runs after every change."""
+
+    def __init__(self, disk: TornDisk | None = None) -> None:
+        self.disk: TornDisk = disk or TornDisk()
+        self.calls = 0
+        self.fault: Fault | None = None
+        self.fired = 0  # faults so far
+        self.after_call: Callable[[], None] | None = None
+        self._fault_kind = ""
+
+    def power_loss(self, seed: int) -> "TornFiles":
+        """The files of a process that starts after power failed now."""
+        return TornFiles(self.disk.power_loss(seed))
+
+    def open(self, path: Path, mode: OpenMode) -> int:
+        fd = super().open(path, mode)
+        self._changed()
+        return fd
 
     def pwrite(self, fd: int, data: bytes | memoryview, offset: int) -> int:
         try:
-            return self._changed(super().pwrite(fd, data, offset))
+            count = super().pwrite(fd, data, offset)
         except _ShortWriteError:
-            return self._changed(
-                self._write(self._inode(fd), bytes(data[: len(data) // 2]), offset)
-            )
+            half = bytes(data[: len(data) // 2])
+            count = self.disk.write(self.disk.opened(fd), half, offset)
+        self._changed()
+        return count
 
     def allocate(self, fd: int, size: int) -> None:
-        self._changed(super().allocate(fd, size))
+        super().allocate(fd, size)
+        self._changed()
 
     def datasync(self, fd: int) -> None:
         super().datasync(fd)
-        inode = self._inode(fd)
-        assert isinstance(inode, TornInode)
-        inode.synced[:] = inode.data
-        inode.versions.clear()
-        self._changed(None)
+        self.disk.sync_file(fd)
+        self._changed()
 
     def rename(self, old: Path, new: Path) -> None:
         super().rename(old, new)
-        self._note(new.parent, NameChange(old, new, _torn(self.inodes[new])))
+        self.disk.note(new.parent, NameChange(old, new, torn(self.disk.inodes[new])))
+        self._changed()
 
     def unlink(self, path: Path) -> None:
         super().unlink(path)
-        self._note(path.parent, NameChange(path, None))
+        self.disk.note(path.parent, NameChange(path, None))
+        self._changed()
+
+    def make_directory(self, path: Path) -> None:
+        super().make_directory(path)
+        self._changed()
 
     def remove_directory(self, path: Path) -> None:
         super().remove_directory(path)
-        self._note(path.parent, NameChange(path, None))
+        self.disk.note(path.parent, NameChange(path, None))
+        self._changed()
 
     def sync_directory(self, path: Path) -> None:
         super().sync_directory(path)
-        for change in self._changes.pop(path, ()):
-            _apply(change, self._durable, self._durable_directories)
-        self._changed(None)
-
-    # --- hooks of memory_files -------------------------------------------------------------------
+        self.disk.sync_names(path)
+        self._changed()
 
     def _called(self, name: str) -> None:
         self.calls += 1
@@ -156,44 +201,19 @@ class TornFiles(MemoryFiles):
                 self.fired += 1
                 raise _ShortWriteError
             return
-        if name in ("drop_cache", "size") and fault.error != errno.EIO:
-            return
         self.fired += 1
         raise OSError(fault.error, os.strerror(fault.error))
 
-    def _create(self, path: Path) -> Inode:
-        inode = self.inodes[path] = TornInode()
-        self._note(path.parent, NameChange(None, path, inode))
-        return inode
-
-    def _make_directory(self, path: Path) -> None:
-        super()._make_directory(path)
-        self._note(path.parent, NameChange(None, path))
-
-    def _write(self, inode: Inode, data: bytes, offset: int) -> int:
-        count = super()._write(inode, data, offset)
-        versions = _torn(inode).versions
-        for sector in range(offset // SECTOR_BYTES, -(-(offset + count) // SECTOR_BYTES)):
-            start = sector * SECTOR_BYTES
-            content = bytes(inode.data[start : start + SECTOR_BYTES]).ljust(SECTOR_BYTES, b"\0")
-            versions.setdefault(sector, []).append(content)
-        return count
-
-    def _note(self, directory: Path, change: NameChange) -> None:
-        self._changes.setdefault(directory, []).append(change)
-        self._changed(None)
-
-    def _changed(self, result: Result) -> Result:
+    def _changed(self) -> None:
         if self.after_call is not None:
             self.after_call()
-        return result
 
 
 class _ShortWriteError(Exception):
     pass
 
 
-def _torn(inode: Inode) -> TornInode:
+def torn(inode: Inode) -> TornInode:
     assert isinstance(inode, TornInode)
     return inode
 

@@ -5,11 +5,13 @@ replaced by `InlineThreads`, because nothing would wait for a real one.
 """
 
 import asyncio
+import functools
 import selectors
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor, Future
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
+Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 START_MS = 1_700_000_000_000
@@ -87,3 +89,15 @@ class InlineThreads(Executor):
 def run_virtually(main: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(main())
+
+
+def virtually(
+    test: Callable[Arguments, Coroutine[Any, Any, None]],
+) -> Callable[Arguments, None]:
+    """Decorates an `async def` test: it runs on a virtual loop of its own."""
+
+    @functools.wraps(test)
+    def run(*args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
+        run_virtually(lambda: test(*args, **kwargs))
+
+    return run

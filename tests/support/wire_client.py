@@ -161,10 +161,13 @@ class WireClient:
         told: definition_pb2.Settings = answer.settings
         return told
 
-    def leave(self, group: str) -> None:
+    def leave(self, group: str) -> definition_pb2.Status:
         """NotifyClientTermination."""
         request = service_pb2.NotifyClientTerminationRequest(group=wire_requests.resource(group))
-        require_ok(self.call(self.messaging.NotifyClientTermination, request))
+        status: definition_pb2.Status = self.call(
+            self.messaging.NotifyClientTermination, request
+        ).status
+        return status
 
     def take(self, topic: str, group: str, count: int, timeout_s: float) -> list[Any]:
         """Receive and acknowledge until `count` messages came or the time is over."""

@@ -123,21 +123,30 @@ class Connection:
         except grpc.RpcError as error:
             raise self.unreachable(error) from None
 
+    def each(
+        self, method: Callable[..., Any], request: Any, field: str, limit: int
+    ) -> Iterator[Any]:
+        """At most `limit` items of a paged listing, page by page.
+
+        `request` has page_size and page_token, which are set here; afterwards the token is empty
+        unless there are more items.
+        """
+        left = limit
+        while left > 0:
+            request.page_size = min(PAGE_SIZE_MAX, left)
+            response = self.call(method, request)
+            items = getattr(response, field)
+            left -= len(items)
+            request.page_token = response.next_page_token
+            yield from items
+            if not request.page_token:
+                return
+
     def pages(
         self, method: Callable[..., Any], request: Any, field: str, limit: int
     ) -> tuple[list[Any], bool]:
-        """At most `limit` items of a paged listing, and whether there are more.
-
-        `request` has page_size and page_token; they are set here.
-        """
-        items: list[Any] = []
-        while True:
-            request.page_size = min(PAGE_SIZE_MAX, limit - len(items))
-            response = self.call(method, request)
-            items.extend(getattr(response, field))
-            request.page_token = response.next_page_token
-            if not response.next_page_token or len(items) >= limit:
-                return items[:limit], bool(response.next_page_token)
+        """The items of `each` as a list, and whether there are more."""
+        return list(self.each(method, request, field, limit)), bool(request.page_token)
 
     def unreachable(self, error: grpc.RpcError) -> CommandError:
         """What a failed call means, in words."""

@@ -1,5 +1,6 @@
 """`latermq dead`: list the dead letters of a group, and tell the story of one."""
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 import click
@@ -12,7 +13,7 @@ from latermq_broker.cli.console import (
     print_json,
     print_table,
 )
-from latermq_broker.cli.dead_filter import filter_of, letter_filters
+from latermq_broker.cli.dead_filter import filter_of, letter_filters, state_option
 from latermq_broker.cli.dead_story import Telling, failure_words, tell
 from latermq_broker.cli.failures import CommandError
 from latermq_broker.cli.jsonable import jsonable
@@ -49,6 +50,7 @@ def dead() -> None:
 )
 @click.argument("group")
 @letter_filters
+@state_option
 @click.option(
     "--by", type=click.Choice(["signature"]), help="Count what died of the same thing instead."
 )
@@ -57,6 +59,7 @@ def dead() -> None:
 @broker_options
 def list_(
     group: str,
+    state: str,
     by: str | None,
     oldest_first: bool,
     limit: int,
@@ -66,30 +69,23 @@ def list_(
 ) -> None:
     """List the dead letters of GROUP, one line each, the newest first."""
     request = dead_pb2.ListDeadLettersRequest(
-        group=group, filter=filter_of(wanted), newest_first=not oldest_first
+        group=group, filter=filter_of(wanted, state), newest_first=not oldest_first
     )
     with Connection(endpoint) as broker:
-        letters, more = broker.pages(
-            broker.dead_letters.ListDeadLetters,
-            request,
-            "letters",
-            LISTED_MAX if by else limit,
-        )
-    kinds = _by_signature(letters)
-    if as_json and by:
-        print_json({"group": group, "count": len(letters), "signatures": kinds, "more": more})
-    elif as_json:
+        listing = broker.dead_letters.ListDeadLetters
+        if by:
+            kinds = _by_signature(broker.each(listing, request, "letters", LISTED_MAX))
+            _show_kinds(group, kinds, bool(request.page_token), as_json)
+            return
+        letters, more = broker.pages(listing, request, "letters", limit)
+    if as_json:
         print_json({"group": group, "letters": [jsonable(each) for each in letters], "more": more})
     elif not letters:
-        click.echo(
-            f"no dead letters in {plain(group)}" + (" like that" if any(wanted.values()) else "")
-        )
-    elif by:
-        _print_kinds(kinds)
-        click.echo(f"{counted(len(letters), 'dead letter')} of {plain(group)}" + _of(more))
+        like_that = " like that" if any(wanted.values()) else ""
+        click.echo(f"no dead letters in {plain(group)}{like_that}")
     else:
         _print_letters(letters)
-        _print_summary(group, letters, kinds, more)
+        _print_summary(group, letters, _by_signature(letters), more)
 
 
 @dead.command(
@@ -163,10 +159,10 @@ def _print_letters(letters: list[dead_pb2.DeadLetter]) -> None:
         Column("OFFSET", right=True),
         Column("DEAD FOR", right=True),
         Column("ATTEMPTS", right=True),
-        Column("REASON"),
+        Column("REASON", optional=True),
         Column("FROM", flex=True),
         Column("LAST FAILURE", flex=True),
-        Column("MESSAGE ID"),
+        Column("MESSAGE ID", optional=True),
     )
     rows = [
         (
@@ -175,12 +171,18 @@ def _print_letters(letters: list[dead_pb2.DeadLetter]) -> None:
             str(each.attempt_count),
             _reason(each),
             each.origin_topic,
-            failure_words(each) or "-",
+            failure_words(each) or _silence(each),
             each.message_id,
         )
         for each in letters
     ]
     print_table(columns, rows)
+
+
+def _silence(letter: dead_pb2.DeadLetter) -> str:
+    """What is known where no failure was told."""
+    ended = letter.attempts[-1].outcome if letter.attempts else ""
+    return "(lease ended without an answer)" if ended == "expired" else "(no failure told)"
 
 
 def _reason(letter: dead_pb2.DeadLetter) -> str:
@@ -191,7 +193,7 @@ def _reason(letter: dead_pb2.DeadLetter) -> str:
     return {"attempts_exhausted": "exhausted"}.get(letter.reason, letter.reason)
 
 
-def _by_signature(letters: list[dead_pb2.DeadLetter]) -> list[dict[str, Any]]:
+def _by_signature(letters: Iterable[dead_pb2.DeadLetter]) -> list[dict[str, Any]]:
     """One entry per signature, the most frequent first."""
     kinds: dict[str, dict[str, Any]] = {}
     for letter in letters:
@@ -212,7 +214,11 @@ def _by_signature(letters: list[dead_pb2.DeadLetter]) -> list[dict[str, Any]]:
         kind["last_dead_at_ms"] = max(kind["last_dead_at_ms"], letter.dead_at_ms)
         if letter.origin_topic not in kind["origin_topics"]:
             kind["origin_topics"].append(letter.origin_topic)
-    return sorted(kinds.values(), key=lambda kind: (-kind["count"], kind["signature"]))
+    return sorted(kinds.values(), key=_by_frequency)
+
+
+def _by_frequency(kind: dict[str, Any]) -> tuple[int, bool, str]:
+    return -kind["count"], not kind["signature"], kind["signature"]
 
 
 def _kind_words(kind: dict[str, Any]) -> str:
@@ -221,12 +227,19 @@ def _kind_words(kind: dict[str, Any]) -> str:
     return told or _NOTHING_TOLD
 
 
-def _print_kinds(kinds: list[dict[str, Any]]) -> None:
+def _show_kinds(group: str, kinds: list[dict[str, Any]], more: bool, as_json: bool) -> None:
+    count = sum(kind["count"] for kind in kinds)
+    if as_json:
+        print_json({"group": group, "count": count, "signatures": kinds, "more": more})
+        return
+    if not kinds:
+        click.echo(f"no dead letters in {plain(group)}")
+        return
     columns = (
         Column("LETTERS", right=True),
         Column("SIGNATURE"),
-        Column("FIRST DIED"),
-        Column("LAST DIED"),
+        Column("FIRST DIED", optional=True),
+        Column("LAST DIED", optional=True),
         Column("FROM", flex=True),
         Column("FAILURE", flex=True),
     )
@@ -242,6 +255,7 @@ def _print_kinds(kinds: list[dict[str, Any]]) -> None:
         for kind in kinds
     ]
     print_table(columns, rows)
+    click.echo(f"{counted(count, 'dead letter')} of {plain(group)}{_of(more)}")
 
 
 def _print_summary(
@@ -256,6 +270,8 @@ def _print_summary(
     print_table(columns, rows)
     if len(kinds) > len(shown):
         click.echo(f"… `latermq dead list {plain(group)} --by signature` shows all")
+    click.echo()
+    click.echo(f"`latermq dead show {plain(group)} --offset N` tells the story of one")
 
 
 def _of(more: bool) -> str:

@@ -7,7 +7,7 @@ import click
 
 from latermq_broker.cli.connection import Connection, check_status
 from latermq_broker.cli.console import counted, print_json, stderr_is_terminal
-from latermq_broker.cli.dead_filter import filter_of, letter_filters, names_some
+from latermq_broker.cli.dead_filter import filter_of, letter_filters
 from latermq_broker.cli.failures import CommandError, RefusedError
 from latermq_broker.cli.jsonable import jsonable
 from latermq_broker.cli.options import broker_options, example, is_interactive
@@ -27,7 +27,7 @@ from latermq_proto.latermq.v1 import dead_letter_pb2 as dead_pb2
 @click.option("--all", "everything", is_flag=True, help="All that are dead.")
 @letter_filters
 @click.option("--to-topic", default="", metavar="TOPIC", help="A new message there instead.")
-@click.option("--max", "count_max", type=click.IntRange(min=1), help="Stop after so many.")
+@click.option("--max", "count_max", type=click.IntRange(min=1), metavar="N", help="Stop after N.")
 @click.option("--rate", type=click.IntRange(min=1), metavar="N", help="At most N per second.")
 @click.option("--dry-run", is_flag=True, help="Only count what would be redriven.")
 @broker_options
@@ -72,7 +72,7 @@ def redrive(
 @click.argument("group")
 @click.option("--all", "everything", is_flag=True, help="All that are dead.")
 @letter_filters
-@click.option("--max", "count_max", type=click.IntRange(min=1), help="Stop after so many.")
+@click.option("--max", "count_max", type=click.IntRange(min=1), metavar="N", help="Stop after N.")
 @click.option("--dry-run", is_flag=True, help="Only count what would be dropped.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @broker_options
@@ -103,10 +103,8 @@ def drop(
 
 
 def _choice(everything: bool, wanted: dict[str, Any]) -> None:
-    if not everything and not names_some(wanted):
+    if not everything and not any(wanted.values()):
         raise click.UsageError("say which: --id, --offset, --signature, …, or --all")
-    if wanted["state"] in ("redriven", "dropped", "any"):
-        raise click.UsageError("only letters that are dead can change; leave --state out")
 
 
 def _ask(question: str) -> None:

@@ -11,22 +11,33 @@ REASONS: Final = ("attempts_exhausted", "forwarded", "rejected")
 STATES: Final = ("dead", "redriven", "dropped", "any")
 
 letter_filters: Final = filter_options(
-    click.option("--id", "ids", multiple=True, metavar="MESSAGE_ID", help="Repeatable."),
     click.option(
-        "--offset", "offsets", type=click.IntRange(min=0), multiple=True,
-        help="Its number in %DLQ%GROUP. Repeatable.",
+        "--id", "ids", multiple=True, metavar="MESSAGE_ID", help="This message. Repeatable."
     ),
-    click.option("--signature", default="", help="What died of the same thing."),
-    click.option("--class", "failure_class", default="", help="The last failure's class."),
-    click.option("--topic", default="", help="The topic they came from."),
-    click.option("--reason", type=click.Choice(REASONS), default=None, help="Why they died."),
+    click.option(
+        "--offset", "offsets", type=click.IntRange(min=0), multiple=True, metavar="N",
+        help="This number in %DLQ%GROUP. Repeatable.",
+    ),
+    click.option("--signature", default="", metavar="HEX", help="What died of the same thing."),
+    click.option(
+        "--class", "failure_class", default="", metavar="CLASS",
+        help="What failed last with this class, e.g. TimeoutError.",
+    ),
+    click.option("--topic", default="", metavar="TOPIC", help="What came from this topic."),
+    click.option(
+        "--reason", type=click.Choice(REASONS), default=None, metavar="REASON",
+        help="attempts_exhausted, forwarded or rejected.",
+    ),
     click.option("--since", type=instant, default=None, metavar="TIME", help="Died then or later."),
     click.option("--until", type=instant, default=None, metavar="TIME", help="Died before."),
-    click.option("--state", type=click.Choice(STATES), default=None, help="[dead]"),
+)  # fmt: skip
+state_option: Final = click.option(
+    "--state", type=click.Choice(STATES), default="dead", show_default=True, metavar="STATE",
+    help="dead, redriven, dropped or any.",
 )  # fmt: skip
 
 
-def filter_of(wanted: dict[str, Any]) -> dead_pb2.DeadLetterFilter:
+def filter_of(wanted: dict[str, Any], state: str = "dead") -> dead_pb2.DeadLetterFilter:
     """The filter that the options `wanted` name."""
     return dead_pb2.DeadLetterFilter(
         message_ids=wanted["ids"],
@@ -37,10 +48,5 @@ def filter_of(wanted: dict[str, Any]) -> dead_pb2.DeadLetterFilter:
         reason=wanted["reason"] or "",
         dead_after_ms=wanted["since"] or 0,
         dead_before_ms=wanted["until"] or 0,
-        state=(wanted["state"] or "dead_letter_state_unspecified").upper(),
+        state=state.upper(),
     )
-
-
-def names_some(wanted: dict[str, Any]) -> bool:
-    """Whether any option narrows the choice (a state alone does not)."""
-    return any(value for name, value in wanted.items() if name != "state")

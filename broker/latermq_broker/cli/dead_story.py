@@ -292,9 +292,10 @@ def _cause(letter: dead_pb2.DeadLetter) -> str:
             f"The consumer sent it to the dead letters itself at attempt {letter.attempt_count}"
             f"{said}."
         )
-    attempts = counted(letter.max_attempts or letter.attempt_count, "attempt")
+    attempts = letter.max_attempts or letter.attempt_count
     life = " since its last redrive" if letter.redrive_count else ""
-    return f"The group allows {attempts}, and all were used up{life} without success."
+    used = "all were used up" if attempts > 1 else "it was used up"
+    return f"The group allows {counted(attempts, 'attempt')}, and {used}{life} without success."
 
 
 def _pattern(letter: dead_pb2.DeadLetter) -> str:

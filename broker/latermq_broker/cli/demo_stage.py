@@ -81,7 +81,7 @@ class Stage:
 
     def tell(self, text: str, **style: Any) -> None:
         self._clear_waiting()
-        click.secho(INDENT + text, **style)
+        click.echo(click.style(INDENT + text, **style) if style else INDENT + text)
 
     def shell(self, command: str) -> None:
         """Show a command as a user would type it."""

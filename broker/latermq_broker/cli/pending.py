@@ -235,7 +235,7 @@ def _report(changed: pending_pb2.ChangePendingResponse, done: str, as_json: bool
             click.echo(f"{plain(each.message_id or each.id)} {done}")
     if len(failed) == 1:
         status = failed[0].status
-        raise error_of(status.code, f"{plain(failed[0].id)}: {status.message}")
+        raise error_of(status.code, status.message)
     if failed:
         first = failed[0].status.message
         raise CommandError(f"{len(failed)} of {len(changed.results)} refused; the first: {first}")

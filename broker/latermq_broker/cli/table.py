@@ -12,15 +12,21 @@ from typing import Final
 GAP: Final = "  "
 ELLIPSIS: Final = "…"
 _FLEX_WIDTH_MIN: Final = 8
+_FLEX_WIDTH_READABLE: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """header; right: numbers; flex: gives way first when the terminal is narrow."""
+    """One column of a table.
+
+    right: numbers. flex: gives way first on a narrow terminal. optional: left out altogether (the
+    rightmost first) rather than squeezing the flexible ones beyond reading.
+    """
 
     header: str
     right: bool = False
     flex: bool = False
+    optional: bool = False
 
 
 def plain(text: str) -> str:
@@ -83,9 +89,30 @@ def render(
         for index, column in enumerate(columns)
     ]
     if width is not None:
+        kept = _readable(columns, widths, width)
+        columns = [columns[index] for index in kept]
+        cells = [[row[index] for index in kept] for row in cells]
+        widths = [widths[index] for index in kept]
         _shrink(columns, widths, width - len(GAP) * (len(columns) - 1))
     lines = [[column.header for column in columns], *cells]
     return [_line(columns, widths, line) for line in lines]
+
+
+def _readable(columns: Sequence[Column], widths: Sequence[int], width: int) -> list[int]:
+    """The columns to show on a page of `width`: optional ones go as long as it is too narrow."""
+    kept = list(range(len(columns)))
+
+    def needed() -> int:
+        wanted = (
+            min(widths[index], _FLEX_WIDTH_READABLE) if columns[index].flex else widths[index]
+            for index in kept
+        )
+        return sum(wanted) + len(GAP) * (len(kept) - 1)
+
+    for index in reversed(range(len(columns))):
+        if columns[index].optional and needed() > width:
+            kept.remove(index)
+    return kept
 
 
 def _shrink(columns: Sequence[Column], widths: list[int], room: int) -> None:

@@ -9,8 +9,6 @@ from typing import Final
 
 import xxhash
 
-UNTAGGED: Final = 0
-
 
 def hash64(text: str) -> int:
     """64-bit hash of a tag, key or message id; 0 only for the empty string."""

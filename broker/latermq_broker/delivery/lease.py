@@ -4,15 +4,16 @@ A message nobody of the group has received yet is READY implicitly, behind the g
 queue; a `Delivery` exists from the first lease until the message is done or dead.
 
     state     RECEIVE  ACK   EXTEND   NACK     SUSPEND  DUE    FORWARD  EXHAUST
-    READY     LEASED   -     -        -        -        -      -        DEAD
+    READY     LEASED   DONE  -        -        -        -      -        DEAD
     LEASED    -        DONE  LEASED   BACKOFF  BACKOFF  READY  DEAD     DEAD
     BACKOFF   -        DONE  BACKOFF  BACKOFF  BACKOFF  READY  DEAD     -
 
 NACK is the failure a consumer reports (a push consumer's ChangeInvisibleDuration, or one that
 carries a Failure): the attempt is over and counted. SUSPEND gives the message back uncounted. DUE
 is the deadline: of a lease (the attempt expired) or of a backoff (nothing is written: being
-receivable is a function of time). EXHAUST is the end of the last allowed attempt. Each step that
-hands the message to someone else, or moves its deadline at a client's wish, starts a new
+receivable is a function of time). EXHAUST is the end of the last allowed attempt. In READY nobody
+holds a handle: an ACK there is an operator's cancel, or of a message that cannot be read. Each step
+that hands the message to someone else, or moves its deadline at a client's wish, starts a new
 generation: older receipt handles die. A renewal by the broker keeps the generation.
 
 DONE and DEAD have no object; `RecentlyDone` remembers their last handle while its lease would have
@@ -49,6 +50,7 @@ class Event(IntEnum):
 
 TRANSITIONS: Final = {
     (State.READY, Event.RECEIVE): State.LEASED,
+    (State.READY, Event.ACK): State.DONE,
     (State.READY, Event.EXHAUST): State.DEAD,  # the policy was tightened meanwhile
     (State.LEASED, Event.ACK): State.DONE,
     (State.LEASED, Event.EXTEND): State.LEASED,

@@ -6,6 +6,7 @@ from latermq_broker.delivery.filter import hash64
 from latermq_broker.store.catalog import Backoff, BackoffKind
 
 BACKOFF_MS_MAX: Final = 30 * 86_400_000
+LADDER_STEPS_MAX: Final = 64  # the last one repeats
 _EXPONENT_MAX: Final = 64
 _RENEWALS_MS: Final = (60_000, 180_000, 300_000, 600_000, 1_800_000, 3_600_000)
 

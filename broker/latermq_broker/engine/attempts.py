@@ -14,7 +14,7 @@ from latermq_broker.delivery.history import (
 )
 from latermq_broker.delivery.lease import Delivery
 from latermq_broker.delivery.retry import backoff_ms
-from latermq_broker.engine.apply import Journal
+from latermq_broker.engine.journal import Journal
 from latermq_broker.engine.model import Group, Topic
 from latermq_broker.engine.state import EngineState
 from latermq_broker.errors import CorruptRecordError
@@ -172,8 +172,8 @@ class Attempts:
         assert topic is not None  # deleting a topic drops its deliveries
         try:
             record = state.store.log.read(delivery.position)
-        except CorruptRecordError:
-            state.unreadable_count += 1
+        except CorruptRecordError as error:
+            state.give_up(error)
             self._journal.write(RecordType.ACK, (delivery.id,), now_ms)
             return
         attempts = self.timeline(delivery)

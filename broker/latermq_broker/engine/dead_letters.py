@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 
 from latermq_broker.delivery.filter import hash64
 from latermq_broker.delivery.history import History, decode_history, last_failure
-from latermq_broker.engine.apply import Journal
 from latermq_broker.engine.attempts import stored_id_hash, stored_slices
+from latermq_broker.engine.journal import Journal
 from latermq_broker.engine.model import DeadFilter, DeadLetter, DeadState, Group, Topic
 from latermq_broker.engine.state import EngineState
 from latermq_broker.errors import (
@@ -21,6 +21,7 @@ from latermq_broker.errors import (
     TopicNotFoundError,
 )
 from latermq_broker.store.catalog import DLQ_PREFIX, consumer_group_of
+from latermq_broker.store.consume_queue import Entry
 from latermq_broker.store.payload_message import (
     REF_REDRIVE,
     DeadChangePayload,
@@ -54,10 +55,11 @@ class DeadLetters:
         start_offset: int = -1,
         count_max: int = 100,
         newest_first: bool = False,
+        scan_max: int = SCAN_MAX,
     ) -> DeadSlice:
         """Up to `count_max` matching letters from `start_offset` on (-1: the first, in order).
 
-        Looks at no more than SCAN_MAX letters: `letters` may be empty before the end is reached.
+        Looks at no more than `scan_max` letters: `letters` may be empty before the end is reached.
         Raises GroupNotFoundError.
         """
         topic = self._topic(group)
@@ -72,7 +74,7 @@ class DeadLetters:
         found: list[DeadLetter] = []
         scanned = 0
         while queue.first <= offset < queue.next:
-            if len(found) >= count_max or scanned >= SCAN_MAX:
+            if len(found) >= count_max or scanned >= scan_max:
                 return DeadSlice(tuple(found), scanned, offset)
             letter = self._match(topic, offset, filter)
             if letter is not None:
@@ -100,11 +102,11 @@ class DeadLetters:
         what = f"message {message_id}" if message_id else f"offset {queue_offset}"
         raise MessageNotFoundError(f"no dead letter of group {group} with {what}")
 
-    def row(self, topic: Topic, offset: int) -> DeadLetter | None:
-        """For bulk reads: the letter, None for what somebody sent to the %DLQ% topic."""
-        if self._record(topic, offset).type is not RecordType.DEAD:
+    def row(self, topic: Topic, offset: int, entry: Entry, record: Record) -> DeadLetter | None:
+        """For bulk reads, which have its record: None for what somebody sent to the %DLQ% topic."""
+        if record.type is not RecordType.DEAD:
             return None
-        return self._letter(topic, offset)
+        return self._told(topic, offset, entry, record)
 
     def redrive(self, group: str, queue_offset: int, to_topic: str, now_ms: int) -> None:
         """Back to the group it died in (`to_topic` empty), or to a topic for every group of it.
@@ -193,14 +195,18 @@ class DeadLetters:
 
     def _letter(self, topic: Topic, offset: int) -> DeadLetter:
         entry = self._state.queue(topic.id, 0).get(offset)
-        record = self._state.store.log.read(entry.position)
+        return self._told(topic, offset, entry, self._state.store.log.read(entry.position))
+
+    def _told(self, topic: Topic, offset: int, entry: Entry, record: Record) -> DeadLetter:
         state, changed_ms = self._changed(topic, offset)
-        rest, sys = stored_slices(record)
         history = History("", "", "", "", ())
         head: DeadHead | None = None
         if record.type is RecordType.DEAD:
             head = decode_dead_head(record.payload)
-            history = decode_history(dead_slices(record.payload)[0])
+            written, rest, sys = dead_slices(record.payload)
+            history = decode_history(written)
+        else:
+            rest, sys = stored_slices(record)
         failed = [attempt.ended_ms for attempt in history.attempts]
         return DeadLetter(
             group=consumer_group_of(topic.name) or "",

@@ -6,16 +6,16 @@ in; nothing here reads a clock, and nothing here waits.
 """
 
 from collections.abc import Sequence
-from typing import Final, Self
+from typing import Self
 
 from latermq_broker.config import Config
 from latermq_broker.delivery.filter import hash64
 from latermq_broker.delivery.lease import Delivery, State
-from latermq_broker.delivery.retry import auto_renew_ms
-from latermq_broker.engine.apply import Journal
 from latermq_broker.engine.attempts import Attempts
 from latermq_broker.engine.dead_letters import DeadLetters
+from latermq_broker.engine.due import GONE_CLIENT_LEASE_MS, DueWork
 from latermq_broker.engine.groups import GroupAdmin
+from latermq_broker.engine.journal import Journal
 from latermq_broker.engine.lanes import Lanes
 from latermq_broker.engine.model import (
     Delivered,
@@ -34,27 +34,19 @@ from latermq_broker.engine.state import EngineState
 from latermq_broker.engine.topics import TopicAdmin
 from latermq_broker.errors import InvalidReceiptHandleError, RequestError
 from latermq_broker.schedule.levels import level_ms
+from latermq_broker.schedule.run_file import RunFile, encode_run, run_name
+from latermq_broker.store.checkpoint_job import CheckpointJob, RunWrite
 from latermq_broker.store.payload_lease import (
-    EXTEND_KEEP_HANDLE,
-    EXTEND_RENEWAL,
     ExtendPayload,
 )
 from latermq_broker.store.payload_message import (
     DEAD_FORWARDED,
     DEAD_REJECTED,
     QUEUE_UNSET,
-    REF_DUE,
     MessagePayload,
-    RefPayload,
-    TimerPayload,
-    decode_message_head,
 )
 from latermq_broker.store.record import RecordType
 from latermq_broker.store.store import RecoveryReport, Store
-
-CLIENT_ALIVE_MS: Final = 120_000  # protocol.md 2.3: silent for so long is offline
-GONE_CLIENT_LEASE_MS: Final = 1_000  # protocol.md 2.6
-CLIENTS_SEEN_MAX: Final = 100_000
 
 
 class Engine:
@@ -67,23 +59,23 @@ class Engine:
         self.topics = TopicAdmin(state, journal)
         self.groups = GroupAdmin(state, journal)
         self._attempts = Attempts(state, journal, self.topics.dead_letter_topic)
+        self._due = DueWork(state, journal, self._attempts)
         self._lanes = Lanes(state, journal, self._attempts)
         self.pending = PendingView(state, journal, self._attempts)
         self.dead = DeadLetters(state, journal)
         self.queues = QueueReads(state, journal, self.dead)
         self.recovery: RecoveryReport | None = None
-        self._opened_ms = 0
 
     @classmethod
     def open(cls, store: Store, config: Config, now_ms: int) -> Self:
         """Rebuild the state from checkpoint and log; do what became due meanwhile at the ticks."""
         engine = cls(store, config)
         engine.recovery = store.recover(
-            lambda sections: restore(engine._state, engine._journal.applier, sections),
+            lambda sections: restore(engine._state, engine._journal.deliveries, sections),
             engine._journal.replay,
             now_ms,
         )
-        engine._opened_ms = now_ms
+        engine._due.opened_ms = now_ms
         return engine
 
     def ensure_topic(self, name: str, now_ms: int) -> Topic:
@@ -162,7 +154,7 @@ class Engine:
                 if delivery.id not in ids:
                     ids.append(delivery.id)
                 results.append(None)
-            elif self._was_done(handle, now_ms):
+            elif self._state.was_done(handle, now_ms):
                 results.append(None)
             else:
                 results.append(_invalid(handle))
@@ -204,7 +196,7 @@ class Engine:
 
         Raises InvalidReceiptHandleError.
         """
-        if self._was_done(handle, now_ms):
+        if self._state.was_done(handle, now_ms):
             return
         delivery = self._live(group, handle, now_ms)
         rejected = failure is not None and failure.rejected
@@ -220,39 +212,19 @@ class Engine:
 
     def client_seen(self, client_id: str, now_ms: int) -> None:
         """Heartbeats and receives keep the renewal of a push consumer's leases going."""
-        seen = self._state.clients_seen
-        seen[client_id] = now_ms
-        seen.move_to_end(client_id)
-        if len(seen) > CLIENTS_SEEN_MAX:
-            seen.popitem(last=False)
+        self._due.client_seen(client_id, now_ms)
 
     def client_gone(self, client_id: str, now_ms: int) -> None:
         """Its auto-renewed leases become receivable after 1 s."""
-        self._state.clients_seen[client_id] = 0  # known to be gone, also just after a restart
-        deliveries = self._state.leases.deliveries
-        for delivery_id in self._state.leases.renewed_by(client_id):
-            if deliveries[delivery_id].deadline_ms > now_ms + GONE_CLIENT_LEASE_MS:
-                payload = ExtendPayload(delivery_id, GONE_CLIENT_LEASE_MS, EXTEND_KEEP_HANDLE)
-                self._journal.write(RecordType.EXTEND, payload, now_ms)
+        self._due.client_gone(client_id, now_ms)
 
     def tick(self, now_ms: int) -> int | None:
         """Do what is due at `now_ms`, a bounded slice; return when to call again, None for never.
 
         Raises StoreFullError when the log takes no more; what was not done stays due.
         """
-        for due_ms, position in self._state.timer.due(
-            now_ms, self._config.delivery.tick_timers_max
-        ):
-            self._fire(due_ms, position, now_ms)
-        leases = self._state.leases
-        for delivery_id in leases.deadlines.expire(now_ms, self._config.delivery.tick_leases_max):
-            delivery = leases.deliveries[delivery_id]
-            try:
-                self._reach_deadline(delivery, now_ms)
-            except BaseException:
-                if delivery_id in leases.deliveries:
-                    leases.deadlines.arm(delivery_id, delivery.deadline_ms)
-                raise
+        self._due.fire_timers(now_ms)
+        self._due.end_leases(now_ms)
         return self.next_deadline_ms()
 
     def next_deadline_ms(self) -> int | None:
@@ -264,85 +236,77 @@ class Engine:
 
     def take_ready(self) -> Ready:
         """What may have become receivable since the last call."""
-        ready = self._state.ready
-        if ready:
-            self._state.ready = Ready()
-        return ready
+        return self._state.take_ready()
 
     def write(self) -> int:
         """Hand the batch to the file; returns the position up to which it is written."""
         return self.store.log.write()
 
-    def snapshot(self) -> dict[str, bytes]:
-        """The state as checkpoint sections; the log must be written."""
-        return snapshot(self._state)
+    def begin_checkpoint(self, now_ms: int) -> CheckpointJob:
+        """Capture the state; `run` the job, in a thread if wanted, then `finish_checkpoint` it.
+
+        Raises as `Store.begin_checkpoint`.
+        """
+        far = self._state.timer.far
+        for run in far.spent_runs():
+            run.close()
+        minutes = far.freeze()
+        name = run_name(self.store.log.end) if minutes else ""
+        try:
+            return self.store.begin_checkpoint(
+                snapshot(self._state, name),
+                now_ms,
+                new_run=RunWrite(name, encode_run(minutes)) if minutes else None,
+                runs=[run.name for run in far.runs] + [name] * bool(name),
+            )
+        except BaseException:
+            far.thaw(None)
+            raise
+
+    def finish_checkpoint(self, job: CheckpointJob) -> None:
+        """Take note of what the job achieved. Raises OSError: the new run cannot be read."""
+        self.store.finish_checkpoint(job)
+        run = None
+        try:
+            if job.done and job.run_name:
+                directory = self.store.runs_directory
+                run = RunFile.open(self.store.files, directory, job.run_name, verify=False)
+        finally:
+            self._state.timer.far.thaw(run)
 
     def close(self, now_ms: int) -> None:
         """Write, sync, checkpoint, release the directory."""
+
+        def checkpoint() -> None:
+            job = self.begin_checkpoint(now_ms)
+            try:
+                job.run()
+            finally:
+                self.finish_checkpoint(job)
+
         self.write()
-        self.store.close(self.snapshot(), now_ms)
+        try:
+            self.store.close(checkpoint, now_ms)
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Let go of the directory without writing anything; again is harmless."""
+        for run in self._state.timer.far.runs:
+            run.close()
+        self._state.timer.far.runs = []
+        self.store.abandon()
 
     def _due_ms(self, message: Outgoing, now_ms: int) -> int:
         if message.delay_level:
             return now_ms + level_ms(message.delay_level, self._config.delivery.delay_levels_ms)
         return message.deliver_at_ms
 
-    def _fire(self, due_ms: int, position: int, now_ms: int) -> None:
-        """A delayed message's time has come: a reference into a queue of its topic."""
-        state = self._state
-        record = state.store.log.read(position)
-        head = decode_message_head(record.payload)
-        topic = state.catalog.topic_by_id(head.topic_id)
-        if topic is None:
-            self._journal.write(RecordType.TIMER, TimerPayload(position, due_ms, 0), now_ms)
-            return
-        queue_id = state.next_queue(topic)
-        payload = RefPayload(
-            origin=position,
-            tag_hash=head.tag_hash,
-            queue_offset=state.queue(topic.id, queue_id).next,
-            due_ms=due_ms,
-            length=record.length,
-            topic_id=topic.id,
-            queue_id=queue_id,
-            reason=REF_DUE,
-        )
-        self._journal.write(RecordType.REF, payload, now_ms)
-
-    def _reach_deadline(self, delivery: Delivery, now_ms: int) -> None:
-        state = self._state
-        if delivery.state is State.BACKOFF:
-            subscription = state.subscription(delivery.group_id, delivery.topic_id)
-            self._journal.applier.make_ready(subscription, delivery)
-        elif delivery.auto_renew and self._renews(delivery, now_ms):
-            payload = ExtendPayload(
-                delivery.id,
-                auto_renew_ms(delivery.renewals),
-                EXTEND_KEEP_HANDLE | EXTEND_RENEWAL,
-            )
-            self._journal.write(RecordType.EXTEND, payload, now_ms)
-        elif delivery.deadline_ms > now_ms:
-            state.leases.deadlines.arm(delivery.id, delivery.deadline_ms)
-        else:
-            self._attempts.expire(delivery, now_ms)
-
-    def _renews(self, delivery: Delivery, now_ms: int) -> bool:
-        """Protocol: ReceiveMessage.auto_renew; while its client lives, and not for ever."""
-        if now_ms - delivery.leased_ms >= self._config.delivery.auto_renew_total_ms_max:
-            return False
-        # After a restart clients are given the time to show that they live.
-        seen_ms = self._state.clients_seen.get(delivery.client_id, self._opened_ms)
-        return now_ms - seen_ms < CLIENT_ALIVE_MS
-
     def _live(self, group: str, handle: str, now_ms: int) -> Delivery:
         delivery = self._state.live_delivery(group, handle, now_ms)
         if delivery is None:
             raise _invalid(handle)
         return delivery
-
-    def _was_done(self, handle: str, now_ms: int) -> bool:
-        known = self._state.handles.decode(handle)
-        return known is not None and self._state.recently_done.holds(*known, now_ms)
 
 
 def _invalid(handle: str) -> InvalidReceiptHandleError:

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from latermq_broker.delivery.lease import State
-from latermq_broker.delivery.retry import BACKOFF_MS_MAX
-from latermq_broker.engine.apply import Journal
+from latermq_broker.delivery.retry import BACKOFF_MS_MAX, LADDER_STEPS_MAX
+from latermq_broker.engine.journal import Journal
 from latermq_broker.engine.model import Backoff, Group, GroupInfo, TopicProgress
 from latermq_broker.engine.state import EngineState, Subscription
 from latermq_broker.errors import (
@@ -22,8 +22,6 @@ from latermq_broker.store.payload_catalog import (
     ResetPayload,
 )
 from latermq_broker.store.record import RecordType
-
-LADDER_STEPS_MAX = 64
 
 
 class GroupAdmin:

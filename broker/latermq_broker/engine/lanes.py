@@ -5,15 +5,17 @@ from the group's cursor on, due messages included: they entered their queue when
 lane starves the other, and the queues take turns.
 """
 
+from collections import deque
+from collections.abc import Iterator
 from typing import Final
 
 from latermq_broker.delivery.history import decode_history
 from latermq_broker.delivery.lease import Delivery
-from latermq_broker.engine.apply import Journal
 from latermq_broker.engine.attempts import Attempts, stored_slices
+from latermq_broker.engine.journal import Journal
 from latermq_broker.engine.model import Delivered, Group, ReceiveRequest, Topic
 from latermq_broker.engine.state import EngineState, Subscription
-from latermq_broker.errors import CorruptRecordError
+from latermq_broker.errors import CorruptRecordError, StoreFullError
 from latermq_broker.store.consume_queue import ConsumeQueue
 from latermq_broker.store.payload_catalog import OffsetPayload
 from latermq_broker.store.payload_lease import (
@@ -26,6 +28,8 @@ from latermq_broker.store.record import Record, RecordType
 
 SCAN_MAX: Final = 2_048  # entries one receive looks at in one queue, or in the retry lane
 SCANNED_UNWRITTEN_MAX: Final = 4_096  # passed-over entries a restart may have to pass over again
+
+Mark = tuple[int, int]  # a delivery's id and its generation when it came into the retry lane
 
 
 class Lanes:
@@ -47,12 +51,19 @@ class Lanes:
         share = room * config.retry_weight // weights
         if not share and turn % weights < config.retry_weight:
             share = 1
-        taken = self._take_retries(subscription, group, wanted, share, request, now_ms)
-        taken += self._take_fresh(subscription, topic, wanted, room - len(taken), request, now_ms)
-        if len(taken) < room:
-            taken += self._take_retries(
-                subscription, group, wanted, room - len(taken), request, now_ms
-            )
+        taken: list[Delivery] = []
+        try:
+            taken += self._take_retries(subscription, group, wanted, share, request, now_ms)
+            left = room - len(taken)
+            for more in self._take_fresh(subscription, topic, wanted, left, request, now_ms):
+                taken += more
+            if len(taken) < room:
+                left = room - len(taken)
+                taken += self._take_retries(subscription, group, wanted, left, request, now_ms)
+        except StoreFullError:
+            if not taken:
+                raise
+            # What was leased before the log was full goes out: nobody else may have it now.
         return self._deliver(taken, topic, now_ms)
 
     def _take_retries(
@@ -66,8 +77,9 @@ class Lanes:
     ) -> list[Delivery]:
         deliveries = self._state.leases.deliveries
         ready = subscription.ready
-        passed: list[tuple[int, int]] = []
-        taken: list[tuple[int, int]] = []
+        passed: list[Mark] = []
+        taken: list[Mark] = []
+        spent: deque[Mark] = deque()  # no attempt is left: the policy was tightened
         looked = 0
         while ready and len(taken) < room and looked < SCAN_MAX:
             looked += 1
@@ -78,19 +90,24 @@ class Lanes:
             if wanted is not None and delivery.tag_hash not in wanted:
                 passed.append(mark)
             elif delivery.attempt >= group.max_attempts:
-                self._attempts.exhaust(delivery, now_ms)
+                spent.append(mark)
             else:
                 taken.append(mark)
-        ready.extendleft(reversed(passed))
-        if not taken:
-            return []
+        if looked < SCAN_MAX:
+            ready.extendleft(reversed(passed))
+        else:  # others may stand behind: they are first the next time
+            ready.extend(passed)
         ids = tuple(delivery_id for delivery_id, _ in taken)
         try:
-            client = self._client(request.client_id, now_ms)
-            payload = LeaseRetryPayload(client, request.invisible_ms, _flags(request), ids)
-            self._journal.write(RecordType.LEASE_RETRY, payload, now_ms)
+            while spent:
+                self._attempts.exhaust(deliveries[spent[0][0]], now_ms)
+                spent.popleft()
+            if ids:
+                client = self._client(request.client_id, now_ms)
+                payload = LeaseRetryPayload(client, request.invisible_ms, _flags(request), ids)
+                self._journal.write(RecordType.LEASE_RETRY, payload, now_ms)
         except BaseException:
-            ready.extendleft(reversed(taken))
+            ready.extendleft(reversed((*spent, *taken)))
             raise
         return [deliveries[delivery_id] for delivery_id in ids]
 
@@ -102,13 +119,13 @@ class Lanes:
         room: int,
         request: ReceiveRequest,
         now_ms: int,
-    ) -> list[Delivery]:
-        taken: list[Delivery] = []
+    ) -> Iterator[list[Delivery]]:
+        """What one queue after the other gives, at most `room` in all."""
         for step in range(topic.queue_count):
-            if room <= len(taken):
+            if not room:
                 break
             queue = self._state.queue(topic.id, (subscription.turn + step) % topic.queue_count)
-            first, deltas, span = self._pick(subscription, queue, wanted, room - len(taken))
+            first, deltas, span = self._pick(subscription, queue, wanted, room)
             if deltas:
                 payload = LeaseFreshPayload(
                     first_id=self._state.leases.next_id,
@@ -124,10 +141,10 @@ class Lanes:
                 )
                 self._journal.write(RecordType.LEASE_FRESH, payload, now_ms)
                 deliveries = self._state.leases.deliveries
-                taken += [deliveries[payload.first_id + index] for index in range(len(deltas))]
+                room -= len(deltas)
+                yield [deliveries[payload.first_id + index] for index in range(len(deltas))]
             elif span:
                 self._pass_over(subscription, queue, first + span, now_ms)
-        return taken
 
     def _pick(
         self,
@@ -180,9 +197,8 @@ class Lanes:
         for delivery in taken:
             try:
                 record = state.store.log.read(delivery.position)
-            except CorruptRecordError:
-                # Deliver nothing for it, go on serving: it is damage, and reported as such.
-                state.unreadable_count += 1
+            except CorruptRecordError as error:
+                state.give_up(error)
                 self._journal.write(RecordType.ACK, (delivery.id,), now_ms)
                 continue
             rest, sys = stored_slices(record)

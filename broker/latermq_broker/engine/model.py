@@ -17,8 +17,7 @@ from latermq_broker.store.catalog import Topic as Topic
 from latermq_broker.store.catalog import TopicType as TopicType
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outgoing:
+class Outgoing(NamedTuple):
     """One message to store.
 
     rest: serialised v2.Message without topic (1) and system_properties (3).
@@ -37,8 +36,7 @@ class Outgoing:
     delay_level: int = 0  # 1…: now + level, wins over deliver_at_ms
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sent:
+class Sent(NamedTuple):
     position: int
     queue_id: int  # -1 while delayed
     queue_offset: int  # -1 while delayed
@@ -46,8 +44,7 @@ class Sent:
     pending_id: str  # names the wait; "" unless delayed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReceiveRequest:
+class ReceiveRequest(NamedTuple):
     group: str
     topic: str
     client_id: str

@@ -12,8 +12,8 @@ from typing import Final
 from latermq_broker.delivery.filter import hash64
 from latermq_broker.delivery.lease import Delivery, State
 from latermq_broker.delivery.retry import BACKOFF_MS_MAX
-from latermq_broker.engine.apply import Journal
 from latermq_broker.engine.attempts import Attempts, stored_id_hash, stored_slices
+from latermq_broker.engine.journal import Journal
 from latermq_broker.engine.model import PendingCount, PendingFilter, PendingItem, PendingKind
 from latermq_broker.engine.state import EngineState
 from latermq_broker.errors import (
@@ -22,13 +22,12 @@ from latermq_broker.errors import (
     MessageNotFoundError,
     PreconditionFailedError,
 )
+from latermq_broker.store.catalog import RETRY_PREFIX, SCHEDULE_TOPIC
 from latermq_broker.store.payload_lease import ExtendPayload
 from latermq_broker.store.payload_message import TimerPayload, decode_message_head
 from latermq_broker.store.record import RecordType
 
 SCAN_MAX: Final = 20_000
-SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"  # the classic name of what is delayed
-RETRY_PREFIX: Final = "%RETRY%"  # … and of what a group will be given again
 
 _Waiting = tuple[int, int, int]  # (due, 0: delayed | 1: delivery, position or delivery id)
 
@@ -48,7 +47,12 @@ class PendingView:
         self._attempts = attempts
 
     def page(
-        self, filter: PendingFilter, page_size: int, token: str = ""
+        self,
+        filter: PendingFilter,
+        page_size: int,
+        token: str = "",
+        *,
+        scan_max: int = SCAN_MAX,
     ) -> tuple[list[PendingItem], str]:
         """(items by due time, the next page's token; "" at the end).
 
@@ -58,8 +62,8 @@ class PendingView:
         after = _parse_token(token)
         items: list[PendingItem] = []
         for looked, waiting in enumerate(self._in_order(filter, after)):
-            if len(items) >= page_size or looked >= SCAN_MAX:
-                return items, f"{after[0]:x}-{after[1]}-{after[2]:x}"
+            if len(items) >= page_size or looked >= scan_max:
+                return items, _token(after)
             if filter.due_before_ms and waiting[0] >= filter.due_before_ms:
                 break
             after = waiting
@@ -103,6 +107,22 @@ class PendingView:
             PendingCount(kind=kind, topic=topic, group=group, count=count, next_due_ms=first)
             for (kind, topic, group), (count, first) in sorted(counts.items())
         ]
+
+    def search(
+        self, message_id: str, token: str = "", *, scan_max: int = SCAN_MAX
+    ) -> tuple[list[str], str]:
+        """(ids under which a message waits, the token to search on with; "" at the end)."""
+        wanted = hash64(message_id)
+        after = _parse_token(token)
+        found: list[str] = []
+        for looked, waiting in enumerate(self._in_order(PendingFilter(), after)):
+            if looked >= scan_max:
+                return found, _token(after)
+            after = waiting
+            if self._id_hash(waiting) == wanted:
+                held = waiting[1] != 0
+                found.append(delivery_pending_id(waiting[2]) if held else delayed_id(*waiting[::2]))
+        return found, ""
 
     def cancel(self, pending_id: str, now_ms: int) -> PendingItem:
         """A delayed message will never be delivered; a retry is done for its group.
@@ -277,20 +297,21 @@ class PendingView:
 
     def _by_message_id(self, message_id: str) -> _Waiting | None:
         wanted = hash64(message_id)
-        found: list[_Waiting] = []
-        for waiting in islice(self._in_order(PendingFilter(), (-1, -1, -1)), SCAN_MAX):
-            position = waiting[2]
-            if waiting[1]:
-                position = self._state.leases.deliveries[waiting[2]].position
-            try:
-                record = self._state.store.log.read(position)
-            except CorruptRecordError:
-                continue
-            if stored_id_hash(record) == wanted:
-                found.append(waiting)
+        waits = islice(self._in_order(PendingFilter(), (-1, -1, -1)), SCAN_MAX)
+        found = [waiting for waiting in waits if self._id_hash(waiting) == wanted]
         if len(found) > 1:
             raise BadRequestError(f"{len(found)} waits belong to message {message_id}: name one")
         return found[0] if found else None
+
+    def _id_hash(self, waiting: _Waiting) -> int | None:
+        """None: its record is damaged."""
+        position = waiting[2]
+        if waiting[1]:
+            position = self._state.leases.deliveries[waiting[2]].position
+        try:
+            return stored_id_hash(self._state.store.log.read(position))
+        except CorruptRecordError:
+            return None
 
 
 def _kind(delivery: Delivery) -> PendingKind:
@@ -321,6 +342,10 @@ def _by_classic_name(filter: PendingFilter) -> PendingFilter:
         due_before_ms=filter.due_before_ms,
         delay_level=filter.delay_level,
     )
+
+
+def _token(after: _Waiting) -> str:
+    return f"{after[0]:x}-{after[1]}-{after[2]:x}"
 
 
 def _parse_token(token: str) -> _Waiting:

@@ -1,8 +1,10 @@
 """A topic's queues, read without a lease: bulk readers, pull consumers, offsets."""
 
-from latermq_broker.engine.apply import Journal
+from typing import Final
+
 from latermq_broker.engine.attempts import stored_slices
 from latermq_broker.engine.dead_letters import DeadLetters
+from latermq_broker.engine.journal import Journal
 from latermq_broker.engine.model import EVERYTHING, QueueEnds, QueueRow, TagFilter, Topic
 from latermq_broker.engine.state import EngineState
 from latermq_broker.errors import (
@@ -12,9 +14,11 @@ from latermq_broker.errors import (
     PreconditionFailedError,
     TopicNotFoundError,
 )
-from latermq_broker.store.consume_queue import ConsumeQueue
+from latermq_broker.store.consume_queue import ConsumeQueue, Entry
 from latermq_broker.store.payload_catalog import OffsetPayload
 from latermq_broker.store.record import RecordType
+
+PULL_SCAN_MAX: Final = 2_048  # entries one filtered pull looks at
 
 
 class QueueReads:
@@ -42,9 +46,11 @@ class QueueReads:
         *,
         rows_max: int,
         bytes_max: int,
+        letters: bool = True,
     ) -> list[QueueRow]:
         """Rows from `start_offset` up to `end_offset`, exclusive; at least one if there is one.
 
+        `letters` False: without dead letters' histories, which take most of the time.
         `epoch` empty: whichever. Raises TopicNotFoundError, BadRequestError (no such queue),
         PreconditionFailedError (another epoch), IllegalOffsetError (below the oldest, past the
         end).
@@ -64,9 +70,7 @@ class QueueReads:
             size += entry.length
             if rows and size > bytes_max:
                 break
-            rest, sys = stored_slices(self._state.store.log.read(entry.position))
-            letter = self._dead.row(topic, offset) if topic.internal else None
-            rows.append(QueueRow(offset, entry.time_ms, rest, sys, letter))
+            rows.append(self._row(topic, offset, entry, letters=letters))
         return rows
 
     def pull(
@@ -86,15 +90,21 @@ class QueueReads:
         self._check(topic, queue, offset)
         wanted = filter.hashes()
         rows: list[QueueRow] = []
-        for entry in queue.scan(offset, 2_048 if wanted is not None else count_max):
+        for entry in queue.scan(offset, PULL_SCAN_MAX if wanted is not None else count_max):
             if len(rows) == count_max:
                 break
             if wanted is None or entry.tag_hash in wanted:
-                rest, sys = stored_slices(self._state.store.log.read(entry.position))
-                letter = self._dead.row(topic, offset) if topic.internal else None
-                rows.append(QueueRow(offset, entry.time_ms, rest, sys, letter))
+                rows.append(self._row(topic, offset, entry, letters=True))
             offset += 1
         return rows, offset
+
+    def _row(self, topic: Topic, offset: int, entry: Entry, *, letters: bool) -> QueueRow:
+        record = self._state.store.log.read(entry.position)
+        if letters and topic.internal:
+            letter = self._dead.row(topic, offset, entry, record)
+            if letter is not None:
+                return QueueRow(offset, entry.time_ms, letter.rest, letter.sys, letter)
+        return QueueRow(offset, entry.time_ms, *stored_slices(record), None)
 
     def committed(self, group_name: str, topic_name: str, queue_id: int) -> int | None:
         """The group's next offset on the queue; None: it has never read it.

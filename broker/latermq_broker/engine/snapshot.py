@@ -15,9 +15,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from latermq_broker.delivery.lease import Delivery, State
-from latermq_broker.engine.apply import Applier
+from latermq_broker.engine.apply_deliveries import DeliveryApplier
 from latermq_broker.engine.model import DeadState
 from latermq_broker.engine.state import EngineState
+from latermq_broker.schedule.run_file import DamagedRunError, RunFile
 
 #  0   8         16      24        32           40         48      56
 #  | id| position| offset| tag_hash| deadline_ms| leased_ms| client| last_attempt|
@@ -28,7 +29,8 @@ assert _DELIVERY.size == 88
 _RENEWALS_MAX: Final = 255
 
 
-def snapshot(state: EngineState) -> dict[str, bytes]:
+def snapshot(state: EngineState, new_run: str = "") -> dict[str, bytes]:
+    """`new_run` is the run file that is written together with this checkpoint, if one is."""
     subscriptions = [
         [key[0], key[1], subscription.cursors, subscription.last_consumed_ms]
         for key, subscription in sorted(state.subscriptions.items())
@@ -37,7 +39,8 @@ def snapshot(state: EngineState) -> dict[str, bytes]:
         "catalog": state.catalog.snapshot(),
         "subscriptions": _json(subscriptions),
         "deliveries": b"".join(_encode(delivery) for delivery in _in_lane_order(state)),
-        "timer": state.timer.snapshot(),
+        **state.timer.snapshot(),
+        "runs": _json([run.name for run in state.timer.far.runs] + [new_run] * bool(new_run)),
         "dead": _json(state.dead),
         "counters": _json(
             {"next_delivery_id": state.leases.next_id, "delayed": state.delayed_counts}
@@ -46,8 +49,12 @@ def snapshot(state: EngineState) -> dict[str, bytes]:
     }
 
 
-def restore(state: EngineState, applier: Applier, sections: Mapping[str, bytes]) -> None:
-    """Into a fresh state."""
+def restore(state: EngineState, deliveries: DeliveryApplier, sections: Mapping[str, bytes]) -> None:
+    """Into a fresh state.
+
+    Raises DamagedRunError, before anything has changed.
+    """
+    runs = _open_runs(state, json.loads(sections["runs"]))
     state.catalog.restore(sections["catalog"])
     for group_id, topic_id, cursors, last_consumed_ms in json.loads(sections["subscriptions"]):
         subscription = state.subscription(group_id, topic_id)
@@ -57,8 +64,8 @@ def restore(state: EngineState, applier: Applier, sections: Mapping[str, bytes])
         state.client_positions[client_id] = position
         state.client_names[position] = client_id
     for fields in _DELIVERY.iter_unpack(sections["deliveries"]):
-        applier.restore_delivery(_decode(state, fields))
-    state.timer.restore(sections["timer"])
+        deliveries.restore_delivery(_decode(state, fields))
+    state.timer.restore(sections, runs)
     for dlq_topic_id, letters in json.loads(sections["dead"]).items():
         state.dead[int(dlq_topic_id)] = {
             int(offset): (DeadState(changed), since_ms)
@@ -67,6 +74,18 @@ def restore(state: EngineState, applier: Applier, sections: Mapping[str, bytes])
     counters = json.loads(sections["counters"])
     state.leases.next_id = counters["next_delivery_id"]
     state.delayed_counts = {int(topic): count for topic, count in counters["delayed"].items()}
+
+
+def _open_runs(state: EngineState, names: list[str]) -> list[RunFile]:
+    runs: list[RunFile] = []
+    try:
+        for name in names:
+            runs.append(RunFile.open(state.store.files, state.store.runs_directory, name))
+    except DamagedRunError:
+        for run in runs:
+            run.close()
+        raise
+    return runs
 
 
 def _in_lane_order(state: EngineState) -> Iterator[Delivery]:

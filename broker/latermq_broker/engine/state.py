@@ -1,20 +1,32 @@
 """Everything the engine knows: derived from the log, rebuilt by replay, saved in checkpoints.
 
-Changed only by `apply.py`, except what is marked "live": hints that recovery may lose.
+Changed only by `apply_*.py`, except what is marked "live": hints that recovery may lose.
 """
 
+import logging
 from collections import OrderedDict, deque
+from typing import NamedTuple
 
 from latermq_broker.config import Config
 from latermq_broker.delivery.lease import Delivery, Leases, RecentlyDone, State
 from latermq_broker.delivery.receipt_handle import ReceiptHandles
 from latermq_broker.engine.model import DeadState, Ready, Topic
-from latermq_broker.errors import StoreError
+from latermq_broker.errors import CorruptRecordError, StoreError
 from latermq_broker.schedule.timer import Timer
 from latermq_broker.store.catalog import Catalog
-from latermq_broker.store.consume_queue import ConsumeQueue
+from latermq_broker.store.consume_queue import ConsumeQueue, Entry
 from latermq_broker.store.payload_lease import decode_client
 from latermq_broker.store.store import Store
+
+log = logging.getLogger("latermq.engine")
+
+
+class Stamp(NamedTuple):
+    """What a record's header adds to its payload."""
+
+    position: int
+    store_ms: int
+    length: int  # of the record: header and payload
 
 
 class Subscription:
@@ -60,10 +72,19 @@ class EngineState:
         self.recently_done = RecentlyDone(config.delivery.done_handles_max)
         self.handles = ReceiptHandles(store.log.uuid)
         # live:
-        self.ready = Ready()
+        self._ready_topics: set[int] = set()
+        self._ready_pairs: set[tuple[int, int]] = set()
         self.round_robin: dict[int, int] = {}
         self.clients_seen: OrderedDict[str, int] = OrderedDict()
         self.unreadable_count = 0
+
+    def give_up(self, error: CorruptRecordError) -> None:
+        """A message cannot be read: nothing of it is delivered, the others go on. Says so."""
+        self.unreadable_count += 1
+        log.error(
+            "message damaged, given up",
+            extra={"position": error.position, "reason": error.reason},
+        )
 
     def queue(self, topic_id: int, queue_id: int) -> ConsumeQueue:
         return self.store.queue(topic_id, queue_id)
@@ -93,16 +114,30 @@ class EngineState:
 
     def announce(self, subscription: Subscription) -> None:
         """Something became receivable for one group."""
-        group = self.catalog.group_by_id(subscription.group_id)
-        topic = self.catalog.topic_by_id(subscription.topic_id)
-        if group is not None and topic is not None:
-            self.ready.pairs.add((group.name, topic.name))
+        self._ready_pairs.add((subscription.group_id, subscription.topic_id))
+
+    def enqueue(self, topic_id: int, queue_id: int, entry: Entry) -> None:
+        self.queue(topic_id, queue_id).append(entry)
+        self._ready_topics.add(topic_id)
 
     def announce_topic(self, topic_id: int) -> None:
         """Something became receivable for every group of a topic."""
-        topic = self.catalog.topic_by_id(topic_id)
-        if topic is not None:
-            self.ready.topics.add(topic.name)
+        self._ready_topics.add(topic_id)
+
+    def take_ready(self) -> Ready:
+        """What was announced since the last call, by name."""
+        ready = Ready()
+        for topic_id in self._ready_topics:
+            topic = self.catalog.topic_by_id(topic_id)
+            if topic is not None:
+                ready.topics.add(topic.name)
+        for group_id, topic_id in self._ready_pairs:
+            group, topic = self.catalog.group_by_id(group_id), self.catalog.topic_by_id(topic_id)
+            if group is not None and topic is not None:
+                ready.pairs.add((group.name, topic.name))
+        self._ready_topics.clear()
+        self._ready_pairs.clear()
+        return ready
 
     def next_queue(self, topic: Topic) -> int:
         """Round robin over the topic's queues."""
@@ -129,3 +164,8 @@ class EngineState:
         if delivery.state is State.READY or delivery.deadline_ms <= now_ms:
             return None
         return delivery
+
+    def was_done(self, handle: str, now_ms: int) -> bool:
+        """The handle's message is acknowledged or dead, and its lease would still last."""
+        known = self.handles.decode(handle)
+        return known is not None and self.recently_done.holds(*known, now_ms)

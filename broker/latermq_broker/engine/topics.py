@@ -3,7 +3,7 @@
 import hashlib
 from dataclasses import replace
 
-from latermq_broker.engine.apply import Journal
+from latermq_broker.engine.journal import Journal
 from latermq_broker.engine.model import Group, QueueEnds, Topic, TopicInfo, TopicType
 from latermq_broker.engine.state import EngineState
 from latermq_broker.errors import (
@@ -12,7 +12,7 @@ from latermq_broker.errors import (
     TooManyRequestsError,
     TopicNotFoundError,
 )
-from latermq_broker.store.catalog import consumer_group_of, encode_topic
+from latermq_broker.store.catalog import RETRY_PREFIX, consumer_group_of, encode_topic
 from latermq_broker.store.payload_catalog import (
     CONFIG_DELETE,
     CONFIG_PUT,
@@ -43,7 +43,7 @@ class TopicAdmin:
             if group is None:
                 raise TopicNotFoundError(name)
             return self.dead_letter_topic(group, now_ms)
-        if not self._state.config.catalog.auto_create:
+        if name.startswith(RETRY_PREFIX) or not self._state.config.catalog.auto_create:
             raise TopicNotFoundError(name)
         return self._make(name, TopicType.MIXED, 0, now_ms)
 

@@ -16,11 +16,18 @@ from latermq_broker.errors import (
     IllegalInvisibleTimeError,
 )
 from latermq_broker.services import wire
-from latermq_broker.services.answers import MESSAGING, Caller, ok_status, status_of, unary
+from latermq_broker.services.answers import (
+    MESSAGING,
+    Caller,
+    common_status,
+    ok_status,
+    status_of,
+    unary,
+)
 from latermq_broker.services.seam import Committer, MethodTable
 from latermq_broker.services.session import Sessions
 from latermq_broker.services.wire_messages import acked_response
-from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
+from latermq_proto.apache.rocketmq.v2 import service_pb2
 
 ENTRIES_COUNT_MAX: Final = 4_096  # of one AckMessage; a receive gives 32 at most
 
@@ -78,7 +85,7 @@ class AckService:
         if not any(errors):
             return self._acknowledged(acked_response(entries))
         statuses = [ok_status() if error is None else status_of(error) for error in errors]
-        response = service_pb2.AckMessageResponse(status=_common_status(statuses))
+        response = service_pb2.AckMessageResponse(status=common_status(statuses))
         for entry, handle, status in zip(entries, handles, statuses, strict=True):
             response.entries.add(message_id=entry.message_id, receipt_handle=handle, status=status)
         return self._acknowledged(response.SerializeToString())
@@ -140,13 +147,3 @@ class AckService:
         )
         await self._committer.written()
         return service_pb2.ForwardMessageToDeadLetterQueueResponse(status=ok_status())
-
-
-def _common_status(statuses: list[definition_pb2.Status]) -> definition_pb2.Status:
-    """The status all share, or MULTIPLE_RESULTS."""
-    first = statuses[0]
-    if all(status.code == first.code for status in statuses):
-        return first
-    return definition_pb2.Status(
-        code=definition_pb2.MULTIPLE_RESULTS, message="the entries differ, see each status"
-    )

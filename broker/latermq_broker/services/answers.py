@@ -41,6 +41,7 @@ log = logging.getLogger("latermq.services")
 MESSAGING: Final = "/apache.rocketmq.v2.MessagingService"
 ADMIN: Final = "/apache.rocketmq.v2.Admin"
 OK_CODE: Final = 20000
+MULTIPLE_RESULTS_CODE: Final = 30000
 INTERNAL_ERROR_CODE: Final = 50000
 
 Request = TypeVar("Request", bound=Message)
@@ -75,6 +76,13 @@ def status_of(error: Exception) -> definition_pb2.Status:
     if isinstance(error, StoreError):
         return status(InternalServerError.code, "the store failed; see the broker's log")
     return status(INTERNAL_ERROR_CODE, "internal error of the broker")
+
+
+def common_status(statuses: Sequence[definition_pb2.Status]) -> definition_pb2.Status:
+    """The first of several results' statuses when all have its code, else MULTIPLE_RESULTS."""
+    if len({each.code for each in statuses}) == 1:
+        return statuses[0]
+    return status(MULTIPLE_RESULTS_CODE, "the results differ; see each status")
 
 
 def unary(

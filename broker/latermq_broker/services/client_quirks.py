@@ -24,10 +24,10 @@ NONE: Final = Quirks()
 # (x-mq-language, last version concerned, quirks)
 _TABLE: Final = (
     # Node.js takes only the exponential form (a ladder means delay 0, and one attempt for FIFO),
-    # and counts its whole seconds as milliseconds.
+    # and counts its whole seconds as milliseconds. So does every release up to the newest, 1.0.8.
     (
         "HTTP",
-        (1, 0, 7),
+        (1, 0, 8),
         Quirks(backoff_as_exponential=True, backoff_seconds_are_ms=True),
     ),
 )

@@ -66,13 +66,16 @@ class HeartbeatService:
         """The client is forgotten; leases renewed for it end after a second.
 
         Raises:
-            UnrecognizedClientError, IllegalGroupError: as for a heartbeat.
+            UnrecognizedClientError, IllegalGroupError: as for a heartbeat. The leases of an
+                unrecognized client end too: they outlive a restart of the broker, settings do not.
         """
         session = self._sessions.get(caller.client_id)
-        self._require(session, caller.client_id, request.group)
-        self._sessions.remove(caller.client_id)
+        if session is not None:
+            self._require(session, caller.client_id, request.group)
+            self._sessions.remove(caller.client_id)
         self._engine.client_gone(caller.client_id, self._committer.now_ms())
         await self._committer.leased()
+        self._require(session, caller.client_id, request.group)
         return service_pb2.NotifyClientTerminationResponse(status=ok_status())
 
     def expire_silent(self) -> None:

@@ -19,6 +19,7 @@ from latermq_broker.errors import (
     PropertiesTooLargeError,
     RequestError,
 )
+from latermq_broker.store.catalog import INTERNAL_PREFIXES, SCHEDULE_TOPIC
 
 TOPIC_CHARACTERS_MAX: Final = 127
 INTERNAL_TOPIC_CHARACTERS_MAX: Final = 255  # %RETRY%group, %DLQ%group
@@ -27,14 +28,12 @@ MESSAGE_GROUP_BYTES_MAX: Final = 63
 USER_PROPERTIES_COUNT_MAX: Final = 128
 PROPERTIES_BYTES_MAX: Final = 16_384  # property keys and values, tag and keys, as UTF-8
 
-RETRY_PREFIX: Final = "%RETRY%"
-_INTERNAL_PREFIXES: Final = (RETRY_PREFIX, "%DLQ%")
 _SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 _SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
 SYSTEM_TOPICS: Final = frozenset(
     {
         "TBW102",
-        "SCHEDULE_TOPIC_XXXX",
+        SCHEDULE_TOPIC,
         "BenchmarkTest",
         "RMQ_SYS_TRANS_HALF_TOPIC",
         "RMQ_SYS_TRACE_TOPIC",
@@ -127,7 +126,7 @@ def check_topic(name: str) -> None:
     Raises:
         IllegalTopicError: blank, too long, other characters, or a name RocketMQ keeps.
     """
-    internal = name.startswith(_INTERNAL_PREFIXES)
+    internal = name.startswith(INTERNAL_PREFIXES)
     limit = INTERNAL_TOPIC_CHARACTERS_MAX if internal else TOPIC_CHARACTERS_MAX
     _check_name("topic", name, limit, IllegalTopicError)
     if name in SYSTEM_TOPICS or name.startswith(_SYSTEM_TOPIC_PREFIX):

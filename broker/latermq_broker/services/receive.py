@@ -7,19 +7,26 @@
 Messages leave when they are acknowledged to their sender (with flush=sync: on disk) and the leases
 are in the file. The stream is always: one status, the messages, the delivery timestamp last. Any
 queue id and broker name stand for all queues of the topic: a simple consumer that waits at an empty
-queue would starve while others are full. What was leased for a caller who went away is given back,
-uncounted.
+queue would starve while others are full.
+
+What was leased for a caller who went away is given back, uncounted; but for a message on its way
+that is larger than gRPC clients take unless they are told otherwise (Node.js, C# and Rust are not).
+Such a client ends the call at this message, whenever it comes. Uncounted, it would come with every
+receive, and the messages beside it would never arrive: so its attempt counts as failed, it waits by
+the ladder while they pass, and in the end it is a dead letter that says why.
 """
 
 import asyncio
 from collections.abc import Awaitable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Final
 
 from latermq_broker.config import Config
 from latermq_broker.engine.engine import Engine
-from latermq_broker.engine.model import EVERYTHING, Delivered, Ready, ReceiveRequest
-from latermq_broker.errors import IllegalInvisibleTimeError
+from latermq_broker.engine.model import EVERYTHING, Delivered, Failure, Ready, ReceiveRequest
+from latermq_broker.errors import IllegalInvisibleTimeError, InvalidReceiptHandleError
 from latermq_broker.services import wire
 from latermq_broker.services.answers import MESSAGING, Caller, StreamAnswer, server_stream
 from latermq_broker.services.parking import Parking, Waiter
@@ -36,12 +43,16 @@ from latermq_broker.services.wire_delivery import (
 from latermq_broker.store.catalog import DLQ_PREFIX
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 
+CLIENT_TAKES_BYTES: Final = 4 << 20  # one received gRPC message, by default, in every language
 
-class Leased(NamedTuple):
+
+@dataclass(slots=True)
+class Leased:
     """Messages leased to a caller, and when they are stored as their sender was promised."""
 
     delivered: Sequence[Delivered]
     stored: Awaitable[None]
+    elements: Sequence[bytes] = ()  # one for each, from when the transport has them
 
 
 class ReceiveService:
@@ -85,7 +96,7 @@ class ReceiveService:
         self._parking.serve(wanted.group, wanted.topic)
         leased = self._lease(wanted)
         if leased is not None:
-            caller.call.on_cancel(partial(self._give_back, wanted.group, leased.delivered))
+            caller.call.on_cancel(partial(self._give_back, wanted.group, leased))
             return self._reply(topic, leased)
         if not wait_ms:
             return self._nothing()
@@ -145,9 +156,10 @@ class ReceiveService:
     async def _reply(self, topic: definition_pb2.Resource, leased: Leased) -> list[bytes]:
         await leased.stored
         await self._committer.leased()
+        leased.elements = message_elements(topic, leased.delivered)
         return [
             OK_ELEMENT,
-            *message_elements(topic, leased.delivered),
+            *leased.elements,
             delivery_timestamp_element(self._committer.now_ms()),
         ]
 
@@ -164,9 +176,32 @@ class ReceiveService:
         """The caller went away while it waited, or with messages under way."""
         self._parking.leave(waiter)
         if leased := waiter.found():
-            self._give_back(group, leased.delivered)
+            self._give_back(group, leased)
 
-    def _give_back(self, group: str, delivered: Sequence[Delivered]) -> None:
-        handles = [message.handle for message in delivered]
-        self._engine.give_back(group, handles, self._committer.now_ms())
+    def _give_back(self, group: str, leased: Leased) -> None:
+        now_ms = self._committer.now_ms()
+        # Not strict: no element yet means that none was on its way.
+        for message, element in zip(leased.delivered, leased.elements, strict=False):
+            if len(element) > CLIENT_TAKES_BYTES:
+                self._count_as_failed(group, message, len(element), now_ms)
+        handles = [message.handle for message in leased.delivered]
+        self._engine.give_back(group, handles, now_ms)  # but for those that are no longer leased
         self._committer.leased()
+
+    def _count_as_failed(
+        self, group: str, message: Delivered, element_bytes: int, now_ms: int
+    ) -> None:
+        levels_ms = self._config.delivery.delay_levels_ms
+        failure = Failure(
+            class_name="TooLargeForClient",
+            text=f"the client ended the call at this message of {element_bytes} bytes; gRPC "
+            f"clients take {CLIENT_TAKES_BYTES} at most unless they are told otherwise",
+        )
+        with suppress(InvalidReceiptHandleError):  # it went back by itself meanwhile
+            self._engine.change_invisible(
+                group,
+                message.handle,
+                levels_ms[min(message.attempt, len(levels_ms)) - 1],
+                now_ms,
+                failure=failure,
+            )

@@ -91,9 +91,6 @@ class Sessions:
     def get(self, client_id: str) -> Session | None:
         return self._sessions.get(client_id)
 
-    def of_group(self, group: str) -> list[Session]:
-        return [s for s in self._sessions.values() if s.consumes and s.group == group]
-
     def put(self, session: Session) -> None:
         """Begin a session, or replace one's settings; its open streams are kept.
 

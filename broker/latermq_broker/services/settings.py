@@ -12,7 +12,7 @@ import re
 from typing import Final
 
 from latermq_broker.config import Config
-from latermq_broker.delivery.retry import backoff_ms
+from latermq_broker.delivery.retry import LADDER_STEPS_MAX, backoff_ms
 from latermq_broker.engine.model import Backoff, Group
 from latermq_broker.errors import BadRequestError, InvalidClientPropertiesError
 from latermq_broker.services import wire
@@ -25,7 +25,6 @@ PRODUCER_ATTEMPTS_MAX: Final = 3
 PRODUCER_BACKOFF_INITIAL_MS: Final = 10
 PRODUCER_BACKOFF_MAX_MS: Final = 1_000
 BACKOFF_MULTIPLIER: Final = 2.0
-LADDER_STEPS_MAX: Final = 64  # of a group's own policy; the last step repeats
 
 LITE_SUBSCRIPTION_QUOTA: Final = 2_000  # unset means 0 to lite clients: they could not subscribe
 LITE_TOPIC_CHARACTERS_MAX: Final = 64

@@ -33,7 +33,8 @@ from latermq_proto.latermq.v1 import dead_letter_pb2
 
 DEAD_LETTERS: Final = "/latermq.v1.DeadLetters"
 
-SLICE_LETTERS_MAX: Final = 200  # found in one turn of the loop
+SLICE_LETTERS_MAX: Final = 64  # looked at in one turn of the loop: with long lives, some 25 ms
+SEARCH_LETTERS_MAX: Final = 500  # … when only the ids are compared
 PAGE_BYTES_MAX: Final = 2 << 20  # then a page ends early; it has at least one letter
 PROGRESS_LETTERS: Final = 1_000
 PROGRESS_MS: Final = 1_000
@@ -113,6 +114,7 @@ class DeadLettersService:
                 start_offset=offset,
                 count_max=wanted,
                 newest_first=request.newest_first,
+                scan_max=SLICE_LETTERS_MAX,
             )
             for letter in found.letters:
                 message = letter_message(letter, stacks=False, body=request.include_body)
@@ -152,7 +154,12 @@ class DeadLettersService:
         offset = -1
         while not caller.call.cancelled:
             found = self._engine.dead.scan(
-                group, filter, start_offset=offset, count_max=1, newest_first=True
+                group,
+                filter,
+                start_offset=offset,
+                count_max=1,
+                newest_first=True,
+                scan_max=SEARCH_LETTERS_MAX,
             )
             if found.letters:
                 return found.letters[0]
@@ -228,7 +235,11 @@ class DeadLettersService:
     ) -> int:
         """Change the next letters, count them once that is acknowledged; where to go on."""
         found = self._engine.dead.scan(
-            job.group, job.filter, start_offset=offset, count_max=count_max
+            job.group,
+            job.filter,
+            start_offset=offset,
+            count_max=count_max,
+            scan_max=SLICE_LETTERS_MAX,
         )
         letters = [letter for letter in found.letters if letter.queue_offset < end]
         changed = len(letters)

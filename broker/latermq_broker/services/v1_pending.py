@@ -5,31 +5,35 @@ asked for, even empty, before the listing's end: only an empty token ends it.
 """
 
 import asyncio
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from latermq_broker.config import Config
 from latermq_broker.engine.engine import Engine
-from latermq_broker.engine.model import PendingFilter, PendingItem, PendingKind
+from latermq_broker.engine.model import PendingCount, PendingFilter, PendingItem, PendingKind
 from latermq_broker.errors import (
     BadRequestError,
     GroupNotFoundError,
+    MessageNotFoundError,
     RequestError,
     TopicNotFoundError,
 )
-from latermq_broker.services.answers import Caller, ok_status, status_of, unary
-from latermq_broker.services.names import RETRY_PREFIX
+from latermq_broker.services.answers import Caller, common_status, ok_status, status_of, unary
+from latermq_broker.services.names import shown
 from latermq_broker.services.seam import Committer, MethodTable
 from latermq_broker.services.session import Sessions
 from latermq_broker.services.v1_paging import page_size
 from latermq_broker.services.wire_stored import stored_message
-from latermq_proto.apache.rocketmq.v2 import definition_pb2
+from latermq_broker.store.catalog import RETRY_PREFIX, SCHEDULE_TOPIC
 from latermq_proto.latermq.v1 import pending_pb2
 
 PENDING: Final = "/latermq.v1.Pending"
 IDS_MAX: Final = 1_000
-SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+SLICE_MAX: Final = 200  # looked at and decoded in one turn of the loop: some 10 ms
+SEARCH_MAX: Final = 1_000  # … when only the ids are compared
 
+_PENDING_ID: Final = re.compile(r"d-[0-9a-f]+-[0-9a-f]+|r-[0-9a-f]+")
 _Change = Callable[[str, int], PendingItem]  # (id, now_ms)
 
 
@@ -69,8 +73,8 @@ class PendingService:
             for name, answer in changes.items()
         }
 
-    def list(
-        self, request: pending_pb2.ListPendingRequest, _: Caller
+    async def list(
+        self, request: pending_pb2.ListPendingRequest, caller: Caller
     ) -> pending_pb2.ListPendingResponse:
         """Protocol: pending.proto, ListPending.
 
@@ -78,18 +82,30 @@ class PendingService:
             TopicNotFoundError, GroupNotFoundError: the filter names what does not exist.
             BadRequestError: the filter, the size or the token.
         """
-        items, token = self._engine.pending.page(
-            self._filter(request.filter), page_size(request.page_size), request.page_token
+        filter, size = self._filter(request.filter), page_size(request.page_size)
+        response = pending_pb2.ListPendingResponse(
+            status=ok_status(), next_page_token=request.page_token
         )
-        return pending_pb2.ListPendingResponse(
-            status=ok_status(), messages=map(_message, items), next_page_token=token
-        )
+        while True:
+            left = min(size - len(response.messages), SLICE_MAX)
+            items, token = self._engine.pending.page(
+                filter, left, response.next_page_token, scan_max=SLICE_MAX
+            )
+            response.messages.extend(map(_message, items))
+            response.next_page_token = token
+            if not token or len(response.messages) >= size or caller.call.cancelled:
+                return response
+            await asyncio.sleep(0)
 
-    def count(
-        self, request: pending_pb2.CountPendingRequest, _: Caller
+    async def count(
+        self, request: pending_pb2.CountPendingRequest, caller: Caller
     ) -> pending_pb2.CountPendingResponse:
         """Protocol: pending.proto, CountPending. Raises as `list` does."""
-        counts = self._engine.pending.count(self._filter(request.filter))
+        filter = self._filter(request.filter)
+        if filter.due_before_ms or filter.delay_level:
+            counts = await self._count_each(filter, caller)
+        else:
+            counts = self._engine.pending.count(filter)
         return pending_pb2.CountPendingResponse(
             status=ok_status(),
             total=sum(each.count for each in counts),
@@ -104,6 +120,27 @@ class PendingService:
                 for each in counts
             ],
         )
+
+    async def _count_each(self, filter: PendingFilter, caller: Caller) -> Sequence[PendingCount]:
+        """Where no counter helps: all that match, slice by slice."""
+        counts: dict[tuple[PendingKind, str, str], PendingCount] = {}
+        token = ""
+        while not caller.call.cancelled:
+            items, token = self._engine.pending.page(filter, SLICE_MAX, token, scan_max=SLICE_MAX)
+            for item in items:
+                key = (item.kind, item.topic, item.group)
+                first = counts.get(key)
+                counts[key] = PendingCount(
+                    kind=item.kind,
+                    topic=item.topic,
+                    group=item.group,
+                    count=first.count + 1 if first else 1,
+                    next_due_ms=first.next_due_ms if first else item.due_ms,
+                )
+            if not token:
+                break
+            await asyncio.sleep(0)
+        return [counts[key] for key in sorted(counts)]
 
     async def cancel(
         self, request: pending_pb2.ChangePendingRequest, _: Caller
@@ -142,16 +179,36 @@ class PendingService:
         for pending_id in request.ids:
             result = pending_pb2.ChangePendingResult(id=pending_id, status=ok_status())
             try:
-                item = change(pending_id, self._committer.now_ms())
+                waiting = await self._named(pending_id)
+                item = change(waiting, self._committer.now_ms())
                 result.message_id = stored_message(item.rest, item.sys).message_id
             except RequestError as error:
                 result.status.CopyFrom(status_of(error))
             results.append(result)
-            await asyncio.sleep(0)  # a message id has to be searched for
         await self._committer.written()
         return pending_pb2.ChangePendingResponse(
-            status=_overall([result.status for result in results]), results=results
+            status=common_status([result.status for result in results]), results=results
         )
+
+    async def _named(self, pending_id: str) -> str:
+        """The id of a wait, where a message id was given: it is searched for, slice by slice."""
+        if _PENDING_ID.fullmatch(pending_id):
+            return pending_id
+        found: set[str] = set()
+        token = ""
+        while True:
+            more, token = self._engine.pending.search(pending_id, token, scan_max=SEARCH_MAX)
+            found.update(more)
+            if not token:
+                break
+            await asyncio.sleep(0)
+        if not found:
+            raise MessageNotFoundError(f"nothing waits under {shown(pending_id)}")
+        if len(found) > 1:
+            raise BadRequestError(
+                f"{len(found)} waits belong to message {shown(pending_id)}: name one"
+            )
+        return found.pop()
 
     def _filter(self, message: pending_pb2.PendingFilter) -> PendingFilter:
         catalog, topic = self._engine.catalog, message.topic
@@ -200,13 +257,4 @@ def _message(item: PendingItem) -> pending_pb2.PendingMessage:
         body_size=len(stored.body),
         last_failure_class=item.failure.class_name if item.failure else "",
         last_failure_text=item.failure.text if item.failure else "",
-    )
-
-
-def _overall(statuses: "list[definition_pb2.Status]") -> definition_pb2.Status:
-    """The common status, or MULTIPLE_RESULTS."""
-    if len({status.code for status in statuses}) == 1:
-        return statuses[0]
-    return definition_pb2.Status(
-        code=definition_pb2.MULTIPLE_RESULTS, message="the results differ; see each"
     )

@@ -1,7 +1,9 @@
 """latermq.v1 Queues: ends and pages of a topic's queues, for bulk readers.
 
-No lease, no attempt, no group: the same request gives the same rows. A page is built in slices
-between which the loop does everything else; the transport takes the next page when it has room.
+No lease, no attempt, no group: the same request gives the same rows. Nothing is told before its
+sender is promised it: a reader that remembers an offset would miss what comes to stand there after
+a crash. A page is built in slices between which the loop does everything else; the transport takes
+the next page when it has room.
 """
 
 import asyncio
@@ -46,6 +48,7 @@ class QueuesService:
         self, engine: Engine, committer: Committer, sessions: Sessions, config: Config
     ) -> None:
         self._engine = engine
+        self._committer = committer
 
     def methods(self) -> MethodTable:
         return {
@@ -81,6 +84,7 @@ class QueuesService:
             response.topics.append(self._ends(name, request.at_ms))
             if index % SLICE_TOPICS_MAX == 0:
                 await asyncio.sleep(0)
+        await self._committer.written()
         return response
 
     def _matching(self, pattern: str) -> Iterator[str]:
@@ -149,6 +153,7 @@ class QueuesService:
                     next_offset=error.next_offset,
                 )
                 return
+            await self._committer.written()
             yield page
             if reader.done:
                 return
@@ -204,6 +209,7 @@ class _Reader:
             rows_max=min(SLICE_ROWS_MAX, self._rows_max - len(page.rows)),
             # Bodies that do not travel are still read: bound what is in memory at a time.
             bytes_max=bytes_left if self._builder.heavy else PAGE_BYTES_MAX,
+            letters=self._builder.letters,
         )
         size = 0
         for row in rows:

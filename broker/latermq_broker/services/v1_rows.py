@@ -58,6 +58,7 @@ class RowBuilder:
     """Makes the rows of one read.
 
     heavy: whether bodies or properties are among the columns.
+    letters: whether anything is that only a dead letter's history tells.
     """
 
     def __init__(self, topic: str, columns: Iterable[str]) -> None:
@@ -72,6 +73,7 @@ class RowBuilder:
         self._stored = [(name, get) for name, get in _STORED.items() if name in wanted]
         self._dead = [(name, get) for name, get in _DEAD.items() if name in wanted]
         self._origin_id = _ORIGIN_MESSAGE_ID in wanted
+        self.letters = bool(self._dead) or self._origin_id
         # What a producer sent to a %DLQ% topic has no history, but it has the topic's group.
         owner = consumer_group_of(topic)
         self._owner = owner if owner and "consumer_group" in wanted else ""

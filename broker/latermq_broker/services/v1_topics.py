@@ -4,6 +4,7 @@ Translates and checks names; what exists and what may change is the engine's. Ev
 reads answers only when the change is acknowledged by the flush policy.
 """
 
+import asyncio
 from typing import Final
 
 from latermq_broker.config import Config
@@ -15,12 +16,13 @@ from latermq_broker.services.answers import Caller, ok_status, unary
 from latermq_broker.services.seam import Committer, MethodTable
 from latermq_broker.services.session import Sessions
 from latermq_broker.services.v1_paging import after, page_size, page_token
+from latermq_broker.store.catalog import INTERNAL_PREFIXES
 from latermq_proto.latermq.v1 import topic_pb2
 
 TOPICS: Final = "/latermq.v1.Topics"
+SLICE_TOPICS_MAX: Final = 64  # shown in one turn of the loop
 
 _MADE_TYPES: Final = frozenset({TopicType.NORMAL, TopicType.DELAY, TopicType.MIXED})
-_INTERNAL_PREFIXES: Final = ("%DLQ%", names.RETRY_PREFIX)
 
 
 class TopicsService:
@@ -75,7 +77,7 @@ class TopicsService:
             BadRequestError: exists otherwise, or the queue count is out of bounds.
         """
         names.check_topic(request.name)
-        if request.name.startswith(_INTERNAL_PREFIXES):
+        if request.name.startswith(INTERNAL_PREFIXES):
             raise IllegalTopicError(
                 f"topic {names.shown(request.name)} is made by the broker itself"
             )
@@ -107,7 +109,9 @@ class TopicsService:
         await self._committer.written()
         return self._response(topic)
 
-    def list(self, request: topic_pb2.ListTopicsRequest, _: Caller) -> topic_pb2.ListTopicsResponse:
+    async def list(
+        self, request: topic_pb2.ListTopicsRequest, _: Caller
+    ) -> topic_pb2.ListTopicsResponse:
         """Protocol: topic.proto, ListTopics."""
         start, size = after(request.page_token), page_size(request.page_size)
         found = [
@@ -116,11 +120,15 @@ class TopicsService:
             if topic.name > start and (request.include_internal or not topic.internal)
         ]
         page = found[:size]
-        return topic_pb2.ListTopicsResponse(
+        response = topic_pb2.ListTopicsResponse(
             status=ok_status(),
-            topics=[self._message(topic) for topic in page],
             next_page_token=page_token(page[-1].name) if len(found) > size else "",
         )
+        for index, topic in enumerate(page, 1):
+            response.topics.append(self._message(topic))
+            if index % SLICE_TOPICS_MAX == 0:
+                await asyncio.sleep(0)
+        return response
 
     def get(self, request: topic_pb2.GetTopicRequest, _: Caller) -> topic_pb2.TopicResponse:
         """Protocol: topic.proto, GetTopic.

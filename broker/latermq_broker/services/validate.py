@@ -23,6 +23,7 @@ from latermq_broker.errors import (
 )
 from latermq_broker.services import names, wire
 from latermq_broker.services.wire_messages import TRANSACTION
+from latermq_broker.store.catalog import RETRY_PREFIX
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 
 KEYS_COUNT_MAX: Final = 255
@@ -44,7 +45,7 @@ def check_batch(messages: Sequence[definition_pb2.Message], count_max: int) -> s
         raise MessageCorruptedError("no message to send")
     topic = messages[0].topic
     name = wire.topic_name(topic)
-    if name.startswith(names.RETRY_PREFIX):
+    if name.startswith(RETRY_PREFIX):
         raise IllegalTopicError(
             f"topic {names.shown(name)} is the broker's: what a group failed stands there"
         )

@@ -1,7 +1,7 @@
 """Topics and consumer groups: what exists, under which id, with which policy.
 
-Owns the in-memory catalogue. It is changed only by CONFIG records (`store/payload.py`), live and
-in replay alike; ids are never given twice. Never creates anything by itself: that is the engine's.
+Owns the in-memory catalogue. It is changed only by CONFIG records, live and in replay alike; no id
+is ever given twice. Never creates anything by itself: that is the engine's.
 """
 
 import json
@@ -10,6 +10,9 @@ from enum import IntEnum
 from typing import Any, Final
 
 DLQ_PREFIX: Final = "%DLQ%"
+RETRY_PREFIX: Final = "%RETRY%"  # names what a group will be given again; no topic stands behind
+INTERNAL_PREFIXES: Final = (DLQ_PREFIX, RETRY_PREFIX)
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"  # the classic name of what is delayed
 
 
 class TopicType(IntEnum):

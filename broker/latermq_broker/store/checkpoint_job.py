@@ -1,18 +1,18 @@
 """The part of a checkpoint that waits for the disk, cut loose so that a thread can do it.
 
-The order makes it safe to die anywhere: the log first, then the queue files, then the checkpoint
-itself under a temporary name, its rename last. Only then may older files go.
+The order makes it safe to die anywhere: the log first, then the queue files and the timer run, then
+the checkpoint itself under a temporary name, its rename last. Only then may older files go.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from latermq_broker.store.checkpoint import Checkpoint, write_checkpoint
+from latermq_broker.store.checkpoint import TEMPORARY_SUFFIX, Checkpoint, write_checkpoint
 from latermq_broker.store.commit_log import CommitLog
 from latermq_broker.store.consume_queue import ConsumeQueue, QueueFiles, write_entries
-from latermq_broker.store.files import Files, OpenMode
+from latermq_broker.store.files import Files, OpenMode, write_all
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,14 @@ class QueueWrite:
     first: int
     end: int
     data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class RunWrite:
+    """A timer run that must be there before the checkpoint that names it."""
+
+    name: str
+    pieces: Iterable[bytes]
 
 
 class CheckpointJob:
@@ -39,6 +47,9 @@ class CheckpointJob:
         writes: Sequence[QueueWrite],
         unsynced: frozenset[Path],
         dropped: frozenset[int],
+        runs_directory: Path,
+        new_run: RunWrite | None,
+        kept_runs: frozenset[str],
     ) -> None:
         self.writes = writes
         self.unsynced = unsynced
@@ -51,6 +62,10 @@ class CheckpointJob:
         self._queue_files = queue_files
         self._directory = directory
         self._checkpoint = checkpoint
+        self._runs_directory = runs_directory
+        self._new_run = new_run
+        self.run_name = new_run.name if new_run else ""
+        self._kept_runs = kept_runs
 
     def run(self) -> None:
         """Do it; may run in a thread.
@@ -71,9 +86,12 @@ class CheckpointJob:
                 )
             )
         self._sync_queues(paths)
+        if self._new_run is not None:
+            self._write_run(self._new_run)
         write_checkpoint(self._files, self._directory, self._checkpoint)
         self.done = True
         self._delete_dropped()
+        self._delete_runs()
 
     def _sync_queues(self, paths: set[Path]) -> None:
         for path in sorted(paths):
@@ -95,3 +113,26 @@ class CheckpointJob:
                 for name in self._files.list_directory(directory):
                     self._files.unlink(directory / name)
                 self._files.remove_directory(directory)
+
+    def _write_run(self, run: RunWrite) -> None:
+        temporary = self._runs_directory / (run.name + TEMPORARY_SUFFIX)
+        with suppress(FileNotFoundError):  # left by an attempt that failed, perhaps longer
+            self._files.unlink(temporary)
+        fd = self._files.open(temporary, OpenMode.CREATE)
+        try:
+            at = 0
+            for piece in run.pieces:
+                write_all(self._files, fd, piece, at)
+                at += len(piece)
+            self._files.datasync(fd)
+        finally:
+            self._files.close(fd)
+        self._files.rename(temporary, self._runs_directory / run.name)
+        self._files.sync_directory(self._runs_directory)
+
+    def _delete_runs(self) -> None:
+        """Runs that neither this checkpoint nor the one before it names."""
+        with suppress(OSError):
+            for name in self._files.list_directory(self._runs_directory):
+                if name not in self._kept_runs:
+                    self._files.unlink(self._runs_directory / name)

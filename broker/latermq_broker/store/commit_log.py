@@ -13,21 +13,15 @@ never tried again, and what the failed batch left in the file is zeroed where th
 `sync` and `prepare_next` may run in a thread beside everything else; all other calls belong to one.
 """
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from contextlib import suppress
-from itertools import count
 from pathlib import Path
 from typing import Final, NoReturn
 
 from xxhash import xxh3_64_intdigest
 
-from latermq_broker.config import Flush, StoreConfig
-from latermq_broker.errors import (
-    CorruptRecordError,
-    StoreReadOnlyError,
-    StoreUnusableError,
-)
+from latermq_broker.config import StoreConfig
+from latermq_broker.errors import CorruptRecordError, StoreReadOnlyError, StoreUnusableError
 from latermq_broker.store.files import Files, write_all
 from latermq_broker.store.record import (
     COVERED,
@@ -40,17 +34,12 @@ from latermq_broker.store.record import (
     RecordType,
     decode_record,
     fault,
+    join_record,
     padded_bytes,
     record_bytes,
 )
-from latermq_broker.store.segment import (
-    PREPARED_SUFFIX,
-    SEGMENT_HEADER_BYTES,
-    ZERO_CHUNK,
-    Segment,
-    SegmentHeader,
-    segment_name,
-)
+from latermq_broker.store.segment import SEGMENT_HEADER_BYTES, ZERO_CHUNK, Segment
+from latermq_broker.store.segment_row import SegmentRow
 
 BLANK_BYTES: Final = HEADER_BYTES  # kept free at the end of every segment
 LOG_CLOSED: Final = -1  # as `_room_end`: sends every append down the slow path
@@ -72,55 +61,54 @@ class CommitLog:
 
     def __init__(self, files: Files, directory: Path, config: StoreConfig, uuid: bytes) -> None:
         self.uuid = uuid
-        self.segments: list[Segment] = []  # oldest first, contiguous
         self.start = self.end = self.written = self.durable = 0
         self.epoch = 0
         self.last_store_ms = 0
         self.last_position = 0  # of the newest record, the batch included; 0: none yet
         self.appended = 0  # records since the log was opened
         self._files = files
-        self._directory = directory
         self._config = config
+        self._row = SegmentRow(files, directory, config, uuid)
         self._record_bytes_max = config.record_bytes_max
-        self._bases: list[int] = []
         self._pieces: list[_Piece] = []
         self._chunks: list[bytes] = []  # of the last piece
         self._unwritten: dict[int, tuple[bytes, bytes]] = {}  # position: covered header, payload
         self._room_end = LOG_CLOSED  # no record may end beyond
         self._group_open = False
         self._mark_end = 0  # end of the log as the last MARK left it
-        self._prepared: Segment | None = None
-        self._prepared_numbers = count()
         self._unsynced: list[Segment] = []  # oldest first
         self._sealed: list[Segment] = []  # synced to their end, descriptor still open
         self._syncs: list[int] = []  # one entry per running `sync`
-        self._renames = 0
-        self._renames_synced = 0
         self._failure: str | None = None
 
     # --- start ---------------------------------------------------------------------------------
 
     def adopt(self, segments: Sequence[Segment]) -> None:
         """Take over the segments found on disk; until `resume` the log can only be read."""
-        self.segments = list(segments)
-        self._bases = [segment.base for segment in segments]
+        self._row.adopt(segments)
         self.start = segments[0].base + SEGMENT_HEADER_BYTES
 
-    def resume(self, end: int, epoch: int, store_ms: int, last_position: int) -> None:
+    def resume(self, end: int, epoch: int, store_ms: int) -> None:
         """Go on appending at `end`, up to which everything is on the medium.
 
-        Raises StoreFullError when the log ends with its last segment and there is no room.
+        Begins with a MARK of the new epoch, synced: from then on no one can take this start for
+        one that never was, and no epoch is used twice.
+        Raises:
+            StoreFullError: the log ends with its last segment and there is no room.
+            StoreReadOnlyError: the medium refuses.
+            OSError.
         """
         if end == self.segments[-1].end:
-            self._open_segment(self._prepare(end, store_ms, zero_fill=False))
-            self._files.sync_directory(self._directory)
+            self._row.open_next(store_ms)
+            self._row.sync_names()
             end += SEGMENT_HEADER_BYTES
-        self._renames_synced = self._renames
         self.end = self.written = self.durable = end
         self.epoch = epoch
         self.last_store_ms = store_ms
-        self.last_position = last_position
         self._begin_piece()
+        self.mark(store_ms)
+        self.write()
+        self.synced(self.sync())
 
     # --- append --------------------------------------------------------------------------------
 
@@ -190,22 +178,18 @@ class CommitLog:
         if self.end + total > self._room_end:
             self._roll()
 
-    def mark(self, now_ms: int) -> None:
+    def mark(self, now_ms: int, *, clean: bool = False) -> None:
         """Append a MARK if everything is durable and the log does not end with one already.
 
         It proves the last batch durable, so that later damage to it is not taken for a torn tail.
+        Args:
+            clean: the broker stops in order; appended in any case.
         """
-        if self.end == self.durable and self.end != self._mark_end:
-            self._append_mark(now_ms, 0)
-
-    def mark_clean(self, now_ms: int) -> None:
-        """Append the MARK of an orderly stop."""
-        self._append_mark(now_ms, FLAG_CLEAN)
-
-    def _append_mark(self, now_ms: int, flags: int) -> None:
+        if not clean and (self.end != self.durable or self.end == self._mark_end):
+            return
         if self.end + HEADER_BYTES > self._room_end:
             self._make_room(HEADER_BYTES)
-        self._append(RecordType.MARK, b"", now_ms, flags)
+        self._append(RecordType.MARK, b"", now_ms, FLAG_CLEAN if clean else 0)
         self._mark_end = self.end
 
     def _make_room(self, length: int) -> None:
@@ -219,64 +203,30 @@ class CommitLog:
 
     def _roll(self) -> None:
         """Close the segment with BLANK and go on in the next one, which exists before we do."""
-        closing = self.segments[-1]
-        prepared = self._prepared
-        if prepared is None or prepared.base != closing.end:
-            prepared = self._prepare(closing.end, self.last_store_ms, zero_fill=False)
-        self._open_segment(prepared)
-        if self._prepared is prepared:
-            self._prepared = None
+        following = self._row.open_next(self.last_store_ms)
         self._append(RecordType.BLANK, b"", self.last_store_ms, 0)
-        self.end = closing.end + SEGMENT_HEADER_BYTES
+        self.end = following.base + SEGMENT_HEADER_BYTES
         self._begin_piece()
 
     # --- segments ------------------------------------------------------------------------------
 
     @property
+    def segments(self) -> list[Segment]:
+        """Oldest first; the last is appended to."""
+        return self._row.row
+
+    @property
     def next_wanted(self) -> bool:
         """No successor of the last segment is prepared yet."""
-        prepared = self._prepared
-        return prepared is None or prepared.base != self.segments[-1].end
+        return self._row.next_wanted
 
     def prepare_next(self) -> None:
         """Prepare the next segment ahead, so that rolling costs a rename. May run in a thread.
 
         Raises StoreFullError or StoreUnusableError; the log goes on in what it has.
         """
-        if self._failure is not None or not self.next_wanted:
-            return
-        stale, self._prepared = self._prepared, None
-        if stale is not None:  # the log rolled on without it
-            self._discard(stale)
-        zero_fill = self._config.flush is Flush.SYNC
-        self._prepared = self._prepare(
-            self.segments[-1].end, self.last_store_ms, zero_fill=zero_fill
-        )
-
-    def _prepare(self, base: int, created_ms: int, *, zero_fill: bool) -> Segment:
-        header = SegmentHeader(base, self._config.segment_bytes, self.uuid, created_ms)
-        # The number keeps a thread that prepares and a loop that cannot wait for it apart.
-        name = f"{base:020d}-{next(self._prepared_numbers)}{PREPARED_SUFFIX}"
-        try:
-            return Segment.prepare(self._files, self._directory / name, header, zero_fill=zero_fill)
-        except OSError as error:
-            raise StoreUnusableError(f"cannot prepare a segment: {error}") from error
-
-    def _open_segment(self, prepared: Segment) -> None:
-        try:
-            prepared.publish(self._directory / segment_name(prepared.base))
-        except OSError as error:
-            if prepared is not self._prepared:
-                self._discard(prepared)
-            raise StoreUnusableError(f"cannot open the next segment: {error}") from error
-        self._renames += 1
-        self.segments.append(prepared)
-        self._bases.append(prepared.base)
-
-    def _discard(self, prepared: Segment) -> None:
-        prepared.close()
-        with suppress(OSError):  # the next start removes it
-            self._files.unlink(prepared.path)
+        if self._failure is None:
+            self._row.prepare_next(self.last_store_ms)
 
     def _begin_piece(self) -> None:
         segment = self.segments[-1]
@@ -314,10 +264,6 @@ class CommitLog:
         self._begin_piece()
         return self.written
 
-    def sync_target(self) -> int:
-        """What `sync` would make durable now."""
-        return self.written
-
     def sync(self) -> int:
         """Make what is written durable; the position to pass to `synced`. May run in a thread.
 
@@ -325,14 +271,11 @@ class CommitLog:
         """
         self._require_open()
         target = self.written  # before the calls: what is written meanwhile is not covered
-        renames = self._renames
         self._syncs.append(target)  # from here on `synced` closes no descriptor under our feet
         try:
             for segment in tuple(self._unsynced):
                 self._files.datasync(segment.writable())
-            if renames != self._renames_synced:
-                self._files.sync_directory(self._directory)
-                self._renames_synced = renames
+            self._row.sync_names()
         except OSError as error:
             self._fail("sync", error)
         finally:
@@ -392,7 +335,7 @@ class CommitLog:
             )
         segment = self.segments[-1]
         if position < segment.base:
-            segment = self._segment_at(position)
+            segment = self._row.at(position)
         offset = position - segment.base
         try:
             view = segment.view()
@@ -400,25 +343,20 @@ class CommitLog:
             raise StoreUnusableError(f"{segment.path} cannot be mapped: {error}") from error
         header = view[offset : offset + HEADER_BYTES]
         length = int.from_bytes(header[8:12], "little")
+        if len(header) == HEADER_BYTES:
+            payload = view[offset + HEADER_BYTES : offset + length]
+            record = join_record(header, payload, position)
+            if record is not None:
+                return record
         page = memoryview(view[offset : offset + padded_bytes(max(length, HEADER_BYTES))])
         record = decode_record(page, 0, position)
         if record is None:
             raise CorruptRecordError(position, fault(page, 0, position))
         return record
 
-    def _segment_at(self, position: int) -> Segment:
-        index = bisect_right(self._bases, position) - 1
-        if index < 0 or position >= self.segments[index].end:
-            raise CorruptRecordError(position, "no segment of the log holds this position")
-        return self.segments[index]
-
     def close(self) -> None:
         """Close the files; writes nothing."""
-        for segment in self.segments:
-            segment.close()
-        if self._prepared is not None:
-            self._discard(self._prepared)
-            self._prepared = None
+        self._row.close()
         self._failure = self._failure or "the log is closed"
         self._room_end = LOG_CLOSED
 

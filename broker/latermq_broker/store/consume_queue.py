@@ -26,11 +26,11 @@ from latermq_broker.store.files import Files, OpenMode, write_all
 
 ENTRY: Final = struct.Struct("<QIHHQQ")
 ENTRY_BYTES: Final = 32
+tuple_new: Final = tuple.__new__  # as Entry._make, without the call
 assert ENTRY.size == ENTRY_BYTES
 FILE_ENTRIES: Final = 65_536
 FILE_BYTES: Final = FILE_ENTRIES * ENTRY_BYTES
 OPEN_FILES_MAX: Final = 128
-TIME_OFFSET: Final = 24
 QUEUE_SUFFIX: Final = ".cq"
 
 
@@ -184,12 +184,12 @@ class ConsumeQueue:
             count = min(end, self._memory_first, (offset // FILE_ENTRIES + 1) * FILE_ENTRIES)
             count -= offset
             data = self._read(offset, count)
-            entries += map(Entry._make, ENTRY.iter_unpack(data))
+            entries += [tuple_new(Entry, fields) for fields in ENTRY.iter_unpack(data)]
             offset += count
         if offset < end:
             at = (offset - self._memory_first) * ENTRY_BYTES
             data = bytes(self._memory[at : at + (end - offset) * ENTRY_BYTES])
-            entries += map(Entry._make, ENTRY.iter_unpack(data))
+            entries += [tuple_new(Entry, fields) for fields in ENTRY.iter_unpack(data)]
         return entries
 
     def offset_at(self, time_ms: int) -> int:

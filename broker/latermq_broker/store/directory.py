@@ -4,6 +4,7 @@
     log/<20-digit base>.seg       the commit log; `.prep`: a segment not yet in use
     cq/<topic id>/<queue>.<20-digit first entry>.cq
     ckpt/<20-digit position>.ckpt the newest two
+    timer/<20-digit position>.run far timers, written with the checkpoint of that position
 
 Every refusal is one clear error raised before anything is created, changed or deleted.
 """
@@ -34,11 +35,12 @@ LOCK_NAME: Final = "LOCK"
 LOG_NAME: Final = "log"
 QUEUES_NAME: Final = "cq"
 CHECKPOINTS_NAME: Final = "ckpt"
+RUNS_NAME: Final = "timer"
 # Directories above ours that refuse a sync like this were there before us.
 NOT_OURS_ERRNOS: Final = frozenset(
     {errno.EACCES, errno.EPERM, errno.EINVAL, errno.ENOTSUP, errno.EROFS, errno.ENOSYS}
 )
-OUR_DIRECTORIES: Final = (LOG_NAME, QUEUES_NAME, CHECKPOINTS_NAME)
+OUR_DIRECTORIES: Final = (LOG_NAME, QUEUES_NAME, CHECKPOINTS_NAME, RUNS_NAME)
 OUR_NAMES: Final = frozenset({*OUR_DIRECTORIES, LOCK_NAME, "lost+found"})  # a fresh mount has one
 
 

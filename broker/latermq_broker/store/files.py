@@ -52,6 +52,9 @@ class Files(Protocol):
     def pread(self, fd: int, count: int, offset: int) -> bytes:
         """At most `count` bytes; fewer only at the end of the file."""
 
+    def next_data(self, fd: int, offset: int) -> int:
+        """The first offset from here on where bytes other than zero may lie; the size if none."""
+
     def map(self, fd: int, size: int) -> FileMap:
         """Map the first `size` bytes, which must exist; outlives the descriptor."""
 
@@ -80,9 +83,6 @@ class Files(Protocol):
     def list_directory(self, path: Path) -> list[str]:
         """Names in it, sorted."""
 
-    def unique(self) -> bytes:
-        """16 bytes never returned before."""
-
 
 class RealFiles:
     """The operating system's files."""
@@ -110,6 +110,16 @@ class RealFiles:
                 break
             data += more
         return data
+
+    def next_data(self, fd: int, offset: int) -> int:
+        try:
+            return os.lseek(fd, offset, os.SEEK_DATA)  # allocated and never written is no data
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return max(offset, os.fstat(fd).st_size)
+            if error.errno == errno.EINVAL:  # a file system that cannot tell
+                return offset
+            raise
 
     def map(self, fd: int, size: int) -> FileMap:
         return mmap.mmap(fd, size, prot=mmap.PROT_READ)
@@ -148,9 +158,6 @@ class RealFiles:
 
     def list_directory(self, path: Path) -> list[str]:
         return sorted(os.listdir(path))
-
-    def unique(self) -> bytes:
-        return os.urandom(16)
 
 
 def write_all(files: Files, fd: int, data: bytes | memoryview, offset: int) -> None:

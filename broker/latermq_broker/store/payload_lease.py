@@ -65,7 +65,7 @@ def decode_lease_fresh(payload: Bytes) -> LeaseFreshPayload:
         if count == span
         else struct.unpack_from(f"<{count}I", payload, _LEASE_FRESH.size)
     )
-    return LeaseFreshPayload(*before, span, flags, deltas)
+    return LeaseFreshPayload._make((*before, span, flags, deltas))
 
 
 #  LEASE_RETRY   0       8             12     13  16

@@ -82,11 +82,6 @@ def message_slices(payload: Bytes) -> tuple[bytes, bytes]:
     return bytes(payload[start:middle]), bytes(payload[middle : middle + fields[9]])
 
 
-def message_key_hashes(payload: Bytes) -> tuple[int, ...]:
-    count = _MESSAGE.unpack_from(payload)[3]
-    return struct.unpack_from(f"<{count}Q", payload, _MESSAGE.size)
-
-
 #  REF   0       8         16            24      32      36     40     42      43   44
 #        | origin| tag_hash| queue_offset| due_ms| length| topic| queue| reason| pad|
 #  A message enters a queue: when its time came, or redriven to a topic. `origin` is the position of

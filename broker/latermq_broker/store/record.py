@@ -1,7 +1,7 @@
 """The codec of one log record: a 40-byte header, the payload, zero padding to a multiple of 8.
 
 Pure functions; who appends, where a record lies and what its payload means is known elsewhere
-(`commit_log`, `payload`). All integers are little-endian.
+(`commit_log`, `payload_*`). All integers are little-endian.
 
       0          8        12     13      14      16         24         32      36     40
       | checksum | length | type | flags | magic | position | store_ms | epoch | lag  | payload …
@@ -37,6 +37,8 @@ CHECKSUM_BYTES: Final = 8
 assert HEADER.size == HEADER_BYTES
 assert COVERED.size == HEADER_BYTES - CHECKSUM_BYTES
 
+unpack_header_from: Final = HEADER.unpack_from
+tuple_new: Final = tuple.__new__
 MAGIC_WORD: Final = int.from_bytes(RECORD_MAGIC, "little")
 PADDING: Final = tuple(bytes(-length % RECORD_ALIGN) for length in range(RECORD_ALIGN))
 
@@ -46,7 +48,7 @@ FLAG_CLEAN: Final = 4  # on MARK: the broker stopped in order
 
 
 class RecordType(IntEnum):
-    """What a record says. Payloads of 1 to 15 belong to the core (`payload`)."""
+    """What a record says. Payloads of 1 to 15 belong to the core (`payload_*`)."""
 
     MESSAGE = 1
     REF = 2
@@ -147,7 +149,7 @@ def decode_record(page: memoryview, offset: int, position: int) -> Record | None
     """
     if len(page) - offset < HEADER_BYTES:
         return None
-    checksum, length, kind, flags, magic, pos, store_ms, epoch, lag = HEADER.unpack_from(
+    checksum, length, kind, flags, magic, pos, store_ms, epoch, lag = unpack_header_from(
         page, offset
     )
     end = offset + length
@@ -166,7 +168,20 @@ def decode_record(page: memoryview, offset: int, position: int) -> Record | None
             "newer version of latermq; start that version, this one changes nothing"
         )
     durable = position - lag * RECORD_ALIGN if lag != LAG_UNKNOWN else 0
-    return Record(position, type_, flags, store_ms, epoch, payload, length, durable)
+    # As Record(...), without its keyword handling: this line runs for every record of a replay.
+    return tuple_new(Record, (position, type_, flags, store_ms, epoch, payload, length, durable))
+
+
+def join_record(header: bytes, payload: bytes, position: int) -> Record | None:
+    """The record read in two slices, or None if `decode_record` should say what is wrong."""
+    checksum, length, kind, flags, magic, pos, store_ms, epoch, lag = HEADER.unpack(header)
+    type_ = _TYPES[kind]
+    if pos != position or magic != MAGIC_WORD or type_ is None:
+        return None
+    if checksum != xxh3_64_intdigest(payload, xxh3_64_intdigest(header[8:])):
+        return None
+    durable = position - lag * RECORD_ALIGN if lag != LAG_UNKNOWN else 0
+    return tuple_new(Record, (position, type_, flags, store_ms, epoch, payload, length, durable))
 
 
 def needed_bytes(page: memoryview, offset: int) -> int:

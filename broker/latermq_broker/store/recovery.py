@@ -18,6 +18,7 @@ from typing import Final
 from latermq_broker.errors import CorruptRecordError
 from latermq_broker.store.files import Files, OpenMode, write_all
 from latermq_broker.store.record import (
+    FLAG_MORE,
     HEADER_BYTES,
     RECORD_ALIGN,
     RECORD_MAGIC,
@@ -38,16 +39,30 @@ class LogScan:
     """One pass over the log from a position; iterate it once, then read where it stopped."""
 
     def __init__(self, segments: Sequence[Segment], position: int, epoch: int = 0) -> None:
+        self.start = position
         self.position = position  # of the next record; in the end the first that holds none
-        self.epoch = epoch  # newest seen
-        self.store_ms = 0  # of the last record
-        self.durable = position  # the largest claim seen
         self.last: Record | None = None
         self.reason = ""  # why the scan stopped
         self.untouched = False  # it stopped where nothing was ever written
         self._segments = segments
+        self._epoch = epoch
         bases = [segment.base for segment in segments]
         self._index = bisect_right(bases, position) - 1
+
+    @property
+    def epoch(self) -> int:
+        """Of the last record."""
+        return self.last.epoch if self.last is not None else self._epoch
+
+    @property
+    def store_ms(self) -> int:
+        """Of the last record; 0 without one."""
+        return self.last.store_ms if self.last is not None else 0
+
+    @property
+    def durable(self) -> int:
+        """The last record's claim: claims never shrink along a log."""
+        return max(self.start, self.last.durable) if self.last is not None else self.start
 
     def __iter__(self) -> Iterator[Record]:
         while self._index < len(self._segments):
@@ -67,43 +82,42 @@ class LogScan:
     def _scan_segment(self, segment: Segment) -> Iterator[Record]:
         page = memoryview(b"")
         page_position = position = self.position
-        in_group = False
+        epoch = self.epoch
+        flags = 0
         while True:
             record = decode_record(page, position - page_position, position)
             if record is None:
-                need = needed_bytes(page, position - page_position)
-                page_end = page_position + len(page)
-                if position + need > page_end and position + need <= segment.end:
-                    page = memoryview(segment.pread(max(need, PIECE_BYTES), position))
-                    page_position = position
-                    record = decode_record(page, 0, position)
-                    if record is None and needed_bytes(page, 0) > len(page) >= HEADER_BYTES:
-                        need = min(needed_bytes(page, 0), segment.end - position)
-                        page = memoryview(segment.pread(need, position))
-                        record = decode_record(page, 0, position)
+                page, page_position = _page_at(segment, position), position
+                record = decode_record(page, 0, position)
             if record is None:
-                header = page[position - page_position :][:HEADER_BYTES]
-                self.untouched = len(header) == HEADER_BYTES and not any(header)
-                self.reason = fault(page, position - page_position, position)
+                self.untouched = len(page) >= HEADER_BYTES and not any(page[:HEADER_BYTES])
+                self.reason = fault(page, 0, position)
                 return
-            if record.epoch < self.epoch:
-                self.reason = f"the record here is of epoch {record.epoch}, before {self.epoch}"
+            if record.epoch < epoch:
+                self.reason = f"the record here is of epoch {record.epoch}, before {epoch}"
                 return
-            if record.type is RecordType.BLANK and in_group:
-                self.reason = "its segment was closed inside an atomic group"
-                return
-            if record.durable > self.durable:
-                self.durable = record.durable
-            self.epoch = record.epoch
-            self.store_ms = record.store_ms
-            self.last = record
             if record.type is RecordType.BLANK:
+                if flags & FLAG_MORE:
+                    self.reason = "its segment was closed inside an atomic group"
+                    return
+                self.last = record
                 self.position = segment.end
                 yield record
                 return
-            in_group = record.more
-            self.position = position = record.next_position
+            epoch = record.epoch
+            flags = record.flags
+            self.last = record
+            self.position = position = position + (record.length + 7 & -8)
             yield record
+
+
+def _page_at(segment: Segment, position: int) -> memoryview:
+    """A piece of the segment that begins at `position` and holds the whole record there, if any."""
+    page = memoryview(segment.pread(min(PIECE_BYTES, segment.end - position), position))
+    need = min(needed_bytes(page, 0), segment.end - position)
+    if len(page) < need and len(page) >= HEADER_BYTES:
+        page = memoryview(segment.pread(need, position))
+    return page
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +138,7 @@ def inspect_tail(segments: Sequence[Segment], bad: int, epoch: int) -> Tail:
     for segment in segments:
         if segment.end <= bad:
             continue
-        position = max(bad, segment.base)
-        while position < segment.end:
+        for position in _pieces_with_data(segment, max(bad, segment.base)):
             step = min(PIECE_BYTES, segment.end - position)
             # The overlap lets a header that begins at the end of the piece be read whole.
             data = segment.pread(min(step + HEADER_BYTES, segment.end - position), position)
@@ -141,8 +154,17 @@ def inspect_tail(segments: Sequence[Segment], bad: int, epoch: int) -> Tail:
                     newest = max(newest, record.epoch)
                     if record.durable > bad:
                         return Tail(end, newest, first, record)
-            position += step
     return Tail(end, newest, first, None)
+
+
+def _pieces_with_data(segment: Segment, position: int) -> list[int]:
+    """Where to read. Asked for before anything is read: what reading ahead brings into the cache
+    counts as data from then on, and would have the whole segment read."""
+    positions: list[int] = []
+    while (position := segment.next_data(position)) < segment.end:
+        positions.append(position)
+        position += PIECE_BYTES
+    return positions
 
 
 def _find_records(segment: Segment, data: bytes, position: int) -> Iterator[Record]:
@@ -174,6 +196,8 @@ def require_torn(segments: Sequence[Segment], scan: LogScan) -> Tail:
 
     Raises CorruptRecordError: it was durable once; nothing is changed.
     """
+    if scan.position < scan.start:  # the header of the very segment the checkpoint ends in
+        raise CorruptRecordError(scan.position, f"{scan.reason}; a checkpoint covers it")
     tail = inspect_tail(segments, scan.position, scan.epoch)
     if tail.proof is not None:
         raise damage(segments, scan.position, scan.reason, tail.proof)

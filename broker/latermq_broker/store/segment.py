@@ -18,7 +18,8 @@ too old for from what is damaged.
 """
 
 import struct
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -149,21 +150,31 @@ class Segment:
 
     def view(self) -> FileMap:
         """The whole file, mapped. A file found shorter than its header says is mapped as far as
-        it goes: slices beyond come back short."""
+        it goes: slices beyond come back short. Raises OSError, CorruptRecordError: empty."""
         if self._map is None:
-            fd = self._files.open(self.path, OpenMode.READ) if self.fd is None else self.fd
-            try:
-                self._map = self._files.map(fd, min(self.size, self._files.size(fd)))
-            finally:
-                if self.fd is None:
-                    self._files.close(fd)
+            with self._readable() as fd:
+                size = min(self.size, self._files.size(fd))
+                if not size:
+                    raise CorruptRecordError(self.base, f"segment {self.path.name} is empty")
+                self._map = self._files.map(fd, size)
         return self._map
 
     def pread(self, count: int, position: int) -> bytes:
         """Bytes at a log position, without the map; short at the end of the file."""
+        with self._readable() as fd:
+            return self._files.pread(fd, count, position - self.base)
+
+    def next_data(self, position: int) -> int:
+        """The first log position from here on where bytes other than zero may lie; or `end`."""
+        with self._readable() as fd:
+            found = self._files.next_data(fd, position - self.base)
+            return self.base + found if found < self._files.size(fd) else self.end
+
+    @contextmanager
+    def _readable(self) -> Iterator[int]:
         fd = self._files.open(self.path, OpenMode.READ) if self.fd is None else self.fd
         try:
-            return self._files.pread(fd, count, position - self.base)
+            yield fd
         finally:
             if self.fd is None:
                 self._files.close(fd)

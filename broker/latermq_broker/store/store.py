@@ -6,10 +6,11 @@ always allowed: there is one way back, and it is recovery. The store knows recor
 payloads: what the engine keeps in a checkpoint are named sections of bytes.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from secrets import token_bytes
 from typing import Final
 
 from latermq_broker.config import StoreConfig
@@ -18,7 +19,9 @@ from latermq_broker.errors import (
     DamagedQueueError,
     StoreError,
     StoreFullError,
+    StoreReadOnlyError,
     StoreUnusableError,
+    UnusableCheckpointError,
 )
 from latermq_broker.store.checkpoint import (
     QUEUES_SECTION,
@@ -29,7 +32,7 @@ from latermq_broker.store.checkpoint import (
     encode_queues,
     read_checkpoint,
 )
-from latermq_broker.store.checkpoint_job import CheckpointJob, QueueWrite
+from latermq_broker.store.checkpoint_job import CheckpointJob, QueueWrite, RunWrite
 from latermq_broker.store.commit_log import CommitLog
 from latermq_broker.store.consume_queue import (
     QUEUE_SUFFIX,
@@ -42,6 +45,7 @@ from latermq_broker.store.directory import (
     LOG_NAME,
     OUR_DIRECTORIES,
     QUEUES_NAME,
+    RUNS_NAME,
     find_log,
     require_ours,
     sync_ancestors,
@@ -49,7 +53,7 @@ from latermq_broker.store.directory import (
     unusable,
 )
 from latermq_broker.store.files import Files
-from latermq_broker.store.record import FLAG_MORE, INTERNAL_TYPES, Record, RecordType
+from latermq_broker.store.record import FLAG_MORE, INTERNAL_TYPES, Record
 from latermq_broker.store.recovery import (
     LogScan,
     Tail,
@@ -60,7 +64,6 @@ from latermq_broker.store.recovery import (
 )
 from latermq_broker.store.segment import (
     PREPARED_SUFFIX,
-    SEGMENT_HEADER_BYTES,
     Segment,
     SegmentHeader,
     segment_name,
@@ -75,7 +78,7 @@ class RecoveryReport:
     """What a start found."""
 
     start: int  # position replayed from
-    end: int  # where the log goes on
+    end: int  # of what was found; the log goes on here
     records: int  # replayed, the store's own not counted
     torn_bytes: int  # cut off the end: a write that a crash interrupted
     clean: bool  # the last broker stopped in order
@@ -90,19 +93,23 @@ class Store:
         self, directory: Path, config: StoreConfig, files: Files, log: CommitLog, lock_fd: int
     ) -> None:
         self.directory = directory
+        self.runs_directory = directory / RUNS_NAME
         self.log = log
         self._config = config
-        self._files = files
+        self.files = files
         self._lock_fd: int | None = lock_fd
-        self._new = False  # the log was made by this opening
         self._queue_files = QueueFiles(files, directory / QUEUES_NAME)
         self._queues: dict[tuple[int, int], ConsumeQueue] = {}
         self._spilled: set[Path] = set()  # queue files written but not synced
         self._dropped: set[int] = set()  # topics whose files the next checkpoint deletes
         self._job: CheckpointJob | None = None
-        self._checkpoint_end = 0  # log.end, log.appended and the time at the last checkpoint
+        self._named_runs: frozenset[str] = frozenset()  # by the newest checkpoint
+        self._naming_runs: frozenset[str] = frozenset()  # by the one that is being written
+        self._checkpoint_end = 0  # log.end and log.appended at the last checkpoint
         self._checkpoint_appended = 0
-        self._checkpoint_ms = 0
+        self._captured = (0, 0)  # the same for the running one
+        self._checkpoint_ms = 0  # when the last one began
+        self._retry_later = False  # it failed: try again after the interval, not at once
 
     # --- start ---------------------------------------------------------------------------------
 
@@ -140,13 +147,11 @@ class Store:
         found = find_log(files, directory)
         for name in OUR_DIRECTORIES:
             files.make_directory(directory / name)
-        uuid = found.uuid or files.unique()
+        uuid = found.uuid or token_bytes(16)
         segments = found.segments or [_first_segment(files, directory, config, uuid, now_ms)]
         log = CommitLog(files, directory / LOG_NAME, config, uuid)
         log.adopt(segments)
-        store = cls(directory, config, files, log, lock_fd)
-        store._new = not found.segments
-        return store
+        return cls(directory, config, files, log, lock_fd)
 
     def recover(
         self,
@@ -156,8 +161,11 @@ class Store:
     ) -> RecoveryReport:
         """Bring the state back: newest usable checkpoint, then every whole group after it.
 
+        If it raises, `abandon` the store: what was applied so far is half a state.
         Args:
-            restore: gets the engine's sections; not called when there is no usable checkpoint.
+            restore: gets the engine's sections; not called when there is no usable checkpoint. It
+                may raise UnusableCheckpointError before it changes anything: then an older one,
+                or none, is taken.
             apply: gets every record but the store's own; payloads are views, copy what is kept.
                 It may read the log and append to queues.
         Raises:
@@ -169,7 +177,7 @@ class Store:
             return self._recover(restore, apply, now_ms)
         except OSError as error:
             raise unusable(self.directory, error) from error
-        except StoreFullError as error:
+        except (StoreFullError, StoreReadOnlyError) as error:
             raise StoreUnusableError(str(error)) from error
 
     def _recover(
@@ -179,34 +187,26 @@ class Store:
         now_ms: int,
     ) -> RecoveryReport:
         segments = self.log.segments
-        checkpoint = self._usable_checkpoint()
+        checkpoint = self._usable_checkpoint(restore)
         start = checkpoint.position if checkpoint else self.log.start
-        drop_caches(self._files, segments, start)
-        if checkpoint is not None:
-            sections = checkpoint.sections
-            restore({n: d for n, d in sections.items() if not n.startswith(STORE_SECTIONS)})
+        drop_caches(self.files, segments, start)
         scan = LogScan(segments, start, checkpoint.epoch if checkpoint else 0)
         records, end = self._replay(scan, apply)
         last = scan.last
         clean = scan.untouched and last is not None and last.is_clean_mark
-        # Nothing is behind the mark of an orderly stop, nor in a log that was made just now: no
-        # need to search the rest of the segment.
-        empty = clean or self._new
-        tail = Tail(end, scan.epoch, None, None) if empty else require_torn(segments, scan)
-        seal_tail(self._files, segments, scan.durable, end, max(tail.end, scan.position))
+        # An orderly stop leaves nothing behind its mark: no need to search the rest of the segment.
+        tail = Tail(end, scan.epoch, None, None) if clean else require_torn(segments, scan)
+        seal_tail(self.files, segments, scan.durable, end, max(tail.end, scan.position))
         self._remove_leftovers()
         store_ms = max(scan.store_ms, checkpoint.last_store_ms if checkpoint else 0)
         self.log.adopt(segments)
-        last_position = last.position if last is not None and last.position < end else 0
-        if not last_position and checkpoint is not None:
-            last_position = checkpoint.last_position
-        self.log.resume(end, max(tail.epoch, scan.epoch) + 1, store_ms, last_position)
+        self.log.resume(end, max(tail.epoch, scan.epoch) + 1, store_ms)
         self._queue_files.on_damage = self._distrust_checkpoints
         self._checkpoint_end, self._checkpoint_appended = start, self.log.appended - records
         self._checkpoint_ms = now_ms
         return RecoveryReport(
             start=start,
-            end=self.log.end,
+            end=end,
             records=records,
             torn_bytes=max(tail.end, scan.position) - end,
             clean=clean,
@@ -247,11 +247,13 @@ class Store:
                 )
                 queue.release(state.next)
 
-    def _usable_checkpoint(self) -> Checkpoint | None:
-        """The newest checkpoint that verifies together with its queue files; they are loaded."""
+    def _usable_checkpoint(
+        self, restore: Callable[[Mapping[str, bytes]], None]
+    ) -> Checkpoint | None:
+        """The newest checkpoint that verifies together with the files it names; it is loaded."""
         directory = self.directory / CHECKPOINTS_NAME
-        for name in checkpoint_names(self._files, directory):
-            checkpoint = read_checkpoint(self._files, directory / name)
+        for name in checkpoint_names(self.files, directory):
+            checkpoint = read_checkpoint(self.files, directory / name)
             if checkpoint is None or checkpoint.uuid != self.log.uuid:
                 continue
             self._require_log_reaches(checkpoint, name)
@@ -261,7 +263,9 @@ class Store:
                     (state.topic_id, state.queue_id): ConsumeQueue.restore(self._queue_files, state)
                     for state in states
                 }
-            except DamagedQueueError:
+                sections = checkpoint.sections
+                restore({n: d for n, d in sections.items() if not n.startswith(STORE_SECTIONS)})
+            except (DamagedQueueError, UnusableCheckpointError):
                 self._queue_files.forget()
                 self._queue_files.damaged = None
                 continue
@@ -272,8 +276,9 @@ class Store:
     def _distrust_checkpoints(self) -> None:
         """A queue file was found damaged in use: have the next start replay the whole log."""
         directory = self.directory / CHECKPOINTS_NAME
-        for name in checkpoint_names(self._files, directory):
-            self._files.unlink(directory / name)
+        with suppress(OSError):  # then the next start finds the damage as this one did
+            for name in checkpoint_names(self.files, directory):
+                self.files.unlink(directory / name)
 
     def _require_log_reaches(self, checkpoint: Checkpoint, name: str) -> None:
         """A checkpoint vouches for the log below it; the newest record it covers must be there.
@@ -296,14 +301,14 @@ class Store:
 
     def _remove_leftovers(self) -> None:
         """Delete what unfinished work of the last run left, and files of queues that are gone."""
-        remove_leftovers(self._files, self.directory / LOG_NAME, PREPARED_SUFFIX)
-        remove_leftovers(self._files, self.directory / CHECKPOINTS_NAME, TEMPORARY_SUFFIX)
+        remove_leftovers(self.files, self.directory / LOG_NAME, PREPARED_SUFFIX)
+        remove_leftovers(self.files, self.directory / CHECKPOINTS_NAME, TEMPORARY_SUFFIX)
         topics = {str(topic_id) for topic_id, _ in self._queues}
         queues = self.directory / QUEUES_NAME
-        for name in self._files.list_directory(queues):
+        for name in self.files.list_directory(queues):
             if name.isdecimal() and name not in topics and int(name) not in self._dropped:
-                remove_leftovers(self._files, queues / name, QUEUE_SUFFIX)
-                self._files.remove_directory(queues / name)
+                remove_leftovers(self.files, queues / name, QUEUE_SUFFIX)
+                self.files.remove_directory(queues / name)
 
     # --- queues --------------------------------------------------------------------------------
 
@@ -332,17 +337,25 @@ class Store:
         records = log.appended - self._checkpoint_appended
         if self._job is not None or not records or self._queue_files.damaged or log.failed:
             return False
-        return (
+        if now_ms - self._checkpoint_ms >= config.checkpoint_interval_ms:
+            return True
+        return not self._retry_later and (
             records >= config.checkpoint_records
             or log.end - self._checkpoint_end >= config.checkpoint_bytes
-            or now_ms - self._checkpoint_ms >= config.checkpoint_interval_ms
         )
 
-    def begin_checkpoint(self, sections: Mapping[str, bytes], now_ms: int) -> CheckpointJob:
+    def begin_checkpoint(
+        self,
+        sections: Mapping[str, bytes],
+        now_ms: int,
+        *,
+        new_run: RunWrite | None = None,
+        runs: Sequence[str] = (),
+    ) -> CheckpointJob:
         """Capture the state as of the end of the log, batch included, which is written now.
 
         Then `job.run()`, in a thread if wanted, and `finish_checkpoint(job)` whether it failed or
-        not. One at a time.
+        not. One at a time. `runs` are the run files that the sections name, `new_run` among them.
         Raises:
             StoreReadOnlyError: the log failed.
             DamagedQueueError: a queue file is damaged; only a restart rebuilds it.
@@ -367,7 +380,7 @@ class Store:
             {**sections, QUEUES_SECTION: encode_queues(states)},
         )
         self._job = CheckpointJob(
-            files=self._files,
+            files=self.files,
             log=self.log,
             queue_files=self._queue_files,
             directory=self.directory / CHECKPOINTS_NAME,
@@ -375,9 +388,12 @@ class Store:
             writes=writes,
             unsynced=frozenset(self._spilled),
             dropped=frozenset(self._dropped),
+            runs_directory=self.runs_directory,
+            new_run=new_run,
+            kept_runs=frozenset(runs) | self._named_runs,
         )
-        self._checkpoint_end = position
-        self._checkpoint_appended = self.log.appended
+        self._naming_runs = frozenset(runs)
+        self._captured = position, self.log.appended
         self._checkpoint_ms = now_ms
         return self._job
 
@@ -386,17 +402,24 @@ class Store:
         assert job is self._job
         self._job = None
         self.log.synced(job.durable)
+        self._retry_later = not job.done
         if not job.done:
             return  # memory keeps the entries; the next checkpoint writes them again
+        self._named_runs = self._naming_runs
+        self._checkpoint_end, self._checkpoint_appended = self._captured
         for write in job.writes:
             write.queue.release(write.end)
         self._spilled -= job.unsynced
         self._dropped -= job.dropped
+        if self._queue_files.damaged is not None:  # found while the job was running
+            self._distrust_checkpoints()
 
     # --- stop ----------------------------------------------------------------------------------
 
-    def close(self, sections: Mapping[str, bytes], now_ms: int) -> None:
-        """Write, sync, checkpoint, mark the stop as clean, unlock.
+    def close(self, checkpoint: Callable[[], object], now_ms: int) -> None:
+        """Write, sync, `checkpoint`, mark the stop as clean, unlock.
+
+        `checkpoint` begins, runs and finishes one; without it the next start replays more.
 
         Raises StoreReadOnlyError, StoreFullError; the directory is unlocked anyway.
         """
@@ -404,13 +427,9 @@ class Store:
             self.log.write()
             self.log.synced(self.log.sync())
             if self._queue_files.damaged is None:
-                job = self.begin_checkpoint(sections, now_ms)
-                try:
-                    with suppress(OSError):  # without it the next start replays more, that is all
-                        job.run()
-                finally:
-                    self.finish_checkpoint(job)
-            self.log.mark_clean(now_ms)
+                with suppress(OSError):
+                    checkpoint()
+            self.log.mark(now_ms, clean=True)
             self.log.write()
             self.log.synced(self.log.sync())
         finally:
@@ -421,7 +440,7 @@ class Store:
         self.log.close()
         self._queue_files.forget()
         if self._lock_fd is not None:
-            self._files.close(self._lock_fd)
+            self.files.close(self._lock_fd)
             self._lock_fd = None
 
 
@@ -438,6 +457,3 @@ def _first_segment(
         files.sync_directory(path)
     sync_ancestors(files, directory)
     return segment
-
-
-__all__ = ["SEGMENT_HEADER_BYTES", "CheckpointJob", "RecordType", "RecoveryReport", "Store"]

@@ -20,21 +20,20 @@ from latermq.demo.voice import Voice
 
 async def place(mq: latermq.Client, order: Order, deadline_s: float, voice: Voice) -> None:
     """Send the order, and its reminder if `deadline_s` is more than 0."""
-    receipt = await mq.send(ORDERS_TOPIC, order.to_body(), tag="new", keys=[order.number])
-    text = f"placed order {order.number}: {order.amount} EUR, card …{order.card}, {order.bank}"
-    deadline_at_ms = 0
+    text = f"placing order {order.number}: {order.amount} EUR, card …{order.card}, {order.bank}"
+    deadline = datetime.now(UTC) + timedelta(seconds=deadline_s)
+    deadline = deadline.replace(microsecond=deadline.microsecond // 1000 * 1000)
     if deadline_s > 0:
-        deadline = datetime.now(UTC) + timedelta(seconds=deadline_s)
-        deadline = deadline.replace(microsecond=deadline.microsecond // 1000 * 1000)
-        await mq.send(DEADLINES_TOPIC, order.to_body(), keys=[order.number], deliver_at=deadline)
-        deadline_at_ms = round(deadline.timestamp() * 1000)
         text += f"; to be paid by {deadline.astimezone():%H:%M:%S}"
-    voice.say(
+    voice.say("placing", text)
+    receipt = await mq.send(ORDERS_TOPIC, order.to_body(), tag="new", keys=[order.number])
+    if deadline_s > 0:
+        await mq.send(DEADLINES_TOPIC, order.to_body(), keys=[order.number], deliver_at=deadline)
+    voice.note(
         "placed",
-        text,
         order=order.number,
         message_id=receipt.message_id,
-        deadline_at_ms=deadline_at_ms,
+        deadline_at_ms=round(deadline.timestamp() * 1000) if deadline_s > 0 else 0,
     )
 
 

@@ -63,7 +63,7 @@ def report(letters: DataFrame, voice: Voice) -> None:
     """Print the table and say how many rows it has."""
     rows = table(letters).cache()
     rows.show(TABLE_ROWS_MAX, truncate=False)
-    count, redriven = rows.count(), rows.where("redriven").count()
+    count, redriven = rows.agg(fn.count("*"), fn.count_if("redriven")).first() or (0, 0)
     letters_read = f"{count} dead letter" + ("" if count == 1 else "s")
     voice.say(
         "read", f"Spark read {letters_read}, {redriven} redriven", rows=count, redriven=redriven

@@ -17,3 +17,8 @@ class Voice:
         else:
             line = f"{datetime.now():%H:%M:%S} {text}"
         print(line, flush=True)
+
+    def note(self, event: str, **fields: str | int) -> None:
+        """Tell programs only."""
+        if self._as_events:
+            self.say(event, "", **fields)

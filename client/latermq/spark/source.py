@@ -148,7 +148,8 @@ def _names(schema: "StructType") -> tuple[str, ...]:
 
 
 def _read(
-    options: Options, names: tuple[str, ...], partition: InputPartition
+    options: Options, names: tuple[str, ...], partition: InputPartition | None
 ) -> Iterator["pa.RecordBatch"]:
-    ranges = partition.value or ()  # Spark makes a partition of None out of no partitions
-    return read(QueueClient(options), names, ranges)
+    # Spark makes one out of none: InputPartition(None), before 4.1 None itself.
+    ranges = partition.value if partition is not None else None
+    return read(QueueClient(options), names, ranges or ())

@@ -158,7 +158,7 @@ def test_a_redrive_begins_another_life() -> None:
     )
     text = story(told)
     assert "07:20:21.123  redriven    back to billing; attempts count from 1 again" in text
-    assert "used up since its last redrive" in text
+    assert "it was used up since its last redrive without success" in text
 
 
 def test_a_letter_that_is_no_longer_dead_says_so_and_offers_nothing() -> None:

@@ -47,7 +47,7 @@ def test_changing_what_waits(rig: CliRig) -> None:
     assert len(rig.receive()) == 1
     rig.send_message("m-2", wait_ms=3_600_000)
     assert rig.ok("pending", "cancel", "m-2") == "m-2 cancelled\n"
-    assert "nothing waits under m-2" in rig.refused("pending", "cancel", "m-2")
+    assert "nothing waits under 'm-2'" in rig.refused("pending", "cancel", "m-2")
 
 
 def test_some_that_cannot_be_changed(rig: CliRig) -> None:
@@ -55,7 +55,7 @@ def test_some_that_cannot_be_changed(rig: CliRig) -> None:
     result = rig.run("pending", "cancel", "m-1", "gone")
     assert result.exit_code == 2
     assert result.stdout == "m-1 cancelled\n"
-    assert result.stderr.startswith("latermq: gone: nothing waits under gone")
+    assert result.stderr.startswith("latermq: nothing waits under 'gone'")
 
 
 def test_listing_the_dead(rig: CliRig) -> None:
@@ -75,6 +75,7 @@ def test_listing_the_dead(rig: CliRig) -> None:
         rig.json("dead", "list", "billing", "--class", "CardError")["letters"][0]["message_id"]
         == "m-2"
     )
+    assert len(rig.json("dead", "list", "billing", "--state", "any")["letters"]) == 3
     assert rig.ok("dead", "list", "billing", "--topic", "x") == (
         "no dead letters in billing like that\n"
     )
@@ -129,9 +130,6 @@ def test_redriving(rig: CliRig) -> None:
     told = rig.json("dead", "redrive", "billing", "--all", "--to-topic", "again")
     assert (told["changed_count"], told["failed_count"], told["done"]) == (1, 0, True)
     assert rig.ok("dead", "redrive", "billing", "--all") == "0 dead letters redriven to billing\n"
-    assert "leave --state out" in rig.refused(
-        "dead", "redrive", "billing", "--all", "--state", "any"
-    )
 
 
 def test_a_redrive_that_fails_in_part(rig: CliRig) -> None:

@@ -30,6 +30,16 @@ def test_a_narrow_terminal_cuts_only_what_may_be_cut() -> None:
     assert render(NAMES, [("long-name", "1" * 30)], 20)[1].endswith("1" * 30)
 
 
+def test_what_is_optional_goes_before_the_rest_becomes_unreadable() -> None:
+    columns = (*NAMES, Column("ID", optional=True), Column("WHY", flex=True))
+    row = ("orders", "1", "0123456789", "because of a long reason")
+    assert render(columns, [row], 60)[0].split() == ["NAME", "COUNT", "ID", "WHY"]
+    assert render(columns, [row], 40) == [
+        "NAME    COUNT  WHY",
+        "orders      1  because of a long reason",
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "shown"),
     [

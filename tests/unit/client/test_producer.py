@@ -23,7 +23,7 @@ from latermq.client import Client
 from latermq.codes import Code
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from support.scripted_broker import ScriptedBroker
-from support.virtually import virtually
+from support.virtual_loop import virtually
 
 Connect = Callable[[], Client]
 BUSY = v2.Status(code=v2.TOO_MANY_REQUESTS, message="slow down")

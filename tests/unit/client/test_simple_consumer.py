@@ -15,9 +15,8 @@ from latermq import (
 )
 from latermq.client import Client
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
-from latermq_proto.latermq.v1 import failure_pb2
 from support.scripted_broker import ScriptedBroker
-from support.virtually import virtually
+from support.virtual_loop import virtually
 
 Connect = Callable[[], Client]
 LOST = v2.Status(code=v2.INVALID_RECEIPT_HANDLE, message="the lease ended")
@@ -94,9 +93,7 @@ async def test_nack_waits_as_told_or_by_policy(broker: ScriptedBroker, connect: 
     by_policy, told = broker.named("ChangeInvisibleDuration")
     assert by_policy.request.invisible_duration.ToSeconds() == 5
     assert told.request.invisible_duration.ToSeconds() == 60
-    header = by_policy.headers["latermq-failure-bin"]
-    assert isinstance(header, bytes)
-    assert failure_pb2.Failure.FromString(header).text == "no card"
+    assert by_policy.failure.text == "no card"
     assert "latermq-failure-bin" not in told.headers
 
 
@@ -110,10 +107,7 @@ async def test_dead_letter(broker: ScriptedBroker, connect: Connect) -> None:
         assert delivery.settled
     (call,) = broker.named("ForwardMessageToDeadLetterQueue")
     assert (call.request.receipt_handle, call.request.delivery_attempt) == ("handle-1", 3)
-    header = call.headers["latermq-failure-bin"]
-    assert isinstance(header, bytes)
-    failure = failure_pb2.Failure.FromString(header)
-    assert (failure.rejected, failure.text) == (True, "no such customer")
+    assert (call.failure.rejected, call.failure.text) == (True, "no such customer")
 
 
 @virtually

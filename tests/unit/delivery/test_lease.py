@@ -15,6 +15,7 @@ from latermq_broker.delivery.lease import (
 
 TABLE = """
     READY   RECEIVE LEASED
+    READY   ACK     DONE
     READY   EXHAUST DEAD
     LEASED  ACK     DONE
     LEASED  EXTEND  LEASED

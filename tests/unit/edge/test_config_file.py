@@ -102,6 +102,7 @@ class TestRefusals:
         ("variable", "text", "reason"),
         [
             ("LATERMQ_STORE_FLSH", "sync", "did you mean flush? (from LATERMQ_STORE_FLSH)"),
+            ("LATERMQ_SERVR_LISTEN", "x", "did you mean LATERMQ_SERVER_LISTEN?"),
             ("LATERMQ_STORE_SYNC_BYTES", "1 MB", "'1 MB' is not a whole number"),
             ("LATERMQ_LOG_JSON", "perhaps", "'perhaps' is not true or false"),
             ("LATERMQ_DELIVERY_DELAY_LEVELS_MS", "1s 5s", "not a list of whole numbers"),

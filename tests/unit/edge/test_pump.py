@@ -3,6 +3,7 @@
 import asyncio
 import errno
 from collections.abc import Awaitable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from latermq_broker.config import CatalogConfig, Config, Flush, StoreConfig
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.model import Outgoing, Ready, ReceiveRequest
-from latermq_broker.errors import StoreReadOnlyError, TooManyRequestsError
+from latermq_broker.errors import StoreFullError, StoreReadOnlyError, TooManyRequestsError
 from latermq_broker.pump import Pump
 from latermq_broker.store.record import RecordType
 from latermq_broker.store.store import Store
@@ -62,6 +63,13 @@ class Rig:
             deliver_at_ms=now_ms + wait_ms if wait_ms else 0,
         )
         self.engine.send([message], now_ms)
+
+    def fill(self) -> None:
+        """Send until not even a record without a body has room."""
+        for size in (60_000, 0):
+            with suppress(StoreFullError):
+                while True:
+                    self.send(size=size)
 
     def receive(self, *, invisible_ms: int = 30_000) -> int:
         wanted = ReceiveRequest(
@@ -355,6 +363,30 @@ class TestTick:
             pump.start()
             await asyncio.sleep(0.001)
             assert rig.receive() == 1
+
+        run_virtually(main)
+
+    def test_on_a_full_disk_what_is_due_waits_and_comes_when_there_is_room(self) -> None:
+        async def main() -> None:
+            rig = Rig()
+            rig.send(wait_ms=1_000)
+            rig.files.disk.capacity_bytes = rig.files.disk.used_bytes
+            rig.fill()
+            await rig.pump.written()
+            woken: list[int] = []
+
+            def on_ready(ready: Ready) -> None:
+                woken.append(rig.clock.now_ms() - START_MS)
+
+            await asyncio.sleep(0.5)
+            rig.pump.on_ready = on_ready
+            await asyncio.sleep(5.2)
+            assert woken == []
+            assert rig.failures == []
+            rig.files.disk.capacity_bytes = None
+            await asyncio.sleep(1)
+            assert len(woken) == 1
+            assert 5_700 < woken[0] <= 6_700
 
         run_virtually(main)
 

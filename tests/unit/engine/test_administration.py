@@ -261,6 +261,20 @@ class TestPending:
         with pytest.raises(PreconditionFailedError, match="in flight"):
             rig.engine.pending.cancel("b", rig.now_ms)
 
+    @pytest.mark.parametrize("push", [True, False])
+    def test_cancel_of_a_retry_whose_time_has_come(self, push: bool) -> None:
+        rig = EngineRig()
+        rig.send("a")
+        (held,) = rig.receive(push=push, lease_ms=10)
+        if push:
+            rig.engine.change_invisible("billing", held.handle, 10, rig.now_ms)
+        rig.advance(10)
+        rig.engine.pending.cancel("a", rig.now_ms)
+        assert rig.names() == []
+        rig.crash()
+        assert rig.names() == []
+        assert rig.engine.pending.count(PendingFilter()) == []
+
     @pytest.mark.parametrize("token", ["x", "1-2", "zz-0-1"])
     def test_foreign_tokens_are_refused(self, token: str) -> None:
         with pytest.raises(BadRequestError, match="token"):

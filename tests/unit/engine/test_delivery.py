@@ -3,14 +3,15 @@
 import pytest
 
 from latermq_broker.config import CatalogConfig, DeliveryConfig, StoreConfig
-from latermq_broker.engine.model import Failure, PendingFilter, TopicType
+from latermq_broker.engine.model import Failure, TopicType
 from latermq_broker.errors import (
     GroupNotFoundError,
     InvalidReceiptHandleError,
+    StoreFullError,
     TopicNotFoundError,
 )
 from latermq_broker.store.catalog import Backoff, BackoffKind
-from support.engine_rig import EngineRig
+from support.engine_rig import EngineRig, until_full
 from support.memory_files import MemoryFiles
 
 MIB = 1 << 20
@@ -180,6 +181,23 @@ def test_a_late_heartbeat_keeps_a_push_lease_and_a_gone_client_loses_it() -> Non
     assert rig.ack(one) == [False]
 
 
+def test_a_lease_whose_reply_a_crash_may_have_eaten_is_not_renewed_for_hours() -> None:
+    rig = EngineRig()
+    rig.send("known")
+    rig.receive(push=True, lease_ms=60_000)
+    for _ in range(6):
+        rig.engine.client_seen("client-1", rig.now_ms)
+        rig.advance(10_000)  # renewed once: its client works on it
+    rig.send("lost")
+    rig.receive(push=True, lease_ms=60_000)
+    rig.advance(1)
+    rig.crash()
+    for _ in range(12):
+        rig.engine.client_seen("client-1", rig.now_ms)
+        rig.advance(10_000)
+    assert [(one.sys, one.attempt) for one in rig.receive()] == [(b"lost", 2)]
+
+
 def test_the_original_handle_outlives_renewals() -> None:
     rig = EngineRig()
     rig.send("m1")
@@ -325,15 +343,33 @@ class TestFirstUse:
         assert rig.receive("g", topic="%DLQ%somebody") == []
 
 
-def test_a_damaged_message_is_counted_and_does_not_stop_the_group() -> None:
-    files = MemoryFiles()
-    rig = EngineRig(files=files)
-    (bad,) = rig.send("bad", body=b"to be damaged")
-    rig.send("good")
-    segment = next(inode for path, inode in files.inodes.items() if path.suffix == ".seg")
-    at = segment.data.index(b"to be damaged", bad.position)
-    segment.data[at] ^= 1
-    assert rig.names() == ["good"]
-    assert rig.engine._state.unreadable_count == 1
-    (waiting,) = rig.engine.pending.count(PendingFilter())
-    assert (waiting.kind.name, waiting.count) == ("IN_FLIGHT", 1)
+def test_what_a_full_disk_kept_from_being_done_stays_due() -> None:
+    rig = EngineRig(files=(files := MemoryFiles()))
+    rig.send(*(f"m{n}" for n in range(20)), body=b"x" * 40_000)
+    rig.send("late", wait_ms=10)
+    held = rig.receive(lease_ms=10)
+    assert len(held) == 20
+    files.disk.capacity_bytes = 0
+    until_full(lambda n: rig.send("filler", topic="filler", body=b"x" * 60_000))
+    until_full(lambda n: rig.engine.ensure_group(f"filler-{n}", rig.now_ms))
+    rig.now_ms += 10
+    with pytest.raises(StoreFullError):
+        rig.engine.tick(rig.now_ms)
+    files.disk.capacity_bytes = None
+    rig.advance(0)
+    assert sorted(rig.names()) == sorted(["late", *(f"m{n}" for n in range(20))])
+
+
+def test_a_damaged_timer_run_is_rebuilt_from_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("latermq_broker.schedule.minutes.RUN_ENTRIES_MIN", 3)
+    rig = EngineRig(files=(files := MemoryFiles()))
+    for n in range(5):
+        rig.send(f"m{n}", wait_ms=200_000 + n)
+    rig.engine.close(rig.now_ms)
+    (run,) = (inode for path, inode in files.inodes.items() if path.suffix == ".run")
+    run.data[-1] ^= 1
+    rig.engine = rig.reopened()
+    assert rig.engine.recovery is not None
+    assert rig.engine.recovery.rebuilt
+    rig.advance(200_000 + 4)
+    assert rig.names() == [f"m{n}" for n in range(5)]

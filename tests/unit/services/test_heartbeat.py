@@ -100,6 +100,12 @@ class TestTermination:
         assert room.committer.waits == 1
         assert await room.terminate() == 40015
 
+    async def test_the_leases_of_an_unrecognized_client_are_let_go(self, room: Room) -> None:
+        """After a restart of the broker its leases are known, its settings are not."""
+        assert await room.terminate() == 40015
+        assert room.engine.calls == [("gone", CLIENT_ID)]
+        assert room.committer.waits == 1
+
     async def test_a_consumer_with_a_bad_group_stays(self, room: Room) -> None:
         room.know(ClientKind.PUSH_CONSUMER)
         assert await room.terminate(group="") == 40003

@@ -11,6 +11,7 @@ from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 from support.engine_rig import START_MS
 from support.fake_call import FakeCall
 from support.messaging import Messaging
+from support.virtual_loop import InlineThreads, virtually
 from support.wire_requests import duration, message, resource, timestamp
 
 Code: Final = definition_pb2.Code
@@ -155,10 +156,11 @@ async def test_a_pull_waits_for_the_next_message_and_all_who_wait_see_it() -> No
         assert tasks[2].result() == (Code.OK, [b"2"], 3)
 
 
+@virtually
 async def test_a_pull_that_waited_in_vain_goes_on_behind_what_it_passed_over() -> None:
-    async with Messaging() as broker:
+    async with Messaging(threads=InlineThreads()) as broker:
         await filled(broker, b"0")
-        task = asyncio.ensure_future(pull(broker, 1, wait_ms=50, tags="T"))
+        task = asyncio.ensure_future(pull(broker, 1, wait_ms=20_000, tags="T"))
         await broker.settle()
         await filled(broker, b"1", tag="other")
         assert await task == (Code.MESSAGE_NOT_FOUND, [], 2)

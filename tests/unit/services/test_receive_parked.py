@@ -7,17 +7,19 @@ from typing import Any, Final
 
 import pytest
 
-from latermq_broker.config import CatalogConfig, Flush, ServerConfig
+from latermq_broker.config import CatalogConfig, Flush, ServerConfig, StoreConfig
 from latermq_broker.engine.model import Ready, TopicType
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 from support.engine_rig import START_MS
 from support.fake_call import FakeCall
 from support.memory_files import MemoryFiles
 from support.messaging import SMALL, Messaging, Received
+from support.virtual_loop import InlineThreads, virtually
 from support.wire_requests import message
 
 Code: Final = definition_pb2.Code
 HOUR_MS: Final = 3_600_000
+MIB: Final = 1 << 20
 
 
 async def started(broker: Messaging, **fields: Any) -> "asyncio.Task[Received]":
@@ -42,9 +44,10 @@ async def test_what_is_there_is_given_at_once_and_not_waited_to_fill_up() -> Non
         assert task.result().status.code == Code.OK
 
 
+@virtually
 async def test_nothing_within_the_time_is_message_not_found() -> None:
-    async with Messaging() as broker:
-        got = await broker.receive(wait_ms=20)
+    async with Messaging(threads=InlineThreads()) as broker:
+        got = await broker.receive(wait_ms=20_000)
         assert (got.status.code, got.messages) == (Code.MESSAGE_NOT_FOUND, [])
         assert len(broker.receives._parking) == 0
 
@@ -266,3 +269,59 @@ async def test_gone_before_it_began() -> None:
         task = await started(broker, call=call)
         assert len(broker.receives._parking) == 0
         task.cancel()
+
+
+def with_large_bodies() -> Messaging:
+    return Messaging(replace(SMALL, store=StoreConfig(segment_bytes=32 * MIB)))
+
+
+async def test_gone_at_a_message_larger_than_clients_take_counts_for_it_alone() -> None:
+    """Uncounted, it would come with every receive, and the two beside it would never arrive."""
+    async with with_large_bodies() as broker:
+        for body in (b"before", b"x" * (4 * MIB), b"after"):
+            await broker.send(message("orders", body))
+        for attempts in ([1, 1, 1], [1, 1, 2]):
+            call = FakeCall()
+            got = (await broker.receive(call=call, auto_renew=True)).messages
+            assert sorted(one.system_properties.delivery_attempt for one in got) == attempts
+            call.cancel()
+            await broker.settle()
+            await broker.advance(1_000)  # also the ladder's first step; the second is 5 s
+        passed = await broker.receive(invisible_ms=HOUR_MS)
+        assert passed.bodies == [b"before", b"after"]
+        assert {one.system_properties.delivery_attempt for one in passed.messages} == {1}
+        await broker.advance(4_000)
+        [large] = (await broker.receive()).messages
+        assert large.system_properties.delivery_attempt == 3
+
+
+async def test_gone_at_a_large_message_in_time_makes_it_a_dead_letter_that_says_why() -> None:
+    async with with_large_bodies() as broker:
+        broker.engine.groups.create(
+            "billing", fifo=False, max_attempts=2, backoff=None, now_ms=START_MS
+        )
+        await broker.send(message("orders", b"x" * (4 * MIB)))
+        for attempt, wait_ms in ((1, 1_000), (2, 0)):
+            call = FakeCall()
+            [one] = (await broker.receive(call=call)).messages
+            assert one.system_properties.delivery_attempt == attempt
+            call.cancel()
+            await broker.settle()
+            await broker.advance(wait_ms)
+        assert not (await broker.receive()).messages
+        letter = broker.engine.dead.get("billing", queue_offset=0)
+        assert letter.failure is not None
+        assert letter.failure.class_name == "TooLargeForClient"
+        assert letter.attempt_count == 2
+
+
+async def test_gone_before_the_reply_with_a_large_message_is_given_back_uncounted() -> None:
+    async with with_large_bodies() as broker:
+        await broker.send(message("orders", b"x" * (4 * MIB)))
+        call = FakeCall()
+        task = asyncio.ensure_future(broker.receive(call=call, invisible_ms=HOUR_MS))
+        await asyncio.sleep(0)
+        task.cancel()
+        call.cancel()
+        await broker.settle()
+        assert await attempts_after(broker) == [1]

@@ -13,6 +13,7 @@ from latermq_proto.google.protobuf import duration_pb2
 from support.engine_rig import START_MS
 from support.fake_call import CLIENT_ID, FakeCall
 from support.messaging import SMALL, Messaging, received
+from support.virtual_loop import InlineThreads, virtually
 from support.wire_requests import receive
 
 Code: Final = definition_pb2.Code
@@ -40,11 +41,11 @@ async def waits_ms(broker: Messaging, **options: Any) -> int:
     [parked] = broker.receives._parking._lines
     timer = parked.receiver.timer
     assert timer is not None
-    wait_ms = round((timer.when() - loop.time()) * 1_000, -1)  # to 10 ms: the loop has gone on
+    wait_ms = round((timer.when() - loop.time()) * 1_000)
     task.cancel()
     call.cancel()
     await broker.settle()
-    return int(wait_ms)
+    return wait_ms
 
 
 @pytest.mark.parametrize(
@@ -64,21 +65,24 @@ async def waits_ms(broker: Messaging, **options: Any) -> int:
         (None, None, 20_000),
     ],
 )
+@virtually
 async def test_the_wait_fits_the_deadline(
     asked_ms: int | None, remaining_ms: int | None, wait_ms: int
 ) -> None:
-    async with Messaging() as broker:
+    async with Messaging(threads=InlineThreads()) as broker:
         assert await waits_ms(broker, asked_ms=asked_ms, remaining_ms=remaining_ms) == wait_ms
 
 
+@virtually
 async def test_rocketmqs_lower_bound_can_be_had() -> None:
     config = replace(SMALL, server=ServerConfig(short_polling=False))
-    async with Messaging(config) as broker:
+    async with Messaging(config, threads=InlineThreads()) as broker:
         assert await waits_ms(broker, asked_ms=1_000, remaining_ms=9_000) == 5_000
 
 
+@virtually
 async def test_half_of_the_clients_own_request_timeout_is_left() -> None:
-    async with Messaging() as broker:
+    async with Messaging(threads=InlineThreads()) as broker:
         broker.sessions.put(
             Session(
                 client_id=CLIENT_ID,
@@ -103,8 +107,9 @@ async def test_half_of_the_clients_own_request_timeout_is_left() -> None:
         ("", Code.BAD_REQUEST),
     ],
 )
+@virtually
 async def test_a_deadline_too_near_for_the_wait(version: str, code: int) -> None:
-    async with Messaging() as broker:
+    async with Messaging(threads=InlineThreads()) as broker:
         for asked_ms in (None, 5_000, 20_000):
             request, call = polling(asked_ms=asked_ms, remaining_ms=4_500, version=version)
             assert (await broker.receive_status(request, call)).code == code

@@ -241,7 +241,7 @@ async def test_row_17_a_disk_that_is_full() -> None:
     async with Messaging() as broker:
         assert isinstance(broker.files, MemoryFiles)
         body = b"x" * BODY_MAX
-        broker.files.capacity_bytes = 0
+        broker.files.disk.capacity_bytes = 0
         codes = [(await broker.send(message("orders", body))).status.code for _ in range(40)]
         assert codes[0] == Code.OK  # the first segment is there
         assert codes[-1] == Code.INTERNAL_SERVER_ERROR

@@ -64,11 +64,6 @@ class TestLife:
         sessions.put(session("d"))
         assert len(sessions) == 3
 
-    def test_of_group_lists_consumers_only(self, sessions: Sessions) -> None:
-        sessions.put(session("a"))
-        sessions.put(session("b", group=""))
-        assert [found.client_id for found in sessions.of_group("g")] == ["a"]
-
 
 class TestStreams:
     async def test_commands_go_to_the_newest_stream(self, sessions: Sessions) -> None:

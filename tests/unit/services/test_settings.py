@@ -193,7 +193,8 @@ class TestQuirks:
             ("HTTP", "1.0.7", True),
             ("HTTP", "1.0.0-beta", True),
             ("http", "v1.0", True),
-            ("HTTP", "1.0.8", False),
+            ("HTTP", "1.0.8", True),
+            ("HTTP", "1.0.9", False),
             ("HTTP", "2.0", False),
             ("HTTP", "", False),
             ("JAVA", "1.0.7", False),
@@ -206,7 +207,7 @@ class TestQuirks:
         assert quirks_of(language, version).backoff_as_exponential is old
 
     def test_old_node_gets_seconds_that_it_takes_for_milliseconds(self) -> None:
-        quirks = quirks_of("HTTP", "1.0.7")
+        quirks = quirks_of("HTTP", "1.0.8")
         answer = client_settings.merge(subscription(), None, quirks, CONFIG)
         exponential = answer.backoff_policy.exponential_backoff
         assert exponential.initial.seconds == 1_000

@@ -55,6 +55,14 @@ def test_ends_of_many_topics_in_one_call(rig: V1Rig) -> None:
     assert orders.epoch != mails.epoch != ""
 
 
+def test_nothing_is_told_before_its_sender_is_promised_it(rig: V1Rig) -> None:
+    rig.send_message("m-1")
+    for ask in (lambda: describe(rig, "orders"), lambda: read(rig)):
+        waits = rig.committer.waits
+        ask()
+        assert rig.committer.waits == waits + 1
+
+
 def test_the_offset_at_a_time(rig: V1Rig) -> None:
     rig.send_message("m-0")
     rig.advance(1000)

@@ -284,14 +284,13 @@ def test_a_stored_message_is_read_by_name() -> None:
 
 
 def test_a_send_is_answered_entry_by_entry() -> None:
-    messages = [split(definition_pb2.Message()) for _ in range(3)]
+    message = split(definition_pb2.Message())
+    messages = [message._replace(message_id=f"id-{number}") for number in range(3)]
     places = [
         Sent(position=0, queue_id=1, queue_offset=0, due_ms=0, pending_id=""),
         Sent(position=1, queue_id=2, queue_offset=300, due_ms=0, pending_id=""),
         Sent(position=2, queue_id=-1, queue_offset=-1, due_ms=9, pending_id="wait-2"),
     ]
-    for number, message in enumerate(messages):
-        object.__setattr__(message, "message_id", f"id-{number}")
     response = service_pb2.SendMessageResponse.FromString(
         wire_messages.sent_response(messages, places)
     )

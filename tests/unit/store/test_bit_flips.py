@@ -29,13 +29,13 @@ def small_log(*, mark: bool) -> tuple[MemoryFiles, StoreRig]:
         rig.sync()
         rig.store.log.mark(rig.now_ms)
         rig.write()
-    files.kill()
+    files.disk.kill()
     return files, rig
 
 
 def flipped(files: MemoryFiles, path: Path, bit: int) -> MemoryFiles:
-    image = files.clone()
-    image.bytes_of(path)[bit // 8] ^= 1 << bit % 8
+    image = MemoryFiles(files.disk.clone())
+    image.disk.bytes_of(path)[bit // 8] ^= 1 << bit % 8
     return image
 
 
@@ -66,9 +66,9 @@ def test_every_bit_of_a_checkpoint_falls_back() -> None:
     rig.checkpoint()
     rig.append(50)
     rig.write()
-    files.kill()
+    files.disk.kill()
     (path,) = (path for path in files.inodes if path.suffix == ".ckpt")
-    for bit in range(len(files.bytes_of(path)) * 8):
+    for bit in range(len(files.disk.bytes_of(path)) * 8):
         again = StoreRig(flipped(files, path, bit))
         assert again.start().rebuilt
         assert again.facts == rig.facts
@@ -81,7 +81,7 @@ def test_every_bit_of_a_queue_file_is_rebuilt() -> None:
     rig.start()
     rig.close()
     (path,) = (path for path in files.inodes if path.suffix == ".cq")
-    for bit in range(len(files.bytes_of(path)) * 8):
+    for bit in range(len(files.disk.bytes_of(path)) * 8):
         image = flipped(files, path, bit)
         assert "does not match" in verify_directory(ROOT, image).checkpoints[0].problem
         again = StoreRig(image)
@@ -96,7 +96,7 @@ def test_every_bit_of_a_queue_file_is_rebuilt() -> None:
 
 def test_the_lock_file_says_nothing() -> None:
     files, rig = small_log(mark=True)
-    files.replace(ROOT / "LOCK", b"anything")
+    files.disk.replace(ROOT / "LOCK", b"anything")
     again = StoreRig(files)
     again.start()
     assert again.facts == rig.facts

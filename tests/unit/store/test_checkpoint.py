@@ -84,7 +84,7 @@ def test_the_newest_two_are_kept() -> None:
     files = MemoryFiles()
     files.make_directory(DIRECTORY)
     assert checkpoint_names(files, Path("/none")) == []
-    files.replace(DIRECTORY / "00000000000000000300.tmp", b"left by a crash")
+    files.disk.replace(DIRECTORY / "00000000000000000300.tmp", b"left by a crash")
     for position in (100, 200, 300, 300, 1000):
         write_checkpoint(files, DIRECTORY, at(position))
     names = checkpoint_names(files, DIRECTORY)

@@ -14,8 +14,15 @@ from latermq_broker.errors import (
 )
 from latermq_broker.store.record import FLAG_CLEAN, RecordType, record_bytes
 from latermq_broker.store.store import Store
-from support.memory_files import MemoryFiles
-from support.store_rig import ROOT, SMALL_SEGMENT_BYTES, StoreRig, small_config
+from support.memory_files import MemoryDisk, MemoryFiles
+from support.store_rig import (
+    FIRST_POSITION,
+    ROOT,
+    SMALL_SEGMENT_BYTES,
+    START_MS,
+    StoreRig,
+    small_config,
+)
 from support.torn_files import SHORT_WRITE, Fault, TornFiles
 
 FIRST: Final = ROOT / "log" / f"{0:020d}.seg"
@@ -36,25 +43,27 @@ def segments(files: MemoryFiles) -> list[str]:
 
 def test_an_append_is_readable_before_and_after_the_write() -> None:
     log = fresh().log
-    assert (log.start, log.end, log.written, log.durable, log.epoch) == (64, 64, 64, 64, 1)
-    first = log.append(MESSAGE, [b"one", memoryview(b" two")], 1000)
-    second = log.append(RecordType.ACK, [], 900)
-    assert (first, second, log.end, log.written) == (64, 112, 152, 64)
+    assert (log.start, log.end, log.written, log.durable, log.epoch) == (64, 104, 104, 104, 1)
+    first = log.append(MESSAGE, [b"one", memoryview(b" two")], START_MS + 1000)
+    second = log.append(RecordType.ACK, [], START_MS + 900)
+    assert (first, second, log.end, log.written) == (104, 152, 192, 104)
     before = [log.read(first), log.read(second)]
-    assert log.write() == log.written == 152
+    assert log.write() == log.written == 192
     assert [log.read(first), log.read(second)] == before
     assert before[0].payload == b"one two"
-    assert [record.store_ms for record in before] == [1000, 1000], "store time never runs back"
+    assert [record.store_ms for record in before] == [START_MS + 1000] * 2, (
+        "store time never runs back"
+    )
     assert before[0].next_position == second
-    assert log.last_store_ms == 1000
-    assert log.durable == 64
+    assert log.last_store_ms == START_MS + 1000
+    assert log.durable == 104
 
 
 def test_write_without_appends_does_nothing() -> None:
     files = TornFiles()
     log = fresh(files).log
     calls = files.calls
-    assert log.write() == 64
+    assert log.write() == 104
     assert files.calls == calls
 
 
@@ -87,14 +96,14 @@ def test_durable_is_what_was_written_before_the_sync_began() -> None:
     log = fresh().log
     log.append(MESSAGE, [b"a"], 1)
     log.write()
-    target = log.sync_target()
-    assert log.sync() == target == log.written
+    target = log.sync()
+    assert target == log.written
     log.append(MESSAGE, [b"b"], 1)
     log.write()
-    assert log.durable == 64
+    assert log.durable == 104
     log.synced(target)
     assert log.durable == target < log.written
-    log.synced(64)  # an older answer arriving late
+    log.synced(104)  # an older answer arriving late
     assert log.durable == target
     later = log.append(MESSAGE, [b"c"], 1)
     assert log.read(later).durable == target
@@ -106,11 +115,11 @@ def test_rolling_closes_a_segment_with_blank_and_goes_on_in_the_next() -> None:
     files = MemoryFiles()
     log = fresh(files).log
     positions = [log.append(MESSAGE, [LARGEST], 1) for _ in range(4)]
-    assert positions == [64, 64 + RECORD_MAX, 64 + 2 * RECORD_MAX, SMALL_SEGMENT_BYTES + 64]
-    blank = log.read(64 + 3 * RECORD_MAX)
+    assert positions == [104, 104 + RECORD_MAX, 104 + 2 * RECORD_MAX, SMALL_SEGMENT_BYTES + 64]
+    blank = log.read(104 + 3 * RECORD_MAX)
     assert (blank.type, blank.length) == (RecordType.BLANK, 40)
     log.write()
-    assert log.read(64 + 3 * RECORD_MAX) == blank
+    assert log.read(104 + 3 * RECORD_MAX) == blank
     assert all(log.read(position).payload == LARGEST for position in positions)
     assert segments(files) == [f"{0:020d}.seg", f"{SMALL_SEGMENT_BYTES:020d}.seg"]
     assert log.sync() == log.written
@@ -135,8 +144,8 @@ def test_a_record_larger_than_a_quarter_of_a_segment_is_refused() -> None:
             log.append(MESSAGE, [too_large], 1)
         with pytest.raises(ValueError, match=f"the largest is {RECORD_MAX}"):
             log.reserve([1, len(too_large)])
-    assert log.end == 64
-    assert log.append(MESSAGE, [LARGEST], 1) == 64
+    assert log.end == FIRST_POSITION
+    assert log.append(MESSAGE, [LARGEST], 1) == FIRST_POSITION
 
 
 def test_a_group_is_kept_in_one_segment() -> None:
@@ -158,7 +167,7 @@ def test_a_group_that_can_never_fit_is_refused() -> None:
         log.reserve([RECORD_MAX - 40] * 4)
     log.reserve([RECORD_MAX - 40] * 3)
     log.reserve([])
-    assert log.end == 64
+    assert log.end == FIRST_POSITION
 
 
 def test_a_group_that_was_not_reserved_cannot_span_segments() -> None:
@@ -172,7 +181,7 @@ def test_a_group_that_was_not_reserved_cannot_span_segments() -> None:
 
 
 def test_a_full_disk_is_refused_before_anything_changes() -> None:
-    files = MemoryFiles(capacity_bytes=SMALL_SEGMENT_BYTES + 5000)
+    files = MemoryFiles(MemoryDisk(SMALL_SEGMENT_BYTES + 5000))
     store = fresh(files)
     log = store.log
     positions = [log.append(MESSAGE, [LARGEST], 1) for _ in range(3)]
@@ -185,13 +194,13 @@ def test_a_full_disk_is_refused_before_anything_changes() -> None:
         with pytest.raises(StoreFullError):
             log.prepare_next()
     assert (log.end, log.appended, log.last_store_ms) == before
-    assert files.used_bytes == SMALL_SEGMENT_BYTES
+    assert files.disk.used_bytes == SMALL_SEGMENT_BYTES
     assert segments(files) == [f"{0:020d}.seg"]
     small = log.append(MESSAGE, [b"still fits"], 1)
     log.write()
     log.synced(log.sync())
     assert log.read(small).payload == b"still fits"
-    files.capacity_bytes = None
+    files.disk.capacity_bytes = None
     positions.append(log.append(MESSAGE, [LARGEST], 1))
     log.write()
     assert [log.read(position).payload for position in positions] == [LARGEST] * 4
@@ -205,7 +214,7 @@ def test_prepared_room_keeps_working_on_a_full_disk() -> None:
     assert not log.next_wanted
     log.prepare_next()
     assert segments(files)[1].endswith(".prep")
-    files.capacity_bytes = files.used_bytes
+    files.disk.capacity_bytes = files.disk.used_bytes
     for _ in range(6):
         log.append(MESSAGE, [LARGEST], 1)
     log.write()
@@ -217,10 +226,10 @@ def test_prepared_room_keeps_working_on_a_full_disk() -> None:
 def test_a_segment_prepared_too_late_is_thrown_away() -> None:
     files = MemoryFiles()
     log = fresh(files).log
-    late = log._prepare(SMALL_SEGMENT_BYTES, 0, zero_fill=False)
+    late = log._row._prepare(SMALL_SEGMENT_BYTES, 0, zero_fill=False)
     for _ in range(4):
         log.append(MESSAGE, [LARGEST], 1)
-    log._prepared = late  # as the thread does when it ends after the loop rolled without it
+    log._row._prepared = late  # as the thread does when it ends after the loop rolled without it
     assert log.next_wanted
     log.prepare_next()
     assert not log.next_wanted
@@ -277,7 +286,7 @@ def test_a_failed_write_latches_and_leaves_no_trace(records: int) -> None:
         log.write()
     assert log.failed
     assert log.written == written
-    assert not any(files.bytes_of(FIRST)[written:])
+    assert not any(files.disk.bytes_of(FIRST)[written:])
     calls = files.calls
     for refused in (
         lambda: log.append(MESSAGE, [b"x"], 1),
@@ -311,7 +320,7 @@ def test_a_short_write_and_then_no_room_leaves_no_trace() -> None:
     files.pwrite = pwrite  # type: ignore[method-assign]
     with pytest.raises(StoreReadOnlyError, match="No space left"):
         log.write()
-    assert not any(files.bytes_of(FIRST)[64:])
+    assert not any(files.disk.bytes_of(FIRST)[FIRST_POSITION:])
 
 
 @pytest.mark.parametrize("call", [1, 2], ids=["fdatasync", "directory"])
@@ -329,19 +338,21 @@ def test_a_failed_sync_latches_and_is_never_repeated(call: int) -> None:
     with pytest.raises(StoreReadOnlyError):
         log.sync()
     assert files.calls == calls
-    assert log.durable == 64
+    assert log.durable == FIRST_POSITION
     with pytest.raises(StoreReadOnlyError):
         log.append(MESSAGE, [b"x"], 1)
 
 
 def test_marks_prove_what_was_synced_once() -> None:
     log = fresh().log
+    log.mark(1)
+    assert log.appended == 1, "the log begins with a mark"
     log.append(MESSAGE, [b"x"], 1)
     log.mark(2)
-    assert log.appended == 1, "not durable yet"
+    assert log.appended == 2, "not durable yet"
     log.write()
     log.mark(2)
-    assert log.appended == 1
+    assert log.appended == 2
     log.synced(log.sync())
     log.mark(2)
     mark = log.read(log.last_position)
@@ -349,8 +360,8 @@ def test_marks_prove_what_was_synced_once() -> None:
     log.write()
     log.synced(log.sync())
     log.mark(3)
-    assert log.appended == 2, "the log ends with a mark already"
-    log.mark_clean(4)
+    assert log.appended == 3, "the log ends with a mark already"
+    log.mark(4, clean=True)
     assert log.read(log.last_position).flags == FLAG_CLEAN
     assert log.read(log.last_position).is_clean_mark
 
@@ -373,10 +384,10 @@ def test_descriptors_of_synced_segments_are_closed() -> None:
     for _ in range(12):
         log.append(MESSAGE, [LARGEST], 1)
     log.write()
-    assert files.open_count > open_before
+    assert files.open_count == open_before + 3
     log.synced(log.sync())
     assert files.open_count == open_before
-    assert log.read(64).payload == LARGEST
+    assert log.read(FIRST_POSITION).payload == LARGEST
 
 
 def test_no_descriptor_is_closed_under_a_running_sync() -> None:
@@ -412,7 +423,7 @@ def test_reading_what_has_rotted() -> None:
     log = fresh(files).log
     position = log.append(MESSAGE, [b"abcdef"], 1)
     log.write()
-    files.bytes_of(FIRST)[position + 42] ^= 4
+    files.disk.bytes_of(FIRST)[position + 42] ^= 4
     with pytest.raises(CorruptRecordError, match="checksum does not match"):
         log.read(position)
 

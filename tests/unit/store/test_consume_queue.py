@@ -62,7 +62,7 @@ def test_golden_entry() -> None:
     queue = ConsumeQueue(files, 7, 3)
     queue.append(GOLDEN_ENTRY)
     flush(queue)
-    assert memory(files).bytes_of(ROOT / "7" / "3.00000000000000000000.cq") == GOLDEN
+    assert memory(files).disk.bytes_of(ROOT / "7" / "3.00000000000000000000.cq") == GOLDEN
 
 
 @pytest.mark.parametrize("flush_every", [0, 1, 7, 64, 100])
@@ -110,7 +110,7 @@ def test_files_change_every_65536_entries() -> None:
     flush(queue)
     names = sorted(path.name for path in memory(files).inodes)
     assert names == [f"3.{n * FILE_ENTRIES:020d}.cq" for n in range(3)]
-    assert [len(memory(files).bytes_of(ROOT / "7" / name)) for name in names] == [
+    assert [len(memory(files).disk.bytes_of(ROOT / "7" / name)) for name in names] == [
         2 << 20, 2 << 20, 320,
     ]  # fmt: skip
     around = FILE_ENTRIES - 2
@@ -178,10 +178,10 @@ def test_a_damaged_full_file_is_noticed_at_the_latest_when_read(damage: str) -> 
 
 
 def spoil(files: QueueFiles, path: Path, how: str) -> None:
-    disk = memory(files)
+    disk = memory(files).disk
     match how:
         case "missing":
-            disk.unlink(path)
+            del disk.inodes[path]
         case "short":
             disk.replace(path, bytes(disk.bytes_of(path)[:-1]))
         case "flipped":

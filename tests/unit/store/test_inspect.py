@@ -36,10 +36,11 @@ def facts(records: list[Record]) -> list[tuple[int, bytes]]:
 
 def test_every_record_from_any_position() -> None:
     files, rig = closed()
-    before = files.snapshot()
+    before = files.disk.snapshot()
     everything = list(scan_directory(ROOT, files))
     assert facts(everything) == rig.facts
     assert [r.type.name for r in everything if r.type is not RecordType.MESSAGE] == [
+        "MARK",
         "BLANK",
         "MARK",
     ]
@@ -49,7 +50,7 @@ def test_every_record_from_any_position() -> None:
         assert list(scan_directory(ROOT, files, start)) == everything[index:]
         assert list(scan_directory(ROOT, files, start - 7)) == everything[index:]
     assert list(scan_directory(ROOT, files, 10**9)) == []
-    assert files.snapshot() == before
+    assert files.disk.snapshot() == before
     assert files.open_count == 0
 
 
@@ -63,6 +64,7 @@ def test_beside_a_running_broker() -> None:
     rig.append(30)
     assert facts(list(scan_directory(ROOT, files))) == rig.facts[:2]
     scan = scan_directory(ROOT, files)
+    assert next(scan).type is RecordType.MARK
     assert next(scan).position == rig.facts[0][0]
     rig.write()
     assert facts(list(scan))[:1] == rig.facts[1:2]
@@ -101,12 +103,12 @@ def test_verify_a_sound_directory() -> None:
     assert report.ok
     assert report.clean
     assert (report.start, report.end, report.torn_bytes) == (64, rig.store.log.end, 0)
-    assert report.records == {RecordType.MESSAGE: 24, RecordType.MARK: 1, RecordType.BLANK: 1}
+    assert report.records == {RecordType.MESSAGE: 24, RecordType.MARK: 2, RecordType.BLANK: 1}
     assert [(s.name, s.base, s.size) for s in report.segments] == [
         (FIRST.name, 0, SMALL_SEGMENT_BYTES),
         (SECOND.name, SMALL_SEGMENT_BYTES, SMALL_SEGMENT_BYTES),
     ]
-    assert sum(s.records for s in report.segments) == 26
+    assert sum(s.records for s in report.segments) == 27
     assert [c.problem for c in report.checkpoints] == ["", ""]
     assert report.checkpoints[0].position > report.checkpoints[1].position
 
@@ -119,8 +121,8 @@ def test_verify_counts_a_torn_tail_and_an_unfinished_group() -> None:
     end = rig.store.log.end
     rig.append(10, 10, 10)
     rig.write()
-    files.kill()
-    files.bytes_of(FIRST)[rig.facts[-1][0] + 45] ^= 1
+    files.disk.kill()
+    files.disk.bytes_of(FIRST)[rig.facts[-1][0] + 45] ^= 1
     report = verify_directory(ROOT, files)
     assert report.ok
     assert not report.clean
@@ -133,8 +135,8 @@ def test_verify_names_every_damage_and_where_it_goes_on() -> None:
     spoiled = [rig.facts[2], rig.facts[9], rig.facts[-4]]
     for position, _ in spoiled:
         path = FIRST if position < SMALL_SEGMENT_BYTES else SECOND
-        files.bytes_of(path)[position % SMALL_SEGMENT_BYTES + 50] ^= 8
-    before = files.snapshot()
+        files.disk.bytes_of(path)[position % SMALL_SEGMENT_BYTES + 50] ^= 8
+    before = files.disk.snapshot()
     report = verify_directory(ROOT, files)
     assert not report.ok
     following = [rig.facts[rig.facts.index(fact) + 1][0] for fact in spoiled]
@@ -148,15 +150,15 @@ def test_verify_names_every_damage_and_where_it_goes_on() -> None:
     assert raised.value.position == spoiled[0][0]
     assert "not merely cut short by a crash" in str(raised.value)
     assert FIRST.name in str(raised.value)
-    assert files.snapshot() == before
+    assert files.disk.snapshot() == before
 
 
 def test_verify_looks_at_checkpoints_and_queue_files() -> None:
     files, _ = closed()
     newest, oldest = sorted((p for p in files.inodes if p.suffix == ".ckpt"), reverse=True)
-    files.bytes_of(oldest)[80] ^= 1
+    files.disk.bytes_of(oldest)[80] ^= 1
     (queue,) = (p for p in files.inodes if p.suffix == ".cq")
-    files.bytes_of(queue)[3] ^= 1
+    files.disk.bytes_of(queue)[3] ^= 1
     report = verify_directory(ROOT, files)
     assert report.ok, "both are rebuilt from the log"
     assert [(c.name, c.problem) for c in report.checkpoints] == [
@@ -182,10 +184,10 @@ def test_what_is_no_data_directory(read: object) -> None:
     files.make_directory(ROOT)
     with pytest.raises(StoreUnusableError, match="holds no log yet"):
         read(ROOT, files)
-    files.replace(ROOT / "notes.txt", b"x")
+    files.disk.replace(ROOT / "notes.txt", b"x")
     with pytest.raises(UnsupportedFormatError, match="not a LaterMQ data directory"):
         read(ROOT, files)
     with pytest.raises(StoreUnusableError, match="is a file"):
         read(ROOT / "notes.txt", files)
     assert files.open_count == 0
-    assert Path("/data") in files.directories
+    assert Path("/data") in files.disk.directories

@@ -39,7 +39,7 @@ def live(rig: StoreRig, files: TornFiles) -> None:
             rig.check_queues()
             rig.append(500, 500)
             rig.write()
-            files.kill()
+            files.disk.kill()
             rig.restart()
     rig.store.log.mark(rig.now_ms)
     rig.close()
@@ -79,7 +79,7 @@ def outcome(rig: StoreRig, files: TornFiles) -> bool:
 
 def check(rig: StoreRig, files: TornFiles) -> None:
     image = files.power_loss(files.calls)
-    files.kill()
+    files.disk.kill()
     groups, durable = list(rig.ledger.groups), rig.ledger.durable
     rig.restart()
     rig.append(10)

@@ -54,14 +54,20 @@ def test_a_life(tmp_path: Path, flush: Flush) -> None:
     store, found = start(directory, flush)
     assert found == [b"%d " % number + BODY for number in range(200)]
     assert store.log.read(positions[7]).payload == b"7 " + BODY
-    store.close({"all": b"everything"}, 2000)
+
+    def checkpoint() -> None:
+        job = store.begin_checkpoint({"all": b"everything"}, 2000)
+        job.run()
+        store.finish_checkpoint(job)
+
+    store.close(checkpoint, 2000)
     store, found = start(directory, flush)
     assert found == [b"everything"]
     store.abandon()
     report = verify_directory(directory, RealFiles())
     assert report.ok
     assert len(report.segments) == 4
-    assert sum(1 for _ in scan_directory(directory, RealFiles())) == 200 + 3 + 1
+    assert sum(1 for _ in scan_directory(directory, RealFiles())) == 200 + 3 + 1 + 3
 
 
 def test_a_second_opener_is_refused_until_the_first_is_gone(tmp_path: Path) -> None:
@@ -164,4 +170,3 @@ def test_files_do_what_the_protocol_says(tmp_path: Path) -> None:
     files.unlink(tmp_path / "b")
     files.remove_directory(tmp_path / "c" / "d")
     assert files.list_directory(tmp_path / "c") == []
-    assert len(files.unique()) == 16

@@ -1,6 +1,7 @@
 """The record codec: golden bytes, and everything that is not exactly them is refused."""
 
 import struct
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -130,3 +131,9 @@ def test_faults_are_put_into_words() -> None:
     pad[47] = 1
     assert fault(memoryview(pad), 0, 0x40) == "its padding is not zero"
     assert "do not fit" in fault(memoryview(MESSAGE[:40]), 0, 0x40)
+
+
+def test_the_documentation_shows_the_golden_bytes() -> None:
+    docs = Path(__file__).parents[3] / "docs" / "store-format.md"
+    shown = docs.read_text(encoding="utf-8").replace(" ", "")
+    assert MESSAGE.hex() in shown

@@ -16,7 +16,7 @@ from latermq_broker.store.segment import (
     encode_segment_header,
     segment_name,
 )
-from support.memory_files import MemoryFiles
+from support.memory_files import MemoryDisk, MemoryFiles
 from support.torn_files import Fault, TornFiles
 
 BASE: Final = 0x1000_0000
@@ -71,12 +71,12 @@ def test_prepared_whole_and_zero(zero_fill: bool) -> None:
     files.make_directory(DIRECTORY)
     header = SegmentHeader(0, 8192, bytes(16), 5)
     segment = Segment.prepare(files, PREPARED, header, zero_fill=zero_fill)
-    assert files.bytes_of(PREPARED) == encode_segment_header(header).ljust(8192, b"\0")
+    assert files.disk.bytes_of(PREPARED) == encode_segment_header(header).ljust(8192, b"\0")
     segment.publish(DIRECTORY / segment_name(0))
     files.sync_directory(DIRECTORY)
     files.sync_directory(DIRECTORY.parent)
     after = files.power_loss(1)
-    assert after.snapshot() == files.snapshot()
+    assert after.disk.snapshot() == files.disk.snapshot()
     assert list(after.inodes) == [DIRECTORY / "00000000000000000000.seg"]
 
 
@@ -93,13 +93,13 @@ def test_no_room_leaves_nothing_behind(number: int, call: int) -> None:
 
 
 def test_a_partly_allocated_file_gives_its_room_back() -> None:
-    files = MemoryFiles(capacity_bytes=10_000)
+    files = MemoryFiles(MemoryDisk(10_000))
     files.make_directory(DIRECTORY)
     Segment.prepare(files, PREPARED, SegmentHeader(0, 8192, bytes(16), 5), zero_fill=False)
     header = SegmentHeader(8192, 8192, bytes(16), 5)
     with pytest.raises(StoreFullError):
         Segment.prepare(files, DIRECTORY / "more.prep", header, zero_fill=True)
-    assert files.used_bytes == 8192
+    assert files.disk.used_bytes == 8192
 
 
 def test_other_trouble_is_not_called_full() -> None:
@@ -113,7 +113,7 @@ def test_other_trouble_is_not_called_full() -> None:
 
 def test_a_map_sees_later_writes_and_a_short_file_as_far_as_it_goes() -> None:
     files = MemoryFiles()
-    files.replace(Path("/x.seg"), bytes(100))
+    files.disk.replace(Path("/x.seg"), bytes(100))
     segment = Segment(files, Path("/x.seg"), 4096, 8192, None)
     view = segment.view()
     assert view[90:200] == bytes(10)

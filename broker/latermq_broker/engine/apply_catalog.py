@@ -1,0 +1,58 @@
+"""Records → state: topics, groups, offsets, clients. See `journal.py`."""
+
+from latermq_broker.engine.state import EngineState, Stamp
+from latermq_broker.store import payload_catalog
+from latermq_broker.store.catalog import decode_group, decode_topic
+from latermq_broker.store.payload_catalog import ConfigPayload, OffsetPayload, ResetPayload
+
+
+class CatalogApplier:
+    """CONFIG, OFFSET, RESET, CLIENT: what is configured, and who is known."""
+
+    def __init__(self, state: EngineState) -> None:
+        self._state = state
+
+    def config(self, config: ConfigPayload, at: Stamp) -> None:
+        state = self._state
+        put = config.operation == payload_catalog.CONFIG_PUT
+        if config.kind == payload_catalog.CONFIG_GROUP:
+            if put:
+                state.catalog.put_group(decode_group(config.body))
+                return
+            state.catalog.remove_group(config.id)
+            for key in [key for key in state.subscriptions if key[0] == config.id]:
+                state.drop_subscription(key)
+            return
+        if put:
+            state.catalog.put_topic(decode_topic(config.body))
+            return
+        state.catalog.remove_topic(config.id)
+        for key in [key for key in state.subscriptions if key[1] == config.id]:
+            state.drop_subscription(key)
+        state.delayed_counts.pop(config.id, None)
+        state.dead.pop(config.id, None)
+        state.store.drop_topic(config.id)
+
+    def offset(self, offset: OffsetPayload, at: Stamp) -> None:
+        subscription = self._state.subscription(offset.group_id, offset.topic_id)
+        subscription.cursors[offset.queue_id] = offset.offset
+        subscription.scanned.pop(offset.queue_id, None)
+        self._state.announce(subscription)
+
+    def reset(self, reset: ResetPayload, at: Stamp) -> None:
+        state = self._state
+        key = (reset.group_id, reset.topic_id)
+        if key in state.subscriptions:
+            state.drop_subscription(key)
+        subscription = state.subscription(*key)
+        subscription.cursors = dict(enumerate(reset.offsets))
+        state.announce(subscription)
+
+    def client(self, client_id: str, at: Stamp) -> None:
+        state = self._state
+        known = state.client_positions
+        known[client_id] = at.position
+        state.client_names[at.position] = client_id
+        if len(known) > state.config.delivery.client_names_max:
+            _, position = known.popitem(last=False)
+            state.client_names.pop(position, None)

@@ -1,0 +1,181 @@
+"""Records → state: deliveries through the table of `delivery/lease.py`. See `journal.py`."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from latermq_broker.delivery.history import Outcome
+from latermq_broker.delivery.lease import Delivery, Event, State
+from latermq_broker.engine.model import DeadState
+from latermq_broker.engine.state import EngineState, Stamp, Subscription
+from latermq_broker.store import payload_lease, payload_message
+from latermq_broker.store.consume_queue import Entry
+from latermq_broker.store.payload_lease import (
+    AttemptPayload,
+    ExtendPayload,
+    LeaseFreshPayload,
+    LeaseRetryPayload,
+)
+from latermq_broker.store.payload_message import DeadPayload, RedrivePayload
+
+RENEW_MARGIN_MS: Final = 10_000  # an auto-renewed lease is looked at so long before its deadline
+
+
+class DeliveryApplier:
+    """LEASE_FRESH, LEASE_RETRY, ACK, EXTEND, ATTEMPT, DEAD, REDRIVE: who holds what."""
+
+    def __init__(self, state: EngineState) -> None:
+        self._state = state
+
+    def lease_fresh(self, lease: LeaseFreshPayload, at: Stamp) -> None:
+        state = self._state
+        subscription = state.subscription(lease.group_id, lease.topic_id)
+        queue = state.queue(lease.topic_id, lease.queue_id)
+        entries = queue.scan(lease.first_offset, lease.span)
+        for index, delta in enumerate(lease.deltas):
+            entry = entries[delta]
+            delivery = Delivery(
+                id=lease.first_id + index,
+                group_id=lease.group_id,
+                topic_id=lease.topic_id,
+                queue_id=lease.queue_id,
+                offset=lease.first_offset + delta,
+                position=entry.position,
+                length=entry.length,
+                tag_hash=entry.tag_hash,
+            )
+            self._add(subscription, delivery)
+            self._grant(subscription, delivery, lease, at)
+        subscription.cursors[lease.queue_id] = lease.first_offset + lease.span
+        subscription.last_consumed_ms = at.store_ms
+
+    def lease_retry(self, lease: LeaseRetryPayload, at: Stamp) -> None:
+        state = self._state
+        for delivery_id in lease.ids:
+            delivery = state.leases.deliveries[delivery_id]
+            subscription = state.subscription(delivery.group_id, delivery.topic_id)
+            self._ripen(subscription, delivery)
+            self._grant(subscription, delivery, lease, at)
+            subscription.last_consumed_ms = at.store_ms
+
+    def ack(self, ids: Sequence[int], at: Stamp) -> None:
+        state = self._state
+        for delivery_id in ids:
+            delivery = state.leases.deliveries[delivery_id]
+            subscription = state.subscription(delivery.group_id, delivery.topic_id)
+            self._move(subscription, delivery, Event.ACK)
+            state.recently_done.remember(delivery, at.store_ms)
+
+    def extend(self, extend: ExtendPayload, at: Stamp) -> None:
+        delivery = self._state.leases.deliveries[extend.id]
+        subscription = self._state.subscription(delivery.group_id, delivery.topic_id)
+        self._move(subscription, delivery, Event.EXTEND)
+        if not extend.flags & payload_lease.EXTEND_KEEP_HANDLE:
+            delivery.generation += 1
+        if extend.flags & payload_lease.EXTEND_RENEWAL:
+            delivery.renewals += 1
+        self._hold(delivery, at.store_ms + extend.invisible_ms)
+
+    def attempt(self, attempt: AttemptPayload, at: Stamp) -> None:
+        delivery = self._state.leases.deliveries[attempt.id]
+        subscription = self._state.subscription(delivery.group_id, delivery.topic_id)
+        delivery.last_attempt = at.position
+        if attempt.outcome == Outcome.EXPIRED:
+            self.make_ready(subscription, delivery)
+            return
+        if attempt.outcome == Outcome.SUSPENDED:
+            delivery.attempt -= 1
+            self._move(subscription, delivery, Event.SUSPEND)
+        else:
+            self._move(subscription, delivery, Event.NACK)
+        delivery.generation += 1
+        self._hold(delivery, at.store_ms + attempt.backoff_ms)
+
+    def make_ready(self, subscription: Subscription, delivery: Delivery) -> None:
+        """DUE: of a lease by an ATTEMPT record, of a backoff by time alone."""
+        self._move(subscription, delivery, Event.DUE)
+        subscription.ready.append((delivery.id, delivery.generation))
+        self._state.announce(subscription)
+
+    def dead(self, dead: DeadPayload, at: Stamp) -> None:
+        state = self._state
+        head = dead.head
+        delivery = state.leases.deliveries[head.id]
+        subscription = state.subscription(delivery.group_id, delivery.topic_id)
+        exhausted = head.reason == payload_message.DEAD_EXHAUSTED
+        if exhausted:
+            self._ripen(subscription, delivery)
+        self._move(subscription, delivery, Event.EXHAUST if exhausted else Event.FORWARD)
+        state.recently_done.remember(delivery, at.store_ms)
+        entry = Entry(at.position, at.length, 0, 0, head.tag_hash, at.store_ms)
+        state.enqueue(head.dlq_topic_id, 0, entry)
+
+    def redrive(self, redrive: RedrivePayload, at: Stamp) -> None:
+        state = self._state
+        letters = state.dead.setdefault(redrive.dlq_topic_id, {})
+        letters[redrive.letter_offset] = (DeadState.REDRIVEN, at.store_ms)
+        subscription = state.subscription(redrive.group_id, redrive.topic_id)
+        delivery = Delivery(
+            id=redrive.id,
+            group_id=redrive.group_id,
+            topic_id=redrive.topic_id,
+            queue_id=redrive.queue_id,
+            offset=redrive.origin_offset,
+            position=redrive.letter,
+            length=redrive.length,
+            tag_hash=redrive.tag_hash,
+        )
+        self._add(subscription, delivery)
+        subscription.ready.append((delivery.id, delivery.generation))
+        state.announce(subscription)
+
+    def restore_delivery(self, delivery: Delivery) -> None:
+        """From a checkpoint, in the state it had then; READY ones in the order of their lane."""
+        self._state.leases.add(delivery)
+        subscription = self._state.subscription(delivery.group_id, delivery.topic_id)
+        subscription.ids.add(delivery.id)
+        subscription.counts[delivery.state] += 1
+        if delivery.state is State.READY:
+            subscription.ready.append((delivery.id, delivery.generation))
+        else:
+            self._hold(delivery, delivery.deadline_ms)
+
+    def _grant(
+        self,
+        subscription: Subscription,
+        delivery: Delivery,
+        lease: LeaseFreshPayload | LeaseRetryPayload,
+        at: Stamp,
+    ) -> None:
+        self._move(subscription, delivery, Event.RECEIVE)
+        delivery.attempt += 1
+        delivery.generation += 1
+        delivery.leased_ms = at.store_ms
+        delivery.client = lease.client
+        delivery.client_id = self._state.client_names.get(lease.client, "")
+        delivery.auto_renew = bool(lease.flags & payload_lease.LEASE_AUTO_RENEW)
+        delivery.renewals = 0
+        self._hold(delivery, at.store_ms + lease.invisible_ms)
+
+    def _hold(self, delivery: Delivery, deadline_ms: int) -> None:
+        renewable = delivery.auto_renew and delivery.state is State.LEASED
+        margin_ms = min(RENEW_MARGIN_MS, (deadline_ms - delivery.leased_ms) // 2)
+        self._state.leases.hold(delivery, deadline_ms, margin_ms=margin_ms if renewable else 0)
+
+    def _ripen(self, subscription: Subscription, delivery: Delivery) -> None:
+        """In replay only: the end of a backoff is not written, what followed it shows it."""
+        if delivery.state is State.BACKOFF:
+            self._move(subscription, delivery, Event.DUE)
+
+    def _add(self, subscription: Subscription, delivery: Delivery) -> None:
+        self._state.leases.add(delivery)
+        subscription.ids.add(delivery.id)
+        subscription.counts[State.READY] += 1
+
+    def _move(self, subscription: Subscription, delivery: Delivery, event: Event) -> None:
+        counts = subscription.counts
+        counts[delivery.state] -= 1
+        state = self._state.leases.step(delivery, event)
+        if state in counts:
+            counts[state] += 1
+        else:
+            subscription.ids.discard(delivery.id)

@@ -1,0 +1,131 @@
+"""What happens because time passes: timers fire, leases end or are renewed, backoffs are over."""
+
+from typing import Final
+
+from latermq_broker.config import DeliveryConfig
+from latermq_broker.delivery.lease import Delivery, State
+from latermq_broker.delivery.retry import auto_renew_ms
+from latermq_broker.engine.attempts import Attempts
+from latermq_broker.engine.journal import Journal
+from latermq_broker.engine.state import EngineState
+from latermq_broker.errors import CorruptRecordError
+from latermq_broker.store.payload_lease import (
+    EXTEND_KEEP_HANDLE,
+    EXTEND_RENEWAL,
+    ExtendPayload,
+)
+from latermq_broker.store.payload_message import (
+    REF_DUE,
+    RefPayload,
+    TimerPayload,
+    decode_message_head,
+)
+from latermq_broker.store.record import RecordType
+
+CLIENT_ALIVE_MS: Final = 120_000  # protocol.md 2.3: silent for so long is offline
+GONE_CLIENT_LEASE_MS: Final = 1_000  # protocol.md 2.6
+CLIENTS_SEEN_MAX: Final = 100_000
+
+
+class DueWork:
+    def __init__(self, state: EngineState, journal: Journal, attempts: Attempts) -> None:
+        self._state = state
+        self._journal = journal
+        self._attempts = attempts
+        self._config: DeliveryConfig = state.config.delivery
+        self.opened_ms = 0  # clients are given CLIENT_ALIVE_MS from here to show that they live
+
+    def fire_timers(self, now_ms: int) -> None:
+        """A bounded slice, in order. Raises StoreFullError; the rest stays due."""
+        for due_ms, position in self._state.timer.due(now_ms, self._config.tick_timers_max):
+            self._fire(due_ms, position, now_ms)
+
+    def end_leases(self, now_ms: int) -> None:
+        """A bounded slice, earliest first. Raises StoreFullError; the rest stays due."""
+        leases = self._state.leases
+        due = leases.deadlines.expire(now_ms, self._config.tick_leases_max)
+        for index, delivery_id in enumerate(due):
+            try:
+                self._reach_deadline(leases.deliveries[delivery_id], now_ms)
+            except BaseException:
+                for undone_id in due[index:]:
+                    undone = leases.deliveries.get(undone_id)
+                    if undone is not None:
+                        leases.deadlines.arm(undone_id, undone.deadline_ms)
+                raise
+
+    def client_seen(self, client_id: str, now_ms: int) -> None:
+        """Heartbeats and receives keep the renewal of a push consumer's leases going."""
+        self._remember_seen(client_id, now_ms)
+
+    def client_gone(self, client_id: str, now_ms: int) -> None:
+        """Its auto-renewed leases become receivable after 1 s."""
+        self._remember_seen(client_id, 0)  # known to be gone, also just after a restart
+        deliveries = self._state.leases.deliveries
+        for delivery_id in self._state.leases.renewed_by(client_id):
+            if deliveries[delivery_id].deadline_ms > now_ms + GONE_CLIENT_LEASE_MS:
+                payload = ExtendPayload(delivery_id, GONE_CLIENT_LEASE_MS, EXTEND_KEEP_HANDLE)
+                self._journal.write(RecordType.EXTEND, payload, now_ms)
+
+    def _remember_seen(self, client_id: str, seen_ms: int) -> None:
+        seen = self._state.clients_seen
+        seen[client_id] = seen_ms
+        seen.move_to_end(client_id)
+        if len(seen) > CLIENTS_SEEN_MAX:
+            seen.popitem(last=False)
+
+    def _fire(self, due_ms: int, position: int, now_ms: int) -> None:
+        """A delayed message's time has come: a reference into a queue of its topic."""
+        state = self._state
+        topic = None
+        try:
+            record = state.store.log.read(position)
+        except CorruptRecordError as error:
+            state.give_up(error)
+        else:
+            head = decode_message_head(record.payload)
+            topic = state.catalog.topic_by_id(head.topic_id)
+        if topic is None:
+            self._journal.write(RecordType.TIMER, TimerPayload(position, due_ms, 0), now_ms)
+            return
+        queue_id = state.next_queue(topic)
+        payload = RefPayload(
+            origin=position,
+            tag_hash=head.tag_hash,
+            queue_offset=state.queue(topic.id, queue_id).next,
+            due_ms=due_ms,
+            length=record.length,
+            topic_id=topic.id,
+            queue_id=queue_id,
+            reason=REF_DUE,
+        )
+        self._journal.write(RecordType.REF, payload, now_ms)
+
+    def _reach_deadline(self, delivery: Delivery, now_ms: int) -> None:
+        state = self._state
+        if delivery.state is State.BACKOFF:
+            subscription = state.subscription(delivery.group_id, delivery.topic_id)
+            self._journal.deliveries.make_ready(subscription, delivery)
+        elif delivery.auto_renew and self._renews(delivery, now_ms):
+            payload = ExtendPayload(
+                delivery.id,
+                auto_renew_ms(delivery.renewals),
+                EXTEND_KEEP_HANDLE | EXTEND_RENEWAL,
+            )
+            self._journal.write(RecordType.EXTEND, payload, now_ms)
+        elif delivery.deadline_ms > now_ms:
+            state.leases.deadlines.arm(delivery.id, delivery.deadline_ms)
+        else:
+            self._attempts.expire(delivery, now_ms)
+
+    def _renews(self, delivery: Delivery, now_ms: int) -> bool:
+        """Protocol: ReceiveMessage.auto_renew; while its client lives, and not for ever."""
+        if now_ms - delivery.leased_ms >= self._config.auto_renew_total_ms_max:
+            return False
+        if delivery.leased_ms < self.opened_ms and not delivery.renewals:
+            # The reply that granted it may have died with the last broker: its client, though
+            # alive, need not know of it. Let it expire once.
+            return False
+        # After a restart clients are given the time to show that they live.
+        seen_ms = self._state.clients_seen.get(delivery.client_id, self.opened_ms)
+        return now_ms - seen_ms < CLIENT_ALIVE_MS

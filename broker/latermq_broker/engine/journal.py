@@ -1,0 +1,96 @@
+"""The log and the state, changed together.
+
+`Journal.write` encodes a payload, appends the record to the log's batch and applies it to the
+state; `Journal.replay` decodes and applies: the same functions live and in replay, so the two
+cannot differ. They stand in `apply_messages.py`, `apply_deliveries.py` and `apply_catalog.py`, one
+method per record type, each taking a decoded payload and the `Stamp` of its record; they decide
+nothing.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from latermq_broker.engine.apply_catalog import CatalogApplier
+from latermq_broker.engine.apply_deliveries import DeliveryApplier
+from latermq_broker.engine.apply_messages import MessageApplier
+from latermq_broker.engine.state import EngineState, Stamp
+from latermq_broker.store import payload_catalog, payload_lease, payload_message
+from latermq_broker.store.record import HEADER_BYTES, Record, RecordType
+
+
+class _Kind(NamedTuple):
+    encode: Callable[[Any], list[payload_lease.Bytes]]
+    decode: Callable[[Any], Any]
+    apply: Callable[[Any, Stamp], None]
+
+
+class Journal:
+    """The log and the state, changed together."""
+
+    def __init__(self, state: EngineState) -> None:
+        self._log = state.store.log
+        self.deliveries = deliveries = DeliveryApplier(state)
+        messages, others = MessageApplier(state), CatalogApplier(state)
+        message, lease, catalog = payload_message, payload_lease, payload_catalog
+        self._kinds: dict[RecordType, _Kind] = {
+            RecordType.MESSAGE: _Kind(
+                message.encode_message, message.decode_message_head, messages.message
+            ),
+            RecordType.REF: _Kind(message.encode_ref, message.decode_ref, messages.ref),
+            RecordType.LEASE_FRESH: _Kind(
+                lease.encode_lease_fresh, lease.decode_lease_fresh, deliveries.lease_fresh
+            ),
+            RecordType.LEASE_RETRY: _Kind(
+                lease.encode_lease_retry, lease.decode_lease_retry, deliveries.lease_retry
+            ),
+            RecordType.ACK: _Kind(
+                lambda ids: [lease.encode_ids(ids)], lease.decode_ids, deliveries.ack
+            ),
+            RecordType.EXTEND: _Kind(lease.encode_extend, lease.decode_extend, deliveries.extend),
+            RecordType.ATTEMPT: _Kind(
+                lease.encode_attempt, lease.decode_attempt, deliveries.attempt
+            ),
+            RecordType.DEAD: _Kind(message.encode_dead, message.decode_dead, deliveries.dead),
+            RecordType.DEAD_CHANGE: _Kind(
+                message.encode_dead_change, message.decode_dead_change, messages.dead_change
+            ),
+            RecordType.REDRIVE: _Kind(
+                message.encode_redrive, message.decode_redrive, deliveries.redrive
+            ),
+            RecordType.TIMER: _Kind(message.encode_timer, message.decode_timer, messages.timer),
+            RecordType.CONFIG: _Kind(catalog.encode_config, catalog.decode_config, others.config),
+            RecordType.OFFSET: _Kind(catalog.encode_offset, catalog.decode_offset, others.offset),
+            RecordType.RESET: _Kind(catalog.encode_reset, catalog.decode_reset, others.reset),
+            RecordType.CLIENT: _Kind(lease.encode_client, lease.decode_client, others.client),
+        }
+
+    def write(self, type: RecordType, payload: Any, now_ms: int) -> Stamp:
+        """Append one record to the batch and apply it.
+
+        Raises StoreFullError, StoreReadOnlyError before anything has changed.
+        """
+        kind = self._kinds[type]
+        parts = kind.encode(payload)
+        position = self._log.append(type, parts, now_ms)
+        stamp = Stamp(position, self._log.last_store_ms, HEADER_BYTES + sum(map(len, parts)))
+        kind.apply(payload, stamp)
+        return stamp
+
+    def write_group(self, items: Sequence[tuple[RecordType, Any]], now_ms: int) -> list[Stamp]:
+        """The same for several records that recovery takes all or none of."""
+        encoded = [self._kinds[type].encode(payload) for type, payload in items]
+        sizes = [sum(map(len, parts)) for parts in encoded]
+        self._log.reserve(sizes)
+        stamps = []
+        last = len(items) - 1
+        for index, ((type, payload), parts) in enumerate(zip(items, encoded, strict=True)):
+            position = self._log.append(type, parts, now_ms, more=index < last)
+            stamp = Stamp(position, self._log.last_store_ms, HEADER_BYTES + sizes[index])
+            self._kinds[type].apply(payload, stamp)
+            stamps.append(stamp)
+        return stamps
+
+    def replay(self, record: Record) -> None:
+        kind = self._kinds[record.type]
+        stamp = Stamp(record.position, record.store_ms, record.length)
+        kind.apply(kind.decode(record.payload), stamp)

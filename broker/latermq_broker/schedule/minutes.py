@@ -1,0 +1,180 @@
+"""Timers that are not near: by minute, in memory until there are many, then in run files.
+
+    arm → active ─freeze→ frozen ─written→ a run      (a checkpoint does it; a thread writes)
+                              └─failed→ back into active
+
+A minute is read from all three when it comes near. Cancelled entries stay where they are; their
+tombstones are subtracted then. Eight bytes an entry in memory and on disk.
+"""
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
+from typing import Final
+
+from latermq_broker.schedule.run_file import ENTRY_BYTES, RunFile
+
+RUN_ENTRIES_MIN: Final = 1 << 16  # fewer stay in the checkpoint itself
+MERGE_RUNS_MIN: Final = 8
+
+Table = dict[int, "array[int]"]  # minute → packed entries
+
+
+class Minutes:
+    def __init__(self) -> None:
+        self.runs: list[RunFile] = []
+        self.taken_until = 0  # minutes before this one were taken; what runs hold of them is void
+        self._active: Table = {}
+        self._frozen: Table = {}
+        self._order: list[int] = []  # heap of minutes of active and frozen; each at least once
+        self._tombstones: Table = {}
+        self._active_count = 0
+
+    def add(self, minute: int, packed: int) -> None:
+        if self._remove(self._tombstones, minute, packed):
+            return  # it is still in place from before it was cancelled
+        waiting = self._active.get(minute)
+        if waiting is None:
+            waiting = self._active[minute] = array("Q")
+            heappush(self._order, minute)
+        waiting.append(packed)
+        self._active_count += 1
+
+    def cancel(self, minute: int, packed: int) -> None:
+        """The entry must be here."""
+        self._tombstones.setdefault(minute, array("Q")).append(packed)
+
+    def holds(self, minute: int, packed: int) -> bool:
+        return packed in self._read(minute)
+
+    def first(self) -> int | None:
+        """The first minute that may have entries."""
+        order = self._order
+        while order and order[0] < self.taken_until:
+            heappop(order)
+        firsts = [order[0]] if order else []
+        for run in self.runs:
+            index = bisect_left(run.minutes, self.taken_until)
+            if index < len(run.minutes):
+                firsts.append(run.minutes[index])
+        return min(firsts, default=None)
+
+    def take(self, minute: int) -> "array[int]":
+        """Its entries, in no order; they are here no longer. Minutes are taken in order."""
+        entries = self._read(minute)
+        self.taken_until = minute + 1
+        taken = self._active.pop(minute, None)
+        if taken is not None:
+            self._active_count -= len(taken)
+        self._tombstones.pop(minute, None)
+        return entries
+
+    def in_order(self, minute_from: int) -> Iterator[tuple[int, list[int]]]:
+        """(minute, sorted packed entries) from a minute on, as far as it is consumed."""
+        minute = max(minute_from, self.taken_until)
+        known = sorted({*self._active, *self._frozen})
+        while True:
+            at = bisect_left(known, minute)
+            firsts = known[at : at + 1]
+            for run in self.runs:
+                index = bisect_left(run.minutes, minute)
+                firsts += run.minutes[index : index + 1]
+            if not firsts:
+                return
+            minute = min(firsts)
+            yield minute, sorted(self._read(minute))
+            minute += 1
+
+    # --- checkpoints ---------------------------------------------------------------------------
+
+    def freeze(self) -> list[tuple[int, list[bytes]]]:
+        """What a new run is to hold, when there is enough for one; else nothing is frozen."""
+        if self._active_count < RUN_ENTRIES_MIN or self._frozen:
+            return []
+        self._frozen, self._active = self._active, {}
+        self._active_count = 0
+        return [(minute, [self._frozen[minute].tobytes()]) for minute in sorted(self._frozen)]
+
+    def thaw(self, run: RunFile | None) -> None:
+        """The run was written and opened, or was not: then its entries stay in memory."""
+        frozen, self._frozen = self._frozen, {}
+        if run is not None:
+            self.runs.append(run)
+            return
+        for minute, entries in frozen.items():
+            if minute < self.taken_until:
+                continue
+            waiting = self._active.setdefault(minute, array("Q"))
+            waiting.extend(entries)
+            self._active_count += len(entries)
+        self._order = sorted({*self._active})
+
+    def snapshot(self) -> tuple[bytes, bytes]:
+        """(active entries, tombstones), each `minute u64 | count u64 | packed …` repeated.
+
+        What is frozen belongs to the run that is being written.
+        """
+        return _dump(self._active), _dump(self._tombstones)
+
+    def restore(self, active: bytes, tombstones: bytes, runs: list[RunFile], until: int) -> None:
+        """`until`: minutes before it were taken when the snapshot was made."""
+        self.runs = runs
+        self.taken_until = until
+        self._active = _load(active)
+        self._active_count = sum(map(len, self._active.values()))
+        self._tombstones = _load(tombstones)
+        self._order = list(self._active)
+        heapify(self._order)
+
+    def spent_runs(self) -> list[RunFile]:
+        """Runs without a minute that is still to come; they are forgotten, not deleted."""
+        spent = [run for run in self.runs if not run.count_from(self.taken_until)]
+        self.runs = [run for run in self.runs if run not in spent]
+        return spent
+
+    def _read(self, minute: int) -> "array[int]":
+        entries = array("Q")
+        if minute < self.taken_until:
+            return entries
+        for table in (self._active, self._frozen):
+            entries.extend(table.get(minute, ()))
+        for run in self.runs:
+            entries.frombytes(run.packed(minute))
+        tombstones = self._tombstones.get(minute)
+        if tombstones:
+            gone = set(tombstones)
+            entries = array("Q", (entry for entry in entries if entry not in gone))
+        return entries
+
+    @staticmethod
+    def _remove(table: Table, minute: int, packed: int) -> bool:
+        entries = table.get(minute)
+        if entries is None or packed not in entries:
+            return False
+        entries.remove(packed)
+        return True
+
+
+def _dump(table: Table) -> bytes:
+    parts = []
+    for minute in sorted(table):
+        entries = table[minute]
+        if entries:
+            parts.append(array("Q", (minute, len(entries))).tobytes())
+            parts.append(entries.tobytes())
+    return b"".join(parts)
+
+
+def _load(section: bytes) -> Table:
+    table: Table = {}
+    at = 0
+    while at < len(section):
+        head = array("Q")
+        head.frombytes(section[at : at + 16])
+        minute, count = head
+        at += 16
+        entries = table[minute] = array("Q")
+        entries.frombytes(section[at : at + count * ENTRY_BYTES])
+        at += count * ENTRY_BYTES
+    return table

@@ -1,0 +1,156 @@
+"""Run files: a great many timers on disk, grouped by minute, eight bytes each.
+
+Written once, never changed, verified as a whole when opened; in memory stays the table of minutes.
+Derived from the log like everything else: a run that does not verify is rebuilt by a full replay.
+
+      0       8        10     12           16            24         32
+      | magic | format | algo | row count  | entry count | base     | rows … | entries … | checksum
+    row      0        4       8                16
+             | minute | count | index of first |     minutes rise; since the Unix epoch
+    entry    ms within the minute << 48 | (position - base) / 8     in no order within a minute
+    checksum xxh3_64 of everything before it; base is 0 in this version
+"""
+
+import struct
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from xxhash import xxh3_64
+
+from latermq_broker.errors import UnusableCheckpointError
+from latermq_broker.store.files import Files, OpenMode
+
+RUN_MAGIC: Final = b"\xa9LMQRUN\n"
+RUN_FORMAT: Final = 1
+CHECKSUM_XXH3: Final = 1
+_HEADER: Final = struct.Struct("<8sHHIQQ")
+_ROW: Final = struct.Struct("<IIQ")
+_CHECKSUM_BYTES: Final = 8
+assert _HEADER.size == 32
+assert _ROW.size == 16
+
+ENTRY_BYTES: Final = 8
+MINUTE_MS: Final = 60_000
+_POSITION_BITS: Final = 48
+_POSITION_MASK: Final = (1 << _POSITION_BITS) - 1
+_PIECE_BYTES: Final = 1 << 20
+
+Entry = tuple[int, int]  # (due_ms, position)
+
+
+class DamagedRunError(UnusableCheckpointError):
+    """A run file is missing, cut or changed."""
+
+
+def pack_entry(due_ms: int, position: int) -> int:
+    """Eight bytes; the minute is known from where they stand."""
+    return (due_ms % MINUTE_MS) << _POSITION_BITS | position >> 3
+
+
+def unpack_entry(minute: int, packed: int) -> Entry:
+    due_ms = minute * MINUTE_MS + (packed >> _POSITION_BITS)
+    return due_ms, (packed & _POSITION_MASK) << 3
+
+
+def run_name(position: int) -> str:
+    """Of the run that is written with the checkpoint at `position`."""
+    return f"{position:020d}.run"
+
+
+def encode_run(minutes: Sequence[tuple[int, Sequence[bytes]]]) -> Iterator[bytes]:
+    """The file in pieces, from (minute, its packed entries in chunks), minutes rising."""
+    digest = xxh3_64()
+    counts = [sum(map(len, chunks)) // ENTRY_BYTES for _, chunks in minutes]
+    header = _HEADER.pack(RUN_MAGIC, RUN_FORMAT, CHECKSUM_XXH3, len(minutes), sum(counts), 0)
+    table = bytearray()
+    first = 0
+    for (minute, _), count in zip(minutes, counts, strict=True):
+        table += _ROW.pack(minute, count, first)
+        first += count
+    pieces: Iterable[bytes] = (chunk for _, chunks in minutes for chunk in chunks)
+    for piece in (header, bytes(table), *pieces):
+        digest.update(piece)
+        yield piece
+    yield digest.intdigest().to_bytes(_CHECKSUM_BYTES, "little")
+
+
+class RunFile:
+    """One run, open for reading: entries of a minute on demand."""
+
+    def __init__(
+        self, name: str, fd: int, files: Files, minutes: "array[int]", starts: "array[int]"
+    ) -> None:
+        self.name = name
+        self.minutes = minutes
+        self._starts = starts  # of each minute, and the end
+        self._fd = fd
+        self._files = files
+        self._entries_at = _HEADER.size + _ROW.size * len(minutes)
+
+    @classmethod
+    def open(cls, files: Files, directory: Path, name: str, *, verify: bool = True) -> "RunFile":
+        """`verify` reads all of it once. Raises DamagedRunError, OSError."""
+        try:
+            fd = files.open(directory / name, OpenMode.READ)
+        except FileNotFoundError:
+            raise DamagedRunError(f"timer run {name} is missing") from None
+        try:
+            return cls._open(files, fd, name, verify)
+        except BaseException:
+            files.close(fd)
+            raise
+
+    @classmethod
+    def _open(cls, files: Files, fd: int, name: str, verify: bool) -> "RunFile":
+        size = files.size(fd)
+        header = files.pread(fd, _HEADER.size, 0)
+        if len(header) < _HEADER.size:
+            raise DamagedRunError(f"timer run {name} is cut short")
+        magic, format_, algo, row_count, entry_count, base = _HEADER.unpack(header)
+        expected = (
+            _HEADER.size + row_count * _ROW.size + entry_count * ENTRY_BYTES + _CHECKSUM_BYTES
+        )
+        if (magic, format_, algo, base) != (RUN_MAGIC, RUN_FORMAT, CHECKSUM_XXH3, 0):
+            raise DamagedRunError(f"timer run {name} has an unknown header")
+        if size != expected:
+            raise DamagedRunError(f"timer run {name} has {size} bytes, not {expected}")
+        if verify and not _matches(files, fd, size - _CHECKSUM_BYTES):
+            raise DamagedRunError(f"timer run {name} does not match its checksum")
+        minutes, starts = array("I"), array("Q")
+        table = files.pread(fd, row_count * _ROW.size, _HEADER.size)
+        for minute, _, first in _ROW.iter_unpack(table):
+            minutes.append(minute)
+            starts.append(first)
+        starts.append(entry_count)
+        return cls(name, fd, files, minutes, starts)
+
+    def __len__(self) -> int:
+        return self._starts[-1]
+
+    def packed(self, minute: int) -> bytes:
+        """The packed entries of a minute; empty when it has none. Raises OSError."""
+        index = bisect_left(self.minutes, minute)
+        if index == len(self.minutes) or self.minutes[index] != minute:
+            return b""
+        first, end = self._starts[index], self._starts[index + 1]
+        return self._files.pread(
+            self._fd, (end - first) * ENTRY_BYTES, self._entries_at + first * ENTRY_BYTES
+        )
+
+    def count_from(self, minute: int) -> int:
+        """How many entries stand in `minute` and later."""
+        return self._starts[-1] - self._starts[bisect_left(self.minutes, minute)]
+
+    def close(self) -> None:
+        self._files.close(self._fd)
+
+
+def _matches(files: Files, fd: int, size: int) -> bool:
+    digest = xxh3_64()
+    for at in range(0, size, _PIECE_BYTES):
+        digest.update(files.pread(fd, min(_PIECE_BYTES, size - at), at))
+    told = files.pread(fd, _CHECKSUM_BYTES, size)
+    return told == digest.intdigest().to_bytes(_CHECKSUM_BYTES, "little")

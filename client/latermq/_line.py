@@ -1,0 +1,170 @@
+"""The identities a push consumer receives under, one after the other.
+
+The broker keeps a push consumer's leases alive for as long as the client behind them lives. When a
+receive breaks off, its reply may have been lost with messages in it: nobody would ever settle
+those, and they would stay leased while we live. So from then on the consumer receives under a new
+client id; the old one lives until what it holds is settled and then says farewell, which frees
+what it never got.
+
+    present ──receive broke──→ stopped ──successor receives──→ retired ──nothing held──→ farewell
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from typing import Final
+
+from latermq._assignment import Assignment
+from latermq._inbox import Window
+from latermq._receiver import Receiver
+from latermq._session import FAREWELL_S_MAX, Session
+from latermq._settle import LeaseSettler, Outcome
+from latermq._tasks import Tasks
+from latermq._wire_messages import Arrival
+from latermq.backoff import RECONNECT_BACKOFF
+from latermq.delivery import Delivery
+from latermq.errors import LaterMQError
+
+log = logging.getLogger("latermq.client")
+
+# A retired line tries to say farewell for so long; after that its silence says it.
+RETIRED_FAREWELL_S_MAX: Final = 30.0
+
+Arrived = Callable[["Line", Delivery, str], None]
+Left = Callable[[Delivery, Outcome], None]
+
+
+class Line:
+    """One identity: its session, its receive loops, and every lease it holds."""
+
+    def __init__(
+        self,
+        session: Session,
+        window: Callable[[], Window],
+        arrived: Arrived,
+        left: Left,
+        broken: Callable[[], None],
+    ) -> None:
+        self.session = session
+        self.settler = LeaseSettler(session, self._left)
+        self.broke = False  # a reply may have been lost: not to receive under this one again
+        self._assignment = Assignment(session, window, self._arrived, self._receive_broke)
+        self._tell_arrived = arrived
+        self._tell_left = left
+        self._tell_broken = broken
+        self._held: dict[Delivery, Window] = {}
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @property
+    def held_count(self) -> int:
+        """Deliveries received and not settled."""
+        return len(self._held)
+
+    async def start(self) -> None:
+        """Begin to receive. Raises what `Assignment.start` does."""
+        await self._assignment.start()
+
+    async def stop(self) -> None:
+        """Receive no more; what is held can still be settled."""
+        await self._assignment.cancel()
+
+    async def idle(self) -> None:
+        """Wait until nothing is held."""
+        await self._idle.wait()
+
+    async def leave(self, farewell_s_max: float = FAREWELL_S_MAX) -> None:
+        """Stop and say farewell; nothing held can be settled after it."""
+        await self.stop()
+        await self.session.close(farewell_s_max)
+
+    def _arrived(self, arrival: Arrival, receiver: Receiver) -> None:
+        delivery = Delivery(arrival, receiver.queue.endpoints, self.settler)
+        receiver.window.enter(len(delivery.body))
+        self._held[delivery] = receiver.window
+        self._idle.clear()
+        self._tell_arrived(self, delivery, arrival.damage)
+
+    def _left(self, delivery: Delivery, outcome: Outcome) -> None:
+        self._held.pop(delivery).leave(len(delivery.body))
+        if not self._held:
+            self._idle.set()
+        self._tell_left(delivery, outcome)
+
+    def _receive_broke(self) -> None:
+        self.broke = True
+        self._tell_broken()
+
+
+class Succession:
+    """The present line, and those before it that still hold something."""
+
+    def __init__(
+        self,
+        open_session: Callable[[], Session],
+        window: Callable[[], Window],
+        arrived: Arrived,
+        left: Left,
+    ) -> None:
+        self._open_session = open_session
+        self._window = window
+        self._arrived = arrived
+        self._left = left
+        self._tasks = Tasks()
+        self._lines: set[Line] = set()
+        self._renewing = False
+        self.present = self._new_line()
+
+    async def start(self) -> None:
+        """Begin to receive. Raises what `Assignment.start` does."""
+        await self.present.start()
+
+    async def stop(self) -> None:
+        """Receive no more, under any identity."""
+        await self._tasks.cancel()
+        await asyncio.gather(*(line.stop() for line in self._lines))
+
+    async def leave(self) -> None:
+        """Say farewell under every identity; `stop` comes before."""
+        await asyncio.gather(*(line.leave() for line in self._lines))
+
+    def _new_line(self) -> Line:
+        line = Line(self._open_session(), self._window, self._arrived, self._left, self._broken)
+        self._lines.add(line)
+        return line
+
+    def _broken(self) -> None:
+        if self.present.broke and not self._renewing:
+            self._renewing = True
+            self._tasks.start(self._renew(), "latermq new identity")
+
+    async def _renew(self) -> None:
+        while self.present.broke:
+            old = self.present
+            await old.stop()
+            self.present = await self._successor()
+            self._tasks.start(self._retire(old), "latermq retired identity")
+        self._renewing = False
+
+    async def _successor(self) -> Line:
+        """Return a line that receives, as soon as the broker is there again."""
+        retry = 0
+        while True:
+            retry += 1
+            wait = RECONNECT_BACKOFF.wait(retry, random.random())
+            await asyncio.sleep(wait.total_seconds())
+            line = self._new_line()
+            try:
+                await line.start()
+            except LaterMQError as error:
+                log.info("cannot receive yet", extra={"reason": str(error)})
+                await line.leave()
+                self._lines.discard(line)
+            else:
+                return line
+
+    async def _retire(self, old: Line) -> None:
+        await old.idle()
+        await old.leave(RETIRED_FAREWELL_S_MAX)
+        self._lines.discard(old)

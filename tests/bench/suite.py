@@ -1,0 +1,146 @@
+"""Runs the cases, compares them with the last run, and writes docs/benchmarks.md."""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+from bench import cases_broker, cases_engine
+from bench.measured import HIGHER, Result
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+PAGE: Final = ROOT / "docs" / "benchmarks.md"
+LAST: Final = ROOT / ".cache" / "bench.jsonl"
+CALM_LOAD: Final = 0.5  # a load average above it: somebody else is at work
+WORTH_TELLING: Final = 0.1  # a change against the last run
+
+INTRODUCTION: Final = """\
+# Benchmarks
+
+Written by `make bench` (`tests/bench/run.py`; `--quick` for a shorter one). Each figure is the
+median of several runs; the load comes from a second process on the same machine, over one gRPC
+connection on the loopback, and shares the cores with the broker. CPU figures are for one message;
+they move less than rates do when somebody else is at work.
+"""
+
+
+def main(words: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="run.py", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter runs")
+    parser.add_argument("--only", default="", metavar="TEXT", help="cases with TEXT in their name")
+    parser.add_argument("--no-page", action="store_true", help="leave docs/benchmarks.md alone")
+    options = parser.parse_args(words)
+    mode = "quick" if options.quick else "full"
+    calm = os.getloadavg()[0] <= CALM_LOAD
+    conditions = list(machine(mode))
+    last = last_run(mode)
+    results = []
+    for result in every_case(options.quick, options.only):
+        results.append(result)
+        line = result.as_json(mode)
+        if result.case in last:
+            line["last"] = last[result.case]["value"]
+        print(json.dumps(line), flush=True)
+    if not results:
+        print(f"no case has {options.only!r} in its name", file=sys.stderr)
+        return 2
+    remember(mode, {**last, **{one.case: one.as_json(mode) for one in results}})
+    page = "\n".join([INTRODUCTION, *conditions, "", *table(results, last), ""])
+    print("\n" + page)
+    if not options.no_page and not options.only:
+        PAGE.write_text(page, encoding="utf-8")
+    broken = [one for one in results if one.holds is False]
+    for one in broken:
+        print(f"not kept: {one.what}: {shown(one.value)} {one.unit}, promised {one.bound}")
+    return 1 if broken and calm else 0  # what a busy machine breaks is no news
+
+
+def every_case(quick: bool, only: str) -> Iterator[Result]:
+    """In the order of the table; with `only`, unwanted groups of cases are not even run."""
+    for group in (cases_broker.groups(quick), cases_engine.groups(quick)):
+        for names, run in group:
+            if any(only in name for name in names):
+                yield from (result for result in run() if only in result.case)
+
+
+def machine(mode: str) -> Iterator[str]:
+    """Where and when, as list items."""
+    load = os.getloadavg()[0]
+    now = datetime.now(UTC)
+    yield f"- {now:%Y-%m-%d %H:%M} UTC, commit {commit()}, {mode} run"
+    kernel = f"{platform.system()} {platform.release()}"
+    yield f"- {processor()}, {os.cpu_count()} cores, {memory_gib():.0f} GiB; {kernel}"
+    packages = ", ".join(f"{name} {version(name)}" for name in ("grpcio", "protobuf", "uvloop"))
+    yield f"- Python {platform.python_version()}, {packages}"
+    if load > CALM_LOAD:
+        yield f"- **noisy: the machine was not calm** (load average {load:.1f} at the beginning)"
+    else:
+        yield f"- calm (load average {load:.1f} at the beginning)"
+
+
+def commit() -> str:
+    """Short, with a plus sign when files differ from it."""
+    command = ["git", "describe", "--always", "--dirty=+", "--abbrev=10"]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return ended.stdout.strip() or "unknown"
+
+
+def processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def memory_gib() -> float:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
+
+
+def last_run(mode: str) -> dict[str, dict[str, Any]]:
+    """The last results of this mode, by case."""
+    if not LAST.exists():
+        return {}
+    lines = [json.loads(line) for line in LAST.read_text(encoding="utf-8").splitlines()]
+    return {line["case"]: line for line in lines if line["mode"] == mode}
+
+
+def remember(mode: str, lines: dict[str, dict[str, Any]]) -> None:
+    other = "full" if mode == "quick" else "quick"
+    kept = [*last_run(other).values(), *lines.values()]
+    LAST.parent.mkdir(exist_ok=True)
+    LAST.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
+
+
+def table(results: Iterable[Result], last: dict[str, dict[str, Any]]) -> Iterator[str]:
+    yield "| case | median | runs | also | promised | against the last run |"
+    yield "|---|---|---|---|---|---|"
+    for one in results:
+        spread = f"{shown(min(one.runs))} … {shown(max(one.runs))}" if len(one.runs) > 1 else "one"
+        also = ", ".join(f"{name} {shown(value)}" for name, value in one.details.items())
+        kept = {None: "", True: " ✓", False: " ✗"}[one.holds]
+        change = compared(one, last[one.case]["value"]) if one.case in last else ""
+        cells = (one.what, f"{shown(one.value)} {one.unit}", spread, also, one.bound + kept, change)
+        yield f"| {' | '.join(cells)} |"
+
+
+def compared(result: Result, before: float) -> str:
+    if not before:
+        return ""
+    change = result.value / before - 1
+    if abs(change) < WORTH_TELLING:
+        return "same"
+    word = "better" if (change > 0) == (result.better == HIGHER) else "worse"
+    return f"{change:+.0%} {word}"
+
+
+def shown(value: float) -> str:
+    if abs(value) >= 1_000:
+        return f"{value:,.0f}"
+    return f"{value:.0f}" if value == int(value) else f"{value:.3g}"

@@ -1,0 +1,245 @@
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Base64;
+import java.util.Collections;
+import java.util.HashMap;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import org.apache.rocketmq.client.apis.ClientConfiguration;
+import org.apache.rocketmq.client.apis.ClientException;
+import org.apache.rocketmq.client.apis.ClientServiceProvider;
+import org.apache.rocketmq.client.apis.consumer.ConsumeResult;
+import org.apache.rocketmq.client.apis.consumer.FilterExpression;
+import org.apache.rocketmq.client.apis.consumer.FilterExpressionType;
+import org.apache.rocketmq.client.apis.consumer.MessageListener;
+import org.apache.rocketmq.client.apis.consumer.SimpleConsumer;
+import org.apache.rocketmq.client.apis.message.MessageBuilder;
+import org.apache.rocketmq.client.apis.message.MessageView;
+import org.apache.rocketmq.client.apis.producer.Producer;
+import org.apache.rocketmq.client.apis.producer.SendReceipt;
+import org.apache.rocketmq.shaded.com.google.gson.Gson;
+import org.apache.rocketmq.shaded.com.google.gson.GsonBuilder;
+import org.apache.rocketmq.shaded.com.google.gson.JsonElement;
+import org.apache.rocketmq.shaded.com.google.gson.JsonObject;
+
+/**
+ * The official Java client, unmodified, driven by lines: the protocol of ../official_process.py.
+ *
+ * <p>A command is one JSON object on standard input, {@code {"id": 7, "do": "send", …}}; it is
+ * answered by one line on standard output, {@code {"id": 7, "ok": …}} or {@code {"id": 7, "error":
+ * class, …}}. What a push consumer is handed is told unasked. Nothing of LaterMQ is used here.
+ */
+public final class Client {
+    private static final Gson GSON = new GsonBuilder().serializeNulls().create();
+    private static final Pattern CODE = Pattern.compile("response-code=(\\d+)");
+
+    private final ClientServiceProvider provider = ClientServiceProvider.loadService();
+    private final PrintStream output = new PrintStream(System.out, true, StandardCharsets.UTF_8);
+    private final Map<String, AutoCloseable> clients = new ConcurrentHashMap<>();
+    private final Map<String, MessageView> messages = new ConcurrentHashMap<>(); // by ref
+    private final AtomicInteger refs = new AtomicInteger();
+
+    public static void main(String[] words) throws IOException {
+        new Client().serve();
+    }
+
+    private void serve() throws IOException {
+        ExecutorService threads = Executors.newCachedThreadPool();
+        say(Map.of("event", "started"));
+        BufferedReader input =
+                new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String line = input.readLine(); line != null; line = input.readLine()) {
+            JsonObject command = GSON.fromJson(line, JsonObject.class);
+            threads.execute(() -> run(command));
+        }
+        Runtime.getRuntime().halt(0); // a consumer's threads may still wait in a long poll
+    }
+
+    private void run(JsonObject command) {
+        Map<String, Object> answer = new LinkedHashMap<>();
+        answer.put("id", command.get("id").getAsInt());
+        try {
+            answer.put("ok", carryOut(command));
+        } catch (Throwable error) {
+            answer.put("error", error.getClass().getSimpleName());
+            Matcher code = CODE.matcher(String.valueOf(error.getMessage()));
+            answer.put("code", code.find() ? Integer.valueOf(code.group(1)) : null);
+            answer.put("message", String.valueOf(error.getMessage()));
+        }
+        say(answer);
+    }
+
+    private Object carryOut(JsonObject command) throws Exception {
+        String name = command.get("name").getAsString();
+        switch (command.get("do").getAsString()) {
+            case "producer":
+                List<String> topics = new ArrayList<>();
+                command.getAsJsonArray("topics").forEach(topic -> topics.add(topic.getAsString()));
+                clients.put(
+                        name,
+                        provider.newProducerBuilder()
+                                .setClientConfiguration(configuration(command))
+                                .setTopics(topics.toArray(new String[0]))
+                                .build());
+                return null;
+            case "simple":
+                clients.put(
+                        name,
+                        provider.newSimpleConsumerBuilder()
+                                .setClientConfiguration(configuration(command))
+                                .setConsumerGroup(command.get("group").getAsString())
+                                .setSubscriptionExpressions(filters(command))
+                                .setAwaitDuration(seconds(command, "wait_s", 0))
+                                .build());
+                return null;
+            case "push":
+                clients.put(
+                        name,
+                        provider.newPushConsumerBuilder()
+                                .setClientConfiguration(configuration(command))
+                                .setConsumerGroup(command.get("group").getAsString())
+                                .setSubscriptionExpressions(filters(command))
+                                .setMessageListener(listener(name, command))
+                                .build());
+                return null;
+            case "send":
+                return send((Producer) clients.get(name), command);
+            case "receive":
+                return receive((SimpleConsumer) clients.get(name), command);
+            case "ack":
+                ((SimpleConsumer) clients.get(name)).ack(message(command));
+                return null;
+            case "change_invisible":
+                ((SimpleConsumer) clients.get(name))
+                        .changeInvisibleDuration(message(command), seconds(command, "seconds", 0));
+                return null;
+            case "shutdown":
+                clients.remove(name).close();
+                return null;
+            default:
+                throw new IllegalArgumentException(command.get("do").getAsString());
+        }
+    }
+
+    private static ClientConfiguration configuration(JsonObject command) {
+        return ClientConfiguration.newBuilder()
+                .setEndpoints(command.get("endpoint").getAsString())
+                .enableSsl(false)
+                .build();
+    }
+
+    private static Map<String, FilterExpression> filters(JsonObject command) {
+        Map<String, FilterExpression> filters = new HashMap<>();
+        for (Map.Entry<String, JsonElement> topic : command.getAsJsonObject("topics").entrySet()) {
+            String tags = topic.getValue().getAsString();
+            filters.put(topic.getKey(), new FilterExpression(tags, FilterExpressionType.TAG));
+        }
+        return filters;
+    }
+
+    /** Fails a body as often as `failures` says (-1: always), by throwing every other time. */
+    private MessageListener listener(String consumer, JsonObject command) {
+        JsonObject failures = command.getAsJsonObject("failures");
+        Map<String, Integer> seen = new ConcurrentHashMap<>();
+        return message -> {
+            String text = StandardCharsets.UTF_8.decode(message.getBody()).toString();
+            int count = seen.merge(text, 1, Integer::sum);
+            int limit = failures.has(text) ? failures.get(text).getAsInt() : 0;
+            boolean failing = limit < 0 || count <= limit;
+            Map<String, Object> line = new LinkedHashMap<>();
+            line.put("event", "consumed");
+            line.put("consumer", consumer);
+            line.put("failing", failing);
+            line.put("message", told(message, ""));
+            say(line);
+            if (failing && count % 2 == 1) {
+                throw new IllegalStateException("no luck with " + text);
+            }
+            return failing ? ConsumeResult.FAILURE : ConsumeResult.SUCCESS;
+        };
+    }
+
+    private Object send(Producer producer, JsonObject command) throws ClientException {
+        MessageBuilder message =
+                provider.newMessageBuilder()
+                        .setTopic(command.get("topic").getAsString())
+                        .setBody(command.get("text").getAsString().getBytes(StandardCharsets.UTF_8));
+        if (command.has("tag") && !command.get("tag").getAsString().isEmpty()) {
+            message.setTag(command.get("tag").getAsString());
+        }
+        if (command.has("keys")) {
+            List<String> keys = new ArrayList<>();
+            command.getAsJsonArray("keys").forEach(key -> keys.add(key.getAsString()));
+            message.setKeys(keys.toArray(new String[0]));
+        }
+        if (command.has("properties")) {
+            for (Map.Entry<String, JsonElement> property :
+                    command.getAsJsonObject("properties").entrySet()) {
+                message.addProperty(property.getKey(), property.getValue().getAsString());
+            }
+        }
+        if (command.has("deliver_at_ms")) {
+            message.setDeliveryTimestamp(command.get("deliver_at_ms").getAsLong());
+        }
+        long sentMs = System.currentTimeMillis();
+        SendReceipt receipt = producer.send(message.build());
+        return Map.of("message_id", receipt.getMessageId().toString(), "sent_ms", sentMs);
+    }
+
+    private Object receive(SimpleConsumer consumer, JsonObject command) throws ClientException {
+        int countMax = command.has("count_max") ? command.get("count_max").getAsInt() : 32;
+        List<Object> lines = new ArrayList<>();
+        for (MessageView message : consumer.receive(countMax, seconds(command, "invisible_s", 30))) {
+            String ref = String.valueOf(refs.incrementAndGet());
+            messages.put(ref, message);
+            lines.add(told(message, ref));
+        }
+        return lines;
+    }
+
+    private MessageView message(JsonObject command) {
+        return messages.get(command.get("ref").getAsString());
+    }
+
+    private static Duration seconds(JsonObject command, String field, int otherwise) {
+        return Duration.ofSeconds(command.has(field) ? command.get(field).getAsInt() : otherwise);
+    }
+
+    /** What this client shows its user of a received message; the receipt handle is not among it. */
+    private static Map<String, Object> told(MessageView message, String ref) {
+        ByteBuffer body = message.getBody();
+        byte[] bytes = new byte[body.remaining()];
+        body.get(bytes);
+        List<String> keys = new ArrayList<>(message.getKeys());
+        Collections.sort(keys);
+        Map<String, Object> line = new LinkedHashMap<>();
+        line.put("ref", ref);
+        line.put("topic", message.getTopic());
+        line.put("body", Base64.getEncoder().encodeToString(bytes));
+        line.put("message_id", message.getMessageId().toString());
+        line.put("tag", message.getTag().orElse(""));
+        line.put("keys", keys);
+        line.put("properties", message.getProperties());
+        line.put("attempt", message.getDeliveryAttempt());
+        line.put("born_ms", message.getBornTimestamp());
+        line.put("at_ms", System.currentTimeMillis());
+        return line;
+    }
+
+    private synchronized void say(Map<String, Object> line) {
+        output.println(GSON.toJson(line));
+    }
+}

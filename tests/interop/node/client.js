@@ -1,0 +1,147 @@
+'use strict';
+/**
+ * The official Node.js client, unmodified, driven by lines: the protocol of ../official_process.py.
+ *
+ * A command is one JSON object on standard input, `{"id": 7, "do": "send", …}`; it is answered by
+ * one line on standard output, `{"id": 7, "ok": …}` or `{"id": 7, "error": class, …}`. What a push
+ * consumer is handed is told unasked. Nothing of LaterMQ is used here.
+ */
+
+const readline = require('node:readline');
+const { ConsumeResult, Producer, PushConsumer, SimpleConsumer } = require('rocketmq-client-nodejs');
+const { version } = require('rocketmq-client-nodejs/package.json');
+
+const logger = { // the default one writes into the home directory
+  debug() {},
+  info() {},
+  warn: (...words) => console.error('warn', ...words),
+  error: (...words) => console.error('error', ...words),
+};
+const clients = new Map();
+const messages = new Map(); // by ref
+
+function say(line) {
+  process.stdout.write(JSON.stringify(line) + '\n');
+}
+
+/** What this client shows its user of a received message. */
+function told(message, ref) {
+  return {
+    ref,
+    topic: message.topic,
+    body: message.body.toString('base64'),
+    message_id: message.messageId,
+    tag: message.tag ?? '',
+    keys: [...message.keys].sort(),
+    properties: Object.fromEntries(message.properties),
+    attempt: message.deliveryAttempt,
+    handle: message.receiptHandle,
+    born_ms: message.bornTimestamp.getTime(),
+    corrupted: Boolean(message.corrupted),
+    at_ms: Date.now(),
+  };
+}
+
+/** Fails a body as often as `failures` says (-1: always), by raising every other time. */
+function listener(consumer, failures) {
+  const seen = new Map();
+  return {
+    async consume(message) {
+      const text = message.body.toString();
+      const count = (seen.get(text) ?? 0) + 1;
+      seen.set(text, count);
+      const limit = failures[text] ?? 0;
+      const failing = limit < 0 || count <= limit;
+      say({ event: 'consumed', consumer, failing, message: told(message, '') });
+      if (failing && count % 2) {
+        throw new Error(`no luck with ${text}`);
+      }
+      return failing ? ConsumeResult.FAILURE : ConsumeResult.SUCCESS;
+    },
+  };
+}
+
+async function start(name, client) {
+  await client.startup();
+  clients.set(name, client);
+}
+
+const commands = {
+  producer: ({ name, endpoint, topics }) =>
+    start(name, new Producer({ endpoints: endpoint, topics, logger, namespace: '' })),
+
+  simple: ({ name, endpoint, group, topics, wait_s: waitS }) =>
+    start(name, new SimpleConsumer({
+      endpoints: endpoint,
+      consumerGroup: group,
+      subscriptions: new Map(Object.entries(topics)),
+      awaitDuration: waitS * 1000,
+      logger,
+      namespace: '',
+    })),
+
+  push: ({ name, endpoint, group, topics, failures }) =>
+    start(name, new PushConsumer({
+      endpoints: endpoint,
+      consumerGroup: group,
+      subscriptions: new Map(Object.entries(topics)),
+      messageListener: listener(name, failures),
+      logger,
+      namespace: '',
+    })),
+
+  async shutdown({ name }) {
+    const client = clients.get(name);
+    clients.delete(name);
+    await client.shutdown();
+  },
+
+  async send({ name, topic, text, tag, keys, properties, deliver_at_ms: deliverAtMs }) {
+    const sentMs = Date.now();
+    const receipt = await clients.get(name).send({
+      topic,
+      body: Buffer.from(text),
+      tag: tag || undefined,
+      keys: keys ?? [],
+      properties: new Map(Object.entries(properties ?? {})),
+      deliveryTimestamp: deliverAtMs ? new Date(deliverAtMs) : undefined,
+    });
+    return { message_id: receipt.messageId, offset: receipt.offset, sent_ms: sentMs };
+  },
+
+  async receive({ name, count_max: countMax = 32, invisible_s: invisibleS = 30 }) {
+    const received = await clients.get(name).receive(countMax, invisibleS * 1000);
+    return received.map(message => {
+      const ref = String(messages.size + 1);
+      messages.set(ref, message);
+      return told(message, ref);
+    });
+  },
+
+  /** `handle`: one that this message had before. */
+  async ack({ name, ref, handle }) {
+    const message = messages.get(ref);
+    message.receiptHandle = handle || message.receiptHandle;
+    await clients.get(name).ack(message);
+  },
+
+  async change_invisible({ name, ref, seconds }) {
+    const message = messages.get(ref);
+    await clients.get(name).changeInvisibleDuration(message, seconds * 1000);
+    return message.receiptHandle;
+  },
+};
+
+async function run({ id, do: what, ...fields }) {
+  try {
+    say({ id, ok: (await commands[what](fields)) ?? null });
+  } catch (error) {
+    const code = Number.isInteger(error.code) ? error.code : null;
+    say({ id, error: error.name, code, message: String(error.message) });
+  }
+}
+
+const input = readline.createInterface({ input: process.stdin });
+input.on('line', line => void run(JSON.parse(line)));
+input.on('close', () => process.exit(0)); // a consumer may still wait in a long poll
+say({ event: 'started', version });

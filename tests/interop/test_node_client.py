@@ -1,0 +1,42 @@
+"""The official Node.js client (npm `rocketmq-client-nodejs`) against a broker process."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from interop import foreign
+from interop.client_cases import MIB, ClientCases, Line
+from interop.client_cases import broker as broker
+from interop.client_cases import line as line
+from interop.official import OfficialClient, text
+from support.wire_client import WireClient
+
+INSTALL_TIMEOUT_S = 90.0
+
+
+@pytest.fixture(scope="module")
+def official(room: Path) -> Iterator[OfficialClient]:
+    try:
+        command = foreign.command("node", INSTALL_TIMEOUT_S)
+    except foreign.UnavailableError as reason:
+        pytest.skip(str(reason))
+    with OfficialClient(room / "node", command) as client:
+        yield client
+
+
+class TestNodeClient(ClientCases):
+    def test_receive_message_larger_than_this_client_takes(
+        self, line: Line, wire: WireClient
+    ) -> None:
+        """It ends the call at 4 MiB: that message dies of it, those beside it arrive."""
+        wire.create_group(line.topic, max_attempts=2, ladder_ms=(1_000,))
+        for body in ("before", "x" * (4 * MIB), "after"):
+            line.send(body)
+        consumer = line.push()
+        consumed = line.official.wait_consumed(consumer, 2)
+        assert sorted(text(one) for one in consumed) == ["after", "before"]
+        assert {one["attempt"] for one in consumed} == {1}
+        [dead] = wire.receive(f"%DLQ%{line.topic}", f"{line.topic}-audit", wait_ms=3_000).messages
+        assert len(dead.body) == 4 * MIB
+        line.official.call("shutdown", name=consumer)

@@ -1,0 +1,335 @@
+"""A push consumer among others: bounded, following its assignment, in order, ending well."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from itertools import pairwise
+
+import pytest
+
+from latermq import (
+    ClosedError,
+    Delivery,
+    GroupNotFoundError,
+    UnavailableError,
+)
+from latermq.client import Client
+from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
+from support.scripted_broker import ScriptedBroker
+from support.virtual_loop import virtually
+
+Connect = Callable[[], Client]
+LOST = v2.Status(code=v2.INVALID_RECEIPT_HANDLE, message="the lease ended")
+BROKEN = v2.Status(code=v2.INTERNAL_SERVER_ERROR, message="broken")
+BUSY = v2.Status(code=v2.TOO_MANY_REQUESTS, message="slow down")
+GONE = UnavailableError("gone")
+
+
+# Bounds -----------------------------------------------------------------------------------------
+
+
+@virtually
+async def test_receives_stop_when_too_many_messages_wait(
+    broker: ScriptedBroker, connect: Connect
+) -> None:
+    for _ in range(100):
+        broker.deliver(b"x")
+    async with connect() as mq:
+        consumer = mq.push_consumer("orders", group="billing", cached_count_max=40)
+        held = [await anext(consumer)]
+        await asyncio.sleep(60)
+        assert [r.batch_size for r in broker.requests("ReceiveMessage")] == [32, 8]
+        assert len(broker.inbox) == 60
+        await held[0].ack()
+        await asyncio.sleep(1)
+        assert broker.requests("ReceiveMessage")[-1].batch_size == 1
+        assert len(broker.inbox) == 59
+
+
+@virtually
+async def test_receives_stop_when_too_many_bytes_wait(
+    broker: ScriptedBroker, connect: Connect
+) -> None:
+    for _ in range(100):
+        broker.deliver(bytes(100))
+    async with connect() as mq:
+        consumer = mq.push_consumer("orders", group="billing", cached_bytes_max=5000)
+        await consumer.start()
+        await asyncio.sleep(60)
+        assert len(broker.inbox) == 36  # 3200 bytes left room, 6400 do not
+
+
+@virtually
+async def test_flow_control_of_the_broker_is_heeded(
+    broker: ScriptedBroker, connect: Connect
+) -> None:
+    broker.refuse("ReceiveMessage", *[BUSY] * 20)
+    broker.deliver(b"one")
+    async with connect() as mq:
+        consumer = mq.push_consumer("orders", group="billing")
+        await anext(consumer)
+    at = [call.at for call in broker.named("ReceiveMessage")]
+    gaps = [later - sooner for sooner, later in pairwise(at[:21])]
+    assert gaps[0] < 0.03
+    assert 0.8 <= gaps[-1] <= 1.0
+
+
+@virtually
+async def test_a_broker_that_answers_nothing_at_once_is_not_hammered(
+    broker: ScriptedBroker, connect: Connect
+) -> None:
+    nothing = v2.Status(code=v2.MESSAGE_NOT_FOUND)
+    broker.refuse("ReceiveMessage", *[nothing] * 1000)
+    async with connect() as mq, mq.push_consumer("orders", group="billing"):
+        await asyncio.sleep(10)
+    assert len(broker.named("ReceiveMessage")) < 120
+
+
+# Assignments ------------------------------------------------------------------------------------
+
+
+@virtually
+async def test_assignments_are_asked_every_five_seconds_and_followed(
+    broker: ScriptedBroker, connect: Connect
+) -> None:
+    async with connect() as mq:
+        consumer = mq.push_consumer("orders", group="billing")
+        await consumer.start()
+        broker.assigned = False
+        await asyncio.sleep(12)
+        assert len(broker.named("QueryAssignment")) == 3
+        broker.deliver(b"one")
+        await asyncio.sleep(2)
+        assert len(broker.inbox) == 1
+        broker.assigned = True
+        assert (await anext(consumer)).body == b"one"
+
+
+@virtually
+async def test_an_absent_broker_does_not_end_it(broker: ScriptedBroker, connect: Connect) -> None:
+    async with connect() as mq:
+        consumer = mq.push_consumer("orders", group="billing")
+        await consumer.start()
+        for name in ("ReceiveMessage", "QueryAssignment", "Heartbeat", "Telemetry"):
+            broker.refuse(name, *[GONE] * 5)
+        broker.forget_clients()
+        await asyncio.sleep(30)
+        broker.deliver(b"one")
+        assert (await anext(consumer)).body == b"one"
+
+
+def identities(broker: ScriptedBroker, name: str) -> list[str | bytes]:
+    """Client ids in the order of their first call of that name."""
+    return list(dict.fromkeys(call.headers["x-mq-client-id"] for call in broker.named(name)))
+
+
+@virtually
+async def test_after_a_broken_receive_it_has_a_new_identity(
+    broker: ScriptedBroker, connect: Connect
+) -> None:
+    """The reply may be lost; its leases would be kept alive for as long as their client lives."""
+    broker.deliver(b"held")
+    async with connect() as mq:
+        consumer = mq.push_consumer("orders", group="billing")
+        held = await anext(consumer)
+        broker.refuse("ReceiveMessage", GONE)
+        await asyncio.sleep(45)  # the running poll ends, the next one breaks
+        broker.deliver(b"next")
+        following = await anext(consumer)
+        old, new = identities(broker, "ReceiveMessage")
+        assert identities(broker, "Telemetry") == [old, new]
+        assert broker.named("NotifyClientTermination") == []
+        beats = {call.headers["x-mq-client-id"] for call in broker.named("Heartbeat")[-2:]}
+        assert beats == {old, new}
+        await held.ack()
+        await asyncio.sleep(1)
+        assert identities(broker, "NotifyClientTermination") == [old]
+        await following.ack()
+    assert identities(broker, "AckMessage") == [old, new]
+    assert identities(broker, "NotifyClientTermination") == [old, new]
+
+
+@virtually
+async def test_the_old_identity_is_known_again_before_its_farewell(
+    broker: ScriptedBroker, connect: Connect
+) -> None:
+    async with connect() as mq:
+        consumer = mq.push_consumer("orders", group="billing")
+        await consumer.start()
+        broker.refuse("ReceiveMessage", GONE)
+        broker.refuse("QueryRoute", *[GONE] * 30)
+        broker.refuse("Telemetry", *[GONE] * 10)
+        broker.forget_clients()
+        await asyncio.sleep(120)
+        old, new = identities(broker, "ReceiveMessage")
+        told = [c.at for c in broker.named("Telemetry") if c.headers["x-mq-client-id"] == old]
+        (farewell,) = broker.named("NotifyClientTermination")
+        assert farewell.headers["x-mq-client-id"] == old != new
+        assert told[-1] <= farewell.at
+
+
+@virtually
+async def test_closing_while_it_looks_for_a_new_identity(
+    broker: ScriptedBroker, connect: Connect
+) -> None:
+    async with connect() as mq:
+        consumer = mq.push_consumer("orders", group="billing")
+        await consumer.start()
+        broker.refuse("ReceiveMessage", GONE)
+        broker.refuse("QueryRoute", *[GONE] * 1000)
+        await asyncio.sleep(60)
+        assert len(broker.named("QueryRoute")) > 10
+        await consumer.close()
+        count = len(broker.calls)
+        await asyncio.sleep(60)
+        assert len(broker.calls) == count
+
+
+@virtually
+async def test_a_group_that_does_not_exist(broker: ScriptedBroker, connect: Connect) -> None:
+    missing = v2.Status(code=v2.CONSUMER_GROUP_NOT_FOUND, message="billing")
+    broker.refuse("QueryAssignment", missing)
+    async with connect() as mq:
+        with pytest.raises(GroupNotFoundError):
+            async with mq.push_consumer("orders", group="billing"):
+                pass
+
+
+@virtually
+async def test_a_damaged_message_never_reaches_the_application(
+    broker: ScriptedBroker, connect: Connect
+) -> None:
+    broker.deliver(b"one", body_digest=v2.Digest(type=v2.MD5, checksum="0"))
+    broker.deliver(b"two")
+    async with connect() as mq:
+        consumer = mq.push_consumer("orders", group="billing")
+        assert (await anext(consumer)).body == b"two"
+        await asyncio.sleep(1)
+    assert broker.named("ChangeInvisibleDuration")[0].failure.class_name == "DamagedBodyError"
+
+
+# Order ------------------------------------------------------------------------------------------
+
+
+@virtually
+async def test_an_ordered_group_keeps_its_order(broker: ScriptedBroker, connect: Connect) -> None:
+    broker.fifo = True
+    for group, body in [("a", b"a1"), ("a", b"a2"), ("b", b"b1"), ("a", b"a3")]:
+        broker.deliver(body, message_group=group)
+    order: list[bytes] = []
+    async with connect() as mq:
+        consumer = mq.push_consumer("orders", group="billing")
+
+        @consumer.listener
+        async def bill(delivery: Delivery) -> None:
+            order.append(b"+" + delivery.body)
+            await asyncio.sleep(1)
+            order.append(b"-" + delivery.body)
+
+        async with consumer:
+            await asyncio.sleep(4)
+    assert order[:4] == [b"+a1", b"+b1", b"-a1", b"-b1"]
+    assert order[4:] == [b"+a2", b"-a2", b"+a3", b"-a3"]
+
+
+@virtually
+async def test_behind_a_failure_the_message_group_waits(
+    broker: ScriptedBroker, connect: Connect
+) -> None:
+    broker.fifo = True
+    for body in (b"a1", b"a2"):
+        broker.deliver(body, message_group="a")
+    async with connect() as mq:
+        consumer = mq.push_consumer("orders", group="billing")
+        async with await anext(consumer):
+            raise ValueError("no card")
+        await asyncio.sleep(1)
+        assert broker.returned() == ["id-2"]
+
+
+# The end ----------------------------------------------------------------------------------------
+
+
+@virtually
+async def test_closing_finishes_what_runs_and_returns_what_waits(
+    broker: ScriptedBroker, connect: Connect
+) -> None:
+    for number in range(5):
+        broker.deliver(b"%d" % number)
+    async with connect() as mq:
+        consumer = mq.push_consumer("orders", group="billing", concurrency=2)
+
+        @consumer.listener
+        async def bill(delivery: Delivery) -> None:
+            await asyncio.sleep(10)
+
+        await consumer.start()
+        await asyncio.sleep(1)
+        await consumer.close()
+    assert sorted(broker.acked()) == ["id-1", "id-2"]
+    assert sorted(broker.returned()) == ["id-3", "id-4", "id-5"]
+    assert broker.calls[-1].name == "NotifyClientTermination"
+
+
+@virtually
+async def test_work_that_outlasts_the_grace_is_returned(
+    broker: ScriptedBroker, connect: Connect
+) -> None:
+    broker.deliver(b"one")
+    async with connect() as mq:
+        consumer = mq.push_consumer("orders", group="billing")
+
+        @consumer.listener
+        async def bill(delivery: Delivery) -> None:
+            await asyncio.sleep(1000)
+
+        await consumer.start()
+        await asyncio.sleep(1)
+        loop = asyncio.get_running_loop()
+        start = loop.time()
+        await consumer.close(timedelta(seconds=5))
+        assert loop.time() - start == pytest.approx(5)
+    assert broker.returned() == ["id-1"]
+    assert broker.acked() == []
+
+
+@virtually
+async def test_closing_does_not_wait_for_the_callers_own(
+    broker: ScriptedBroker, connect: Connect
+) -> None:
+    broker.deliver(b"one")
+    loop = asyncio.get_running_loop()
+    async with connect() as mq:
+        async for _ in mq.push_consumer("orders", group="billing"):
+            break
+        start = loop.time()
+    assert loop.time() == start
+
+
+@virtually
+async def test_closing_does_not_wait_for_who_is_gone(
+    broker: ScriptedBroker, connect: Connect
+) -> None:
+    broker.deliver(b"one")
+    loop = asyncio.get_running_loop()
+    async with connect() as mq:
+        consumer = mq.push_consumer("orders", group="billing")
+        await asyncio.create_task(anext(consumer))  # takes it, and ends
+        start = loop.time()
+        await consumer.close()
+        assert loop.time() == start
+
+
+@virtually
+async def test_after_closing(broker: ScriptedBroker, connect: Connect) -> None:
+    async with connect() as mq:
+        consumer = mq.push_consumer("orders", group="billing")
+        waiting = asyncio.create_task(anext(consumer, None))
+        await asyncio.sleep(1)
+        await consumer.close()
+        assert await waiting is None
+        await consumer.close()
+        with pytest.raises(ClosedError):
+            await consumer.start()
+        assert [delivery async for delivery in consumer] == []
+        assert len(broker.named("NotifyClientTermination")) == 1

@@ -1,0 +1,211 @@
+"""Every refusal to start: one clear line, and not a byte of the directory touched."""
+
+import errno
+from typing import Final
+
+import pytest
+from xxhash import xxh3_64_intdigest
+
+from latermq_broker.errors import (
+    CorruptRecordError,
+    StoreError,
+    StoreLockedError,
+    StoreUnusableError,
+    UnsupportedFormatError,
+)
+from latermq_broker.store.segment import SegmentHeader, encode_segment_header
+from support.memory_files import MemoryDisk, MemoryFiles
+from support.store_rig import ROOT, SMALL_SEGMENT_BYTES, StoreRig, names, started, used
+from support.torn_files import Fault, TornFiles
+
+LOG: Final = ROOT / "log"
+CHECKPOINTS: Final = ROOT / "ckpt"
+
+
+def refused(files: MemoryFiles, error: type[StoreError], *words: str) -> StoreError:
+    """A start that fails with one clear line and touches nothing but the lock file."""
+    before = files.disk.snapshot()
+    files.disk.kill()
+    with pytest.raises(error) as raised:
+        StoreRig(files).start()
+    after = files.disk.snapshot()
+    after.pop(ROOT / "LOCK", None)
+    before.pop(ROOT / "LOCK", None)
+    assert after == before
+    assert files.open_count == 0
+    for word in words:
+        assert word in str(raised.value)
+    assert "\n" not in str(raised.value)
+    return raised.value
+
+
+def test_a_second_broker_is_refused_by_name_of_the_directory() -> None:
+    files = MemoryFiles()
+    rig = started(files)
+    with pytest.raises(StoreLockedError, match="/data/broker is in use by another broker"):
+        StoreRig(files).start()
+    rig.append(1)
+    rig.write()
+    rig.close()
+    StoreRig(files).start()
+
+
+def test_a_directory_that_holds_something_else() -> None:
+    files = MemoryFiles()
+    files.make_directory(ROOT)
+    files.disk.replace(ROOT / "holiday.jpg", b"x")
+    refused(files, UnsupportedFormatError, "not a LaterMQ data directory", "holiday.jpg")
+    assert ROOT / "LOCK" not in files.inodes
+    files.make_directory(ROOT / "log")
+    files.disk.replace(ROOT / "log" / "syslog", b"x")
+    refused(files, UnsupportedFormatError, "not a LaterMQ data directory")
+
+
+def test_a_fresh_mount_and_an_aborted_start_are_fine() -> None:
+    files = MemoryFiles()
+    for name in ("lost+found", "cq", "log"):
+        files.make_directory(ROOT / name)
+    files.disk.replace(ROOT / "LOCK", b"")
+    files.disk.replace(ROOT / "log" / f"{0:020d}.prep", b"\1\2")
+    started(files).close()
+
+
+def test_a_file_where_the_directory_should_be() -> None:
+    files = MemoryFiles()
+    files.make_directory(ROOT.parent)
+    files.disk.replace(ROOT, b"x")
+    refused(files, StoreUnusableError, "is a file, not a directory")
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.EIO])
+def test_a_file_system_that_refuses(number: int) -> None:
+    for call in range(1, 9):
+        files = TornFiles()
+        files.fault = Fault(call, number, persistent=True)
+        with pytest.raises(StoreUnusableError, match="/data/broker cannot be used: "):
+            StoreRig(files).start()
+        assert files.open_count == 0
+
+
+def test_no_room_for_the_first_segment() -> None:
+    files = MemoryFiles(MemoryDisk(1000))
+    with pytest.raises(StoreUnusableError, match="disk full"):
+        StoreRig(files).start()
+    assert files.disk.used_bytes == 0
+    files.disk.capacity_bytes = None
+    started(files).close()
+
+
+def test_no_room_for_a_segment_that_the_end_of_the_log_needs() -> None:
+    files = MemoryFiles()
+    rig = started(files)
+    for _ in range(5):
+        rig.append(4000)
+    rig.write()
+    files.disk.kill()
+    files.unlink(LOG / f"{SMALL_SEGMENT_BYTES:020d}.seg")  # power was lost before its name stayed
+    files.disk.capacity_bytes = files.disk.used_bytes + 100
+    with pytest.raises(StoreUnusableError, match="disk full"):
+        rig.start()
+    files.disk.capacity_bytes = None
+    del rig.ledger.groups[-1]
+    rig.ledger.written = 4
+    rig.restart()
+
+
+def test_a_newer_format() -> None:
+    files = MemoryFiles()
+    rig = used(files)
+    header = bytearray(encode_segment_header(SegmentHeader(0, 4096, rig.store.log.uuid, 1)))
+    header[8] = 2
+
+    header[56:] = xxh3_64_intdigest(bytes(header[:56])).to_bytes(8, "little")
+    files.disk.bytes_of(LOG / f"{0:020d}.seg")[:64] = header
+    refused(files, UnsupportedFormatError, "has format 2", "newer version", "nothing was changed")
+
+
+def test_a_hole_in_the_log() -> None:
+    files = MemoryFiles()
+    used(files)
+    first = MemoryFiles(files.disk.clone())
+    first.unlink(LOG / f"{0:020d}.seg")
+    error = refused(first, CorruptRecordError, "has a hole", f"{0:020d}.seg is missing")
+    assert isinstance(error, CorruptRecordError)
+    assert error.position == 0
+
+
+def test_a_hole_in_the_middle_of_the_log() -> None:
+    files = MemoryFiles()
+    used(files, rounds=20)
+    files.unlink(LOG / f"{SMALL_SEGMENT_BYTES:020d}.seg")
+    error = refused(files, CorruptRecordError, "has a hole", f"{SMALL_SEGMENT_BYTES:020d}.seg")
+    assert isinstance(error, CorruptRecordError)
+    assert error.position == SMALL_SEGMENT_BYTES
+
+
+def test_checkpoints_without_a_log() -> None:
+    files = MemoryFiles()
+    used(files)
+    for name in names(files, LOG):
+        files.unlink(LOG / name)
+    refused(files, CorruptRecordError, "the log itself is missing")
+
+
+def test_a_log_that_ends_before_its_checkpoint() -> None:
+    files = MemoryFiles()
+    used(files)
+    files.unlink(LOG / f"{SMALL_SEGMENT_BYTES:020d}.seg")
+    refused(files, CorruptRecordError, "was taken after it", "restore it from a backup")
+
+
+@pytest.mark.parametrize("size", [0, 30, 64, 500])
+def test_the_segment_of_the_checkpoint_cut_short(size: int) -> None:
+    files = MemoryFiles()
+    used(files)
+    path = LOG / f"{SMALL_SEGMENT_BYTES:020d}.seg"
+    files.disk.replace(path, files.disk.bytes_of(path)[:size])
+    refused(files, CorruptRecordError, "was taken after it")
+
+
+def test_the_header_of_the_segment_of_the_checkpoint_is_damaged() -> None:
+    files = MemoryFiles()
+    used(files)
+    files.disk.bytes_of(LOG / f"{SMALL_SEGMENT_BYTES:020d}.seg")[20] ^= 1
+    error = refused(files, CorruptRecordError, "does not match its checksum", "a checkpoint covers")
+    assert isinstance(error, CorruptRecordError)
+    assert error.position == SMALL_SEGMENT_BYTES
+
+
+def test_a_log_of_another_time_than_its_checkpoint() -> None:
+    files = MemoryFiles()
+    rig = used(files)
+    assert rig.store.log.end > SMALL_SEGMENT_BYTES
+    files.disk.bytes_of(LOG / names(files, LOG)[1])[64:] = bytes(SMALL_SEGMENT_BYTES - 64)
+    refused(files, CorruptRecordError, "part of the log is missing or of another time")
+
+
+def test_segments_of_two_logs() -> None:
+    files, other = MemoryFiles(), MemoryFiles()
+    used(files)
+    used(other)
+    name = f"{SMALL_SEGMENT_BYTES:020d}.seg"
+    files.disk.replace(LOG / name, bytes(other.disk.bytes_of(LOG / name)))
+    refused(files, CorruptRecordError, "belongs to another log")
+
+
+def test_a_checkpoint_of_another_log_is_not_used() -> None:
+    files, other = MemoryFiles(), MemoryFiles()
+    rig = used(files)
+    used(other)
+    for name in names(files, CHECKPOINTS):
+        files.unlink(CHECKPOINTS / name)
+    for name in names(other, CHECKPOINTS):
+        files.disk.replace(CHECKPOINTS / name, bytes(other.disk.bytes_of(CHECKPOINTS / name)))
+    assert rig.restart().rebuilt
+
+
+def test_a_foreign_segment_name() -> None:
+    files = MemoryFiles()
+    used(files)
+    files.disk.replace(LOG / "copy of 0.seg", b"x")
+    refused(files, UnsupportedFormatError, "copy of 0.seg is not a segment")
