@@ -39,7 +39,7 @@ class TestAssembly:
         data = wire(*messages)
         cuts = draw.draw(st.lists(st.integers(0, len(data)), max_size=8).map(sorted))
         assembly = Assembly(LIMIT, False)
-        found = []
+        found: list[bytes] = []
         for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True):
             found += assembly.feed(data[start:end])
         assert found == messages

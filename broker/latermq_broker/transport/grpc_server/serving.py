@@ -11,7 +11,7 @@ A call that answered at once never has a timer; the others get theirs when the r
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from inspect import isawaitable
@@ -19,6 +19,7 @@ from typing import Any, Final, cast
 
 from latermq_broker.services.seam import CallAborted, GrpcCode, MethodKind
 from latermq_broker.transport.grpc_server import status
+from latermq_broker.transport.grpc_server.answers import Answers
 from latermq_broker.transport.grpc_server.call import Inbox, LeanCall
 from latermq_broker.transport.grpc_server.head import (
     TOO_LARGE,
@@ -33,7 +34,6 @@ from latermq_broker.transport.grpc_server.messages import (
     PREFIX,
     PREFIX_BYTES,
     Assembly,
-    framed,
 )
 from latermq_broker.transport.hpack.encoder import encode
 from latermq_broker.transport.hpack.fields import Field
@@ -70,7 +70,7 @@ class Shared:
 
 
 class GrpcConnection:
-    """The sink of one connection; `connection` is set right after both are made.
+    """The sink of one connection.
 
     Args:
         peer, local: `host:port`.
@@ -78,6 +78,7 @@ class GrpcConnection:
     """
 
     connection: Connection
+    answers: Answers
 
     def __init__(
         self, shared: Shared, peer: str, local: str, connection_id: str, wake: Callable[[], None]
@@ -88,12 +89,15 @@ class GrpcConnection:
         self.now_ms = shared.now_ms
         self._shared = shared
         self._wake = wake
-        self._loop = asyncio.get_running_loop()
-        self._running: set[asyncio.Future[Any]] = set()
         self._unfinished: list[LeanCall] = []  # opened in this read, with a deadline
         self._handled = 0
         self._now_ms = self._until_ms = 0
         self._assembly_bytes = 0
+
+    def serve(self, connection: Connection) -> None:
+        """Called once, before anything is received."""
+        self.connection = connection
+        self.answers = Answers(connection, self._shared.gzip_from_bytes, self._wake, self.reset)
 
     def receive(self, data: bytes) -> None:
         """Input for the connection; the work it causes is bounded."""
@@ -105,14 +109,14 @@ class GrpcConnection:
         if self._unfinished:
             for call in self._unfinished:
                 if call.stream.call is call:
-                    self._arm(call)
+                    self.answers.arm(call)
             self._unfinished.clear()
 
     def abort_all(self, code: GrpcCode, message: str) -> None:
         """End every call with this status."""
         for stream in list(self.connection.open.values()):
             if stream.call is not None and not stream.call.answered:
-                self._abort(stream.call, code, message)
+                self.answers.abort(stream.call, code, message)
         self._wake()
 
     # --- what the connection tells ----------------------------------------------------------
@@ -129,7 +133,7 @@ class GrpcConnection:
             block = status.only(GrpcCode.RESOURCE_EXHAUSTED, "too many calls at once")
             self.connection.outbound.end(stream, block)
             return
-        if len(self._running) > RUNNING_PER_STREAM_MAX * shared.streams_max:
+        if len(self.answers.running) > RUNNING_PER_STREAM_MAX * shared.streams_max:
             self.connection.streams.reset(stream, ErrorCode.REFUSED_STREAM)
             return
         call = LeanCall(self, stream, meaning, fields, self._now_ms)
@@ -158,7 +162,7 @@ class GrpcConnection:
         try:
             self._assemble(call, data)
         except CallAborted as error:
-            self._abort(call, error.code, error.message)
+            self.answers.abort(call, error.code, error.message)
             return
         if ended:
             self._input_ended(call)
@@ -222,11 +226,11 @@ class GrpcConnection:
 
     def _input_ended(self, call: LeanCall) -> None:
         if call.assembly is not None and call.assembly.bytes_kept:
-            self._abort(call, GrpcCode.INTERNAL, "the request ends inside a message")
+            self.answers.abort(call, GrpcCode.INTERNAL, "the request ends inside a message")
         elif call.inbox is not None:
             call.inbox.close()
         elif call.request is None:
-            self._abort(call, GrpcCode.UNIMPLEMENTED, "no message in the request")
+            self.answers.abort(call, GrpcCode.UNIMPLEMENTED, "no message in the request")
         else:
             request, call.request = call.request, None
             self._run(call, request)
@@ -240,167 +244,38 @@ class GrpcConnection:
         try:
             result: Any = method.handler(request, call)  # type: ignore[arg-type]
             if type(result) is bytes and method.kind is MethodKind.UNARY:
-                self._answer(call, result)
+                self.answers.answer(call, result)
             elif type(result) is list and method.kind is MethodKind.SERVER_STREAM:
-                self._answer_all(call, result)
+                self.answers.answer_all(call, result)
             else:
                 self._run_on(call, result)
         except Exception as error:  # noqa: BLE001  whatever a handler raises ends its call only
-            self._failed(call, error)
+            self.answers.failed(call, error)
 
     def _run_on(self, call: LeanCall, result: Any) -> None:
         """The handler answers later, or with something rarer than a list."""
         if isinstance(result, AsyncIterator):
-            self._work(call, self._loop.create_task(self._send_each(call, result)))
+            self.answers.each(call, result)
         elif isawaitable(result):
-            future = asyncio.ensure_future(result)
-            self._work(call, future)
-            future.add_done_callback(partial(self._answered_later, call))
+            self.answers.later(call, asyncio.ensure_future(result))
         elif call.head.method.kind is MethodKind.UNARY:
-            self._answer(call, bytes(result))
+            self.answers.answer(call, bytes(result))
         else:
-            self._answer_all(call, result)
+            self.answers.answer_all(call, result)
 
     def _start_bidi(self, call: LeanCall) -> None:
         call.inbox = Inbox(partial(self._consumed, call))
         try:
             elements = cast(Any, call.head.method.handler)(call.inbox, call)
         except Exception as error:  # noqa: BLE001  whatever a handler raises ends its call only
-            self._failed(call, error)
+            self.answers.failed(call, error)
         else:
-            self._work(call, self._loop.create_task(self._send_each(call, elements)))
+            self.answers.each(call, elements)
 
     def _consumed(self, call: LeanCall, bytes_count: int) -> None:
         if call.stream.call is call:
             self.connection.streams.consume(call.stream, bytes_count)
             self._wake()
-
-    # --- answers ----------------------------------------------------------------------------
-
-    def _answer(self, call: LeanCall, message: bytes) -> None:
-        gzip_from = self._gzip_from(call)
-        prefix, body = framed(message, gzip_from)
-        call.answered = True
-        self.connection.outbound.reply(
-            call.stream,
-            status.HEADERS_GZIP if gzip_from else status.HEADERS,
-            (prefix, body),
-            PREFIX_BYTES + len(body),
-            status.TRAILERS_OK,
-        )
-
-    def _answer_all(self, call: LeanCall, messages: Iterable[bytes]) -> None:
-        gzip_from = self._gzip_from(call)
-        headers = status.HEADERS_GZIP if gzip_from else status.HEADERS
-        pieces: list[bytes] = []
-        size = 0
-        for message in messages:
-            prefix, body = framed(message, gzip_from)
-            pieces += (prefix, body)
-            size += PREFIX_BYTES + len(body)
-        call.answered = True
-        outbound = self.connection.outbound
-        outbound.reply(call.stream, headers, pieces, size, status.TRAILERS_OK)
-
-    def _gzip_from(self, call: LeanCall) -> int:
-        return self._shared.gzip_from_bytes if call.head.accepts_gzip else 0
-
-    def _abort(self, call: LeanCall, code: GrpcCode, message: str) -> None:
-        """End the call with a status, whatever it is at."""
-        if call.answered or not call.stream.output_open:
-            return
-        call.answered = True
-        stream = call.stream
-        block = status.trailers(code, message) if call.headers_sent else status.only(code, message)
-        call.cancel()
-        self.connection.outbound.end(stream, block)
-
-    def _failed(self, call: LeanCall, error: BaseException) -> None:
-        """A handler raised."""
-        if isinstance(error, CallAborted):
-            self._abort(call, error.code, error.message)
-            return
-        if not call.cancelled:
-            log.error("handler failed", extra={"rpc": call.path}, exc_info=error)
-        self._abort(call, GrpcCode.UNKNOWN, INTERNAL)
-
-    # --- work that goes on after the read ---------------------------------------------------
-
-    def _work(self, call: LeanCall, work: asyncio.Future[Any]) -> None:
-        call.work = work
-        self._running.add(work)
-        work.add_done_callback(self._running.discard)
-        if call.cancelled:
-            work.cancel()
-
-    def _answered_later(self, call: LeanCall, future: asyncio.Future[Any]) -> None:
-        error = None if future.cancelled() else future.exception()
-        if call.stream.call is not call or call.answered:
-            if error is not None and not isinstance(error, CallAborted):
-                log.error("handler failed", extra={"rpc": call.path}, exc_info=error)
-            return
-        if future.cancelled():
-            self._abort(call, GrpcCode.CANCELLED, "cancelled")
-        elif error is not None:
-            self._failed(call, error)
-        elif call.head.method.kind is MethodKind.UNARY:
-            self._answer(call, future.result())
-        else:
-            self._answer_all(call, future.result())
-        self._wake()
-
-    async def _send_each(self, call: LeanCall, elements: AsyncIterator[bytes]) -> None:
-        """Send what the handler yields; its headers before the first."""
-        outbound, stream = self.connection.outbound, call.stream
-        gzip_from = self._gzip_from(call)
-        outbound.headers(stream, status.HEADERS_GZIP if gzip_from else status.HEADERS)
-        call.headers_sent = True
-        self._wake()
-        try:
-            async for element in elements:
-                if call.cancelled:
-                    break
-                for piece in framed(element, gzip_from):
-                    outbound.data(stream, piece)
-                self._wake()
-                while not outbound.has_room(stream) and not call.cancelled:
-                    call.room = self._loop.create_future()
-                    outbound.want_room(stream)
-                    await call.room
-        except asyncio.CancelledError:
-            if not call.cancelled:
-                self._abort(call, GrpcCode.CANCELLED, "cancelled")
-                self._wake()
-            raise
-        except Exception as error:  # noqa: BLE001  whatever a handler raises ends its call only
-            call.work = None  # it ends by itself
-            self._failed(call, error)
-        else:
-            if not call.cancelled:
-                call.answered = True
-                outbound.end(stream, status.TRAILERS_OK)
-        finally:
-            self._wake()
-            close = getattr(elements, "aclose", None)
-            if close is not None:
-                await close()
-
-    # --- deadlines and the end --------------------------------------------------------------
-
-    def _arm(self, call: LeanCall) -> None:
-        remaining_ms = call.remaining_ms()
-        if remaining_ms is not None and not call.answered:
-            call.timer = self._loop.call_later(remaining_ms / 1_000, self._expire, call)
-
-    def _expire(self, call: LeanCall) -> None:
-        call.timer = None
-        stream = call.stream
-        if stream.queue is not None:  # nobody waits for what could not be sent
-            self.connection.streams.reset(stream, ErrorCode.CANCEL)
-            self.reset(stream, ErrorCode.CANCEL)
-        else:
-            self._abort(call, GrpcCode.DEADLINE_EXCEEDED, "deadline exceeded")
-        self._wake()
 
     def _release(self, call: LeanCall) -> None:
         self._shared.calls -= 1

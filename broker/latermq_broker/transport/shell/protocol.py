@@ -62,7 +62,7 @@ class ShellProtocol(asyncio.Protocol):
         self._timer_ms = 0
         self.serving = GrpcConnection(shared, peer, local, connection_id, self.wake)
         self.connection = Connection(self.serving, limits, keepalive, shared.now_ms(), age_ms_max)
-        self.serving.connection = self.connection
+        self.serving.serve(self.connection)
 
     # --- asyncio calls ----------------------------------------------------------------------
 
