@@ -17,6 +17,7 @@ from latermq_broker.services.seam import GrpcCode, MethodTable
 from latermq_broker.transport.grpc_server.serving import Shared
 from latermq_broker.transport.http2.frames import ConnectionFault, ErrorCode
 from latermq_broker.transport.shell.listener import Listener
+from latermq_broker.transport.shell.memory import keep_large_blocks
 from latermq_broker.transport.shell.protocol import ShellProtocol
 from latermq_broker.transport.shell.tls import CertificateFiles
 
@@ -92,6 +93,7 @@ class LeanServer:
         Raises:
             ConfigError: the address cannot be bound.
         """
+        keep_large_blocks()
         self._listener.start()
 
     async def drain(self, grace_ms: int) -> None:

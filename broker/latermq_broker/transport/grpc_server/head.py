@@ -50,6 +50,7 @@ NOT_POST: Final = Refusal(status.http_only(405))
 NOT_GRPC: Final = Refusal(status.http_only(415))
 TOO_LARGE: Final = Refusal(status.only(GrpcCode.RESOURCE_EXHAUSTED, "header list too large"))
 BAD_TIMEOUT: Final = Refusal(status.only(GrpcCode.INTERNAL, "malformed grpc-timeout"))
+EXPIRED: Final = Refusal(status.only(GrpcCode.DEADLINE_EXCEEDED, "deadline exceeded"))
 NO_METHOD: Final = Refusal(status.only(GrpcCode.UNIMPLEMENTED, "unknown method"))
 NO_ENCODING: Final = Refusal(status.only(GrpcCode.UNIMPLEMENTED, "unknown grpc-encoding"))
 
@@ -77,6 +78,8 @@ def read(head: RequestHead, methods: Methods, plain: Mapping[bytes, bytes]) -> M
         timeout_ms = _timeout_ms(values[b"grpc-timeout"])
         if timeout_ms is None:
             return BAD_TIMEOUT
+        if timeout_ms == 0:
+            return EXPIRED
     encoding = values.get(b"grpc-encoding", b"identity")
     if encoding not in (b"identity", b"gzip"):
         return NO_ENCODING
