@@ -342,3 +342,34 @@ async def test_nothing_is_left_behind() -> None:
         gc.collect()
         own = [task for task in asyncio.all_tasks() if "GrpcConnection" in repr(task)]
         assert own == []
+
+
+async def test_a_restart_under_load_refuses_no_call() -> None:
+    """Three servers on one port, one after the other; the next listens before one drains."""
+    http2 = Http2Config(reuse_port=True)
+    server = LeanServer(ECHO, ServerConfig(listen="127.0.0.1:0"), http2)
+    await server.start()
+    config = ServerConfig(listen=server.address)
+    answered = 0
+    going_on = True
+
+    async def keep_calling() -> None:
+        nonlocal answered
+        async with grpc.aio.insecure_channel(server.address, options=LARGE) as channel:
+            while going_on:
+                assert await channel.unary_unary("/s/M")(b"x", timeout=TIMEOUT_S) == b"x"
+                answered += 1
+
+    callers = [asyncio.create_task(keep_calling()) for _ in range(8)]
+    for _ in range(3):
+        await asyncio.sleep(0.3)
+        following = LeanServer(ECHO, config, http2)
+        await following.start()
+        await server.drain(5_000)
+        server = following
+    before = answered
+    await asyncio.sleep(0.3)
+    going_on = False
+    await asyncio.gather(*callers)
+    assert answered > before
+    await server.drain(1_000)

@@ -25,6 +25,7 @@ log = logging.getLogger("latermq.transport")
 
 AGE_JITTER: Final = 0.1
 TLS_DIRECTORY: Final = "tls"
+GREETING_MS_MAX: Final = 1_000  # for connections that were accepted but not looked at yet
 LAST_WORDS_S: Final = 1.0  # for answers and GOAWAY to get out, after the grace
 
 
@@ -64,6 +65,7 @@ class LeanServer:
         )
         self._connections: set[ShellProtocol] = set()
         self._connection_count = 0
+        self._draining = False
         self._all_left = asyncio.Event()
         self._all_left.set()
         contexts = None
@@ -98,9 +100,11 @@ class LeanServer:
 
     async def drain(self, grace_ms: int) -> None:
         """Accept nothing new, let calls finish for `grace_ms`, then end the rest."""
+        self._draining = True
         self._listener.stop()
         for connection in list(self._connections):
             connection.shut_down()
+        await self._listener.greeted(min(grace_ms, GREETING_MS_MAX))
         try:
             async with asyncio.timeout(grace_ms / 1_000):
                 await self._all_left.wait()
@@ -122,6 +126,8 @@ class LeanServer:
     def joined(self, protocol: ShellProtocol) -> None:
         self._connections.add(protocol)
         self._all_left.clear()
+        if self._draining:
+            asyncio.get_running_loop().call_soon(protocol.shut_down)
 
     def left(self, protocol: ShellProtocol) -> None:
         self._connections.discard(protocol)

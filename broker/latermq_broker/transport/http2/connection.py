@@ -134,9 +134,6 @@ class Connection:
         if self._going or self.over:
             return
         self._going = True
-        if HELLO in self._deadlines:
-            self.fail(ConnectionFault(ErrorCode.NO_ERROR, "going down"))
-            return
         self.outbound.put(frames.goaway(frames.STREAM_ID_MAX, ErrorCode.NO_ERROR))
         self.outbound.put(frames.frame(frames.PING, 0, 0, SHUTDOWN_PING))
         self._deadlines.set(GOING, now_ms + GOING_MS_MAX)

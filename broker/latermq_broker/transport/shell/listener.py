@@ -77,7 +77,9 @@ class Listener:
         try:
             self._bind()
         except OSError as error:
-            self.stop()
+            for listening in self._sockets:
+                listening.close()
+            self._sockets.clear()
             reason = error.strerror or str(error)
             raise ConfigError(
                 "server.listen", f"cannot listen on {self.address}: {reason}"
@@ -88,13 +90,20 @@ class Listener:
         self._listen()
 
     def stop(self) -> None:
-        """Accept nothing more; those that are being greeted are dropped."""
+        """Accept nothing more, but what the kernel accepted already."""
         loop = asyncio.get_running_loop()
         for listening in self._sockets:
             loop.remove_reader(listening)
+            self._accept(listening)
             listening.close()
         self._sockets.clear()
-        for greeting in list(self._greetings):
+
+    async def greeted(self, wait_ms: int) -> None:
+        """After `stop`: let those that are being greeted be handed over; then drop them."""
+        greetings = list(self._greetings)
+        if greetings:
+            await asyncio.wait(greetings, timeout=wait_ms / 1_000)
+        for greeting in greetings:
             greeting.cancel()
 
     def left(self, host: str) -> None:
