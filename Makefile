@@ -22,7 +22,7 @@ LISTEN ?= 127.0.0.1:8081
 
 .PHONY: help
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 # --- to run it ------------------------------------------------------------------------------
 
@@ -103,6 +103,10 @@ integration: $(STAMP) ## our client and command line against a broker process; t
 .PHONY: interop
 interop: $(STAMP) ## the official RocketMQ client against a broker process
 	$(PYTEST) tests/interop
+
+.PHONY: interop-all
+interop-all: $(STAMP) ## the same with the official Go and Java clients too (needs Go and Maven)
+	LATERMQ_INTEROP_ALL=1 $(PYTEST) tests/interop
 
 .PHONY: crash
 crash: $(STAMP) ## kill -9 and torn pages: nothing acknowledged is lost

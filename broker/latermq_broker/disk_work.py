@@ -6,6 +6,8 @@ that is wanted meanwhile starts when it ends, so that all who wait share it.
 
 import asyncio
 import logging
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Final, Protocol
@@ -18,7 +20,8 @@ log = logging.getLogger("latermq.pump")
 
 MARK_IDLE_MS: Final = 100
 PREPARE_RETRY_MS: Final = 10_000
-THREADS_MAX: Final = 3  # one sync, one checkpoint, one segment being prepared
+THREADS_MAX: Final = 4  # one sync, one checkpoint, one segment being prepared, one merge
+MERGE_SECONDS_MAX: Final = 60
 
 
 class Clock(Protocol):
@@ -61,6 +64,9 @@ class Jobs:
         self._loop = asyncio.get_running_loop()
         self._threads = threads
         self._running: dict[str, asyncio.Future[object]] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._running
 
     def start(
         self, name: str, work: Callable[[], object], done: Callable[[BaseException | None], None]
@@ -118,6 +124,7 @@ class DiskWork:
         self._sync_again = False
         self._synced_to = 0
         self._prepare_from_ms = 0
+        self._merged: list[str] = []  # arguments of a merge whose result waits to be taken up
 
     async def join(self) -> None:
         await self._jobs.join()
@@ -151,8 +158,12 @@ class DiskWork:
     def housekeep(self) -> None:
         """Once a second: begin what is due. The log must be written."""
         now_ms = self._clock.now_ms()
+        if self._merged and "checkpoint" not in self._jobs:
+            self._adopt_merge()
         if self._store.checkpoint_due(now_ms):
             self._checkpoint(now_ms)
+        if not self._merged and (arguments := self._engine.checkpoints.merge_arguments()):
+            self._merge(arguments)
         in_segment_bytes = self._log.end - self._log.segments[-1].base
         if (
             self._log.next_wanted
@@ -164,13 +175,13 @@ class DiskWork:
 
     def _checkpoint(self, now_ms: int) -> None:
         try:
-            job = self._engine.begin_checkpoint(now_ms)
+            job = self._engine.checkpoints.begin(now_ms)
         except StoreError as error:
             log.error("no checkpoint", extra={"reason": str(error)})
             return
 
         def done(error: BaseException | None) -> None:
-            self._engine.finish_checkpoint(job)
+            self._engine.checkpoints.finish(job)
             self._on_durable()
             if error is None:
                 log.debug("checkpoint done", extra={"position": job.position})
@@ -186,3 +197,31 @@ class DiskWork:
     def _prepared(self, error: BaseException | None) -> None:
         if error is not None:
             log.warning("no segment prepared ahead", extra={"reason": str(error)})
+
+    def _merge(self, arguments: list[str]) -> None:
+        """Many timer runs into one: for a process of its own, it would hold the GIL."""
+
+        def work() -> None:
+            module = "latermq_broker.schedule.run_merge"
+            subprocess.run(
+                [sys.executable, "-m", module, *arguments],
+                check=True,
+                timeout=MERGE_SECONDS_MAX,
+                stdin=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+            )
+
+        def done(error: BaseException | None) -> None:
+            if error is None:
+                self._merged = arguments
+            else:
+                log.warning("timer runs not merged", extra={"reason": str(error)})
+
+        self._jobs.start("merge", work, done)
+
+    def _adopt_merge(self) -> None:
+        arguments, self._merged = self._merged, []
+        try:
+            self._engine.checkpoints.adopt_merge(arguments)
+        except (OSError, StoreError) as error:
+            log.warning("merged timer runs not taken up", extra={"reason": str(error)})

@@ -30,6 +30,7 @@ from latermq_broker.engine.model import (
     TagFilter,
 )
 from latermq_broker.schedule import minutes
+from latermq_broker.schedule.run_merge import merge_runs
 from latermq_broker.store.files import RealFiles
 from latermq_broker.store.store import Store
 
@@ -244,10 +245,10 @@ class EngineMachine(RuleBasedStateMachine):
             self.engine.dead.redrive(group, letter.queue_offset, "", self.now_ms)
             self.held[group, name] = Held("ready")
 
-    @precondition(lambda self: self.waiting())
+    @precondition(lambda self: self.waiting)
     @rule(draw=st.data(), kind=st.sampled_from(["cancel", "expedite", "postpone"]))
     def change_delayed(self, draw: st.DataObject, kind: str) -> None:
-        name = draw.draw(st.sampled_from(self.waiting()))
+        name = draw.draw(st.sampled_from(self.waiting))
         if kind == "cancel":
             self.engine.pending.cancel(self.pending_ids[name], self.now_ms)
             self.cancelled.add(name)
@@ -278,6 +279,7 @@ class EngineMachine(RuleBasedStateMachine):
             self.held[group, name].state = "ready"
             self.tick(self.engine)
 
+    @property
     def waiting(self) -> list[str]:
         return [
             n for n, due in self.due_ms.items() if due > self.now_ms and n not in self.cancelled
@@ -296,9 +298,13 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule()
     def checkpoint(self) -> None:
-        job = self.engine.begin_checkpoint(self.now_ms)
-        job.run()
-        self.engine.finish_checkpoint(job)
+        self.engine.checkpoints.take(self.now_ms)
+        arguments = self.engine.checkpoints.merge_arguments()
+        if arguments:
+            merge_runs(
+                RealFiles(), self.engine.store.runs_directory, int(arguments[1]), arguments[2:]
+            )
+            self.engine.checkpoints.adopt_merge(arguments)
 
     @rule(how=st.sampled_from(["stop", "kill", "kill in mid batch"]))
     def restart(self, how: str) -> None:
@@ -334,7 +340,7 @@ class EngineMachine(RuleBasedStateMachine):
             (count.kind, count.group): count.count
             for count in self.engine.pending.count(PendingFilter())
         }
-        assert counts.get((PendingKind.DELAYED, ""), 0) == len(self.waiting())
+        assert counts.get((PendingKind.DELAYED, ""), 0) == len(self.waiting)
         for group in GROUPS:
             mine = [state.state for (owner, _), state in self.held.items() if owner == group]
             backoff = mine.count("backoff") + mine.count("ready")
@@ -346,7 +352,8 @@ class EngineMachine(RuleBasedStateMachine):
 def small_runs() -> Iterator[None]:
     """A timer run for a handful of entries, so that examples have some."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(minutes, "RUN_ENTRIES_MIN", 3)
+        patch.setattr(minutes, "RUN_ENTRIES_MIN", 2)
+        patch.setattr(minutes, "MERGE_RUNS_MIN", 2)
         yield
 
 

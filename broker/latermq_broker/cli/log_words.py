@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from latermq_broker.delivery.history import Outcome, decode_history
+from latermq_broker.engine.model import DeadState
 from latermq_broker.services.wire_stored import stored_message
 from latermq_broker.store.catalog import TopicType
 from latermq_broker.store.payload_catalog import (
@@ -48,7 +49,6 @@ from latermq_broker.store.record import Record, RecordType
 Fields = dict[str, Any]
 
 _REF_REASONS: Final = {REF_DUE: "due", REF_REDRIVE: "redrive"}
-_DEAD_STATES: Final = {1: "dead", 2: "redriven", 3: "dropped"}
 
 
 class RecordReader:
@@ -180,7 +180,7 @@ class RecordReader:
         change = decode_dead_change(record.payload)
         return {
             "topic": self._topic(change.dlq_topic_id),
-            "state": _DEAD_STATES.get(change.state, str(change.state)),
+            "state": DeadState(change.state).name.lower(),
             "offsets": list(change.offsets),
         }
 

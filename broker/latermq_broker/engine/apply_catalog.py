@@ -30,6 +30,7 @@ class CatalogApplier:
         for key in [key for key in state.subscriptions if key[1] == config.id]:
             state.drop_subscription(key)
         state.delayed_counts.pop(config.id, None)
+        state.round_robin.pop(config.id, None)
         state.dead.pop(config.id, None)
         state.store.drop_topic(config.id)
 

@@ -18,6 +18,7 @@ from latermq_broker.engine.journal import Journal
 from latermq_broker.engine.model import Group, Topic
 from latermq_broker.engine.state import EngineState
 from latermq_broker.errors import CorruptRecordError
+from latermq_broker.schedule.levels import level_ms
 from latermq_broker.store.payload_lease import AttemptPayload, decode_attempt
 from latermq_broker.store.payload_message import (
     DEAD_EXHAUSTED,
@@ -63,11 +64,17 @@ class Attempts:
         self._end(delivery, Outcome.EXPIRED, 0, None, now_ms)
 
     def nack(self, delivery: Delivery, asked_ms: int, failure: Failure | None, now_ms: int) -> None:
-        """The consumer failed: the group's policy decides the wait, else `asked_ms`; or dead."""
+        """The consumer failed: the group's policy decides the wait, else `asked_ms`; or dead.
+
+        No wait and no word of why is a push client that cannot read the policy it was given
+        (Node.js up to 1.0.8): the broker's ladder holds then.
+        """
         group = self._group(delivery)
         wait_ms = asked_ms
         if group.backoff is not None:
             wait_ms = backoff_ms(group.backoff, delivery.attempt, delivery.position)
+        elif not asked_ms and failure is None:
+            wait_ms = level_ms(delivery.attempt, self._state.config.delivery.delay_levels_ms)
         self._end(delivery, Outcome.NACK, wait_ms, failure, now_ms)
 
     def suspend(self, delivery: Delivery, wait_ms: int, now_ms: int) -> None:

@@ -12,6 +12,7 @@ from latermq_broker.config import Config
 from latermq_broker.delivery.filter import hash64
 from latermq_broker.delivery.lease import Delivery, State
 from latermq_broker.engine.attempts import Attempts
+from latermq_broker.engine.checkpoints import Checkpoints
 from latermq_broker.engine.dead_letters import DeadLetters
 from latermq_broker.engine.due import GONE_CLIENT_LEASE_MS, DueWork
 from latermq_broker.engine.groups import GroupAdmin
@@ -29,13 +30,11 @@ from latermq_broker.engine.model import (
 )
 from latermq_broker.engine.pending import PendingView, delayed_id
 from latermq_broker.engine.queues import QueueReads
-from latermq_broker.engine.snapshot import restore, snapshot
+from latermq_broker.engine.snapshot import restore
 from latermq_broker.engine.state import EngineState
 from latermq_broker.engine.topics import TopicAdmin
 from latermq_broker.errors import InvalidReceiptHandleError, RequestError
 from latermq_broker.schedule.levels import level_ms
-from latermq_broker.schedule.run_file import RunFile, encode_run, run_name
-from latermq_broker.store.checkpoint_job import CheckpointJob, RunWrite
 from latermq_broker.store.payload_lease import (
     ExtendPayload,
 )
@@ -64,6 +63,7 @@ class Engine:
         self.pending = PendingView(state, journal, self._attempts)
         self.dead = DeadLetters(state, journal)
         self.queues = QueueReads(state, journal, self.dead)
+        self.checkpoints = Checkpoints(state)
         self.recovery: RecoveryReport | None = None
 
     @classmethod
@@ -95,9 +95,10 @@ class Engine:
         topic = self.ensure_topic(messages[0].topic, now_ms)
         queue_id = state.next_queue(topic)
         offset = state.queue(topic.id, queue_id).next
+        levels_ms = self._config.delivery.delay_levels_ms
         payloads: list[MessagePayload] = []
         for message in messages:
-            due_ms = self._due_ms(message, now_ms)
+            due_ms = _due_ms(message, now_ms, levels_ms)
             waits = due_ms > now_ms
             payloads.append(
                 MessagePayload(
@@ -179,7 +180,7 @@ class Engine:
         uncounted. Protocol: ChangeInvisibleDuration.
         Raises InvalidReceiptHandleError: acked, expired or superseded.
         """
-        delivery = self._live(group, handle, now_ms)
+        delivery = _live(self._state, group, handle, now_ms)
         if delivery.state is State.BACKOFF or not (
             suspend or delivery.auto_renew or failure is not None
         ):
@@ -198,7 +199,7 @@ class Engine:
         """
         if self._state.was_done(handle, now_ms):
             return
-        delivery = self._live(group, handle, now_ms)
+        delivery = _live(self._state, group, handle, now_ms)
         rejected = failure is not None and failure.rejected
         reason = DEAD_REJECTED if rejected else DEAD_FORWARDED
         self._attempts.forward(delivery, reason, failure, now_ms)
@@ -242,71 +243,31 @@ class Engine:
         """Hand the batch to the file; returns the position up to which it is written."""
         return self.store.log.write()
 
-    def begin_checkpoint(self, now_ms: int) -> CheckpointJob:
-        """Capture the state; `run` the job, in a thread if wanted, then `finish_checkpoint` it.
-
-        Raises as `Store.begin_checkpoint`.
-        """
-        far = self._state.timer.far
-        for run in far.spent_runs():
-            run.close()
-        minutes = far.freeze()
-        name = run_name(self.store.log.end) if minutes else ""
-        try:
-            return self.store.begin_checkpoint(
-                snapshot(self._state, name),
-                now_ms,
-                new_run=RunWrite(name, encode_run(minutes)) if minutes else None,
-                runs=[run.name for run in far.runs] + [name] * bool(name),
-            )
-        except BaseException:
-            far.thaw(None)
-            raise
-
-    def finish_checkpoint(self, job: CheckpointJob) -> None:
-        """Take note of what the job achieved. Raises OSError: the new run cannot be read."""
-        self.store.finish_checkpoint(job)
-        run = None
-        try:
-            if job.done and job.run_name:
-                directory = self.store.runs_directory
-                run = RunFile.open(self.store.files, directory, job.run_name, verify=False)
-        finally:
-            self._state.timer.far.thaw(run)
-
     def close(self, now_ms: int) -> None:
         """Write, sync, checkpoint, release the directory."""
-
-        def checkpoint() -> None:
-            job = self.begin_checkpoint(now_ms)
-            try:
-                job.run()
-            finally:
-                self.finish_checkpoint(job)
-
         self.write()
         try:
-            self.store.close(checkpoint, now_ms)
+            self.store.close(lambda: self.checkpoints.take(now_ms), now_ms)
         finally:
             self.abandon()
 
     def abandon(self) -> None:
         """Let go of the directory without writing anything; again is harmless."""
-        for run in self._state.timer.far.runs:
-            run.close()
-        self._state.timer.far.runs = []
+        self.checkpoints.release()
         self.store.abandon()
 
-    def _due_ms(self, message: Outgoing, now_ms: int) -> int:
-        if message.delay_level:
-            return now_ms + level_ms(message.delay_level, self._config.delivery.delay_levels_ms)
-        return message.deliver_at_ms
 
-    def _live(self, group: str, handle: str, now_ms: int) -> Delivery:
-        delivery = self._state.live_delivery(group, handle, now_ms)
-        if delivery is None:
-            raise _invalid(handle)
-        return delivery
+def _due_ms(message: Outgoing, now_ms: int, delay_levels_ms: tuple[int, ...]) -> int:
+    if message.delay_level:
+        return now_ms + level_ms(message.delay_level, delay_levels_ms)
+    return message.deliver_at_ms
+
+
+def _live(state: EngineState, group: str, handle: str, now_ms: int) -> Delivery:
+    delivery = state.live_delivery(group, handle, now_ms)
+    if delivery is None:
+        raise _invalid(handle)
+    return delivery
 
 
 def _invalid(handle: str) -> InvalidReceiptHandleError:

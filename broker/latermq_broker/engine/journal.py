@@ -14,6 +14,7 @@ from latermq_broker.engine.apply_catalog import CatalogApplier
 from latermq_broker.engine.apply_deliveries import DeliveryApplier
 from latermq_broker.engine.apply_messages import MessageApplier
 from latermq_broker.engine.state import EngineState, Stamp
+from latermq_broker.errors import StoreError
 from latermq_broker.store import payload_catalog, payload_lease, payload_message
 from latermq_broker.store.record import HEADER_BYTES, Record, RecordType
 
@@ -73,7 +74,7 @@ class Journal:
         parts = kind.encode(payload)
         position = self._log.append(type, parts, now_ms)
         stamp = Stamp(position, self._log.last_store_ms, HEADER_BYTES + sum(map(len, parts)))
-        kind.apply(payload, stamp)
+        self._apply(kind, payload, stamp)
         return stamp
 
     def write_group(self, items: Sequence[tuple[RecordType, Any]], now_ms: int) -> list[Stamp]:
@@ -86,9 +87,22 @@ class Journal:
         for index, ((type, payload), parts) in enumerate(zip(items, encoded, strict=True)):
             position = self._log.append(type, parts, now_ms, more=index < last)
             stamp = Stamp(position, self._log.last_store_ms, HEADER_BYTES + sizes[index])
-            self._kinds[type].apply(payload, stamp)
+            self._apply(self._kinds[type], payload, stamp)
             stamps.append(stamp)
         return stamps
+
+    def _apply(self, kind: _Kind, payload: Any, stamp: Stamp) -> None:
+        """A record that cannot be applied is a bug, and no start could replay it: it is void.
+
+        Raises what `apply` does; after a bug, the log takes nothing more.
+        """
+        try:
+            kind.apply(payload, stamp)
+        except StoreError:
+            raise
+        except BaseException:
+            self._log.void()
+            raise
 
     def replay(self, record: Record) -> None:
         kind = self._kinds[record.type]

@@ -32,6 +32,29 @@ SCANNED_UNWRITTEN_MAX: Final = 4_096  # passed-over entries a restart may have t
 Mark = tuple[int, int]  # a delivery's id and its generation when it came into the retry lane
 
 
+class _Room:
+    """What one reply may still carry: messages, and bytes; a first message always fits."""
+
+    __slots__ = ("_bytes", "_empty", "count")
+
+    def __init__(self, count: int, size: int) -> None:
+        self.count = count
+        self._bytes = size
+        self._empty = True
+
+    def take(self, length: int) -> bool:
+        """Whether a message of that length goes with it; after a refusal nothing does."""
+        if not self.count:
+            return False
+        if length > self._bytes and not self._empty:
+            self.count = 0
+            return False
+        self._empty = False
+        self.count -= 1
+        self._bytes -= length
+        return True
+
+
 class Lanes:
     def __init__(self, state: EngineState, journal: Journal, attempts: Attempts) -> None:
         self._state = state
@@ -44,22 +67,21 @@ class Lanes:
         config = self._state.config.delivery
         subscription = self._state.subscription(group.id, topic.id)
         wanted = request.filter.hashes()
-        room = min(request.count_max, config.receive_batch_max)
+        count = min(request.count_max, config.receive_batch_max)
+        room = _Room(count, config.receive_bytes_max)
         weights = config.fresh_weight + config.retry_weight
         turn = subscription.turn
         subscription.turn = turn + 1
-        share = room * config.retry_weight // weights
+        share = count * config.retry_weight // weights
         if not share and turn % weights < config.retry_weight:
             share = 1
         taken: list[Delivery] = []
         try:
-            taken += self._take_retries(subscription, group, wanted, share, request, now_ms)
-            left = room - len(taken)
-            for more in self._take_fresh(subscription, topic, wanted, left, request, now_ms):
+            lane = (subscription, group, wanted, room)
+            taken += self._take_retries(*lane, share, request, now_ms)
+            for more in self._take_fresh(subscription, topic, wanted, room, request, now_ms):
                 taken += more
-            if len(taken) < room:
-                left = room - len(taken)
-                taken += self._take_retries(subscription, group, wanted, left, request, now_ms)
+            taken += self._take_retries(*lane, room.count, request, now_ms)
         except StoreFullError:
             if not taken:
                 raise
@@ -71,7 +93,8 @@ class Lanes:
         subscription: Subscription,
         group: Group,
         wanted: frozenset[int] | None,
-        room: int,
+        room: "_Room",
+        share: int,
         request: ReceiveRequest,
         now_ms: int,
     ) -> list[Delivery]:
@@ -81,7 +104,7 @@ class Lanes:
         taken: list[Mark] = []
         spent: deque[Mark] = deque()  # no attempt is left: the policy was tightened
         looked = 0
-        while ready and len(taken) < room and looked < SCAN_MAX:
+        while ready and len(taken) < share and looked < SCAN_MAX:
             looked += 1
             mark = ready.popleft()
             delivery = deliveries.get(mark[0])
@@ -91,8 +114,11 @@ class Lanes:
                 passed.append(mark)
             elif delivery.attempt >= group.max_attempts:
                 spent.append(mark)
-            else:
+            elif room.take(delivery.length):
                 taken.append(mark)
+            else:
+                ready.appendleft(mark)
+                break
         if looked < SCAN_MAX:
             ready.extendleft(reversed(passed))
         else:  # others may stand behind: they are first the next time
@@ -116,13 +142,13 @@ class Lanes:
         subscription: Subscription,
         topic: Topic,
         wanted: frozenset[int] | None,
-        room: int,
+        room: "_Room",
         request: ReceiveRequest,
         now_ms: int,
     ) -> Iterator[list[Delivery]]:
-        """What one queue after the other gives, at most `room` in all."""
+        """What one queue after the other gives, as much as there is room for."""
         for step in range(topic.queue_count):
-            if not room:
+            if not room.count:
                 break
             queue = self._state.queue(topic.id, (subscription.turn + step) % topic.queue_count)
             first, deltas, span = self._pick(subscription, queue, wanted, room)
@@ -141,7 +167,6 @@ class Lanes:
                 )
                 self._journal.write(RecordType.LEASE_FRESH, payload, now_ms)
                 deliveries = self._state.leases.deliveries
-                room -= len(deltas)
                 yield [deliveries[payload.first_id + index] for index in range(len(deltas))]
             elif span:
                 self._pass_over(subscription, queue, first + span, now_ms)
@@ -151,26 +176,26 @@ class Lanes:
         subscription: Subscription,
         queue: ConsumeQueue,
         wanted: frozenset[int] | None,
-        room: int,
+        room: "_Room",
     ) -> tuple[int, tuple[int, ...], int]:
         """(first offset, offsets of what is taken relative to it, how far was looked)."""
         cursor = self._state.cursor(subscription, queue.queue_id)
         if cursor >= queue.next:
             return cursor, (), 0
         letters = self._state.dead.get(queue.topic_id)
-        if wanted is None and not letters:
-            count = min(room, queue.next - cursor)
-            return cursor, tuple(range(count)), count
-        entries = queue.scan(cursor, SCAN_MAX)
+        filtered = wanted is not None or bool(letters)
+        entries = queue.scan(cursor, SCAN_MAX if filtered else room.count)
         chosen: list[int] = []
         looked = 0
         for index, entry in enumerate(entries):
             if letters and cursor + index in letters:
                 pass  # redriven or dropped: no longer delivered
             elif wanted is None or entry.tag_hash in wanted:
+                if not room.take(entry.length):
+                    break
                 chosen.append(index)
             looked = index + 1
-            if len(chosen) == room:
+            if not room.count:
                 break
         if not chosen:
             return cursor, (), looked

@@ -55,6 +55,7 @@ def restore(state: EngineState, deliveries: DeliveryApplier, sections: Mapping[s
     Raises DamagedRunError, before anything has changed.
     """
     runs = _open_runs(state, json.loads(sections["runs"]))
+    state.store.named_runs = frozenset(run.name for run in runs)
     state.catalog.restore(sections["catalog"])
     for group_id, topic_id, cursors, last_consumed_ms in json.loads(sections["subscriptions"]):
         subscription = state.subscription(group_id, topic_id)

@@ -120,10 +120,6 @@ class EngineState:
         self.queue(topic_id, queue_id).append(entry)
         self._ready_topics.add(topic_id)
 
-    def announce_topic(self, topic_id: int) -> None:
-        """Something became receivable for every group of a topic."""
-        self._ready_topics.add(topic_id)
-
     def take_ready(self) -> Ready:
         """What was announced since the last call, by name."""
         ready = Ready()

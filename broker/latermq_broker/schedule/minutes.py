@@ -9,7 +9,7 @@ tombstones are subtracted then. Eight bytes an entry in memory and on disk.
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Final
 
@@ -132,6 +132,18 @@ class Minutes:
         spent = [run for run in self.runs if not run.count_from(self.taken_until)]
         self.runs = [run for run in self.runs if run not in spent]
         return spent
+
+    def merge_wanted(self) -> list[str]:
+        """Names of the runs that should become one; empty while they are few."""
+        return [run.name for run in self.runs] if len(self.runs) >= MERGE_RUNS_MIN else []
+
+    def replace(self, names: Sequence[str], merged: RunFile) -> None:
+        """`merged` holds what the runs of those names held."""
+        gone = set(names)
+        for run in self.runs:
+            if run.name in gone:
+                run.close()
+        self.runs = [merged, *(run for run in self.runs if run.name not in gone)]
 
     def _read(self, minute: int) -> "array[int]":
         entries = array("Q")

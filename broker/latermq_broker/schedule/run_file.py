@@ -14,13 +14,15 @@ Derived from the log like everything else: a run that does not verify is rebuilt
 import struct
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Final
 
 from xxhash import xxh3_64
 
 from latermq_broker.errors import UnusableCheckpointError
+from latermq_broker.store.checkpoint_job import RUN_SUFFIX
 from latermq_broker.store.files import Files, OpenMode
 
 RUN_MAGIC: Final = b"\xa9LMQRUN\n"
@@ -57,21 +59,29 @@ def unpack_entry(minute: int, packed: int) -> Entry:
 
 def run_name(position: int) -> str:
     """Of the run that is written with the checkpoint at `position`."""
-    return f"{position:020d}.run"
+    return f"{position:020d}{RUN_SUFFIX}"
 
 
 def encode_run(minutes: Sequence[tuple[int, Sequence[bytes]]]) -> Iterator[bytes]:
     """The file in pieces, from (minute, its packed entries in chunks), minutes rising."""
+    counted = {
+        minute: (sum(map(len, chunks)) // ENTRY_BYTES, iter(chunks)) for minute, chunks in minutes
+    }
+    return encode_run_by_minute(counted)
+
+
+def encode_run_by_minute(minutes: Mapping[int, tuple[int, Iterator[bytes]]]) -> Iterator[bytes]:
+    """The same from minute → (count, chunks that are read when their turn comes)."""
     digest = xxh3_64()
-    counts = [sum(map(len, chunks)) // ENTRY_BYTES for _, chunks in minutes]
-    header = _HEADER.pack(RUN_MAGIC, RUN_FORMAT, CHECKSUM_XXH3, len(minutes), sum(counts), 0)
+    total = sum(count for count, _ in minutes.values())
     table = bytearray()
     first = 0
-    for (minute, _), count in zip(minutes, counts, strict=True):
+    for minute, (count, _) in minutes.items():
         table += _ROW.pack(minute, count, first)
         first += count
-    pieces: Iterable[bytes] = (chunk for _, chunks in minutes for chunk in chunks)
-    for piece in (header, bytes(table), *pieces):
+    header = _HEADER.pack(RUN_MAGIC, RUN_FORMAT, CHECKSUM_XXH3, len(minutes), total, 0)
+    entries = (chunk for _, chunks in minutes.values() for chunk in chunks)
+    for piece in chain((header, bytes(table)), entries):
         digest.update(piece)
         yield piece
     yield digest.intdigest().to_bytes(_CHECKSUM_BYTES, "little")
@@ -139,6 +149,11 @@ class RunFile:
         return self._files.pread(
             self._fd, (end - first) * ENTRY_BYTES, self._entries_at + first * ENTRY_BYTES
         )
+
+    def counts(self) -> Iterator[tuple[int, int]]:
+        """(minute, how many entries), by minute."""
+        for minute, (first, end) in zip(self.minutes, pairwise(self._starts), strict=True):
+            yield minute, end - first
 
     def count_from(self, minute: int) -> int:
         """How many entries stand in `minute` and later."""

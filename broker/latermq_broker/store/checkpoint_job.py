@@ -8,11 +8,14 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from latermq_broker.store.checkpoint import TEMPORARY_SUFFIX, Checkpoint, write_checkpoint
 from latermq_broker.store.commit_log import CommitLog
 from latermq_broker.store.consume_queue import ConsumeQueue, QueueFiles, write_entries
 from latermq_broker.store.files import Files, OpenMode, write_all
+
+RUN_SUFFIX: Final = ".run"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,5 +137,5 @@ class CheckpointJob:
         """Runs that neither this checkpoint nor the one before it names."""
         with suppress(OSError):
             for name in self._files.list_directory(self._runs_directory):
-                if name not in self._kept_runs:
+                if name.endswith(RUN_SUFFIX) and name not in self._kept_runs:
                     self._files.unlink(self._runs_directory / name)

@@ -294,6 +294,11 @@ class CommitLog:
                 segment.release()
             self._sealed.clear()
 
+    def void(self) -> None:
+        """Never write the batch: it holds what must not be replayed. The log takes nothing more."""
+        self._failure = self._failure or "the broker failed at a record; restart it to recover"
+        self._room_end = LOG_CLOSED
+
     def _erase_batch(self) -> None:
         """Zero what a failed write may have left, so that a refused record cannot come back."""
         with suppress(OSError):  # recovery cuts off what the disk does not let us erase

@@ -103,7 +103,7 @@ class Store:
         self._spilled: set[Path] = set()  # queue files written but not synced
         self._dropped: set[int] = set()  # topics whose files the next checkpoint deletes
         self._job: CheckpointJob | None = None
-        self._named_runs: frozenset[str] = frozenset()  # by the newest checkpoint
+        self.named_runs: frozenset[str] = frozenset()  # by the newest checkpoint; restoring sets it
         self._naming_runs: frozenset[str] = frozenset()  # by the one that is being written
         self._checkpoint_end = 0  # log.end and log.appended at the last checkpoint
         self._checkpoint_appended = 0
@@ -390,7 +390,7 @@ class Store:
             dropped=frozenset(self._dropped),
             runs_directory=self.runs_directory,
             new_run=new_run,
-            kept_runs=frozenset(runs) | self._named_runs,
+            kept_runs=frozenset(runs) | self.named_runs,
         )
         self._naming_runs = frozenset(runs)
         self._captured = position, self.log.appended
@@ -405,7 +405,7 @@ class Store:
         self._retry_later = not job.done
         if not job.done:
             return  # memory keeps the entries; the next checkpoint writes them again
-        self._named_runs = self._naming_runs
+        self.named_runs = self._naming_runs
         self._checkpoint_end, self._checkpoint_appended = self._captured
         for write in job.writes:
             write.queue.release(write.end)

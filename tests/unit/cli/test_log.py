@@ -25,7 +25,7 @@ class DiskRig(V1Rig):
         self._directory = directory
         super().__init__()
 
-    def _open(self) -> Engine:
+    def reopened(self) -> Engine:
         now_ms = SystemClock().now_ms()
         store = Store.open(self._directory, SMALL_STORE, RealFiles(), now_ms)
         return Engine.open(store, Config(store=SMALL_STORE), now_ms)

@@ -260,6 +260,33 @@ def test_neither_lane_starves_the_other() -> None:
     assert len(rig.receive(count=32)) == 32  # an empty lane leaves its share to the other
 
 
+def test_one_reply_is_bounded_in_bytes_and_a_first_message_always_goes() -> None:
+    rig = EngineRig(delivery=DeliveryConfig(receive_bytes_max=100_000))
+    rig.send(*(f"m{n}" for n in range(5)), body=b"x" * 40_000)
+    assert [len(rig.receive(lease_ms=10)) for _ in range(3)] == [2, 2, 1]
+    rig.advance(10)  # retries too
+    assert [len(rig.receive(tags="")) for _ in range(3)] == [2, 2, 1]
+    one_byte = EngineRig(delivery=DeliveryConfig(receive_bytes_max=1))
+    one_byte.send("a", "b")
+    assert one_byte.names() == ["a"]
+    assert one_byte.names() == ["b"]
+
+
+def test_a_push_client_that_can_name_no_wait_gets_the_brokers_ladder() -> None:
+    rig = EngineRig(delivery=DeliveryConfig(delay_levels_ms=(100, 700)))
+    rig.send("m1")
+    for wait_ms in (100, 700, 700):
+        (one,) = rig.receive(push=True)
+        rig.engine.change_invisible("billing", one.handle, 0, rig.now_ms)
+        rig.advance(wait_ms - 1)
+        assert rig.receive() == []
+        rig.advance(1)
+    (one,) = rig.receive(push=True)
+    rig.engine.change_invisible("billing", one.handle, 0, rig.now_ms, failure=FAILED)
+    rig.advance(0)  # one that says why means what it says
+    assert [one.attempt for one in rig.receive()] == [5]
+
+
 def test_filtered_messages_are_consumed_and_retries_are_filtered_too() -> None:
     rig = EngineRig()
     rig.send("a1", tag="a")

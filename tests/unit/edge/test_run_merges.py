@@ -1,0 +1,61 @@
+"""Timer runs that have become many are merged by a real process, and taken up by the pump."""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from latermq_broker.clock import SystemClock
+from latermq_broker.config import CatalogConfig, Config
+from latermq_broker.engine.engine import Engine
+from latermq_broker.engine.model import Outgoing
+from latermq_broker.pump import Pump
+from latermq_broker.store.files import RealFiles
+from latermq_broker.store.store import Store
+from support.engine_rig import SMALL_STORE
+
+STORE = replace(SMALL_STORE, checkpoint_interval_ms=1)
+MINUTE_MS = 60_000
+
+
+def send(engine: Engine, clock: SystemClock, wait_ms: int) -> int:
+    now_ms = clock.now_ms()
+    message = Outgoing(topic="t", rest=b"", sys=b"", message_id="m", deliver_at_ms=now_ms + wait_ms)
+    return engine.send([message], now_ms)[0].due_ms
+
+
+async def test_runs_become_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("latermq_broker.schedule.minutes.RUN_ENTRIES_MIN", 4)
+    monkeypatch.setattr("latermq_broker.schedule.minutes.MERGE_RUNS_MIN", 3)
+    monkeypatch.setattr("latermq_broker.pump.HOUSEKEEPING_MS", 10)
+    config = Config(store=STORE, catalog=CatalogConfig(default_queue_count=1))
+    clock = SystemClock()
+    engine = Engine.open(
+        Store.open(tmp_path / "data", STORE, RealFiles(), clock.now_ms()), config, clock.now_ms()
+    )
+    failures: list[BaseException] = []
+    far = engine._state.timer.far
+    dues = []
+    with ThreadPoolExecutor(4) as threads:
+        pump = Pump(engine, clock, config, threads, failures.append)
+        pump.start()
+        dues.append(send(engine, clock, 5 * MINUTE_MS))  # the first minute is always near
+        for batch in range(3):
+            for n in range(4):
+                dues.append(send(engine, clock, (10 + batch) * MINUTE_MS + n))
+            await pump.written()
+            while len(far.runs) < batch + 1 and not any("merged" in r.name for r in far.runs):
+                await asyncio.sleep(0.01)
+        while [len(run) for run in far.runs] != [12]:
+            await asyncio.sleep(0.01)
+        await pump.stop()
+    engine.close(clock.now_ms())
+    assert not failures
+    again = Engine.open(
+        Store.open(tmp_path / "data", STORE, RealFiles(), clock.now_ms()), config, clock.now_ms()
+    )
+    assert not again.recovery or not again.recovery.rebuilt
+    assert [due_ms for due_ms, _ in again._state.timer.in_order()] == sorted(dues)
+    again.abandon()

@@ -1,0 +1,35 @@
+"""A record that our own state cannot take must not stop every later start."""
+
+import pytest
+
+from latermq_broker.errors import StoreReadOnlyError
+from latermq_broker.store.record import RecordType
+from support.engine_rig import EngineRig
+
+
+def test_a_record_that_cannot_be_applied_is_never_written() -> None:
+    rig = EngineRig()
+    rig.send("m1")
+    with pytest.raises(KeyError):
+        rig.engine._journal.write(RecordType.ACK, (999,), rig.now_ms)  # nobody's delivery
+    with pytest.raises(StoreReadOnlyError):
+        rig.send("m2")
+    with pytest.raises(StoreReadOnlyError):
+        rig.engine.write()
+    rig.engine.abandon()
+    rig.engine = rig.reopened()
+    assert rig.names() == ["m1"]
+
+
+def test_nor_is_the_group_it_belongs_to() -> None:
+    rig = EngineRig()
+    (sent,) = rig.send("m1")
+    items = [(RecordType.CLIENT, "somebody"), (RecordType.ACK, (999,))]
+    with pytest.raises(KeyError):
+        rig.engine._journal.write_group(items, rig.now_ms)
+    with pytest.raises(StoreReadOnlyError):
+        rig.engine.write()
+    rig.engine.abandon()
+    rig.engine = rig.reopened()
+    assert "somebody" not in rig.engine._state.client_positions
+    assert rig.engine.store.log.read(sent.position).type is RecordType.MESSAGE
