@@ -92,7 +92,7 @@ class GrpcConnection:
         self._unfinished: list[LeanCall] = []  # opened in this read, with a deadline
         self._handled = 0
         self._now_ms = self._until_ms = 0
-        self._assembly_bytes = 0
+        self.assembly_bytes = 0  # of messages that are not whole
 
     def serve(self, connection: Connection) -> None:
         """Called once, before anything is received."""
@@ -209,9 +209,9 @@ class GrpcConnection:
             assembly = call.assembly = Assembly(shared.message_bytes_max, call.head.gzip)
         messages = list(assembly.feed(data))
         kept = assembly.bytes_kept
-        self._assembly_bytes += kept - call.kept
+        self.assembly_bytes += kept - call.kept
         call.kept = kept
-        if self._assembly_bytes > shared.assembly_bytes_max:
+        if self.assembly_bytes > shared.assembly_bytes_max:
             raise CallAborted(GrpcCode.RESOURCE_EXHAUSTED, "too much is sent at once")
         if call.inbox is not None and messages:
             self.connection.streams.consume(call.stream, min(kept, len(data)))
@@ -279,5 +279,5 @@ class GrpcConnection:
 
     def _release(self, call: LeanCall) -> None:
         self._shared.calls -= 1
-        self._assembly_bytes -= call.kept
+        self.assembly_bytes -= call.kept
         call.release()
