@@ -20,6 +20,7 @@ from latermq_broker.errors import ConfigError
 from latermq_broker.services.seam import Call, Method, MethodTable
 from latermq_broker.transport.http2 import frames
 from latermq_broker.transport.lean import LeanServer
+from support.broker_process import BrokerProcess
 from support.http2_peer import HELLO, OPEN_WINDOWS, REQUEST, headers
 
 TIMEOUT_S = 10.0
@@ -373,3 +374,22 @@ async def test_a_restart_under_load_refuses_no_call() -> None:
     await asyncio.gather(*callers)
     assert answered > before
     await server.drain(1_000)
+
+
+def test_a_broker_chooses_it_by_its_configuration(tmp_path: Path) -> None:
+    pytest.importorskip("cryptography")
+    text = '[server]\ntransport = "lean"\n[tls]\nenabled = true\n'
+    with BrokerProcess(tmp_path / "data", config=text) as broker:
+        broker.start()
+        pem = (tmp_path / "data" / "tls" / "certificate.pem").read_bytes()
+        port = broker.endpoint.rpartition(":")[2]
+        for channel in (
+            grpc.insecure_channel(broker.endpoint),
+            grpc.secure_channel(f"localhost:{port}", grpc.ssl_channel_credentials(pem)),
+        ):
+            with channel:
+                check = channel.unary_unary("/grpc.health.v1.Health/Check")
+                assert check(b"", timeout=TIMEOUT_S) == b"\x08\x01"
+        assert broker.terminate().code == 0
+        broker.start()
+        assert (tmp_path / "data" / "tls" / "certificate.pem").read_bytes() == pem

@@ -29,8 +29,14 @@ from support.http2_peer import (
 
 
 def later(request: bytes, call: Call) -> Awaitable[bytes]:
-    future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-    asyncio.get_running_loop().call_soon(lambda: future.cancelled() or future.set_result(request))
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[bytes] = loop.create_future()
+
+    def answer() -> None:
+        if not future.cancelled():
+            future.set_result(request)
+
+    loop.call_soon(answer)
     return future
 
 
