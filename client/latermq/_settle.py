@@ -25,6 +25,8 @@ log = logging.getLogger("latermq.client")
 # After this many refused tries the lease is left to end by itself: about five minutes.
 TRIES_MAX: Final = 16
 RETURNS_AT_ONCE_MAX: Final = 16
+# A nack without any wait is taken for that of a client that cannot read its retry policy.
+NACK_WAIT_MIN: Final = timedelta(milliseconds=1)
 
 
 Answer = TypeVar("Answer")
@@ -69,7 +71,7 @@ class LeaseSettler:
     ) -> None:
         wait = self._session.settings.retry.wait(delivery.attempt) if after is None else after
         headers = () if failure is None else (wire.failure_header(failure),)
-        await self._change(delivery, wait, headers)
+        await self._change(delivery, max(wait, NACK_WAIT_MIN), headers)
         self._left(delivery, Outcome.FAILED)
 
     async def forward(self, delivery: Delivery, failure: Failure) -> None:

@@ -111,6 +111,20 @@ async def test_retry_in_and_dead_letter_settle_at_once(
 
 
 @virtually
+async def test_no_wait_at_all_is_still_one_that_the_broker_obeys(
+    broker: ScriptedBroker, connect: Connect
+) -> None:
+    """It takes a nack of zero for that of a client that cannot read its policy."""
+    broker.deliver(b"at once")
+    async with connect() as mq:
+        delivery = await anext(mq.push_consumer("orders", group="billing"))
+        await delivery.retry_in(timedelta(0))
+    (change,) = broker.requests("ChangeInvisibleDuration")
+    assert change.invisible_duration.ToMilliseconds() == 1
+    assert not change.suspend
+
+
+@virtually
 async def test_a_cancelled_block_returns_the_message_uncounted(
     broker: ScriptedBroker, connect: Connect
 ) -> None:
