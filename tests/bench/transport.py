@@ -12,8 +12,10 @@ import argparse
 import asyncio
 import json
 import os
+import ssl
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from pathlib import Path
@@ -29,6 +31,7 @@ from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 
 PACKAGES: Final = [str(Path(__file__).resolve().parents[2] / name)
                    for name in ("broker", "proto", "client")]  # fmt: skip
+TRANSPORTS: Final = ("grpcio", "lean", "lean-tls")
 SEND: Final = "/apache.rocketmq.v2.MessagingService/SendMessage"
 RECEIVE: Final = "/apache.rocketmq.v2.MessagingService/ReceiveMessage"
 BODY_BYTES: Final = 1_024
@@ -79,10 +82,12 @@ def table() -> MethodTable:
 async def serve(transport: str) -> None:
     server: Any
     config = ServerConfig(listen="127.0.0.1:0")
-    if transport == "lean":
+    if transport.startswith("lean"):
+        from latermq_broker.config_transport import TlsConfig
         from latermq_broker.transport.lean import LeanServer
 
-        server = LeanServer(table(), config)
+        tls = TlsConfig(enabled=transport == "lean-tls", clear_text=transport == "lean")
+        server = LeanServer(table(), config, tls=tls, data_dir=Path(tempfile.mkdtemp()))
     else:
         from latermq_broker.transport.grpcio import GrpcioServer
 
@@ -217,12 +222,19 @@ def request() -> bytes:
     return message.SerializeToString()
 
 
-async def load(case: Case, address: str, seconds: float, pid: int) -> dict[str, float]:
+async def load(
+    case: Case, address: str, seconds: float, pid: int, over_tls: bool
+) -> dict[str, float]:
     host, _, port = address.rpartition(":")
     loop = asyncio.get_running_loop()
     loads = [Load(case, request()) for _ in range(case.connections)]
     for each in loads:
-        await loop.create_connection(lambda each=each: each, host, int(port))  # type: ignore[misc]
+        await loop.create_connection(
+            lambda each=each: each,  # type: ignore[misc]
+            host,
+            int(port),
+            ssl=any_certificate() if over_tls else None,
+        )
     await asyncio.sleep(WARM_UP_S)
     for each in loads:
         each.latencies_us.clear()
@@ -242,6 +254,14 @@ async def load(case: Case, address: str, seconds: float, pid: int) -> dict[str, 
     }
 
 
+def any_certificate() -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    return context
+
+
 def cpu_s(pid: int) -> float:
     """User and system time of a process so far."""
     with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
@@ -259,7 +279,7 @@ def measure(transport: str, case: Case, seconds: float) -> dict[str, float]:
     try:
         assert server.stdout is not None
         address = server.stdout.readline().strip()
-        return uvloop.run(load(case, address, seconds, server.pid))
+        return uvloop.run(load(case, address, seconds, server.pid, transport == "lean-tls"))
     finally:
         server.kill()
         server.wait()
@@ -267,7 +287,7 @@ def measure(transport: str, case: Case, seconds: float) -> dict[str, float]:
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    arguments.add_argument("--serve", choices=["lean", "grpcio"], help=argparse.SUPPRESS)
+    arguments.add_argument("--serve", choices=TRANSPORTS, help=argparse.SUPPRESS)
     arguments.add_argument("--seconds", type=float, default=3.0)
     arguments.add_argument("--passes", type=int, default=2, help="the best CPU of these counts")
     chosen = arguments.parse_args()
@@ -277,7 +297,7 @@ def main() -> None:
     for case in CASES:
         best: dict[str, dict[str, float]] = {}
         for _ in range(chosen.passes):
-            for transport in ("grpcio", "lean"):
+            for transport in TRANSPORTS:
                 found = measure(transport, case, chosen.seconds)
                 if transport not in best or found["cpu_us"] < best[transport]["cpu_us"]:
                     best[transport] = found
