@@ -69,7 +69,7 @@ class DeliveryConfig:
     max_attempts_max: int = 1000
     delay_levels_ms: tuple[int, ...] = DELAY_LEVELS_MS
     receive_batch_max: int = 32
-    receive_bytes_max: int = 16 * MIB  # of one reply; a first message goes out whatever its size
+    receive_bytes_max: int = 64 * MIB  # of one reply; a first message goes out whatever its size
     invisible_ms_min: int = 1
     invisible_ms_max: int = 12 * 3_600_000
     auto_renew_lease_ms: int = 60_000

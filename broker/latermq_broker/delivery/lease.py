@@ -198,17 +198,17 @@ class RecentlyDone:
 
     def __init__(self, count_max: int) -> None:
         self._count_max = count_max
-        self._handles: OrderedDict[int, tuple[int, int]] = OrderedDict()
+        self._handles: OrderedDict[int, tuple[int, int, int]] = OrderedDict()
 
     def remember(self, delivery: Delivery, now_ms: int) -> None:
         handles = self._handles
-        handles[delivery.id] = (delivery.generation, delivery.deadline_ms)
+        handles[delivery.id] = (delivery.generation, delivery.group_id, delivery.deadline_ms)
         while handles:
-            _, (_, deadline_ms) = next(iter(handles.items()))
+            _, (_, _, deadline_ms) = next(iter(handles.items()))
             if len(handles) <= self._count_max and deadline_ms > now_ms:
                 break
             handles.popitem(last=False)
 
-    def holds(self, delivery_id: int, generation: int, now_ms: int) -> bool:
+    def holds(self, delivery_id: int, generation: int, group_id: int, now_ms: int) -> bool:
         known = self._handles.get(delivery_id)
-        return known is not None and known[0] == generation and known[1] > now_ms
+        return known is not None and known[:2] == (generation, group_id) and known[2] > now_ms

@@ -155,7 +155,7 @@ class Engine:
                 if delivery.id not in ids:
                     ids.append(delivery.id)
                 results.append(None)
-            elif self._state.was_done(handle, now_ms):
+            elif self._state.was_done(group, handle, now_ms):
                 results.append(None)
             else:
                 results.append(_invalid(handle))
@@ -197,7 +197,7 @@ class Engine:
 
         Raises InvalidReceiptHandleError.
         """
-        if self._state.was_done(handle, now_ms):
+        if self._state.was_done(group, handle, now_ms):
             return
         delivery = _live(self._state, group, handle, now_ms)
         rejected = failure is not None and failure.rejected

@@ -161,7 +161,10 @@ class EngineState:
             return None
         return delivery
 
-    def was_done(self, handle: str, now_ms: int) -> bool:
+    def was_done(self, group: str, handle: str, now_ms: int) -> bool:
         """The handle's message is acknowledged or dead, and its lease would still last."""
         known = self.handles.decode(handle)
-        return known is not None and self.recently_done.holds(*known, now_ms)
+        owner = self.catalog.group(group)
+        if known is None or owner is None:
+            return False
+        return self.recently_done.holds(*known, owner.id, now_ms)

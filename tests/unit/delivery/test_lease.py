@@ -100,10 +100,11 @@ class TestRecentlyDone:
         held = delivery(3)
         held.generation, held.deadline_ms = 2, 1_000
         done.remember(held, 0)
-        assert done.holds(3, 2, 999)
-        assert not done.holds(3, 2, 1_000)
-        assert not done.holds(3, 1, 500)
-        assert not done.holds(4, 2, 500)
+        assert done.holds(3, 2, 1, 999)
+        assert not done.holds(3, 2, 1, 1_000)
+        assert not done.holds(3, 1, 1, 500)
+        assert not done.holds(4, 2, 1, 500)
+        assert not done.holds(3, 2, 2, 500)
 
     def test_is_bounded_and_forgets_the_oldest(self) -> None:
         done = RecentlyDone(2)
@@ -111,4 +112,4 @@ class TestRecentlyDone:
             held = delivery(id)
             held.deadline_ms = 1_000
             done.remember(held, 0)
-        assert [done.holds(id, 0, 0) for id in (1, 2, 3)] == [False, True, True]
+        assert [done.holds(id, 0, 1, 0) for id in (1, 2, 3)] == [False, True, True]

@@ -92,6 +92,8 @@ def test_another_groups_handle_is_not_ours() -> None:
     (one,) = rig.receive("billing")
     rig.receive("shipping")
     assert rig.ack(one, group="shipping") == [False]
+    assert rig.ack(one) == [True]
+    assert rig.ack(one, group="shipping") == [False]  # done, but not theirs
 
 
 def test_suspending_does_not_count_the_attempt() -> None:
