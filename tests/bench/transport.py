@@ -230,7 +230,7 @@ async def load(
     loads = [Load(case, request()) for _ in range(case.connections)]
     for each in loads:
         await loop.create_connection(
-            lambda each=each: each,  # type: ignore[misc]
+            lambda each=each: each,
             host,
             int(port),
             ssl=any_certificate() if over_tls else None,

@@ -74,7 +74,7 @@ class Connection:
             control.on_unknown,
             limits.frame_bytes_max,
         )  # fmt: skip
-        self._heard_ms = now_ms
+        self._heard_ms = self._timed_ms = now_ms
         self._changes_seen = -1
         self._sent_seen = 0
         self._going = False
@@ -117,11 +117,13 @@ class Connection:
         """When to call `on_timer`; too early does no harm."""
         waits = self.outbound.waiting or self.outbound.size
         if waits and STALL not in self._deadlines and not self.over:
-            self._deadlines.set(STALL, self._heard_ms + self._limits.stall_ms_max)
+            since_ms = max(self._heard_ms, self._timed_ms)
+            self._deadlines.set(STALL, since_ms + self._limits.stall_ms_max)
         return self._deadlines.next_ms
 
     def on_timer(self, now_ms: int) -> None:
         """Do what is due."""
+        self._timed_ms = now_ms
         try:
             for name in self._deadlines.take_due(now_ms):
                 if not self.over:

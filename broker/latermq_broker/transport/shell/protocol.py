@@ -141,11 +141,11 @@ class ShellProtocol(asyncio.Protocol):
         if connection.over:
             self._close()
             return
-        held = connection.input_left
-        if held and not self._go_on_asked:
+        held, congested = connection.input_left, connection.congested
+        if held and not congested and not self._go_on_asked:
             self._go_on_asked = True
             self._loop.call_soon(self._go_on)
-        pause = held or connection.congested
+        pause = held or congested
         if pause != self._read_paused:
             self._read_paused = pause
             if pause:
