@@ -86,8 +86,9 @@ class Pump:
             raise TooManyRequestsError("the disk is behind: too much is written but not synced")
 
     def written(self) -> Awaitable[None]:
-        if self._config.flush is Flush.ASYNC:
-            return self.leased()
+        return self.leased() if self._config.flush is Flush.ASYNC else self.synced()
+
+    def synced(self) -> Awaitable[None]:
         self._arm()
         if self._failure is None and self._log.durable >= self._log.end:
             return self._nothing_to_wait_for

@@ -31,6 +31,9 @@ class FakeCommitter:
             self._held.append(future)
         return future
 
+    def synced(self) -> Awaitable[None]:
+        return self.written()
+
     def leased(self) -> Awaitable[None]:
         return self.written()
 

@@ -144,6 +144,9 @@ class Committer(Protocol):
             StoreReadOnlyError: the write or the sync failed; the broker is going down.
         """
 
+    def synced(self) -> Awaitable[None]:
+        """Done when all that was appended so far is on the disk, whatever the flush policy."""
+
     def leased(self) -> Awaitable[None]:
         """Done when all that was appended so far is in the file; leases need no sync."""
 

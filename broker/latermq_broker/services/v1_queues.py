@@ -84,7 +84,8 @@ class QueuesService:
             response.topics.append(self._ends(name, request.at_ms))
             if index % SLICE_TOPICS_MAX == 0:
                 await asyncio.sleep(0)
-        await self._committer.written()
+        # A reader remembers these ends: a crash must not take them back and give them out again.
+        await self._committer.synced()
         return response
 
     def _matching(self, pattern: str) -> Iterator[str]:
@@ -153,7 +154,7 @@ class QueuesService:
                     next_offset=error.next_offset,
                 )
                 return
-            await self._committer.written()
+            await self._committer.synced()
             yield page
             if reader.done:
                 return

@@ -182,6 +182,22 @@ class TestFlush:
 
         run_virtually(main)
 
+    def test_who_needs_the_disk_gets_a_sync_under_async_too(self) -> None:
+        async def main() -> None:
+            rig = Rig()
+            rig.threads.held = True
+            rig.send()
+            synced = rig.pump.synced()
+            assert not await settled(synced)
+            rig.threads.release()
+            assert await settled(synced)
+            assert rig.log.durable == rig.log.end
+            before = rig.syncs()
+            assert await settled(rig.pump.synced())
+            assert rig.syncs() == before
+
+        run_virtually(main)
+
     def test_who_comes_during_a_sync_shares_the_next_one(self) -> None:
         async def main() -> None:
             rig = Rig(SYNC_STORE)
