@@ -116,6 +116,11 @@ crash: $(STAMP) ## kill -9 and torn pages: nothing acknowledged is lost
 spark: $(STAMP) ## the Spark source (needs Java 17 or 21)
 	$(PYTEST) tests/spark
 
+.PHONY: conformance
+conformance: $(STAMP) ## h2spec against the lean transport, clear text and TLS (built with Go when missing)
+	$(PYTEST) tests/unit/transport
+	$(BIN)/python tests/conformance/run.py
+
 .PHONY: proto
 proto: $(STAMP) ## generate proto/latermq_proto from the .proto files
 	$(BIN)/python proto/generate.py

@@ -21,3 +21,8 @@ class SystemClock:
         behind_ns = floor_ms * 1_000_000 - (self._origin_ns + time.monotonic_ns())
         if behind_ns > 0:
             self._origin_ns += behind_ns
+
+
+def monotonic_ms() -> int:
+    """Milliseconds of a clock that has no date; for deadlines of connections."""
+    return time.monotonic_ns() // 1_000_000

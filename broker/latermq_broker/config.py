@@ -7,6 +7,7 @@ section is built, before the first request. Names end in their unit; `_max` boun
 from dataclasses import dataclass, field
 from enum import Enum
 
+from latermq_broker.config_transport import Http2Config, TlsConfig, Transport
 from latermq_broker.errors import ConfigError
 
 KIB = 1 << 10
@@ -139,6 +140,7 @@ class CatalogConfig:
 class ServerConfig:
     """The port, the clients behind it, and how they are let go."""
 
+    transport: Transport = Transport.GRPCIO
     listen: str = "127.0.0.1:8081"  # HOST:PORT or [IPV6]:PORT; port 0 picks a free one
     data_dir: str = "~/.local/share/latermq"  # made when missing; one broker at a time
     broker_name: str = "latermq-0"  # told to clients in routes
@@ -215,7 +217,13 @@ class Config:
     """The whole, a section per room."""
 
     server: ServerConfig = field(default_factory=ServerConfig)
+    http2: Http2Config = field(default_factory=Http2Config)
+    tls: TlsConfig = field(default_factory=TlsConfig)
     log: LogConfig = field(default_factory=LogConfig)
     store: StoreConfig = field(default_factory=StoreConfig)
     delivery: DeliveryConfig = field(default_factory=DeliveryConfig)
     catalog: CatalogConfig = field(default_factory=CatalogConfig)
+
+    def __post_init__(self) -> None:
+        if self.tls.enabled and self.server.transport is not Transport.LEAN:
+            raise ConfigError("tls.enabled", 'needs server.transport = "lean"')

@@ -16,15 +16,18 @@ from typing import Final
 
 from latermq_broker.clock import SystemClock
 from latermq_broker.config import Config
+from latermq_broker.config_transport import Transport
 from latermq_broker.disk_work import THREADS_MAX
 from latermq_broker.engine.engine import Engine
 from latermq_broker.errors import StoreError, StoreFullError
 from latermq_broker.observability import log as logs
 from latermq_broker.pump import Pump
 from latermq_broker.services.registry import Services, assemble
+from latermq_broker.services.seam import MethodTable
 from latermq_broker.store.files import RealFiles
 from latermq_broker.store.store import Store
 from latermq_broker.transport.grpcio import GrpcioServer
+from latermq_broker.transport.lean import LeanServer
 
 log = logging.getLogger("latermq.runtime")
 
@@ -99,7 +102,7 @@ async def _serve(
         services = assemble(engine, pump, config)
         pump.on_ready = services.parked.wake
         pump.on_second = services.heartbeat.expire_silent
-        server = GrpcioServer(services.methods, config.server)
+        server = _server(services.methods, config)
         await server.start()
         pump.start()
         services.health.set_serving(True)
@@ -116,6 +119,13 @@ async def _serve(
     return CLEAN if closed else STORE_FAILED
 
 
+def _server(methods: MethodTable, config: Config) -> GrpcioServer | LeanServer:
+    if config.server.transport is Transport.LEAN:
+        data_dir = Path(config.server.data_dir).expanduser().absolute()
+        return LeanServer(methods, config.server, config.http2, config.tls, data_dir)
+    return GrpcioServer(methods, config.server)
+
+
 def _close(engine: Engine, clock: SystemClock, *, store_failed: bool) -> bool:
     """Leave the directory in order if the store still works; whether it did."""
     if store_failed:
@@ -130,7 +140,7 @@ def _close(engine: Engine, clock: SystemClock, *, store_failed: bool) -> bool:
     return True
 
 
-async def _drain(services: Services, server: GrpcioServer, grace_ms: int) -> None:
+async def _drain(services: Services, server: GrpcioServer | LeanServer, grace_ms: int) -> None:
     log.info("draining")
     services.health.set_serving(False)
     services.parked.drain()

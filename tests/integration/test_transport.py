@@ -14,6 +14,7 @@ from latermq_broker.config import ServerConfig
 from latermq_broker.errors import ConfigError
 from latermq_broker.services.seam import Call, CallAborted, GrpcCode, Method, MethodTable
 from latermq_broker.transport.grpcio import GrpcioServer
+from latermq_broker.transport.lean import LeanServer
 
 TIMEOUT_S = 10.0
 CHANNEL_OPTIONS = (
@@ -21,6 +22,17 @@ CHANNEL_OPTIONS = (
     ("grpc.max_send_message_length", -1),
     ("grpc.use_local_subchannel_pool", 1),
 )
+
+
+Server = GrpcioServer | LeanServer
+ServerClass = type[GrpcioServer] | type[LeanServer]
+
+
+@pytest.fixture(params=[GrpcioServer, LeanServer], ids=["grpcio", "lean"])
+def transport(request: pytest.FixtureRequest) -> ServerClass:
+    """Each of them."""
+    chosen: ServerClass = request.param
+    return chosen
 
 
 class Client:
@@ -44,8 +56,10 @@ class Client:
 
 
 @asynccontextmanager
-async def served(methods: MethodTable, listen: str = "127.0.0.1:0") -> AsyncIterator[Client]:
-    server = GrpcioServer(methods, ServerConfig(listen=listen))
+async def served(
+    transport: ServerClass, methods: MethodTable, listen: str = "127.0.0.1:0"
+) -> AsyncIterator[Client]:
+    server = transport(methods, ServerConfig(listen=listen))
     await server.start()
     client = Client(server.address)
     try:
@@ -62,46 +76,48 @@ async def failure(call: Any) -> tuple[grpc.StatusCode, str]:
 
 
 class TestUnary:
-    async def test_an_answer_now_or_later(self) -> None:
+    async def test_an_answer_now_or_later(self, transport: ServerClass) -> None:
         async def later(request: bytes, call: Call) -> bytes:
             await asyncio.sleep(0)
             return request + b" later"
 
         table = {"/s/Now": Method.unary(lambda request, call: request + b" now"),
                  "/s/Later": Method.unary(later)}  # fmt: skip
-        async with served(table) as client:
+        async with served(transport, table) as client:
             assert await client.unary("/s/Now", b"x") == b"x now"
             assert await client.unary("/s/Later", b"x") == b"x later"
 
-    async def test_large_messages_both_ways(self) -> None:
-        async with served({"/s/Echo": Method.unary(lambda request, call: request)}) as client:
+    async def test_large_messages_both_ways(self, transport: ServerClass) -> None:
+        async with served(
+            transport, {"/s/Echo": Method.unary(lambda request, call: request)}
+        ) as client:
             body = bytes(20 << 20)
             assert await client.unary("/s/Echo", body) == body
 
-    async def test_an_unknown_path_is_unimplemented(self) -> None:
-        async with served({}) as client:
+    async def test_an_unknown_path_is_unimplemented(self, transport: ServerClass) -> None:
+        async with served(transport, {}) as client:
             assert (await failure(client.unary("/s/None")))[0] is grpc.StatusCode.UNIMPLEMENTED
 
-    async def test_an_abort_carries_its_code_and_text(self) -> None:
+    async def test_an_abort_carries_its_code_and_text(self, transport: ServerClass) -> None:
         def refuse(request: bytes, call: Call) -> bytes:
             raise CallAborted(GrpcCode.INVALID_ARGUMENT, "settings: größer")
 
-        async with served({"/s/No": Method.unary(refuse)}) as client:
+        async with served(transport, {"/s/No": Method.unary(refuse)}) as client:
             code, text = await failure(client.unary("/s/No"))
             assert (code, text) == (grpc.StatusCode.INVALID_ARGUMENT, "settings: größer")
 
-    async def test_a_bug_leaks_nothing(self) -> None:
+    async def test_a_bug_leaks_nothing(self, transport: ServerClass) -> None:
         def fail(request: bytes, call: Call) -> bytes:
             raise KeyError("secret")
 
-        async with served({"/s/Bug": Method.unary(fail)}) as client:
+        async with served(transport, {"/s/Bug": Method.unary(fail)}) as client:
             code, text = await failure(client.unary("/s/Bug"))
             assert code is grpc.StatusCode.UNKNOWN
             assert "secret" not in text
 
 
 class TestStreams:
-    async def test_a_list_an_awaitable_list_and_an_iterator(self) -> None:
+    async def test_a_list_an_awaitable_list_and_an_iterator(self, transport: ServerClass) -> None:
         async def later(request: bytes, call: Call) -> Sequence[bytes]:
             await asyncio.sleep(0)
             return [b"1", b"2"]
@@ -116,30 +132,34 @@ class TestStreams:
             "/s/Each": Method.server_stream(each),
             "/s/None": Method.server_stream(lambda request, call: []),
         }
-        async with served(table) as client:
+        async with served(transport, table) as client:
             for path in ("/s/Now", "/s/Later", "/s/Each"):
                 assert [element async for element in client.stream(path)] == [b"1", b"2"]
             assert [element async for element in client.stream("/s/None")] == []
 
-    async def test_a_parked_call_is_a_future_that_someone_resolves(self) -> None:
+    async def test_a_parked_call_is_a_future_that_someone_resolves(
+        self, transport: ServerClass
+    ) -> None:
         parked: list[asyncio.Future[Sequence[bytes]]] = []
 
         def park(request: bytes, call: Call) -> Awaitable[Sequence[bytes]]:
             parked.append(asyncio.get_running_loop().create_future())
             return parked[-1]
 
-        async with served({"/s/Park": Method.server_stream(park)}) as client:
+        async with served(transport, {"/s/Park": Method.server_stream(park)}) as client:
             call = client.stream("/s/Park")
             await until(lambda: bool(parked))
             parked[0].set_result([b"at last"])
             assert [element async for element in call] == [b"at last"]
 
-    async def test_both_directions_with_headers_before_the_first_element(self) -> None:
+    async def test_both_directions_with_headers_before_the_first_element(
+        self, transport: ServerClass
+    ) -> None:
         async def double(requests: AsyncIterator[bytes], call: Call) -> AsyncIterator[bytes]:
             async for request in requests:
                 yield request * 2
 
-        async with served({"/s/Double": Method.bidi_stream(double)}) as client:
+        async with served(transport, {"/s/Double": Method.bidi_stream(double)}) as client:
             call = client.bidi("/s/Double")
             await asyncio.wait_for(call.initial_metadata(), TIMEOUT_S)
             for request in (b"a", b"b"):
@@ -148,19 +168,19 @@ class TestStreams:
             await call.done_writing()
             assert await call.read() is grpc.aio.EOF
 
-    async def test_an_abort_after_some_elements(self) -> None:
+    async def test_an_abort_after_some_elements(self, transport: ServerClass) -> None:
         async def some(request: bytes, call: Call) -> AsyncIterator[bytes]:
             yield b"1"
             raise CallAborted(GrpcCode.UNAVAILABLE, "going down")
 
-        async with served({"/s/Some": Method.server_stream(some)}) as client:
+        async with served(transport, {"/s/Some": Method.server_stream(some)}) as client:
             call = client.stream("/s/Some")
             assert await call.read() == b"1"
             assert (await failure(call.read()))[0] is grpc.StatusCode.UNAVAILABLE
 
 
 class TestCall:
-    async def test_shows_metadata_addresses_and_deadline(self) -> None:
+    async def test_shows_metadata_addresses_and_deadline(self, transport: ServerClass) -> None:
         seen: dict[str, Any] = {}
 
         def look(request: bytes, call: Call) -> bytes:
@@ -178,7 +198,7 @@ class TestCall:
             return b""
 
         metadata = (("x-text", "first"), ("x-text", "second"), ("x-data-bin", b"\x00\xff"))
-        async with served({"/s/Look": Method.unary(look)}) as client:
+        async with served(transport, {"/s/Look": Method.unary(look)}) as client:
             await client.unary("/s/Look", metadata=metadata, timeout=5)
             assert seen["path"] == "/s/Look"
             host, _, port = seen["peer"].rpartition(":")
@@ -194,21 +214,23 @@ class TestCall:
             await client.channel.unary_unary("/s/Look")(b"")
             assert seen["remaining_ms"] is None
 
-    async def test_an_ipv6_peer_is_in_brackets(self) -> None:
+    async def test_an_ipv6_peer_is_in_brackets(self, transport: ServerClass) -> None:
         seen: list[str] = []
 
         def look(request: bytes, call: Call) -> bytes:
             seen.append(call.peer)
             return b""
 
-        async with served({"/s/Look": Method.unary(look)}, "[::1]:0") as client:
+        async with served(transport, {"/s/Look": Method.unary(look)}, "[::1]:0") as client:
             await client.unary("/s/Look")
             assert seen[0].startswith("[::1]:")
 
 
 class TestCancel:
     @pytest.mark.parametrize("how", ["cancel", "deadline", "connection"])
-    async def test_a_caller_who_goes_while_it_waits_is_noticed(self, how: str) -> None:
+    async def test_a_caller_who_goes_while_it_waits_is_noticed(
+        self, transport: ServerClass, how: str
+    ) -> None:
         calls: list[Call] = []
         cancelled: list[str] = []
         parked: list[asyncio.Future[Sequence[bytes]]] = []
@@ -219,7 +241,7 @@ class TestCancel:
             parked.append(asyncio.get_running_loop().create_future())
             return parked[-1]
 
-        async with served({"/s/Park": Method.server_stream(park)}) as client:
+        async with served(transport, {"/s/Park": Method.server_stream(park)}) as client:
             call = client.stream("/s/Park", timeout=0.2 if how == "deadline" else TIMEOUT_S)
             await until(lambda: bool(calls))
             if how == "cancel":
@@ -233,18 +255,18 @@ class TestCancel:
             calls[0].on_cancel(lambda: cancelled.append("late"))
             assert cancelled == ["once", "late"]
 
-    async def test_a_whole_reply_is_no_cancel(self) -> None:
+    async def test_a_whole_reply_is_no_cancel(self, transport: ServerClass) -> None:
         cancelled: list[str] = []
 
         def answer(request: bytes, call: Call) -> Sequence[bytes]:
             call.on_cancel(lambda: cancelled.append("never"))
             return [b"1"] * 3
 
-        async with served({"/s/Three": Method.server_stream(answer)}) as client:
+        async with served(transport, {"/s/Three": Method.server_stream(answer)}) as client:
             assert len([element async for element in client.stream("/s/Three")]) == 3
         assert cancelled == []
 
-    async def test_an_iterator_is_closed_when_its_caller_goes(self) -> None:
+    async def test_an_iterator_is_closed_when_its_caller_goes(self, transport: ServerClass) -> None:
         ended = asyncio.Event()
 
         async def endless(requests: AsyncIterator[bytes], call: Call) -> AsyncIterator[bytes]:
@@ -254,7 +276,7 @@ class TestCancel:
             finally:
                 ended.set()
 
-        async with served({"/s/Endless": Method.bidi_stream(endless)}) as client:
+        async with served(transport, {"/s/Endless": Method.bidi_stream(endless)}) as client:
             call = client.bidi("/s/Endless")
             assert await call.read() == b"1"
             call.cancel()
@@ -262,34 +284,34 @@ class TestCancel:
 
 
 class TestPort:
-    async def test_a_port_in_use_is_refused_and_not_shared(self) -> None:
+    async def test_a_port_in_use_is_refused_and_not_shared(self, transport: ServerClass) -> None:
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
             taken.listen()
             address = f"127.0.0.1:{taken.getsockname()[1]}"
-            server = GrpcioServer({}, ServerConfig(listen=address))
+            server = transport({}, ServerConfig(listen=address))
             with pytest.raises(ConfigError, match=f"cannot listen on {address}: Address already"):
                 await server.start()
             await server.drain(0)
 
-    async def test_two_servers_on_one_port(self) -> None:
-        first = GrpcioServer({}, ServerConfig(listen="127.0.0.1:0"))
+    async def test_two_servers_on_one_port(self, transport: ServerClass) -> None:
+        first = transport({}, ServerConfig(listen="127.0.0.1:0"))
         await first.start()
-        second = GrpcioServer({}, ServerConfig(listen=first.address))
+        second = transport({}, ServerConfig(listen=first.address))
         with pytest.raises(ConfigError, match="Address already in use"):
             await second.start()
         await second.drain(0)
         await first.drain(0)
 
     @pytest.mark.parametrize("host", ["192.0.2.1", "no.such.host.invalid"])
-    async def test_an_address_that_is_not_ours(self, host: str) -> None:
-        server = GrpcioServer({}, ServerConfig(listen=f"{host}:0"))
+    async def test_an_address_that_is_not_ours(self, transport: ServerClass, host: str) -> None:
+        server = transport({}, ServerConfig(listen=f"{host}:0"))
         with pytest.raises(ConfigError, match="cannot listen on"):
             await server.start()
         await server.drain(0)
 
-    async def test_the_ipv6_wildcard_takes_ipv4_too(self) -> None:
-        server = GrpcioServer(
+    async def test_the_ipv6_wildcard_takes_ipv4_too(self, transport: ServerClass) -> None:
+        server = transport(
             {"/s/Echo": Method.unary(lambda request, call: request)}, ServerConfig(listen="[::]:0")
         )
         await server.start()
@@ -302,7 +324,9 @@ class TestPort:
 
 
 class TestDrain:
-    async def test_running_calls_finish_and_new_ones_are_refused(self) -> None:
+    async def test_running_calls_finish_and_new_ones_are_refused(
+        self, transport: ServerClass
+    ) -> None:
         running = asyncio.Event()
         go_on = asyncio.Event()
 
@@ -311,7 +335,7 @@ class TestDrain:
             await go_on.wait()
             return b"done"
 
-        server = GrpcioServer({"/s/Slow": Method.unary(slow)}, ServerConfig(listen="127.0.0.1:0"))
+        server = transport({"/s/Slow": Method.unary(slow)}, ServerConfig(listen="127.0.0.1:0"))
         await server.start()
         client = Client(server.address)
         call = client.unary("/s/Slow")
@@ -325,7 +349,9 @@ class TestDrain:
         await asyncio.wait_for(draining, TIMEOUT_S)
         await client.channel.close()
 
-    async def test_the_rest_is_cancelled_when_the_grace_is_over(self) -> None:
+    async def test_the_rest_is_cancelled_when_the_grace_is_over(
+        self, transport: ServerClass
+    ) -> None:
         running = asyncio.Event()
         cancelled: list[str] = []
 
@@ -335,7 +361,7 @@ class TestDrain:
             await asyncio.sleep(3_600)
             return b""
 
-        server = GrpcioServer({"/s/Stuck": Method.unary(stuck)}, ServerConfig(listen="127.0.0.1:0"))
+        server = transport({"/s/Stuck": Method.unary(stuck)}, ServerConfig(listen="127.0.0.1:0"))
         await server.start()
         client = Client(server.address)
         call = asyncio.ensure_future(failure(client.unary("/s/Stuck")))

@@ -128,6 +128,26 @@ class TestPrinting:
         assert uncommented == [line for line in to_toml(Config()).splitlines() if line]
 
 
+class TestTransport:
+    def test_tls_needs_the_lean_transport(self) -> None:
+        with pytest.raises(ConfigError, match=r"tls\.enabled"):
+            loaded(tls__enabled=True)
+        assert loaded(tls__enabled=True, server__transport="lean").tls.enabled
+
+    @pytest.mark.parametrize(
+        ("setting", "value"),
+        [
+            ("http2.streams_max", 0), ("http2.frame_bytes_max", 1_000),
+            ("http2.stream_window_bytes", 1_000), ("http2.connection_window_bytes", 1 << 31),
+            ("tls.certificate", "only.pem"), ("tls.client_certificates", "required"),
+            ("tls.handshakes_max", 0),
+        ],
+    )  # fmt: skip
+    def test_bounds(self, setting: str, value: Any) -> None:
+        with pytest.raises(ConfigError, match=setting.partition(".")[0]):
+            loaded(**{setting.replace(".", "__"): value})
+
+
 class TestListenAddress:
     @pytest.mark.parametrize(
         ("text", "address"),

@@ -1,0 +1,98 @@
+"""Settings of the lean transport: the limits of a connection, and TLS."""
+
+from dataclasses import dataclass, fields
+from enum import Enum
+
+from latermq_broker.errors import ConfigError
+
+KIB = 1 << 10
+MIB = 1 << 20
+
+
+class Transport(Enum):
+    """What carries the services."""
+
+    LEAN = "lean"  # our own HTTP/2 on the event loop
+    GRPCIO = "grpcio"  # grpc.aio
+
+
+class ClientCertificates(Enum):
+    """Whether a TLS client has to show one."""
+
+    NONE = "none"
+    OPTIONAL = "optional"
+    REQUIRED = "required"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Http2Config:
+    """What one connection may cost; only the lean transport looks at it."""
+
+    streams_max: int = 1_000  # long polls need many
+    frame_bytes_max: int = 16 * KIB
+    header_list_bytes_max: int = 16 * KIB  # decoded
+    header_block_bytes_max: int = 64 * KIB  # encoded
+    continuations_max: int = 8
+    header_block_ms_max: int = 10_000
+    hello_ms_max: int = 10_000  # preface, SETTINGS, and the answer to ours
+    stream_window_bytes: int = 1 * MIB
+    connection_window_bytes: int = 16 * MIB
+    assembly_bytes_max: int = 256 * MIB  # requests that are not whole, of one connection
+    resets_burst: int = 1_000
+    resets_per_s: int = 33  # and one for each completed call
+    control_burst: int = 1_000  # PING, SETTINGS, PRIORITY, errors we are made to send
+    control_per_s: int = 100  # and one for each completed call
+    settings_entries_max: int = 32
+    acks_pause: int = 1_000
+    acks_max: int = 10_000
+    empty_data_run_max: int = 10
+    empty_data_max: int = 100
+    window_updates_burst: int = 1_000
+    window_updates_per_frame: int = 10
+    ping_strikes_max: int = 2
+    idle_ms_max: int = 120_000  # without calls; 0: for ever
+    stall_ms_max: int = 60_000
+    stream_buffer_bytes_max: int = 64 * KIB
+    output_bytes_max: int = 1 * MIB
+    age_ms_max: int = 0  # plus or minus a tenth; 0: for ever
+    gzip_reply_bytes_min: int = 0  # replies from here on are compressed if allowed; 0: none
+    connections_max: int = 20_000
+    connections_per_address_max: int = 1_000
+    reuse_port: bool = False  # several brokers' processes on one port; for restarts
+    proxy_from: str = ""  # addresses or networks whose PROXY header is believed, comma-separated
+
+    def __post_init__(self) -> None:
+        may_be_zero = {
+            "idle_ms_max", "age_ms_max", "gzip_reply_bytes_min", "reuse_port", "proxy_from"
+        }  # fmt: skip
+        for setting in fields(self):
+            if setting.name not in may_be_zero and getattr(self, setting.name) < 1:
+                raise ConfigError(f"http2.{setting.name}", "must be at least 1")
+        if not 16 * KIB <= self.frame_bytes_max < 16 * MIB:
+            raise ConfigError("http2.frame_bytes_max", "must be 16 KiB to 16 MiB - 1")
+        for name in ("stream_window_bytes", "connection_window_bytes"):
+            if not 64 * KIB <= getattr(self, name) < 2**31:
+                raise ConfigError(f"http2.{name}", "must be 64 KiB to 2 GiB - 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsConfig:
+    """TLS on the same port; only the lean transport has it."""
+
+    enabled: bool = False
+    certificate: str = ""  # PEM file, with its chain; "": one of our own, made at the first start
+    key: str = ""  # PEM file
+    client_ca: str = ""  # PEM file; who may sign client certificates
+    client_certificates: ClientCertificates = ClientCertificates.NONE
+    clear_text: bool = True  # clients without TLS are served too
+    handshake_ms_max: int = 10_000
+    handshakes_max: int = 200  # at once; more wait to be accepted
+
+    def __post_init__(self) -> None:
+        if bool(self.certificate) != bool(self.key):
+            raise ConfigError("tls.certificate", "certificate and key are given together")
+        if self.client_certificates is not ClientCertificates.NONE and not self.client_ca:
+            raise ConfigError("tls.client_ca", "who may sign client certificates?")
+        for name in ("handshake_ms_max", "handshakes_max"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"tls.{name}", "must be at least 1")

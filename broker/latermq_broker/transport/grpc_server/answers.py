@@ -1,0 +1,180 @@
+"""How the calls of one connection are answered: at once, later, or element by element.
+
+Whatever a handler does, its call ends with exactly one status, or with the reset that its caller
+sent; an answer that was handed over is not taken back.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable
+from functools import partial
+from typing import Any, Final
+
+from latermq_broker.services.seam import CallAborted, GrpcCode, MethodKind
+from latermq_broker.transport.grpc_server import status
+from latermq_broker.transport.grpc_server.call import LeanCall
+from latermq_broker.transport.grpc_server.messages import PREFIX_BYTES, framed
+from latermq_broker.transport.http2.connection import Connection
+from latermq_broker.transport.http2.frames import ErrorCode
+from latermq_broker.transport.http2.stream import Stream
+
+log = logging.getLogger("latermq.transport")
+
+INTERNAL: Final = "internal error"
+
+
+class Answers:
+    """Of one connection.
+
+    Args:
+        gzip_from_bytes: messages from here on are compressed, if the caller takes it; 0: none.
+        wake: output was made outside of `Connection.receive`.
+        ended: told of a stream that was reset here.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        gzip_from_bytes: int,
+        wake: Callable[[], None],
+        ended: Callable[[Stream, int], None],
+    ) -> None:
+        self.running: set[asyncio.Future[Any]] = set()
+        self._outbound = connection.outbound
+        self._streams = connection.streams
+        self._gzip_from_bytes = gzip_from_bytes
+        self._wake = wake
+        self._ended = ended
+        self._loop = asyncio.get_running_loop()
+
+    def answer(self, call: LeanCall, message: bytes) -> None:
+        """The whole answer is one message."""
+        gzip_from = self._gzip_from(call)
+        prefix, body = framed(message, gzip_from)
+        call.answered = True
+        self._outbound.reply(
+            call.stream,
+            status.HEADERS_GZIP if gzip_from else status.HEADERS,
+            (prefix, body),
+            PREFIX_BYTES + len(body),
+            status.TRAILERS_OK,
+        )
+
+    def answer_all(self, call: LeanCall, messages: Iterable[bytes]) -> None:
+        """The whole answer is these messages."""
+        gzip_from = self._gzip_from(call)
+        headers = status.HEADERS_GZIP if gzip_from else status.HEADERS
+        pieces: list[bytes] = []
+        size = 0
+        for message in messages:
+            prefix, body = framed(message, gzip_from)
+            pieces += (prefix, body)
+            size += PREFIX_BYTES + len(body)
+        call.answered = True
+        self._outbound.reply(call.stream, headers, pieces, size, status.TRAILERS_OK)
+
+    def _gzip_from(self, call: LeanCall) -> int:
+        return self._gzip_from_bytes if call.head.accepts_gzip else 0
+
+    def abort(self, call: LeanCall, code: GrpcCode, message: str) -> None:
+        """End the call with a status, whatever it is at."""
+        if call.answered or not call.stream.output_open:
+            return
+        call.answered = True
+        stream = call.stream
+        block = status.trailers(code, message) if call.headers_sent else status.only(code, message)
+        call.cancel()
+        self._outbound.end(stream, block)
+
+    def failed(self, call: LeanCall, error: BaseException) -> None:
+        """A handler raised."""
+        if isinstance(error, CallAborted):
+            self.abort(call, error.code, error.message)
+            return
+        if not call.cancelled:
+            log.error("handler failed", extra={"rpc": call.path}, exc_info=error)
+        self.abort(call, GrpcCode.UNKNOWN, INTERNAL)
+
+    def later(self, call: LeanCall, future: asyncio.Future[Any]) -> None:
+        """Its result is the answer."""
+        self._work(call, future)
+        future.add_done_callback(partial(self._answered_later, call))
+
+    def each(self, call: LeanCall, elements: AsyncIterator[bytes]) -> None:
+        """Its elements are the answer."""
+        self._work(call, self._loop.create_task(self._send_each(call, elements)))
+
+    def _work(self, call: LeanCall, work: asyncio.Future[Any]) -> None:
+        call.work = work
+        self.running.add(work)
+        work.add_done_callback(self.running.discard)
+        if call.cancelled:
+            work.cancel()
+
+    def _answered_later(self, call: LeanCall, future: asyncio.Future[Any]) -> None:
+        error = None if future.cancelled() else future.exception()
+        if call.stream.call is not call or call.answered:
+            if error is not None and not isinstance(error, CallAborted):
+                log.error("handler failed", extra={"rpc": call.path}, exc_info=error)
+            return
+        if future.cancelled():
+            self.abort(call, GrpcCode.CANCELLED, "cancelled")
+        elif error is not None:
+            self.failed(call, error)
+        elif call.head.method.kind is MethodKind.UNARY:
+            self.answer(call, future.result())
+        else:
+            self.answer_all(call, future.result())
+        self._wake()
+
+    async def _send_each(self, call: LeanCall, elements: AsyncIterator[bytes]) -> None:
+        """Send what the handler yields; its headers before the first."""
+        outbound, stream = self._outbound, call.stream
+        gzip_from = self._gzip_from(call)
+        outbound.headers(stream, status.HEADERS_GZIP if gzip_from else status.HEADERS)
+        call.headers_sent = True
+        self._wake()
+        try:
+            async for element in elements:
+                if call.cancelled:
+                    break
+                for piece in framed(element, gzip_from):
+                    outbound.data(stream, piece)
+                self._wake()
+                while not outbound.has_room(stream) and not call.cancelled:
+                    call.room = self._loop.create_future()
+                    outbound.want_room(stream)
+                    await call.room
+        except asyncio.CancelledError:
+            if not call.cancelled:
+                self.abort(call, GrpcCode.CANCELLED, "cancelled")
+                self._wake()
+            raise
+        except Exception as error:  # noqa: BLE001  whatever a handler raises ends its call only
+            call.work = None  # it ends by itself
+            self.failed(call, error)
+        else:
+            if not call.cancelled:
+                call.answered = True
+                outbound.end(stream, status.TRAILERS_OK)
+        finally:
+            self._wake()
+            close = getattr(elements, "aclose", None)
+            if close is not None:
+                await close()
+
+    def arm(self, call: LeanCall) -> None:
+        """End the call at its deadline, if it has one."""
+        remaining_ms = call.remaining_ms()
+        if remaining_ms is not None and not call.answered:
+            call.timer = self._loop.call_later(remaining_ms / 1_000, self._expire, call)
+
+    def _expire(self, call: LeanCall) -> None:
+        call.timer = None
+        stream = call.stream
+        if stream.queue is not None:  # nobody waits for what could not be sent
+            self._streams.reset(stream, ErrorCode.CANCEL)
+            self._ended(stream, ErrorCode.CANCEL)
+        else:
+            self.abort(call, GrpcCode.DEADLINE_EXCEEDED, "deadline exceeded")
+        self._wake()

@@ -1,0 +1,97 @@
+"""From a request's head to the method it calls and how; read once for equal heads."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from latermq_broker.services.seam import GrpcCode, Method
+from latermq_broker.transport.grpc_server import status
+from latermq_broker.transport.http2.request import RequestHead
+
+CONTENT_TYPE: Final = b"application/grpc"
+_TIMEOUT: Final = re.compile(rb"([0-9]{1,8})([HMSmun])")
+_UNIT_NS: Final = {
+    b"H": 3_600_000_000_000, b"M": 60_000_000_000, b"S": 1_000_000_000, b"m": 1_000_000,
+    b"u": 1_000, b"n": 1,
+}  # fmt: skip
+NS_PER_MS: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class CallHead:
+    """What all calls with this head have in common."""
+
+    path: str
+    method: Method
+    timeout_ms: int | None
+    gzip: bool  # messages may be compressed
+    accepts_gzip: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The block that is the whole answer."""
+
+    block: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """An HTTP answer without gRPC, for tools that test HTTP/2."""
+
+    body: bytes
+
+
+Meaning: TypeAlias = CallHead | Refusal | Plain
+Methods: TypeAlias = Mapping[bytes, Method]
+
+NOT_POST: Final = Refusal(status.http_only(405))
+NOT_GRPC: Final = Refusal(status.http_only(415))
+TOO_LARGE: Final = Refusal(status.only(GrpcCode.RESOURCE_EXHAUSTED, "header list too large"))
+BAD_TIMEOUT: Final = Refusal(status.only(GrpcCode.INTERNAL, "malformed grpc-timeout"))
+EXPIRED: Final = Refusal(status.only(GrpcCode.DEADLINE_EXCEEDED, "deadline exceeded"))
+NO_METHOD: Final = Refusal(status.only(GrpcCode.UNIMPLEMENTED, "unknown method"))
+NO_ENCODING: Final = Refusal(status.only(GrpcCode.UNIMPLEMENTED, "unknown grpc-encoding"))
+
+
+def read(head: RequestHead, methods: Methods, plain: Mapping[bytes, bytes]) -> Meaning:
+    """What to do with such a request."""
+    body = plain.get(head.path)
+    if body is not None:
+        return Plain(body)
+    if head.method != b"POST":
+        return NOT_POST
+    values: dict[bytes, bytes] = {}
+    for name, value, _, _ in head.fields:
+        values.setdefault(name, value)
+    content_type = values.get(b"content-type", b"")
+    if not content_type.startswith(CONTENT_TYPE):
+        return NOT_GRPC
+    if content_type[len(CONTENT_TYPE) :][:1] not in (b"", b"+", b";"):
+        return NOT_GRPC
+    method = methods.get(head.path)
+    if method is None:
+        return NO_METHOD
+    timeout_ms = None
+    if b"grpc-timeout" in values:
+        timeout_ms = _timeout_ms(values[b"grpc-timeout"])
+        if timeout_ms is None:
+            return BAD_TIMEOUT
+        if timeout_ms == 0:
+            return EXPIRED
+    encoding = values.get(b"grpc-encoding", b"identity")
+    if encoding not in (b"identity", b"gzip"):
+        return NO_ENCODING
+    accepted = values.get(b"grpc-accept-encoding", b"").replace(b" ", b"").split(b",")
+    return CallHead(
+        head.path.decode("latin-1"), method, timeout_ms, encoding == b"gzip", b"gzip" in accepted
+    )
+
+
+def _timeout_ms(value: bytes) -> int | None:
+    """Rounded up; None when malformed."""
+    found = _TIMEOUT.fullmatch(value)
+    if found is None:
+        return None
+    return -(-int(found[1]) * _UNIT_NS[found[2]] // NS_PER_MS)

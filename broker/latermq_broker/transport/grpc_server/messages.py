@@ -1,0 +1,97 @@
+"""Messages in the bytes of a stream: one flag byte, four of length, the message.
+
+Pieces may come cut anywhere. A message that is too long is refused by its length, before its bytes
+are kept; a compressed one is never inflated beyond the limit.
+"""
+
+import gzip
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import Final
+
+from latermq_broker.services.seam import CallAborted, GrpcCode
+
+PREFIX: Final = struct.Struct(">BI")
+PREFIX_BYTES: Final = 5
+assert PREFIX.size == PREFIX_BYTES
+COMPRESSED: Final = 1
+GZIP_LEVEL: Final = 1
+_GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
+
+
+class Assembly:
+    """The incoming messages of one call.
+
+    Args:
+        gzip_allowed: the call announced grpc-encoding gzip.
+    """
+
+    __slots__ = ("_gzip_allowed", "_have", "_message_bytes_max", "_need", "_parts")
+
+    def __init__(self, message_bytes_max: int, gzip_allowed: bool) -> None:
+        self._message_bytes_max = message_bytes_max
+        self._gzip_allowed = gzip_allowed
+        self._parts: list[bytes] = []
+        self._have = 0
+        self._need = PREFIX_BYTES
+
+    @property
+    def bytes_kept(self) -> int:
+        """Of the message that is not whole yet."""
+        return self._have
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Messages that `data` completes. Raises CallAborted."""
+        self._parts.append(data)
+        self._have += len(data)
+        while self._have >= self._need:
+            whole = b"".join(self._parts)
+            flag, length = PREFIX.unpack_from(whole)
+            if length > self._message_bytes_max:
+                raise CallAborted(
+                    GrpcCode.RESOURCE_EXHAUSTED,
+                    f"a message of {length} bytes, at most {self._message_bytes_max} are taken",
+                )
+            end = PREFIX_BYTES + length
+            if len(whole) < end:
+                self._parts = [whole]
+                self._need = end
+                return
+            rest = whole[end:]
+            self._parts = [rest] if rest else []
+            self._have = len(rest)
+            self._need = PREFIX_BYTES
+            yield self.opened(flag, whole[PREFIX_BYTES:end])
+
+    def opened(self, flag: int, payload: bytes) -> bytes:
+        """The message itself, inflated when its flag says so. Raises CallAborted."""
+        if flag == 0:
+            return payload
+        if flag != COMPRESSED:
+            raise CallAborted(GrpcCode.INTERNAL, "unknown flags before a message")
+        if not self._gzip_allowed:
+            raise CallAborted(GrpcCode.INTERNAL, "a compressed message without grpc-encoding")
+        return inflate(payload, self._message_bytes_max)
+
+
+def inflate(payload: bytes, bytes_max: int) -> bytes:
+    """Raises CallAborted: larger than `bytes_max`, or not gzip."""
+    inflater = zlib.decompressobj(_GZIP_WINDOW)
+    try:
+        message = inflater.decompress(payload, bytes_max + 1)
+    except zlib.error:
+        raise CallAborted(GrpcCode.INTERNAL, "a compressed message that is not gzip") from None
+    if len(message) > bytes_max:
+        raise CallAborted(GrpcCode.RESOURCE_EXHAUSTED, f"a message inflates beyond {bytes_max}")
+    if not inflater.eof or inflater.unused_data:
+        raise CallAborted(GrpcCode.INTERNAL, "a compressed message that is not whole")
+    return message
+
+
+def framed(message: bytes, gzip_from_bytes: int = 0) -> tuple[bytes, bytes]:
+    """Prefix and message; compressed when it has at least `gzip_from_bytes` (0: never)."""
+    if gzip_from_bytes and len(message) >= gzip_from_bytes:
+        packed = gzip.compress(message, GZIP_LEVEL, mtime=0)
+        return PREFIX.pack(COMPRESSED, len(packed)), packed
+    return PREFIX.pack(0, len(message)), message

@@ -1,0 +1,283 @@
+"""Serves the calls of one connection from a method table.
+
+    HEADERS ─→ opened ─→ body in pieces ─→ the message ─→ handler ─┬─ a value: answered now, no task
+                                                                  ├─ a future: its callback answers
+                                                                  ├─ a coroutine: a task, likewise
+                                                                  └─ an iterator: a task that sends
+    RST_STREAM, deadline, lost connection ─→ the call is cancelled: callbacks run, its work stops
+
+A call that answered at once never has a timer; the others get theirs when the read is handled.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from inspect import isawaitable
+from typing import Any, Final, cast
+
+from latermq_broker.services.seam import CallAborted, GrpcCode, MethodKind
+from latermq_broker.transport.grpc_server import status
+from latermq_broker.transport.grpc_server.answers import Answers
+from latermq_broker.transport.grpc_server.call import Inbox, LeanCall
+from latermq_broker.transport.grpc_server.head import (
+    TOO_LARGE,
+    CallHead,
+    Meaning,
+    Methods,
+    Plain,
+    Refusal,
+    read,
+)
+from latermq_broker.transport.grpc_server.messages import (
+    PREFIX,
+    PREFIX_BYTES,
+    Assembly,
+)
+from latermq_broker.transport.hpack.encoder import encode
+from latermq_broker.transport.hpack.fields import Field
+from latermq_broker.transport.http2.connection import Connection
+from latermq_broker.transport.http2.frames import ErrorCode
+from latermq_broker.transport.http2.request import OVERSIZED, RequestHead
+from latermq_broker.transport.http2.stream import Stream
+
+log = logging.getLogger("latermq.transport")
+
+WORK_CALLS_MAX: Final = 64  # handled in one go; then others get their turn
+WORK_MS_MAX: Final = 2
+JOINED_BYTES_MAX: Final = 16_384  # an answer up to this is one piece
+RUNNING_PER_STREAM_MAX: Final = 2  # handlers that still run, for each stream that may be open
+
+INTERNAL: Final = "internal error"
+_PLAIN_HEADERS: Final = encode([(b":status", b"200"), (b"content-type", b"text/plain")])
+_PLAIN_TRAILERS: Final = encode([(b"x-end", b"1")])
+
+
+@dataclass(kw_only=True)
+class Shared:
+    """What all connections of a server have in common."""
+
+    methods: Methods
+    calls_max: int
+    message_bytes_max: int
+    assembly_bytes_max: int  # of one connection
+    streams_max: int
+    gzip_from_bytes: int
+    now_ms: Callable[[], int]
+    plain: Mapping[bytes, bytes] = field(default_factory=dict)
+    calls: int = 0
+
+
+class GrpcConnection:
+    """The sink of one connection.
+
+    Args:
+        peer, local: `host:port`.
+        wake: output was made outside of `Connection.receive`.
+    """
+
+    connection: Connection
+    answers: Answers
+
+    def __init__(
+        self, shared: Shared, peer: str, local: str, connection_id: str, wake: Callable[[], None]
+    ) -> None:
+        self.peer = peer
+        self.local = local
+        self.connection_id = connection_id
+        self.now_ms = shared.now_ms
+        self._shared = shared
+        self._wake = wake
+        self._unfinished: list[LeanCall] = []  # opened in this read, with a deadline
+        self._handled = 0
+        self._now_ms = self._until_ms = 0
+        self.assembly_bytes = 0  # of messages that are not whole
+
+    def serve(self, connection: Connection) -> None:
+        """Called once, before anything is received."""
+        self.connection = connection
+        self.answers = Answers(connection, self._shared.gzip_from_bytes, self._wake, self.reset)
+
+    def receive(self, data: bytes) -> None:
+        """Input for the connection; the work it causes is bounded."""
+        now_ms = self.now_ms()
+        self._handled = 0
+        self._now_ms = now_ms
+        self._until_ms = now_ms + WORK_MS_MAX
+        self.connection.receive(data, now_ms)
+        if self._unfinished:
+            for call in self._unfinished:
+                if call.stream.call is call:
+                    self.answers.arm(call)
+            self._unfinished.clear()
+
+    def abort_all(self, code: GrpcCode, message: str) -> None:
+        """End every call with this status."""
+        for stream in list(self.connection.open.values()):
+            if stream.call is not None and not stream.call.answered:
+                self.answers.abort(stream.call, code, message)
+        self._wake()
+
+    # --- what the connection tells ----------------------------------------------------------
+
+    def opened(self, stream: Stream, head: RequestHead, fields: list[Field], ended: bool) -> None:
+        meaning = cast(Meaning | None, head.meaning)
+        if meaning is None:
+            meaning = TOO_LARGE if head is OVERSIZED else self._read(head)
+        if not isinstance(meaning, CallHead):
+            self._open_other(stream, meaning, ended)
+            return
+        shared = self._shared
+        if shared.calls >= shared.calls_max:
+            block = status.only(GrpcCode.RESOURCE_EXHAUSTED, "too many calls at once")
+            self.connection.outbound.end(stream, block)
+            return
+        if len(self.answers.running) > RUNNING_PER_STREAM_MAX * shared.streams_max:
+            self.connection.streams.reset(stream, ErrorCode.REFUSED_STREAM)
+            return
+        call = LeanCall(self, stream, meaning, fields, self._now_ms)
+        stream.call = call
+        shared.calls += 1
+        if meaning.timeout_ms is not None:
+            self._unfinished.append(call)
+        if call.is_bidi:
+            self._start_bidi(call)
+        if ended:
+            self._input_ended(call)
+
+    def received(self, stream: Stream, data: bytes, ended: bool) -> None:
+        call = cast(LeanCall | Plain | None, stream.call)
+        if not isinstance(call, LeanCall):
+            self.connection.streams.consume(stream, len(data))
+            if ended and call is not None:
+                self._answer_plain(stream, call)
+            return
+        if ended and call.assembly is None and not call.is_bidi and len(data) >= PREFIX_BYTES:
+            flag, length = PREFIX.unpack_from(data)
+            fits = length <= self._shared.message_bytes_max
+            if flag == 0 and fits and length == len(data) - PREFIX_BYTES:
+                self._run(call, data[PREFIX_BYTES:])
+                return
+        try:
+            self._assemble(call, data)
+        except CallAborted as error:
+            self.answers.abort(call, error.code, error.message)
+            return
+        if ended:
+            self._input_ended(call)
+
+    def reset(self, stream: Stream, code: int) -> None:
+        call, stream.call = stream.call, None
+        if isinstance(call, LeanCall):
+            call.cancel()
+            self._release(call)
+
+    def roomy(self, stream: Stream) -> None:
+        if isinstance(stream.call, LeanCall):
+            stream.call.wake()
+
+    def completed(self, stream: Stream) -> None:
+        call, stream.call = stream.call, None
+        if isinstance(call, LeanCall):
+            self._release(call)
+
+    # --- from bytes to the handler ----------------------------------------------------------
+
+    def _read(self, head: RequestHead) -> Meaning:
+        meaning = head.meaning = read(head, self._shared.methods, self._shared.plain)
+        return meaning
+
+    def _open_other(self, stream: Stream, meaning: Refusal | Plain, ended: bool) -> None:
+        if isinstance(meaning, Refusal):
+            self.connection.outbound.end(stream, meaning.block)
+        elif ended:
+            self._answer_plain(stream, meaning)
+        else:
+            stream.call = meaning
+
+    def _answer_plain(self, stream: Stream, plain: Plain) -> None:
+        self.connection.outbound.reply(
+            stream, _PLAIN_HEADERS, (plain.body,), len(plain.body), _PLAIN_TRAILERS
+        )
+
+    def _assemble(self, call: LeanCall, data: bytes) -> None:
+        """Raises CallAborted."""
+        shared = self._shared
+        assembly = call.assembly
+        if assembly is None:
+            assembly = call.assembly = Assembly(shared.message_bytes_max, call.head.gzip)
+        messages = list(assembly.feed(data))
+        kept = assembly.bytes_kept
+        self.assembly_bytes += kept - call.kept
+        call.kept = kept
+        if self.assembly_bytes > shared.assembly_bytes_max:
+            raise CallAborted(GrpcCode.RESOURCE_EXHAUSTED, "too much is sent at once")
+        if call.inbox is not None and messages:
+            self.connection.streams.consume(call.stream, min(kept, len(data)))
+            call.inbox.put(messages, len(data) - min(kept, len(data)))
+            return
+        self.connection.streams.consume(call.stream, len(data))
+        if not messages:
+            return
+        if call.request is not None or len(messages) > 1:
+            raise CallAborted(GrpcCode.UNIMPLEMENTED, "more than one message in the request")
+        call.request = messages[0]
+
+    def _input_ended(self, call: LeanCall) -> None:
+        if call.assembly is not None and call.assembly.bytes_kept:
+            self.answers.abort(call, GrpcCode.INTERNAL, "the request ends inside a message")
+        elif call.inbox is not None:
+            call.inbox.close()
+        elif call.request is None:
+            self.answers.abort(call, GrpcCode.UNIMPLEMENTED, "no message in the request")
+        else:
+            request, call.request = call.request, None
+            self._run(call, request)
+
+    def _run(self, call: LeanCall, request: bytes) -> None:
+        """Call a handler that takes one message; answer now if it did."""
+        self._handled += 1
+        if self._handled >= WORK_CALLS_MAX or self.now_ms() >= self._until_ms:
+            self.connection.hold()
+        method = call.head.method
+        try:
+            result: Any = method.handler(request, call)  # type: ignore[arg-type]
+            if type(result) is bytes and method.kind is MethodKind.UNARY:
+                self.answers.answer(call, result)
+            elif type(result) is list and method.kind is MethodKind.SERVER_STREAM:
+                self.answers.answer_all(call, result)
+            else:
+                self._run_on(call, result)
+        except Exception as error:  # noqa: BLE001  whatever a handler raises ends its call only
+            self.answers.failed(call, error)
+
+    def _run_on(self, call: LeanCall, result: Any) -> None:
+        """The handler answers later, or with something rarer than a list."""
+        if isinstance(result, AsyncIterator):
+            self.answers.each(call, result)
+        elif isawaitable(result):
+            self.answers.later(call, asyncio.ensure_future(result))
+        elif call.head.method.kind is MethodKind.UNARY:
+            self.answers.answer(call, bytes(result))
+        else:
+            self.answers.answer_all(call, result)
+
+    def _start_bidi(self, call: LeanCall) -> None:
+        call.inbox = Inbox(partial(self._consumed, call))
+        try:
+            elements = cast(Any, call.head.method.handler)(call.inbox, call)
+        except Exception as error:  # noqa: BLE001  whatever a handler raises ends its call only
+            self.answers.failed(call, error)
+        else:
+            self.answers.each(call, elements)
+
+    def _consumed(self, call: LeanCall, bytes_count: int) -> None:
+        if call.stream.call is call:
+            self.connection.streams.consume(call.stream, bytes_count)
+            self._wake()
+
+    def _release(self, call: LeanCall) -> None:
+        self._shared.calls -= 1
+        self.assembly_bytes -= call.kept
+        call.release()

@@ -1,0 +1,77 @@
+"""What one header field is: its bytes, what it counts, and what a receiver must do about it.
+
+A field is classified once, when it is made, and carries the result (table entries are shared by
+all blocks that refer to them). `Gist` is the part of a block that a receiver has to understand;
+two blocks with equal gists mean the same request.
+"""
+
+import re
+from typing import Final, TypeAlias
+
+# Kinds of fields
+REGULAR: Final = 0  # handed on unread
+SEMANTIC: Final = 1  # HTTP/2 or gRPC gives it a meaning
+PSEUDO: Final = 2
+INVALID: Final = 3  # makes its message malformed
+
+Field: TypeAlias = tuple[bytes, bytes, int, int]  # name, value, counted size, kind
+
+FIELD_OVERHEAD_BYTES: Final = 32
+
+_PSEUDO_NAMES: Final = frozenset({b":method", b":scheme", b":path", b":authority"})
+_SEMANTIC_NAMES: Final = frozenset(
+    {b"content-type", b"content-length", b"te", b"grpc-timeout", b"grpc-encoding",
+     b"grpc-accept-encoding"}
+)  # fmt: skip
+_CONNECTION_NAMES: Final = frozenset(
+    {b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"}
+)
+_NAME: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
+KNOWN_NAMES_MAX: Final = 1_024
+KNOWN_NAME_BYTES_MAX: Final = 64
+_name_kinds: dict[bytes, int] = {}
+
+# Stands in a gist for a pseudo field that came after a regular one.
+MISORDERED: Final[Field] = (b"", b"", 0, INVALID)
+
+
+def field(name: bytes, value: bytes) -> Field:
+    """A field, classified.
+
+    Blanks around a value are let through, as gRPC does: its clients send what users set.
+    """
+    kind = _name_kinds.get(name)
+    if kind is None:
+        kind = _learn_name(name)
+    if 0 in value or 10 in value or 13 in value:
+        kind = INVALID
+    return (name, value, len(name) + len(value) + FIELD_OVERHEAD_BYTES, kind)
+
+
+def _learn_name(name: bytes) -> int:
+    if name in _PSEUDO_NAMES:
+        kind = PSEUDO
+    elif name in _SEMANTIC_NAMES:
+        kind = SEMANTIC
+    elif name in _CONNECTION_NAMES or not _NAME.fullmatch(name):
+        kind = INVALID
+    else:
+        kind = REGULAR
+    if len(name) <= KNOWN_NAME_BYTES_MAX:
+        if len(_name_kinds) >= KNOWN_NAMES_MAX:
+            _name_kinds.clear()
+        _name_kinds[name] = kind
+    return kind
+
+
+class Gist:
+    """Every field of a block that is not REGULAR, in order, with MISORDERED where one is due.
+
+    `meaning` belongs to whoever reads gists: what it made of this one, so that it need not again.
+    """
+
+    __slots__ = ("fields", "meaning")
+
+    def __init__(self, fields: tuple[Field, ...]) -> None:
+        self.fields = fields
+        self.meaning: object | None = None

@@ -1,0 +1,109 @@
+"""From bytes in pieces to whole frames, one after the other.
+
+Bytes are kept only until the frame they belong to is whole; a frame that is too long is refused by
+its head. Whoever handles a frame may `hold` the reader: what follows waits for the next `feed`.
+"""
+
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from latermq_broker.transport.http2.frames import (
+    CONTINUATION,
+    HEAD,
+    HEAD_BYTES,
+    PREFACE,
+    SETTINGS,
+    STREAM_ID_MAX,
+    ConnectionFault,
+    ErrorCode,
+)
+
+# flags, stream id, payload, now
+Handler: TypeAlias = Callable[[int, int, bytes, int], None]
+
+
+class FrameReader:
+    """Of one connection.
+
+    Args:
+        handlers: by frame type.
+        unknown: for the other types.
+    """
+
+    def __init__(
+        self, handlers: tuple[Handler, ...], unknown: Handler, frame_bytes_max: int
+    ) -> None:
+        self.held = False
+        self.block_of = 0  # the stream whose CONTINUATION must come next
+        self._handlers: Final = handlers
+        self._unknown: Final = unknown
+        self._frame_bytes_max: Final = frame_bytes_max
+        self._preface_left = PREFACE
+        self._first_frame = True
+        self._parts: list[bytes] = []
+        self._have = 0
+        self._need = 0
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Input that is not handled yet."""
+        return self._have
+
+    def feed(self, data: bytes, now_ms: int) -> None:
+        """Handle all frames that are whole. Raises ConnectionFault."""
+        if self._preface_left:
+            data = self._check_preface(data)
+        if self._parts:
+            if data:
+                self._parts.append(data)
+                self._have += len(data)
+            if self._have < self._need:
+                return
+            data = b"".join(self._parts)
+            self._parts.clear()
+            self._have = 0
+        self.held = False
+        position = 0
+        stop = len(data)
+        need = HEAD_BYTES
+        unpack = HEAD.unpack_from
+        handlers = self._handlers
+        while stop - position >= HEAD_BYTES:
+            high, low, kind, flags, stream_id = unpack(data, position)
+            length = high << 8 | low
+            if length > self._frame_bytes_max:
+                raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "a frame longer than allowed")
+            start = position + HEAD_BYTES
+            end = start + length
+            if end > stop:
+                need = HEAD_BYTES + length
+                break
+            position = end
+            if self.block_of or self._first_frame:
+                self._check_order(kind, flags, stream_id & STREAM_ID_MAX)
+            handler = handlers[kind] if kind <= CONTINUATION else self._unknown
+            handler(flags, stream_id & STREAM_ID_MAX, data[start:end], now_ms)
+            if self.held:
+                need = 0
+                break
+        if position < stop:
+            self._parts.append(data[position:] if position else data)
+            self._have = stop - position
+            self._need = need
+
+    def _check_preface(self, data: bytes) -> bytes:
+        """The rest of `data` after the part of the preface in it."""
+        left = self._preface_left
+        count = min(len(left), len(data))
+        if not left.startswith(data[:count]):
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "not the preface of HTTP/2")
+        self._preface_left = left[count:]
+        return data[count:]
+
+    def _check_order(self, kind: int, flags: int, stream_id: int) -> None:
+        if self._first_frame:
+            self._first_frame = False
+            if kind != SETTINGS or flags & 1:
+                raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "the first frame is not SETTINGS")
+        if self.block_of and (kind != CONTINUATION or stream_id != self.block_of):
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a frame inside a header block")

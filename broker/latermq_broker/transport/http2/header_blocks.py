@@ -1,0 +1,91 @@
+"""HEADERS and CONTINUATION: from frames to decoded blocks, each of them, whatever becomes of it."""
+
+from typing import Final, NamedTuple
+
+from latermq_broker.transport.hpack.decoder import Decoded, Decoder, HpackError
+from latermq_broker.transport.http2.deadlines import Deadlines
+from latermq_broker.transport.http2.frames import (
+    END_HEADERS,
+    END_STREAM,
+    PADDED,
+    PRIORITIZED,
+    STREAM_ID_MAX,
+    ConnectionFault,
+    ErrorCode,
+    unpadded,
+)
+from latermq_broker.transport.http2.limits import Limits
+
+PRIORITY_BYTES: Final = 5
+DEADLINE: Final = "header block"
+
+
+class Block(NamedTuple):
+    """A block that is whole."""
+
+    stream_id: int
+    ended: bool  # END_STREAM was on its HEADERS
+    decoded: Decoded
+
+
+class HeaderBlocks:
+    """Of one connection."""
+
+    def __init__(self, limits: Limits, deadlines: Deadlines) -> None:
+        self._limits = limits
+        self._deadlines = deadlines
+        self._decoder = Decoder(limits.header_list_bytes_max)
+        self._stream_id = 0
+        self._ended = False
+        self._parts: list[bytes] = []
+        self._bytes = 0
+
+    def on_headers(self, flags: int, stream_id: int, payload: bytes, now_ms: int) -> Block | None:
+        """None: CONTINUATION must follow. Raises ConnectionFault."""
+        if not stream_id & 1:
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "HEADERS on a stream that is not yours")
+        if flags & PADDED:
+            payload = unpadded(payload)
+        if flags & PRIORITIZED:
+            if len(payload) < PRIORITY_BYTES:
+                raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "HEADERS without its priority")
+            check_dependency(stream_id, payload)
+            payload = payload[PRIORITY_BYTES:]
+        ended = bool(flags & END_STREAM)
+        if flags & END_HEADERS:
+            return Block(stream_id, ended, self._decode(payload))
+        self._stream_id = stream_id
+        self._ended = ended
+        self._parts = [payload]
+        self._bytes = len(payload)
+        self._deadlines.set(DEADLINE, now_ms + self._limits.header_block_ms_max)
+        return None
+
+    def on_continuation(self, flags: int, stream_id: int, payload: bytes) -> Block | None:
+        """None: another one must follow. Raises ConnectionFault."""
+        if not self._parts or stream_id != self._stream_id:
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "CONTINUATION without HEADERS")
+        self._parts.append(payload)
+        self._bytes += len(payload)
+        if len(self._parts) - 1 > self._limits.continuations_max:
+            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too many CONTINUATION frames")
+        if self._bytes > self._limits.header_block_bytes_max:
+            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "a header block too large")
+        if not flags & END_HEADERS:
+            return None
+        block = b"".join(self._parts)
+        self._parts = []
+        self._deadlines.clear(DEADLINE)
+        return Block(stream_id, self._ended, self._decode(block))
+
+    def _decode(self, block: bytes) -> Decoded:
+        try:
+            return self._decoder.decode(block)
+        except HpackError as error:
+            raise ConnectionFault(ErrorCode.COMPRESSION_ERROR, str(error)) from None
+
+
+def check_dependency(stream_id: int, priority: bytes) -> None:
+    """Raises ConnectionFault: a stream depends on itself."""
+    if int.from_bytes(priority[:4], "big") & STREAM_ID_MAX == stream_id:
+        raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a stream depends on itself")

@@ -1,0 +1,147 @@
+"""What a connection may cost us: the limits, and budgets that useful work refills."""
+
+from typing import Protocol
+
+
+class Limits(Protocol):
+    """Every limit of a connection; the settings of section `http2` satisfy it."""
+
+    @property
+    def streams_max(self) -> int:
+        """Open at once; further ones are REFUSED_STREAM."""
+
+    @property
+    def frame_bytes_max(self) -> int:
+        """MAX_FRAME_SIZE we announce."""
+
+    @property
+    def header_list_bytes_max(self) -> int:
+        """Decoded, as RFC 7541 counts; larger: the call is answered RESOURCE_EXHAUSTED."""
+
+    @property
+    def header_block_bytes_max(self) -> int:
+        """Encoded; larger: ENHANCE_YOUR_CALM."""
+
+    @property
+    def continuations_max(self) -> int:
+        """Frames after the HEADERS of one block."""
+
+    @property
+    def header_block_ms_max(self) -> int:
+        """From HEADERS to the block's last CONTINUATION."""
+
+    @property
+    def hello_ms_max(self) -> int:
+        """From connected to the client's first SETTINGS; also for the answer to ours."""
+
+    @property
+    def stream_window_bytes(self) -> int:
+        """What a client may send ahead on one stream."""
+
+    @property
+    def connection_window_bytes(self) -> int:
+        """What a client may send ahead on all streams."""
+
+    @property
+    def resets_burst(self) -> int:
+        """RST_STREAM at once; each completed call allows one more."""
+
+    @property
+    def resets_per_s(self) -> int: ...
+
+    @property
+    def control_burst(self) -> int:
+        """PING, SETTINGS, PRIORITY, unknown frames, and errors we are made to send."""
+
+    @property
+    def control_per_s(self) -> int: ...
+
+    @property
+    def settings_entries_max(self) -> int:
+        """In one SETTINGS frame."""
+
+    @property
+    def acks_pause(self) -> int:
+        """More answers than this waiting to be sent: reading pauses."""
+
+    @property
+    def acks_max(self) -> int:
+        """More than this: ENHANCE_YOUR_CALM."""
+
+    @property
+    def empty_data_run_max(self) -> int:
+        """Empty DATA frames in a row on a stream."""
+
+    @property
+    def empty_data_max(self) -> int:
+        """Empty DATA frames on a stream."""
+
+    @property
+    def window_updates_burst(self) -> int: ...
+
+    @property
+    def window_updates_per_frame(self) -> int:
+        """For each stream opened and each DATA frame sent, beyond the burst."""
+
+    @property
+    def ping_strikes_max(self) -> int:
+        """Pings that may come sooner; one more is "too_many_pings"."""
+
+    @property
+    def idle_ms_max(self) -> int:
+        """Without a call; 0: for ever."""
+
+    @property
+    def stall_ms_max(self) -> int:
+        """Output that the peer does not let us send."""
+
+    @property
+    def stream_buffer_bytes_max(self) -> int:
+        """Output of one stream waiting for the peer, before its producer has to wait."""
+
+    @property
+    def output_bytes_max(self) -> int:
+        """Output of one connection ready to be written, before producers and reading wait."""
+
+
+class Keepalive(Protocol):
+    """When silence is looked into; the settings of section `server` satisfy it."""
+
+    @property
+    def ping_interval_ms_min(self) -> int:
+        """Between pings of a connection to which we send nothing."""
+
+    @property
+    def keepalive_interval_ms(self) -> int:
+        """Silence after which we ping."""
+
+    @property
+    def keepalive_timeout_ms(self) -> int:
+        """Silence after our ping that ends the connection."""
+
+
+class Budget:
+    """Tokens that time and useful work bring back, up to a maximum."""
+
+    __slots__ = ("_at_ms", "_per_s", "_tokens", "_tokens_max")
+
+    def __init__(self, burst: int, per_s: int, now_ms: int) -> None:
+        self._tokens = float(burst)
+        self._tokens_max = burst
+        self._per_s = per_s
+        self._at_ms = now_ms
+
+    def spend(self, now_ms: int, count: int = 1) -> bool:
+        """Take `count`; False when there are not so many."""
+        if self._tokens < count + 1 or now_ms - self._at_ms >= 1_000:
+            refill = (now_ms - self._at_ms) * self._per_s / 1_000
+            self._tokens = min(self._tokens_max, self._tokens + refill)
+            self._at_ms = now_ms
+        if self._tokens < count:
+            return False
+        self._tokens -= count
+        return True
+
+    def earn(self, count: int = 1) -> None:
+        if self._tokens < self._tokens_max:
+            self._tokens = min(self._tokens_max, self._tokens + count)

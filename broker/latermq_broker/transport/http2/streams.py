@@ -1,0 +1,282 @@
+"""The streams of one connection: which are open, and what each frame does to the one it names.
+
+A stream is idle (its id not used yet), open, half-closed (remote) when the request is whole,
+closed. It is never half-closed (local) for long: an answer that is complete before the request is
+followed by RST_STREAM(NO_ERROR).
+
+Streams we reset or refused are remembered for a while as muted: what the peer sent before it knew
+is dropped, though counted on the connection's window and decoded.
+"""
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from latermq_broker.transport.hpack.fields import Field
+from latermq_broker.transport.http2 import frames
+from latermq_broker.transport.http2.control import Control
+from latermq_broker.transport.http2.frames import ConnectionFault, ErrorCode, unpadded
+from latermq_broker.transport.http2.header_blocks import Block
+from latermq_broker.transport.http2.limits import Budget, Limits
+from latermq_broker.transport.http2.outbound import Outbound
+from latermq_broker.transport.http2.request import (
+    OVERSIZED,
+    Malformed,
+    RequestHead,
+    head_of,
+    trailers_allowed,
+)
+from latermq_broker.transport.http2.stream import Stream
+
+MUTED_MAX: Final = 2_048  # streams
+GAPS_MAX: Final = 16  # ranges of ids the peer left out
+CREDIT_SHARE: Final = 4  # the connection's window is given back by quarters
+
+
+class Sink(Protocol):
+    """Who serves the requests. It may answer inside any of these."""
+
+    def opened(self, stream: Stream, head: RequestHead, fields: list[Field], ended: bool) -> None:
+        """A request; `ended`: it has no body. `head` is OVERSIZED when its list is too large."""
+
+    def received(self, stream: Stream, data: bytes, ended: bool) -> None:
+        """A piece of its body; give the bytes back with `consume`."""
+
+    def reset(self, stream: Stream, code: int) -> None:
+        """The stream is gone before its answer was whole, by the peer, by us, or with all."""
+
+    def roomy(self, stream: Stream) -> None:
+        """Who waited to send more may go on."""
+
+    def completed(self, stream: Stream) -> None:
+        """The last frame of its answer is on its way."""
+
+
+class Streams:
+    """Of one connection.
+
+    Args:
+        open_streams: shared with who has to look at all of them.
+        emptied: told when the last open stream was forgotten.
+    """
+
+    def __init__(
+        self,
+        open_streams: dict[int, Stream],
+        sink: Sink,
+        limits: Limits,
+        outbound: Outbound,
+        control: Control,
+        emptied: Callable[[], None],
+        now_ms: int,
+    ) -> None:
+        self.last_id = 0
+        self.last_id_served = frames.STREAM_ID_MAX  # later ones are ignored
+        self.changes = 0  # streams opened and forgotten
+        self._open = open_streams
+        self._sink = sink
+        self._limits = limits
+        self._outbound = outbound
+        self._control = control
+        self._emptied = emptied
+        self._resets = Budget(limits.resets_burst, limits.resets_per_s, now_ms)
+        self._room = max(limits.connection_window_bytes, frames.WINDOW_DEFAULT)
+        self._credit = 0
+        self._credit_due = self._room // CREDIT_SHARE
+        self._window_updates_left = limits.window_updates_burst
+        self._gaps: list[tuple[int, int]] = []
+        self._muted: dict[int, None] = {}
+
+    def consume(self, stream: Stream, bytes_count: int) -> None:
+        """The sink has taken so many bytes of the stream's body."""
+        if not stream.input_open:
+            return
+        stream.credit += bytes_count
+        if stream.credit * 2 >= self._limits.stream_window_bytes:
+            self._outbound.put(frames.window_update(stream.id, stream.credit))
+            stream.room += stream.credit
+            stream.credit = 0
+
+    def reset(self, stream: Stream, code: ErrorCode) -> None:
+        """End a stream with RST_STREAM; the sink is not told."""
+        if stream.input_open or stream.output_open:
+            self._outbound.put(frames.rst_stream(stream.id, code))
+            self._mute(stream.id)
+            self._forget(stream)
+
+    def output_finished(self, stream: Stream) -> None:
+        """The last frame of its answer was written."""
+        self._resets.earn()
+        self._control.budget.earn()
+        if stream.input_open:
+            self._outbound.put(frames.rst_stream(stream.id, ErrorCode.NO_ERROR))
+            self._mute(stream.id)
+        self._forget(stream)
+        self._sink.completed(stream)
+
+    # --- frames -----------------------------------------------------------------------------
+
+    def on_block(self, block: Block, now_ms: int) -> None:
+        stream_id, ended, (fields, size, gist) = block
+        if stream_id <= self.last_id:
+            self._on_later_block(block, now_ms)
+            return
+        if stream_id > self.last_id + 2:
+            self._gaps.append((self.last_id, stream_id))
+            del self._gaps[:-GAPS_MAX]
+        if stream_id > self.last_id_served:
+            return
+        self.last_id = stream_id
+        if len(self._open) >= self._limits.streams_max:
+            self._refuse(stream_id, ErrorCode.REFUSED_STREAM, now_ms)
+            return
+        if size > self._limits.header_list_bytes_max:
+            head: RequestHead | Malformed = OVERSIZED
+        else:
+            head = head_of(gist)
+        if isinstance(head, Malformed) or (ended and head.content_length > 0):
+            self._refuse(stream_id, ErrorCode.PROTOCOL_ERROR, now_ms)
+            return
+        stream = Stream(
+            stream_id, head, self._outbound.window_initial, self._limits.stream_window_bytes
+        )
+        stream.input_open = not ended
+        self._open[stream_id] = stream
+        self.changes += 1
+        self._window_updates_left += self._limits.window_updates_per_frame
+        self._sink.opened(stream, head, fields, ended)
+
+    def _on_later_block(self, block: Block, now_ms: int) -> None:
+        """Trailers, or HEADERS where none may be."""
+        stream_id, ended, (_, _, gist) = block
+        stream = self._open.get(stream_id)
+        if stream is None:
+            if stream_id in self._muted:
+                return
+            if any(after < stream_id < before for after, before in self._gaps):
+                raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a stream id that is not rising")
+            raise ConnectionFault(ErrorCode.STREAM_CLOSED, "HEADERS on a closed stream")
+        if not stream.input_open:
+            raise ConnectionFault(ErrorCode.STREAM_CLOSED, "HEADERS after the end of a stream")
+        if not ended or not trailers_allowed(gist) or stream.content_left > 0:
+            self._end_badly(stream, ErrorCode.PROTOCOL_ERROR, now_ms)
+            return
+        stream.input_open = False
+        self._sink.received(stream, b"", True)
+
+    def on_data(self, flags: int, stream_id: int, payload: bytes, now_ms: int) -> None:
+        length = len(payload)
+        self._room -= length
+        if self._room < 0:
+            raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "more than the window allows")
+        self._credit += length
+        if self._credit >= self._credit_due:
+            self._outbound.put(frames.window_update(0, self._credit))
+            self._room += self._credit
+            self._credit = 0
+        stream = self._open.get(stream_id)
+        if stream is None:
+            self._on_stray_data(stream_id, now_ms)
+            return
+        stream.room -= length
+        if not stream.input_open:
+            self._end_badly(stream, ErrorCode.STREAM_CLOSED, now_ms)
+            return
+        if stream.room < 0:
+            self._end_badly(stream, ErrorCode.FLOW_CONTROL_ERROR, now_ms)
+            return
+        if flags & frames.PADDED:
+            payload = unpadded(payload)
+            self.consume(stream, length - len(payload))
+        ended = bool(flags & frames.END_STREAM)
+        if not payload and not ended:
+            self._count_empty(stream)
+        else:
+            stream.empty_data_run = 0
+        if stream.content_left >= 0:
+            stream.content_left -= len(payload)
+            if stream.content_left < 0 or (ended and stream.content_left):
+                self._end_badly(stream, ErrorCode.PROTOCOL_ERROR, now_ms)
+                return
+        stream.input_open = not ended
+        self._sink.received(stream, payload, ended)
+
+    def _on_stray_data(self, stream_id: int, now_ms: int) -> None:
+        """DATA on a stream that is not open."""
+        if stream_id == 0 or (stream_id > self.last_id and stream_id <= self.last_id_served):
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "DATA on an idle stream")
+        if stream_id not in self._muted and stream_id <= self.last_id_served:
+            self._refuse(stream_id, ErrorCode.STREAM_CLOSED, now_ms)
+
+    def _count_empty(self, stream: Stream) -> None:
+        stream.empty_data += 1
+        stream.empty_data_run += 1
+        if (
+            stream.empty_data > self._limits.empty_data_max
+            or stream.empty_data_run > self._limits.empty_data_run_max
+        ):
+            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too many empty DATA frames")
+
+    def on_rst_stream(self, flags: int, stream_id: int, payload: bytes, now_ms: int) -> None:
+        if len(payload) != 4:
+            raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "RST_STREAM is not 4 bytes")
+        self._refuse_idle(stream_id, "RST_STREAM")
+        if not self._resets.spend(now_ms):
+            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too many resets")
+        stream = self._open.get(stream_id)
+        if stream is not None:
+            self._forget(stream)
+            self._sink.reset(stream, int.from_bytes(payload, "big"))
+
+    def on_window_update(self, flags: int, stream_id: int, payload: bytes, now_ms: int) -> None:
+        if len(payload) != 4:
+            raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "WINDOW_UPDATE is not 4 bytes")
+        limit = self._window_updates_left
+        limit += self._limits.window_updates_per_frame * self._outbound.frames_sent
+        if limit <= 0:
+            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too many window updates")
+        self._window_updates_left -= 1
+        count = int.from_bytes(payload, "big") & frames.WINDOW_MAX
+        if stream_id == 0:
+            if count == 0:
+                raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a WINDOW_UPDATE of 0")
+            if not self._outbound.grow(None, count):
+                raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "a window too large")
+            return
+        self._refuse_idle(stream_id, "WINDOW_UPDATE")
+        stream = self._open.get(stream_id)
+        if stream is None:
+            return
+        if count == 0:
+            self._end_badly(stream, ErrorCode.PROTOCOL_ERROR, now_ms)
+        elif not self._outbound.grow(stream, count):
+            self._end_badly(stream, ErrorCode.FLOW_CONTROL_ERROR, now_ms)
+
+    def _refuse_idle(self, stream_id: int, what: str) -> None:
+        if stream_id == 0 or self.last_id < stream_id <= self.last_id_served:
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, f"{what} on an idle stream")
+
+    def _refuse(self, stream_id: int, code: ErrorCode, now_ms: int) -> None:
+        """RST_STREAM for a stream nobody serves."""
+        self._control.charge(now_ms, "errors")
+        self._outbound.put(frames.rst_stream(stream_id, code))
+        self._mute(stream_id)
+
+    def _end_badly(self, stream: Stream, code: ErrorCode, now_ms: int) -> None:
+        self._control.charge(now_ms, "errors")
+        self.reset(stream, code)
+        self._sink.reset(stream, code)
+
+    def _mute(self, stream_id: int) -> None:
+        muted = self._muted
+        muted[stream_id] = None
+        if len(muted) > MUTED_MAX:
+            del muted[next(iter(muted))]
+
+    def _forget(self, stream: Stream) -> None:
+        stream.input_open = False
+        self.changes += 1
+        if stream.queue is not None or stream.output_open:
+            self._outbound.drop(stream)
+        del self._open[stream.id]
+        if not self._open:
+            self._emptied()

@@ -1,0 +1,149 @@
+"""The lean transport: our own HTTP/2 and gRPC on the event loop, behind the seam of the services.
+
+It makes a connection's parts for each accepted socket, keeps the open ones, and lets them go in
+order: stop accepting, tell every peer, wait, then end what is left.
+"""
+
+import asyncio
+import logging
+import random
+from pathlib import Path
+from typing import Final
+
+from latermq_broker.clock import monotonic_ms
+from latermq_broker.config import ServerConfig
+from latermq_broker.config_transport import Http2Config, TlsConfig
+from latermq_broker.services.seam import GrpcCode, MethodTable
+from latermq_broker.transport.grpc_server.serving import Shared
+from latermq_broker.transport.http2.frames import ConnectionFault, ErrorCode
+from latermq_broker.transport.shell.listener import Listener
+from latermq_broker.transport.shell.memory import keep_large_blocks
+from latermq_broker.transport.shell.protocol import ShellProtocol
+from latermq_broker.transport.shell.tls import CertificateFiles
+
+log = logging.getLogger("latermq.transport")
+
+AGE_JITTER: Final = 0.1
+TLS_DIRECTORY: Final = "tls"
+GREETING_MS_MAX: Final = 1_000  # for connections that were accepted but not looked at yet
+LAST_WORDS_S: Final = 1.0  # for answers and GOAWAY to get out, after the grace
+
+
+class LeanServer:
+    """One listening address. Made in a running loop; started once, drained once.
+
+    Args:
+        data_dir: where a certificate of our own is kept.
+        plain: paths answered without gRPC; only conformance tools need any.
+
+    Raises:
+        ConfigError: the certificate cannot be used.
+    """
+
+    def __init__(
+        self,
+        methods: MethodTable,
+        config: ServerConfig,
+        http2: Http2Config | None = None,
+        tls: TlsConfig | None = None,
+        data_dir: Path | None = None,
+        plain: dict[bytes, bytes] | None = None,
+    ) -> None:
+        http2 = http2 or Http2Config()
+        tls = tls or TlsConfig()
+        self._config = config
+        self._http2 = http2
+        self._shared = Shared(
+            methods={path.encode(): method for path, method in methods.items()},
+            calls_max=config.calls_max,
+            message_bytes_max=config.request_bytes_max,
+            assembly_bytes_max=max(http2.assembly_bytes_max, config.request_bytes_max),
+            streams_max=http2.streams_max,
+            gzip_from_bytes=http2.gzip_reply_bytes_min,
+            now_ms=monotonic_ms,
+            plain=plain or {},
+        )
+        self._connections: set[ShellProtocol] = set()
+        self._connection_count = 0
+        self._draining = False
+        self._all_left = asyncio.Event()
+        self._all_left.set()
+        contexts = None
+        if tls.enabled:
+            directory = data_dir or Path(config.data_dir).expanduser()
+            contexts = CertificateFiles(tls, directory / TLS_DIRECTORY, monotonic_ms())
+        self._listener = Listener(config, http2, tls, contexts, self._protocol_of)
+
+    @property
+    def address(self) -> str:
+        """`HOST:PORT` as bound; the port is known after `start`."""
+        return self._listener.address
+
+    @property
+    def calls(self) -> int:
+        """Open now, on all connections."""
+        return self._shared.calls
+
+    @property
+    def connections(self) -> int:
+        """Open now."""
+        return len(self._connections)
+
+    async def start(self) -> None:
+        """Bind and serve.
+
+        Raises:
+            ConfigError: the address cannot be bound.
+        """
+        keep_large_blocks()
+        self._listener.start()
+
+    async def drain(self, grace_ms: int) -> None:
+        """Accept nothing new, let calls finish for `grace_ms`, then end the rest."""
+        self._draining = True
+        self._listener.stop()
+        for connection in list(self._connections):
+            connection.shut_down()
+        await self._listener.greeted(min(grace_ms, GREETING_MS_MAX))
+        try:
+            async with asyncio.timeout(grace_ms / 1_000):
+                await self._all_left.wait()
+        except TimeoutError:
+            await self._end_all()
+
+    async def _end_all(self) -> None:
+        for connection in list(self._connections):
+            connection.serving.abort_all(GrpcCode.UNAVAILABLE, "the broker is going down")
+            connection.connection.fail(ConnectionFault(ErrorCode.NO_ERROR, "going down"))
+            connection.wake()
+        try:
+            async with asyncio.timeout(LAST_WORDS_S):
+                await self._all_left.wait()
+        except TimeoutError:
+            for connection in list(self._connections):
+                connection.abort()
+
+    def joined(self, protocol: ShellProtocol) -> None:
+        self._connections.add(protocol)
+        self._all_left.clear()
+        if self._draining:
+            asyncio.get_running_loop().call_soon(protocol.shut_down)
+
+    def left(self, protocol: ShellProtocol) -> None:
+        self._connections.discard(protocol)
+        self._listener.left(protocol.counted_host)
+        fault = protocol.connection.fault
+        if fault is not None and fault.code is not ErrorCode.NO_ERROR:
+            self._listener.complain("connection ended", protocol.peer, str(fault))
+        if not self._connections:
+            self._all_left.set()
+
+    def _protocol_of(self, peer: str, local: str) -> ShellProtocol:
+        self._connection_count += 1
+        age_ms = self._http2.age_ms_max
+        if age_ms:
+            age_ms = round(age_ms * random.uniform(1 - AGE_JITTER, 1 + AGE_JITTER))
+        return ShellProtocol(
+            self, self._shared, self._http2, self._config, peer, local,
+            f"{peer}#{self._connection_count}", age_ms,
+        )  # fmt: skip

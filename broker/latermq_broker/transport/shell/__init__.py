@@ -1,0 +1,1 @@
+"""Sockets, TLS and the event loop around the connections, and nothing else."""

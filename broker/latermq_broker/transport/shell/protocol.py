@@ -1,0 +1,196 @@
+"""Between an asyncio transport and one connection: feeds bytes, writes what comes out, keeps time.
+
+One write answers one read. Output made elsewhere is written by one `call_soon` for all of it. When
+more is ready than the peer takes, reading pauses; so it does while a bounded piece of work is
+continued in later turns of the loop.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final, Protocol, cast
+
+from latermq_broker.transport.grpc_server.serving import GrpcConnection, Shared
+from latermq_broker.transport.http2.connection import Connection
+from latermq_broker.transport.http2.limits import Keepalive, Limits
+
+LINGER_S: Final = 1.0  # for the peer to read why it ends
+WRITE_BUFFER_BYTES: Final = 256 << 10  # in the asyncio transport, before it pauses us
+
+
+class Owner(Protocol):
+    """Who keeps the open connections."""
+
+    def joined(self, protocol: "ShellProtocol") -> None: ...
+
+    def left(self, protocol: "ShellProtocol") -> None: ...
+
+
+class ShellProtocol(asyncio.Protocol):
+    """One connection.
+
+    Args:
+        peer, local: `host:port`, as PROXY told or as the socket says.
+    """
+
+    connection: Connection
+    serving: GrpcConnection
+
+    def __init__(
+        self,
+        owner: Owner,
+        shared: Shared,
+        limits: Limits,
+        keepalive: Keepalive,
+        peer: str,
+        local: str,
+        connection_id: str,
+        age_ms_max: int,
+    ) -> None:
+        self.peer = peer
+        self.counted_host = ""  # under which the listener counts it
+        self.made = False
+        self._owner = owner
+        self._now_ms: Callable[[], int] = shared.now_ms
+        self._loop = asyncio.get_running_loop()
+        self._transport: Any = None
+        self._flush_asked = False
+        self._go_on_asked = False
+        self._write_paused = False
+        self._read_paused = False
+        self._closing = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+        self.serving = GrpcConnection(shared, peer, local, connection_id, self.wake)
+        self.connection = Connection(self.serving, limits, keepalive, shared.now_ms(), age_ms_max)
+        self.serving.serve(self.connection)
+
+    # --- asyncio calls ----------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.made = True
+        self._transport = cast(Any, transport)
+        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        self._owner.joined(self)
+        ssl_object = transport.get_extra_info("ssl_object")
+        if ssl_object is not None and ssl_object.selected_alpn_protocol() != "h2":
+            self.abort()
+            return
+        self._settle()
+
+    def data_received(self, data: bytes) -> None:
+        if self._closing:
+            return
+        self.serving.receive(data)
+        self._settle()
+
+    def eof_received(self) -> bool:
+        self._lost()
+        return False
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._lost()
+        self._owner.left(self)
+
+    def pause_writing(self) -> None:
+        self._write_paused = True
+
+    def resume_writing(self) -> None:
+        self._write_paused = False
+        self._settle()
+
+    # --- the server and the calls ask -------------------------------------------------------
+
+    def wake(self) -> None:
+        """Output was made outside of a read: write it soon."""
+        if not self._flush_asked:
+            self._flush_asked = True
+            self._loop.call_soon(self._flush_soon)
+
+    def shut_down(self) -> None:
+        self.connection.shut_down(self._now_ms())
+        self._settle()
+
+    def abort(self) -> None:
+        """Close without a word."""
+        self._lost()
+        if self._transport is not None:
+            self._transport.abort()
+
+    # --- the work ---------------------------------------------------------------------------
+
+    def _flush_soon(self) -> None:
+        self._flush_asked = False
+        self._settle()
+
+    def _go_on(self) -> None:
+        self._go_on_asked = False
+        if not self._closing:
+            self.serving.receive(b"")
+            self._settle()
+
+    def _settle(self) -> None:
+        """Write, then see what else the connection needs."""
+        connection, transport = self.connection, self._transport
+        if transport is None or self._closing:
+            return
+        while not self._write_paused:
+            data = connection.take()
+            if not data:
+                break
+            transport.write(data)
+        if connection.over:
+            self._close()
+            return
+        held, congested = connection.input_left, connection.congested
+        if held and not congested and not self._go_on_asked:
+            self._go_on_asked = True
+            self._loop.call_soon(self._go_on)
+        pause = held or congested
+        if pause != self._read_paused:
+            self._read_paused = pause
+            if pause:
+                transport.pause_reading()
+            else:
+                transport.resume_reading()
+        due_ms = connection.next_deadline()
+        if due_ms is not None and (self._timer is None or due_ms < self._timer_ms):
+            self._set_timer(due_ms)
+
+    def _set_timer(self, due_ms: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_ms = due_ms
+        delay_s = max(0, due_ms - self._now_ms()) / 1_000
+        self._timer = self._loop.call_later(delay_s, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self.connection.on_timer(self._now_ms())
+        self._settle()
+
+    def _close(self) -> None:
+        """All is written or cannot be; let the peer read it, then be gone."""
+        if self._closing:
+            return
+        self._closing = True
+        self._stop_timer()
+        transport = self._transport
+        fault = self.connection.fault
+        if fault is not None and transport.can_write_eof() and not self._write_paused:
+            if self._read_paused:
+                transport.resume_reading()  # what still comes is dropped
+            transport.write_eof()
+            self._timer = self._loop.call_later(LINGER_S, transport.abort)
+        else:
+            transport.close()
+            self._timer = self._loop.call_later(LINGER_S, transport.abort)
+
+    def _lost(self) -> None:
+        self._closing = True
+        self._stop_timer()
+        self.connection.lost()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
