@@ -133,6 +133,7 @@ class Attempts:
             type=RecordType.ATTEMPT,
             old_length=0,
             old=delivery.first_attempt,
+            first=0,
             due_ms=0,
             stored_ms=0,
             ids=(delivery.id,),

@@ -5,6 +5,7 @@ entries, so it may be short, or empty, before the listing's end.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from heapq import merge
 from itertools import islice
 from typing import Final
@@ -25,6 +26,7 @@ from latermq_broker.errors import (
 from latermq_broker.store.catalog import RETRY_PREFIX, SCHEDULE_TOPIC
 from latermq_broker.store.payload_lease import ExtendPayload
 from latermq_broker.store.payload_message import TimerPayload, decode_message_head
+from latermq_broker.store.payload_retention import first_position, original
 from latermq_broker.store.record import RecordType
 
 SCAN_MAX: Final = 20_000
@@ -120,8 +122,7 @@ class PendingView:
                 return found, _token(after)
             after = waiting
             if self._id_hash(waiting) == wanted:
-                held = waiting[1] != 0
-                found.append(delivery_pending_id(waiting[2]) if held else delayed_id(*waiting[::2]))
+                found.append(self._pending_id(waiting))
         return found, ""
 
     def cancel(self, pending_id: str, now_ms: int) -> PendingItem:
@@ -248,6 +249,11 @@ class PendingView:
             return None
         return _kind(delivery), topic.name, group.name
 
+    def _pending_id(self, waiting: _Waiting) -> str:
+        if waiting[1]:
+            return delivery_pending_id(waiting[2])
+        return delayed_id(waiting[0], first_position(self._state.store.log.read(waiting[2])))
+
     def _item(self, waiting: _Waiting) -> PendingItem | None:
         """None: its topic is deleted, or its record is damaged."""
         key = self._key(waiting)
@@ -257,9 +263,10 @@ class PendingView:
         state = self._state
         delivery = state.leases.deliveries[waiting[2]] if waiting[1] else None
         try:
-            record = state.read(delivery.position if delivery else waiting[2])
+            stored = state.store.log.read(delivery.position if delivery else waiting[2])
         except CorruptRecordError:
             return None
+        record = original(stored)
         rest, sys = stored_slices(record)
         level = 0
         if record.type is RecordType.MESSAGE:
@@ -270,7 +277,7 @@ class PendingView:
             kind=kind,
             pending_id=delivery_pending_id(delivery.id)
             if delivery
-            else delayed_id(waiting[0], waiting[2]),
+            else delayed_id(waiting[0], first_position(stored)),
             topic=topic,
             group=group,
             due_ms=delivery.deadline_ms if delivery else waiting[0],
@@ -289,8 +296,7 @@ class PendingView:
         if waiting is None:
             waiting = self._by_message_id(pending_id)
         elif waiting[1] == 0:
-            if not self._state.timer.contains(waiting[0], waiting[2]):
-                waiting = None
+            waiting = _where_now(self._state, waiting)
         elif waiting[2] not in self._state.leases.deliveries:
             waiting = None
         item = None if waiting is None else self._item(waiting)
@@ -315,6 +321,20 @@ class PendingView:
             return stored_id_hash(self._state.read(position))
         except CorruptRecordError:
             return None
+
+
+def _where_now(state: EngineState, waiting: _Waiting) -> _Waiting | None:
+    """A delayed message by where it stood when it was sent: it may have been rolled forward."""
+    due_ms, _, position = waiting
+    if state.timer.contains(due_ms, position):
+        return waiting
+    for due, at in islice(state.timer.in_order((due_ms, -1)), SCAN_MAX):
+        if due != due_ms:
+            break
+        with suppress(CorruptRecordError):
+            if first_position(state.store.log.read(at)) == position:
+                return due_ms, 0, at
+    return None
 
 
 def _kind(delivery: Delivery) -> PendingKind:

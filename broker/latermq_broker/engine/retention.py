@@ -34,10 +34,10 @@ from latermq_broker.store.record import RecordType
 from latermq_broker.store.segment import SEGMENT_HEADER_BYTES, Segment
 
 CHECK_MS: Final = 1_000  # whether something may go
-STEP_MS: Final = 50
-STEP_COST: Final = 512 << 10  # bytes written, or as long as that takes: about 10 MB a second
+STEP_MS: Final = 25
+STEP_COST: Final = 256 << 10  # bytes written, or as long as that takes: about 10 MB a second
 RETRY_MS: Final = 60_000  # a segment that had to stay is looked at again
-TRIM_ROWS: Final = 8_192  # queue entries that expire in one record
+TRIM_ROWS: Final = 4_096  # queue entries that expire in one record
 ROW_COST: Final = 32
 BASE_PART_BYTES: Final = 4 << 20
 BASE_PERCENT_MAX: Final = 90  # of a segment: it is one atomic group

@@ -19,6 +19,7 @@ from latermq_broker.store.payload_retention import (
     MOVE_MESSAGE,
     MovedEntry,
     MovePayload,
+    first_position,
     moved_overhead,
     original,
 )
@@ -89,7 +90,7 @@ class RollForward:
             survey = yield from self._survey(segment)
             if survey is None:
                 return False
-            for position, users in survey.users.items():
+            for position, users in sorted(survey.users.items()):  # equal times stay in order
                 yield from self._move(position, users, now_ms)
             for delivery_id in survey.chains:
                 yield self._move_history(segment, delivery_id, now_ms())
@@ -189,6 +190,7 @@ class RollForward:
             type=inner.type,
             old_length=record.length,
             old=position,
+            first=first_position(record),
             due_ms=users.due_ms,
             stored_ms=inner.store_ms,
             ids=ids,

@@ -12,19 +12,19 @@ from typing import Final, NamedTuple
 from latermq_broker.store.payload_lease import Bytes, decode_ids, encode_ids
 from latermq_broker.store.record import Record, RecordType
 
-#  MOVE   0     1     2    4         8              12          16   24      32         40
-#         | kind| type| pad| id count| entry count  | old length| old| due_ms| stored_ms|
-#         40               40 + 8 ids     + 32 entries
-#         | ids 8 x n      | entries      | inner payload
+#  MOVE   0     1     2    4         8              12          16   24     32      40         48
+#         | kind| type| pad| id count| entry count  | old length| old| first| due_ms| stored_ms|
+#         48          + 8 ids         + 32 entries
+#         | ids 8 x n | entries       | inner payload
 #  entry  0      4      6      8             16        24       32
 #         | topic| queue| flags| queue_offset| tag_hash| time_ms|
 #  MESSAGE: the record at `old` (of type `type`, stored at stored_ms) now stands here, its payload
-#  whole. due_ms: when the timer releases it; 0: the timer does not have it. ids: deliveries,
-#  entries: queue entries that read it here from now on.
+#  whole. first: where it stood when it was sent. due_ms: when the timer releases it; 0: the timer
+#  does not have it. ids: deliveries, entries: queue entries that read it here from now on.
 #  HISTORY: the attempts of the delivery ids[0] so far (JSON, `delivery/history.py`); `old` is the
 #  oldest ATTEMPT record they stood in.
-_MOVE: Final = struct.Struct("<BBxxIIIQQQ")
-assert _MOVE.size == 40
+_MOVE: Final = struct.Struct("<BBxxIIIQQQQ")
+assert _MOVE.size == 48
 _MOVED_ENTRY: Final = struct.Struct("<IHHQQQ")
 assert _MOVED_ENTRY.size == 32
 MOVE_MESSAGE: Final = 1
@@ -45,6 +45,7 @@ class MovePayload(NamedTuple):
     type: int
     old_length: int  # of the record at `old`
     old: int
+    first: int
     due_ms: int
     stored_ms: int
     ids: tuple[int, ...]
@@ -55,7 +56,7 @@ class MovePayload(NamedTuple):
 def encode_move(move: MovePayload) -> list[Bytes]:
     head = _MOVE.pack(
         move.kind, move.type, len(move.ids), len(move.entries),
-        move.old_length, move.old, move.due_ms, move.stored_ms,
+        move.old_length, move.old, move.first, move.due_ms, move.stored_ms,
     )  # fmt: skip
     entries = b"".join(_MOVED_ENTRY.pack(*entry) for entry in move.entries)
     return [head, encode_ids(move.ids), entries, move.inner]
@@ -63,16 +64,23 @@ def encode_move(move: MovePayload) -> list[Bytes]:
 
 def decode_move(payload: Bytes) -> MovePayload:
     kind, type_, id_count, entry_count, *rest = _MOVE.unpack_from(payload)
-    old_length, old, due_ms, stored_ms = rest
+    old_length, old, first, due_ms, stored_ms = rest
     ids_end = _MOVE.size + 8 * id_count
     end = ids_end + _MOVED_ENTRY.size * entry_count
     entries = _MOVED_ENTRY.iter_unpack(payload[ids_end:end])
     return MovePayload(
-        kind, type_, old_length, old, due_ms, stored_ms,
+        kind, type_, old_length, old, first, due_ms, stored_ms,
         decode_ids(payload[:ids_end], _MOVE.size),
         tuple(map(MovedEntry._make, entries)),
         payload[end:],
     )  # fmt: skip
+
+
+def first_position(record: Record) -> int:
+    """Where the message of a record stood when it was sent: it names the message for ever."""
+    if record.type is RecordType.MOVE:
+        return decode_move(record.payload).first
+    return record.position
 
 
 def moved_overhead(id_count: int, entry_count: int) -> int:

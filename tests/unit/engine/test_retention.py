@@ -111,7 +111,8 @@ def test_a_log_over_its_size_loses_its_oldest() -> None:
 
 def test_delayed_messages_are_rolled_forward_and_come_on_time() -> None:
     rig = rig_with()
-    rig.send("tomorrow", "also", wait_ms=24 * HOUR_MS, body=b"precious", tag="a")
+    sent = rig.send("tomorrow", "also", wait_ms=24 * HOUR_MS, body=b"precious", tag="a")
+    pending_ids = {one.pending_id for one in sent}
     fill(rig)
     sent_ms = rig.now_ms
     for _ in range(3):
@@ -123,6 +124,8 @@ def test_delayed_messages_are_rolled_forward_and_come_on_time() -> None:
     items, _ = rig.engine.pending.page(PendingFilter(), 10)
     assert [item.stored_ms for item in items] == [items[0].stored_ms] * 2
     assert items[0].stored_ms <= sent_ms
+    assert {item.pending_id for item in items} == pending_ids  # producers keep them
+    assert set(rig.engine.pending.search("also")[0]) < pending_ids
     restarted(rig)
     rig.engine.pending.postpone(items[0].pending_id, rig.now_ms + 25 * HOUR_MS, rig.now_ms)
     fill(rig)
