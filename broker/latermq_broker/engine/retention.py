@@ -36,6 +36,7 @@ from latermq_broker.store.segment import SEGMENT_HEADER_BYTES, Segment
 CHECK_MS: Final = 1_000  # whether something may go
 STEP_MS: Final = 25
 STEP_COST: Final = 256 << 10  # bytes written, or as long as that takes: about 10 MB a second
+EARLY_RETRY_MS: Final = 10_000  # whether every group has read on
 RETRY_MS: Final = 60_000  # a segment that had to stay is looked at again
 TRIM_ROWS: Final = 4_096  # queue entries that expire in one record
 ROW_COST: Final = 32
@@ -65,6 +66,7 @@ class Retention:
         self._row = state.store.log.row
         self._pass: Iterator[int] | None = None
         self._next_ms = 0
+        self._early_from_ms = 0  # before, nothing goes before its age
         self._now_ms = 0
         self._last_ms: dict[int, int] = {}  # segment base: store time of its last record
 
@@ -116,7 +118,7 @@ class Retention:
             segment = self._row.row[clean]
             if clean >= due:
                 if not (yield from self._all_read(segment)):
-                    self._next_ms = self._now_ms + RETRY_MS
+                    self._early_from_ms = self._now_ms + EARLY_RETRY_MS
                     break
                 yield from self._trim(segment)
             affordable = self.roll_forward.affordable(segment)
@@ -138,8 +140,12 @@ class Retention:
         segment = row[index]
         if index == len(row) - 1 or segment.end > self._state.store.checkpointed:
             return False
-        low = self._state.store.disk.low and bool(self._config.retention_ms)
-        return low or self._is_due(index)
+        early = (
+            self._state.store.disk.low
+            and bool(self._config.retention_ms)
+            and self._now_ms >= self._early_from_ms
+        )
+        return early or self._is_due(index)
 
     def _is_due(self, index: int) -> bool:
         return self._expired(self._row.row[index]) or self._oversize(index)
