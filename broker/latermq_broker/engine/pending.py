@@ -134,7 +134,7 @@ class PendingView:
         if waiting[1] == 0:
             self._journal.write(RecordType.TIMER, self._timer(waiting, 0), now_ms)
         else:
-            self._retry(waiting, pending_id)
+            _retry(self._state, waiting, pending_id)
             self._journal.write(RecordType.ACK, (waiting[2],), now_ms)
         return item
 
@@ -154,7 +154,7 @@ class PendingView:
         if waiting[1] == 0:
             self._journal.write(RecordType.TIMER, self._timer(waiting, due_ms), now_ms)
             return item
-        delivery = self._retry(waiting, pending_id)
+        delivery = _retry(self._state, waiting, pending_id)
         wait_ms = due_ms - now_ms
         if wait_ms > BACKOFF_MS_MAX:
             raise BadRequestError(f"a retry may wait {BACKOFF_MS_MAX} ms, not {wait_ms}")
@@ -169,14 +169,6 @@ class PendingView:
         record = self._state.read(waiting[2])
         topic_id = decode_message_head(record.payload).topic_id
         return TimerPayload(waiting[2], waiting[0], due_ms, topic_id, record.length)
-
-    def _retry(self, waiting: _Waiting, pending_id: str) -> Delivery:
-        delivery = self._state.leases.deliveries[waiting[2]]
-        if delivery.state is State.LEASED:
-            raise PreconditionFailedError(
-                f"{pending_id} is in flight: a consumer holds it until its lease ends"
-            )
-        return delivery
 
     def _in_order(self, filter: PendingFilter, after: _Waiting) -> Iterator[_Waiting]:
         sources: list[Iterator[_Waiting]] = []
@@ -321,6 +313,15 @@ class PendingView:
             return stored_id_hash(self._state.read(position))
         except CorruptRecordError:
             return None
+
+
+def _retry(state: EngineState, waiting: _Waiting, pending_id: str) -> Delivery:
+    delivery = state.leases.deliveries[waiting[2]]
+    if delivery.state is State.LEASED:
+        raise PreconditionFailedError(
+            f"{pending_id} is in flight: a consumer holds it until its lease ends"
+        )
+    return delivery
 
 
 def _where_now(state: EngineState, waiting: _Waiting) -> _Waiting | None:
