@@ -122,7 +122,7 @@ class PendingView:
                 return found, _token(after)
             after = waiting
             if self._id_hash(waiting) == wanted:
-                found.append(self._pending_id(waiting))
+                found.append(_pending_id(self._state, waiting))
         return found, ""
 
     def cancel(self, pending_id: str, now_ms: int) -> PendingItem:
@@ -241,11 +241,6 @@ class PendingView:
             return None
         return _kind(delivery), topic.name, group.name
 
-    def _pending_id(self, waiting: _Waiting) -> str:
-        if waiting[1]:
-            return delivery_pending_id(waiting[2])
-        return delayed_id(waiting[0], first_position(self._state.store.log.read(waiting[2])))
-
     def _item(self, waiting: _Waiting) -> PendingItem | None:
         """None: its topic is deleted, or its record is damaged."""
         key = self._key(waiting)
@@ -336,6 +331,12 @@ def _where_now(state: EngineState, waiting: _Waiting) -> _Waiting | None:
             if first_position(state.store.log.read(at)) == position:
                 return due_ms, 0, at
     return None
+
+
+def _pending_id(state: EngineState, waiting: _Waiting) -> str:
+    if waiting[1]:
+        return delivery_pending_id(waiting[2])
+    return delayed_id(waiting[0], first_position(state.store.log.read(waiting[2])))
 
 
 def _kind(delivery: Delivery) -> PendingKind:
