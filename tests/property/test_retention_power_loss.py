@@ -1,14 +1,20 @@
-"""Power fails after every single call while segments are rolled forward, dropped and deleted."""
+"""Segments are rolled forward, dropped and deleted, and every single call goes wrong in turn.
 
+Power fails after it, or it fails itself, once or for good.
+"""
+
+import errno
+from contextlib import suppress
 from typing import Final
 
 import pytest
 
 from latermq_broker.engine.model import DeadFilter, Failure, PendingFilter
+from latermq_broker.errors import StoreError, StoreFullError
 from latermq_broker.store.inspect import verify_directory
 from support.engine_rig import EngineRig, short_store
 from support.recount import check_uses
-from support.torn_files import TornFiles
+from support.torn_files import Fault, TornFiles
 
 HOUR_MS: Final = 3_600_000
 DATA: Final = EngineRig.DIRECTORY
@@ -106,3 +112,29 @@ def check_image(rig: EngineRig, image: TornFiles, seed: int) -> None:
     for path in [path for path in image.inodes if path.suffix == ".ckpt"]:
         del image.inodes[path]
     check(EngineRig(files=image, store=rig.config.store, now_ms=again.now_ms))
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
+def test_every_call_fails(error: int, persistent: bool) -> None:
+    at = 0
+    fired = True
+    while fired:
+        at += 1
+        files = TornFiles()
+        rig = EngineRig(files=files, store=short_store(dead_letter_retention_ms=24 * HOUR_MS))
+        precious(rig)
+        files.fault = Fault(files.calls + at, error, persistent)
+        with suppress(StoreError, StoreFullError, OSError):
+            retain(rig)
+        fired = bool(files.fired)
+        files.disk.kill()
+        again = EngineRig(files=TornFiles(files.disk), store=rig.config.store, now_ms=rig.now_ms)
+        try:
+            check(again)
+            retain(again)
+            check(again)
+        except BaseException as failure:
+            failure.add_note(f"call {at}")
+            raise
+    assert at > 100
