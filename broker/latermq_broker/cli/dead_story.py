@@ -28,6 +28,7 @@ PROPERTIES_MAX: Final = 12
 _TIME_WIDTH: Final = 12  # 07:19:31.123
 _NOTE_INDENT: Final = 2 + _TIME_WIDTH + 2
 _NAME_WIDTH: Final = 11
+_STRAIGHT: Final = "straight to the dead letters"  # the origin of what a producer sent to %DLQ%
 _SLACK_MS: Final = 1_000  # a wait this much longer than the backoff was not the backoff alone
 
 ENDINGS: Final = {
@@ -74,7 +75,7 @@ def _title(letter: dead_pb2.DeadLetter) -> str:
 
 
 def _facts(letter: dead_pb2.DeadLetter, telling: Telling) -> Iterator[str]:
-    origin = f"topic {plain(letter.origin_topic)}"
+    origin = f"topic {plain(letter.origin_topic)}" if letter.origin_topic else _STRAIGHT
     if letter.origin_queue_id >= 0 and letter.origin_offset >= 0:
         origin += f", queue {letter.origin_queue_id}, offset {letter.origin_offset}"
     yield from fact("message", [letter.message_id], telling.width)
@@ -140,7 +141,10 @@ def _timeline(letter: dead_pb2.DeadLetter, telling: Telling) -> Iterator[str]:
     heading = styled("What happened", bold=True)
     yield f"{heading}, on {day} ({zone_name(first_ms, telling.zone)})"
     clock = _Clock(first_ms, telling.zone)
-    yield _entry(clock.at(first_ms), "sent", f"to {plain(letter.origin_topic)}", telling)
+    target = plain(letter.origin_topic or f"%DLQ%{letter.group}")
+    yield _entry(clock.at(first_ms), "sent", f"to {target}", telling)
+    if not letter.origin_topic:
+        return
     hidden = letter.attempt_count - sum(
         attempt.outcome != "suspended" for attempt in letter.attempts
     )
@@ -283,6 +287,8 @@ def _why(letter: dead_pb2.DeadLetter, telling: Telling) -> Iterator[str]:
 
 
 def _cause(letter: dead_pb2.DeadLetter) -> str:
+    if not letter.origin_topic:
+        return f"It did not: a producer sent it {_STRAIGHT}, and no consumer had it before."
     told = failure_words(letter)
     said = f" ({told})" if told else ""
     if letter.reason == "rejected":
@@ -336,7 +342,11 @@ def _next_steps(letter: dead_pb2.DeadLetter, telling: Telling) -> Iterator[str]:
     group, number = plain(letter.group), letter.queue_offset
     steps: list[tuple[str, str]] = []
     if letter.state == dead_pb2.DEAD:
-        steps.append((f"latermq dead redrive {group} --offset {number}", "try it again"))
+        again = f"latermq dead redrive {group} --offset {number}"
+        if letter.origin_topic:
+            steps.append((again, "try it again"))
+        else:  # it has no place in the group to go back to
+            steps.append((f"{again} --to-topic TOPIC", "send it to a topic"))
         if telling.alike_count:
             steps.append(
                 (f"latermq dead redrive {group} --signature {letter.signature}", "and all alike")

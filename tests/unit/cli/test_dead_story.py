@@ -193,3 +193,15 @@ def test_bodies() -> None:
 def test_a_letter_a_producer_made_has_no_life() -> None:
     told = pb.DeadLetter(group="billing", message_id="m", origin_queue_id=-1, origin_offset=-1)
     assert "Dead letter of group billing" in story(told)
+
+
+def test_what_a_producer_sent_to_the_dead_letters() -> None:
+    told = letter(
+        origin_topic="", origin_queue_id=-1, origin_offset=-1, reason="", max_attempts=0,
+        signature="",
+    )  # fmt: skip
+    text = story(told)
+    assert "  from        straight to the dead letters\n" in text
+    assert "  07:19:31.125  sent        to %DLQ%billing\n\nWhy it died\n" in text
+    assert "It did not: a producer sent it straight to the dead letters" in text
+    assert "latermq dead redrive billing --offset 3 --to-topic TOPIC  send it to a topic" in text
