@@ -8,6 +8,7 @@ import importlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, Final, NamedTuple, NoReturn
 
 import click
@@ -42,6 +43,19 @@ class CommandGroup(click.Group):
         command = getattr(importlib.import_module(entry.module), entry.attribute)
         assert isinstance(command, click.Command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError:
+            # click knows the imported commands only, so it cannot say what was meant.
+            alike = get_close_matches(args[0], self.list_commands(ctx), n=1)
+            if not alike or args[0].startswith("-"):
+                raise
+            text = f"No such command '{args[0]}', did you mean '{alike[0]}'"
+            raise click.UsageError(text, ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         rows = [(name, self._short_help(ctx, name)) for name in self.list_commands(ctx)]

@@ -95,10 +95,18 @@ def test_nothing_said_shows_the_help(rig: CliRig) -> None:
 
 
 def test_a_wrong_word_is_one_line_and_exit_code_2(rig: CliRig) -> None:
-    assert rig.refused("topics") == "latermq: No such command 'topics'; see `latermq --help`"
+    assert rig.refused("shop") == "latermq: No such command 'shop'; see `latermq --help`"
     line = rig.refused("topic", "create")
     assert line == "latermq: Missing argument 'NAME'; see `latermq topic create --help`"
     assert "--colour" in rig.refused("topic", "list", "--colour")
+
+
+def test_a_misspelled_word_is_told_its_neighbour(rig: CliRig) -> None:
+    line = rig.refused("serv")
+    assert line == "latermq: No such command 'serv', did you mean 'serve'; see `latermq --help`"
+    line = rig.refused("topic", "lst")
+    assert line == "latermq: No such command 'lst', did you mean 'list'; see `latermq topic --help`"
+    assert "no such option" in rig.refused("--sere").lower()
 
 
 @pytest.mark.parametrize(
