@@ -37,6 +37,10 @@ class Message:
             raise TypeError(f"body must be bytes, not {type(self.body).__name__}")
         if isinstance(self.keys, str):
             raise TypeError("keys must be a sequence of strings, not one string")
+        if not isinstance(self.delay, timedelta | None):
+            raise TypeError(f"delay must be a timedelta, not {type(self.delay).__name__}")
+        if not isinstance(self.deliver_at, datetime | None):
+            raise TypeError(f"deliver_at must be a datetime, not {type(self.deliver_at).__name__}")
         if self.deliver_at is not None:
             if self.delay is not None:
                 raise ValueError("give deliver_at or delay, not both")

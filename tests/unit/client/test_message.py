@@ -15,6 +15,8 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
     [
         ({"body": "text"}, TypeError, "body must be bytes"),
         ({"keys": "abc"}, TypeError, "sequence of strings"),
+        ({"delay": 5}, TypeError, "delay must be a timedelta, not int"),
+        ({"deliver_at": "tomorrow"}, TypeError, "deliver_at must be a datetime, not str"),
         ({"deliver_at": datetime(2026, 1, 1)}, ValueError, "time zone"),
         ({"delay": timedelta(seconds=-1)}, ValueError, "negative"),
         ({"deliver_at": NOW, "delay": timedelta(0)}, ValueError, "not both"),
