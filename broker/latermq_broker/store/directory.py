@@ -73,7 +73,7 @@ def require_ours(files: Files, directory: Path) -> bool:
     if foreign and not any(name.endswith(SEGMENT_SUFFIX) for name in segments):
         raise UnsupportedFormatError(
             f"{directory} is not a LaterMQ data directory: it holds {foreign[0]!r} and no log. "
-            "Name an empty or a new directory; nothing was changed"
+            "A broker takes an empty or a new directory; nothing was changed"
         )
     return True
 

@@ -78,7 +78,7 @@ class DiskPressure:
         self.sends_refused += 1
         needed = self.needed_bytes or self._config.segment_bytes
         return StoreFullError(
-            f"disk full: need {needed} bytes free, there are {self.space.free}; "
+            f"disk full: need {needed:,} bytes free, there are {self.space.free:,}; "
             "sends are refused until there is room again"
         )
 

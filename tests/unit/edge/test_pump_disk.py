@@ -21,7 +21,7 @@ class TestDisk:
             rig.files.disk.capacity_bytes = rig.files.disk.used_bytes + (1 << 20)
             await asyncio.sleep(1)
             assert disk.low
-            with pytest.raises(StoreFullError, match="disk full: need 2097152 bytes free"):
+            with pytest.raises(StoreFullError, match="disk full: need 2,097,152 bytes free"):
                 rig.send()
             assert rig.receive() == 0
             rig.files.disk.capacity_bytes = 1 << 30

@@ -45,7 +45,7 @@ def test_a_send_is_refused_with_what_is_needed_and_what_there_is() -> None:
     with pytest.raises(StoreFullError) as refused:
         disk.admit()
     assert str(refused.value).startswith(
-        f"disk full: need {500 * MIB} bytes free, there are {400 * MIB};"
+        f"disk full: need {500 * MIB:,} bytes free, there are {400 * MIB:,};"
     )
     assert refused.value.code == 50001
     assert disk.sends_refused == 1
