@@ -34,11 +34,15 @@ def run(*command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
-def test_the_ten_lines_work(broker: BrokerProcess) -> None:
+def ten_lines(endpoint: str) -> subprocess.CompletedProcess[str]:
     [block] = [block for block in blocks("python") if "latermq.connect" in block]
     assert block.count(ENDPOINT) == 1
+    return run(sys.executable, "-c", block.replace(ENDPOINT, endpoint))
+
+
+def test_the_ten_lines_work(broker: BrokerProcess) -> None:
     started = time.monotonic()
-    result = run(sys.executable, "-c", block.replace(ENDPOINT, broker.endpoint))
+    result = ten_lines(broker.endpoint)
     assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout == "1 b'order 1'\n"
     assert time.monotonic() - started >= 2, "it is delayed by two seconds"
@@ -61,6 +65,7 @@ async def bury(endpoint: str) -> None:
 
 
 def test_the_tour_of_the_command_line_works(broker: BrokerProcess) -> None:
+    assert ten_lines(broker.endpoint).returncode == 0, "a reader takes them first"
     said = {}
     for words in tour():
         if words[0] == "serve":
