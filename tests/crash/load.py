@@ -14,7 +14,7 @@ import grpc
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2_grpc
 from latermq_proto.latermq.v1 import failure_pb2, topic_pb2, topic_pb2_grpc
 from support import wire_requests
-from support.delivery_ledger import Delivery, DeliveryLedger, Outcome
+from support.ledger import Delivery, Ledger, Outcome
 from support.wire_client import now_ms
 
 TOPIC: Final = "load"
@@ -49,9 +49,7 @@ class Load:
         topics: names that `CreateTopic` was acknowledged for are added to it.
     """
 
-    def __init__(
-        self, endpoint: str, ledger: DeliveryLedger, rng: random.Random, topics: set[str]
-    ) -> None:
+    def __init__(self, endpoint: str, ledger: Ledger, rng: random.Random, topics: set[str]) -> None:
         self._ledger = ledger
         self._rng = rng
         self._topics = topics

@@ -24,7 +24,7 @@ from crash.load import ATTEMPTS_MAX, AUDIT, FAR_MS, LADDER_MS, PUSH_CLIENT, TOPI
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 from latermq_proto.latermq.v1 import group_pb2, pending_pb2, topic_pb2
 from support.broker_process import BrokerProcess, Ended
-from support.delivery_ledger import Delivery, DeliveryLedger
+from support.ledger import Delivery, Ledger
 from support.wire_client import WireClient, now_ms, require_ok
 
 ROUNDS: Final = int(os.environ.get("LATERMQ_CRASH_ROUNDS", "50"))
@@ -66,7 +66,7 @@ class Crashes:
 
     def __init__(self, data_dir: Path, flush: str, rng: random.Random) -> None:
         self.broker = BrokerProcess(data_dir, "--flush", flush, config=CONFIG)
-        self.ledger = DeliveryLedger({WORKERS: ATTEMPTS_MAX, AUDIT: 1 << 30})
+        self.ledger = Ledger({WORKERS: ATTEMPTS_MAX, AUDIT: 1 << 30})
         self.topics: set[str] = set()
         self.complaints: list[str] = []
         self.unfinished: Counter[str] = Counter()  # suffixes of the files that deaths left behind
@@ -173,7 +173,7 @@ def read_back(crashes: Crashes) -> None:
         assert crashes.topics <= {topic.name for topic in listed.topics}
 
 
-def drain(wire: WireClient, ledger: DeliveryLedger, group: str, done: Callable[[], bool]) -> None:
+def drain(wire: WireClient, ledger: Ledger, group: str, done: Callable[[], bool]) -> None:
     until = time.monotonic() + DRAIN_S_MAX
     while time.monotonic() < until:
         asked_ms = now_ms()
@@ -217,7 +217,7 @@ def left_in(wire: WireClient, group: str) -> int:
     )
 
 
-def read_dead_letters(wire: WireClient, ledger: DeliveryLedger) -> None:
+def read_dead_letters(wire: WireClient, ledger: Ledger) -> None:
     answer = wire.call(wire.groups.GetGroup, group_pb2.GetGroupRequest(name=WORKERS))
     count = answer.group.dead_letter_count
     for letter in wire.take(f"%DLQ%{WORKERS}", "undertaker", count, DRAIN_S_MAX):

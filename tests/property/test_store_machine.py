@@ -56,7 +56,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule()
     def begin_checkpoint(self) -> None:
         self.job = self.rig.begin_checkpoint()
-        self.rig.ledger.wrote()
+        self.rig.model.wrote()
         self.job_running = True
 
     @precondition(lambda self: self.job_running)
@@ -64,7 +64,7 @@ class StoreMachine(RuleBasedStateMachine):
     def finish_checkpoint(self, run: bool) -> None:
         if run:
             self.job.run()
-            self.rig.ledger.synced(self.job.durable)
+            self.rig.model.synced(self.job.durable)
         self.rig.store.finish_checkpoint(self.job)
         self.job_running = False
 

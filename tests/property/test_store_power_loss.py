@@ -58,8 +58,8 @@ def check_image(files: TornFiles, rig: StoreRig, seed: int) -> None:
     """Recover from what the disk may hold now, write on, lose power again, recover again."""
     image = files.power_loss(seed)
     again = StoreRig(image, rig.config)
-    again.ledger.groups = list(rig.ledger.groups)
-    again.ledger.durable = rig.ledger.durable
+    again.model.groups = list(rig.model.groups)
+    again.model.durable = rig.model.durable
     try:
         offline = whole_records(image)
         report = again.restart(power_lost=True)
@@ -75,7 +75,7 @@ def check_image(files: TornFiles, rig: StoreRig, seed: int) -> None:
         assert len(again.facts) >= 3
         again.store.abandon()
     except BaseException as error:
-        error.add_note(f"seed {seed}, {len(rig.facts)} facts, {rig.ledger.durable} durable groups")
+        error.add_note(f"seed {seed}, {len(rig.facts)} facts, {rig.model.durable} durable groups")
         raise
 
 

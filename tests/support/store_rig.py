@@ -1,4 +1,4 @@
-"""A smallest engine on a real store: facts into the log, entries into queues, a ledger beside.
+"""A smallest engine on a real store: facts into the log, entries into queues, a model beside.
 
 The state it keeps in checkpoints is the list of all facts, so that every restart can compare
 checkpoint and replay with what was ever appended.
@@ -15,7 +15,7 @@ from latermq_broker.store.consume_queue import Entry
 from latermq_broker.store.files import Files, OpenMode
 from latermq_broker.store.record import Record, RecordType
 from latermq_broker.store.store import RecoveryReport, Store
-from support.ledger import Fact, Ledger
+from support.log_model import Fact, LogModel
 from support.memory_files import MemoryFiles
 
 ROOT: Final = Path("/data/broker")
@@ -37,12 +37,12 @@ def small_config(
 
 
 class StoreRig:
-    """See the module. `restart` after a crash; it checks everything against the ledger."""
+    """See the module. `restart` after a crash; it checks everything against the model."""
 
     def __init__(self, files: Files, config: StoreConfig | None = None) -> None:
         self.files = files
         self.config = config or small_config()
-        self.ledger = Ledger()
+        self.model = LogModel()
         self.facts: list[Fact] = []
         self.queued: dict[tuple[int, int], list[int]] = {}  # queue: positions
         self.now_ms = START_MS
@@ -63,10 +63,10 @@ class StoreRig:
         return self.report
 
     def restart(self, *, power_lost: bool = False) -> RecoveryReport:
-        """`start` after a crash; what came back must be what the ledger allows."""
+        """`start` after a crash; what came back must be what the model allows."""
         report = self.start()
-        self.ledger.check(self.facts, power_lost=power_lost)
-        self.ledger.truncate(self.facts)
+        self.model.check(self.facts, power_lost=power_lost)
+        self.model.truncate(self.facts)
         self.check_queues()
         return report
 
@@ -96,7 +96,7 @@ class StoreRig:
             self.now_ms += 1
             position = log.append(RecordType.MESSAGE, (payload,), self.now_ms, more=more)
             group.append((position, payload))
-        self.ledger.appended(group)
+        self.model.appended(group)
         for fact in group:
             self._take(*fact)
 
@@ -105,18 +105,18 @@ class StoreRig:
         self.number += 1
         payload = FACT.pack(topic_id, DROPPED, self.number)
         position = self.store.log.append(RecordType.CONFIG, (payload,), self.now_ms)
-        self.ledger.appended([(position, payload)])
+        self.model.appended([(position, payload)])
         self._take(position, payload)
 
     def write(self) -> None:
         self.store.log.write()
-        self.ledger.wrote()
+        self.model.wrote()
 
     def sync(self) -> None:
         log = self.store.log
         position = log.sync()
         log.synced(position)
-        self.ledger.synced(position)
+        self.model.synced(position)
 
     def begin_checkpoint(self) -> CheckpointJob:
         """A checkpoint with a run of its own, as the engine writes for its far timers."""
@@ -127,17 +127,17 @@ class StoreRig:
 
     def checkpoint(self) -> None:
         job = self.begin_checkpoint()
-        self.ledger.wrote()
+        self.model.wrote()
         try:
             job.run()
         finally:
             self.store.finish_checkpoint(job)
-            self.ledger.synced(job.durable)
+            self.model.synced(job.durable)
 
     def close(self) -> None:
         self.store.close(self.checkpoint, self.now_ms)
-        self.ledger.wrote()
-        self.ledger.synced(self.store.log.durable)
+        self.model.wrote()
+        self.model.synced(self.store.log.durable)
 
     def sections(self) -> dict[str, bytes]:
         parts = []

@@ -80,12 +80,12 @@ def outcome(rig: StoreRig, files: TornFiles) -> bool:
 def check(rig: StoreRig, files: TornFiles) -> None:
     image = files.power_loss(files.calls)
     files.disk.kill()
-    groups, durable = list(rig.ledger.groups), rig.ledger.durable
+    groups, durable = list(rig.model.groups), rig.model.durable
     rig.restart()
     rig.append(10)
     rig.write()
     rig.close()
     again = StoreRig(image)
-    again.ledger.groups, again.ledger.durable = groups, durable
+    again.model.groups, again.model.durable = groups, durable
     again.restart(power_lost=True)
     again.close()

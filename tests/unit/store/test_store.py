@@ -130,8 +130,8 @@ def test_a_clean_mark_with_a_later_start_behind_it_is_no_clean_stop() -> None:
     rig.write()
     files.disk.kill()
     files.disk.bytes_of(LOG / f"{0:020d}.seg")[begin : begin + 512] = bytes(512)
-    rig.ledger.groups.clear()
-    rig.ledger.written = 0
+    rig.model.groups.clear()
+    rig.model.written = 0
     report = rig.restart()
     assert (report.clean, report.torn_bytes > 500) == (False, True)
     assert not any(files.disk.bytes_of(LOG / f"{0:020d}.seg")[rig.store.log.end :])
@@ -160,7 +160,7 @@ def test_an_unfinished_group_is_cut_off_whole() -> None:
         log.append(RecordType.MESSAGE, [bytes(50)], 1, more=True)
     log._group_open = False  # as if the crash came between two writes of one batch
     log.write()
-    rig.ledger.wrote()
+    rig.model.wrote()
     files.disk.kill()
     report = rig.restart()
     assert report.end == end
@@ -273,7 +273,7 @@ def test_what_happens_while_a_checkpoint_runs_is_not_lost() -> None:
     rig = started(files)
     rig.append(10)
     job = rig.begin_checkpoint()
-    rig.ledger.wrote()
+    rig.model.wrote()
     rig.append(20)
     rig.write()
     rig.check_queues()
@@ -375,7 +375,7 @@ def test_damage_found_while_a_checkpoint_runs_takes_it_back() -> None:
     rig.store.finish_checkpoint(job)
     assert names(files, CHECKPOINTS) == []
     files.disk.kill()
-    rig.ledger.wrote()
+    rig.model.wrote()
     assert rig.restart().rebuilt
 
 

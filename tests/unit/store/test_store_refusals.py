@@ -108,8 +108,8 @@ def test_no_room_for_a_segment_that_the_end_of_the_log_needs() -> None:
     with pytest.raises(StoreUnusableError, match="disk full"):
         rig.start()
     files.disk.capacity_bytes = None
-    del rig.ledger.groups[-1]
-    rig.ledger.written = 4
+    del rig.model.groups[-1]
+    rig.model.written = 4
     rig.restart()
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from latermq_broker.errors import CorruptRecordError
 from latermq_broker.store.record import HEADER_BYTES, RecordType, encode_record, record_bytes
-from support.ledger import Fact
+from support.log_model import Fact
 from support.memory_files import MemoryFiles
 from support.store_rig import ROOT, SMALL_SEGMENT_BYTES, StoreRig
 
@@ -51,14 +51,14 @@ def end_of(fact: Fact) -> int:
 
 def whole_before(rig: StoreRig, position: int) -> list[Fact]:
     """The groups that lie wholly below a position."""
-    kept = [group for group in rig.ledger.groups if end_of(group[-1]) <= position]
+    kept = [group for group in rig.model.groups if end_of(group[-1]) <= position]
     return [fact for group in kept for fact in group]
 
 
 def recovered(files: MemoryFiles, rig: StoreRig) -> StoreRig:
     """A restart on `files`, some writing, and another restart."""
     again = StoreRig(files)
-    again.ledger.groups = list(rig.ledger.groups)
+    again.model.groups = list(rig.model.groups)
     again.restart()
     facts = list(again.facts)
     again.append(30, 30)
@@ -214,7 +214,7 @@ def third_epoch() -> tuple[MemoryFiles, StoreRig]:
         rig.append(100)
         rig.write()
         files.disk.kill()
-    rig.ledger.wrote()
+    rig.model.wrote()
     return files, rig
 
 

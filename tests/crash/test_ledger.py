@@ -5,17 +5,17 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from support.delivery_ledger import Delivery, DeliveryLedger, Outcome
+from support.ledger import Delivery, Ledger, Outcome
 
-Step: TypeAlias = Callable[[DeliveryLedger], None]
+Step: TypeAlias = Callable[[Ledger], None]
 
 BODY = b"body"
 NOW = 1_000_000
 
 
-def ledger() -> DeliveryLedger:
+def ledger() -> Ledger:
     """One acknowledged message `m`, due at NOW, for groups `g` (3 attempts) and `h`."""
-    made = DeliveryLedger({"g": 3, "h": 3})
+    made = Ledger({"g": 3, "h": 3})
     made.sending("m", BODY, NOW)
     made.sent(["m"], Outcome.DONE)
     return made
@@ -62,18 +62,18 @@ def test_what_was_never_answered_may_have_happened_or_not() -> None:
     assert made.violations == []
 
 
-def acked(made: DeliveryLedger) -> None:
+def acked(made: Ledger) -> None:
     made.delivered("g", delivery(1))
     made.acked("g", "m", 1, accepted=True, at_ms=NOW)
 
 
-def forwarded(made: DeliveryLedger) -> None:
+def forwarded(made: Ledger) -> None:
     made.delivered("g", delivery(1))
     made.forwarding("g", "m")
     made.forwarded("g", "m")
 
 
-def refuse(made: DeliveryLedger) -> None:
+def refuse(made: Ledger) -> None:
     made.sent(["m"], Outcome.REFUSED)
 
 
@@ -81,15 +81,15 @@ def comes(attempt: int = 1, **fields: Any) -> Step:
     return lambda made: made.delivered("g", delivery(attempt, **fields))
 
 
-def refused_ack(made: DeliveryLedger) -> None:
+def refused_ack(made: Ledger) -> None:
     made.acked("g", "m", 1, accepted=False, at_ms=NOW + 99)
 
 
-def dies(made: DeliveryLedger) -> None:
+def dies(made: Ledger) -> None:
     made.died("g", "m", BODY)
 
 
-def drained(made: DeliveryLedger) -> None:
+def drained(made: Ledger) -> None:
     made.check_drained("g", NOW)
 
 
@@ -102,7 +102,7 @@ BROKEN: dict[str, list[Step]] = {
     "dead, and delivered again": [forwarded, comes(2, at_ms=NOW + 200)],
     "1 ms before the last lease": [comes(), comes(2, at_ms=NOW + 99)],
     "follows attempt 2, 0 crashes": [comes(), comes(2, at_ms=NOW + 100), comes(2, at_ms=NOW + 200)],
-    "follows attempt 1, 1 crashes": [comes(), DeliveryLedger.crashed, comes(at_ms=NOW + 200)],
+    "follows attempt 1, 1 crashes": [comes(), Ledger.crashed, comes(at_ms=NOW + 200)],
     "follows attempt 0, 0 crashes": [comes(2)],
     "more than 3 attempts": [comes(4)],
     "live lease was refused": [comes(), refused_ack],
