@@ -25,10 +25,17 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
 class Flush(Enum):
-    """When an acknowledged write is on disk (storage format §5)."""
+    """When what was acknowledged is on disk; docs/store-format.md has the table of promises."""
 
+    NONE = "none"  # acknowledged = in the page cache; synced when a segment is full, and at a stop
     ASYNC = "async"  # acknowledged = in the page cache; synced every `sync_interval_ms`
-    SYNC = "sync"  # acknowledged = on disk, one sync for all who wait
+    SYNC = "sync"  # acknowledged = on disk, one sync for all who wait; leases do not wait
+    SYNC_STRICT = "sync-strict"  # leases too: nothing at all is answered before it is on disk
+
+    @property
+    def acknowledges_synced(self) -> bool:
+        """Sends, acks and changes are answered after a sync."""
+        return self in (Flush.SYNC, Flush.SYNC_STRICT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,9 +4,12 @@ The engine only decides; the pump owns the moments. Once per loop turn in which 
 appended: wake the receives that something became ready for, write the batch, resolve who waits.
 The engine is ticked at its next deadline, never before it.
 
-    append ─call_soon→ turn: wake, write ─→ leased() and, with flush=async, written() resolve
-                              └→ sync in a thread ─→ with flush=sync, written() resolves
+    append ─call_soon→ turn: wake, write ─→ leased() resolves; with flush=none or async, written()
+                              └→ sync in a thread ─→ with flush=sync, written() resolves;
+                                                │    with flush=sync-strict, leased() only now
                                                 └─ 100 ms without a new append ─→ MARK
+
+With flush=none only a full segment is synced, and whoever waits for `synced`.
 
 A failed write or sync is final: whoever waits gets the error, `on_failure` is told once, and
 nothing is tried again.
@@ -54,6 +57,9 @@ class Pump:
         self._log = engine.store.log
         self._clock = clock
         self._config = config.store
+        self._unsynced_bytes_max = config.store.unsynced_bytes_max
+        if config.store.flush is Flush.NONE:  # a segment is filled before anything is synced
+            self._unsynced_bytes_max += config.store.segment_bytes
         self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
         self._failure: BaseException | None = None
@@ -82,11 +88,11 @@ class Pump:
         return self._clock.now_ms()
 
     def admit(self) -> None:
-        if self._log.end - self._log.durable > self._config.unsynced_bytes_max:
+        if self._log.end - self._log.durable > self._unsynced_bytes_max:
             raise TooManyRequestsError("the disk is behind: too much is written but not synced")
 
     def written(self) -> Awaitable[None]:
-        return self.leased() if self._config.flush is Flush.ASYNC else self.synced()
+        return self.synced() if self._config.flush.acknowledges_synced else self._in_file()
 
     def synced(self) -> Awaitable[None]:
         self._arm()
@@ -98,6 +104,10 @@ class Pump:
         return waiter
 
     def leased(self) -> Awaitable[None]:
+        strict = self._config.flush is Flush.SYNC_STRICT
+        return self.synced() if strict else self._in_file()
+
+    def _in_file(self) -> Awaitable[None]:
         self._arm()
         if self._failure is None and self._log.written == self._log.end:
             return self._nothing_to_wait_for
@@ -158,10 +168,18 @@ class Pump:
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
+        self._sync_soon(written)
+
+    def _sync_soon(self, written: int) -> None:
+        """Have what is written synced when the policy wants it."""
         unsynced_bytes = written - self._log.durable
-        if self._sync_waiters or unsynced_bytes >= self._config.sync_bytes:
+        if self._config.flush is Flush.NONE:
+            wanted = self._log.durable < self._log.segments[-1].base
+        else:
+            wanted = unsynced_bytes >= self._config.sync_bytes
+        if self._sync_waiters or wanted:
             self._disk.sync()
-        elif unsynced_bytes and "sync" not in self._timers:
+        elif unsynced_bytes and self._config.flush is not Flush.NONE and "sync" not in self._timers:
             self._timers.after("sync", self._config.sync_interval_ms, self._disk.sync)
 
     def _resolve_synced(self) -> None:

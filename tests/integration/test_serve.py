@@ -76,7 +76,7 @@ class TestLife:
         broker.start()
         clean(broker.terminate())
 
-    @pytest.mark.parametrize("flush", ["async", "sync"])
+    @pytest.mark.parametrize("flush", ["none", "async", "sync", "sync-strict"])
     @pytest.mark.parametrize("end", ["terminate", "kill"])
     def test_what_was_acknowledged_is_there_after_a_restart(
         self, broker: BrokerProcess, flush: str, end: str

@@ -162,11 +162,11 @@ def _report_lines(directory: Path, report: VerifyReport) -> Iterator[str]:
     records = sum(report.records.values())
     segments = counted(len(report.segments), "segment")
     where = plain(str(directory))
-    yield f"log in {where}: positions {report.start:,} to {report.end:,}, {segments}"
+    yield f"log in {where}: positions {report.start} to {report.end}, {segments}"
     kinds = ", ".join(f"{count:,} {kind.name.lower()}" for kind, count in report.records.items())
     yield f"  records      {records:,}: {kinds}" if records else "  records      none"
     for checkpoint in report.checkpoints:
-        state = checkpoint.problem or f"good, replay starts at {checkpoint.position:,}"
+        state = checkpoint.problem or f"good, replay starts at {checkpoint.position}"
         yield f"  checkpoint   {checkpoint.name}: {state}"
     if not report.checkpoints:
         yield "  checkpoint   none yet; a start replays the whole log"
@@ -186,5 +186,5 @@ def _last_stop(report: VerifyReport) -> str:
 
 
 def _damage(damage: Damage) -> str:
-    after = f"; good again from {damage.resumes_at:,}" if damage.resumes_at else ""
-    return f"at position {damage.position:,}: {plain(damage.reason)}{after}"
+    after = f"; good again from {damage.resumes_at}" if damage.resumes_at else ""
+    return f"at position {damage.position}: {plain(damage.reason)}{after}"

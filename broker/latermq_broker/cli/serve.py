@@ -54,8 +54,9 @@ class StoreFailedError(CommandError):
 @click.option(
     "--flush",
     type=click.Choice([flush.value for flush in Flush]),
-    help="When a send is acknowledged: written (async, survives the process) or on disk (sync). "
-    "[default: async]",
+    help="What an answer promises. none and async: it survives the process; async syncs every "
+    "200 ms, none when a segment is full. sync: it survives a power loss; sync-strict: leases and "
+    "attempt counts too. [default: async]",
 )
 @click.option("--config", "file", metavar="FILE", help="A TOML file of settings.")
 @click.option(

@@ -1,5 +1,7 @@
 """What happens because time passes: timers fire, leases end or are renewed, backoffs are over."""
 
+import struct
+from contextlib import suppress
 from typing import Final
 
 from latermq_broker.config import DeliveryConfig
@@ -9,6 +11,7 @@ from latermq_broker.engine.attempts import Attempts
 from latermq_broker.engine.journal import Journal
 from latermq_broker.engine.state import EngineState
 from latermq_broker.errors import CorruptRecordError
+from latermq_broker.store.glimpse import glimpse
 from latermq_broker.store.payload_lease import (
     EXTEND_KEEP_HANDLE,
     EXTEND_RENEWAL,
@@ -78,11 +81,11 @@ class DueWork:
         """A delayed message's time has come: a reference into a queue of its topic."""
         state = self._state
         topic = None
-        topic_id = length = 0  # of a message that is damaged
         try:
             record = state.read(position)
         except CorruptRecordError as error:
             state.give_up(error)
+            topic_id, length = self._damaged(position)
         else:
             head = decode_message_head(record.payload)
             topic_id, length = head.topic_id, record.length
@@ -103,6 +106,21 @@ class DueWork:
             reason=REF_DUE,
         )
         self._journal.write(RecordType.REF, payload, now_ms)
+
+    def _damaged(self, position: int) -> tuple[int, int]:
+        """(topic id, record length) of a delayed message whose record is damaged, 0 if unknown.
+
+        Counters are kept by them; what the damage spared is believed if it makes sense.
+        """
+        counts = self._state.delayed_counts
+        found = glimpse(self._state.store.log.row, position)
+        length = found.length if found is not None else 0
+        if found is not None and found.type is RecordType.MESSAGE:
+            with suppress(struct.error):
+                topic_id = decode_message_head(found.payload).topic_id
+                if topic_id in counts:
+                    return topic_id, length
+        return (next(iter(counts)) if len(counts) == 1 else 0), length
 
     def _reach_deadline(self, delivery: Delivery, now_ms: int) -> None:
         state = self._state

@@ -74,7 +74,7 @@ class SegmentUses:
     def disarm(self, position: int, length: int) -> None:
         use = self.at(self._base_of(position))
         use.timers -= 1
-        use.timer_bytes -= length
+        use.timer_bytes -= length if use.timers else use.timer_bytes  # of a damaged one: unknown
 
     def hold(self, delivery: Delivery) -> None:
         """A delivery begins, or was moved."""

@@ -148,7 +148,7 @@ class Committer(Protocol):
         """Done when all that was appended so far is on the disk, whatever the flush policy."""
 
     def leased(self) -> Awaitable[None]:
-        """Done when all that was appended so far is in the file; leases need no sync."""
+        """Done when all that was appended so far is in the file; with flush=sync-strict on disk."""
 
 
 class ParkedReceives(Protocol):

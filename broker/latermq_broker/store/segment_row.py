@@ -14,7 +14,7 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
-from latermq_broker.config import Flush, StoreConfig
+from latermq_broker.config import StoreConfig
 from latermq_broker.errors import CorruptRecordError, StoreFullError, StoreUnusableError
 from latermq_broker.store.files import Files
 from latermq_broker.store.record import HEADER_BYTES
@@ -88,7 +88,7 @@ class SegmentRow:
         stale, self._prepared = self._prepared, None
         if stale is not None:  # the log rolled on without it
             self._discard(stale)
-        zero_fill = self._config.flush is Flush.SYNC
+        zero_fill = self._config.flush.acknowledges_synced
         self._prepared = self._prepare(self.row[-1].end, created_ms, zero_fill=zero_fill)
 
     @property

@@ -43,6 +43,7 @@ class TestOrder:
         ("variable", "text", "value"),
         [
             ("LATERMQ_STORE_FLUSH", "sync", Flush.SYNC),
+            ("LATERMQ_STORE_FLUSH", "sync-strict", Flush.SYNC_STRICT),
             ("LATERMQ_CATALOG_AUTO_CREATE", "Off", False),
             ("LATERMQ_STORE_SYNC_INTERVAL_MS", "50", 50),
             ("LATERMQ_DELIVERY_DELAY_LEVELS_MS", "100, 200 300", (100, 200, 300)),
@@ -68,8 +69,12 @@ class TestRefusals:
             ("[log]\nzzz = 1", "log.zzz", "there are level, json"),
             ("[server]\nflush = 'sync'", "server.flush", "did you mean store.flush?"),
             ("flush = 'sync'", "flush", "no such section"),
-            ("[store]\nflush = 'never'", "store.flush", "not one of async, sync"),
-            ("[store]\nflush = 1", "store.flush", "not one of async, sync"),
+            (
+                "[store]\nflush = 'never'",
+                "store.flush",
+                "not one of none, async, sync, sync-strict",
+            ),
+            ("[store]\nflush = 1", "store.flush", "not one of none, async, sync, sync-strict"),
             ("[store]\nsync_bytes = 'x'", "store.sync_bytes", "a whole number"),
             ("[store]\nsync_bytes = true", "store.sync_bytes", "a whole number"),
             ("[store]\nsync_bytes = 0", "store.sync_bytes", "at least 1"),
