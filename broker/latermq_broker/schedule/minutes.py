@@ -61,15 +61,17 @@ class Minutes:
                 firsts.append(run.minutes[index])
         return min(firsts, default=None)
 
-    def take(self, minute: int) -> "array[int]":
-        """Its entries, in no order; they are here no longer. Minutes are taken in order."""
-        entries = self._read(minute)
+    def take(self, minute: int) -> tuple["array[int]", "array[int]"]:
+        """(its entries, those of them that are cancelled), in no order; they are here no longer.
+
+        Minutes are taken in order.
+        """
+        entries = self._stored(minute)
         self.taken_until = minute + 1
         taken = self._active.pop(minute, None)
         if taken is not None:
             self._active_count -= len(taken)
-        self._tombstones.pop(minute, None)
-        return entries
+        return entries, self._tombstones.pop(minute, array("Q"))
 
     def in_order(self, minute_from: int) -> Iterator[tuple[int, list[int]]]:
         """(minute, sorted packed entries) from a minute on, as far as it is consumed."""
@@ -121,15 +123,15 @@ class Minutes:
 
         What is frozen belongs to the run that is being written.
         """
-        return _dump(self._active), _dump(self._tombstones)
+        return dump(self._active), dump(self._tombstones)
 
     def restore(self, active: bytes, tombstones: bytes, runs: list[RunFile], until: int) -> None:
         """`until`: minutes before it were taken when the snapshot was made."""
         self.runs = runs
         self.taken_until = until
-        self._active = _load(active)
+        self._active = load(active)
         self._active_count = sum(map(len, self._active.values()))
-        self._tombstones = _load(tombstones)
+        self._tombstones = load(tombstones)
         self._order = list(self._active)
         heapify(self._order)
 
@@ -151,7 +153,7 @@ class Minutes:
                 run.close()
         self.runs = [merged, *(run for run in self.runs if run.name not in gone)]
 
-    def _read(self, minute: int) -> "array[int]":
+    def _stored(self, minute: int) -> "array[int]":
         entries = array("Q")
         if minute < self.taken_until:
             return entries
@@ -159,6 +161,10 @@ class Minutes:
             entries.extend(table.get(minute, ()))
         for run in self.runs:
             entries.frombytes(run.packed(minute))
+        return entries
+
+    def _read(self, minute: int) -> "array[int]":
+        entries = self._stored(minute)
         tombstones = self._tombstones.get(minute)
         if tombstones:
             gone = set(tombstones)
@@ -174,7 +180,8 @@ class Minutes:
         return True
 
 
-def _dump(table: Table) -> bytes:
+def dump(table: Table) -> bytes:
+    """`minute u64 | count u64 | packed …`, repeated, minutes rising."""
     parts = []
     for minute in sorted(table):
         entries = table[minute]
@@ -184,7 +191,7 @@ def _dump(table: Table) -> bytes:
     return b"".join(parts)
 
 
-def _load(section: bytes) -> Table:
+def load(section: bytes) -> Table:
     table: Table = {}
     at = 0
     while at < len(section):

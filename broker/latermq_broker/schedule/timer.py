@@ -1,28 +1,32 @@
 """What waits for its delivery time: arm, cancel, fire.
 
-Entries are (due, position of the MESSAGE record). Those of minutes that have come near are in a
-heap; the others are in `minutes.py`, in memory and on disk. Nothing here is a task or a thread:
-`due` is asked, and `next_deadline_ms` says when to ask again.
+Entries are (due, position of the MESSAGE record), whatever told their time: a timestamp or a delay
+level. Those of minutes that have come near are in `near.py`; the others are in `minutes.py`, in
+memory and on disk. Nothing here is a task or a thread: `due` is asked, and `next_deadline_ms` says
+when to ask again.
 """
 
 from array import array
 from collections.abc import Iterator, Mapping
-from heapq import heapify, heappop, heappush
+from typing import Final
 
-from latermq_broker.schedule.minutes import Minutes
+from latermq_broker.schedule.minutes import Minutes, dump, load
+from latermq_broker.schedule.near import POSITION_BITS, Near
 from latermq_broker.schedule.run_file import MINUTE_MS, Entry, RunFile, pack_entry, unpack_entry
 
-_POSITION_BITS = 48
-_POSITION_MASK = (1 << _POSITION_BITS) - 1
+LOAD_LEAD_MS: Final = 10_000  # a minute is read so long before it begins
+LOAD_BUDGET: Final = 8_192  # entries taken apart for one question
+
+_POSITION_MASK: Final = (1 << POSITION_BITS) - 1
 
 
 def _key(due_ms: int, position: int) -> int:
     """Orders as (due, position) does."""
-    return due_ms << _POSITION_BITS | position >> 3
+    return due_ms << POSITION_BITS | position >> 3
 
 
 def _entry(key: int) -> Entry:
-    return key >> _POSITION_BITS, (key & _POSITION_MASK) << 3
+    return key >> POSITION_BITS, (key & _POSITION_MASK) << 3
 
 
 class Timer:
@@ -30,8 +34,7 @@ class Timer:
 
     def __init__(self) -> None:
         self.far = Minutes()
-        self._near: list[int] = []  # heap of keys: the minutes that were taken
-        self._cancelled: set[int] = set()  # of the near ones
+        self.near = Near()
         self._count = 0
 
     def __len__(self) -> int:
@@ -43,66 +46,50 @@ class Timer:
         minute = due_ms // MINUTE_MS
         if minute >= self.far.taken_until:
             self.far.add(minute, pack_entry(due_ms, position), fresh=fresh)
-            return
-        key = _key(due_ms, position)
-        if key in self._cancelled:  # still in place from before it was cancelled
-            self._cancelled.remove(key)
         else:
-            heappush(self._near, key)
+            self.near.add(_key(due_ms, position))
 
     def cancel(self, due_ms: int, position: int) -> None:
         """The entry must be armed: `fire`, and a replay of it, take entries out one by one."""
         self._count -= 1
         minute = due_ms // MINUTE_MS
-        key = _key(due_ms, position)
         if minute >= self.far.taken_until:
             self.far.cancel(minute, pack_entry(due_ms, position))
-        elif self._near and self._near[0] == key:
-            heappop(self._near)
         else:
-            assert key not in self._cancelled
-            self._cancelled.add(key)
+            self.near.cancel(_key(due_ms, position))
 
     def contains(self, due_ms: int, position: int) -> bool:
         """Whether the entry is armed."""
         minute = due_ms // MINUTE_MS
         if minute >= self.far.taken_until:
             return self.far.holds(minute, pack_entry(due_ms, position))
-        key = _key(due_ms, position)
-        return key not in self._cancelled and key in self._near
+        return self.near.holds(_key(due_ms, position))
 
     def due(self, now_ms: int, count_max: int) -> list[Entry]:
-        """Up to `count_max` entries at or before `now_ms`, in order; they stay until cancelled."""
-        self._bring_near(now_ms // MINUTE_MS)
-        found: list[int] = []
-        near = self._near
-        end = _key(now_ms + 1, 0)
-        while near and len(found) < count_max and near[0] < end:
-            key = heappop(near)
-            if key in self._cancelled:
-                self._cancelled.remove(key)
-            else:
-                found.append(key)
-        for key in reversed(found):
-            heappush(near, key)
-        return [_entry(key) for key in found]
+        """Up to `count_max` entries at or before `now_ms`, in order; they stay until cancelled.
+
+        `now_ms` never falls. Fewer, or none, while a large minute is being read; then
+        `next_deadline_ms` is not after now.
+        """
+        self._bring_near((now_ms + LOAD_LEAD_MS) // MINUTE_MS)
+        return [_entry(key) for key in self.near.due(_key(now_ms + 1, 0), count_max)]
 
     def next_deadline_ms(self) -> int | None:
-        while True:
-            while self._near:
-                if self._near[0] not in self._cancelled:
-                    return self._near[0] >> _POSITION_BITS
-                self._cancelled.remove(heappop(self._near))
-            first = self.far.first()
-            if first is None:
-                return None
-            self._bring_near(first)
+        """When to ask `due`: not after the first entry; a while before it there may be none yet."""
+        near = self.near.next_ms()
+        if near is not None and near < self.far.taken_until * MINUTE_MS - LOAD_LEAD_MS:
+            return near
+        first = self.far.first()
+        if first is None:
+            return near
+        load_ms = first * MINUTE_MS - LOAD_LEAD_MS
+        return load_ms if near is None else min(near, load_ms)
 
     def in_order(self, after: Entry = (-1, -1)) -> Iterator[Entry]:
         """Entries greater than `after`, in order; reads only as far as it is consumed."""
-        for key in sorted(self._near):
+        for key in self.near.in_order(_key(*after) if after[0] >= 0 else -1):
             entry = _entry(key)
-            if entry > after and key not in self._cancelled:
+            if entry > after:
                 yield entry
         for minute, entries in self.far.in_order(after[0] // MINUTE_MS):
             for packed in entries:
@@ -111,13 +98,21 @@ class Timer:
                     yield entry
 
     def between(self, low: int, high: int) -> Iterator[tuple[int, list[Entry]]]:
-        """(entries looked at, those with a position from `low` up to `high`), a minute at a time.
+        """(entries looked at, those with a position from `low` up to `high`), a part at a time.
 
         What is armed, or comes near, while this goes on may be missed.
         """
-        near = [key for key in self._near if low <= (key & _POSITION_MASK) << 3 < high]
-        yield len(self._near), [_entry(key) for key in near if key not in self._cancelled]
         first, end = low >> 3, high >> 3
+        for minute, entries in self.near.by_part():
+            found = [packed for packed in entries if first <= packed & _POSITION_MASK < end]
+            yield (
+                len(entries),
+                [
+                    unpack_entry(minute, packed)
+                    for packed in found
+                    if not self.near.cancelled(minute, packed)
+                ],
+            )
         for minute, entries in self.far.by_minute(0):
             found = [packed for packed in entries if first <= packed & _POSITION_MASK < end]
             yield len(entries), [unpack_entry(minute, packed) for packed in found]
@@ -125,11 +120,14 @@ class Timer:
     def snapshot(self) -> dict[str, bytes]:
         """Checkpoint sections by name; runs are saved by name, `far.freeze` comes first."""
         active, tombstones = self.far.snapshot()
-        near = (_entry(key) for key in self._near if key not in self._cancelled)
-        flat = array("Q", (self.far.taken_until, self._count))
-        for entry in near:
-            flat.extend(entry)
-        return {"timer.near": flat.tobytes(), "timer.far": active, "timer.tombstones": tombstones}
+        entries, cancelled = self.near.tables()
+        return {
+            "timer.near": array("Q", (self.far.taken_until, self._count)).tobytes(),
+            "timer.coming": dump(entries),
+            "timer.coming_tombstones": dump(cancelled),
+            "timer.far": active,
+            "timer.tombstones": tombstones,
+        }
 
     def restore(self, sections: Mapping[str, bytes], runs: list[RunFile]) -> None:
         """Into a fresh timer."""
@@ -137,16 +135,24 @@ class Timer:
         flat.frombytes(sections["timer.near"])
         self._count = flat[1]
         self.far.restore(sections["timer.far"], sections["timer.tombstones"], runs, flat[0])
-        self._near = [_key(flat[at], flat[at + 1]) for at in range(2, len(flat), 2)]
-        heapify(self._near)
+        tombstones = load(sections.get("timer.coming_tombstones", b""))
+        for minute, entries in load(sections.get("timer.coming", b"")).items():
+            self.near.load(minute, entries, tombstones.get(minute, ()))
+        for at in range(2, len(flat), 2):  # as they were saved before `timer.coming`
+            self.near.add(_key(flat[at], flat[at + 1]))
 
     def _bring_near(self, last: int) -> None:
-        """Take every minute up to `last` out of the far ones."""
-        grown = False
-        while (minute := self.far.first()) is not None and minute <= last:
-            base = minute * MINUTE_MS << _POSITION_BITS
-            self._near.extend([packed + base for packed in self.far.take(minute)])
-            grown = True
-        self.far.taken_until = max(self.far.taken_until, last + 1)
-        if grown:
-            heapify(self._near)
+        """Take the minutes up to `last` from the far ones, as far as the budget goes."""
+        near, far = self.near, self.far
+        budget = LOAD_BUDGET
+        while budget > 0:
+            if near.loading:
+                budget -= near.load_slice()
+                continue
+            if last < far.taken_until:
+                return
+            first = far.first()
+            if first is None or first > last:
+                far.taken_until = last + 1
+                return
+            near.load(first, *far.take(first))

@@ -81,6 +81,7 @@ class TestTopics:
         assert rig.engine.pending.count(PendingFilter()) == []
         rig.advance(100)
         rig.crash()
+        rig.advance(0)
         assert rig.engine.next_deadline_ms() is None
         rig.send("new")
         assert rig.names() == ["new"]
