@@ -17,16 +17,18 @@ nothing is tried again.
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Final
 
+from latermq_broker.commit_waits import CommitWaits
 from latermq_broker.config import Config, Flush
 from latermq_broker.disk_work import Clock, DiskWork, Timers
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.model import Ready
 from latermq_broker.errors import StoreFullError, TooManyRequestsError
+from latermq_broker.services.later import Later
+from latermq_broker.services.seam import Answer
 
 log = logging.getLogger("latermq.pump")
 
@@ -57,17 +59,15 @@ class Pump:
         self._log = engine.store.log
         self._clock = clock
         self._config = config.store
+        self._acknowledges_synced = config.store.flush.acknowledges_synced
+        self._leases_synced = config.store.flush is Flush.SYNC_STRICT
         self._unsynced_bytes_max = config.store.unsynced_bytes_max
         if config.store.flush is Flush.NONE:  # a segment is filled before anything is synced
             self._unsynced_bytes_max += config.store.segment_bytes
         self._on_failure = on_failure
         self._loop = asyncio.get_running_loop()
-        self._failure: BaseException | None = None
         self._armed = False
-        self._write_waiters: list[asyncio.Future[None]] = []
-        self._sync_waiters: deque[tuple[int, asyncio.Future[None]]] = deque()  # by position
-        self._nothing_to_wait_for: asyncio.Future[None] = self._loop.create_future()
-        self._nothing_to_wait_for.set_result(None)
+        self._waits = CommitWaits(self._log)
         self._tick_ms = 0  # when the tick timer is set for
         self._tick_from_ms = 0  # after a full disk: not before
         self._timers = Timers()
@@ -77,7 +77,7 @@ class Pump:
             config.store,
             self._timers,
             threads,
-            on_durable=self._resolve_synced,
+            on_durable=self._waits.synced,
             on_marked=self._arm,
             on_failure=self._fail,
         )
@@ -91,37 +91,26 @@ class Pump:
         if self._log.end - self._log.durable > self._unsynced_bytes_max:
             raise TooManyRequestsError("the disk is behind: too much is written but not synced")
 
-    def written(self) -> Awaitable[None]:
-        return self.synced() if self._config.flush.acknowledges_synced else self._in_file()
+    def acknowledged(self, answer: Answer) -> Later[Answer]:
+        return self._wait(Later(answer), synced=self._acknowledges_synced)
 
-    def synced(self) -> Awaitable[None]:
-        self._arm()
-        if self._failure is None and self._log.durable >= self._log.end:
-            return self._nothing_to_wait_for
-        waiter = self._waiter()
-        if not waiter.done():
-            self._sync_waiters.append((self._log.end, waiter))
-        return waiter
+    def written(self) -> Later[None]:
+        return self._wait(Later(), synced=self._acknowledges_synced)
 
-    def leased(self) -> Awaitable[None]:
-        strict = self._config.flush is Flush.SYNC_STRICT
-        return self.synced() if strict else self._in_file()
+    def synced(self) -> Later[None]:
+        return self._wait(Later(), synced=True)
 
-    def _in_file(self) -> Awaitable[None]:
-        self._arm()
-        if self._failure is None and self._log.written == self._log.end:
-            return self._nothing_to_wait_for
-        waiter = self._waiter()
-        if not waiter.done():
-            self._write_waiters.append(waiter)
-        return waiter
+    def leased(self) -> Later[None]:
+        return self._wait(Later(), synced=self._leases_synced)
 
-    def _waiter(self) -> asyncio.Future[None]:
-        """One of its own for each caller: a cancelled caller cancels what it awaits."""
-        waiter: asyncio.Future[None] = self._loop.create_future()
-        if self._failure is not None:
-            _fail_waiter(waiter, self._failure)
-        return waiter
+    def _wait(self, later: Later[Answer], *, synced: bool) -> Later[Answer]:
+        if not self._armed:
+            self._arm()
+        if synced:
+            self._waits.until_synced(later)
+        else:
+            self._waits.until_written(later)
+        return later
 
     # --- start and stop ------------------------------------------------------------------------
 
@@ -145,7 +134,7 @@ class Pump:
             self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
-        if self._failure is not None or not self._armed:
+        if self._waits.failure is not None or not self._armed:
             return
         ready = self._engine.take_ready()
         if ready and self.on_ready is not None:
@@ -164,41 +153,22 @@ class Pump:
             log.exception("write failed")
             self._fail(error)
             return
-        waiters, self._write_waiters = self._write_waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-        self._sync_soon(written)
-
-    def _sync_soon(self, written: int) -> None:
-        """Have what is written synced when the policy wants it."""
+        self._waits.written()
         unsynced_bytes = written - self._log.durable
         if self._config.flush is Flush.NONE:
             wanted = self._log.durable < self._log.segments[-1].base
         else:
             wanted = unsynced_bytes >= self._config.sync_bytes
-        if self._sync_waiters or wanted:
+        if self._waits.for_sync or wanted:
             self._disk.sync()
         elif unsynced_bytes and self._config.flush is not Flush.NONE and "sync" not in self._timers:
             self._timers.after("sync", self._config.sync_interval_ms, self._disk.sync)
 
-    def _resolve_synced(self) -> None:
-        durable = self._log.durable
-        while self._sync_waiters and self._sync_waiters[0][0] <= durable:
-            waiter = self._sync_waiters.popleft()[1]
-            if not waiter.done():
-                waiter.set_result(None)
-
     def _fail(self, error: BaseException) -> None:
-        if self._failure is not None:
+        if self._waits.failure is not None:
             return
-        self._failure = error
         self._timers.stop()
-        waiters = [*self._write_waiters, *(waiter for _, waiter in self._sync_waiters)]
-        self._write_waiters.clear()
-        self._sync_waiters.clear()
-        for waiter in waiters:
-            _fail_waiter(waiter, error)
+        self._waits.fail(error)
         self._on_failure(error)
 
     # --- time ----------------------------------------------------------------------------------
@@ -206,7 +176,7 @@ class Pump:
     def _set_tick(self) -> None:
         """Have `_tick` called at the engine's next deadline, unless it is already."""
         due_ms = self._engine.next_deadline_ms()
-        if self._failure is not None or due_ms is None:
+        if self._waits.failure is not None or due_ms is None:
             return
         due_ms = max(due_ms, self._tick_from_ms)
         if "tick" in self._timers and self._tick_ms <= due_ms:
@@ -240,11 +210,5 @@ class Pump:
             except Exception:
                 log.exception("housekeeping failed")
         self._write()  # a snapshot is of what the log holds
-        if self._failure is None:
+        if self._waits.failure is None:
             self._disk.housekeep()
-
-
-def _fail_waiter(waiter: asyncio.Future[None], error: BaseException) -> None:
-    if not waiter.done():
-        waiter.set_exception(error)
-        waiter.exception()  # seen: nobody need await it

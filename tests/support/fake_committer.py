@@ -1,9 +1,8 @@
 """A pump that has always written already, with a clock the test turns."""
 
-import asyncio
-from collections.abc import Awaitable
-
 from latermq_broker.errors import TooManyRequestsError
+from latermq_broker.services.later import Later
+from latermq_broker.services.seam import Answer
 
 
 class FakeCommitter:
@@ -13,7 +12,7 @@ class FakeCommitter:
         self.time_ms = now_ms
         self.backlogged = False
         self.waits = 0
-        self._held: list[asyncio.Future[None]] | None = None
+        self._held: list[Later[None]] | None = None
 
     def now_ms(self) -> int:
         return self.time_ms
@@ -22,19 +21,22 @@ class FakeCommitter:
         if self.backlogged:
             raise TooManyRequestsError("the disk is behind")
 
-    def written(self) -> Awaitable[None]:
-        self.waits += 1
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if self._held is None:
-            future.set_result(None)
-        else:
-            self._held.append(future)
-        return future
+    def acknowledged(self, answer: Answer) -> Later[Answer]:
+        return self.written().mapped(lambda _: answer)
 
-    def synced(self) -> Awaitable[None]:
+    def written(self) -> Later[None]:
+        self.waits += 1
+        later: Later[None] = Later()
+        if self._held is None:
+            later.release()
+        else:
+            self._held.append(later)
+        return later
+
+    def synced(self) -> Later[None]:
         return self.written()
 
-    def leased(self) -> Awaitable[None]:
+    def leased(self) -> Later[None]:
         return self.written()
 
     def hold(self) -> None:
@@ -43,8 +45,8 @@ class FakeCommitter:
     def release(self, error: Exception | None = None) -> None:
         """End the waits held so far, with `error` if given; later ones end at once."""
         held, self._held = self._held or [], None
-        for future in held:
+        for later in held:
             if error is None:
-                future.set_result(None)
+                later.release()
             else:
-                future.set_exception(error)
+                later.fail(error)

@@ -5,7 +5,7 @@ only through `advance`.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from inspect import isawaitable
 from typing import Any, TypeVar, cast
 
@@ -14,6 +14,7 @@ from google.protobuf.message import Message
 from latermq_broker.clock import SystemClock
 from latermq_broker.config import CatalogConfig, DeliveryConfig
 from latermq_broker.engine.model import Backoff, Failure, Outgoing, Sent
+from latermq_broker.services.later import Later
 from latermq_broker.services.registry import assemble
 from latermq_broker.services.seam import MethodKind
 from latermq_broker.store.catalog import BackoffKind
@@ -35,7 +36,7 @@ class RigCommitter(FakeCommitter):
     def now_ms(self) -> int:
         return self._rig.now_ms
 
-    def written(self) -> Awaitable[None]:
+    def written(self) -> Later[None]:
         self._rig.engine.write()
         return super().written()
 

@@ -5,7 +5,6 @@ second, without end. So a handle that is none gets that code, and repeats are an
 the three makes a topic or a group.
 """
 
-from collections.abc import Awaitable
 from typing import Final
 
 from latermq_broker.config import Config
@@ -24,6 +23,7 @@ from latermq_broker.services.answers import (
     status_of,
     unary,
 )
+from latermq_broker.services.later import Later
 from latermq_broker.services.seam import Committer, MethodTable
 from latermq_broker.services.session import Sessions
 from latermq_broker.services.wire_messages import acked_response
@@ -64,7 +64,7 @@ class AckService:
             ),
         }
 
-    def ack(self, request: service_pb2.AckMessageRequest, caller: Caller) -> Awaitable[bytes]:
+    def ack(self, request: service_pb2.AckMessageRequest, caller: Caller) -> Later[bytes]:
         """The messages are done for the group: one result per entry, in their order.
 
         Raises:
@@ -83,16 +83,12 @@ class AckService:
         handles = [entry.receipt_handle for entry in entries]
         errors = self._engine.ack(group, handles, self._committer.now_ms())
         if not any(errors):
-            return self._acknowledged(acked_response(entries))
+            return self._committer.acknowledged(acked_response(entries))
         statuses = [ok_status() if error is None else status_of(error) for error in errors]
         response = service_pb2.AckMessageResponse(status=common_status(statuses))
         for entry, handle, status in zip(entries, handles, statuses, strict=True):
             response.entries.add(message_id=entry.message_id, receipt_handle=handle, status=status)
-        return self._acknowledged(response.SerializeToString())
-
-    async def _acknowledged(self, response: bytes) -> bytes:
-        await self._committer.written()
-        return response
+        return self._committer.acknowledged(response.SerializeToString())
 
     async def change_invisible(
         self, request: service_pb2.ChangeInvisibleDurationRequest, caller: Caller

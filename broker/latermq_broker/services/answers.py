@@ -15,12 +15,14 @@ nothing of it in the response. `CallAborted` and cancellation pass through.
     async def ack(self, request: AckMessageRequest, caller: Caller) -> AckMessageResponse: ...
 
 An answer function returns its response, or an awaitable of it, or raises. Where the bytes are
-already made (a hot reply) it may return `bytes` in place of a message.
+already made (a hot reply) it may return `bytes` in place of a message, or a `Later` of bytes: then
+no task is made for the call.
 """
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from inspect import isawaitable
 from typing import Final, TypeAlias, TypeVar, cast
 
@@ -33,6 +35,7 @@ from latermq_broker.errors import (
     RequestError,
     StoreError,
 )
+from latermq_broker.services.later import Later
 from latermq_broker.services.seam import Call, CallAborted, Method
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 
@@ -56,8 +59,10 @@ class Caller:
     call: Call
 
 
-UnaryAnswer: TypeAlias = Encoded | Awaitable[Encoded]
-StreamAnswer: TypeAlias = Sequence[Encoded] | Awaitable[Sequence[Encoded]] | AsyncIterator[Encoded]
+UnaryAnswer: TypeAlias = Encoded | Later[bytes] | Awaitable[Encoded]
+StreamAnswer: TypeAlias = (
+    Sequence[Encoded] | Later[list[bytes]] | Awaitable[Sequence[Encoded]] | AsyncIterator[Encoded]
+)
 
 
 def status(code: int, message: str) -> definition_pb2.Status:
@@ -69,7 +74,7 @@ def ok_status() -> definition_pb2.Status:
     return status(OK_CODE, "OK")
 
 
-def status_of(error: Exception) -> definition_pb2.Status:
+def status_of(error: BaseException) -> definition_pb2.Status:
     """The status a client gets for `error`; says nothing about what is not meant for it."""
     if isinstance(error, RequestError):
         return status(error.code, str(error))
@@ -100,28 +105,28 @@ def unary(
         client_id_required: every RPC of apache.rocketmq.v2; not ours (a probe has none).
     """
 
-    async def later(result: Awaitable[Encoded], request: Request, call: Call) -> bytes:
+    def refused(request: Request, call: Call, error: BaseException) -> bytes:
+        return _bytes_of(refuse(_told(error, call), request))
+
+    async def awaited(result: Awaitable[Encoded], request: Request, call: Call) -> bytes:
         try:
             return _bytes_of(await result)
-        except CallAborted:
-            raise
-        except Exception as error:
-            if not isinstance(error, RequestError):
-                log.exception("request failed", extra={"rpc": call.path})
-            return _bytes_of(refuse(status_of(error), request))
+        except Exception as error:  # noqa: BLE001  `_told` logs what is not the caller's
+            return refused(request, call, error)
 
-    def handler(data: bytes, call: Call) -> bytes | Awaitable[bytes]:
+    def handler(data: bytes, call: Call) -> bytes | Later[bytes] | Awaitable[bytes]:
         request = request_class()
         try:
             _parse(request, data)
             result = answer(request, _caller(call, client_id_required))
-            return later(result, request, call) if isawaitable(result) else _bytes_of(result)
-        except CallAborted:
-            raise
-        except Exception as error:
-            if not isinstance(error, RequestError):
-                log.exception("request failed", extra={"rpc": call.path})
-            return _bytes_of(refuse(status_of(error), request))
+            if isinstance(result, Later):
+                if result.settled:
+                    return result.result()
+                result.rescue(partial(refused, request, call))
+                return result
+            return awaited(result, request, call) if isawaitable(result) else _bytes_of(result)
+        except Exception as error:  # noqa: BLE001  `_told` logs what is not the caller's
+            return refused(request, call, error)
 
     return Method.unary(handler)
 
@@ -139,20 +144,16 @@ def server_stream(
     sent.
     """
 
-    def refused(error: Exception, request: Request) -> list[bytes]:
-        return [_bytes_of(element) for element in refuse(status_of(error), request)]
+    def refused(request: Request, call: Call, error: BaseException) -> list[bytes]:
+        return [_bytes_of(element) for element in refuse(_told(error, call), request)]
 
-    async def later(
+    async def awaited(
         result: Awaitable[Sequence[Encoded]], request: Request, call: Call
     ) -> list[bytes]:
         try:
             return [_bytes_of(element) for element in await result]
-        except CallAborted:
-            raise
-        except Exception as error:
-            if not isinstance(error, RequestError):
-                log.exception("request failed", extra={"rpc": call.path})
-            return refused(error, request)
+        except Exception as error:  # noqa: BLE001  `_told` logs what is not the caller's
+            return refused(request, call, error)
 
     async def each(
         result: AsyncIterator[Encoded], request: Request, call: Call
@@ -160,32 +161,29 @@ def server_stream(
         try:
             async for element in result:
                 yield _bytes_of(element)
-        except CallAborted:
-            raise
-        except Exception as error:
-            if not isinstance(error, RequestError):
-                log.exception("request failed", extra={"rpc": call.path})
-            for last in refused(error, request):
+        except Exception as error:  # noqa: BLE001  `_told` logs what is not the caller's
+            for last in refused(request, call, error):
                 yield last
 
     def handler(
         data: bytes, call: Call
-    ) -> Sequence[bytes] | Awaitable[Sequence[bytes]] | AsyncIterator[bytes]:
+    ) -> Sequence[bytes] | Later[list[bytes]] | Awaitable[Sequence[bytes]] | AsyncIterator[bytes]:
         request = request_class()
         try:
             _parse(request, data)
             result = answer(request, _caller(call, client_id_required))
+            if isinstance(result, Later):
+                if result.settled:
+                    return result.result()
+                result.rescue(partial(refused, request, call))
+                return result
             if isinstance(result, AsyncIterator):
                 return each(result, request, call)
             if isawaitable(result):
-                return later(result, request, call)
+                return awaited(result, request, call)
             return [_bytes_of(element) for element in result]
-        except CallAborted:
-            raise
-        except Exception as error:
-            if not isinstance(error, RequestError):
-                log.exception("request failed", extra={"rpc": call.path})
-            return refused(error, request)
+        except Exception as error:  # noqa: BLE001  `_told` logs what is not the caller's
+            return refused(request, call, error)
 
     return Method.server_stream(handler)
 
@@ -206,6 +204,18 @@ def _caller(call: Call, client_id_required: bool) -> Caller:
     if client_id_required:
         return Caller(client_id_of(call), call)
     return Caller(call.metadata("x-mq-client-id") or "", call)
+
+
+def _told(error: BaseException, call: Call) -> definition_pb2.Status:
+    """The status of an error; what is not the caller's fault is in the log too.
+
+    Raises CallAborted: the error itself, which is a status of its own.
+    """
+    if isinstance(error, CallAborted):
+        raise error
+    if not isinstance(error, RequestError):
+        log.error("request failed", extra={"rpc": call.path}, exc_info=error)
+    return status_of(error)
 
 
 def _parse(request: Message, data: bytes) -> None:

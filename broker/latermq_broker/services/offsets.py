@@ -21,7 +21,8 @@ from latermq_broker.services.answers import (
     server_stream,
     unary,
 )
-from latermq_broker.services.parking import Parking, Waiter
+from latermq_broker.services.later import Later
+from latermq_broker.services.parking import Parking
 from latermq_broker.services.polling import polling_ms
 from latermq_broker.services.seam import Committer, MethodTable
 from latermq_broker.services.session import Sessions
@@ -129,7 +130,9 @@ class OffsetService:
             group, pull.topic, id(pull), partial(self._attempt, pull), wait_ms
         )
         caller.call.on_cancel(partial(self._parking.leave, waiter))
-        return self._reply_later(topic, pull, waiter)
+        return waiter.later.then(
+            lambda found: self._reply(topic, pull, found or Pulled((), pull.offset))
+        )
 
     async def update(
         self, request: service_pb2.UpdateOffsetRequest, caller: Caller
@@ -216,17 +219,11 @@ class OffsetService:
             pull.offset = next_offset
         return Pulled((), pull.offset)
 
-    async def _reply_later(
-        self, topic: definition_pb2.Resource, pull: Pull, waiter: Waiter[Pulled]
-    ) -> list[bytes]:
-        found = await waiter.future
-        return await self._reply(topic, pull, found or Pulled((), pull.offset))
-
-    async def _reply(
+    def _reply(
         self, topic: definition_pb2.Resource, pull: Pull, found: Pulled
-    ) -> list[bytes]:
-        await self._committer.written()  # nobody sees what its sender is not promised yet
-        return [
+    ) -> Later[list[bytes]]:
+        """When it is stored: nobody sees what its sender is not promised yet."""
+        answer = [
             OK_ELEMENT if found.rows else NOTHING_ELEMENT,
             *(
                 pulled_element(topic, pull.queue_id, row.queue_offset, row.rest, row.sys)
@@ -234,3 +231,4 @@ class OffsetService:
             ),
             next_offset_element(found.next_offset),
         ]
+        return self._committer.acknowledged(answer)

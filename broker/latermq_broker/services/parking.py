@@ -1,8 +1,8 @@
-"""The waiting side of long polls: a future and a timer for each, no task.
+"""The waiting side of long polls: a `Later` and a timer for each, no future, no task.
 
-`delivery/long_poll.py` knows the lines; here is what waits in them. A parked call is one future
-that its transport awaits anyway. It is resolved with what was found for it, or with None when its
-time is over or the broker drains, or with the error that the attempt raised.
+`delivery/long_poll.py` knows the lines; here is what waits in them. A parked call is settled with
+what was found for it, or with None when its time is over or the broker drains, or with the error
+that the attempt raised.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ from latermq_broker.config import ServerConfig
 from latermq_broker.delivery.long_poll import LongPolls, Parked
 from latermq_broker.engine.model import Ready
 from latermq_broker.errors import LaterMQError
+from latermq_broker.services.later import Later
 from latermq_broker.services.seam import ParkedReceives
 
 Found = TypeVar("Found")
@@ -21,22 +22,17 @@ Found = TypeVar("Found")
 class Waiter(Generic[Found]):
     """One parked call. `attempt` looks once more and returns what it found, or None."""
 
-    __slots__ = ("attempt", "future", "parked", "timer")
+    __slots__ = ("attempt", "later", "parked", "timer")
 
-    def __init__(
-        self, attempt: Callable[[], Found | None], future: "asyncio.Future[Found | None]"
-    ) -> None:
+    def __init__(self, attempt: Callable[[], Found | None]) -> None:
         self.attempt = attempt
-        self.future = future
+        self.later: Later[Found | None] = Later()
         self.parked: Parked[Waiter[Found]] | None = None
         self.timer: asyncio.TimerHandle | None = None
 
     def found(self) -> Found | None:
-        """What it was resolved with, if it was; for the caller who went away meanwhile."""
-        future = self.future
-        if not future.done() or future.cancelled() or future.exception() is not None:
-            return None
-        return future.result()
+        """What it was settled with, if it was; for the caller who went away meanwhile."""
+        return self.later.value
 
 
 class Parking(Generic[Found]):
@@ -46,6 +42,7 @@ class Parking(Generic[Found]):
         self._lines: LongPolls[Waiter[Found]] = LongPolls(
             config.parked_receives_max, config.parked_receives_per_group_max
         )
+        self._loop = asyncio.get_running_loop()
         self._draining = False
 
     def __len__(self) -> int:
@@ -64,13 +61,12 @@ class Parking(Generic[Found]):
         Raises:
             TooManyRequestsError: as many wait as may.
         """
-        loop = asyncio.get_running_loop()
-        waiter = Waiter(attempt, loop.create_future())
+        waiter = Waiter(attempt)
         if self._draining:
-            waiter.future.set_result(None)
+            waiter.later.give(None)
             return waiter
         waiter.parked = self._lines.park(group, topic, wish, waiter)
-        waiter.timer = loop.call_later(polling_ms / 1_000, self._time_over, waiter)
+        waiter.timer = self._loop.call_later(polling_ms / 1_000, self._time_over, waiter)
         return waiter
 
     def leave(self, waiter: Waiter[Found]) -> None:
@@ -101,17 +97,17 @@ class Parking(Generic[Found]):
             self._time_over(parked.receiver)
 
     def _try(self, waiter: Waiter[Found]) -> bool:
-        future = waiter.future
-        if future.done():
+        later = waiter.later
+        if later.settled:
             return True
         try:
             found = waiter.attempt()
         except LaterMQError as error:
-            future.set_exception(error)
+            later.fail(error)
         else:
             if found is None:
                 return False
-            future.set_result(found)
+            later.give(found)
         if waiter.timer is not None:
             waiter.timer.cancel()
             waiter.timer = None
@@ -119,8 +115,7 @@ class Parking(Generic[Found]):
 
     def _time_over(self, waiter: Waiter[Found]) -> None:
         self.leave(waiter)
-        if not waiter.future.done():
-            waiter.future.set_result(None)
+        waiter.later.give(None)
 
 
 class EveryParking(ParkedReceives):

@@ -17,7 +17,7 @@ the ladder while they pass, and in the end it is a dead letter that says why.
 """
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -29,6 +29,7 @@ from latermq_broker.engine.model import EVERYTHING, Delivered, Failure, Ready, R
 from latermq_broker.errors import IllegalInvisibleTimeError, InvalidReceiptHandleError
 from latermq_broker.services import wire
 from latermq_broker.services.answers import MESSAGING, Caller, StreamAnswer, server_stream
+from latermq_broker.services.later import Later
 from latermq_broker.services.parking import Parking, Waiter
 from latermq_broker.services.polling import polling_ms
 from latermq_broker.services.seam import Committer, MethodTable
@@ -51,7 +52,7 @@ class Leased:
     """Messages leased to a caller, and when they are stored as their sender was promised."""
 
     delivered: Sequence[Delivered]
-    stored: Awaitable[None]
+    stored: Later[None]
     elements: Sequence[bytes] = ()  # one for each, from when the transport has them
 
 
@@ -104,7 +105,7 @@ class ReceiveService:
             wanted.group, wanted.topic, wanted.filter, partial(self._attempt, wanted), wait_ms
         )
         caller.call.on_cancel(partial(self._abandon, wanted.group, waiter))
-        return self._reply_later(topic, waiter)
+        return waiter.later.then(partial(self._reply_later, topic))
 
     def wake(self, ready: Ready) -> None:
         self._parking.wake(ready)
@@ -153,21 +154,28 @@ class ReceiveService:
             asyncio.get_running_loop().call_soon(self._committer.leased)
         return leased
 
-    async def _reply(self, topic: definition_pb2.Resource, leased: Leased) -> list[bytes]:
-        await leased.stored
-        await self._committer.leased()
-        leased.elements = message_elements(topic, leased.delivered)
-        return [
-            OK_ELEMENT,
-            *leased.elements,
-            delivery_timestamp_element(self._committer.now_ms()),
-        ]
+    def _reply(self, topic: definition_pb2.Resource, leased: Leased) -> Later[list[bytes]]:
+        """The messages, when they are stored as promised and the leases are in the file."""
 
-    async def _reply_later(
-        self, topic: definition_pb2.Resource, waiter: Waiter[Leased]
-    ) -> list[bytes]:
-        leased = await waiter.future
-        return self._nothing() if leased is None else await self._reply(topic, leased)
+        def elements(_: None) -> list[bytes]:
+            leased.elements = message_elements(topic, leased.delivered)
+            return [
+                OK_ELEMENT,
+                *leased.elements,
+                delivery_timestamp_element(self._committer.now_ms()),
+            ]
+
+        return leased.stored.then(lambda _: self._committer.leased()).mapped(elements)
+
+    def _reply_later(
+        self, topic: definition_pb2.Resource, leased: Leased | None
+    ) -> Later[list[bytes]]:
+        """To one that waited."""
+        if leased is not None:
+            return self._reply(topic, leased)
+        nothing = Later(self._nothing())
+        nothing.release()
+        return nothing
 
     def _nothing(self) -> list[bytes]:
         return [NOTHING_ELEMENT, delivery_timestamp_element(self._committer.now_ms())]

@@ -2,8 +2,8 @@
 
 A service is a table of handlers keyed by gRPC path. A handler takes the serialised request and a
 `Call`, and returns serialised responses; it knows no socket, no HTTP/2, no grpc library. Any
-transport serves any such table. Handlers may answer now (a value, no task is made) or later (an
-awaitable).
+transport serves any such table. Handlers may answer now (a value), later without a task (a
+`Later`), or from a coroutine.
 
 A handler ends a call with a gRPC status other than OK by raising `CallAborted`, and only for what
 the protocol names: a business error is a status inside the response. Any other exception that
@@ -13,9 +13,12 @@ reaches a transport is a bug; the caller sees UNKNOWN and nothing of the inside.
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, TypeVar
 
 from latermq_broker.engine.model import Ready
+from latermq_broker.services.later import Later
+
+Answer = TypeVar("Answer")
 
 
 class GrpcCode(IntEnum):
@@ -83,9 +86,10 @@ class Call(Protocol):
         """
 
 
-Unary: TypeAlias = Callable[[bytes, Call], bytes | Awaitable[bytes]]
+Unary: TypeAlias = Callable[[bytes, Call], bytes | Later[bytes] | Awaitable[bytes]]
 ServerStream: TypeAlias = Callable[
-    [bytes, Call], Sequence[bytes] | Awaitable[Sequence[bytes]] | AsyncIterator[bytes]
+    [bytes, Call],
+    Sequence[bytes] | Later[list[bytes]] | Awaitable[Sequence[bytes]] | AsyncIterator[bytes],
 ]
 # Response headers go out when the call is accepted, before the first element (Rust waits for them).
 BidiStream: TypeAlias = Callable[[AsyncIterator[bytes], Call], AsyncIterator[bytes]]
@@ -123,8 +127,8 @@ MethodTable: TypeAlias = dict[str, Method]
 class Committer(Protocol):
     """What a service needs from the pump: the time, and to wait before it answers.
 
-    Calling `written` or `leased` is also what arms the write of this loop turn, so every handler
-    that let the engine append calls one of them (and may drop the awaitable if it answers nothing).
+    Calling one of the last four is also what arms the write of this loop turn, so every handler
+    that let the engine append does (and may drop what it returns if it answers nothing).
     """
 
     def now_ms(self) -> int:
@@ -137,18 +141,20 @@ class Committer(Protocol):
             TooManyRequestsError: more than `store.unsynced_bytes_max` waits for the disk.
         """
 
-    def written(self) -> Awaitable[None]:
-        """Done when all that was appended so far is acknowledged by the flush policy.
+    def acknowledged(self, answer: Answer) -> Later[Answer]:
+        """`answer`, when all that was appended so far is acknowledged by the flush policy.
 
-        Raises (when awaited):
-            StoreReadOnlyError: the write or the sync failed; the broker is going down.
+        Settled with StoreReadOnlyError when the write or the sync fails; the broker then goes down.
         """
 
-    def synced(self) -> Awaitable[None]:
-        """Done when all that was appended so far is on the disk, whatever the flush policy."""
+    def written(self) -> Later[None]:
+        """The same without an answer."""
 
-    def leased(self) -> Awaitable[None]:
-        """Done when all that was appended so far is in the file; with flush=sync-strict on disk."""
+    def synced(self) -> Later[None]:
+        """Settled when all that was appended so far is on the disk, whatever the flush policy."""
+
+    def leased(self) -> Later[None]:
+        """Settled when all that was appended so far is in the file; with sync-strict, on disk."""
 
 
 class ParkedReceives(Protocol):

@@ -4,7 +4,7 @@ All messages of a request are stored, or none: a refusal carries the status and 
 Protocol: service.proto, SendMessage.
 """
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from latermq_broker.config import RECORD_BODY_OVERHEAD_BYTES, Config
@@ -19,6 +19,7 @@ from latermq_broker.errors import (
 from latermq_broker.schedule.levels import level_ms
 from latermq_broker.services import validate, wire
 from latermq_broker.services.answers import MESSAGING, Caller, unary
+from latermq_broker.services.later import Later
 from latermq_broker.services.names import PROPERTIES_BYTES_MAX
 from latermq_broker.services.seam import Call, Committer, MethodTable
 from latermq_broker.services.session import Sessions
@@ -59,7 +60,7 @@ class SendService:
             ),
         }
 
-    def send(self, request: service_pb2.SendMessageRequest, caller: Caller) -> Awaitable[bytes]:
+    def send(self, request: service_pb2.SendMessageRequest, caller: Caller) -> Later[bytes]:
         """Store the messages of one topic.
 
         Raises:
@@ -72,11 +73,7 @@ class SendService:
         outgoing = self._outgoing(request.messages, caller.call, now_ms)
         self._committer.admit()
         sent = self._engine.send(outgoing, now_ms)
-        return self._acknowledged(sent_response(outgoing, sent))
-
-    async def _acknowledged(self, response: bytes) -> bytes:
-        await self._committer.written()
-        return response
+        return self._committer.acknowledged(sent_response(outgoing, sent))
 
     def _outgoing(
         self, messages: Sequence[definition_pb2.Message], call: Call, now_ms: int

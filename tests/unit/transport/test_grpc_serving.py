@@ -10,6 +10,7 @@ import pytest
 
 from latermq_broker.config import ServerConfig
 from latermq_broker.config_transport import Http2Config
+from latermq_broker.services.later import Later
 from latermq_broker.services.seam import Call, CallAborted, GrpcCode, Method
 from latermq_broker.transport.grpc_server.serving import GrpcConnection, Shared
 from latermq_broker.transport.hpack.decoder import Decoder
@@ -40,6 +41,20 @@ def later(request: bytes, call: Call) -> Awaitable[bytes]:
     return future
 
 
+def settled(request: bytes, call: Call) -> Later[bytes]:
+    """Of an empty request never; of "!" with an error; else in the next turn."""
+    answer = Later(request)
+    if request == b"!":
+        answer.fail(CallAborted(GrpcCode.NOT_FOUND, "no"))
+    elif request:
+        asyncio.get_running_loop().call_soon(answer.release)
+    unsettled.append(answer)
+    return answer
+
+
+unsettled: list[Later[bytes]] = []
+
+
 async def coroutine(request: bytes, call: Call) -> bytes:
     await asyncio.sleep(0)
     return request
@@ -63,10 +78,16 @@ def fails(request: bytes, call: Call) -> Sequence[bytes]:
     raise KeyError("secret")
 
 
+def list_of(request: bytes) -> list[bytes]:
+    return [request, request]
+
+
 METHODS = {
     b"/s/M": Method.unary(lambda request, call: request),
     b"/s/L": Method.unary(later),
     b"/s/C": Method.unary(coroutine),
+    b"/s/W": Method.unary(settled),
+    b"/s/S": Method.server_stream(lambda request, call: settled(request, call).mapped(list_of)),
     b"/s/E": Method.server_stream(each),
     b"/s/B": Method.bidi_stream(double),
     b"/s/F": Method.server_stream(fails),
@@ -133,6 +154,9 @@ def message(payload: bytes) -> bytes:
         (b"/s/M", message(b"x"), b"0", message(b"x")),
         (b"/s/L", message(b"x"), b"0", message(b"x")),
         (b"/s/C", message(b"x"), b"0", message(b"x")),
+        (b"/s/W", message(b"x"), b"0", message(b"x")),
+        (b"/s/W", message(b"!"), b"5", b""),
+        (b"/s/S", message(b"x"), b"0", message(b"x") * 2),
         (b"/s/B", message(b"x") + message(b"y"), b"0", message(b"xx") + message(b"yy")),
         (b"/s/B", b"", b"0", b""),
         (b"/s/F", message(b"x"), b"5", b""),
@@ -155,6 +179,17 @@ async def test_one_call_cut_anywhere(
         assert found == body
         assert b"secret" not in fields.get(b"grpc-message", b"")
         served.check_empty()
+
+
+async def test_an_answer_that_comes_when_nobody_waits_for_it_any_more() -> None:
+    served = Served()
+    served.send(HELLO + SETTINGS_ACK + OPEN_WINDOWS)
+    served.send(headers(1, block=REQUEST.replace(b"/s/M", b"/s/W")))
+    served.send(data(1, message(b""), end=True) + frames.rst_stream(1, frames.ErrorCode.CANCEL))
+    await served.settle()
+    unsettled[-1].give(b"too late")
+    assert not [frame for frame in await served.settle() if frame.stream_id == 1]
+    served.check_empty()
 
 
 async def test_calls_beyond_the_limit() -> None:

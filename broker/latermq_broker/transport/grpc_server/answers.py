@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from functools import partial
 from typing import Any, Final
 
+from latermq_broker.services.later import Later
 from latermq_broker.services.seam import CallAborted, GrpcCode, MethodKind
 from latermq_broker.transport.grpc_server import status
 from latermq_broker.transport.grpc_server.call import LeanCall
@@ -95,10 +96,14 @@ class Answers:
             log.error("handler failed", extra={"rpc": call.path}, exc_info=error)
         self.abort(call, GrpcCode.UNKNOWN, INTERNAL)
 
-    def later(self, call: LeanCall, future: asyncio.Future[Any]) -> None:
+    def later(self, call: LeanCall, later: Later[Any]) -> None:
+        """What it is settled with is the answer; whoever settles it answers, without a task."""
+        later.listen(partial(self._settled, call))
+
+    def awaited(self, call: LeanCall, future: asyncio.Future[Any]) -> None:
         """Its result is the answer."""
         self._work(call, future)
-        future.add_done_callback(partial(self._answered_later, call))
+        future.add_done_callback(partial(self._done, call))
 
     def each(self, call: LeanCall, elements: AsyncIterator[bytes]) -> None:
         """Its elements are the answer."""
@@ -111,20 +116,29 @@ class Answers:
         if call.cancelled:
             work.cancel()
 
-    def _answered_later(self, call: LeanCall, future: asyncio.Future[Any]) -> None:
-        error = None if future.cancelled() else future.exception()
+    def _settled(self, call: LeanCall, later: Later[Any]) -> None:
+        self._answer_late(call, later.error, later.value)
+
+    def _done(self, call: LeanCall, future: asyncio.Future[Any]) -> None:
+        if future.cancelled():
+            self._answer_late(call, CallAborted(GrpcCode.CANCELLED, "cancelled"), None)
+        elif (error := future.exception()) is not None:
+            self._answer_late(call, error, None)
+        else:
+            self._answer_late(call, None, future.result())
+
+    def _answer_late(self, call: LeanCall, error: BaseException | None, value: Any) -> None:
+        """A handler came to its end after it was called; its call may be over."""
         if call.stream.call is not call or call.answered:
             if error is not None and not isinstance(error, CallAborted):
                 log.error("handler failed", extra={"rpc": call.path}, exc_info=error)
             return
-        if future.cancelled():
-            self.abort(call, GrpcCode.CANCELLED, "cancelled")
-        elif error is not None:
+        if error is not None:
             self.failed(call, error)
         elif call.head.method.kind is MethodKind.UNARY:
-            self.answer(call, future.result())
+            self.answer(call, value)
         else:
-            self.answer_all(call, future.result())
+            self.answer_all(call, value)
         self._wake()
 
     async def _send_each(self, call: LeanCall, elements: AsyncIterator[bytes]) -> None:

@@ -1,12 +1,12 @@
 """Serves the calls of one connection from a method table.
 
     HEADERS ─→ opened ─→ body in pieces ─→ the message ─→ handler ─┬─ a value: answered now, no task
-                                                                  ├─ a future: its callback answers
+                                                                  ├─ a Later: who settles it answers
                                                                   ├─ a coroutine: a task, likewise
                                                                   └─ an iterator: a task that sends
     RST_STREAM, deadline, lost connection ─→ the call is cancelled: callbacks run, its work stops
 
-A call that answered at once never has a timer; the others get theirs when the read is handled.
+A call with a deadline gets a timer only if it is not answered soon.
 """
 
 import asyncio
@@ -17,10 +17,12 @@ from functools import partial
 from inspect import isawaitable
 from typing import Any, Final, cast
 
+from latermq_broker.services.later import Later
 from latermq_broker.services.seam import CallAborted, GrpcCode, MethodKind
 from latermq_broker.transport.grpc_server import status
 from latermq_broker.transport.grpc_server.answers import Answers
 from latermq_broker.transport.grpc_server.call import Inbox, LeanCall
+from latermq_broker.transport.grpc_server.deadlines import Deadlines
 from latermq_broker.transport.grpc_server.head import (
     TOO_LARGE,
     CallHead,
@@ -79,6 +81,7 @@ class GrpcConnection:
 
     connection: Connection
     answers: Answers
+    _deadlines: Deadlines
 
     def __init__(
         self, shared: Shared, peer: str, local: str, connection_id: str, wake: Callable[[], None]
@@ -89,7 +92,6 @@ class GrpcConnection:
         self.now_ms = shared.now_ms
         self._shared = shared
         self._wake = wake
-        self._unfinished: list[LeanCall] = []  # opened in this read, with a deadline
         self._handled = 0
         self._now_ms = self._until_ms = 0
         self.assembly_bytes = 0  # of messages that are not whole
@@ -98,6 +100,7 @@ class GrpcConnection:
         """Called once, before anything is received."""
         self.connection = connection
         self.answers = Answers(connection, self._shared.gzip_from_bytes, self._wake, self.reset)
+        self._deadlines = Deadlines(self.answers.arm)
 
     def receive(self, data: bytes) -> None:
         """Input for the connection; the work it causes is bounded."""
@@ -106,11 +109,8 @@ class GrpcConnection:
         self._now_ms = now_ms
         self._until_ms = now_ms + WORK_MS_MAX
         self.connection.receive(data, now_ms)
-        if self._unfinished:
-            for call in self._unfinished:
-                if call.stream.call is call:
-                    self.answers.arm(call)
-            self._unfinished.clear()
+        if self._deadlines.opened:
+            self._deadlines.look()
 
     def abort_all(self, code: GrpcCode, message: str) -> None:
         """End every call with this status."""
@@ -140,7 +140,7 @@ class GrpcConnection:
         stream.call = call
         shared.calls += 1
         if meaning.timeout_ms is not None:
-            self._unfinished.append(call)
+            self._deadlines.opened.append(call)
         if call.is_bidi:
             self._start_bidi(call)
         if ended:
@@ -243,7 +243,9 @@ class GrpcConnection:
         method = call.head.method
         try:
             result: Any = method.handler(request, call)  # type: ignore[arg-type]
-            if type(result) is bytes and method.kind is MethodKind.UNARY:
+            if type(result) is Later:
+                self.answers.later(call, result)
+            elif type(result) is bytes and method.kind is MethodKind.UNARY:
                 self.answers.answer(call, result)
             elif type(result) is list and method.kind is MethodKind.SERVER_STREAM:
                 self.answers.answer_all(call, result)
@@ -257,7 +259,7 @@ class GrpcConnection:
         if isinstance(result, AsyncIterator):
             self.answers.each(call, result)
         elif isawaitable(result):
-            self.answers.later(call, asyncio.ensure_future(result))
+            self.answers.awaited(call, asyncio.ensure_future(result))
         elif call.head.method.kind is MethodKind.UNARY:
             self.answers.answer(call, bytes(result))
         else:

@@ -1,0 +1,42 @@
+"""Which calls of one connection get a timer: those that are not answered soon."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from latermq_broker.transport.grpc_server.call import LeanCall
+
+SOON_MS: Final = 10  # within which most calls are answered
+
+
+class Deadlines:
+    """
+    Args:
+        arm: gives a call its timer.
+    """
+
+    def __init__(self, arm: Callable[[LeanCall], None]) -> None:
+        self.opened: list[LeanCall] = []  # since the last `look`, with a deadline
+        self._watched: list[LeanCall] = []  # looked at again soon
+        self._arm = arm
+        self._loop = asyncio.get_running_loop()
+
+    def look(self) -> None:
+        """After a read: a timer for who has little time, another look soon for the others."""
+        for call in self.opened:
+            timeout_ms = call.head.timeout_ms
+            if call.stream.call is not call or call.answered or timeout_ms is None:
+                continue
+            if timeout_ms <= SOON_MS:
+                self._arm(call)
+                continue
+            if not self._watched:
+                self._loop.call_later(SOON_MS / 1_000, self._look_again)
+            self._watched.append(call)
+        self.opened.clear()
+
+    def _look_again(self) -> None:
+        watched, self._watched = self._watched, []
+        for call in watched:
+            if call.stream.call is call:
+                self._arm(call)
