@@ -128,6 +128,28 @@ class DeliveryConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionConfig:
+    """When the producers of a half message are asked how its transaction ended."""
+
+    first_check_ms: int = 6_000  # after the send, unless the producer asks for another time
+    check_interval_ms: int = 30_000
+    checks_max: int = 15
+    age_ms_max: int = 3 * 86_400_000  # then it is rolled back
+    half_messages_max: int = 100_000  # open at once; more: TOO_MANY_REQUESTS
+    ended_remembered_max: int = 10_000  # so that a repeated end is not an error
+
+    def __post_init__(self) -> None:
+        for name in (
+            "first_check_ms", "check_interval_ms", "checks_max", "age_ms_max", "half_messages_max",
+            "ended_remembered_max",
+        ):  # fmt: skip
+            if getattr(self, name) < 1:
+                raise ConfigError(f"transaction.{name}", "must be at least 1")
+        if self.checks_max > 65_535:
+            raise ConfigError("transaction.checks_max", "must be 1 to 65535")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogConfig:
     auto_create: bool = True
     default_queue_count: int = 4
@@ -229,6 +251,7 @@ class Config:
     log: LogConfig = field(default_factory=LogConfig)
     store: StoreConfig = field(default_factory=StoreConfig)
     delivery: DeliveryConfig = field(default_factory=DeliveryConfig)
+    transaction: TransactionConfig = field(default_factory=TransactionConfig)
     catalog: CatalogConfig = field(default_factory=CatalogConfig)
 
     def __post_init__(self) -> None:

@@ -92,6 +92,12 @@ class IllegalPropertyKeyError(RequestError):
     code = 40007
 
 
+class InvalidTransactionIdError(RequestError):
+    """Blank, unknown, or ended the other way."""
+
+    code = 40008
+
+
 class IllegalMessageIdError(RequestError):
     code = 40009
 

@@ -70,6 +70,8 @@ def facts(engine: Engine) -> dict[str, object]:
         "catalog": state.catalog.snapshot(),
         "dead": {id: letters for id, letters in state.dead.items() if letters},
         "delayed": state.delayed_counts,
+        "halves": [half.key() for half in state.halves],
+        "ended": list(state.halves.ended.items()),
         "counts": {
             key: one.counts for key, one in state.subscriptions.items() if any(one.counts.values())
         },

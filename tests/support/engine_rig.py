@@ -6,7 +6,13 @@ from typing import Final
 
 import pytest
 
-from latermq_broker.config import CatalogConfig, Config, DeliveryConfig, StoreConfig
+from latermq_broker.config import (
+    CatalogConfig,
+    Config,
+    DeliveryConfig,
+    StoreConfig,
+    TransactionConfig,
+)
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.model import (
     EVERYTHING,
@@ -50,6 +56,7 @@ class EngineRig:
         *,
         delivery: DeliveryConfig | None = None,
         catalog: CatalogConfig | None = None,
+        transaction: TransactionConfig | None = None,
         store: StoreConfig = SMALL_STORE,
         files: Files | None = None,
         now_ms: int = START_MS,
@@ -59,6 +66,7 @@ class EngineRig:
         self.config = Config(
             store=store,
             delivery=delivery or DeliveryConfig(),
+            transaction=transaction or TransactionConfig(),
             catalog=catalog or CatalogConfig(default_queue_count=1),
         )
         self.engine = self.reopened()

@@ -10,6 +10,9 @@ def recount(engine: Engine) -> dict[int, tuple[object, ...]]:
     uses = SegmentUses(engine.store.log)
     for _, position in state.timer.in_order():
         uses.arm(position, state.store.log.read(position).length)
+    for half in state.halves:
+        assert state.read(half.position).length == half.length
+        uses.arm(half.position, half.length)
     for delivery in state.leases.deliveries.values():
         assert state.read(delivery.position).length == delivery.length
         uses.hold(delivery)

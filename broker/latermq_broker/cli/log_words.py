@@ -33,6 +33,7 @@ from latermq_broker.store.payload_lease import (
 from latermq_broker.store.payload_message import (
     DEAD_REASONS,
     QUEUE_UNSET,
+    REF_COMMITTED,
     REF_DUE,
     REF_REDRIVE,
     dead_slices,
@@ -51,11 +52,12 @@ from latermq_broker.store.payload_retention import (
     decode_move,
     original,
 )
+from latermq_broker.store.payload_transaction import CAUSES, TXN_CHECKED, decode_txn
 from latermq_broker.store.record import Record, RecordType
 
 Fields = dict[str, Any]
 
-_REF_REASONS: Final = {REF_DUE: "due", REF_REDRIVE: "redrive"}
+_REF_REASONS: Final = {REF_DUE: "due", REF_REDRIVE: "redrive", REF_COMMITTED: "committed"}
 
 
 class RecordReader:
@@ -83,6 +85,8 @@ class RecordReader:
             RecordType.CLIENT: self._client,
             RecordType.MOVE: self._move,
             RecordType.DROP: lambda record: _drop(record, self._topic),
+            RecordType.HALF: self._half,
+            RecordType.TXN: _txn,
         }
 
     def fields(self, record: Record) -> Fields:
@@ -109,6 +113,10 @@ class RecordReader:
         if stored.keys:
             fields["keys"] = list(stored.keys)
         return fields | {"body_bytes": len(stored.body)}
+
+    def _half(self, record: Record) -> Fields:
+        fields = self._message(record)
+        return {"check_at_ms" if name == "due_at_ms" else name: fields[name] for name in fields}
 
     def _ref(self, record: Record) -> Fields:
         ref = decode_ref(record.payload)
@@ -278,6 +286,15 @@ class RecordReader:
 
     def _client_name(self, position: int) -> str:
         return self._clients.get(position, f"@{position}")
+
+
+def _txn(record: Record) -> Fields:
+    txn = decode_txn(record.payload)
+    if txn.kind == TXN_CHECKED:
+        checked: Fields = {"message_at": txn.position, "what": "a producer was asked"}
+        return checked | {"checks": txn.checks, "check_at_ms": txn.due_ms}
+    cause = CAUSES.get(txn.cause, str(txn.cause))
+    return {"message_at": txn.position, "what": "rolled back", "cause": cause}
 
 
 def _drop(record: Record, topic: Callable[[int], str]) -> Fields:

@@ -29,6 +29,7 @@ class CatalogApplier:
         state.catalog.remove_topic(config.id)
         for key in [key for key in state.subscriptions if key[1] == config.id]:
             state.drop_subscription(key)
+        state.halves.hurry(config.id)
         self._drop_queues(config)
 
     def config_headless(self, config: ConfigPayload, at: Stamp) -> None:

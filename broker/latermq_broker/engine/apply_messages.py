@@ -1,5 +1,7 @@
 """Records → state: messages on their way into queues. See `journal.py`."""
 
+from latermq_broker.delivery.transaction import HalfEvent
+from latermq_broker.engine.apply_transactions import end_half
 from latermq_broker.engine.model import DeadState
 from latermq_broker.engine.state import EngineState, Stamp
 from latermq_broker.store import payload_message
@@ -37,6 +39,8 @@ class MessageApplier:
         if ref.reason == payload_message.REF_DUE and not state.is_gone(ref.origin):
             self._disarm(ref.due_ms, ref.origin, ref.length)
             self._count_delayed(ref.topic_id, -1)
+        elif ref.reason == payload_message.REF_COMMITTED:
+            end_half(state, ref.origin, ref.length, HalfEvent.COMMIT)
         entry = Entry(ref.origin, ref.length, ref.reason, 0, ref.tag_hash, at.store_ms)
         state.enqueue(ref.topic_id, ref.queue_id, entry, ref.queue_offset)
 

@@ -4,6 +4,7 @@ import struct
 from typing import Final
 
 from latermq_broker.engine.apply_deliveries import DeliveryApplier
+from latermq_broker.engine.apply_transactions import move_half
 from latermq_broker.engine.snapshot import TOLD_BY_THE_LOG, restore, snapshot
 from latermq_broker.engine.state import EngineState, Stamp
 from latermq_broker.store.checkpoint import decode_sections, encode_sections
@@ -15,6 +16,7 @@ from latermq_broker.store.payload_retention import (
     MovedEntry,
     MovePayload,
 )
+from latermq_broker.store.record import RecordType
 
 #  queues   0      4      6    8      16    24     one for each queue
 #           | topic| queue| pad| first| next|
@@ -36,7 +38,9 @@ class RetentionApplier:
             self._move_history(move, at)
             return
         state = self._state
-        if move.due_ms:
+        if move.due_ms and move.type == RecordType.HALF:
+            move_half(state, move, at)
+        elif move.due_ms:
             if not state.is_gone(move.old):
                 state.timer.cancel(move.due_ms, move.old)
                 state.uses.disarm(move.old, move.old_length)

@@ -34,6 +34,7 @@ from latermq_broker.engine.retention import Retention
 from latermq_broker.engine.snapshot import restore
 from latermq_broker.engine.state import EngineState, Stamp
 from latermq_broker.engine.topics import TopicAdmin
+from latermq_broker.engine.transactions import Transactions
 from latermq_broker.errors import InvalidReceiptHandleError, RequestError, StoreFullError
 from latermq_broker.schedule.levels import level_ms
 from latermq_broker.store.payload_lease import (
@@ -61,8 +62,9 @@ class Engine:
         self.groups = GroupAdmin(state, journal)
         self._attempts = Attempts(state, journal, self.topics.dead_letter_topic)
         self._due = DueWork(state, journal, self._attempts)
+        self.transactions = Transactions(state, journal, self.topics)
         self._lanes = Lanes(state, journal, self._attempts)
-        self.pending = PendingView(state, journal, self._attempts)
+        self.pending = PendingView(state, journal, self._attempts, self.transactions)
         self.dead = DeadLetters(state, journal)
         self.queues = QueueReads(state, journal, self.dead)
         self.retention = Retention(state, journal, self._attempts)
@@ -237,6 +239,7 @@ class Engine:
         """
         self._due.fire_timers(now_ms)
         self._due.end_leases(now_ms)
+        self.transactions.tick(now_ms)
         self.retention.step(now_ms)
         return self.next_deadline_ms()
 
@@ -244,6 +247,7 @@ class Engine:
         deadlines = (
             self._state.timer.next_deadline_ms(),
             self._state.leases.deadlines.next_deadline_ms(),
+            self._state.halves.deadlines.next_deadline_ms(),
             self.retention.next_deadline_ms(),
         )
         return min((deadline for deadline in deadlines if deadline is not None), default=None)

@@ -14,6 +14,7 @@ from latermq_broker.engine.apply_catalog import CatalogApplier
 from latermq_broker.engine.apply_deliveries import DeliveryApplier
 from latermq_broker.engine.apply_messages import MessageApplier
 from latermq_broker.engine.apply_retention import RetentionApplier
+from latermq_broker.engine.apply_transactions import TransactionApplier
 from latermq_broker.engine.state import EngineState, Stamp
 from latermq_broker.errors import StoreError
 from latermq_broker.store import (
@@ -21,7 +22,9 @@ from latermq_broker.store import (
     payload_lease,
     payload_message,
     payload_retention,
+    payload_transaction,
 )
+from latermq_broker.store.commit_log import NO_SPARE_TYPES
 from latermq_broker.store.record import HEADER_BYTES, Record, RecordType
 
 
@@ -39,6 +42,7 @@ class Journal:
         self.deliveries = deliveries = DeliveryApplier(state)
         messages, others = MessageApplier(state), CatalogApplier(state)
         retention = RetentionApplier(state, deliveries)
+        transactions = TransactionApplier(state)
         message, lease, catalog = payload_message, payload_lease, payload_catalog
         self._dropped = state.store.dropped
         self._kinds: dict[RecordType, _Kind] = {
@@ -77,6 +81,12 @@ class Journal:
             RecordType.DROP: _Kind(
                 payload_retention.encode_drop, payload_retention.decode_drop, retention.drop
             ),
+            RecordType.HALF: _Kind(
+                message.encode_message, message.decode_message_head, transactions.half
+            ),
+            RecordType.TXN: _Kind(
+                payload_transaction.encode_txn, payload_transaction.decode_txn, transactions.txn
+            ),
         }
         self._headless: dict[RecordType, Callable[[Any, Stamp], None]] = {
             RecordType.MESSAGE: messages.message,
@@ -86,6 +96,8 @@ class Journal:
             RecordType.CONFIG: others.config_headless,
             RecordType.MOVE: retention.move,
             RecordType.DROP: retention.drop,
+            RecordType.HALF: transactions.half,
+            RecordType.TXN: transactions.txn,
         }
 
     def write(self, type: RecordType, payload: Any, now_ms: int) -> Stamp:
@@ -104,7 +116,7 @@ class Journal:
         """The same for several records that recovery takes all or none of."""
         encoded = [self._kinds[type].encode(payload) for type, payload in items]
         sizes = [sum(map(len, parts)) for parts in encoded]
-        self._log.reserve(sizes, spare=items[0][0] is not RecordType.MESSAGE)
+        self._log.reserve(sizes, spare=items[0][0] not in NO_SPARE_TYPES)
         stamps = []
         last = len(items) - 1
         for index, ((type, payload), parts) in enumerate(zip(items, encoded, strict=True)):

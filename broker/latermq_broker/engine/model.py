@@ -34,6 +34,7 @@ class Outgoing(NamedTuple):
     keys: tuple[str, ...] = ()
     deliver_at_ms: int = 0  # 0, past or now: at once
     delay_level: int = 0  # 1…: now + level, wins over deliver_at_ms
+    first_check_ms: int = 0  # of a half message: from now; 0: the broker's default
 
 
 class Sent(NamedTuple):
@@ -42,6 +43,17 @@ class Sent(NamedTuple):
     queue_offset: int  # -1 while delayed
     due_ms: int  # 0: delivered at once
     pending_id: str  # names the wait; "" unless delayed
+    transaction_id: str = ""  # of a half message
+
+
+class OrphanCheck(NamedTuple):
+    """A question for a producer: how did this transaction end?"""
+
+    transaction_id: str
+    rest: bytes
+    sys: bytes
+    check: int  # the how manieth, from 1
+    asked_client: str  # the producer asked before; ""
 
 
 class ReceiveRequest(NamedTuple):
@@ -82,6 +94,7 @@ class PendingKind(IntEnum):
     DELAYED = 1
     BACKOFF = 2
     IN_FLIGHT = 3
+    HALF = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +120,8 @@ class PendingItem:
     rest: bytes
     sys: bytes
     failure: Failure | None
+    checks: int = 0  # of a half message: how often producers were asked
+    checks_max: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
-"""What waits, and until when: delayed messages, backoffs, leases.
+"""What waits, and until when: delayed messages, backoffs, leases, half messages.
 
-Listings merge the timer and the lease deadlines by time; a page looks at no more than SCAN_MAX
-entries, so it may be short, or empty, before the listing's end.
+Listings merge the timer, the lease deadlines and the halves' checks by time; a page looks at no
+more than SCAN_MAX entries, so it may be short, or empty, before the listing's end.
 """
 
 from collections.abc import Iterator
@@ -13,10 +13,12 @@ from typing import Final
 from latermq_broker.delivery.filter import hash64
 from latermq_broker.delivery.lease import Delivery, State
 from latermq_broker.delivery.retry import BACKOFF_MS_MAX
+from latermq_broker.delivery.transaction import HalfMessage, parse_transaction_id, transaction_id
 from latermq_broker.engine.attempts import Attempts, stored_id_hash, stored_slices
 from latermq_broker.engine.journal import Journal
 from latermq_broker.engine.model import PendingCount, PendingFilter, PendingItem, PendingKind
 from latermq_broker.engine.state import EngineState
+from latermq_broker.engine.transactions import Transactions
 from latermq_broker.errors import (
     BadRequestError,
     CorruptRecordError,
@@ -27,11 +29,13 @@ from latermq_broker.store.catalog import RETRY_PREFIX, SCHEDULE_TOPIC
 from latermq_broker.store.payload_lease import ExtendPayload
 from latermq_broker.store.payload_message import TimerPayload, decode_message_head
 from latermq_broker.store.payload_retention import first_position, original
+from latermq_broker.store.payload_transaction import CAUSE_OPERATOR
 from latermq_broker.store.record import RecordType
 
 SCAN_MAX: Final = 20_000
 
-_Waiting = tuple[int, int, int]  # (due, 0: delayed | 1: delivery, position or delivery id)
+# (due, 0: delayed | 1: delivery | 2: half, position | delivery id | where it was stored first)
+_Waiting = tuple[int, int, int]
 
 
 def delayed_id(due_ms: int, position: int) -> str:
@@ -43,10 +47,17 @@ def delivery_pending_id(delivery_id: int) -> str:
 
 
 class PendingView:
-    def __init__(self, state: EngineState, journal: Journal, attempts: Attempts) -> None:
+    def __init__(
+        self,
+        state: EngineState,
+        journal: Journal,
+        attempts: Attempts,
+        transactions: Transactions,
+    ) -> None:
         self._state = state
         self._journal = journal
         self._attempts = attempts
+        self._transactions = transactions
 
     def page(
         self,
@@ -126,16 +137,30 @@ class PendingView:
         return found, ""
 
     def cancel(self, pending_id: str, now_ms: int) -> PendingItem:
-        """A delayed message will never be delivered; a retry is done for its group.
+        """A delayed message will never be delivered; a retry is done for its group; a half
+        message is rolled back.
 
         Raises MessageNotFoundError (not waiting any more), PreconditionFailedError (in flight).
         """
         waiting, item = self._find(pending_id)
         if waiting[1] == 0:
             self._journal.write(RecordType.TIMER, self._timer(waiting, 0), now_ms)
+        elif waiting[1] == 2:
+            self._transactions.roll_back(_half(self._state, waiting), CAUSE_OPERATOR, now_ms)
         else:
             _retry(self._state, waiting, pending_id)
             self._journal.write(RecordType.ACK, (waiting[2],), now_ms)
+        return item
+
+    def commit(self, pending_id: str, now_ms: int) -> PendingItem:
+        """A half message is delivered, whatever its producer thinks.
+
+        Raises MessageNotFoundError, PreconditionFailedError (no half message).
+        """
+        waiting, item = self._find(pending_id)
+        if waiting[1] != 2:
+            raise PreconditionFailedError(f"{pending_id} is no half message of a transaction")
+        self._transactions.commit(_half(self._state, waiting), now_ms)
         return item
 
     def expedite(self, pending_id: str, now_ms: int) -> PendingItem:
@@ -154,6 +179,11 @@ class PendingView:
         if waiting[1] == 0:
             self._journal.write(RecordType.TIMER, self._timer(waiting, due_ms), now_ms)
             return item
+        if waiting[1] == 2:
+            raise PreconditionFailedError(
+                f"{pending_id} waits for the end of its transaction, not for a time: commit or "
+                "cancel it"
+            )
         delivery = _retry(self._state, waiting, pending_id)
         wait_ms = due_ms - now_ms
         if wait_ms > BACKOFF_MS_MAX:
@@ -178,6 +208,8 @@ class PendingView:
             sources.append(self._held(after))
         if filter.kind in (None, PendingKind.BACKOFF):
             sources.append(self._ripe(after))
+        if filter.kind in (None, PendingKind.HALF) and not filter.group:
+            sources.append(_halves(self._state, after))
         return merge(*sources)
 
     def _delayed(self, after: _Waiting) -> Iterator[_Waiting]:
@@ -210,6 +242,11 @@ class PendingView:
                 topic = catalog.topic_by_id(topic_id)
                 if topic is not None and filter.topic in ("", topic.name):
                     yield (PendingKind.DELAYED, topic.name, ""), count
+        if filter.kind in (None, PendingKind.HALF) and not filter.group:
+            for topic_id, count in self._state.halves.counts.items():
+                topic = catalog.topic_by_id(topic_id)
+                if topic is not None and filter.topic in ("", topic.name):
+                    yield (PendingKind.HALF, topic.name, ""), count
         for (group_id, topic_id), subscription in self._state.subscriptions.items():
             group, topic = catalog.group_by_id(group_id), catalog.topic_by_id(topic_id)
             if group is None or topic is None:
@@ -234,6 +271,9 @@ class PendingView:
                 return None
             topic = catalog.topic_by_id(decode_message_head(record.payload).topic_id)
             return None if topic is None else (PendingKind.DELAYED, topic.name, "")
+        if waiting[1] == 2:
+            topic = catalog.topic_by_id(_half(self._state, waiting).topic_id)
+            return None if topic is None else (PendingKind.HALF, topic.name, "")
         delivery = self._state.leases.deliveries[waiting[2]]
         topic = catalog.topic_by_id(delivery.topic_id)
         group = catalog.group_by_id(delivery.group_id)
@@ -248,9 +288,10 @@ class PendingView:
             return None
         kind, topic, group = key
         state = self._state
-        delivery = state.leases.deliveries[waiting[2]] if waiting[1] else None
+        delivery = state.leases.deliveries[waiting[2]] if waiting[1] == 1 else None
+        half = _half(state, waiting) if waiting[1] == 2 else None
         try:
-            stored = state.store.log.read(delivery.position if delivery else waiting[2])
+            stored = state.store.log.read(_position(state, waiting))
         except CorruptRecordError:
             return None
         record = original(stored)
@@ -262,9 +303,7 @@ class PendingView:
         failures = self._attempts.timeline(delivery)[-1:] if delivery else []
         return PendingItem(
             kind=kind,
-            pending_id=delivery_pending_id(delivery.id)
-            if delivery
-            else delayed_id(waiting[0], first_position(stored)),
+            pending_id=_pending_id(state, waiting),
             topic=topic,
             group=group,
             due_ms=delivery.deadline_ms if delivery else waiting[0],
@@ -275,6 +314,8 @@ class PendingView:
             rest=rest,
             sys=sys,
             failure=failures[0].failure if failures else None,
+            checks=half.checks if half else 0,
+            checks_max=state.config.transaction.checks_max if half else 0,
         )
 
     def _find(self, pending_id: str) -> tuple[_Waiting, PendingItem]:
@@ -284,6 +325,9 @@ class PendingView:
             waiting = self._by_message_id(pending_id)
         elif waiting[1] == 0:
             waiting = _where_now(self._state, waiting)
+        elif waiting[1] == 2:
+            half = self._state.halves.get(waiting[2])
+            waiting = None if half is None else (half.due_ms, 2, half.first)
         elif waiting[2] not in self._state.leases.deliveries:
             waiting = None
         item = None if waiting is None else self._item(waiting)
@@ -301,11 +345,8 @@ class PendingView:
 
     def _id_hash(self, waiting: _Waiting) -> int | None:
         """None: its record is damaged."""
-        position = waiting[2]
-        if waiting[1]:
-            position = self._state.leases.deliveries[waiting[2]].position
         try:
-            return stored_id_hash(self._state.read(position))
+            return stored_id_hash(self._state.read(_position(self._state, waiting)))
         except CorruptRecordError:
             return None
 
@@ -333,7 +374,27 @@ def _where_now(state: EngineState, waiting: _Waiting) -> _Waiting | None:
     return None
 
 
+def _halves(state: EngineState, after: _Waiting) -> Iterator[_Waiting]:
+    entries = ((half.due_ms, 2, half.first) for half in state.halves)
+    yield from sorted(entry for entry in entries if entry > after)
+
+
+def _half(state: EngineState, waiting: _Waiting) -> HalfMessage:
+    half = state.halves.get(waiting[2])
+    assert half is not None
+    return half
+
+
+def _position(state: EngineState, waiting: _Waiting) -> int:
+    """Of the record that holds what waits."""
+    if waiting[1] == 2:
+        return _half(state, waiting).position
+    return state.leases.deliveries[waiting[2]].position if waiting[1] else waiting[2]
+
+
 def _pending_id(state: EngineState, waiting: _Waiting) -> str:
+    if waiting[1] == 2:
+        return transaction_id(waiting[2])
     if waiting[1]:
         return delivery_pending_id(waiting[2])
     return delayed_id(waiting[0], first_position(state.store.log.read(waiting[2])))
@@ -390,6 +451,9 @@ def _parse_id(pending_id: str) -> _Waiting | None:
             return int(parts[1], 16), 0, int(parts[2], 16)
         if parts[0] == "r" and len(parts) == 2:
             return 0, 1, int(parts[1], 16)
+        first = parse_transaction_id(pending_id)
+        if first is not None:
+            return 0, 2, first
     except ValueError:
         pass
     return None

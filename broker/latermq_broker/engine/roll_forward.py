@@ -14,6 +14,7 @@ from latermq_broker.engine.attempts import Attempts
 from latermq_broker.engine.journal import Journal
 from latermq_broker.engine.segment_use import QueueKey
 from latermq_broker.engine.state import EngineState
+from latermq_broker.engine.transactions import write_rollback
 from latermq_broker.store.payload_message import TimerPayload, decode_message_head
 from latermq_broker.store.payload_retention import (
     MOVE_MESSAGE,
@@ -23,6 +24,7 @@ from latermq_broker.store.payload_retention import (
     moved_overhead,
     original,
 )
+from latermq_broker.store.payload_transaction import CAUSE_TOPIC_GONE
 from latermq_broker.store.record import Record, RecordType
 from latermq_broker.store.segment import Segment
 
@@ -108,7 +110,7 @@ class RollForward:
         use = self._state.uses.at(segment.base)
         limit = self._limit(segment)
         survey.live_bytes = use.timer_bytes
-        for part in (self._deliveries, self._queues, self._timers):
+        for part in (self._deliveries, self._queues, self._timers, self._halves):
             for cost in part(segment, survey):
                 if survey.live_bytes > limit:
                     return None
@@ -155,6 +157,15 @@ class RollForward:
                 survey.at(position, 0).due_ms = due_ms  # its bytes are counted already
             yield looked * TIMER_COST + len(found) * LOOK_COST
 
+    def _halves(self, segment: Segment, survey: _Survey) -> Iterator[int]:
+        if not self._state.uses.at(segment.base).timers:
+            return
+        for index, half in enumerate(list(self._state.halves)):
+            if segment.base <= half.position < segment.end:
+                survey.at(half.position, 0).due_ms = half.due_ms  # counted with the timers
+            if index % SLICE == 0:
+                yield SLICE * LOOK_COST
+
     # --- move ----------------------------------------------------------------------------------
 
     def _move(self, position: int, users: _Users, now_ms: Callable[[], int]) -> Iterator[int]:
@@ -175,7 +186,12 @@ class RollForward:
         inner = original(record)
         if users.due_ms:
             topic_id = decode_message_head(inner.payload).topic_id
-            if state.catalog.topic_by_id(topic_id) is None:
+            half = state.halves.at(position)
+            gone = state.catalog.topic_by_id(topic_id) is None
+            if gone and half is not None:
+                write_rollback(self._journal, half, CAUSE_TOPIC_GONE, now_ms)
+                users.due_ms = 0
+            elif gone:
                 cancel = TimerPayload(position, users.due_ms, 0, topic_id, record.length)
                 self._journal.write(RecordType.TIMER, cancel, now_ms)
                 users.due_ms = 0

@@ -2,7 +2,7 @@
 
 Counted per segment, by the position of the record that is needed:
 
-    timers      delayed messages that wait
+    timers      delayed messages that wait, and half messages
     deliveries  whose message lies there: leased, in backoff or ready
     chains      deliveries whose oldest attempt lies there
     queues      queue entries that refer there from elsewhere, or are kept longer than others: due

@@ -8,6 +8,8 @@ uses           JSON [[segment base, timers, their bytes, [[topic, queue, entries
 dead           JSON {topic id: {offset: [state, since ms]}}
 counters       JSON {"next_delivery_id": …, "delayed": {topic id: count}}
 clients        JSON [[client id, position of its CLIENT record], …]
+halves         fixed structs, below: half messages that are pending, the oldest first
+ended          fixed structs, below: the last transactions that ended, in that order
 """
 
 import json
@@ -16,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from latermq_broker.delivery.lease import Delivery, State
+from latermq_broker.delivery.transaction import HalfMessage, HalfState
 from latermq_broker.engine.apply_deliveries import DeliveryApplier
 from latermq_broker.engine.model import DeadState
 from latermq_broker.engine.state import EngineState
@@ -30,6 +33,14 @@ from latermq_broker.schedule.run_file import DamagedRunError, RunFile
 _DELIVERY: Final = struct.Struct("<QQqQQQQQQIIIIHHBBBx")
 assert _DELIVERY.size == 96
 _RENEWALS_MAX: Final = 255
+#  half    0      8         16         24      32       40      44     48      50   56
+#          | first| position| stored_ms| due_ms| id_hash| topic| length| checks| pad|
+_HALF: Final = struct.Struct("<QQQQQIIH6x")
+assert _HALF.size == 56
+#  ended   0      8        16     17   24
+#          | first| id_hash| state| pad|
+_ENDED: Final = struct.Struct("<QQB7x")
+assert _ENDED.size == 24
 # What a replay that begins behind dropped segments finds out by itself.
 TOLD_BY_THE_LOG: Final = ("timer.near", "timer.far", "timer.tombstones", "runs", "uses")
 
@@ -52,6 +63,10 @@ def snapshot(state: EngineState, new_run: str = "") -> dict[str, bytes]:
             {"next_delivery_id": state.leases.next_id, "delayed": state.delayed_counts}
         ),
         "clients": _json(list(state.client_positions.items())),
+        "halves": b"".join(map(_encode_half, state.halves)),
+        "ended": b"".join(
+            _ENDED.pack(first, id_hash, end) for first, (end, id_hash) in state.halves.ended.items()
+        ),
     }
 
 
@@ -81,6 +96,10 @@ def restore(state: EngineState, deliveries: DeliveryApplier, sections: Mapping[s
             int(offset): (DeadState(changed), since_ms)
             for offset, (changed, since_ms) in letters.items()
         }
+    for half in _HALF.iter_unpack(sections.get("halves", b"")):
+        _restore_half(state, half)
+    for first, id_hash, end in _ENDED.iter_unpack(sections.get("ended", b"")):
+        state.halves.remember(first, HalfState(end), id_hash)
     counters = json.loads(sections["counters"])
     state.leases.next_id = counters["next_delivery_id"]
     state.delayed_counts = {int(topic): count for topic, count in counters["delayed"].items()}
@@ -156,6 +175,36 @@ def _decode(state: EngineState, fields: tuple[int, ...]) -> Delivery:
     delivery.renewals = fields[17]
     delivery.client_id = state.client_name(delivery.client) if delivery.client else ""
     return delivery
+
+
+def _encode_half(half: HalfMessage) -> bytes:
+    return _HALF.pack(
+        half.first,
+        half.position,
+        half.stored_ms,
+        half.due_ms,
+        half.id_hash,
+        half.topic_id,
+        half.length,
+        half.checks,
+    )
+
+
+def _restore_half(state: EngineState, fields: tuple[int, ...]) -> None:
+    first, position, stored_ms, due_ms, id_hash, topic_id, length, checks = fields
+    half = HalfMessage(
+        first=first,
+        position=position,
+        length=length,
+        topic_id=topic_id,
+        id_hash=id_hash,
+        stored_ms=stored_ms,
+        due_ms=due_ms,
+        checks=checks,
+    )
+    state.halves.add(half)
+    if state.catalog.topic_by_id(topic_id) is None:
+        state.halves.deadlines.arm(first, 0)
 
 
 def _json(value: Any) -> bytes:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from latermq_broker.config import Config
 from latermq_broker.delivery.lease import Delivery, Leases, RecentlyDone, State
 from latermq_broker.delivery.receipt_handle import ReceiptHandles
+from latermq_broker.delivery.transaction import HalfMessages
 from latermq_broker.engine.model import DeadState, Ready, Topic
 from latermq_broker.engine.segment_use import SegmentUses
 from latermq_broker.errors import CorruptRecordError, StoreError
@@ -66,6 +67,9 @@ class EngineState:
         self.catalog = Catalog()
         self.leases = Leases()
         self.timer = Timer()
+        self.halves = HalfMessages(
+            config.transaction.ended_remembered_max, config.transaction.checks_max
+        )
         self.subscriptions: dict[tuple[int, int], Subscription] = {}
         self.dead: dict[int, dict[int, tuple[DeadState, int]]] = {}
         """Dead-letter topic id → offset → (state, since); absent: DEAD."""

@@ -42,7 +42,7 @@ from latermq_broker.store.segment import SEGMENT_HEADER_BYTES, ZERO_CHUNK, Segme
 from latermq_broker.store.segment_row import SegmentRow
 
 BLANK_BYTES: Final = HEADER_BYTES  # kept free at the end of every segment
-NO_SPARE_TYPES: Final = frozenset({RecordType.MESSAGE, RecordType.MOVE})
+NO_SPARE_TYPES: Final = frozenset({RecordType.MESSAGE, RecordType.HALF, RecordType.MOVE})
 LOG_CLOSED: Final = -1  # as `_room_end`: sends every append down the slow path
 
 

@@ -10,8 +10,9 @@ An entry is 32 bytes, little-endian, at (offset % 65536) * 32 in <queue>.<first 
       0          8        12      14        16         24        32
       | position | length | flags | attempt | tag_hash | time_ms |
 
-    flags   0: the entry's own MESSAGE record holds the bytes. Else how it came here: REF_DUE or
-            REF_REDRIVE, in the low byte; LETTER: into a dead-letter topic; MOVED: rolled forward
+    flags   0: the entry's own MESSAGE record holds the bytes. Else how it came here: REF_DUE,
+            REF_REDRIVE or REF_COMMITTED, in the low byte; LETTER: into a dead-letter topic;
+            MOVED: rolled forward
 
 Retention moves `first` up. Entries whose message was rolled forward are replaced in memory, see
 `moved_entries`. A queue that was rebuilt from a log whose oldest segments are gone begins at

@@ -86,12 +86,14 @@ def message_slices(payload: Bytes) -> tuple[bytes, bytes]:
 
 #  REF   0       8         16            24      32      36     40     42      43   44
 #        | origin| tag_hash| queue_offset| due_ms| length| topic| queue| reason| pad|
-#  A message enters a queue: when its time came, or redriven to a topic. `origin` is the position of
-#  the MESSAGE or DEAD record that holds the bytes, `length` that record's.
+#  A message enters a queue: when its time came, redriven to a topic, or its transaction committed.
+#  `origin` is the position of the MESSAGE, HALF or DEAD record that holds the bytes, `length` that
+#  record's.
 _REF: Final = struct.Struct("<QQQQIIHBx")
 assert _REF.size == 44
 REF_DUE: Final = 1
 REF_REDRIVE: Final = 2
+REF_COMMITTED: Final = 3
 
 
 class RefPayload(NamedTuple):

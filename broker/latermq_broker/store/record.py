@@ -48,7 +48,7 @@ FLAG_CLEAN: Final = 4  # on MARK: the broker stopped in order
 
 
 class RecordType(IntEnum):
-    """What a record says. Payloads of 1 to 15 belong to the core (`payload_*`)."""
+    """What a record says. Payloads of 1 to 18 and 22 belong to the core (`payload_*`)."""
 
     MESSAGE = 1
     REF = 2
@@ -65,12 +65,13 @@ class RecordType(IntEnum):
     OFFSET = 13
     RESET = 14
     CLIENT = 15
-    TXN = 16  # reserved: end of a transaction
+    TXN = 16  # a half message: a check, or its rollback
     MOVE = 17  # reserved: a message rolled forward
     DROP = 18  # reserved: a segment removed by retention
     LOST = 19  # reserved: a damaged range an operator accepted
     MARK = 20  # idle or clean stop: what precedes it is durable
     BLANK = 21  # closes a segment; fills it to its end
+    HALF = 22  # a message whose transaction has not ended
 
 
 INTERNAL_TYPES: Final = frozenset({RecordType.MARK, RecordType.BLANK, RecordType.LOST})

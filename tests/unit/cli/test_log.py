@@ -9,8 +9,9 @@ from click.testing import CliRunner, Result
 from latermq_broker.cli.root import latermq
 from latermq_broker.clock import SystemClock
 from latermq_broker.config import Config
+from latermq_broker.delivery.transaction import HalfEvent
 from latermq_broker.engine.engine import Engine
-from latermq_broker.engine.model import Failure
+from latermq_broker.engine.model import Failure, Outgoing
 from latermq_broker.store.files import RealFiles
 from latermq_broker.store.record import RecordType
 from latermq_broker.store.store import Store
@@ -54,6 +55,12 @@ def data(tmp_path: Path) -> Path:
     rig.engine.queues.commit("billing", "orders", 0, 1, rig.now_ms)
     rig.engine.groups.reset("billing", "orders", 0, rig.now_ms)
     rig.engine.topics.delete("mails", rig.now_ms)
+    half = Outgoing("orders", b"*\x04body", b"*\x03m-5", "m-5")
+    checked, committed = rig.engine.transactions.send([half, half], rig.now_ms)
+    rig.engine.transactions.asked(checked.position, "client-1", rig.now_ms)
+    commit = HalfEvent.COMMIT
+    rig.engine.transactions.end("orders", committed.transaction_id, "m-5", commit, rig.now_ms)
+    rig.engine.pending.cancel(checked.transaction_id, rig.now_ms)
     rig.engine.close(rig.now_ms)
     rig.close()
     return path
@@ -68,7 +75,7 @@ def records(path: Path, *words: str) -> list[dict[str, object]]:
 def test_every_record_is_explained(data: Path) -> None:
     dumped = records(data)
     types = {record["type"] for record in dumped}
-    later = {"txn", "move", "drop", "lost", "blank"}
+    later = {"move", "drop", "lost", "blank"}
     assert types == {each.name.lower() for each in RecordType} - later
     assert [record["position"] for record in dumped] == sorted(
         record["position"]
@@ -84,6 +91,17 @@ def test_names_stand_for_ids(data: Path) -> None:
     assert attempt["client"] == "client-1"
     config = records(data, "--type", "config")
     assert config[-1]["deleted"] == "mails"
+
+
+def test_a_transaction_is_explained(data: Path) -> None:
+    half, _ = records(data, "--type", "half")
+    checked, rolled_back = records(data, "--type", "txn")
+    assert "due_at_ms" not in half
+    assert half["check_at_ms"] < checked["check_at_ms"]  # type: ignore[operator]
+    assert checked["message_at"] == rolled_back["message_at"] == half["position"]
+    assert (checked["what"], checked["checks"]) == ("a producer was asked", 1)
+    assert (rolled_back["what"], rolled_back["cause"]) == ("rolled back", "operator")
+    assert records(data, "--type", "ref")[-1]["reason"] == "committed"
 
 
 def test_lines_for_people(data: Path) -> None:

@@ -1,0 +1,266 @@
+"""Transactions: half messages, their ends, and who is to be asked how they ended.
+
+    send ─► HALF record ─┬─ EndTransaction ─► REF record: delivered   or   TXN record: never is
+                         └─ first check due ─► waits for a producer ─asked─► TXN record: due again
+
+The edge asks: it takes what waits from `waiting`, hands it to a producer that is there, and says so
+with `asked`. Without a producer nothing is counted and nothing is written. After the last check a
+half message is kept, to be seen, and ended by its producer or an operator, until it is too old.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+from latermq_broker.delivery.filter import hash64
+from latermq_broker.delivery.transaction import (
+    HalfEvent,
+    HalfMessage,
+    HalfState,
+    after,
+    parse_transaction_id,
+    transaction_id,
+)
+from latermq_broker.engine.attempts import stored_slices
+from latermq_broker.engine.journal import Journal
+from latermq_broker.engine.model import OrphanCheck, Outgoing, Sent
+from latermq_broker.engine.state import EngineState, Stamp
+from latermq_broker.engine.topics import TopicAdmin
+from latermq_broker.errors import (
+    CorruptRecordError,
+    InvalidTransactionIdError,
+    StoreFullError,
+    TooManyRequestsError,
+)
+from latermq_broker.store.payload_message import (
+    QUEUE_UNSET,
+    REF_COMMITTED,
+    MessagePayload,
+    RefPayload,
+    decode_message_head,
+)
+from latermq_broker.store.payload_transaction import (
+    CAUSE_DAMAGED,
+    CAUSE_EXPIRED,
+    CAUSE_NO_ROOM,
+    CAUSE_PRODUCER,
+    CAUSE_TOPIC_GONE,
+    CAUSES,
+    TXN_CHECKED,
+    TXN_ROLLED_BACK,
+    TxnPayload,
+)
+from latermq_broker.store.record import RecordType
+
+log = logging.getLogger("latermq.engine")
+
+
+class Transactions:
+    """See the module."""
+
+    def __init__(self, state: EngineState, journal: Journal, topics: TopicAdmin) -> None:
+        self._state = state
+        self._journal = journal
+        self._topics = topics
+        self._config = state.config.transaction
+        self._halves = state.halves
+
+    def send(self, messages: Sequence[Outgoing], now_ms: int) -> list[Sent]:
+        """Store half messages of one topic, all or none.
+
+        Raises TopicNotFoundError, StoreFullError, TooManyRequestsError (half_messages_max).
+        """
+        store = self._state.store
+        store.disk.admit()
+        topic = self._topics.ensure(messages[0].topic, now_ms)
+        self._make_room(len(messages), now_ms)
+        payloads = [
+            MessagePayload(
+                topic_id=topic.id,
+                queue_id=QUEUE_UNSET,
+                kind=0,
+                queue_offset=-1,
+                due_ms=now_ms + self._first_check_ms(message),
+                tag_hash=hash64(message.tag),
+                id_hash=hash64(message.message_id),
+                delay_level=0,
+                key_hashes=tuple(map(hash64, message.keys)),
+                rest=message.rest,
+                sys=message.sys,
+            )
+            for message in messages
+        ]
+        try:
+            stamps = self._journal.write_group(
+                [(RecordType.HALF, payload) for payload in payloads], now_ms
+            )
+        except StoreFullError as error:
+            store.disk.no_room()
+            raise store.disk.refusal() from error
+        return [_sent(stamp) for stamp in stamps]
+
+    def end(
+        self, topic: str, name: str, message_id: str, event: HalfEvent, now_ms: int
+    ) -> HalfState:
+        """COMMIT: it enters a queue of its topic. ROLLBACK: it never will. Again is harmless.
+
+        At any age, whoever was asked meanwhile. `message_id` may be empty.
+        Protocol: EndTransaction.
+        Raises InvalidTransactionIdError: unknown, another message's or topic's, or it has the
+        contrary end already.
+        """
+        first = parse_transaction_id(name)
+        half = None if first is None else self._halves.get(first)
+        state, id_hash = HalfState.PENDING, 0
+        if half is not None:
+            owner = self._state.catalog.topic_by_id(half.topic_id)
+            id_hash = half.id_hash
+            if owner is None or owner.name != topic:
+                raise _unknown(name, topic)
+        elif first is not None and first in self._halves.ended:
+            state, id_hash = self._halves.ended[first]
+        else:
+            raise _unknown(name, topic)
+        if message_id and hash64(message_id) != id_hash:
+            raise _unknown(name, topic)
+        end = after(state, event)
+        if end is None:
+            raise InvalidTransactionIdError(
+                f"transaction {name} is {state.name.lower().replace('_', ' ')} already"
+            )
+        if half is not None:
+            if event is HalfEvent.COMMIT:
+                self.commit(half, now_ms)
+            else:
+                self.roll_back(half, CAUSE_PRODUCER, now_ms)
+        return end
+
+    def commit(self, half: HalfMessage, now_ms: int) -> None:
+        """Into a queue of its topic, which exists.
+
+        Raises CorruptRecordError: it cannot be read, so it can never be delivered.
+        """
+        state = self._state
+        head = decode_message_head(state.read(half.position).payload)
+        topic = state.catalog.topic_by_id(half.topic_id)
+        assert topic is not None
+        queue_id = state.next_queue(topic)
+        payload = RefPayload(
+            origin=half.position,
+            tag_hash=head.tag_hash,
+            queue_offset=state.queue(topic.id, queue_id).next,
+            due_ms=0,
+            length=half.length,
+            topic_id=topic.id,
+            queue_id=queue_id,
+            reason=REF_COMMITTED,
+        )
+        self._journal.write(RecordType.REF, payload, now_ms)
+
+    def roll_back(self, half: HalfMessage, cause: int, now_ms: int) -> None:
+        """It is never delivered; the record says why."""
+        write_rollback(self._journal, half, cause, now_ms)
+
+    def tick(self, now_ms: int) -> None:
+        """A bounded slice of the halves that are due. Raises StoreFullError; the rest stays due."""
+        deadlines = self._halves.deadlines
+        due = deadlines.expire(now_ms, self._state.config.delivery.tick_timers_max)
+        for index, first in enumerate(due):
+            half = self._halves.get(first)
+            assert half is not None
+            try:
+                self._reach(half, now_ms)
+            except BaseException:
+                for undone in due[index:]:
+                    deadlines.arm(undone, now_ms)
+                raise
+
+    def _reach(self, half: HalfMessage, now_ms: int) -> None:
+        too_old_ms = half.stored_ms + self._config.age_ms_max
+        if self._state.catalog.topic_by_id(half.topic_id) is None:
+            self.roll_back(half, CAUSE_TOPIC_GONE, now_ms)
+        elif half.checks >= self._config.checks_max or now_ms >= too_old_ms:
+            self._give_up(half, CAUSE_EXPIRED, now_ms)
+        else:
+            self._halves.wait(half, too_old_ms)
+
+    def _give_up(self, half: HalfMessage, cause: int, now_ms: int) -> None:
+        self.roll_back(half, cause, now_ms)
+        log.warning(
+            "transaction rolled back: nobody said how it ended",
+            extra={
+                "transaction": transaction_id(half.first),
+                "checks": half.checks,
+                "cause": CAUSES[cause],
+            },
+        )
+
+    def waiting(self) -> Iterator[tuple[str, list[int]]]:
+        """Per topic, the halves due for a check; the longest due first."""
+        for topic_id, firsts in list(self._halves.waiting.items()):
+            topic = self._state.catalog.topic_by_id(topic_id)
+            if topic is not None:
+                yield topic.name, list(firsts)
+
+    def check(self, first: int, now_ms: int) -> OrphanCheck | None:
+        """What to ask a producer about; None: it is damaged, and given up."""
+        half = self._halves.get(first)
+        assert half is not None
+        try:
+            rest, sys = stored_slices(self._state.read(half.position))
+        except CorruptRecordError as error:
+            self._state.give_up(error)
+            self.roll_back(half, CAUSE_DAMAGED, now_ms)
+            return None
+        return OrphanCheck(transaction_id(first), rest, sys, half.checks + 1, half.asked_client)
+
+    def asked(self, first: int, client_id: str, now_ms: int) -> None:
+        """A producer was asked: the next one is, if this one does not answer in time."""
+        half = self._halves.get(first)
+        assert half is not None
+        config = self._config
+        checks = half.checks + 1
+        due_ms = now_ms + config.check_interval_ms
+        if checks >= config.checks_max:
+            due_ms = max(due_ms, half.stored_ms + config.age_ms_max)
+        payload = TxnPayload(half.position, due_ms, half.length, checks, TXN_CHECKED, 0)
+        self._journal.write(RecordType.TXN, payload, now_ms)
+        half.asked_client = client_id
+
+    def _first_check_ms(self, message: Outgoing) -> int:
+        asked_ms = message.first_check_ms or self._config.first_check_ms
+        return min(asked_ms, self._config.age_ms_max)
+
+    def _make_room(self, count: int, now_ms: int) -> None:
+        """The oldest that were checked in vain go first."""
+        limit = self._config.half_messages_max
+        over = len(self._halves) + count - limit
+        if over <= 0:
+            return
+        if len(self._halves.in_vain) < over:
+            raise TooManyRequestsError(f"{limit} transactions are open: end some first")
+        for first in list(islice(self._halves.in_vain, over)):
+            half = self._halves.get(first)
+            assert half is not None
+            self._give_up(half, CAUSE_NO_ROOM, now_ms)
+
+
+def write_rollback(journal: Journal, half: HalfMessage, cause: int, now_ms: int) -> None:
+    payload = TxnPayload(half.position, 0, half.length, half.checks, TXN_ROLLED_BACK, cause)
+    journal.write(RecordType.TXN, payload, now_ms)
+
+
+def _sent(stamp: Stamp) -> Sent:
+    return Sent(
+        position=stamp.position,
+        queue_id=-1,
+        queue_offset=-1,
+        due_ms=0,
+        pending_id="",
+        transaction_id=transaction_id(stamp.position),
+    )
+
+
+def _unknown(name: str, topic: str) -> InvalidTransactionIdError:
+    shown = name if len(name) <= 40 else f"{name[:40]}…"
+    return InvalidTransactionIdError(f"topic {topic} has no transaction {shown!r} of that message")
