@@ -85,7 +85,7 @@ class RecordReader:
             RecordType.CLIENT: self._client,
             RecordType.MOVE: self._move,
             RecordType.DROP: lambda record: _drop(record, self._topic),
-            RecordType.HALF: self._half,
+            RecordType.HALF: self._message,
             RecordType.TXN: _txn,
         }
 
@@ -105,7 +105,8 @@ class RecordReader:
             fields |= {"queue": head.queue_id, "offset": head.queue_offset}
         fields["message_id"] = stored.message_id
         if head.due_ms:
-            fields["due_at_ms"] = head.due_ms
+            name = "check_at_ms" if record.type is RecordType.HALF else "due_at_ms"
+            fields[name] = head.due_ms
         if head.delay_level:
             fields["delay_level"] = head.delay_level
         if stored.tag:
@@ -113,10 +114,6 @@ class RecordReader:
         if stored.keys:
             fields["keys"] = list(stored.keys)
         return fields | {"body_bytes": len(stored.body)}
-
-    def _half(self, record: Record) -> Fields:
-        fields = self._message(record)
-        return {"check_at_ms" if name == "due_at_ms" else name: fields[name] for name in fields}
 
     def _ref(self, record: Record) -> Fields:
         ref = decode_ref(record.payload)
