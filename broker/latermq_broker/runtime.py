@@ -101,7 +101,7 @@ async def _serve(
         pump = Pump(engine, clock, config, threads, on_failure)
         services = assemble(engine, pump, config)
         pump.on_ready = services.parked.wake
-        pump.on_second = services.heartbeat.expire_silent
+        pump.on_second = services.on_second
         server = _server(services.methods, config)
         await server.start()
         pump.start()

@@ -161,7 +161,7 @@ class TransactionMachine(RuleBasedStateMachine):
             and half.due_ms <= self.now_ms
             and half.checks < CHECKS_MAX
         }
-        wanted = [first for _, firsts in self.engine.transactions.waiting() for first in firsts]
+        wanted = self.engine.transactions.waiting(TOPIC, 100)
         assert {f"t-{first:x}" for first in wanted} == due
         for first, ask in zip(wanted, asks, strict=False):
             check = self.engine.transactions.check(first, self.now_ms)

@@ -22,10 +22,12 @@ from latermq_broker.services.ack import AckService
 from latermq_broker.services.answers import MESSAGING
 from latermq_broker.services.offsets import OffsetService
 from latermq_broker.services.parking import EveryParking
+from latermq_broker.services.recall import RecallService
 from latermq_broker.services.receive import ReceiveService
 from latermq_broker.services.seam import MethodTable, ServerStream, Unary
 from latermq_broker.services.send import SendService
 from latermq_broker.services.session import Sessions
+from latermq_broker.services.transaction import TransactionService
 from latermq_broker.store.store import Store
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 from support import wire_requests
@@ -70,7 +72,15 @@ class Messaging:
         self.parked = EveryParking((self.receives, offsets))
         self.pump.on_ready = self.parked.wake
         self.methods: MethodTable = {}
-        for service in (SendService(*rooms), self.receives, AckService(*rooms), offsets):
+        self.transactions = TransactionService(*rooms)
+        for service in (
+            SendService(*rooms),
+            self.receives,
+            AckService(*rooms),
+            offsets,
+            self.transactions,
+            RecallService(*rooms),
+        ):
             self.methods |= service.methods()
 
     async def __aenter__(self) -> Self:

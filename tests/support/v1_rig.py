@@ -140,6 +140,14 @@ class V1Rig(EngineRig):
         self.engine.write()
         return sent
 
+    def send_half(self, message_id: str, *, topic: str = "orders") -> Sent:
+        """A half message: its transaction has not ended."""
+        system = definition_pb2.SystemProperties(message_id=message_id)
+        outgoing = Outgoing(topic, b"*\x04body", system.SerializeToString(), message_id)
+        (sent,) = self.engine.transactions.send([outgoing], self.now_ms)
+        self.engine.write()
+        return sent
+
     def make_group(self, name: str = "billing", *, attempts: int = 3, wait_ms: int = 0) -> None:
         backoff = Backoff(kind=BackoffKind.FIXED, delays_ms=(wait_ms,))
         self.engine.groups.create(

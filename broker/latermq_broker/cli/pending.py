@@ -27,16 +27,18 @@ KINDS: Final = {
     "delayed": pending_pb2.DELAYED,
     "backoff": pending_pb2.BACKOFF,
     "in-flight": pending_pb2.IN_FLIGHT,
+    "half": pending_pb2.HALF,
 }
 
 
 @click.group(cls=CommandGroup)
 def pending() -> None:
-    """See what waits: delayed messages, retries in backoff, and what consumers hold.
+    """See what waits: delayed messages, retries, what consumers hold, open transactions.
 
     A message is pending as delayed (sent with a delivery time that has not come), backoff (one
-    group failed it and its next attempt is not due), or in-flight (a consumer holds it; the due
-    time is when its lease ends).
+    group failed it and its next attempt is not due), in-flight (a consumer holds it; the due
+    time is when its lease ends), or half (its transaction has not ended; the due time is when a
+    producer is asked how it did, or, after the last check, when it is rolled back).
     """
 
 
@@ -166,14 +168,32 @@ def postpone(
     _report(changed, f"due {format_instant(due_ms)}", as_json)
 
 
+@pending.command(epilog=example("latermq pending commit ID --yes"))
+@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@broker_options
+def commit(ids: tuple[str, ...], yes: bool, endpoint: str, as_json: bool) -> None:
+    """Deliver a half message whose producer does not say how its transaction ended.
+
+    ID: as for expedite. `latermq pending cancel` rolls it back. Asks first when you are at a
+    terminal.
+    """
+    if not yes:
+        confirmed(f"Commit {counted(len(ids), 'transaction')}?")
+    request = pending_pb2.ChangePendingRequest(ids=ids)
+    with Connection(endpoint) as broker:
+        changed = broker.call(broker.pending.CommitPending, request)
+    _report(changed, "committed", as_json)
+
+
 @pending.command(epilog=example("latermq pending cancel ID --yes"))
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @broker_options
 def cancel(ids: tuple[str, ...], yes: bool, endpoint: str, as_json: bool) -> None:
-    """Never deliver it: a delayed message to anyone, a retry to its group. ID: as for expedite.
+    """Never deliver it: a delayed or half message to anyone, a retry to its group.
 
-    Asks first when you are at a terminal.
+    ID: as for expedite. Asks first when you are at a terminal.
     """
     if not yes:
         confirmed(f"Cancel {counted(len(ids), 'pending message')}?")
@@ -200,6 +220,8 @@ def _filter(wanted: dict[str, Any]) -> pending_pb2.PendingFilter:
 
 def _row(message: pending_pb2.PendingMessage, now_ms: int) -> tuple[str, ...]:
     attempts = f"{message.attempt}/{message.max_attempts}" if message.attempt else "-"
+    if message.kind == pending_pb2.HALF:
+        attempts = f"{message.checks}/{message.checks_max} checks"
     return (
         format_instant(message.due_at_ms),
         _due_in(message.due_at_ms, now_ms),

@@ -136,13 +136,15 @@ class PendingView:
                 found.append(_pending_id(self._state, waiting))
         return found, ""
 
-    def cancel(self, pending_id: str, now_ms: int) -> PendingItem:
+    def cancel(self, pending_id: str, now_ms: int, *, topic: str = "") -> PendingItem:
         """A delayed message will never be delivered; a retry is done for its group; a half
-        message is rolled back.
+        message is rolled back. With `topic`, only what waits for that one.
 
         Raises MessageNotFoundError (not waiting any more), PreconditionFailedError (in flight).
         """
         waiting, item = self._find(pending_id)
+        if topic not in ("", item.topic):
+            raise MessageNotFoundError(f"nothing waits under {pending_id} for topic {topic}")
         if waiting[1] == 0:
             self._journal.write(RecordType.TIMER, self._timer(waiting, 0), now_ms)
         elif waiting[1] == 2:

@@ -9,7 +9,7 @@ half message is kept, to be seen, and ended by its producer or an operator, unti
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import islice
 
 from latermq_broker.delivery.filter import hash64
@@ -195,12 +195,16 @@ class Transactions:
             },
         )
 
-    def waiting(self) -> Iterator[tuple[str, list[int]]]:
-        """Per topic, the halves due for a check; the longest due first."""
-        for topic_id, firsts in list(self._halves.waiting.items()):
-            topic = self._state.catalog.topic_by_id(topic_id)
-            if topic is not None:
-                yield topic.name, list(firsts)
+    def waiting_topics(self) -> list[str]:
+        """Those with halves that are due for a check."""
+        topics = map(self._state.catalog.topic_by_id, self._halves.waiting)
+        return [topic.name for topic in topics if topic is not None]
+
+    def waiting(self, topic_name: str, count_max: int) -> list[int]:
+        """The topic's halves that are due for a check, up to so many; the longest due first."""
+        topic = self._state.catalog.topic(topic_name)
+        waiting = {} if topic is None else self._halves.waiting.get(topic.id, {})
+        return list(islice(waiting, count_max))
 
     def check(self, first: int, now_ms: int) -> OrphanCheck | None:
         """What to ask a producer about; None: it is damaged, and given up."""

@@ -4,7 +4,7 @@ Every RPC of apache.rocketmq.v2 and latermq.v1 is in it. Those that come later a
 NOT_IMPLEMENTED in their status, never a wrong OK: a client then knows, and does not wait.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
@@ -20,6 +20,7 @@ from latermq_broker.services.health import HealthService
 from latermq_broker.services.heartbeat import HeartbeatService
 from latermq_broker.services.offsets import OffsetService
 from latermq_broker.services.parking import EveryParking
+from latermq_broker.services.recall import RecallService
 from latermq_broker.services.receive import ReceiveService
 from latermq_broker.services.reflection import ReflectionService
 from latermq_broker.services.route import RouteService
@@ -27,6 +28,7 @@ from latermq_broker.services.seam import Committer, Method, MethodTable, ParkedR
 from latermq_broker.services.send import SendService
 from latermq_broker.services.session import Sessions
 from latermq_broker.services.telemetry import TelemetryService
+from latermq_broker.services.transaction import TransactionService
 from latermq_broker.services.v1_dead_letters import DeadLettersService
 from latermq_broker.services.v1_groups import GroupsService
 from latermq_broker.services.v1_pending import PendingService
@@ -45,7 +47,7 @@ FILES: Final = (
     service_pb2, admin_pb2, topic_pb2, group_pb2, pending_pb2, dead_letter_pb2, queue_pb2
 )  # fmt: skip
 LATER_SERVICES: Final = frozenset({"apache.rocketmq.v2.Admin"})
-LATER_METHODS: Final = frozenset({"EndTransaction", "RecallMessage", "SyncLiteSubscription"})
+LATER_METHODS: Final = frozenset({"SyncLiteSubscription"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +59,7 @@ class Services:
     heartbeat: HeartbeatService
     health: HealthService
     sessions: Sessions
+    on_second: Callable[[], None]
 
 
 def assemble(engine: Engine, committer: Committer, config: Config) -> Services:
@@ -67,7 +70,13 @@ def assemble(engine: Engine, committer: Committer, config: Config) -> Services:
     receive = ReceiveService(*rooms)
     offsets = OffsetService(*rooms)
     heartbeat = HeartbeatService(*rooms)
+    transactions = TransactionService(*rooms)
     health = HealthService(names)
+
+    def on_second() -> None:
+        heartbeat.expire_silent()
+        transactions.check_orphans()
+
     served = (
         RouteService(*rooms),
         TelemetryService(*rooms),
@@ -75,6 +84,8 @@ def assemble(engine: Engine, committer: Committer, config: Config) -> Services:
         SendService(*rooms),
         receive,
         AckService(*rooms),
+        transactions,
+        RecallService(*rooms),
         offsets,
         TopicsService(*rooms),
         GroupsService(*rooms),
@@ -99,6 +110,7 @@ def assemble(engine: Engine, committer: Committer, config: Config) -> Services:
         heartbeat=heartbeat,
         health=health,
         sessions=sessions,
+        on_second=on_second,
     )
 
 

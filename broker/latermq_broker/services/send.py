@@ -26,13 +26,14 @@ from latermq_broker.services.session import Sessions
 from latermq_broker.services.wire_messages import (
     DELAY,
     NORMAL,
+    TRANSACTION,
     StoreSide,
     message_type,
     sent_response,
 )
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 
-_SERVED_TYPES: Final = frozenset({NORMAL, DELAY})
+_SERVED_TYPES: Final = frozenset({NORMAL, DELAY, TRANSACTION})
 # A dead letter's record holds the message and its history, so the history's room is kept free.
 _RECORD_HEAD_BYTES: Final = 1_024
 _OVERHEAD_BYTES_MAX: Final = RECORD_BODY_OVERHEAD_BYTES - HISTORY_BYTES_MAX - _RECORD_HEAD_BYTES
@@ -70,9 +71,11 @@ class SendService:
             TooManyRequestsError, StoreFullError: no room now.
         """
         now_ms = self._committer.now_ms()
+        halves = validate.are_halves(request.messages)
         outgoing = self._outgoing(request.messages, caller.call, now_ms)
         self._committer.admit()
-        sent = self._engine.send(outgoing, now_ms)
+        send = self._engine.transactions.send if halves else self._engine.send
+        sent = send(outgoing, now_ms)
         return self._committer.acknowledged(sent_response(outgoing, sent))
 
     def _outgoing(
@@ -87,6 +90,7 @@ class SendService:
         kinds = [message_type(message, level) for message in messages]
         for kind in kinds:
             validate.check_type(topic, kind)
+        validate.check_halves(kinds)
         for kind in kinds:
             if kind not in _SERVED_TYPES:
                 name = definition_pb2.MessageType.Name(kind)
@@ -100,8 +104,11 @@ class SendService:
             if kind == DELAY:
                 asked = message.system_properties.delivery_timestamp
                 deliver_at_ms = level_due_ms or max(wire.timestamp_ms(asked), 0)
+            first_check_ms = validate.first_check_ms(message) if kind == TRANSACTION else 0
             body_bytes = len(message.body)
             stored = side.outgoing(message, kind, deliver_at_ms=deliver_at_ms, delay_level=level)
+            if first_check_ms:
+                stored = stored._replace(first_check_ms=first_check_ms)
             size = len(stored.rest) + len(stored.sys)
             _check_overhead(size - body_bytes)
             total_bytes += size + _record_bytes(stored)

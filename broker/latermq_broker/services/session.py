@@ -10,7 +10,7 @@ newest.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -41,9 +41,9 @@ class CommandStream:
         self._outbox: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._error: Exception | None = None
 
-    def put(self, command: service_pb2.TelemetryCommand) -> bool:
-        """False when the stream does not read and is full."""
-        if self._outbox.qsize() >= self._commands_max:
+    def put(self, command: service_pb2.TelemetryCommand, unread_max: int = 0) -> bool:
+        """False when the stream does not read and is full, or holds `unread_max` already."""
+        if self._outbox.qsize() >= min(self._commands_max, unread_max or self._commands_max):
             return False
         self._outbox.put_nowait(command.SerializeToString())
         return True
@@ -131,13 +131,27 @@ class Sessions:
         if session is not None and stream in session.streams:
             session.streams.remove(stream)
 
-    def push(self, client_id: str, command: service_pb2.TelemetryCommand) -> bool:
+    def push(
+        self, client_id: str, command: service_pb2.TelemetryCommand, unread_max: int = 0
+    ) -> bool:
         """Send a command on the client's newest stream.
 
-        False: no session, no open stream, or a stream that does not read.
+        False: no session, no open stream, or a stream that does not read. With `unread_max` also
+        one that has not read so many.
         """
         session = self._sessions.get(client_id)
-        return bool(session and session.streams and session.streams[-1].put(command))
+        if session is None or not session.streams:
+            return False
+        return session.streams[-1].put(command, unread_max)
+
+    def publishers(self, topics: Collection[str]) -> dict[str, list[Session]]:
+        """Per topic the producers that declared it and can be reached; none: no entry."""
+        found: dict[str, list[Session]] = {}
+        for session in self._sessions.values():
+            if not session.consumes and session.streams:
+                for topic in session.topics.intersection(topics):
+                    found.setdefault(topic, []).append(session)
+        return found
 
     def remove(self, client_id: str) -> Session | None:
         return self._sessions.pop(client_id, None)

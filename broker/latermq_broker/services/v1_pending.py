@@ -33,7 +33,7 @@ IDS_MAX: Final = 1_000
 SLICE_MAX: Final = 200  # looked at and decoded in one turn of the loop: some 10 ms
 SEARCH_MAX: Final = 1_000  # … when only the ids are compared
 
-_PENDING_ID: Final = re.compile(r"d-[0-9a-f]+-[0-9a-f]+|r-[0-9a-f]+")
+_PENDING_ID: Final = re.compile(r"d-[0-9a-f]+-[0-9a-f]+|[rt]-[0-9a-f]+")
 _Change = Callable[[str, int], PendingItem]  # (id, now_ms)
 
 
@@ -47,6 +47,7 @@ class PendingService:
     def methods(self) -> MethodTable:
         changes = {
             "CancelPending": self.cancel,
+            "CommitPending": self.commit,
             "ExpeditePending": self.expedite,
             "PostponePending": self.postpone,
         }
@@ -147,6 +148,12 @@ class PendingService:
     ) -> pending_pb2.ChangePendingResponse:
         """Protocol: pending.proto, CancelPending. Each id has a result of its own."""
         return await self._change(request, self._engine.pending.cancel)
+
+    async def commit(
+        self, request: pending_pb2.ChangePendingRequest, _: Caller
+    ) -> pending_pb2.ChangePendingResponse:
+        """Protocol: pending.proto, CommitPending. Each id has a result of its own."""
+        return await self._change(request, self._engine.pending.commit)
 
     async def expedite(
         self, request: pending_pb2.ChangePendingRequest, _: Caller
@@ -257,4 +264,6 @@ def _message(item: PendingItem) -> pending_pb2.PendingMessage:
         body_size=len(stored.body),
         last_failure_class=item.failure.class_name if item.failure else "",
         last_failure_text=item.failure.text if item.failure else "",
+        checks=item.checks,
+        checks_max=item.checks_max,
     )

@@ -22,7 +22,7 @@ from latermq_proto.latermq.v1 import topic_pb2
 TOPICS: Final = "/latermq.v1.Topics"
 SLICE_TOPICS_MAX: Final = 64  # shown in one turn of the loop
 
-_MADE_TYPES: Final = frozenset({TopicType.NORMAL, TopicType.DELAY, TopicType.MIXED})
+_MADE_TYPES: Final = (TopicType.NORMAL, TopicType.DELAY, TopicType.TRANSACTION, TopicType.MIXED)
 
 
 class TopicsService:
@@ -195,7 +195,7 @@ def _topic_type(number: int) -> TopicType | None:
     if kind not in _MADE_TYPES:
         raise NotImplementedYetError(
             f"topics of type {kind.name.lower()} are not implemented yet; "
-            "normal, delay and mixed are"
+            f"{', '.join(made.name.lower() for made in _MADE_TYPES)} are"
         )
     return kind
 

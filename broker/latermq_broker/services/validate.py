@@ -139,6 +139,26 @@ def _check_recovery(properties: definition_pb2.SystemProperties) -> None:
         )
 
 
+def first_check_ms(message: definition_pb2.Message) -> int:
+    """When the producer of a half message wants to be asked first; 0: whenever the broker does."""
+    asked = message.system_properties.orphaned_transaction_recovery_duration
+    return max(wire.duration_ms(asked), 0)
+
+
+def are_halves(messages: Sequence[definition_pb2.Message]) -> bool:
+    """Whether a request that stands is one of half messages."""
+    return bool(messages) and messages[0].system_properties.message_type == TRANSACTION
+
+
+def check_halves(kinds: Sequence[definition_pb2.MessageType]) -> None:
+    """
+    Raises:
+        BadRequestError: half messages and others in one request.
+    """
+    if TRANSACTION in kinds and len(set(kinds)) > 1:
+        raise BadRequestError("messages of transactions and others in one request")
+
+
 def _check_lite_topic(lite_topic: str) -> None:
     size = names.utf8_bytes(lite_topic)
     if size > LITE_TOPIC_BYTES_MAX:

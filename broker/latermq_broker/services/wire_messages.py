@@ -157,14 +157,18 @@ def _settle_delivery(
 def sent_response(outgoing: Sequence[Outgoing], sent: Sequence[Sent]) -> bytes:
     """SendMessageResponse: OK, one entry per message in their order (clients index by position).
 
-    The transaction id is the message id, as in RocketMQ; the recall handle names the wait of a
-    delayed message and is empty for others.
+    The transaction id of what belongs to no transaction is the message id, as in RocketMQ; the
+    recall handle names the wait of a delayed message and is empty for others.
     """
     parts = [wire.OK_FIELD]
     for message, place in zip(outgoing, sent, strict=True):
         message_id = message.message_id.encode()
         size = varint(len(message_id))
-        entry = [wire.OK_FIELD, b"\x12", size, message_id, b"\x1a", size, message_id]
+        entry = [wire.OK_FIELD, b"\x12", size, message_id]
+        if place.transaction_id:
+            entry.append(text_field(b"\x1a", place.transaction_id))
+        else:
+            entry += (b"\x1a", size, message_id)
         if place.queue_offset > 0:
             entry += (b"\x20", varint(place.queue_offset))
         if place.pending_id:

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Final
 
+from latermq_broker.engine.model import OrphanCheck
 from latermq_broker.services import wire
-from latermq_proto.apache.rocketmq.v2 import definition_pb2
+from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 
 _TYPE_NAMES: Final = {
     definition_pb2.NORMAL: "normal",
@@ -101,6 +102,19 @@ class StoredMessage:
     @property
     def trace_context(self) -> str:
         return self.system.trace_context
+
+
+def orphan_command(
+    topic: definition_pb2.Resource, check: OrphanCheck
+) -> service_pb2.TelemetryCommand:
+    """The question how a transaction ended, with the whole half message."""
+    command = service_pb2.TelemetryCommand()
+    orphan = command.recover_orphaned_transaction_command
+    orphan.transaction_id = check.transaction_id
+    orphan.message.ParseFromString(check.rest)
+    orphan.message.topic.CopyFrom(topic)
+    orphan.message.system_properties.ParseFromString(check.sys)
+    return command
 
 
 def stored_message(rest: bytes, sys: bytes) -> StoredMessage:

@@ -159,3 +159,18 @@ def test_dropping_after_a_question(rig: CliRig, monkeypatch: pytest.MonkeyPatch)
     dropped = rig.run("dead", "drop", "billing", "--all", stdin="y\n")
     assert dropped.stdout == "1 dead letter dropped\n"
     assert "Drop 1 dead letter of billing?" in dropped.stderr
+
+
+def test_transactions_that_have_not_ended(rig: CliRig) -> None:
+    assert "orders: transaction" in rig.ok("topic", "create", "orders", "--type", "transaction")
+    name = rig.send_half("m-1").transaction_id
+    rig.send_half("m-2")
+    line = rig.ok("pending", "list", "--kind", "half").splitlines()[1]
+    assert "half  orders  -      0/15 checks" in line
+    assert line.endswith(name)
+    (count,) = rig.json("pending", "count")["counts"]
+    assert (count["kind"], count["topic"], count["count"]) == ("half", "orders", 2)
+    assert rig.ok("pending", "commit", name) == "m-1 committed\n"
+    assert rig.ok("pending", "cancel", "m-2", "--yes") == "m-2 cancelled\n"
+    assert "nothing waits under" in rig.refused("pending", "commit", name)
+    assert len(rig.receive()) == 1

@@ -33,7 +33,12 @@ class TransactionRig(EngineRig):
         return state
 
     def wanted(self) -> list[int]:
-        return [first for _, firsts in self.engine.transactions.waiting() for first in firsts]
+        transactions = self.engine.transactions
+        return [
+            first
+            for topic in transactions.waiting_topics()
+            for first in transactions.waiting(topic, 100)
+        ]
 
     def ask(self, client: str = "producer-1") -> int:
         """Ask for all that wait; how many did."""

@@ -118,7 +118,6 @@ RULES: Final[list[tuple[str, Change, int, str]]] = [
     ("14 too long", with_system(lite_topic="l" * 65), Code.ILLEGAL_LITE_TOPIC, "65"),
     ("14 characters", with_system(lite_topic="a b"), Code.ILLEGAL_LITE_TOPIC, "'a b'"),
     ("later: fifo", with_system(message_group="g"), Code.NOT_IMPLEMENTED, "FIFO"),
-    ("later: transaction", with_system(message_type=4), Code.NOT_IMPLEMENTED, "TRANSACTION"),
     ("later: priority", with_system(priority=1), Code.NOT_IMPLEMENTED, "PRIORITY"),
     ("later: lite", with_system(lite_topic="l"), Code.NOT_IMPLEMENTED, "LITE"),
     (

@@ -200,3 +200,39 @@ def test_what_a_consumer_holds_is_not_ours_to_change(rig: V1Rig) -> None:
     for what in ("Cancel", "Expedite"):
         changed = change(rig, what, held.pending_id)
         assert changed.status.code == Code.PRECONDITION_FAILED
+
+
+def test_a_half_message_is_listed_with_its_checks(rig: V1Rig) -> None:
+    one_of_each(rig)
+    sent = rig.send_half("half")
+    (half,) = page(rig, kind=pending_pb2.HALF).messages
+    assert (half.message_id, half.pending_id, half.group) == ("half", sent.transaction_id, "")
+    assert (half.due_at_ms, half.checks, half.checks_max) == (rig.now_ms + 6_000, 0, 15)
+    assert ids(rig) == ["lease", "half", "retry", "wait"]
+    assert ids(rig, group="billing") == ["lease", "retry"]
+    assert ids(rig, due_before_ms=rig.now_ms + 6_000) == ["lease"]
+    rig.advance(6_000)
+    rig.engine.transactions.asked(sent.position, "p-1", rig.now_ms)
+    (half,) = page(rig, kind=pending_pb2.HALF).messages
+    assert (half.due_at_ms, half.checks) == (rig.now_ms + 30_000, 1)
+
+
+@pytest.mark.parametrize("by_message_id", [False, True])
+def test_half_messages_are_committed_or_cancelled(rig: V1Rig, by_message_id: bool) -> None:
+    names = {name: rig.send_half(name).transaction_id for name in ("m-1", "m-2")}
+    named = dict.fromkeys(names, "") | ({name: name for name in names} if by_message_id else names)
+    assert change(rig, "Commit", named["m-1"]).results[0].message_id == "m-1"
+    assert change(rig, "Cancel", named["m-2"]).status.code == Code.OK
+    assert change(rig, "Commit", names["m-2"]).status.code == Code.MESSAGE_NOT_FOUND
+    assert len(rig.receive()) == 1
+    assert ids(rig, kind=pending_pb2.HALF) == []
+
+
+def test_only_half_messages_are_committed_and_only_that(rig: V1Rig) -> None:
+    one_of_each(rig)
+    rig.send_half("half")
+    for name in ("wait", "retry"):
+        assert change(rig, "Commit", name).status.code == Code.PRECONDITION_FAILED
+    assert change(rig, "Expedite", "half").status.code == Code.PRECONDITION_FAILED
+    later = change(rig, "Postpone", "half", due_at_ms=rig.now_ms + 1)
+    assert later.status.code == Code.PRECONDITION_FAILED

@@ -49,6 +49,11 @@ class PendingStub(object):
                 request_serializer=latermq_dot_v1_dot_pending__pb2.ChangePendingRequest.SerializeToString,
                 response_deserializer=latermq_dot_v1_dot_pending__pb2.ChangePendingResponse.FromString,
                 _registered_method=True)
+        self.CommitPending = channel.unary_unary(
+                '/latermq.v1.Pending/CommitPending',
+                request_serializer=latermq_dot_v1_dot_pending__pb2.ChangePendingRequest.SerializeToString,
+                response_deserializer=latermq_dot_v1_dot_pending__pb2.ChangePendingResponse.FromString,
+                _registered_method=True)
         self.ExpeditePending = channel.unary_unary(
                 '/latermq.v1.Pending/ExpeditePending',
                 request_serializer=latermq_dot_v1_dot_pending__pb2.ChangePendingRequest.SerializeToString,
@@ -77,21 +82,29 @@ class PendingServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def CancelPending(self, request, context):
-        """DELAYED: it will never be delivered. BACKOFF: it is acknowledged for its group.
+        """DELAYED: it will never be delivered. BACKOFF: it is acknowledged for its group. HALF: it is
+        rolled back.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CommitPending(self, request, context):
+        """HALF only: it is delivered, as if its producer had committed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ExpeditePending(self, request, context):
-        """Due now.
+        """Due now. Not for HALF.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PostponePending(self, request, context):
-        """Due at another time.
+        """Due at another time. Not for HALF.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -112,6 +125,11 @@ def add_PendingServicer_to_server(servicer, server):
             ),
             'CancelPending': grpc.unary_unary_rpc_method_handler(
                     servicer.CancelPending,
+                    request_deserializer=latermq_dot_v1_dot_pending__pb2.ChangePendingRequest.FromString,
+                    response_serializer=latermq_dot_v1_dot_pending__pb2.ChangePendingResponse.SerializeToString,
+            ),
+            'CommitPending': grpc.unary_unary_rpc_method_handler(
+                    servicer.CommitPending,
                     request_deserializer=latermq_dot_v1_dot_pending__pb2.ChangePendingRequest.FromString,
                     response_serializer=latermq_dot_v1_dot_pending__pb2.ChangePendingResponse.SerializeToString,
             ),
@@ -205,6 +223,33 @@ class Pending(object):
             request,
             target,
             '/latermq.v1.Pending/CancelPending',
+            latermq_dot_v1_dot_pending__pb2.ChangePendingRequest.SerializeToString,
+            latermq_dot_v1_dot_pending__pb2.ChangePendingResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CommitPending(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/latermq.v1.Pending/CommitPending',
             latermq_dot_v1_dot_pending__pb2.ChangePendingRequest.SerializeToString,
             latermq_dot_v1_dot_pending__pb2.ChangePendingResponse.FromString,
             options,

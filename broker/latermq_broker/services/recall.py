@@ -1,0 +1,75 @@
+"""RecallMessage: a delayed message that must not be delivered after all.
+
+The handle is the id of the message's wait, as `latermq pending` shows it. The timer and a recall
+meet in the engine, one after the other: exactly one of them has the message.
+"""
+
+import re
+from typing import Final
+
+from latermq_broker.config import Config
+from latermq_broker.engine.engine import Engine
+from latermq_broker.engine.model import TopicType
+from latermq_broker.errors import (
+    BadRequestError,
+    MessageNotFoundError,
+    TopicNotFoundError,
+    TypeConflictError,
+)
+from latermq_broker.services import wire
+from latermq_broker.services.answers import MESSAGING, Caller, ok_status, unary
+from latermq_broker.services.later import Later
+from latermq_broker.services.names import shown
+from latermq_broker.services.seam import Committer, MethodTable
+from latermq_broker.services.session import Sessions
+from latermq_broker.services.wire_stored import stored_message
+from latermq_proto.apache.rocketmq.v2 import service_pb2
+
+_HANDLE: Final = re.compile(r"d-[0-9a-f]{1,16}-[0-9a-f]{1,16}")
+
+
+class RecallService:
+    def __init__(
+        self, engine: Engine, committer: Committer, sessions: Sessions, config: Config
+    ) -> None:
+        self._engine = engine
+        self._committer = committer
+
+    def methods(self) -> MethodTable:
+        return {
+            f"{MESSAGING}/RecallMessage": unary(
+                service_pb2.RecallMessageRequest,
+                self.recall,
+                lambda status, request: service_pb2.RecallMessageResponse(status=status),
+            ),
+        }
+
+    def recall(self, request: service_pb2.RecallMessageRequest, caller: Caller) -> Later[bytes]:
+        """The delayed message is never delivered; its id is answered.
+
+        Raises:
+            IllegalTopicError, TopicNotFoundError.
+            TypeConflictError: the topic's type is neither delay nor mixed.
+            BadRequestError: not a recall handle of this broker.
+            MessageNotFoundError: delivered or recalled already, or not of this topic.
+        """
+        name = wire.topic_name(request.topic)
+        topic = self._engine.catalog.topic(name)
+        if topic is None:
+            raise TopicNotFoundError(name)
+        if topic.type not in (TopicType.DELAY, TopicType.MIXED):
+            raise TypeConflictError(
+                f"topic {name} of type {topic.type.name} has no delayed messages to recall"
+            )
+        handle = request.recall_handle
+        if _HANDLE.fullmatch(handle) is None:
+            raise BadRequestError(f"{shown(handle)} is no recall handle of this broker")
+        try:
+            item = self._engine.pending.cancel(handle, self._committer.now_ms(), topic=name)
+        except MessageNotFoundError as error:
+            raise MessageNotFoundError(
+                f"topic {name} has no delayed message {handle}: delivered or recalled already"
+            ) from error
+        message_id = stored_message(item.rest, item.sys).message_id
+        response = service_pb2.RecallMessageResponse(status=ok_status(), message_id=message_id)
+        return self._committer.acknowledged(response.SerializeToString())
