@@ -1,26 +1,63 @@
 """The only reader of the time.
 
-`now_ms` is wall-clock milliseconds that never run backwards and do not follow jumps of the wall
-clock: the wall clock is read once, the monotonic clock counts from there.
+Two scales, both milliseconds since the Unix epoch:
+
+- the broker's own, `now_ms`: read from the wall clock once, counted by the monotonic clock from
+  there. It never runs backwards and follows no jump. Leases, backoffs, ages and whatever else lasts
+  a while are measured on it.
+- the wall clock, `now_ms + wall_offset_ms`: it jumps when somebody sets it, when a machine was
+  suspended, or when this life of the broker began earlier than the last one ended. What producers
+  and operators name as a time of day is on it.
+
+A jump is seen at the next look. Less than `JUMP_NS` is no jump: the two are read one after the
+other.
 """
 
 import time
+from collections.abc import Callable
+from typing import Final
+
+JUMP_NS: Final = 20_000_000
+_APART_NS: Final = 1_000_000  # the two clocks were read farther apart: no measurement
 
 
 class SystemClock:
-    """Milliseconds since the Unix epoch, steady."""
+    """See the module.
 
-    def __init__(self) -> None:
-        self._origin_ns = time.time_ns() - time.monotonic_ns()
+    Args:
+        wall_ns, monotonic_ns: the two clocks of the system.
+    """
+
+    def __init__(
+        self,
+        wall_ns: Callable[[], int] = time.time_ns,
+        monotonic_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self.wall_offset_ms = 0
+        self._wall_ns = wall_ns
+        self._monotonic_ns = monotonic_ns
+        self._offset_ns = 0
+        self._origin_ns = wall_ns() - monotonic_ns()
 
     def now_ms(self) -> int:
-        return (self._origin_ns + time.monotonic_ns()) // 1_000_000
+        """The broker's own time; has a look at the wall clock too."""
+        monotonic_ns = self._monotonic_ns()
+        jump_ns = self._wall_ns() - monotonic_ns - self._origin_ns - self._offset_ns
+        if (
+            not -JUMP_NS < jump_ns < JUMP_NS
+            and self._monotonic_ns() - monotonic_ns < _APART_NS  # nobody interrupted us in between
+        ):
+            self._offset_ns += jump_ns
+            self.wall_offset_ms = self._offset_ns // 1_000_000
+        return (self._origin_ns + monotonic_ns) // 1_000_000
 
     def not_before(self, floor_ms: int) -> None:
         """Never report an instant before `floor_ms`, the newest store time found on disk."""
-        behind_ns = floor_ms * 1_000_000 - (self._origin_ns + time.monotonic_ns())
+        behind_ns = floor_ms * 1_000_000 - (self._origin_ns + self._monotonic_ns())
         if behind_ns > 0:
             self._origin_ns += behind_ns
+            self._offset_ns -= behind_ns
+            self.wall_offset_ms = self._offset_ns // 1_000_000
 
 
 def monotonic_ms() -> int:

@@ -26,6 +26,10 @@ MERGE_SECONDS_MAX: Final = 60
 
 
 class Clock(Protocol):
+    """As `clock.SystemClock`."""
+
+    wall_offset_ms: int
+
     def now_ms(self) -> int: ...
 
 

@@ -69,6 +69,7 @@ class Pump:
         self._armed = False
         self._waits = CommitWaits(self._log)
         self._tick_ms = 0  # when the tick timer is set for
+        self._wall_offset_ms = 0  # as the engine knows it
         self._tick_from_ms = 0  # after a full disk: not before
         self._timers = Timers()
         self._disk = DiskWork(
@@ -85,7 +86,10 @@ class Pump:
     # --- Committer -----------------------------------------------------------------------------
 
     def now_ms(self) -> int:
-        return self._clock.now_ms()
+        now_ms = self._clock.now_ms()
+        if self._clock.wall_offset_ms != self._wall_offset_ms:
+            self._wall_jumped(self._clock.wall_offset_ms)
+        return now_ms
 
     def admit(self) -> None:
         if self._log.end - self._log.durable > self._unsynced_bytes_max:
@@ -182,12 +186,12 @@ class Pump:
         if "tick" in self._timers and self._tick_ms <= due_ms:
             return
         self._tick_ms = due_ms
-        wait_ms = due_ms - self._clock.now_ms()
+        wait_ms = due_ms - self.now_ms()
         self._timers.after("tick", min(max(wait_ms, 0), TICK_SLEEP_MS_MAX), self._tick)
 
     def _tick(self) -> None:
         """Timers of the loop may run a little early; the engine does only what is due."""
-        now_ms = self._clock.now_ms()
+        now_ms = self.now_ms()
         try:
             self._engine.tick(now_ms)
         except StoreFullError as error:
@@ -202,6 +206,13 @@ class Pump:
             self._tick_from_ms = 0
         self._arm()
 
+    def _wall_jumped(self, offset_ms: int) -> None:
+        """Somebody set the clock: what waits for a time of day may be due, or no longer."""
+        jump_ms, self._wall_offset_ms = offset_ms - self._wall_offset_ms, offset_ms
+        log.warning("the wall clock jumped", extra={"ms": jump_ms, "offset_ms": offset_ms})
+        self._engine.wall_jumped(offset_ms)
+        self._arm()
+
     def _housekeep(self) -> None:
         self._timers.after("housekeeping", HOUSEKEEPING_MS, self._housekeep)
         if self.on_second is not None:
@@ -209,6 +220,7 @@ class Pump:
                 self.on_second()
             except Exception:
                 log.exception("housekeeping failed")
+        self.now_ms()  # has a look at the clocks
         self._write()  # a snapshot is of what the log holds
         if self._waits.failure is None:
             self._disk.housekeep()

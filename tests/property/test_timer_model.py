@@ -74,6 +74,10 @@ class TimerMachine(RuleBasedStateMachine):
             self.timer.cancel(*entry)
             self.armed.remove(entry)
 
+    @rule(back_ms=st.one_of(st.integers(1, 500), st.integers(1, 3 * MINUTE_MS)))
+    def set_back(self, back_ms: int) -> None:
+        self.now_ms = max(self.now_ms - back_ms, MINUTE_MS)
+
     @rule()
     def sleep(self) -> None:
         """As the pump does, deadline by deadline: what is first comes at its time."""

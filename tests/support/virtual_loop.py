@@ -46,6 +46,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 class VirtualClock:
     """Milliseconds of the running virtual loop."""
 
+    def __init__(self) -> None:
+        self.wall_offset_ms = 0
+
     def now_ms(self) -> int:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)

@@ -40,7 +40,8 @@ class DueWork:
 
     def fire_timers(self, now_ms: int) -> None:
         """A bounded slice, in order. Raises StoreFullError; the rest stays due."""
-        for due_ms, position in self._state.timer.due(now_ms, self._config.tick_timers_max):
+        wall_ms = self._state.wall_ms(now_ms)
+        for due_ms, position in self._state.timer.due(wall_ms, self._config.tick_timers_max):
             self._fire(due_ms, position, now_ms)
 
     def end_leases(self, now_ms: int) -> None:

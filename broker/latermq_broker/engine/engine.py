@@ -80,7 +80,7 @@ class Engine:
             engine._journal.replay,
             now_ms,
         )
-        engine._due.opened_ms = now_ms
+        engine._due.opened_ms = max(now_ms, store.log.last_store_ms)
         return engine
 
     def ensure_topic(self, name: str, now_ms: int) -> Topic:
@@ -103,10 +103,11 @@ class Engine:
         offset = state.queue(topic.id, queue_id).next
         kind = MESSAGE_LETTER if topic.internal else 0
         levels_ms = self._config.delivery.delay_levels_ms
+        wall_ms = state.wall_ms(now_ms)
         payloads: list[MessagePayload] = []
         for message in messages:
-            due_ms = _due_ms(message, now_ms, levels_ms)
-            waits = due_ms > now_ms
+            due_ms = _due_ms(message, wall_ms, levels_ms)
+            waits = due_ms > wall_ms
             payloads.append(
                 MessagePayload(
                     topic_id=topic.id,
@@ -244,13 +245,22 @@ class Engine:
         return self.next_deadline_ms()
 
     def next_deadline_ms(self) -> int | None:
+        timer_ms = self._state.timer.next_deadline_ms()
         deadlines = (
-            self._state.timer.next_deadline_ms(),
+            None if timer_ms is None else timer_ms - self._state.wall_offset_ms,
             self._state.leases.deadlines.next_deadline_ms(),
             self._state.halves.deadlines.next_deadline_ms(),
             self.retention.next_deadline_ms(),
         )
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    def wall_ms(self, now_ms: int) -> int:
+        """The time of day, on which delivery times are."""
+        return self._state.wall_ms(now_ms)
+
+    def wall_jumped(self, offset_ms: int) -> None:
+        """The wall clock is `offset_ms` ahead of `now_ms` from now on, as often as it changes."""
+        self._state.wall_offset_ms = offset_ms
 
     def take_ready(self) -> Ready:
         """What may have become receivable since the last call."""
@@ -274,9 +284,9 @@ class Engine:
         self.store.abandon()
 
 
-def _due_ms(message: Outgoing, now_ms: int, delay_levels_ms: tuple[int, ...]) -> int:
+def _due_ms(message: Outgoing, wall_ms: int, delay_levels_ms: tuple[int, ...]) -> int:
     if message.delay_level:
-        return now_ms + level_ms(message.delay_level, delay_levels_ms)
+        return wall_ms + level_ms(message.delay_level, delay_levels_ms)
     return message.deliver_at_ms
 
 

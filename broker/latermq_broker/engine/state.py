@@ -87,6 +87,12 @@ class EngineState:
         self.round_robin: dict[int, int] = {}
         self.clients_seen: OrderedDict[str, int] = OrderedDict()
         self.unreadable_count = 0
+        self.wall_offset_ms = 0
+        """What the wall clock is ahead of `now_ms`; delivery times are on the wall clock."""
+
+    def wall_ms(self, now_ms: int) -> int:
+        """The time of day."""
+        return now_ms + self.wall_offset_ms
 
     def give_up(self, error: CorruptRecordError) -> None:
         """A message cannot be read: nothing of it is delivered, the others go on. Says so."""

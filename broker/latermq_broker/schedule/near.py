@@ -124,9 +124,13 @@ class Near:
     def due(self, end: int, count_max: int) -> list[int]:
         """Up to `count_max` keys below `end`, in order; they stay until cancelled.
 
-        `end` never falls. Fewer, or none, while minutes are still loading.
+        Fewer, or none, while minutes are still loading.
         """
         ready = self._ready
+        if ready and ready[-1] >= end:  # the clock was set back: they are not due any more
+            for key in ready:
+                heappush(self._late, key)
+            ready.clear()
         while len(ready) < count_max and (key := self._take_first(end)) is not None:
             if key in self._cancelled:
                 self._cancelled.remove(key)

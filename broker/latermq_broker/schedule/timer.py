@@ -68,8 +68,8 @@ class Timer:
     def due(self, now_ms: int, count_max: int) -> list[Entry]:
         """Up to `count_max` entries at or before `now_ms`, in order; they stay until cancelled.
 
-        `now_ms` never falls. Fewer, or none, while a large minute is being read; then
-        `next_deadline_ms` is not after now.
+        Fewer, or none, while a large minute is being read; then `next_deadline_ms` is not after
+        now. When `now_ms` falls, what was due and was not cancelled is due later again.
         """
         self._bring_near((now_ms + LOAD_LEAD_MS) // MINUTE_MS)
         return [_entry(key) for key in self.near.due(_key(now_ms + 1, 0), count_max)]

@@ -84,8 +84,9 @@ class SendService:
         """Everything is checked before the first message is taken apart."""
         topic_name = validate.check_batch(messages, self._messages_max)
         level = min(wire.delay_level(call), len(self._levels_ms))
+        wall_ms = self._engine.wall_ms(now_ms)
         for message in messages:
-            self._rules.check(message, now_ms)
+            self._rules.check(message, wall_ms)
         topic = self._engine.catalog.topic(topic_name)
         kinds = [message_type(message, level) for message in messages]
         for kind in kinds:
@@ -95,7 +96,7 @@ class SendService:
             if kind not in _SERVED_TYPES:
                 name = definition_pb2.MessageType.Name(kind)
                 raise NotImplementedYetError(f"{name} messages are not implemented yet")
-        level_due_ms = now_ms + level_ms(level, self._levels_ms) if level else 0
+        level_due_ms = wall_ms + level_ms(level, self._levels_ms) if level else 0
         side = StoreSide(topic=topic_name, now_ms=now_ms, call=call)
         outgoing: list[Outgoing] = []
         total_bytes = 0

@@ -70,7 +70,7 @@ class MessageRules:
         self._body_bytes_max = config.store.message_body_bytes_max
         self._delay_ms_max = config.delivery.delay_ms_max
 
-    def check(self, message: definition_pb2.Message, now_ms: int) -> None:
+    def check(self, message: definition_pb2.Message, wall_ms: int) -> None:
         """
         Raises:
             BodyTooLargeError, BodyEmptyError: at most `store.message_body_bytes_max`, at least 1.
@@ -89,7 +89,7 @@ class MessageRules:
         if properties.message_type == TRANSACTION:
             _check_recovery(properties)
         if properties.HasField("delivery_timestamp"):
-            self._check_delivery(properties, now_ms)
+            self._check_delivery(properties, wall_ms)
         if message_group := properties.message_group:
             names.check_message_group(message_group)
         if properties.HasField("lite_topic"):
@@ -103,8 +103,8 @@ class MessageRules:
         if not body:
             raise BodyEmptyError("body is empty")
 
-    def _check_delivery(self, properties: definition_pb2.SystemProperties, now_ms: int) -> None:
-        delay_ms = wire.timestamp_ms(properties.delivery_timestamp) - now_ms
+    def _check_delivery(self, properties: definition_pb2.SystemProperties, wall_ms: int) -> None:
+        delay_ms = wire.timestamp_ms(properties.delivery_timestamp) - wall_ms
         if delay_ms > self._delay_ms_max:
             raise IllegalDeliveryTimeError(
                 f"delivery {delay_ms} ms from now, at most {self._delay_ms_max} ms "

@@ -344,6 +344,33 @@ class TestTick:
         run_virtually(main)
 
 
+class TestClockJumps:
+    def test_set_forward_what_became_due_fires_within_a_second(self) -> None:
+        async def main() -> None:
+            rig = Rig()
+            rig.send(wait_ms=1_800_000)
+            await rig.pump.written()
+            assert rig.receive() == 0
+            rig.clock.wall_offset_ms = 3_600_000
+            await asyncio.sleep(1.1)
+            assert rig.receive() == 1
+
+        run_virtually(main)
+
+    def test_set_back_it_waits_for_the_time_of_day(self) -> None:
+        async def main() -> None:
+            rig = Rig()
+            rig.send(wait_ms=10_000)
+            await rig.pump.written()
+            rig.clock.wall_offset_ms = -3_600_000
+            await asyncio.sleep(3_609)
+            assert rig.receive() == 0
+            await asyncio.sleep(1.1)
+            assert rig.receive() == 1
+
+        run_virtually(main)
+
+
 class TestDisk:
     def test_checkpoints_are_taken_when_due_and_not_without_need(self) -> None:
         async def main() -> None:

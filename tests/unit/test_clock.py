@@ -1,0 +1,75 @@
+"""Two scales: the broker's own time follows no jump, the wall clock's offset follows each."""
+
+from latermq_broker.clock import SystemClock
+
+HOUR_NS = 3_600_000_000_000
+HOUR_MS = 3_600_000
+START_NS = 1_700_000_000_000_000_000
+
+
+class Clocks:
+    """The system's two clocks; `interrupted_ns` passes between two readings."""
+
+    def __init__(self) -> None:
+        self.passed_ns = 0
+        self.wall_ahead_ns = 0
+        self.interrupted_ns = 0
+
+    def wall_ns(self) -> int:
+        self.passed_ns += self.interrupted_ns
+        return START_NS + self.passed_ns + self.wall_ahead_ns
+
+    def monotonic_ns(self) -> int:
+        return 12_345 + self.passed_ns
+
+
+def clock_of(clocks: Clocks) -> SystemClock:
+    return SystemClock(clocks.wall_ns, clocks.monotonic_ns)
+
+
+def test_time_passes_alike_on_both_scales() -> None:
+    clocks = Clocks()
+    clock = clock_of(clocks)
+    began_ms = clock.now_ms()
+    clocks.passed_ns += HOUR_NS
+    assert clock.now_ms() == began_ms + HOUR_MS
+    assert clock.wall_offset_ms == 0
+
+
+def test_a_jump_moves_only_the_wall_clock() -> None:
+    clocks = Clocks()
+    clock = clock_of(clocks)
+    began_ms = clock.now_ms()
+    for hours in (1, -1, 0):
+        clocks.wall_ahead_ns = hours * HOUR_NS
+        assert clock.now_ms() == began_ms
+        assert clock.wall_offset_ms == hours * HOUR_MS
+
+
+def test_small_steps_add_up_to_a_jump() -> None:
+    clocks = Clocks()
+    clock = clock_of(clocks)
+    for _ in range(3):
+        clocks.wall_ahead_ns += 8_000_000
+        clock.now_ms()
+    assert clock.wall_offset_ms == 24
+
+
+def test_being_interrupted_between_two_readings_is_no_jump() -> None:
+    clocks = Clocks()
+    clock = clock_of(clocks)
+    clocks.interrupted_ns = 500_000_000
+    clock.now_ms()
+    assert clock.wall_offset_ms == 0
+
+
+def test_a_life_that_begins_before_the_last_one_ended_goes_on_where_it_ended() -> None:
+    clocks = Clocks()
+    clock = clock_of(clocks)
+    ended_ms = clock.now_ms() + HOUR_MS
+    clock.not_before(ended_ms)
+    assert clock.now_ms() == ended_ms
+    assert clock.wall_offset_ms == -HOUR_MS
+    clock.not_before(ended_ms - 5)
+    assert clock.now_ms() == ended_ms
+    assert clock.wall_offset_ms == -HOUR_MS
