@@ -210,7 +210,7 @@ class Pump:
         """Somebody set the clock: what waits for a time of day may be due, or no longer."""
         jump_ms, self._wall_offset_ms = offset_ms - self._wall_offset_ms, offset_ms
         log.warning("the wall clock jumped", extra={"ms": jump_ms, "offset_ms": offset_ms})
-        self._engine.wall_jumped(offset_ms)
+        self._engine.wall.ahead_ms = offset_ms
         self._arm()
 
     def _housekeep(self) -> None:

@@ -58,6 +58,7 @@ class Messaging:
         threads: Executor | None = None,
     ) -> None:
         self.time_ms = START_MS
+        self.wall_offset_ms = 0
         self.config = config
         self.files = files or MemoryFiles()
         store = Store.open(Path("/data"), config.store, self.files, START_MS)

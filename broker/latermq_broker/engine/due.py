@@ -40,7 +40,7 @@ class DueWork:
 
     def fire_timers(self, now_ms: int) -> None:
         """A bounded slice, in order. Raises StoreFullError; the rest stays due."""
-        wall_ms = self._state.wall_ms(now_ms)
+        wall_ms = self._state.wall.at(now_ms)
         for due_ms, position in self._state.timer.due(wall_ms, self._config.tick_timers_max):
             self._fire(due_ms, position, now_ms)
 

@@ -58,6 +58,7 @@ class Engine:
         self._journal = journal = Journal(state)
         self.store = store
         self.catalog = state.catalog
+        self.wall = state.wall
         self.topics = TopicAdmin(state, journal)
         self.groups = GroupAdmin(state, journal)
         self._attempts = Attempts(state, journal, self.topics.dead_letter_topic)
@@ -103,7 +104,7 @@ class Engine:
         offset = state.queue(topic.id, queue_id).next
         kind = MESSAGE_LETTER if topic.internal else 0
         levels_ms = self._config.delivery.delay_levels_ms
-        wall_ms = state.wall_ms(now_ms)
+        wall_ms = state.wall.at(now_ms)
         payloads: list[MessagePayload] = []
         for message in messages:
             due_ms = _due_ms(message, wall_ms, levels_ms)
@@ -247,20 +248,12 @@ class Engine:
     def next_deadline_ms(self) -> int | None:
         timer_ms = self._state.timer.next_deadline_ms()
         deadlines = (
-            None if timer_ms is None else timer_ms - self._state.wall_offset_ms,
+            None if timer_ms is None else timer_ms - self._state.wall.ahead_ms,
             self._state.leases.deadlines.next_deadline_ms(),
             self._state.halves.deadlines.next_deadline_ms(),
             self.retention.next_deadline_ms(),
         )
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
-
-    def wall_ms(self, now_ms: int) -> int:
-        """The time of day, on which delivery times are."""
-        return self._state.wall_ms(now_ms)
-
-    def wall_jumped(self, offset_ms: int) -> None:
-        """The wall clock is `offset_ms` ahead of `now_ms` from now on, as often as it changes."""
-        self._state.wall_offset_ms = offset_ms
 
     def take_ready(self) -> Ready:
         """What may have become receivable since the last call."""

@@ -167,12 +167,12 @@ class PendingView:
 
     def expedite(self, pending_id: str, now_ms: int) -> PendingItem:
         """Due now. Raises as `cancel` does."""
-        return self._move(pending_id, self._state.wall_ms(now_ms), now_ms)
+        return self._move(pending_id, self._state.wall.at(now_ms), now_ms)
 
     def postpone(self, pending_id: str, due_ms: int, now_ms: int) -> PendingItem:
         """Due at another time, sooner or later. Raises as `cancel` does, and BadRequestError."""
         limit_ms = self._state.config.delivery.delay_ms_max
-        wall_ms = self._state.wall_ms(now_ms)
+        wall_ms = self._state.wall.at(now_ms)
         if not wall_ms <= due_ms <= wall_ms + limit_ms:
             raise BadRequestError(f"due time {due_ms} is not within now and {limit_ms} ms from now")
         return self._move(pending_id, due_ms, now_ms)
@@ -188,7 +188,7 @@ class PendingView:
                 "cancel it"
             )
         delivery = _retry(self._state, waiting, pending_id)
-        wait_ms = due_ms - self._state.wall_ms(now_ms)
+        wait_ms = due_ms - self._state.wall.at(now_ms)
         if wait_ms > BACKOFF_MS_MAX:
             raise BadRequestError(f"a retry may wait {BACKOFF_MS_MAX} ms, not {wait_ms}")
         if delivery.state is State.BACKOFF:
@@ -222,7 +222,7 @@ class PendingView:
 
     def _held(self, after: _Waiting) -> Iterator[_Waiting]:
         for due_ms, delivery_id in self._state.leases.deadlines.in_order():
-            waiting = self._state.wall_ms(due_ms), 1, delivery_id
+            waiting = self._state.wall.at(due_ms), 1, delivery_id
             if waiting > after:
                 yield waiting
 
@@ -234,7 +234,7 @@ class PendingView:
             for delivery_id, generation in islice(subscription.ready, SCAN_MAX):
                 delivery = deliveries.get(delivery_id)
                 if delivery is not None and delivery.generation == generation:
-                    ripe.append((self._state.wall_ms(delivery.deadline_ms), 1, delivery_id))
+                    ripe.append((self._state.wall.at(delivery.deadline_ms), 1, delivery_id))
         return iter(sorted(entry for entry in ripe if entry > after))
 
     def _known_counts(
@@ -310,7 +310,7 @@ class PendingView:
             pending_id=_pending_id(state, waiting),
             topic=topic,
             group=group,
-            due_ms=state.wall_ms(delivery.deadline_ms) if delivery else waiting[0],
+            due_ms=state.wall.at(delivery.deadline_ms) if delivery else waiting[0],
             stored_ms=record.store_ms,
             attempt=delivery.attempt if delivery else 0,
             max_attempts=limits.max_attempts if limits else 0,

@@ -60,6 +60,16 @@ class Subscription:
         self.scanned: dict[int, int] = {}  # live: queue id → what the filter has passed over
 
 
+class WallClock:
+    """The time of day, on which delivery times are; the edge sets `ahead_ms` when it jumps."""
+
+    def __init__(self) -> None:
+        self.ahead_ms = 0  # of `now_ms`
+
+    def at(self, now_ms: int) -> int:
+        return now_ms + self.ahead_ms
+
+
 class EngineState:
     def __init__(self, store: Store, config: Config) -> None:
         self.store = store
@@ -87,12 +97,7 @@ class EngineState:
         self.round_robin: dict[int, int] = {}
         self.clients_seen: OrderedDict[str, int] = OrderedDict()
         self.unreadable_count = 0
-        self.wall_offset_ms = 0
-        """What the wall clock is ahead of `now_ms`; delivery times are on the wall clock."""
-
-    def wall_ms(self, now_ms: int) -> int:
-        """The time of day."""
-        return now_ms + self.wall_offset_ms
+        self.wall = WallClock()
 
     def give_up(self, error: CorruptRecordError) -> None:
         """A message cannot be read: nothing of it is delivered, the others go on. Says so."""

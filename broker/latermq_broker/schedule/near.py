@@ -128,8 +128,8 @@ class Near:
         """
         ready = self._ready
         if ready and ready[-1] >= end:  # the clock was set back: they are not due any more
-            for key in ready:
-                heappush(self._late, key)
+            for early in ready:
+                heappush(self._late, early)
             ready.clear()
         while len(ready) < count_max and (key := self._take_first(end)) is not None:
             if key in self._cancelled:

@@ -84,7 +84,7 @@ class SendService:
         """Everything is checked before the first message is taken apart."""
         topic_name = validate.check_batch(messages, self._messages_max)
         level = min(wire.delay_level(call), len(self._levels_ms))
-        wall_ms = self._engine.wall_ms(now_ms)
+        wall_ms = self._engine.wall.at(now_ms)
         for message in messages:
             self._rules.check(message, wall_ms)
         topic = self._engine.catalog.topic(topic_name)

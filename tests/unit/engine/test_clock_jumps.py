@@ -18,7 +18,7 @@ def due(rig: EngineRig) -> list[int]:
 class TestWhileItRuns:
     def test_a_delay_asked_for_after_the_jump_lasts_as_long_as_it_says(self, jump_ms: int) -> None:
         rig = EngineRig()
-        rig.engine.wall_jumped(jump_ms)
+        rig.engine.wall.ahead_ms = jump_ms
         [sent] = rig.send("m", wait_ms=jump_ms + 10_000)  # the producer's clock is right
         assert sent.due_ms == rig.now_ms + jump_ms + 10_000
         rig.advance(9_999)
@@ -28,7 +28,7 @@ class TestWhileItRuns:
 
     def test_a_level_lasts_as_long_as_it_says(self, jump_ms: int) -> None:
         rig = EngineRig()
-        rig.engine.wall_jumped(jump_ms)
+        rig.engine.wall.ahead_ms = jump_ms
         [sent] = rig.send("m", level=3)
         assert sent.due_ms == rig.now_ms + jump_ms + 10_000
         rig.advance(9_999)
@@ -41,7 +41,7 @@ class TestWhileItRuns:
         rig.send("leased", "failed")
         _, failed = rig.receive(push=True, lease_ms=30_000)
         rig.engine.change_invisible("billing", failed.handle, 10_000, rig.now_ms)
-        rig.engine.wall_jumped(jump_ms)
+        rig.engine.wall.ahead_ms = jump_ms
         rig.advance(9_999)
         assert rig.names() == []
         rig.advance(1)
@@ -51,14 +51,14 @@ class TestWhileItRuns:
         rig = EngineRig()
         rig.send("held")
         rig.receive(lease_ms=5_000)
-        rig.engine.wall_jumped(jump_ms)
+        rig.engine.wall.ahead_ms = jump_ms
         assert due(rig) == [rig.now_ms + jump_ms + 5_000]
 
     def test_expedite_and_postpone_are_at_the_time_of_day(self, jump_ms: int) -> None:
         rig = EngineRig()
-        rig.engine.wall_jumped(jump_ms)
+        rig.engine.wall.ahead_ms = jump_ms
         [one, two] = rig.send("now", "later", wait_ms=jump_ms + 60_000)
-        wall_ms = rig.engine.wall_ms(rig.now_ms)
+        wall_ms = rig.engine.wall.at(rig.now_ms)
         rig.engine.pending.postpone(two.pending_id, wall_ms + 20_000, rig.now_ms)
         rig.engine.pending.expedite(one.pending_id, rig.now_ms)
         rig.advance(0)
@@ -71,7 +71,7 @@ def test_what_waits_for_a_time_of_day_comes_when_the_clock_is_set_past_it() -> N
     rig = EngineRig()
     rig.send("in half an hour", wait_ms=HOUR_MS // 2)
     rig.send("in two hours", wait_ms=2 * HOUR_MS)
-    rig.engine.wall_jumped(HOUR_MS)
+    rig.engine.wall.ahead_ms = HOUR_MS
     deadline_ms = rig.engine.next_deadline_ms()
     assert deadline_ms is not None
     assert deadline_ms <= rig.now_ms
@@ -87,7 +87,7 @@ def test_what_waits_for_a_time_of_day_waits_for_it_again_when_the_clock_is_set_b
     rig.now_ms += 10_000
     rig.engine.tick(rig.now_ms)  # the first; the second is due too
     assert rig.names() == ["a"]
-    rig.engine.wall_jumped(-HOUR_MS)
+    rig.engine.wall.ahead_ms = -HOUR_MS
     rig.advance(HOUR_MS - 1)
     assert rig.names(group="other") == ["a"]
     rig.advance(1)
@@ -102,7 +102,7 @@ def test_a_restart_with_an_earlier_clock_neither_ends_leases_nor_delivers_early(
     rig.now_ms -= HOUR_MS  # what Store.open and Engine.open are told
     rig.crash()
     rig.now_ms = ended_ms  # SystemClock.not_before
-    rig.engine.wall_jumped(-HOUR_MS)
+    rig.engine.wall.ahead_ms = -HOUR_MS
     [sent] = rig.send("in 10 s", wait_ms=10_000 - HOUR_MS)
     assert sent.due_ms == ended_ms - HOUR_MS + 10_000
     rig.advance(9_999)
