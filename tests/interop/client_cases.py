@@ -20,7 +20,10 @@ from support.wire_client import WireClient, now_ms
 Code = definition_pb2.Code
 
 # Push consumers that shut down wait for the long polls they have open.
-CONFIG = "[server]\npolling_ms_min = 100\npolling_ms_max = 3000\n"
+CONFIG = (
+    "[server]\npolling_ms_min = 100\npolling_ms_max = 3000\n"
+    "[transaction]\nfirst_check_ms = 1500\ncheck_interval_ms = 1500\n"
+)
 POLLS_MAX = 6  # until there is something, or there is nothing
 
 LADDER_MS = (1_000, 2_000)
@@ -31,11 +34,13 @@ MIB = 1 << 20
 class Line:
     """A topic with one official producer, and official consumers on demand."""
 
-    def __init__(self, official: OfficialClient, endpoint: str, topic: str) -> None:
+    def __init__(
+        self, official: OfficialClient, endpoint: str, topic: str, **producer: Any
+    ) -> None:
         self.official = official
         self.topic = topic
-        self._endpoint = endpoint
-        official.call("producer", name=topic, endpoint=endpoint, topics=[topic])
+        self.endpoint = endpoint
+        official.call("producer", name=topic, endpoint=endpoint, topics=[topic], **producer)
 
     def send(self, body: str, **fields: Any) -> dict[str, Any]:
         sent: dict[str, Any] = self.official.call(
@@ -62,7 +67,7 @@ class Line:
         self.official.call(
             "simple",
             name=name,
-            endpoint=self._endpoint,
+            endpoint=self.endpoint,
             group=group or self.topic,
             topics={topic or self.topic: tags},
             wait_s=10,
@@ -74,7 +79,7 @@ class Line:
         self.official.call(
             "push",
             name=name,
-            endpoint=self._endpoint,
+            endpoint=self.endpoint,
             group=self.topic,
             topics={self.topic: tags},
             failures=failures or {},

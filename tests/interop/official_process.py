@@ -117,9 +117,24 @@ class Listener(MessageListener):  # type: ignore[misc]
         return ConsumeResult.FAILURE if failing else ConsumeResult.SUCCESS
 
 
-class Undecided(TransactionChecker):  # type: ignore[misc]
+RESOLUTIONS: Final = {
+    "commit": TransactionResolution.COMMIT,
+    "rollback": TransactionResolution.ROLLBACK,
+    "unknown": TransactionResolution.TRANSACTION_RESOLUTION_UNSPECIFIED,
+}
+
+
+class Checker(TransactionChecker):  # type: ignore[misc]
+    """Says of a body's transaction what `verdicts` says."""
+
+    def __init__(self, producer: str, verdicts: dict[str, str]) -> None:
+        self._producer = producer
+        self._verdicts = verdicts
+
     def check(self, message: Any) -> Any:
-        return TransactionResolution.ROLLBACK
+        text = message.body.decode(errors="replace")
+        say({"event": "checked", "producer": self._producer, "topic": message.topic, "text": text})
+        return RESOLUTIONS[self._verdicts.get(text, "unknown")]
 
 
 def answer(serial: int, result: "Future[Any]") -> None:
@@ -138,9 +153,16 @@ class Clients:
     def __init__(self) -> None:
         self._clients: dict[str, Any] = {}
         self._messages: dict[str, Any] = {}
+        self._transactions: dict[str, Any] = {}
 
-    def producer(self, name: str, endpoint: str, topics: list[str]) -> None:
-        client = Producer(configuration(endpoint), topics, Undecided())
+    def producer(
+        self,
+        name: str,
+        endpoint: str,
+        topics: list[str],
+        verdicts: dict[str, str] | None = None,
+    ) -> None:
+        client = Producer(configuration(endpoint), topics, Checker(name, verdicts or {}))
         client.startup()
         self._clients[name] = client
 
@@ -165,16 +187,12 @@ class Clients:
         self._clients.pop(name).shutdown()
 
     def send(self, name: str, way: str = "sync", **fields: Any) -> dict[str, Any]:
-        """`way`: sync, async (the future's result is awaited) or transaction."""
+        """`way`: sync or async (the future's result is awaited)."""
         message = self._outgoing(**fields)
         client = self._clients[name]
         sent_ms = now_ms()
         if way == "async":
             receipt = client.send_async(message).result(timeout=30)
-        elif way == "transaction":
-            transaction = client.begin_transaction()
-            receipt = client.send(message, transaction)
-            transaction.rollback()
         else:
             receipt = client.send(message)
         return {
@@ -207,6 +225,22 @@ class Clients:
 
         with ThreadPoolExecutor(4 * len(names)) as threads:
             return list(threads.map(send, range(count)))
+
+    def begin(self, name: str, **fields: Any) -> dict[str, Any]:
+        """A half message; `ref` names its transaction."""
+        client = self._clients[name]
+        transaction = client.begin_transaction()
+        receipt = client.send(self._outgoing(**fields), transaction)
+        ref = str(next(_serial))
+        self._transactions[ref] = transaction
+        return {"ref": ref, "message_id": receipt.message_id}
+
+    def end(self, name: str, ref: str, resolution: str) -> None:
+        transaction = self._transactions[ref]
+        if resolution == "commit":
+            transaction.commit()
+        else:
+            transaction.rollback()
 
     def recall(self, name: str, topic: str, recall_handle: str) -> str:
         return str(self._clients[name].recall_message(topic, recall_handle))
@@ -242,6 +276,7 @@ class Clients:
         keys: list[str] | None = None,
         properties: dict[str, str] | None = None,
         deliver_at_s: int = 0,
+        deliver_at_ms: int = 0,
         message_group: str = "",
     ) -> Any:
         message = Message()
@@ -253,6 +288,7 @@ class Clients:
             message.keys = key  # the client's setter adds
         for key, value in (properties or {}).items():
             message.add_property(key, value)
+        deliver_at_s = deliver_at_s or -(-deliver_at_ms // 1_000)  # this client knows no other
         if deliver_at_s:
             message.delivery_timestamp = deliver_at_s
         if message_group:

@@ -10,6 +10,9 @@ from interop.client_cases import MIB, ClientCases, Line
 from interop.client_cases import broker as broker
 from interop.client_cases import line as line
 from interop.official import OfficialClient, text
+from interop.transaction_cases import TransactionCases
+from interop.transaction_cases import tx as tx
+from interop.transaction_cases import verdicts as verdicts
 from support.wire_client import WireClient
 
 INSTALL_TIMEOUT_S = 90.0
@@ -25,7 +28,7 @@ def official(room: Path) -> Iterator[OfficialClient]:
         yield client
 
 
-class TestNodeClient(ClientCases):
+class TestNodeClient(ClientCases, TransactionCases):
     def test_receive_message_larger_than_this_client_takes(
         self, line: Line, wire: WireClient
     ) -> None:

@@ -13,6 +13,7 @@ from latermq_broker.engine.model import TopicType
 from latermq_broker.errors import (
     BadRequestError,
     MessageNotFoundError,
+    NotFoundError,
     TopicNotFoundError,
     TypeConflictError,
 )
@@ -51,7 +52,8 @@ class RecallService:
             IllegalTopicError, TopicNotFoundError.
             TypeConflictError: the topic's type is neither delay nor mixed.
             BadRequestError: not a recall handle of this broker.
-            MessageNotFoundError: delivered or recalled already, or not of this topic.
+            NotFoundError: delivered or recalled already, or not of this topic. Not
+                MESSAGE_NOT_FOUND: the Python and Node.js clients take that for success.
         """
         name = wire.topic_name(request.topic)
         topic = self._engine.catalog.topic(name)
@@ -67,7 +69,7 @@ class RecallService:
         try:
             item = self._engine.pending.cancel(handle, self._committer.now_ms(), topic=name)
         except MessageNotFoundError as error:
-            raise MessageNotFoundError(
+            raise NotFoundError(
                 f"topic {name} has no delayed message {handle}: delivered or recalled already"
             ) from error
         message_id = stored_message(item.rest, item.sys).message_id

@@ -17,7 +17,9 @@ const logger = { // the default one writes into the home directory
   warn: (...words) => console.error('warn', ...words),
   error: (...words) => console.error('error', ...words),
 };
+const RESOLUTIONS = { unknown: null, commit: 1, rollback: 2 }; // TransactionResolution's numbers
 const clients = new Map();
+const transactions = new Map(); // by ref
 const messages = new Map(); // by ref
 
 function say(line) {
@@ -61,14 +63,31 @@ function listener(consumer, failures) {
   };
 }
 
+/** Says of a body's transaction what `verdicts` says. */
+function checker(producer, verdicts) {
+  return {
+    async check(message) {
+      const text = message.body.toString();
+      say({ event: 'checked', producer, topic: message.topic, text });
+      return RESOLUTIONS[verdicts[text] ?? 'unknown'];
+    },
+  };
+}
+
 async function start(name, client) {
   await client.startup();
   clients.set(name, client);
 }
 
 const commands = {
-  producer: ({ name, endpoint, topics }) =>
-    start(name, new Producer({ endpoints: endpoint, topics, logger, namespace: '' })),
+  producer: ({ name, endpoint, topics, verdicts }) =>
+    start(name, new Producer({
+      endpoints: endpoint,
+      topics,
+      logger,
+      namespace: '',
+      checker: checker(name, verdicts ?? {}),
+    })),
 
   simple: ({ name, endpoint, group, topics, wait_s: waitS }) =>
     start(name, new SimpleConsumer({
@@ -106,7 +125,31 @@ const commands = {
       properties: new Map(Object.entries(properties ?? {})),
       deliveryTimestamp: deliverAtMs ? new Date(deliverAtMs) : undefined,
     });
-    return { message_id: receipt.messageId, offset: receipt.offset, sent_ms: sentMs };
+    return {
+      message_id: receipt.messageId,
+      offset: receipt.offset,
+      recall_handle: receipt.recallHandle,
+      sent_ms: sentMs,
+    };
+  },
+
+  /** A half message; `ref` names its transaction. */
+  async begin({ name, topic, text }) {
+    const transaction = clients.get(name).beginTransaction();
+    const receipt = await clients.get(name).send({ topic, body: Buffer.from(text) }, transaction);
+    const ref = String(transactions.size + 1);
+    transactions.set(ref, transaction);
+    return { ref, message_id: receipt.messageId };
+  },
+
+  async end({ ref, resolution }) {
+    const transaction = transactions.get(ref);
+    await (resolution === 'commit' ? transaction.commit() : transaction.rollback());
+  },
+
+  async recall({ name, topic, recall_handle: recallHandle }) {
+    const receipt = await clients.get(name).recallMessage(topic, recallHandle);
+    return receipt.messageId;
   },
 
   async receive({ name, count_max: countMax = 32, invisible_s: invisibleS = 30 }) {

@@ -43,7 +43,7 @@ async def test_only_once_and_not_after_delivery(times: int) -> None:
         else:
             await recalled(broker, handle)
         response = await recalled(broker, handle)
-        assert (response.status.code, response.message_id) == (Code.MESSAGE_NOT_FOUND, "")
+        assert (response.status.code, response.message_id) == (Code.NOT_FOUND, "")
         assert "delivered or recalled already" in response.status.message
         assert len((await broker.receive()).messages) == (times == 1)
 
@@ -69,8 +69,8 @@ async def test_at_the_very_moment_either_wins_never_both() -> None:
         ("orders", "t-40", Code.BAD_REQUEST),
         ("orders", "r-1", Code.BAD_REQUEST),
         ("orders", "d-1-" + "f" * 17, Code.BAD_REQUEST),
-        ("orders", "d-1-8", Code.MESSAGE_NOT_FOUND),
-        ("mails", "handle", Code.MESSAGE_NOT_FOUND),
+        ("orders", "d-1-8", Code.NOT_FOUND),
+        ("mails", "handle", Code.NOT_FOUND),
         ("normal", "handle", Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE),
         ("fifo", "handle", Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE),
         ("transaction", "handle", Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE),
