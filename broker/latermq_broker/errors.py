@@ -205,6 +205,10 @@ class TooManyRequestsError(RequestError):
     code = 42900
 
 
+class IndexRebuildingError(TooManyRequestsError):
+    """That part of the message index is being made again from the log."""
+
+
 class PropertiesTooLargeError(RequestError):
     code = 43101
 

@@ -34,6 +34,7 @@ from latermq_broker.schedule import minutes
 from latermq_broker.schedule.run_merge import merge_runs
 from latermq_broker.store.inspect import verify_directory
 from latermq_broker.store.store import Store
+from support.index_contents import indexed
 from support.memory_files import MemoryFiles
 from support.recount import check_uses
 
@@ -78,6 +79,7 @@ def facts(engine: Engine) -> dict[str, object]:
         "queues": {topic.name: engine.topics.ends(topic) for topic in state.catalog.topics()},
         "next id": state.leases.next_id,
         "uses": state.uses.facts(),
+        "index": indexed(engine),
         "start": engine.store.log.start,
     }
 

@@ -5,6 +5,7 @@ from typing import Final
 
 from latermq_broker.delivery.history import Outcome
 from latermq_broker.delivery.lease import Delivery, Event, State
+from latermq_broker.engine.indexing import index_letter
 from latermq_broker.engine.model import DeadState
 from latermq_broker.engine.state import EngineState, Stamp, Subscription
 from latermq_broker.store import payload_lease, payload_message
@@ -114,6 +115,7 @@ class DeliveryApplier:
     def bury(self, dead: DeadPayload, at: Stamp) -> None:
         """The letter enters the dead-letter topic."""
         head = dead.head
+        index_letter(self._state.store.index, dead, at.position)
         entry = Entry(at.position, at.length, ENTRY_LETTER, 0, head.tag_hash, at.store_ms)
         self._state.enqueue(head.dlq_topic_id, 0, entry, head.queue_offset)
 

@@ -2,6 +2,7 @@
 
 from latermq_broker.delivery.transaction import HalfEvent
 from latermq_broker.engine.apply_transactions import end_half
+from latermq_broker.engine.indexing import index_message
 from latermq_broker.engine.model import DeadState
 from latermq_broker.engine.state import EngineState, Stamp
 from latermq_broker.store import payload_message
@@ -24,6 +25,7 @@ class MessageApplier:
 
     def message(self, message: MessagePayload | MessageHead, at: Stamp) -> None:
         state = self._state
+        index_message(state.store.index, message, at.position)
         if message.queue_offset < 0:
             state.timer.arm(message.due_ms, at.position, fresh=True)
             state.uses.arm(at.position, at.length)

@@ -5,6 +5,7 @@ from typing import Final
 
 from latermq_broker.engine.apply_deliveries import DeliveryApplier
 from latermq_broker.engine.apply_transactions import move_half
+from latermq_broker.engine.indexing import index_moved
 from latermq_broker.engine.snapshot import TOLD_BY_THE_LOG, restore, snapshot
 from latermq_broker.engine.state import EngineState, Stamp
 from latermq_broker.store.checkpoint import decode_sections, encode_sections
@@ -38,6 +39,7 @@ class RetentionApplier:
             self._move_history(move, at)
             return
         state = self._state
+        index_moved(state.store.index, move, at.position)
         if move.due_ms and move.type == RecordType.HALF:
             move_half(state, move, at)
         elif move.due_ms:
@@ -97,6 +99,7 @@ class RetentionApplier:
             self._begin_with(sections)
         state.store.dropped.drop_before(drop.start)
         state.uses.drop_before(drop.start)
+        state.store.index.drop_before(drop.start)
 
     def _begin_with(self, sections: dict[str, bytes]) -> None:
         """The state that a replay behind the dropped segments was waiting for."""

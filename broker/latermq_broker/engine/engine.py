@@ -16,8 +16,11 @@ from latermq_broker.engine.checkpoints import Checkpoints
 from latermq_broker.engine.dead_letters import DeadLetters
 from latermq_broker.engine.due import GONE_CLIENT_LEASE_MS, DueWork
 from latermq_broker.engine.groups import GroupAdmin
+from latermq_broker.engine.indexing import IndexRebuild
 from latermq_broker.engine.journal import Journal
 from latermq_broker.engine.lanes import Lanes
+from latermq_broker.engine.message_life import MessageLives
+from latermq_broker.engine.message_query import MessageQuery
 from latermq_broker.engine.model import (
     Delivered,
     Failure,
@@ -69,6 +72,9 @@ class Engine:
         self.dead = DeadLetters(state, journal)
         self.queues = QueueReads(state, journal, self.dead)
         self.retention = Retention(state, journal, self._attempts)
+        self.messages = MessageQuery(state)
+        self.lives = MessageLives(state)
+        self._index_rebuild = IndexRebuild(state)
         self.checkpoints = Checkpoints(state)
         self.recovery: RecoveryReport | None = None
 
@@ -243,6 +249,7 @@ class Engine:
         self._due.end_leases(now_ms)
         self.transactions.tick(now_ms)
         self.retention.step(now_ms)
+        self._index_rebuild.step(now_ms)
         return self.next_deadline_ms()
 
     def next_deadline_ms(self) -> int | None:
@@ -252,6 +259,7 @@ class Engine:
             self._state.leases.deadlines.next_deadline_ms(),
             self._state.halves.deadlines.next_deadline_ms(),
             self.retention.next_deadline_ms(),
+            self._index_rebuild.next_deadline_ms(),
         )
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 

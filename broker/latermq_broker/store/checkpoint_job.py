@@ -1,7 +1,8 @@
 """The part of a checkpoint that waits for the disk, cut loose so that a thread can do it.
 
-The order makes it safe to die anywhere: the log first, then the queue files and the timer run, then
-the checkpoint itself under a temporary name, its rename last. Only then may older files go.
+The order makes it safe to die anywhere: the log first, then the queue files, the timer run and the
+blocks of the message index, then the checkpoint itself under a temporary name, its rename last.
+Only then may older files go.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,6 +16,7 @@ from latermq_broker.store.commit_log import CommitLog
 from latermq_broker.store.consume_queue import ConsumeQueue, QueueFiles, write_entries
 from latermq_broker.store.dropped import unlink_in_order
 from latermq_broker.store.files import Files, OpenMode, write_all
+from latermq_broker.store.message_index import IndexWrite
 
 RUN_SUFFIX: Final = ".run"
 
@@ -56,6 +58,7 @@ class CheckpointJob:
         runs_directory: Path,
         new_run: RunWrite | None,
         kept_runs: frozenset[str],
+        index: IndexWrite,
     ) -> None:
         self.writes = writes
         self.unsynced = unsynced
@@ -75,6 +78,7 @@ class CheckpointJob:
         self._new_run = new_run
         self.run_name = new_run.name if new_run else ""
         self._kept_runs = kept_runs
+        self.index = index
 
     def run(self) -> None:
         """Do it; may run in a thread.
@@ -97,12 +101,14 @@ class CheckpointJob:
         self._sync_queues(paths)
         if self._new_run is not None:
             self._write_run(self._new_run)
+        self.index.run()
         write_checkpoint(self._files, self._directory, self._checkpoint)
         self.done = True
         self.unlinked = unlink_in_order(self._files, self._waiting)
         self._delete_queues()
         self._delete_trimmed()
         self._delete_runs()
+        self.index.delete_others()
 
     def _sync_queues(self, paths: set[Path]) -> None:
         for path in sorted(paths):

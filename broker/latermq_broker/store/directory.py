@@ -5,6 +5,7 @@
     cq/<topic id>/<queue>.<20-digit first entry>.cq
     ckpt/<20-digit position>.ckpt the newest two
     timer/<20-digit position>.run far timers, written with the checkpoint of that position
+    index/<20-digit position>.idx messages by id and key, from that position on
 
 Every refusal is one clear error raised before anything is created, changed or deleted.
 """
@@ -40,11 +41,12 @@ LOG_NAME: Final = "log"
 QUEUES_NAME: Final = "cq"
 CHECKPOINTS_NAME: Final = "ckpt"
 RUNS_NAME: Final = "timer"
+INDEX_NAME: Final = "index"
 # Directories above ours that refuse a sync like this were there before us.
 NOT_OURS_ERRNOS: Final = frozenset(
     {errno.EACCES, errno.EPERM, errno.EINVAL, errno.ENOTSUP, errno.EROFS, errno.ENOSYS}
 )
-OUR_DIRECTORIES: Final = (LOG_NAME, QUEUES_NAME, CHECKPOINTS_NAME, RUNS_NAME)
+OUR_DIRECTORIES: Final = (LOG_NAME, QUEUES_NAME, CHECKPOINTS_NAME, RUNS_NAME, INDEX_NAME)
 OUR_NAMES: Final = frozenset({*OUR_DIRECTORIES, LOCK_NAME, "lost+found"})  # a fresh mount has one
 
 

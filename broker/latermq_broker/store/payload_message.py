@@ -51,6 +51,7 @@ class MessageHead(NamedTuple):
     rest_length: int
     sys_length: int
     delay_level: int
+    key_hashes: tuple[int, ...]
 
 
 def encode_message(message: MessagePayload) -> list[Bytes]:
@@ -73,7 +74,9 @@ def encode_message(message: MessagePayload) -> list[Bytes]:
 
 
 def decode_message_head(payload: Bytes) -> MessageHead:
-    return MessageHead._make(_MESSAGE.unpack_from(payload))
+    fields = _MESSAGE.unpack_from(payload)
+    keys = struct.unpack_from(f"<{fields[3]}Q", payload, _MESSAGE.size) if fields[3] else ()
+    return MessageHead._make((*fields, keys))
 
 
 def message_slices(payload: Bytes) -> tuple[bytes, bytes]:
@@ -172,8 +175,10 @@ def encode_dead(dead: DeadPayload) -> list[Bytes]:
 
 
 def decode_dead(payload: Bytes) -> DeadPayload:
-    """Without the parts: `dead_slices` copies them out."""
-    return DeadPayload(decode_dead_head(payload))
+    """Of the parts `sys` only: `dead_slices` copies them all out."""
+    head = decode_dead_head(payload)
+    start = _DEAD.size + head.history_length + head.rest_length
+    return DeadPayload(head, sys=bytes(payload[start : start + head.sys_length]))
 
 
 def decode_dead_head(payload: Bytes) -> DeadHead:

@@ -42,6 +42,7 @@ from latermq_broker.store.consume_queue import (
 )
 from latermq_broker.store.directory import (
     CHECKPOINTS_NAME,
+    INDEX_NAME,
     LOG_NAME,
     OUR_DIRECTORIES,
     QUEUES_NAME,
@@ -56,6 +57,7 @@ from latermq_broker.store.directory import (
 from latermq_broker.store.disk_pressure import DiskPressure
 from latermq_broker.store.dropped import CHECKPOINT_SOON_MS, Dropped
 from latermq_broker.store.files import Files
+from latermq_broker.store.message_index import MessageIndex
 from latermq_broker.store.record import FLAG_MORE, INTERNAL_TYPES, Record
 from latermq_broker.store.recovery import (
     LogScan,
@@ -101,6 +103,7 @@ class Store:
         self._deleted: set[int] = set()  # topics whose files the next checkpoint deletes
         self._floors: dict[tuple[int, int], int] = {}  # queue: first file the last checkpoint needs
         self._cleaned: dict[tuple[int, int], int] = {}  # floors below which files are deleted
+        self.index = MessageIndex(files, directory / INDEX_NAME, lambda: log.start)
         self.dropped = Dropped(log)
         self.disk = DiskPressure(config)
         self.checkpointed = 0  # position of the newest checkpoint
@@ -252,6 +255,7 @@ class Store:
                     write_entries(self._queue_files, state.topic_id, state.queue_id, first, data)
                 )
                 queue.release(state.next)
+        self.index.spill()
 
     def _usable_checkpoint(
         self, restore: Callable[[Mapping[str, bytes]], None]
@@ -271,6 +275,7 @@ class Store:
                 }
                 sections = checkpoint.sections
                 self.dropped.restore(sections)
+                self.index.restore(sections, self.log.start, checkpoint.position)
                 restore({n: d for n, d in sections.items() if not n.startswith(STORE_SECTIONS)})
             except (DamagedQueueError, UnusableCheckpointError):
                 self._queue_files.forget()
@@ -279,6 +284,7 @@ class Store:
             return checkpoint
         self._queues = {}
         self.dropped.restore({})
+        self.index.clear()
         return None
 
     def _distrust_checkpoints(self) -> None:
@@ -390,7 +396,12 @@ class Store:
             self.log.epoch,
             self.log.last_store_ms,
             self.log.uuid,
-            {**sections, **self.dropped.snapshot(), **queue_sections(states)},
+            {
+                **sections,
+                **self.dropped.snapshot(),
+                **self.index.sections(),
+                **queue_sections(states),
+            },
         )
         self._job = CheckpointJob(
             files=self.files,
@@ -408,6 +419,7 @@ class Store:
             runs_directory=self.runs_directory,
             new_run=new_run,
             kept_runs=frozenset(runs) | self.named_runs,
+            index=self.index.begin_write(),
         )
         self._floors = {
             (state.topic_id, state.queue_id): state.first // FILE_ENTRIES
@@ -436,6 +448,7 @@ class Store:
         self.checkpointed = job.position
         self._cleaned.update(job.floors)
         self.dropped.unlinked(job.unlinked)
+        self.index.finish_write(job.index)
         if self._queue_files.damaged is not None:  # found while the job was running
             self._distrust_checkpoints()
 

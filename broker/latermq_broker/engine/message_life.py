@@ -1,0 +1,182 @@
+"""Where a found message is in its life: waiting, in its queue, and how far each group has it.
+
+Told from the state as it stands, with bounded looks; what a look does not reach is UNKNOWN, never
+guessed. A message that its group no longer has, and that is in no dead-letter topic, is DONE:
+acknowledged, or passed over because the group's filter did not want it.
+"""
+
+from collections.abc import Iterator
+from enum import IntEnum
+from itertools import islice
+from typing import Final, NamedTuple
+
+from latermq_broker.delivery.lease import Delivery, State
+from latermq_broker.engine.message_query import FROM_THE_END, Found
+from latermq_broker.engine.model import DeadState, Topic
+from latermq_broker.engine.state import EngineState, Subscription
+from latermq_broker.errors import CorruptRecordError
+from latermq_broker.store.payload_message import DeadHead, decode_dead_head, decode_message_head
+from latermq_broker.store.payload_retention import original
+from latermq_broker.store.record import RecordType
+
+DELIVERIES_LOOKED_AT_MAX: Final = 50_000  # of one group
+ENTRIES_LOOKED_AT_MAX: Final = 4_096  # of one queue, for a message that was delayed
+LETTERS_LOOKED_AT_MAX: Final = 64
+BLOCKS_MAX: Final = 64
+
+
+class LifeState(IntEnum):
+    """Numbers are latermq.v1.LifeState's."""
+
+    READY = 1  # in line, `ahead_count` before it
+    LEASED = 2  # until `until_ms`
+    BACKOFF = 3  # until `until_ms`
+    RETRY = 4  # its backoff or lease is over: first in line
+    DONE = 5
+    DEAD = 6  # number `dead_offset` of the group's letters
+    UNKNOWN = 7
+
+
+class GroupLife(NamedTuple):
+    group: str
+    state: LifeState
+    attempt: int = 0
+    max_attempts: int = 0
+    until_ms: int = 0
+    client_id: str = ""
+    ahead_count: int = 0
+    dead_offset: int = -1
+    dead_ms: int = 0
+    dead_state: DeadState | None = None
+
+
+class Life(NamedTuple):
+    waits_until_ms: int  # 0: it does not wait for its delivery time
+    queue_id: int  # -1: not in a queue, or not found there
+    queue_offset: int
+    expired: bool  # it was in a queue and left it with retention
+    groups: tuple[GroupLife, ...]
+
+
+class MessageLives:
+    def __init__(self, state: EngineState) -> None:
+        self._state = state
+
+    def life(self, found: Found) -> Life:
+        """Of what a query found in this state. Raises IndexRebuildingError."""
+        state = self._state
+        topic = state.catalog.topic(found.topic)
+        if topic is None:
+            return Life(0, -1, -1, expired=True, groups=())
+        queue_id, offset = found.queue_id, found.queue_offset
+        if queue_id < 0:
+            if state.timer.contains(found.due_ms, found.position):
+                return Life(found.due_ms, -1, -1, expired=False, groups=())
+            place = self._place(topic, found)
+            if place is None:
+                return Life(0, -1, -1, expired=False, groups=())
+            queue_id, offset = place
+        expired = offset < state.queue(topic.id, queue_id).first
+        groups = tuple(self._groups(topic, found, queue_id, offset))
+        return Life(0, queue_id, offset, expired, groups)
+
+    def _place(self, topic: Topic, found: Found) -> tuple[int, int] | None:
+        """Where a message that was delayed entered a queue, if that is near its time."""
+        for queue_id in range(topic.queue_count):
+            queue = self._state.queue(topic.id, queue_id)
+            offset = queue.offset_at(found.due_ms)
+            for entry in queue.scan(offset, ENTRIES_LOOKED_AT_MAX):
+                if entry.position == found.position:
+                    return queue_id, offset
+                offset += 1
+        return None
+
+    def _groups(
+        self, topic: Topic, found: Found, queue_id: int, offset: int
+    ) -> Iterator[GroupLife]:
+        state = self._state
+        letters: dict[int, DeadHead] | None = None
+        for (group_id, topic_id), subscription in sorted(state.subscriptions.items()):
+            group = state.catalog.group_by_id(group_id)
+            if topic_id != topic.id or group is None:
+                continue
+            known = GroupLife(group.name, LifeState.UNKNOWN, max_attempts=group.max_attempts)
+            delivery = self._delivery(subscription, queue_id, offset)
+            cursor = state.cursor(subscription, queue_id)
+            if delivery is not None:
+                yield _held(known, delivery)
+            elif offset >= cursor:
+                yield known._replace(state=LifeState.READY, ahead_count=offset - cursor)
+            else:
+                if letters is None:
+                    letters = self._letters(topic, found, queue_id, offset)
+                yield self._over(known, subscription, letters.get(group_id))
+
+    def _delivery(self, subscription: Subscription, queue_id: int, offset: int) -> Delivery | None:
+        deliveries = self._state.leases.deliveries
+        for delivery_id in islice(subscription.ids, DELIVERIES_LOOKED_AT_MAX):
+            delivery = deliveries[delivery_id]
+            if delivery.offset == offset and delivery.queue_id == queue_id:
+                return delivery
+        return None
+
+    def _over(
+        self, known: GroupLife, subscription: Subscription, letter: DeadHead | None
+    ) -> GroupLife:
+        """The group had it, and has it no more."""
+        if letter is not None:
+            changed = self._state.dead.get(letter.dlq_topic_id, {}).get(letter.queue_offset)
+            queue = self._state.queue(letter.dlq_topic_id, 0)
+            entered = queue.first <= letter.queue_offset < queue.next
+            return known._replace(
+                state=LifeState.DEAD,
+                attempt=letter.attempt_count,
+                dead_offset=letter.queue_offset,
+                dead_ms=queue.get(letter.queue_offset).time_ms if entered else 0,
+                dead_state=changed[0] if changed else DeadState.DEAD,
+            )
+        if len(subscription.ids) > DELIVERIES_LOOKED_AT_MAX:
+            return known
+        return known._replace(state=LifeState.DONE)
+
+    def _letters(
+        self, topic: Topic, found: Found, queue_id: int, offset: int
+    ) -> dict[int, DeadHead]:
+        """Group id → the newest letter of this message there."""
+        state = self._state
+        letters: dict[int, DeadHead] = {}
+        stored = original(state.store.log.read(found.position))
+        if stored.type is not RecordType.MESSAGE:
+            return letters
+        positions, _ = state.store.index.find(
+            decode_message_head(stored.payload).id_hash,
+            FROM_THE_END,
+            count_max=LETTERS_LOOKED_AT_MAX,
+            blocks_max=BLOCKS_MAX,
+        )
+        for position in positions:
+            try:
+                record = state.read(position)
+            except CorruptRecordError:
+                continue
+            if record.type is not RecordType.DEAD:
+                continue
+            head = decode_dead_head(record.payload)
+            origin = (head.origin_topic_id, head.origin_queue_id, head.origin_offset)
+            if origin == (topic.id, queue_id, offset):
+                letters.setdefault(head.group_id, head)
+        return letters
+
+
+def _held(known: GroupLife, delivery: Delivery) -> GroupLife:
+    states = {
+        State.READY: LifeState.RETRY,
+        State.LEASED: LifeState.LEASED,
+        State.BACKOFF: LifeState.BACKOFF,
+    }
+    return known._replace(
+        state=states[delivery.state],
+        attempt=delivery.attempt,
+        until_ms=delivery.deadline_ms,
+        client_id=delivery.client_id,
+    )

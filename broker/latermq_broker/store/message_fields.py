@@ -1,0 +1,84 @@
+"""Single fields out of a stored message, without a protobuf library and without touching the body.
+
+The core stores messages as two serialised slices, `rest` and `sys`, and hands them on as they are.
+What the core itself must know of them is read here: keys for the index, user properties and the tag
+for filters. Malformed bytes give what was read up to there: they were checked when they came in.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+# Fields of apache.rocketmq.v2.Message and SystemProperties, as `field number << 3 | wire type`.
+_USER_PROPERTIES: Final = 2 << 3 | 2
+_TAG: Final = 1 << 3 | 2
+_KEYS: Final = 2 << 3 | 2
+_MAP_KEY: Final = 1 << 3 | 2
+_MAP_VALUE: Final = 2 << 3 | 2
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+
+
+def user_properties(rest: bytes) -> dict[str, str]:
+    """Of the slice with the user's part of the message."""
+    properties: dict[str, str] = {}
+    for tag, entry in _byte_fields(rest, _USER_PROPERTIES):
+        if tag == _USER_PROPERTIES:
+            name = value = ""
+            for part, data in _byte_fields(entry, 0):
+                if part == _MAP_KEY:
+                    name = _text(data)
+                elif part == _MAP_VALUE:
+                    value = _text(data)
+            properties[name] = value
+    return properties
+
+
+def message_tag(sys: bytes) -> str:
+    """Empty: none."""
+    for tag, data in _byte_fields(sys, _TAG):
+        if tag == _TAG:
+            return _text(data)
+    return ""
+
+
+def message_keys(sys: bytes) -> tuple[str, ...]:
+    return tuple(_text(data) for tag, data in _byte_fields(sys, _KEYS) if tag == _KEYS)
+
+
+def _byte_fields(data: bytes, only: int) -> Iterator[tuple[int, bytes]]:
+    """(tag, bytes) of the length-delimited fields; of others than `only`, if given, no bytes."""
+    at = 0
+    while at < len(data):
+        tag, at = _varint(data, at)
+        kind = tag & 7
+        if kind == _BYTES:
+            size, at = _varint(data, at)
+            if at + size > len(data):
+                return
+            yield tag, data[at : at + size] if tag == only or not only else b""
+            at += size
+        elif kind == _VARINT:
+            _, at = _varint(data, at)
+        elif kind == _FIXED64:
+            at += 8
+        elif kind == _FIXED32:
+            at += 4
+        else:
+            return
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while at < len(data):
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+        if shift > 63:
+            break
+    return 0, len(data)
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
