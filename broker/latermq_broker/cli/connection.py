@@ -23,6 +23,7 @@ from latermq_proto.apache.rocketmq.v2 import service_pb2_grpc
 from latermq_proto.latermq.v1 import (
     dead_letter_pb2_grpc,
     group_pb2_grpc,
+    message_pb2_grpc,
     pending_pb2_grpc,
     topic_pb2_grpc,
 )
@@ -86,6 +87,7 @@ class Connection:
         self.topics: Any = topic_pb2_grpc.TopicsStub(self._channel)
         self.groups: Any = group_pb2_grpc.GroupsStub(self._channel)
         self.pending: Any = pending_pb2_grpc.PendingStub(self._channel)
+        self.messages: Any = message_pb2_grpc.MessagesStub(self._channel)
         self.dead_letters: Any = dead_letter_pb2_grpc.DeadLettersStub(self._channel)
 
     def __enter__(self) -> Self:

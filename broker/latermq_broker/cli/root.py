@@ -20,6 +20,9 @@ _CLI: Final = "latermq_broker.cli"
         "receive": Lazy(f"{_CLI}.receive", "receive", "Receive messages and print them."),
         "ack": Lazy(f"{_CLI}.receive", "ack", "Acknowledge a message that was received."),
         "nack": Lazy(f"{_CLI}.receive", "nack", "Give a received message back as failed."),
+        "message": Lazy(
+            f"{_CLI}.message", "message", "Find messages; tell where one is in its life."
+        ),
         "pending": Lazy(
             f"{_CLI}.pending", "pending", "What waits: delayed, in backoff, in consumers' hands."
         ),

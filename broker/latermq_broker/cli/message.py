@@ -1,0 +1,130 @@
+"""`latermq message`: find messages by id, key or time, and tell where one is in its life."""
+
+from typing import Final
+
+import click
+
+from latermq_broker.cli.commands import CommandGroup
+from latermq_broker.cli.connection import Connection
+from latermq_broker.cli.console import page_width, print_json, print_table
+from latermq_broker.cli.jsonable import jsonable
+from latermq_broker.cli.message_story import Telling, place, tell
+from latermq_broker.cli.options import broker_options, example, instant, limit_option
+from latermq_broker.cli.table import Column, plain
+from latermq_broker.cli.times import format_instant
+from latermq_broker.clock import SystemClock
+from latermq_proto.latermq.v1 import message_pb2
+
+_COLUMNS: Final = (
+    Column("STORED"),
+    Column("TOPIC", flex=True),
+    Column("QUEUE", right=True),
+    Column("OFFSET", right=True),
+    Column("TAG", flex=True, optional=True),
+    Column("KEYS", flex=True, optional=True),
+    Column("BYTES", right=True, optional=True),
+    Column("MESSAGE ID"),
+)
+
+
+@click.group(cls=CommandGroup)
+def message() -> None:
+    """Find messages that the broker has, and see what became of them."""
+
+
+@message.command(
+    epilog=example(
+        "latermq message find orders --key order-4711",
+        "latermq message find --id 01AABBCCDDEEFF00112233445566778899",
+        "latermq message find orders --from -10m --to now",
+    )
+)
+@click.argument("topic", required=False, default="")
+@click.option("--key", default="", help="Sent with this key.")
+@click.option("--id", "message_id", default="", help="With this message id, in any topic.")
+@click.option("--from", "begin_ms", type=instant, metavar="TIME", help="Stored then or later.")
+@click.option("--to", "end_ms", type=instant, metavar="TIME", help="Stored then or before.")
+@limit_option
+@broker_options
+def find(
+    topic: str,
+    key: str,
+    message_id: str,
+    begin_ms: int | None,
+    end_ms: int | None,
+    limit: int,
+    endpoint: str,
+    as_json: bool,
+) -> None:
+    """Find messages of TOPIC by key or time, or of all topics by message id.
+
+    By time the oldest first, otherwise the newest. What waits for its delivery time is found by id
+    and by key; `latermq pending list` has it by time.
+    """
+    timed = begin_ms is not None or end_ms is not None
+    if not (key or message_id or timed):
+        raise click.UsageError("say --key, --id, or --from and --to")
+    if message_id and (key or timed):
+        raise click.UsageError("--id goes without --key, --from and --to")
+    if not (topic or message_id):
+        raise click.UsageError("say in which TOPIC")
+    request = message_pb2.FindMessagesRequest(
+        topic=topic, message_id=message_id, key=key, begin_ms=begin_ms or 0, end_ms=end_ms or 0
+    )
+    if timed and not key and not request.begin_ms and not request.end_ms:
+        request.begin_ms = 1
+    with Connection(endpoint) as broker:
+        found, more = broker.pages(broker.messages.FindMessages, request, "messages", limit)
+    if as_json:
+        print_json({"messages": [jsonable(each) for each in found], "more": more})
+        return
+    if not found:
+        click.echo("no such message")
+        return
+    print_table(_COLUMNS, [_row(each) for each in found])
+    if more:
+        click.echo(f"… more than {limit:,}; raise --limit")
+
+
+def _row(found: message_pb2.FoundMessage) -> tuple[str, ...]:
+    placed = found.queue_id >= 0
+    return (
+        format_instant(found.stored_at_ms),
+        found.topic,
+        str(found.queue_id) if placed else "delayed",
+        str(found.queue_offset) if placed else "-",
+        found.tag,
+        ", ".join(found.keys),
+        f"{found.body_size:,}",
+        found.message_id,
+    )
+
+
+@message.command(
+    epilog=example(
+        "latermq message show 01AABBCCDDEEFF00112233445566778899",
+        "latermq message show 01AABBCCDDEEFF00112233445566778899 --topic orders --body",
+    )
+)
+@click.argument("message_id")
+@click.option("--topic", default="", help="Only in this topic.")
+@click.option("--body", is_flag=True, help="Show the whole body.")
+@broker_options
+def show(message_id: str, topic: str, body: bool, endpoint: str, as_json: bool) -> None:
+    """Tell what a message is and where it is in its life, for each group."""
+    request = message_pb2.DescribeMessageRequest(message_id=message_id, topic=topic, with_body=True)
+    with Connection(endpoint) as broker:
+        answer = broker.call(broker.messages.DescribeMessage, request)
+    if as_json:
+        print_json({"lives": [jsonable(each) for each in answer.lives]})
+        return
+    telling = Telling(width=page_width(), now_ms=SystemClock().now_ms(), whole_body=body)
+    for number, life in enumerate(answer.lives):
+        if number:
+            click.echo()
+        for line in tell(life, telling):
+            click.echo(line)
+    if len(answer.lives) > 1:
+        click.echo()
+        others = ", ".join(plain(place(life)) for life in answer.lives)
+        click.echo(f"{len(answer.lives)} messages have this id: {others}")

@@ -1,0 +1,188 @@
+"""A message and where it is in its life, told to a person: `latermq message show`.
+
+Pure: a latermq.v1.MessageLife in, lines out. Text from messages is escaped and wrapped here.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import tzinfo
+from typing import Final
+
+from latermq_broker.cli.bodies import decoded, printable_lines, text_of
+from latermq_broker.cli.console import counted, styled
+from latermq_broker.cli.facts import fact, room
+from latermq_broker.cli.table import display_width, pad, plain, wrap
+from latermq_broker.cli.times import format_ago, format_duration, format_instant, zone_name
+from latermq_proto.latermq.v1 import dead_letter_pb2 as dead_pb2
+from latermq_proto.latermq.v1 import message_pb2
+
+BODY_LINES_MAX: Final = 6
+PROPERTIES_MAX: Final = 12
+_SLACK_MS: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Telling:
+    width: int
+    now_ms: int
+    whole_body: bool = False
+    zone: tzinfo | None = None
+
+
+def place(life: message_pb2.MessageLife) -> str:
+    """Where it stands, in a few words."""
+    message = life.message
+    if message.queue_id < 0:
+        return message.topic
+    return f"{message.topic}, queue {message.queue_id}, offset {message.queue_offset}"
+
+
+def tell(life: message_pb2.MessageLife, telling: Telling) -> list[str]:
+    """The story, line by line."""
+    message = life.message
+    title = styled(f"Message {plain(message.message_id)}", bold=True)
+    lines = [title, "", *_facts(life, telling), "", styled("Where it is", bold=True)]
+    for piece in wrap(plain(_whereabouts(life, telling)), telling.width - 2):
+        lines.append(f"  {piece}")
+    lines += _groups(life, telling)
+    steps = _next_steps(life)
+    if steps:
+        lines += ["", styled("What you can do", bold=True)]
+        wide = max(display_width(command) for command, _ in steps)
+        for command, meaning in steps:
+            lines.append(f"  {pad(command, wide)}  {styled(meaning, dim=True)}")
+    return lines
+
+
+def _facts(life: message_pb2.MessageLife, telling: Telling) -> Iterator[str]:
+    message, width = life.message, telling.width
+    yield from fact("topic", [place(life)], width)
+    if message.origin_topic:
+        yield from fact("died in", [f"topic {message.origin_topic}"], width)
+    yield from fact("sent", [_sent(message, telling)], width)
+    if message.due_at_ms:
+        due = format_instant(message.due_at_ms, telling.zone, millis=True)
+        yield from fact("due", [due], width)
+    if message.message_type not in ("", "normal"):
+        yield from fact("type", [message.message_type], width)
+    if message.tag:
+        yield from fact("tag", [message.tag], width)
+    if message.keys:
+        yield from fact("keys", [", ".join(message.keys)], width)
+    if message.message_group:
+        yield from fact("group of", [f"message group {message.message_group}"], width)
+    if message.properties:
+        named = sorted(message.properties.items())
+        shown = [f"{name} = {value}" for name, value in named[:PROPERTIES_MAX]]
+        if len(named) > PROPERTIES_MAX:
+            shown.append(f"… and {len(named) - PROPERTIES_MAX} more; --json shows them")
+        yield from fact("properties", shown, width)
+    yield from _body(message, telling)
+
+
+def _sent(message: message_pb2.FoundMessage, telling: Telling) -> str:
+    sent_ms = message.born_at_ms or message.stored_at_ms
+    text = (
+        f"{format_instant(sent_ms, telling.zone, millis=True)} {zone_name(sent_ms, telling.zone)}"
+    )
+    if message.born_host:
+        text += f" by {message.born_host}"
+    late_ms = message.stored_at_ms - message.born_at_ms
+    if message.born_at_ms and late_ms >= _SLACK_MS:
+        text += f", stored {format_duration(late_ms)} later"
+    return text
+
+
+def _body(message: message_pb2.FoundMessage, telling: Telling) -> Iterator[str]:
+    size = counted(message.body_size, "byte")
+    if message.body_encoding not in ("", "identity"):
+        size += f", {message.body_encoding}"
+    body = decoded(message.body, message.body_encoding)
+    lines = [piece for line in printable_lines(body) for piece in wrap(line, room(telling.width))]
+    if not telling.whole_body and len(lines) > BODY_LINES_MAX:
+        lines = [*lines[:BODY_LINES_MAX], "… --body shows the rest"]
+    if text_of(body) is not None:
+        lines = [size, *lines]
+    yield from fact("body", lines, telling.width)
+
+
+def _whereabouts(life: message_pb2.MessageLife, telling: Telling) -> str:
+    message = life.message
+    if life.waits_until_ms:
+        return f"Delayed; no group sees it before {_when(life.waits_until_ms, telling)}."
+    if message.queue_id < 0:
+        return (
+            "It was sent with a delivery time and is not in its queue: it was cancelled, or its "
+            "time was moved (`latermq pending list` shows what waits)."
+        )
+    if life.expired:
+        return "No longer in its queue: its time there is over (retention)."
+    if not life.groups:
+        return "In its queue. No group has read the topic yet."
+    return "In its queue."
+
+
+def _groups(life: message_pb2.MessageLife, telling: Telling) -> Iterator[str]:
+    if not life.groups:
+        return
+    yield ""
+    wide = max(display_width(plain(one.group)) for one in life.groups)
+    wide = min(wide, 40)
+    for one in life.groups:
+        pieces = wrap(plain(_group_words(one, life, telling)), max(20, telling.width - wide - 4))
+        yield f"  {pad(plain(one.group), wide)}  {pieces[0]}"
+        for piece in pieces[1:]:
+            yield f"  {' ' * wide}  {piece}"
+
+
+def _group_words(
+    one: message_pb2.GroupLife, life: message_pb2.MessageLife, telling: Telling
+) -> str:
+    attempt = f"attempt {one.attempt} of {one.max_attempts}"
+    holder = f" by {one.client_id}" if one.client_id else ""
+    match one.state:
+        case message_pb2.READY if life.expired:
+            return "never delivered: it expired first"
+        case message_pb2.READY if one.ahead_count:
+            return f"ready; {counted(one.ahead_count, 'message')} before it in its queue"
+        case message_pb2.READY:
+            return "ready; the next of its queue"
+        case message_pb2.LEASED:
+            return f"leased{holder}, {attempt}; the lease ends {_when(one.until_ms, telling)}"
+        case message_pb2.WAITS_RETRY:
+            return f"failed, {attempt}; waits for the next until {_when(one.until_ms, telling)}"
+        case message_pb2.RETRY:
+            return f"ready again, after {attempt}"
+        case message_pb2.DONE:
+            return "done: acknowledged, or not wanted by the group's filter"
+        case message_pb2.DIED:
+            return _death_words(one, telling)
+    return "not known: the group holds too many messages to look through"
+
+
+def _death_words(one: message_pb2.GroupLife, telling: Telling) -> str:
+    letter = f"dead letter {one.dead_offset}"
+    if one.dead_state == dead_pb2.REDRIVEN:
+        return f"was {letter}; redriven, and no longer with the group"
+    if one.dead_state == dead_pb2.DROPPED:
+        return f"was {letter}; dropped for good"
+    when = f" since {_when(one.dead_at_ms, telling)}" if one.dead_at_ms else ""
+    return f"dead{when}, after {counted(one.attempt, 'attempt')}: {letter}"
+
+
+def _when(ms: int, telling: Telling) -> str:
+    at = format_instant(ms, telling.zone, millis=True)
+    return f"{at} ({format_ago(ms, telling.now_ms)})"
+
+
+def _next_steps(life: message_pb2.MessageLife) -> list[tuple[str, str]]:
+    steps: list[tuple[str, str]] = []
+    if life.waits_until_ms:
+        name = plain(life.message.message_id)
+        steps.append((f"latermq pending expedite {name}", "deliver it now"))
+        steps.append((f"latermq pending cancel {name}", "never deliver it"))
+    for one in life.groups:
+        if one.state == message_pb2.DIED and one.dead_state == dead_pb2.DEAD:
+            group = plain(one.group)
+            steps.append((f"latermq dead show {group} --offset {one.dead_offset}", "why it died"))
+    return steps

@@ -1,0 +1,82 @@
+"""`latermq message find` and `latermq message show`."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from latermq_broker.engine.model import Failure
+from support.cli_rig import CliRig
+
+
+@pytest.fixture
+def rig(monkeypatch: pytest.MonkeyPatch) -> Iterator[CliRig]:
+    rig = CliRig(monkeypatch)
+    yield rig
+    rig.close()
+
+
+def test_find(rig: CliRig) -> None:
+    rig.send_message("m-1", keys=("order-1", "eu"), tag="created")
+    rig.send_message("m-2", keys=("order-2", "eu"), wait_ms=60_000)
+    header, late, first = rig.ok("message", "find", "orders", "--key", "eu").splitlines()
+    assert "STORED TOPIC QUEUE OFFSET TAG KEYS BYTES MESSAGE ID" == " ".join(header.split())
+    assert "orders  delayed       -" in late
+    assert "orders        0       0  created  order-1, eu      4  m-1" in first
+    (only,) = rig.json("message", "find", "--id", "m-1")["messages"]
+    assert (only["topic"], only["queue_offset"]) == ("orders", 0)
+    found = rig.json("message", "find", "orders", "--from", "-1m", "--to", "1m")
+    assert [each["message_id"] for each in found["messages"]] == ["m-1"]
+    assert rig.ok("message", "find", "orders", "--to", "-1m") == "no such message\n"
+    assert rig.ok("message", "find", "--id", "m-3") == "no such message\n"
+    for n in range(5):
+        rig.send_message(f"more-{n}", keys=("eu",))
+    limited = rig.ok("message", "find", "orders", "--key", "eu", "--limit", "2")
+    assert limited.splitlines()[-1] == "… more than 2; raise --limit"
+
+
+def test_find_refuses(rig: CliRig) -> None:
+    assert "--key, --id, or --from" in rig.refused("message", "find", "orders")
+    assert "TOPIC" in rig.refused("message", "find", "--key", "k")
+    assert "without" in rig.refused("message", "find", "--id", "m", "--key", "k")
+    assert "not found" in rig.refused("message", "find", "nothing", "--key", "k")
+
+
+def test_show_tells_where_it_is(rig: CliRig) -> None:
+    rig.make_group(wait_ms=5_000)
+    rig.send_message("m-1", keys=("k",), properties={"shop": "berlin"}, body=b"hello")
+    shown = rig.ok("message", "show", "m-1")
+    assert "No group has read the topic yet." in shown
+    assert "shop = berlin" in shown
+    assert "hello" in shown
+    rig.send_message("m-2")
+    rig.fail(Failure("TimeoutError", "no answer", ""))
+    assert "failed, attempt 1 of 3; waits for the next until" in rig.ok("message", "show", "m-1")
+    assert "ready; the next of its queue" in rig.ok("message", "show", "m-2")
+    (held,) = rig.receive()
+    assert "leased by client-1, attempt 1 of 3" in rig.ok("message", "show", "m-2")
+    rig.ack(held)
+    assert "done: acknowledged" in rig.ok("message", "show", "m-2")
+    rig.advance(5_000)
+    assert "ready again, after attempt 1 of 3" in rig.ok("message", "show", "m-1")
+    (again,) = rig.receive()
+    rig.engine.forward("billing", again.handle, rig.now_ms)
+    shown = rig.ok("message", "show", "m-1", "--topic", "orders")
+    assert "after 2 attempts: dead letter 0" in shown
+    assert "latermq dead show billing --offset 0" in shown
+    assert "2 messages have this id: %DLQ%billing" in rig.ok("message", "show", "m-1")
+    assert "died in" in rig.ok("message", "show", "m-1", "--topic", "%DLQ%billing")
+    rig.engine.dead.redrive("billing", 0, "", rig.now_ms)
+    rig.ack(*rig.receive())
+    assert "was dead letter 0; redriven" in rig.ok("message", "show", "m-1", "--topic", "orders")
+    lives = rig.json("message", "show", "m-1", "--topic", "orders")["lives"]
+    assert lives[0]["groups"][0]["state"] == "died"
+
+
+def test_show_a_delayed_one(rig: CliRig) -> None:
+    rig.send_message("late", wait_ms=60_000)
+    shown = rig.ok("message", "show", "late")
+    assert "Delayed; no group sees it before" in shown
+    assert "latermq pending expedite late" in shown
+    rig.ok("pending", "cancel", "late")
+    assert "it was cancelled, or its time was moved" in rig.ok("message", "show", "late")
+    assert "no message 'gone'" in rig.refused("message", "show", "gone")
