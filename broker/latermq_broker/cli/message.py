@@ -91,7 +91,7 @@ def _row(found: message_pb2.FoundMessage) -> tuple[str, ...]:
     return (
         format_instant(found.stored_at_ms),
         found.topic,
-        str(found.queue_id) if placed else "delayed",
+        str(found.queue_id) if placed else "later",
         str(found.queue_offset) if placed else "-",
         found.tag,
         ", ".join(found.keys),

@@ -110,6 +110,10 @@ def _whereabouts(life: message_pb2.MessageLife, telling: Telling) -> str:
     message = life.message
     if life.waits_until_ms:
         return f"Delayed; no group sees it before {_when(life.waits_until_ms, telling)}."
+    if life.half:
+        return "Its transaction is open; no group sees it before it is committed."
+    if message.queue_id < 0 and message.message_type == "transaction":
+        return "Not in its queue: its transaction was rolled back, or committed much later."
     if message.queue_id < 0:
         return (
             "It was sent with a delivery time and is not in its queue: it was cancelled, or its "

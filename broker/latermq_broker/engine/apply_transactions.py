@@ -5,6 +5,7 @@ come with the state.
 """
 
 from latermq_broker.delivery.transaction import HalfEvent, HalfMessage, HalfState, after
+from latermq_broker.engine.indexing import index_message
 from latermq_broker.engine.state import EngineState, Stamp
 from latermq_broker.store.payload_message import MessageHead, MessagePayload
 from latermq_broker.store.payload_retention import MovePayload
@@ -19,6 +20,7 @@ class TransactionApplier:
 
     def half(self, message: MessagePayload | MessageHead, at: Stamp) -> None:
         state = self._state
+        index_message(state.store.index, message, at.position)
         state.uses.arm(at.position, at.length)
         if state.store.dropped.headless:
             return

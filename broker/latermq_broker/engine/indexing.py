@@ -1,10 +1,10 @@
 """What the message index holds of each record, live, in replay and when a gap is filled.
 
-A message is found by its id and, with its topic, by each of its keys; a letter likewise, in its
-dead-letter topic; one that was rolled forward also where it stands now.
+A message, half ones too, is found by its id and, with its topic, by each of its keys; a letter
+likewise, in its dead-letter topic; one that was rolled forward also where it stands now.
 """
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from latermq_broker.delivery.filter import hash64
 from latermq_broker.engine.state import EngineState
@@ -22,10 +22,11 @@ from latermq_broker.store.payload_retention import MOVE_MESSAGE, MovePayload, de
 from latermq_broker.store.record import Record, RecordType
 from latermq_broker.store.segment import SEGMENT_HEADER_BYTES
 
-STEP_RECORDS: int = 200
-STEP_BYTES: int = 1 << 20
-STEP_MS: int = 5  # between two slices of work
-WAIT_MS: int = 1_000  # until a checkpoint has made room
+MESSAGE_TYPES: Final = frozenset({RecordType.MESSAGE, RecordType.HALF})
+STEP_RECORDS: Final = 200
+STEP_BYTES: Final = 1 << 20
+STEP_MS: Final = 5  # between two slices of work
+WAIT_MS: Final = 1_000  # until a checkpoint has made room
 
 
 class Fillable(Protocol):
@@ -46,14 +47,14 @@ def index_letter(index: Fillable, dead: DeadPayload, position: int) -> None:
 
 
 def index_moved(index: Fillable, move: MovePayload, position: int) -> None:
-    if move.type == RecordType.MESSAGE:
+    if move.type in MESSAGE_TYPES:
         index_message(index, decode_message_head(move.inner), position)
     elif move.type == RecordType.DEAD:
         index_letter(index, decode_dead(move.inner), position)
 
 
 def _index_record(index: Fillable, record: Record) -> None:
-    if record.type is RecordType.MESSAGE:
+    if record.type in MESSAGE_TYPES:
         index_message(index, decode_message_head(record.payload), record.position)
     elif record.type is RecordType.DEAD:
         index_letter(index, decode_dead(record.payload), record.position)

@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from latermq_broker.delivery.lease import Delivery, State
+from latermq_broker.engine.indexing import MESSAGE_TYPES
 from latermq_broker.engine.message_query import FROM_THE_END, Found
 from latermq_broker.engine.model import DeadState, Topic
 from latermq_broker.engine.state import EngineState, Subscription
@@ -52,6 +53,7 @@ class GroupLife(NamedTuple):
 
 class Life(NamedTuple):
     waits_until_ms: int  # 0: it does not wait for its delivery time
+    half: bool  # its transaction has not ended
     queue_id: int  # -1: not in a queue, or not found there
     queue_offset: int
     expired: bool  # it was in a queue and left it with retention
@@ -67,24 +69,26 @@ class MessageLives:
         state = self._state
         topic = state.catalog.topic(found.topic)
         if topic is None:
-            return Life(0, -1, -1, expired=True, groups=())
+            return Life(0, False, -1, -1, True, ())
         queue_id, offset = found.queue_id, found.queue_offset
         if queue_id < 0:
-            if state.timer.contains(found.due_ms, found.position):
-                return Life(found.due_ms, -1, -1, expired=False, groups=())
+            if found.half and state.halves.at(found.position) is not None:
+                return Life(0, True, -1, -1, False, ())
+            if not found.half and state.timer.contains(found.due_ms, found.position):
+                return Life(found.due_ms, False, -1, -1, False, ())
             place = self._place(topic, found)
             if place is None:
-                return Life(0, -1, -1, expired=False, groups=())
+                return Life(0, False, -1, -1, False, ())
             queue_id, offset = place
         expired = offset < state.queue(topic.id, queue_id).first
         groups = tuple(self._groups(topic, found, queue_id, offset))
-        return Life(0, queue_id, offset, expired, groups)
+        return Life(0, False, queue_id, offset, expired, groups)
 
     def _place(self, topic: Topic, found: Found) -> tuple[int, int] | None:
-        """Where a message that was delayed entered a queue, if that is near its time."""
+        """Where a delayed or half message entered a queue, if that is near its time."""
         for queue_id in range(topic.queue_count):
             queue = self._state.queue(topic.id, queue_id)
-            offset = queue.offset_at(found.due_ms)
+            offset = queue.offset_at(found.due_ms or found.stored_ms)
             for entry in queue.scan(offset, ENTRIES_LOOKED_AT_MAX):
                 if entry.position == found.position:
                     return queue_id, offset
@@ -146,7 +150,7 @@ class MessageLives:
         state = self._state
         letters: dict[int, DeadHead] = {}
         stored = original(state.store.log.read(found.position))
-        if stored.type is not RecordType.MESSAGE:
+        if stored.type not in MESSAGE_TYPES:
             return letters
         positions, _ = state.store.index.find(
             decode_message_head(stored.payload).id_hash,

@@ -40,10 +40,11 @@ class Found(NamedTuple):
     topic: str
     position: int
     first_position: int
-    queue_id: int  # -1: it was delayed, and is not looked up in its queue here
+    queue_id: int  # -1: it was delayed or half, and is not looked up in its queue here
     queue_offset: int
     stored_ms: int
     due_ms: int  # when a delayed one was to be delivered; 0
+    half: bool  # sent in a transaction, committed or not
     origin_topic: str  # of a dead letter
     rest: bytes
     sys: bytes
@@ -178,6 +179,7 @@ class MessageQuery:
 
     def _told(self, topic: Topic, stored: Record) -> Found:
         record = original(stored)
+        half = record.type is RecordType.HALF
         rest, sys = stored_slices(record)
         queue_id, offset, due_ms, origin_topic = 0, 0, 0, ""
         if record.type is RecordType.DEAD:
@@ -195,7 +197,8 @@ class MessageQuery:
             queue_id=queue_id,
             queue_offset=offset,
             stored_ms=record.store_ms,
-            due_ms=due_ms,
+            due_ms=0 if half else due_ms,
+            half=half,
             origin_topic=origin_topic,
             rest=rest,
             sys=sys,

@@ -163,6 +163,7 @@ class MessagesService:
             message=found_message(placed, stored, body=body),
             waits_until_ms=life.waits_until_ms,
             expired=life.expired,
+            half=life.half,
             groups=map(_group_life, life.groups),
         )
 

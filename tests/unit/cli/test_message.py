@@ -19,9 +19,9 @@ def test_find(rig: CliRig) -> None:
     rig.send_message("m-1", keys=("order-1", "eu"), tag="created")
     rig.send_message("m-2", keys=("order-2", "eu"), wait_ms=60_000)
     header, late, first = rig.ok("message", "find", "orders", "--key", "eu").splitlines()
-    assert "STORED TOPIC QUEUE OFFSET TAG KEYS BYTES MESSAGE ID" == " ".join(header.split())
-    assert "orders  delayed       -" in late
-    assert "orders        0       0  created  order-1, eu      4  m-1" in first
+    assert " ".join(header.split()) == "STORED TOPIC QUEUE OFFSET TAG KEYS BYTES MESSAGE ID"
+    assert "orders  later       -" in late
+    assert "orders      0       0  created  order-1, eu      4  m-1" in first
     (only,) = rig.json("message", "find", "--id", "m-1")["messages"]
     assert (only["topic"], only["queue_offset"]) == ("orders", 0)
     found = rig.json("message", "find", "orders", "--from", "-1m", "--to", "1m")

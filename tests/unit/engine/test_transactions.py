@@ -120,6 +120,19 @@ def test_what_is_no_transaction_of_that_message_and_topic() -> None:
     assert end("orders", sent.transaction_id, "", COMMIT, rig.now_ms) is HalfState.COMMITTED
 
 
+@pytest.mark.parametrize("event", [HalfEvent.COMMIT, HalfEvent.ROLLBACK])
+def test_a_half_message_is_found_and_its_life_told(event: HalfEvent) -> None:
+    rig = TransactionRig()
+    sent = rig.half()
+    rig.crash()
+    ((found,), _) = rig.engine.messages.by_id("m-1")
+    assert rig.engine.lives.life(found).half
+    rig.end(sent, event)
+    life = rig.engine.lives.life(found)
+    assert not life.half
+    assert (life.queue_id, life.queue_offset) == ((0, 0) if event is HalfEvent.COMMIT else (-1, -1))
+
+
 @pytest.mark.parametrize("first_check_ms", [0, 1, HOUR_MS])
 def test_the_first_check_is_when_the_producer_wants_it(first_check_ms: int) -> None:
     rig = TransactionRig()
