@@ -106,6 +106,7 @@ class DeliveryConfig:
     failure_stack_bytes_max: int = 8 * KIB
     done_handles_max: int = 100_000  # acknowledged handles remembered for idempotent acks
     client_names_max: int = 10_000
+    held_messages_max: int = 1_000_000  # of a group and topic, held back behind message groups
     delay_ms_max: int = 40 * 366 * 86_400_000
 
     def __post_init__(self) -> None:
@@ -117,7 +118,7 @@ class DeliveryConfig:
             "invisible_ms_min", "auto_renew_lease_ms", "auto_renew_total_ms_max", "fresh_weight",
             "retry_weight", "tick_leases_max", "tick_timers_max", "history_attempts_max",
             "failure_class_bytes_max", "failure_text_bytes_max", "failure_stack_bytes_max",
-            "done_handles_max", "client_names_max", "delay_ms_max",
+            "done_handles_max", "client_names_max", "held_messages_max", "delay_ms_max",
         ):  # fmt: skip
             if getattr(self, name) < 1:
                 raise ConfigError(f"delivery.{name}", "must be at least 1")

@@ -11,7 +11,7 @@ from typing import Any, Final
 from latermq_broker.delivery.history import Outcome, decode_history
 from latermq_broker.engine.model import DeadState
 from latermq_broker.services.wire_stored import stored_message
-from latermq_broker.store.catalog import TopicType
+from latermq_broker.store.catalog import OnDead, TopicType
 from latermq_broker.store.payload_catalog import (
     CONFIG_PUT,
     CONFIG_TOPIC,
@@ -23,14 +23,20 @@ from latermq_broker.store.payload_lease import (
     EXTEND_KEEP_HANDLE,
     EXTEND_RENEWAL,
     LEASE_AUTO_RENEW,
+    NO_QUEUE,
+    ORDERED_HOLD,
+    ORDERED_PASS,
+    ORDERED_TAKE,
     decode_attempt,
     decode_client,
     decode_extend,
     decode_ids,
     decode_lease_fresh,
+    decode_lease_ordered,
     decode_lease_retry,
 )
 from latermq_broker.store.payload_message import (
+    DEAD_PARKS,
     DEAD_REASONS,
     QUEUE_UNSET,
     REF_COMMITTED,
@@ -58,6 +64,11 @@ from latermq_broker.store.record import Record, RecordType
 Fields = dict[str, Any]
 
 _REF_REASONS: Final = {REF_DUE: "due", REF_REDRIVE: "redrive", REF_COMMITTED: "committed"}
+_ORDERED_ACTS: Final = {
+    ORDERED_TAKE: "leased",
+    ORDERED_HOLD: "held_back",
+    ORDERED_PASS: "filtered_out",
+}  # as queue:offset
 
 
 class RecordReader:
@@ -72,6 +83,7 @@ class RecordReader:
             RecordType.REF: self._ref,
             RecordType.LEASE_FRESH: self._lease_fresh,
             RecordType.LEASE_RETRY: self._lease_retry,
+            RecordType.LEASE_ORDERED: lambda record: _ordered(record, self),
             RecordType.ACK: lambda record: {"deliveries": list(decode_ids(record.payload))},
             RecordType.EXTEND: self._extend,
             RecordType.ATTEMPT: self._attempt,
@@ -84,7 +96,7 @@ class RecordReader:
             RecordType.RESET: self._reset,
             RecordType.CLIENT: self._client,
             RecordType.MOVE: self._move,
-            RecordType.DROP: lambda record: _drop(record, self._topic),
+            RecordType.DROP: lambda record: _drop(record, self.topic),
             RecordType.HALF: self._message,
             RecordType.TXN: _txn,
         }
@@ -100,7 +112,7 @@ class RecordReader:
         head = decode_message_head(record.payload)
         stored = stored_message(*message_slices(record.payload))
         waits = head.queue_id == QUEUE_UNSET
-        fields: Fields = {"topic": self._topic(head.topic_id)}
+        fields: Fields = {"topic": self.topic(head.topic_id)}
         if not waits:
             fields |= {"queue": head.queue_id, "offset": head.queue_offset}
         fields["message_id"] = stored.message_id
@@ -118,7 +130,7 @@ class RecordReader:
     def _ref(self, record: Record) -> Fields:
         ref = decode_ref(record.payload)
         return {
-            "topic": self._topic(ref.topic_id),
+            "topic": self.topic(ref.topic_id),
             "queue": ref.queue_id,
             "offset": ref.queue_offset,
             "reason": _REF_REASONS.get(ref.reason, str(ref.reason)),
@@ -128,14 +140,14 @@ class RecordReader:
     def _lease_fresh(self, record: Record) -> Fields:
         lease = decode_lease_fresh(record.payload)
         return {
-            "group": self._group(lease.group_id),
-            "topic": self._topic(lease.topic_id),
+            "group": self.group(lease.group_id),
+            "topic": self.topic(lease.topic_id),
             "queue": lease.queue_id,
             "offsets": [lease.first_offset + delta for delta in lease.deltas],
             "deliveries": [lease.first_id + index for index in range(len(lease.deltas))],
             "invisible_ms": lease.invisible_ms,
             "auto_renew": bool(lease.flags & LEASE_AUTO_RENEW),
-            "client": self._client_name(lease.client),
+            "client": self.client_name(lease.client),
         }
 
     def _lease_retry(self, record: Record) -> Fields:
@@ -144,7 +156,7 @@ class RecordReader:
             "deliveries": list(lease.ids),
             "invisible_ms": lease.invisible_ms,
             "auto_renew": bool(lease.flags & LEASE_AUTO_RENEW),
-            "client": self._client_name(lease.client),
+            "client": self.client_name(lease.client),
         }
 
     def _extend(self, record: Record) -> Fields:
@@ -164,7 +176,7 @@ class RecordReader:
             "outcome": Outcome(attempt.outcome).name.lower(),
             "ran_ms": attempt.duration_ms,
             "backoff_ms": attempt.backoff_ms,
-            "client": self._client_name(attempt.client),
+            "client": self.client_name(attempt.client),
             "previous_at": attempt.previous,
         }
         if attempt.failure is not None:
@@ -176,24 +188,25 @@ class RecordReader:
         history, rest, sys = dead_slices(record.payload)
         stored = stored_message(rest, sys)
         return {
-            "group": self._group(head.group_id),
+            "group": self.group(head.group_id),
             "offset": head.queue_offset,
             "reason": DEAD_REASONS.get(head.reason, str(head.reason)),
             "delivery": head.id,
             "attempts": head.attempt_count,
-            "origin_topic": self._topic(head.origin_topic_id),
+            "origin_topic": self.topic(head.origin_topic_id),
             "origin_queue": head.origin_queue_id,
             "origin_offset": head.origin_offset,
             "message_id": stored.message_id,
             "signature": decode_history(history).signature,
             "redrives": head.redrive_count,
             "body_bytes": len(stored.body),
+            "parks": bool(head.flags & DEAD_PARKS),
         }
 
     def _dead_change(self, record: Record) -> Fields:
         change = decode_dead_change(record.payload)
         return {
-            "topic": self._topic(change.dlq_topic_id),
+            "topic": self.topic(change.dlq_topic_id),
             "state": DeadState(change.state).name.lower(),
             "offsets": list(change.offsets),
         }
@@ -201,9 +214,9 @@ class RecordReader:
     def _redrive(self, record: Record) -> Fields:
         redrive = decode_redrive(record.payload)
         return {
-            "group": self._group(redrive.group_id),
+            "group": self.group(redrive.group_id),
             "letter": redrive.letter_offset,
-            "topic": self._topic(redrive.topic_id),
+            "topic": self.topic(redrive.topic_id),
             "delivery": redrive.id,
             "letter_at": redrive.letter,
         }
@@ -233,6 +246,7 @@ class RecordReader:
             }
         return fields | {
             "fifo": body["fifo"],
+            "on_dead": OnDead(body.get("on_dead", OnDead.SKIP)).name.lower(),
             "max_attempts": body["max_attempts"],
             "backoff": body["backoff"],
         }
@@ -240,8 +254,8 @@ class RecordReader:
     def _offset(self, record: Record) -> Fields:
         offset = decode_offset(record.payload)
         return {
-            "group": self._group(offset.group_id),
-            "topic": self._topic(offset.topic_id),
+            "group": self.group(offset.group_id),
+            "topic": self.topic(offset.topic_id),
             "queue": offset.queue_id,
             "next_offset": offset.offset,
         }
@@ -249,8 +263,8 @@ class RecordReader:
     def _reset(self, record: Record) -> Fields:
         reset = decode_reset(record.payload)
         return {
-            "group": self._group(reset.group_id),
-            "topic": self._topic(reset.topic_id),
+            "group": self.group(reset.group_id),
+            "topic": self.topic(reset.topic_id),
             "next_offsets": list(reset.offsets),
         }
 
@@ -270,18 +284,18 @@ class RecordReader:
         if move.ids:
             fields["deliveries"] = list(move.ids)
         for entry in move.entries[:1]:
-            fields |= {"topic": self._topic(entry.topic_id), "queue": entry.queue_id}
+            fields |= {"topic": self.topic(entry.topic_id), "queue": entry.queue_id}
         if move.entries:
             fields["offsets"] = [entry.queue_offset for entry in move.entries]
         return fields
 
-    def _topic(self, topic_id: int) -> str:
+    def topic(self, topic_id: int) -> str:
         return self._topics.get(topic_id, f"#{topic_id}")
 
-    def _group(self, group_id: int) -> str:
+    def group(self, group_id: int) -> str:
         return self._groups.get(group_id, f"#{group_id}")
 
-    def _client_name(self, position: int) -> str:
+    def client_name(self, position: int) -> str:
         return self._clients.get(position, f"@{position}")
 
 
@@ -303,4 +317,24 @@ def _drop(record: Record, topic: Callable[[int], str]) -> Fields:
     for queue in drop.queues[:1]:
         fields["topic"] = topic(queue.topic_id)
         fields |= {"queue": queue.queue_id, "first_offset": queue.first}
+    return fields
+
+
+def _ordered(record: Record, names: RecordReader) -> Fields:
+    lease = decode_lease_ordered(record.payload)
+    fields: Fields = {"group": names.group(lease.group_id), "topic": names.topic(lease.topic_id)}
+    if lease.queue_id != NO_QUEUE:
+        fields |= {"queue": lease.queue_id, "next_offset": lease.next_offset}
+    for act, name in _ORDERED_ACTS.items():
+        places = [f"{row.queue_id}:{row.offset}" for row in lease.rows if row.act == act]
+        if places:
+            fields[name] = places
+    taken = sum(row.act == ORDERED_TAKE for row in lease.rows)
+    if taken:
+        fields |= {
+            "deliveries": [lease.first_id + index for index in range(taken)],
+            "invisible_ms": lease.invisible_ms,
+            "auto_renew": bool(lease.flags & LEASE_AUTO_RENEW),
+            "client": names.client_name(lease.client),
+        }
     return fields

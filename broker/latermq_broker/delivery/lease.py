@@ -96,6 +96,7 @@ class Delivery:
         "leased_ms",
         "length",
         "offset",
+        "order_key",
         "position",
         "queue_id",
         "renewals",
@@ -115,6 +116,7 @@ class Delivery:
         position: int,
         length: int,
         tag_hash: int,
+        order_key: int = 0,
     ) -> None:
         self.id = id
         self.group_id = group_id
@@ -124,6 +126,7 @@ class Delivery:
         self.position = position  # of the record that holds the bytes
         self.length = length
         self.tag_hash = tag_hash
+        self.order_key = order_key  # of its message group, where the order is kept; else 0
         self.state = State.READY
         self.attempt = 0  # deliveries that count, so far
         self.generation = 0

@@ -30,6 +30,8 @@ class CatalogApplier:
         for key in [key for key in state.subscriptions if key[1] == config.id]:
             state.drop_subscription(key)
         state.halves.hurry(config.id)
+        for letter in [letter for letter in state.parking if letter[0] == config.id]:
+            state.unpark(letter)
         self._drop_queues(config)
 
     def config_headless(self, config: ConfigPayload, at: Stamp) -> None:
@@ -50,6 +52,8 @@ class CatalogApplier:
         subscription = self._state.subscription(offset.group_id, offset.topic_id)
         subscription.cursors[offset.queue_id] = offset.offset
         subscription.scanned.pop(offset.queue_id, None)
+        if subscription.gate is not None:
+            subscription.gate.forget_held(offset.queue_id)
         self._state.announce(subscription)
 
     def reset(self, reset: ResetPayload, at: Stamp) -> None:

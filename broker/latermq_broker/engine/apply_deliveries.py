@@ -11,18 +11,22 @@ from latermq_broker.engine.state import EngineState, Stamp, Subscription
 from latermq_broker.store import payload_lease, payload_message
 from latermq_broker.store.consume_queue import ENTRY_LETTER, Entry
 from latermq_broker.store.payload_lease import (
+    NO_QUEUE,
+    ORDERED_HOLD,
+    ORDERED_TAKE,
     AttemptPayload,
     ExtendPayload,
     LeaseFreshPayload,
+    LeaseOrderedPayload,
     LeaseRetryPayload,
 )
-from latermq_broker.store.payload_message import DeadPayload, RedrivePayload
+from latermq_broker.store.payload_message import DEAD_PARKS, DeadPayload, RedrivePayload
 
 RENEW_MARGIN_MS: Final = 10_000  # an auto-renewed lease is looked at so long before its deadline
 
 
 class DeliveryApplier:
-    """LEASE_FRESH, LEASE_RETRY, ACK, EXTEND, ATTEMPT, DEAD, REDRIVE: who holds what."""
+    """LEASE_*, ACK, EXTEND, ATTEMPT, DEAD, REDRIVE: who holds what."""
 
     def __init__(self, state: EngineState) -> None:
         self._state = state
@@ -57,6 +61,37 @@ class DeliveryApplier:
             self._ripen(subscription, delivery)
             self._grant(subscription, delivery, lease, at)
             subscription.last_consumed_ms = at.store_ms
+
+    def lease_ordered(self, lease: LeaseOrderedPayload, at: Stamp) -> None:
+        state = self._state
+        subscription = state.subscription(lease.group_id, lease.topic_id)
+        gate = subscription.ordered()
+        delivery_id = lease.first_id
+        for row in lease.rows:
+            if row.act == ORDERED_HOLD:
+                gate.hold(row.order_key, row.queue_id, row.offset)
+                continue
+            gate.unhold(row.order_key, row.offset)
+            if row.act != ORDERED_TAKE:
+                continue
+            entry = state.queue(lease.topic_id, row.queue_id).get(row.offset)
+            delivery = Delivery(
+                id=delivery_id,
+                group_id=lease.group_id,
+                topic_id=lease.topic_id,
+                queue_id=row.queue_id,
+                offset=row.offset,
+                position=entry.position,
+                length=entry.length,
+                tag_hash=entry.tag_hash,
+                order_key=row.order_key,
+            )
+            delivery_id += 1
+            self._add(subscription, delivery)
+            self._grant(subscription, delivery, lease, at)
+            subscription.last_consumed_ms = at.store_ms
+        if lease.queue_id != NO_QUEUE:
+            subscription.cursors[lease.queue_id] = lease.next_offset
 
     def ack(self, ids: Sequence[int], at: Stamp) -> None:
         state = self._state
@@ -97,8 +132,9 @@ class DeliveryApplier:
     def make_ready(self, subscription: Subscription, delivery: Delivery) -> None:
         """DUE: of a lease by an ATTEMPT record, of a backoff by time alone."""
         self._move(subscription, delivery, Event.DUE)
-        subscription.ready.append((delivery.id, delivery.generation))
-        self._state.announce(subscription)
+        if not delivery.order_key:
+            subscription.ready.append((delivery.id, delivery.generation))
+            self._state.announce(subscription)
 
     def dead(self, dead: DeadPayload, at: Stamp) -> None:
         state = self._state
@@ -108,6 +144,10 @@ class DeliveryApplier:
         exhausted = head.reason == payload_message.DEAD_EXHAUSTED
         if exhausted:
             self._ripen(subscription, delivery)
+        if head.flags & DEAD_PARKS:
+            letter = (head.dlq_topic_id, head.queue_offset)
+            state.parking[letter] = (head.group_id, delivery.topic_id, delivery.order_key)
+            subscription.ordered().park(delivery.order_key, letter)
         self._move(subscription, delivery, Event.EXHAUST if exhausted else Event.FORWARD)
         state.recently_done.remember(delivery, at.store_ms)
         self.bury(dead, at)
@@ -133,9 +173,12 @@ class DeliveryApplier:
             position=redrive.letter,
             length=redrive.length,
             tag_hash=redrive.tag_hash,
+            order_key=redrive.order_key,
         )
         self._add(subscription, delivery)
-        subscription.ready.append((delivery.id, delivery.generation))
+        state.unpark((redrive.dlq_topic_id, redrive.letter_offset))
+        if not delivery.order_key:
+            subscription.ready.append((delivery.id, delivery.generation))
         state.announce(subscription)
 
     def restore_delivery(self, delivery: Delivery) -> None:
@@ -147,16 +190,21 @@ class DeliveryApplier:
         subscription = self._state.subscription(delivery.group_id, delivery.topic_id)
         subscription.ids.add(delivery.id)
         subscription.counts[delivery.state] += 1
+        if delivery.order_key:
+            subscription.ordered().enter(delivery.order_key, delivery.offset, delivery.id)
         if delivery.state is State.READY:
-            subscription.ready.append((delivery.id, delivery.generation))
+            if not delivery.order_key:
+                subscription.ready.append((delivery.id, delivery.generation))
         else:
+            if delivery.order_key:
+                subscription.ordered().seize(delivery.order_key)
             self._hold(delivery, delivery.deadline_ms)
 
     def _grant(
         self,
         subscription: Subscription,
         delivery: Delivery,
-        lease: LeaseFreshPayload | LeaseRetryPayload,
+        lease: LeaseFreshPayload | LeaseRetryPayload | LeaseOrderedPayload,
         at: Stamp,
     ) -> None:
         self._move(subscription, delivery, Event.RECEIVE)
@@ -184,13 +232,32 @@ class DeliveryApplier:
         self._state.uses.hold(delivery)
         subscription.ids.add(delivery.id)
         subscription.counts[State.READY] += 1
+        if delivery.order_key:
+            subscription.ordered().enter(delivery.order_key, delivery.offset, delivery.id)
 
     def _move(self, subscription: Subscription, delivery: Delivery, event: Event) -> None:
         counts = subscription.counts
-        counts[delivery.state] -= 1
+        before = delivery.state
+        counts[before] -= 1
         state = self._state.leases.step(delivery, event)
         if state in counts:
             counts[state] += 1
         else:
             subscription.ids.discard(delivery.id)
             self._state.uses.release(delivery)
+        if delivery.order_key:
+            self._move_in_order(subscription, delivery, before, state)
+
+    def _move_in_order(
+        self, subscription: Subscription, delivery: Delivery, before: State, state: State
+    ) -> None:
+        """What the step means for its message group."""
+        key, gate = delivery.order_key, subscription.ordered()
+        if state in (State.DONE, State.DEAD):
+            gate.leave(key, delivery.offset, delivery.id, ready=before is State.READY)
+        elif state is State.READY:
+            gate.ease(key)
+        elif before is State.READY:
+            gate.seize(key)
+        if key in gate.runnable:
+            self._state.announce(subscription)

@@ -32,7 +32,7 @@ class MessageApplier:
             counts = state.delayed_counts
             counts[message.topic_id] = counts.get(message.topic_id, 0) + 1
             return
-        flags = ENTRY_LETTER if message.kind == MESSAGE_LETTER else 0
+        flags = ENTRY_LETTER if message.kind & MESSAGE_LETTER else 0
         entry = Entry(at.position, at.length, flags, 0, message.tag_hash, at.store_ms)
         self._state.enqueue(message.topic_id, message.queue_id, entry, message.queue_offset)
 
@@ -61,6 +61,7 @@ class MessageApplier:
         letters = self._state.dead.setdefault(change.dlq_topic_id, {})
         for offset in change.offsets:
             letters[offset] = (DeadState(change.state), at.store_ms)
+            self._state.unpark((change.dlq_topic_id, offset))
 
     def _disarm(self, due_ms: int, position: int, length: int) -> None:
         state = self._state

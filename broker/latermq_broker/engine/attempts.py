@@ -15,19 +15,23 @@ from latermq_broker.delivery.history import (
 from latermq_broker.delivery.lease import Delivery
 from latermq_broker.delivery.retry import backoff_ms
 from latermq_broker.engine.journal import Journal
-from latermq_broker.engine.model import Group, Topic
+from latermq_broker.engine.model import Group, OnDead, Topic
 from latermq_broker.engine.state import EngineState
 from latermq_broker.errors import CorruptRecordError
 from latermq_broker.schedule.levels import level_ms
 from latermq_broker.store.payload_lease import AttemptPayload, decode_attempt
 from latermq_broker.store.payload_message import (
     DEAD_EXHAUSTED,
+    DEAD_ORDERED,
+    DEAD_PARKS,
     DEAD_REASONS,
     DeadHead,
     DeadPayload,
+    dead_order_key,
     dead_slices,
     decode_dead_head,
     decode_message_head,
+    message_order_key,
     message_slices,
 )
 from latermq_broker.store.payload_retention import MOVE_HISTORY, MovePayload, decode_move
@@ -50,6 +54,13 @@ def stored_id_hash(record: Record) -> int:
     if record.type is RecordType.DEAD:
         return decode_dead_head(record.payload).id_hash
     return decode_message_head(record.payload).id_hash
+
+
+def stored_order_key(record: Record) -> int:
+    """The hash of its message group's name; 0: of none."""
+    if record.type is RecordType.DEAD:
+        return dead_order_key(record.payload)
+    return message_order_key(record.payload)
 
 
 class Attempts:
@@ -220,6 +231,10 @@ class Attempts:
             attempts=(*earlier, *lives),
         )
         rest, sys = stored_slices(record)
+        order_key = stored_order_key(record)
+        flags = DEAD_ORDERED if order_key else 0
+        if delivery.order_key and group.on_dead is OnDead.PARK:
+            flags |= DEAD_PARKS
         dlq = self._dead_letter_topic(group, now_ms)
         head = DeadHead(
             id=delivery.id,
@@ -236,13 +251,15 @@ class Attempts:
             max_attempts=group.max_attempts,
             redrive_count=redrive_count,
             reason=reason,
+            flags=flags,
             redriven_ms=redriven_ms,
             history_length=0,
             rest_length=0,
             sys_length=0,
         )
         fitted = _fit(history, state.config.delivery.history_attempts_max)
-        self._journal.write(RecordType.DEAD, DeadPayload(head, fitted, rest, sys), now_ms)
+        payload = DeadPayload(head, fitted, rest, sys, order_key)
+        self._journal.write(RecordType.DEAD, payload, now_ms)
 
     def _earlier_lives(self, record: Record, topic: Topic) -> tuple[tuple[Attempt, ...], int, int]:
         """(attempts before, redrives so far, last redrive) of a message that was dead before."""

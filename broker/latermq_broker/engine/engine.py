@@ -47,6 +47,7 @@ from latermq_broker.store.payload_message import (
     DEAD_FORWARDED,
     DEAD_REJECTED,
     MESSAGE_LETTER,
+    MESSAGE_ORDERED,
     QUEUE_UNSET,
     MessagePayload,
 )
@@ -106,20 +107,29 @@ class Engine:
         state = self._state
         self.store.disk.admit()
         topic = self.ensure_topic(messages[0].topic, now_ms)
-        queue_id = state.next_queue(topic)
-        offset = state.queue(topic.id, queue_id).next
-        kind = MESSAGE_LETTER if topic.internal else 0
+        turn = -1  # the queue of those that have no message group
+        nexts: dict[int, int] = {}
+        letter = MESSAGE_LETTER if topic.internal else 0
         levels_ms = self._config.delivery.delay_levels_ms
         wall_ms = state.wall.at(now_ms)
         payloads: list[MessagePayload] = []
         for message in messages:
             due_ms = _due_ms(message, wall_ms, levels_ms)
             waits = due_ms > wall_ms
+            order_key = hash64(message.message_group)
+            if order_key:
+                queue_id = topic.queue_of(order_key)
+            else:
+                queue_id = turn = state.next_queue(topic) if turn < 0 else turn
+            offset = nexts.get(queue_id, -1)
+            if offset < 0:
+                offset = state.queue(topic.id, queue_id).next
+            nexts[queue_id] = offset + (not waits)
             payloads.append(
                 MessagePayload(
                     topic_id=topic.id,
                     queue_id=QUEUE_UNSET if waits else queue_id,
-                    kind=kind,
+                    kind=letter | MESSAGE_ORDERED if order_key else letter,
                     queue_offset=-1 if waits else offset,
                     due_ms=due_ms,
                     tag_hash=hash64(message.tag),
@@ -128,14 +138,14 @@ class Engine:
                     key_hashes=tuple(map(hash64, message.keys)),
                     rest=message.rest,
                     sys=message.sys,
+                    order_key=order_key,
                 )
             )
-            offset += not waits
         stamps = self._store_messages(payloads, now_ms)
         return [
             Sent(
                 position=stamp.position,
-                queue_id=-1 if payload.queue_offset < 0 else queue_id,
+                queue_id=-1 if payload.queue_offset < 0 else payload.queue_id,
                 queue_offset=payload.queue_offset,
                 due_ms=payload.due_ms if payload.queue_offset < 0 else 0,
                 pending_id=(

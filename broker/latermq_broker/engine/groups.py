@@ -5,7 +5,7 @@ from dataclasses import replace
 from latermq_broker.delivery.lease import State
 from latermq_broker.delivery.retry import BACKOFF_MS_MAX, LADDER_STEPS_MAX
 from latermq_broker.engine.journal import Journal
-from latermq_broker.engine.model import Backoff, Group, GroupInfo, TopicProgress
+from latermq_broker.engine.model import Backoff, Group, GroupInfo, OnDead, TopicProgress
 from latermq_broker.engine.state import EngineState, Subscription
 from latermq_broker.errors import (
     BadRequestError,
@@ -44,20 +44,34 @@ class GroupAdmin:
         return self._make(name, fifo=False, max_attempts=0, backoff=None, now_ms=now_ms)
 
     def create(
-        self, name: str, *, fifo: bool, max_attempts: int, backoff: Backoff | None, now_ms: int
+        self,
+        name: str,
+        *,
+        fifo: bool,
+        max_attempts: int,
+        backoff: Backoff | None,
+        now_ms: int,
+        on_dead: OnDead = OnDead.SKIP,
     ) -> Group:
         """max_attempts 0: the default. The same again is OK.
 
         Raises BadRequestError when it exists otherwise, or a value is out of bounds.
         """
         self._check(max_attempts, backoff)
+        _check_on_dead(name, on_dead, fifo=fifo)
         existing = self._state.catalog.group(name)
         if existing is None:
             return self._make(
-                name, fifo=fifo, max_attempts=max_attempts, backoff=backoff, now_ms=now_ms
+                name,
+                fifo=fifo,
+                max_attempts=max_attempts,
+                backoff=backoff,
+                now_ms=now_ms,
+                on_dead=on_dead,
             )
-        wanted = max_attempts or self._state.config.delivery.max_attempts
-        if (existing.fifo, existing.max_attempts, existing.backoff) != (fifo, wanted, backoff):
+        attempts = max_attempts or self._state.config.delivery.max_attempts
+        known = (existing.fifo, existing.max_attempts, existing.backoff, existing.on_dead)
+        if known != (fifo, attempts, backoff, on_dead):
             raise BadRequestError(f"group {name} exists with another policy; alter it instead")
         return existing
 
@@ -69,14 +83,21 @@ class GroupAdmin:
         backoff: Backoff | None,
         clear_backoff: bool,
         now_ms: int,
+        on_dead: OnDead | None = None,
     ) -> Group:
-        """0 and None leave as it is; clear_backoff: back to the default ladder."""
+        """0 and None leave as it is; clear_backoff: back to the default ladder.
+
+        What is parked already stays so.
+        """
         self._check(max_attempts, backoff)
         group = self.get(name)
+        if on_dead is not None:
+            _check_on_dead(name, on_dead, fifo=group.fifo)
         changed = replace(
             group,
             max_attempts=max_attempts or group.max_attempts,
             backoff=None if clear_backoff else backoff or group.backoff,
+            on_dead=on_dead or group.on_dead,
         )
         if changed != group:
             self._put(changed, now_ms)
@@ -144,16 +165,24 @@ class GroupAdmin:
             for queue_id in range(topic.queue_count)
         )
         counts = subscription.counts
+        held_count = subscription.gate.held_count if subscription.gate is not None else 0
         return TopicProgress(
             topic=topic.name,
-            ready_count=fresh + counts[State.READY],
+            ready_count=fresh + counts[State.READY] + held_count,
             in_flight_count=counts[State.LEASED],
             backoff_count=counts[State.BACKOFF],
             last_consumed_ms=subscription.last_consumed_ms,
         )
 
     def _make(
-        self, name: str, *, fifo: bool, max_attempts: int, backoff: Backoff | None, now_ms: int
+        self,
+        name: str,
+        *,
+        fifo: bool,
+        max_attempts: int,
+        backoff: Backoff | None,
+        now_ms: int,
+        on_dead: OnDead = OnDead.SKIP,
     ) -> Group:
         state = self._state
         limit = state.config.catalog.group_count_max
@@ -166,6 +195,7 @@ class GroupAdmin:
             max_attempts=max_attempts or state.config.delivery.max_attempts,
             backoff=backoff,
             created_ms=now_ms,
+            on_dead=on_dead,
         )
         self._put(group, now_ms)
         return group
@@ -180,6 +210,11 @@ class GroupAdmin:
             raise BadRequestError(f"max attempts {max_attempts} is not within 1 to {limit}")
         if backoff is not None:
             _check_backoff(backoff)
+
+
+def _check_on_dead(name: str, on_dead: OnDead, *, fifo: bool) -> None:
+    if on_dead is OnDead.PARK and not fifo:
+        raise BadRequestError(f"group {name} keeps no order: only a fifo group can park")
 
 
 def _check_backoff(backoff: Backoff) -> None:

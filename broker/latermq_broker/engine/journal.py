@@ -56,6 +56,9 @@ class Journal:
             RecordType.LEASE_RETRY: _Kind(
                 lease.encode_lease_retry, lease.decode_lease_retry, deliveries.lease_retry
             ),
+            RecordType.LEASE_ORDERED: _Kind(
+                lease.encode_lease_ordered, lease.decode_lease_ordered, deliveries.lease_ordered
+            ),
             RecordType.ACK: _Kind(
                 lambda ids: [lease.encode_ids(ids)], lease.decode_ids, deliveries.ack
             ),

@@ -7,52 +7,29 @@ lane starves the other, and the queues take turns.
 
 from collections import deque
 from collections.abc import Iterator
-from typing import Final
 
 from latermq_broker.delivery.history import decode_history
 from latermq_broker.delivery.lease import Delivery
 from latermq_broker.engine.attempts import Attempts, stored_slices
 from latermq_broker.engine.journal import Journal
+from latermq_broker.engine.leasing import (
+    SCAN_MAX,
+    SCANNED_UNWRITTEN_MAX,
+    Room,
+    client_position,
+    lease_flags,
+)
 from latermq_broker.engine.model import Delivered, Group, ReceiveRequest, Topic
+from latermq_broker.engine.ordered_lane import OrderedLane, Wish
 from latermq_broker.engine.state import EngineState, Subscription
 from latermq_broker.errors import CorruptRecordError, StoreFullError
 from latermq_broker.store.consume_queue import ConsumeQueue
 from latermq_broker.store.payload_catalog import OffsetPayload
-from latermq_broker.store.payload_lease import (
-    LEASE_AUTO_RENEW,
-    LeaseFreshPayload,
-    LeaseRetryPayload,
-)
+from latermq_broker.store.payload_lease import LeaseFreshPayload, LeaseRetryPayload
 from latermq_broker.store.payload_message import dead_slices
 from latermq_broker.store.record import Record, RecordType
 
-SCAN_MAX: Final = 2_048  # entries one receive looks at in one queue, or in the retry lane
-SCANNED_UNWRITTEN_MAX: Final = 4_096  # passed-over entries a restart may have to pass over again
-
 Mark = tuple[int, int]  # a delivery's id and its generation when it came into the retry lane
-
-
-class _Room:
-    """What one reply may still carry: messages, and bytes; a first message always fits."""
-
-    __slots__ = ("_bytes", "_empty", "count")
-
-    def __init__(self, count: int, size: int) -> None:
-        self.count = count
-        self._bytes = size
-        self._empty = True
-
-    def take(self, length: int) -> bool:
-        """Whether a message of that length goes with it; after a refusal nothing does."""
-        if not self.count:
-            return False
-        if length > self._bytes and not self._empty:
-            self.count = 0
-            return False
-        self._empty = False
-        self.count -= 1
-        self._bytes -= length
-        return True
 
 
 class Lanes:
@@ -60,6 +37,7 @@ class Lanes:
         self._state = state
         self._journal = journal
         self._attempts = attempts
+        self._ordered = OrderedLane(state, journal, attempts)
 
     def receive(
         self, request: ReceiveRequest, group: Group, topic: Topic, now_ms: int
@@ -68,36 +46,37 @@ class Lanes:
         subscription = self._state.subscription(group.id, topic.id)
         wanted = request.filter.hashes()
         count = min(request.count_max, config.receive_batch_max)
-        room = _Room(count, config.receive_bytes_max)
+        room = Room(count, config.receive_bytes_max)
         weights = config.fresh_weight + config.retry_weight
         turn = subscription.turn
         subscription.turn = turn + 1
         share = count * config.retry_weight // weights
         if not share and turn % weights < config.retry_weight:
             share = 1
-        taken: list[Delivery] = []
+        wish = Wish(request, group, subscription, wanted, room, now_ms)
+        taken: list[Delivery] = self._ordered.again(wish) if group.fifo else []
+        if taken:
+            return self._deliver(taken, topic, now_ms)
         try:
-            lane = (subscription, group, wanted, room)
-            taken += self._take_retries(*lane, share, request, now_ms)
-            for more in self._take_fresh(subscription, topic, wanted, room, request, now_ms):
+            mine: dict[int, bool] = {}
+            taken += self._take_retries(wish, share)
+            if group.fifo:
+                taken += self._ordered.take_waiting(wish, share - len(taken), mine)
+            for more in self._take_fresh(wish, topic, mine):
                 taken += more
-            taken += self._take_retries(*lane, room.count, request, now_ms)
+            if group.fifo:
+                taken += self._ordered.take_waiting(wish, room.count, mine)
+            taken += self._take_retries(wish, room.count)
         except StoreFullError:
             if not taken:
                 raise
             # What was leased before the log was full goes out: nobody else may have it now.
+        if group.fifo:
+            self._ordered.remember(wish, taken)
         return self._deliver(taken, topic, now_ms)
 
-    def _take_retries(
-        self,
-        subscription: Subscription,
-        group: Group,
-        wanted: frozenset[int] | None,
-        room: "_Room",
-        share: int,
-        request: ReceiveRequest,
-        now_ms: int,
-    ) -> list[Delivery]:
+    def _take_retries(self, wish: Wish, share: int) -> list[Delivery]:
+        request, group, subscription, wanted, room, now_ms = wish
         deliveries = self._state.leases.deliveries
         ready = subscription.ready
         passed: list[Mark] = []
@@ -129,8 +108,8 @@ class Lanes:
                 self._attempts.exhaust(deliveries[spent[0][0]], now_ms)
                 spent.popleft()
             if ids:
-                client = self._client(request.client_id, now_ms)
-                payload = LeaseRetryPayload(client, request.invisible_ms, _flags(request), ids)
+                client = client_position(self._state, self._journal, request.client_id, now_ms)
+                payload = LeaseRetryPayload(client, request.invisible_ms, lease_flags(request), ids)
                 self._journal.write(RecordType.LEASE_RETRY, payload, now_ms)
         except BaseException:
             ready.extendleft(reversed((*spent, *taken)))
@@ -138,31 +117,29 @@ class Lanes:
         return [deliveries[delivery_id] for delivery_id in ids]
 
     def _take_fresh(
-        self,
-        subscription: Subscription,
-        topic: Topic,
-        wanted: frozenset[int] | None,
-        room: "_Room",
-        request: ReceiveRequest,
-        now_ms: int,
+        self, wish: Wish, topic: Topic, mine: dict[int, bool]
     ) -> Iterator[list[Delivery]]:
         """What one queue after the other gives, as much as there is room for."""
+        request, group, subscription, wanted, room, now_ms = wish
         for step in range(topic.queue_count):
             if not room.count:
                 break
             queue = self._state.queue(topic.id, (subscription.turn + step) % topic.queue_count)
+            if group.fifo:
+                yield self._ordered.take_fresh(wish, queue, mine)
+                continue
             first, deltas, span = self._pick(subscription, queue, wanted, room)
             if deltas:
                 payload = LeaseFreshPayload(
                     first_id=self._state.leases.next_id,
                     first_offset=first,
-                    client=self._client(request.client_id, now_ms),
+                    client=client_position(self._state, self._journal, request.client_id, now_ms),
                     group_id=subscription.group_id,
                     topic_id=topic.id,
                     invisible_ms=request.invisible_ms,
                     queue_id=queue.queue_id,
                     span=span,
-                    flags=_flags(request),
+                    flags=lease_flags(request),
                     deltas=deltas,
                 )
                 self._journal.write(RecordType.LEASE_FRESH, payload, now_ms)
@@ -176,7 +153,7 @@ class Lanes:
         subscription: Subscription,
         queue: ConsumeQueue,
         wanted: frozenset[int] | None,
-        room: "_Room",
+        room: Room,
     ) -> tuple[int, tuple[int, ...], int]:
         """(first offset, offsets of what is taken relative to it, how far was looked)."""
         cursor = self._state.cursor(subscription, queue.queue_id)
@@ -240,18 +217,6 @@ class Lanes:
                 )
             )
         return delivered
-
-    def _client(self, client_id: str, now_ms: int) -> int:
-        """The position of the client's CLIENT record, written when there is none at hand."""
-        position = self._state.client_positions.get(client_id)
-        if position is None:
-            stamp = self._journal.write(RecordType.CLIENT, client_id, now_ms)
-            position = stamp.position
-        return position
-
-
-def _flags(request: ReceiveRequest) -> int:
-    return LEASE_AUTO_RENEW if request.auto_renew else 0
 
 
 def _origin_topic(record: Record) -> str:

@@ -13,6 +13,7 @@ from latermq_broker.delivery.filter import TagFilter as TagFilter
 from latermq_broker.delivery.history import Attempt as Attempt
 from latermq_broker.store.catalog import Backoff as Backoff
 from latermq_broker.store.catalog import Group as Group
+from latermq_broker.store.catalog import OnDead as OnDead
 from latermq_broker.store.catalog import Topic as Topic
 from latermq_broker.store.catalog import TopicType as TopicType
 
@@ -35,6 +36,7 @@ class Outgoing(NamedTuple):
     deliver_at_ms: int = 0  # 0, past or now: at once
     delay_level: int = 0  # 1…: now + level, wins over deliver_at_ms
     first_check_ms: int = 0  # of a half message: from now; 0: the broker's default
+    message_group: str = ""  # delivered in order to groups that keep it
 
 
 class Sent(NamedTuple):
@@ -64,6 +66,7 @@ class ReceiveRequest(NamedTuple):
     invisible_ms: int
     auto_renew: bool = False
     filter: TagFilter = EVERYTHING
+    attempt_id: str = ""  # names the try: the same again is answered with the same, if ordered
 
 
 class Delivered(NamedTuple):

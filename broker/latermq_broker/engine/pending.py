@@ -10,6 +10,7 @@ from heapq import merge
 from itertools import islice
 from typing import Final
 
+from latermq_broker.delivery.fifo import FifoGate
 from latermq_broker.delivery.filter import hash64
 from latermq_broker.delivery.lease import Delivery, State
 from latermq_broker.delivery.retry import BACKOFF_MS_MAX
@@ -231,6 +232,8 @@ class PendingView:
         deliveries = self._state.leases.deliveries
         ripe: list[_Waiting] = []
         for subscription in self._state.subscriptions.values():
+            if subscription.gate is not None:
+                ripe += _ripe_in_order(self._state, subscription.gate)
             for delivery_id, generation in islice(subscription.ready, SCAN_MAX):
                 delivery = deliveries.get(delivery_id)
                 if delivery is not None and delivery.generation == generation:
@@ -353,6 +356,14 @@ class PendingView:
             return stored_id_hash(self._state.read(_position(self._state, waiting)))
         except CorruptRecordError:
             return None
+
+
+def _ripe_in_order(state: EngineState, gate: FifoGate) -> Iterator[_Waiting]:
+    for group in gate.groups.values():
+        for _, delivery_id in group.live:
+            delivery = state.leases.deliveries[delivery_id]
+            if delivery.state is State.READY:
+                yield delivery.deadline_ms, 1, delivery_id
 
 
 def _retry(state: EngineState, waiting: _Waiting, pending_id: str) -> Delivery:

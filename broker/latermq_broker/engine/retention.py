@@ -184,7 +184,7 @@ class Retention:
             if boundary == queue.first:
                 continue
             groups = readers.get(key[0])
-            if not groups or any(group.cursors.get(key[1], 0) < boundary for group in groups):
+            if not groups or any(group.unread_from(key[1]) < boundary for group in groups):
                 return False
         return True
 

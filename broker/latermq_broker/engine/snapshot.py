@@ -10,6 +10,8 @@ counters       JSON {"next_delivery_id": …, "delayed": {topic id: count}}
 clients        JSON [[client id, position of its CLIENT record], …]
 halves         fixed structs, below: half messages that are pending, the oldest first
 ended          fixed structs, below: the last transactions that ended, in that order
+order_keys     u64 pairs (delivery id, order key) of those that have one
+fifo           what is held back and what is parked, per message group: `engine/fifo_section.py`
 """
 
 import json
@@ -17,9 +19,16 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from latermq_broker.delivery.fifo import FifoGate
 from latermq_broker.delivery.lease import Delivery, State
 from latermq_broker.delivery.transaction import HalfMessage, HalfState
 from latermq_broker.engine.apply_deliveries import DeliveryApplier
+from latermq_broker.engine.fifo_section import (
+    pack_fifo,
+    pack_order_keys,
+    restore_fifo,
+    unpack_order_keys,
+)
 from latermq_broker.engine.model import DeadState
 from latermq_broker.engine.state import EngineState
 from latermq_broker.schedule.run_file import DamagedRunError, RunFile
@@ -67,6 +76,8 @@ def snapshot(state: EngineState, new_run: str = "") -> dict[str, bytes]:
         "ended": b"".join(
             _ENDED.pack(first, id_hash, end) for first, (end, id_hash) in state.halves.ended.items()
         ),
+        "order_keys": pack_order_keys(state),
+        "fifo": pack_fifo(state),
     }
 
 
@@ -86,8 +97,10 @@ def restore(state: EngineState, deliveries: DeliveryApplier, sections: Mapping[s
     for client_id, position in json.loads(sections["clients"]):
         state.client_positions[client_id] = position
         state.client_names[position] = client_id
+    order_keys = unpack_order_keys(sections.get("order_keys", b""))
     for fields in _DELIVERY.iter_unpack(sections["deliveries"]):
-        deliveries.restore_delivery(_decode(state, fields))
+        deliveries.restore_delivery(_decode(state, fields, order_keys.get(fields[0], 0)))
+    restore_fifo(state, sections.get("fifo", b""))
     if whole:
         state.timer.restore(sections, runs)
         state.uses.restore(sections["uses"])
@@ -123,10 +136,20 @@ def _in_lane_order(state: EngineState) -> Iterator[Delivery]:
         if delivery.state is not State.READY:
             yield delivery
     for subscription in state.subscriptions.values():
+        if subscription.gate is not None:
+            yield from _ready_in_order(state, subscription.gate)
         for delivery_id, generation in subscription.ready:
             ready = deliveries.get(delivery_id)
             if ready is not None and ready.generation == generation:
                 yield ready
+
+
+def _ready_in_order(state: EngineState, gate: FifoGate) -> Iterator[Delivery]:
+    for group in gate.groups.values():
+        for _, delivery_id in group.live:
+            delivery = state.leases.deliveries[delivery_id]
+            if delivery.state is State.READY:
+                yield delivery
 
 
 def _encode(delivery: Delivery) -> bytes:
@@ -152,7 +175,7 @@ def _encode(delivery: Delivery) -> bytes:
     )
 
 
-def _decode(state: EngineState, fields: tuple[int, ...]) -> Delivery:
+def _decode(state: EngineState, fields: tuple[int, ...], order_key: int) -> Delivery:
     delivery = Delivery(
         id=fields[0],
         group_id=fields[9],
@@ -162,6 +185,7 @@ def _decode(state: EngineState, fields: tuple[int, ...]) -> Delivery:
         position=fields[1],
         length=fields[11],
         tag_hash=fields[3],
+        order_key=order_key,
     )
     delivery.deadline_ms = fields[4]
     delivery.leased_ms = fields[5]

@@ -8,6 +8,7 @@ from collections import OrderedDict, deque
 from typing import NamedTuple
 
 from latermq_broker.config import Config
+from latermq_broker.delivery.fifo import FifoGate, Letter
 from latermq_broker.delivery.lease import Delivery, Leases, RecentlyDone, State
 from latermq_broker.delivery.receipt_handle import ReceiptHandles
 from latermq_broker.delivery.transaction import HalfMessages
@@ -39,6 +40,7 @@ class Subscription:
     __slots__ = (
         "counts",
         "cursors",
+        "gate",
         "group_id",
         "ids",
         "last_consumed_ms",
@@ -51,6 +53,7 @@ class Subscription:
     def __init__(self, group_id: int, topic_id: int) -> None:
         self.group_id = group_id
         self.topic_id = topic_id
+        self.gate: FifoGate | None = None  # once it had to keep an order
         self.cursors: dict[int, int] = {}  # queue id → next offset; absent: earliest retained
         self.ready: deque[tuple[int, int]] = deque()  # (id, generation); stale ones are skipped
         self.ids: set[int] = set()  # of its deliveries
@@ -58,6 +61,18 @@ class Subscription:
         self.last_consumed_ms = 0
         self.turn = 0  # live: which lane and which queue goes first
         self.scanned: dict[int, int] = {}  # live: queue id → what the filter has passed over
+
+    def unread_from(self, queue_id: int) -> int:
+        """The oldest offset that the group may not have been given yet, as far as is written."""
+        cursor = self.cursors.get(queue_id, 0)
+        held = self.gate.first_held(queue_id) if self.gate is not None else None
+        return cursor if held is None else min(cursor, held)
+
+    def ordered(self) -> FifoGate:
+        """The gate, made when it is first needed."""
+        if self.gate is None:
+            self.gate = FifoGate()
+        return self.gate
 
 
 class WallClock:
@@ -83,6 +98,8 @@ class EngineState:
         self.subscriptions: dict[tuple[int, int], Subscription] = {}
         self.dead: dict[int, dict[int, tuple[DeadState, int]]] = {}
         """Dead-letter topic id → offset → (state, since); absent: DEAD."""
+        self.parking: dict[Letter, tuple[int, int, int]] = {}
+        """Letters that park a message group: group id, topic id, order key."""
         self.uses = SegmentUses(store.log)
         self.delayed_counts: dict[int, int] = {}  # topic id → messages not yet due
         self.client_positions: OrderedDict[str, int] = OrderedDict()  # least recently used first
@@ -131,7 +148,13 @@ class EngineState:
         if letters:
             for offset in range(queue.first, first):
                 letters.pop(offset, None)
+        if self.parking:
+            for offset in range(queue.first, first):
+                self.unpark((topic_id, offset))
         queue.trim(first)
+        for (_, read_id), subscription in self.subscriptions.items():
+            if read_id == topic_id and subscription.gate is not None:
+                subscription.gate.trim(queue_id, first)
 
     def subscription(self, group_id: int, topic_id: int) -> Subscription:
         key = (group_id, topic_id)
@@ -185,14 +208,27 @@ class EngineState:
         self._ready_pairs.clear()
         return ready
 
-    def next_queue(self, topic: Topic) -> int:
-        """Round robin over the topic's queues."""
+    def next_queue(self, topic: Topic, order_key: int = 0) -> int:
+        """Round robin over the topic's queues; a message group has its own."""
+        if order_key:
+            return topic.queue_of(order_key)
         turn = self.round_robin.get(topic.id, 0)
         self.round_robin[topic.id] = turn + 1
         return turn % topic.queue_count
 
+    def unpark(self, letter: Letter) -> None:
+        """The letter is redriven, dropped or expired: what it stopped goes on."""
+        parked = self.parking.pop(letter, None)
+        if parked is not None:
+            subscription = self.subscription(parked[0], parked[1])
+            subscription.ordered().unpark(parked[2], letter)
+            self.announce(subscription)
+
     def drop_subscription(self, key: tuple[int, int]) -> None:
         subscription = self.subscriptions.pop(key)
+        if subscription.gate is not None:
+            for letter in subscription.gate.letters():
+                del self.parking[letter]
         for delivery_id in subscription.ids:
             delivery = self.leases.deliveries[delivery_id]
             self.uses.release(delivery)

@@ -80,9 +80,10 @@ class TopicAdmin:
                     f"queues of topic {name} cannot shrink from {topic.queue_count} to "
                     f"{queue_count}"
                 )
-        changed = replace(
-            topic, type=type or topic.type, queue_count=queue_count or topic.queue_count
-        )
+        changed = replace(topic, type=type or topic.type)
+        if queue_count not in (0, topic.queue_count):
+            ordered = topic.ordered_queue_count or topic.queue_count
+            changed = replace(changed, queue_count=queue_count, ordered_queue_count=ordered)
         if changed != topic:
             self._put(changed, now_ms)
         return changed

@@ -21,7 +21,7 @@ from latermq_broker.delivery.transaction import (
     parse_transaction_id,
     transaction_id,
 )
-from latermq_broker.engine.attempts import stored_slices
+from latermq_broker.engine.attempts import stored_order_key, stored_slices
 from latermq_broker.engine.journal import Journal
 from latermq_broker.engine.model import OrphanCheck, Outgoing, Sent
 from latermq_broker.engine.state import EngineState, Stamp
@@ -33,6 +33,7 @@ from latermq_broker.errors import (
     TooManyRequestsError,
 )
 from latermq_broker.store.payload_message import (
+    MESSAGE_ORDERED,
     QUEUE_UNSET,
     REF_COMMITTED,
     MessagePayload,
@@ -78,7 +79,7 @@ class Transactions:
             MessagePayload(
                 topic_id=topic.id,
                 queue_id=QUEUE_UNSET,
-                kind=0,
+                kind=MESSAGE_ORDERED if message.message_group else 0,
                 queue_offset=-1,
                 due_ms=now_ms + self._first_check_ms(message),
                 tag_hash=hash64(message.tag),
@@ -87,6 +88,7 @@ class Transactions:
                 key_hashes=tuple(map(hash64, message.keys)),
                 rest=message.rest,
                 sys=message.sys,
+                order_key=hash64(message.message_group),
             )
             for message in messages
         ]
@@ -136,15 +138,16 @@ class Transactions:
         return end
 
     def commit(self, half: HalfMessage, now_ms: int) -> None:
-        """Into a queue of its topic, which exists.
+        """Into a queue of its topic, which exists; of a message group, behind those there.
 
         Raises CorruptRecordError: it cannot be read, so it can never be delivered.
         """
         state = self._state
-        head = decode_message_head(state.read(half.position).payload)
+        record = state.read(half.position)
+        head = decode_message_head(record.payload)
         topic = state.catalog.topic_by_id(half.topic_id)
         assert topic is not None
-        queue_id = state.next_queue(topic)
+        queue_id = state.next_queue(topic, stored_order_key(record))
         payload = RefPayload(
             origin=half.position,
             tag_hash=head.tag_hash,

@@ -27,6 +27,13 @@ class TopicType(IntEnum):
     MIXED = 7
 
 
+class OnDead(IntEnum):
+    """What a message group does, in a group that keeps the order, when one of it dies."""
+
+    SKIP = 1  # goes on with the next
+    PARK = 2  # stands still until the letter is redriven or dropped
+
+
 class BackoffKind(IntEnum):
     LADDER = 1
     EXPONENTIAL = 2
@@ -53,10 +60,15 @@ class Topic:
     queue_count: int
     created_ms: int
     epoch: str  # creation id, 16 hex digits: another one when a topic is deleted and made anew
+    ordered_queue_count: int = 0  # as many as at its creation; 0: it never got more
 
     @property
     def internal(self) -> bool:
         return self.name.startswith(DLQ_PREFIX)
+
+    def queue_of(self, order_key: int) -> int:
+        """The queue of a message group: the same for ever, when the topic gets more queues too."""
+        return order_key % (self.ordered_queue_count or self.queue_count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +79,7 @@ class Group:
     max_attempts: int  # deliveries, the first included
     backoff: Backoff | None  # None: the broker's ladder, offered to push consumers
     created_ms: int
+    on_dead: OnDead = OnDead.SKIP  # in a fifo group
 
     @property
     def dead_letter_topic(self) -> str:
@@ -95,7 +108,7 @@ def decode_group(body: bytes) -> Group:
         kind = BackoffKind(backoff["kind"])
         delays_ms = tuple(backoff["delays_ms"])
         fields["backoff"] = Backoff(**{**backoff, "kind": kind, "delays_ms": delays_ms})
-    return Group(**fields)
+    return Group(**{**fields, "on_dead": OnDead(fields.get("on_dead", OnDead.SKIP))})
 
 
 def _dump(fields: dict[str, Any]) -> bytes:

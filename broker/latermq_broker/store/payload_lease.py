@@ -1,4 +1,6 @@
-"""Payloads of records about who holds what: LEASE_FRESH LEASE_RETRY ACK EXTEND ATTEMPT CLIENT.
+"""Payloads of records about who holds what.
+
+LEASE_FRESH LEASE_RETRY LEASE_ORDERED ACK EXTEND ATTEMPT CLIENT.
 
 Little-endian. Positions are log positions; times milliseconds since the epoch; ids are the
 catalogue's. A payload is what follows the 40-byte record header of `record.py`; the header's own
@@ -91,6 +93,55 @@ def decode_lease_retry(payload: Bytes) -> LeaseRetryPayload:
     client, invisible_ms, flags = _LEASE_RETRY.unpack_from(payload)
     ids = decode_ids(payload, _LEASE_RETRY.size)
     return LeaseRetryPayload(client, invisible_ms, flags, ids)
+
+
+#  LEASE_ORDERED   0         8       16     20     24            28     30     31   32           40
+#                  | first_id| client| group| topic| invisible_ms| queue| flags| pad| next_offset|
+#                  40     rows 24 x n
+#  row             0          8       16     18   19   24
+#                  | order key| offset| queue| act| pad|
+#  What a group that keeps the order did with messages it had not received yet, in this order.
+#  TAKE: leased, under the next id from first_id on. HOLD: seen, and held back because its message
+#  group is blocked; the group's next offset passes it. PASS: one that was held is filtered out.
+#  Then the group's next offset on `queue` becomes next_offset; queue 0xffff: none moves.
+_LEASE_ORDERED: Final = struct.Struct("<QQIIIHBxQ")
+assert _LEASE_ORDERED.size == 40
+_ORDERED_ROW: Final = struct.Struct("<QQHB5x")
+assert _ORDERED_ROW.size == 24
+ORDERED_TAKE: Final = 1
+ORDERED_HOLD: Final = 2
+ORDERED_PASS: Final = 3
+NO_QUEUE: Final = 0xFFFF
+
+
+class OrderedRow(NamedTuple):
+    order_key: int  # 0: of no message group, never held
+    offset: int
+    queue_id: int
+    act: int
+
+
+class LeaseOrderedPayload(NamedTuple):
+    first_id: int
+    client: int
+    group_id: int
+    topic_id: int
+    invisible_ms: int
+    queue_id: int
+    flags: int
+    next_offset: int
+    rows: tuple[OrderedRow, ...]
+
+
+def encode_lease_ordered(lease: LeaseOrderedPayload) -> list[Bytes]:
+    rows = b"".join(_ORDERED_ROW.pack(*row) for row in lease.rows)
+    return [_LEASE_ORDERED.pack(*lease[:-1]), rows]
+
+
+def decode_lease_ordered(payload: Bytes) -> LeaseOrderedPayload:
+    rows = _ORDERED_ROW.iter_unpack(payload[_LEASE_ORDERED.size :])
+    head = _LEASE_ORDERED.unpack_from(payload)
+    return LeaseOrderedPayload._make((*head, tuple(map(OrderedRow._make, rows))))
 
 
 #  ACK   delivery ids, 8 x n

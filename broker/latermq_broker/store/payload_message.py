@@ -14,13 +14,16 @@ from latermq_broker.store.payload_lease import Bytes, decode_ids, encode_ids
 #  MESSAGE   0      4      6     7      8             16      24        32       40        44
 #            | topic| queue| kind| nkeys| queue_offset| due_ms| tag_hash| id_hash| rest_len| sys_len
 #            48     49        52
-#            | level| pad     | key hashes 8 x nkeys | rest | sys
+#            | level| pad     | key hashes 8 x nkeys | rest | sys | order key u64, if ORDERED
 #  queue and queue_offset are -1 (0xffff, -1) while the message waits for due_ms.
 _MESSAGE: Final = struct.Struct("<IHBBqQQQIIB3x")
 assert _MESSAGE.size == 52
-#  kind: 0, or LETTER: sent to a dead-letter topic, kept as long as the letters there.
+#  kind, bits. LETTER: sent to a dead-letter topic, kept as long as the letters there. ORDERED: the
+#  message is of a message group, the order key is the hash of its name, never 0.
 QUEUE_UNSET: Final = 0xFFFF
 MESSAGE_LETTER: Final = 1
+MESSAGE_ORDERED: Final = 2
+_ORDER_KEY: Final = struct.Struct("<Q")
 
 
 class MessagePayload(NamedTuple):
@@ -35,6 +38,7 @@ class MessagePayload(NamedTuple):
     key_hashes: tuple[int, ...]
     rest: bytes
     sys: bytes
+    order_key: int = 0  # set if, and only if, `kind` says ORDERED
 
 
 class MessageHead(NamedTuple):
@@ -70,6 +74,8 @@ def encode_message(message: MessagePayload) -> list[Bytes]:
     )
     if message.key_hashes:
         head += struct.pack(f"<{len(message.key_hashes)}Q", *message.key_hashes)
+    if message.kind & MESSAGE_ORDERED:
+        return [head, message.rest, message.sys, _ORDER_KEY.pack(message.order_key)]
     return [head, message.rest, message.sys]
 
 
@@ -77,6 +83,14 @@ def decode_message_head(payload: Bytes) -> MessageHead:
     fields = _MESSAGE.unpack_from(payload)
     keys = struct.unpack_from(f"<{fields[3]}Q", payload, _MESSAGE.size) if fields[3] else ()
     return MessageHead._make((*fields, keys))
+
+
+def message_order_key(payload: Bytes) -> int:
+    """Of a MESSAGE; 0: of no message group."""
+    if not payload[6] & MESSAGE_ORDERED:
+        return 0
+    key: int = _ORDER_KEY.unpack_from(payload, len(payload) - _ORDER_KEY.size)[0]
+    return key
 
 
 def message_slices(payload: Bytes) -> tuple[bytes, bytes]:
@@ -121,16 +135,19 @@ def decode_ref(payload: Bytes) -> RefPayload:
 #  DEAD   0   8       16            24            32        40     48     52         56
 #         | id| origin| queue_offset| origin_offs.| tag_hash| id_h.| group| dlq_topic| origin_topic|
 #         60            62       64            66             68      69       72
-#         | origin_queue| attempt| max_attempts| redrive_count| reason| pad    | redriven_ms|
+#         | origin_queue| attempt| max_attempts| redrive_count| reason| flags, pad | redriven_ms|
 #         80          84        88       92
-#         | hist_len  | rest_len| sys_len| history | rest | sys
+#         | hist_len  | rest_len| sys_len| history | rest | sys | order key u64, if ORDERED
 #  One atomic fact: the delivery `id` is over for its group, and a full copy of the message stands
-#  in %DLQ%group, with its whole life (JSON, `delivery/history.py`).
-_DEAD: Final = struct.Struct("<QQQqQQIIIHHHHB3xQIII")
+#  in %DLQ%group, with its whole life (JSON, `delivery/history.py`). PARKS: its message group stands
+#  still for the consumer group until the letter is redriven or dropped.
+_DEAD: Final = struct.Struct("<QQQqQQIIIHHHHBB2xQIII")
 assert _DEAD.size == 92
 DEAD_EXHAUSTED: Final = 1
 DEAD_FORWARDED: Final = 2
 DEAD_REJECTED: Final = 3
+DEAD_ORDERED: Final = 1  # flags
+DEAD_PARKS: Final = 2
 DEAD_REASONS: Final = {
     DEAD_EXHAUSTED: "attempts_exhausted",
     DEAD_FORWARDED: "forwarded",
@@ -153,6 +170,7 @@ class DeadHead(NamedTuple):
     max_attempts: int
     redrive_count: int
     reason: int
+    flags: int
     redriven_ms: int
     history_length: int
     rest_length: int
@@ -164,6 +182,7 @@ class DeadPayload(NamedTuple):
     history: bytes = b""
     rest: bytes = b""
     sys: bytes = b""
+    order_key: int = 0  # set if, and only if, the head's flags say ORDERED
 
 
 def encode_dead(dead: DeadPayload) -> list[Bytes]:
@@ -171,18 +190,30 @@ def encode_dead(dead: DeadPayload) -> list[Bytes]:
     head = dead.head._replace(
         history_length=len(dead.history), rest_length=len(dead.rest), sys_length=len(dead.sys)
     )
-    return [_DEAD.pack(*head), dead.history, dead.rest, dead.sys]
+    parts: list[Bytes] = [_DEAD.pack(*head), dead.history, dead.rest, dead.sys]
+    if head.flags & DEAD_ORDERED:
+        parts.append(_ORDER_KEY.pack(dead.order_key))
+    return parts
 
 
 def decode_dead(payload: Bytes) -> DeadPayload:
     """Of the parts `sys` only: `dead_slices` copies them all out."""
     head = decode_dead_head(payload)
     start = _DEAD.size + head.history_length + head.rest_length
-    return DeadPayload(head, sys=bytes(payload[start : start + head.sys_length]))
+    sys = bytes(payload[start : start + head.sys_length])
+    return DeadPayload(head, sys=sys, order_key=dead_order_key(payload))
 
 
 def decode_dead_head(payload: Bytes) -> DeadHead:
     return DeadHead._make(_DEAD.unpack_from(payload))
+
+
+def dead_order_key(payload: Bytes) -> int:
+    """Of a DEAD; 0: of no message group."""
+    if not payload[69] & DEAD_ORDERED:
+        return 0
+    key: int = _ORDER_KEY.unpack_from(payload, len(payload) - _ORDER_KEY.size)[0]
+    return key
 
 
 def dead_slices(payload: Bytes) -> tuple[bytes, bytes, bytes]:
@@ -223,6 +254,8 @@ def decode_dead_change(payload: Bytes) -> DeadChangePayload:
 
 #  REDRIVE   0   8       16           24       32        36     40         44     48
 #            | id| letter| letter_offs| tag_h. | origin_o| group| dlq_topic| topic| len. | queue
+#            60
+#            | order key u64, if the group keeps the order of the message's group
 #  A letter goes back to the one group it died in: receivable at once under a new delivery id,
 #  attempts from 1. `letter` is the DEAD record's position.
 _REDRIVE: Final = struct.Struct("<QQQQqIIIIH2x")
@@ -240,14 +273,18 @@ class RedrivePayload(NamedTuple):
     topic_id: int
     length: int
     queue_id: int
+    order_key: int = 0
 
 
 def encode_redrive(redrive: RedrivePayload) -> list[Bytes]:
-    return [_REDRIVE.pack(*redrive)]
+    head = _REDRIVE.pack(*redrive[:-1])
+    return [head, _ORDER_KEY.pack(redrive.order_key)] if redrive.order_key else [head]
 
 
 def decode_redrive(payload: Bytes) -> RedrivePayload:
-    return RedrivePayload._make(_REDRIVE.unpack_from(payload))
+    ordered = len(payload) > _REDRIVE.size
+    key: int = _ORDER_KEY.unpack_from(payload, _REDRIVE.size)[0] if ordered else 0
+    return RedrivePayload._make((*_REDRIVE.unpack_from(payload), key))
 
 
 #  TIMER   0         8       16          24     28      32

@@ -48,7 +48,7 @@ FLAG_CLEAN: Final = 4  # on MARK: the broker stopped in order
 
 
 class RecordType(IntEnum):
-    """What a record says. Payloads of 1 to 18 and 22 belong to the core (`payload_*`)."""
+    """What a record says. Payloads of 1 to 18, 22 and 23 belong to the core (`payload_*`)."""
 
     MESSAGE = 1
     REF = 2
@@ -72,6 +72,7 @@ class RecordType(IntEnum):
     MARK = 20  # idle or clean stop: what precedes it is durable
     BLANK = 21  # closes a segment; fills it to its end
     HALF = 22  # a message whose transaction has not ended
+    LEASE_ORDERED = 23
 
 
 INTERNAL_TYPES: Final = frozenset({RecordType.MARK, RecordType.BLANK, RecordType.LOST})

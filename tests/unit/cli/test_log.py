@@ -11,7 +11,7 @@ from latermq_broker.clock import SystemClock
 from latermq_broker.config import Config
 from latermq_broker.delivery.transaction import HalfEvent
 from latermq_broker.engine.engine import Engine
-from latermq_broker.engine.model import Failure, Outgoing
+from latermq_broker.engine.model import Failure, Outgoing, ReceiveRequest
 from latermq_broker.store.files import RealFiles
 from latermq_broker.store.record import RecordType
 from latermq_broker.store.store import Store
@@ -61,6 +61,11 @@ def data(tmp_path: Path) -> Path:
     commit = HalfEvent.COMMIT
     rig.engine.transactions.end("orders", committed.transaction_id, "m-5", commit, rig.now_ms)
     rig.engine.pending.cancel(checked.transaction_id, rig.now_ms)
+    rig.engine.groups.create("ordered", fifo=True, max_attempts=0, backoff=None, now_ms=rig.now_ms)
+    one = Outgoing("orders", b"*\x04body", b"*\x03m-6", "m-6", message_group="customer-7")
+    for _ in range(2):
+        rig.engine.send([one], rig.now_ms)
+        rig.engine.receive(ReceiveRequest("ordered", "orders", "client-1", 9, 1_000), rig.now_ms)
     rig.engine.close(rig.now_ms)
     rig.close()
     return path
@@ -90,7 +95,7 @@ def test_names_stand_for_ids(data: Path) -> None:
     assert (attempt["outcome"], attempt["failure_class"]) == ("nack", "TimeoutError")
     assert attempt["client"] == "client-1"
     config = records(data, "--type", "config")
-    assert config[-1]["deleted"] == "mails"
+    assert [each["deleted"] for each in config if "deleted" in each] == ["mails"]
 
 
 def test_a_transaction_is_explained(data: Path) -> None:
@@ -102,6 +107,13 @@ def test_a_transaction_is_explained(data: Path) -> None:
     assert (checked["what"], checked["checks"]) == ("a producer was asked", 1)
     assert (rolled_back["what"], rolled_back["cause"]) == ("rolled back", "operator")
     assert records(data, "--type", "ref")[-1]["reason"] == "committed"
+
+
+def test_what_an_ordered_group_did_is_explained(data: Path) -> None:
+    leases = records(data, "--type", "lease_ordered")
+    in_order = [lease for lease in leases if "held_back" in lease]
+    assert [(lease["held_back"], lease["group"]) for lease in in_order] == [(["0:3"], "ordered")]
+    assert ["0:2"] in [lease.get("leased") for lease in leases]
 
 
 def test_lines_for_people(data: Path) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from latermq_broker.config import CatalogConfig
-from latermq_broker.engine.lanes import SCAN_MAX
+from latermq_broker.engine.leasing import SCAN_MAX
 from latermq_broker.engine.model import PendingFilter
 from latermq_broker.errors import StoreFullError
 from latermq_broker.store.record import RecordType

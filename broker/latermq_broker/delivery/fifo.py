@@ -1,0 +1,187 @@
+"""Order within message groups: which of them may go on, in one consumer group on one topic.
+
+A message group is blocked while anything of it is leased or waits for its backoff, or while it is
+parked: one of its messages died and the consumer group wants to look at it first. The queue is not
+blocked; what the fresh lane meets of a blocked message group is held back here, in order, and the
+group's progress passes it. So each queue entry is looked at once, and nothing has to be searched
+for again.
+
+    live     its deliveries, in queue order: leased, in backoff, or to be received again
+    held     queue offsets of what waits behind them, rising
+    parked   dead letters that stop it
+
+    runnable = live or held, and nothing leased or in backoff, and not parked
+
+A message group that has none of the three has no entry. Message groups are known by the 64-bit hash
+of their name, the order key; two that share one block each other, which keeps the order too. All of
+it is derived from records; the order in which runnable ones take turns is not.
+"""
+
+from array import array
+from bisect import insort
+from collections.abc import Iterator
+from typing import Final
+
+Letter = tuple[int, int]  # dead-letter topic id, offset
+
+_DROPPED_MIN: Final = 1_024  # taken offsets are cut off so many at a time
+
+
+class HeldOffsets:
+    """Rising queue offsets, taken from the front; eight bytes each."""
+
+    __slots__ = ("_offsets", "_start")
+
+    def __init__(self) -> None:
+        self._offsets = array("Q")
+        self._start = 0
+
+    def __len__(self) -> int:
+        return len(self._offsets) - self._start
+
+    def __iter__(self) -> Iterator[int]:
+        for index in range(self._start, len(self._offsets)):
+            yield self._offsets[index]
+
+    @property
+    def first(self) -> int:
+        return self._offsets[self._start]
+
+    def append(self, offset: int) -> None:
+        assert not len(self) or offset > self._offsets[-1]
+        self._offsets.append(offset)
+
+    def drop_upto(self, end: int) -> int:
+        """Forget those below `end`; how many."""
+        before = self._start
+        while self._start < len(self._offsets) and self._offsets[self._start] < end:
+            self._start += 1
+        dropped = self._start - before
+        if self._start >= _DROPPED_MIN and self._start * 2 > len(self._offsets):
+            del self._offsets[: self._start]
+            self._start = 0
+        return dropped
+
+
+class MessageGroup:
+    __slots__ = ("busy", "held", "live", "parked", "queue_id")
+
+    def __init__(self) -> None:
+        self.live: list[tuple[int, int]] = []  # (queue offset, delivery id)
+        self.busy = 0  # of the live ones: leased, or in backoff
+        self.held = HeldOffsets()
+        self.queue_id = -1  # of the held ones
+        self.parked: set[Letter] = set()
+
+    @property
+    def blocked(self) -> bool:
+        return bool(self.busy or self.parked)
+
+
+class FifoGate:
+    """All message groups of one consumer group on one topic that are not simply idle."""
+
+    def __init__(self) -> None:
+        self.groups: dict[int, MessageGroup] = {}  # by order key
+        self.runnable: dict[int, None] = {}  # in the order of their turns
+        self.held_count = 0
+
+    def enter(self, key: int, offset: int, delivery_id: int) -> None:
+        """A delivery begins; it is ready."""
+        insort(self._group(key).live, (offset, delivery_id))
+        self._settle(key)
+
+    def seize(self, key: int) -> None:
+        """One that was ready is leased."""
+        self.groups[key].busy += 1
+        self.runnable.pop(key, None)
+
+    def ease(self, key: int) -> None:
+        """One that was leased or in backoff is ready."""
+        self.groups[key].busy -= 1
+        self._settle(key)
+
+    def leave(self, key: int, offset: int, delivery_id: int, *, ready: bool) -> None:
+        """A delivery is over."""
+        group = self.groups[key]
+        group.live.remove((offset, delivery_id))
+        group.busy -= not ready
+        self._settle(key)
+
+    def hold(self, key: int, queue_id: int, offset: int) -> None:
+        """A fresh message waits behind."""
+        group = self._group(key)
+        assert group.queue_id in (queue_id, -1)  # a message group has one queue
+        group.queue_id = queue_id
+        group.held.append(offset)
+        self.held_count += 1
+        self._settle(key)
+
+    def unhold(self, key: int, offset: int) -> None:
+        """It is taken or passed over, and so is all that was held before it."""
+        group = self.groups.get(key)
+        if group is not None and len(group.held):
+            self._drop_held(key, group, offset + 1)
+
+    def trim(self, queue_id: int, first: int) -> None:
+        """What was held below `first` has expired."""
+        if self.held_count:
+            for key, group in list(self.groups.items()):
+                if group.queue_id == queue_id:
+                    self._drop_held(key, group, first)
+
+    def forget_held(self, queue_id: int) -> None:
+        """The consumer group's progress on the queue was moved at someone's wish."""
+        self.trim(queue_id, 1 << 63)
+
+    def park(self, key: int, letter: Letter) -> None:
+        self._group(key).parked.add(letter)
+        self._settle(key)
+
+    def unpark(self, key: int, letter: Letter) -> None:
+        self.groups[key].parked.discard(letter)
+        self._settle(key)
+
+    def letters(self) -> Iterator[Letter]:
+        """Those that park a message group."""
+        for group in self.groups.values():
+            yield from group.parked
+
+    def first_held(self, queue_id: int) -> int | None:
+        """The oldest offset that is held on the queue."""
+        firsts = (
+            group.held.first
+            for group in self.groups.values()
+            if group.queue_id == queue_id and len(group.held)
+        )
+        return min(firsts, default=None)
+
+    def facts(self) -> dict[int, tuple[object, ...]]:
+        """What recovery must bring back, for comparisons."""
+        return {
+            key: (group.live, group.busy, list(group.held), group.parked, key in self.runnable)
+            for key, group in self.groups.items()
+        }
+
+    def _group(self, key: int) -> MessageGroup:
+        group = self.groups.get(key)
+        if group is None:
+            group = self.groups[key] = MessageGroup()
+        return group
+
+    def _drop_held(self, key: int, group: MessageGroup, end: int) -> None:
+        self.held_count -= group.held.drop_upto(end)
+        if not len(group.held):
+            group.queue_id = -1
+        self._settle(key)
+
+    def _settle(self, key: int) -> None:
+        group = self.groups[key]
+        if not (group.live or len(group.held)):
+            self.runnable.pop(key, None)
+            if not group.parked:
+                del self.groups[key]
+        elif group.blocked:
+            self.runnable.pop(key, None)
+        else:
+            self.runnable.setdefault(key)

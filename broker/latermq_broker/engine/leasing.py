@@ -1,0 +1,47 @@
+"""What every lane needs to lease messages: how much goes into a reply, and who gets it."""
+
+from typing import Final
+
+from latermq_broker.engine.journal import Journal
+from latermq_broker.engine.model import ReceiveRequest
+from latermq_broker.engine.state import EngineState
+from latermq_broker.store.payload_lease import LEASE_AUTO_RENEW
+from latermq_broker.store.record import RecordType
+
+SCAN_MAX: Final = 2_048  # entries one receive looks at in one queue, or in the retry lane
+SCANNED_UNWRITTEN_MAX: Final = 4_096  # passed-over entries a restart may have to pass over again
+
+
+class Room:
+    """What one reply may still carry: messages, and bytes; a first message always fits."""
+
+    __slots__ = ("_bytes", "_empty", "count")
+
+    def __init__(self, count: int, size: int) -> None:
+        self.count = count
+        self._bytes = size
+        self._empty = True
+
+    def take(self, length: int) -> bool:
+        """Whether a message of that length goes with it; after a refusal nothing does."""
+        if not self.count:
+            return False
+        if length > self._bytes and not self._empty:
+            self.count = 0
+            return False
+        self._empty = False
+        self.count -= 1
+        self._bytes -= length
+        return True
+
+
+def lease_flags(request: ReceiveRequest) -> int:
+    return LEASE_AUTO_RENEW if request.auto_renew else 0
+
+
+def client_position(state: EngineState, journal: Journal, client_id: str, now_ms: int) -> int:
+    """The position of the client's CLIENT record, written when there is none at hand."""
+    position = state.client_positions.get(client_id)
+    if position is None:
+        position = journal.write(RecordType.CLIENT, client_id, now_ms).position
+    return position
