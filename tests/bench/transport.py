@@ -1,256 +1,278 @@
-"""What a call costs on each transport: the same handlers, the same client, one run.
+"""What a call costs: each server, the same client, one run; ratios to a grpc.aio that only parses.
 
-    python tests/bench/transport.py [--seconds 3] [--passes 2]
+    python tests/bench/transport.py [--seconds 3] [--passes 2] [--cases unary,batch]
 
-The client writes header blocks as the official Python client does (grpc-core: a table of stable
-fields, eight literals of which one is new in every call). Server and client are processes of their
-own. CPU is the server's, from the kernel; rates depend on what else the machine does.
-One JSON line per case and transport, then one with the ratios.
+Servers, each a process of its own:
+    grpcio, lean, lean-tls          parse the request and build the reply, nothing else
+    broker, broker-tls, broker-grpcio, broker-sync, broker-sync-grpcio    `latermq serve`
+
+CPU is the server's, from the kernel, the best of the passes; rates depend on what else the machine
+does. `ratio` compares rates, `cpu_ratio` CPU, both with grpcio's in the same run.
 """
 
 import argparse
 import asyncio
+import itertools
 import json
 import os
+import re
 import ssl
 import subprocess
 import sys
 import tempfile
 import time
-import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import uvloop
 
-from latermq_broker.config import ServerConfig
-from latermq_broker.services.seam import Call, Method, MethodTable
-from latermq_broker.transport.hpack.encoder import integer, literal
-from latermq_broker.transport.http2 import frames
-from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
+ROOT: Final = Path(__file__).resolve().parents[2]
+PACKAGES: Final = [str(ROOT / name) for name in ("broker", "proto", "client", "tests")]
+sys.path[:0] = PACKAGES
 
-PACKAGES: Final = [str(Path(__file__).resolve().parents[2] / name)
-                   for name in ("broker", "proto", "client")]  # fmt: skip
-TRANSPORTS: Final = ("grpcio", "lean", "lean-tls")
-SEND: Final = "/apache.rocketmq.v2.MessagingService/SendMessage"
-RECEIVE: Final = "/apache.rocketmq.v2.MessagingService/ReceiveMessage"
+from bench.http2_load import Load, Script  # noqa: E402
+from latermq_broker.config import ServerConfig  # noqa: E402
+from latermq_broker.services.seam import Call, Method, MethodTable  # noqa: E402
+from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2  # noqa: E402
+from support import wire_requests  # noqa: E402
+
+SERVICE: Final = "/apache.rocketmq.v2.MessagingService"
+SEND: Final = f"{SERVICE}/SendMessage"
+RECEIVE: Final = f"{SERVICE}/ReceiveMessage"
+ACK: Final = f"{SERVICE}/AckMessage"
+TOPIC: Final = "bench"
 BODY_BYTES: Final = 1_024
-STREAMED: Final = 32
-WINDOW_LEFT_MIN: Final = 1 << 29
+RECEIVED: Final = 32
+POOL: Final = 512
 WARM_UP_S: Final = 0.7
+FILL_PER_S: Final = 90_000  # more than any server here gives back
+HANDLE: Final = re.compile(rb"\x62\x28([0-9a-f]{40})")
+PARSERS: Final = ("lean", "lean-tls")
+BROKERS: Final = ("broker", "broker-tls", "broker-grpcio")
 
 
 class Case(NamedTuple):
     name: str
-    path: str
     connections: int
     in_flight: int  # on each
+    servers: tuple[str, ...]
+    batch: int = 1  # messages of a send; 0: receives
+    constant: bool = False
+    gate: float = 0.0  # `ratio` of the broker on lean
 
 
 CASES: Final = (
-    Case("unary 4x16", SEND, 4, 16),
-    Case("unary 64x1", SEND, 64, 1),
-    Case("stream32 4x4", RECEIVE, 4, 4),
+    Case("unary 4x16", 4, 16, PARSERS + BROKERS, gate=5),
+    Case("unary 4x16, constant headers", 4, 16, ("lean", "broker"), constant=True),
+    Case("unary 64x1", 64, 1, PARSERS + BROKERS, gate=3),
+    Case("batch100 4x2", 4, 2, PARSERS + BROKERS, batch=100, gate=1.3),
+    Case("receive32 and ack 4x2", 4, 2, PARSERS + BROKERS, batch=0, gate=8),
+    Case("sync, 256 waiters 16x16", 16, 16, ("broker-sync", "broker-sync-grpcio"), gate=3),
 )
 
 
-# --- the server ---------------------------------------------------------------------------------
+# --- the servers that only parse ----------------------------------------------------------------
 
 _log: list[bytes] = [b""]
 
 
 def send_message(data: bytes, call: Call) -> bytes:
-    """Parse, copy the body away, build a reply."""
     request = service_pb2.SendMessageRequest.FromString(data)
-    _log[0] = request.messages[0].body
-    entry = service_pb2.SendResultEntry(message_id="01AABBCCDDEEFF00112233445566778899", offset=7)
-    entry.status.code = definition_pb2.OK
-    return service_pb2.SendMessageResponse(status=entry.status, entries=[entry]).SerializeToString()
+    response = service_pb2.SendMessageResponse()
+    response.status.code = definition_pb2.OK
+    for message in request.messages:
+        _log[0] = message.body
+        entry = response.entries.add(message_id=message.system_properties.message_id, offset=7)
+        entry.status.code = definition_pb2.OK
+    return response.SerializeToString()
 
 
-_messages: Final = [bytes(BODY_BYTES)] * STREAMED
+def received() -> list[bytes]:
+    message = wire_requests.message(TOPIC, bytes(BODY_BYTES), tag="TagA")
+    message.system_properties.receipt_handle = "ab" * 20
+    element = service_pb2.ReceiveMessageResponse(message=message)
+    status = service_pb2.ReceiveMessageResponse(status=definition_pb2.Status(code=20000))  # type: ignore[arg-type]
+    return [status.SerializeToString(), *[element.SerializeToString()] * RECEIVED]
+
+
+_received: Final = received()
 
 
 def receive_message(data: bytes, call: Call) -> list[bytes]:
-    return _messages
+    service_pb2.ReceiveMessageRequest.FromString(data)
+    return _received
+
+
+def ack_message(data: bytes, call: Call) -> bytes:
+    request = service_pb2.AckMessageRequest.FromString(data)
+    response = service_pb2.AckMessageResponse()
+    response.status.code = definition_pb2.OK
+    for asked in request.entries:
+        entry = response.entries.add(
+            message_id=asked.message_id, receipt_handle=asked.receipt_handle
+        )
+        entry.status.code = definition_pb2.OK
+    return response.SerializeToString()
 
 
 def table() -> MethodTable:
-    return {SEND: Method.unary(send_message), RECEIVE: Method.server_stream(receive_message)}
+    return {
+        SEND: Method.unary(send_message),
+        RECEIVE: Method.server_stream(receive_message),
+        ACK: Method.unary(ack_message),
+    }
 
 
-async def serve(transport: str) -> None:
+async def serve(kind: str) -> None:
     server: Any
     config = ServerConfig(listen="127.0.0.1:0")
-    if transport.startswith("lean"):
+    if kind.startswith("lean"):
         from latermq_broker.config_transport import TlsConfig
         from latermq_broker.transport.lean import LeanServer
 
-        tls = TlsConfig(enabled=transport == "lean-tls", clear_text=transport == "lean")
+        tls = TlsConfig(enabled=kind == "lean-tls", clear_text=kind == "lean")
         server = LeanServer(table(), config, tls=tls, data_dir=Path(tempfile.mkdtemp()))
     else:
         from latermq_broker.transport.grpcio import GrpcioServer
 
         server = GrpcioServer(table(), config)
     await server.start()
-    print(server.address, flush=True)
+    print(f"latermq ready on {server.address}", flush=True)
     await asyncio.Event().wait()
 
 
-# --- the client ---------------------------------------------------------------------------------
+@contextmanager
+def running(kind: str) -> Iterator[tuple[str, int]]:
+    """A server's address and process id."""
+    with tempfile.TemporaryDirectory() as directory:
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(PACKAGES)}
+        command = [sys.executable, __file__, "--serve", kind]
+        if kind.startswith("broker"):
+            transport = "grpcio" if kind.endswith("grpcio") else "lean"
+            environment["LATERMQ_SERVER_TRANSPORT"] = transport
+            environment["LATERMQ_TLS_ENABLED"] = "true" if kind.endswith("tls") else "false"
+            command = [sys.executable, "-m", "latermq_broker", "serve", "--listen", "127.0.0.1:0"]
+            command += ["--data-dir", directory, "--flush", "sync" if "sync" in kind else "async"]
+        server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+        try:
+            assert server.stdout is not None
+            yield server.stdout.readline().split()[-1], server.pid
+        finally:
+            server.kill()
+            server.wait()
 
 
-def stable_block(path: str) -> tuple[bytes, bytes]:
-    """The first call's leading fields, which enter the table, and those of all later calls."""
-    indexed = [
-        (b"user-agent", b"grpc-python-asyncio/1.71.2 grpc-c/46.0.0 (linux; chttp2)"),
-        (b"grpc-accept-encoding", b"identity, deflate, gzip"),
-        (b"te", b"trailers"),
-        (b"content-type", b"application/grpc"),
-        (b":path", path.encode()),
-        (b":authority", b"127.0.0.1:8081"),
+# --- what is asked ------------------------------------------------------------------------------
+
+
+def requests(batch: int) -> list[bytes]:
+    """Different messages, as the official Python client fills them in."""
+
+    def message(number: int) -> definition_pb2.Message:
+        made = wire_requests.message(TOPIC, bytes(BODY_BYTES), tag="TagA")
+        born_ms = 1_795_000_000_000 + number * 17
+        made.system_properties.born_timestamp.CopyFrom(wire_requests.timestamp(born_ms))
+        made.system_properties.born_host = "producer-host-1"
+        return made
+
+    numbers = itertools.count()
+    return [
+        wire_requests.send([message(next(numbers)) for _ in range(batch)]).SerializeToString()
+        for _ in range(max(16, POOL // batch))
     ]
-    first = b"\x83\x86"  # :method POST, :scheme http
-    for name, value in reversed(indexed):
-        first += b"\x40" + integer(len(name), 7) + name + integer(len(value), 7) + value
-    later = b"\x83\x86" + bytes(range(0x80 + 62 + 5, 0x80 + 62 - 1, -1))
-    return first, later
 
 
-def metadata_block(request_id: bytes) -> bytes:
-    signature = b"MQv2-HMAC-SHA1 Credential=key/RocketMQ, SignedHeaders=x-mq-date-time, Signature="
-    fields = (
-        (b"x-mq-language", b"PYTHON"), (b"x-mq-protocol", b"v2"),
-        (b"x-mq-client-version", b"5.1.2"),
-        (b"x-mq-date-time", b"20261121T081700Z"), (b"x-mq-request-id", request_id),
-        (b"x-mq-client-id", b"host@4711@0@abcdefgh"), (b"x-mq-namespace", b"ns"),
-        (b"authorization", signature + b"A" * 40),
-    )  # fmt: skip
-    return b"".join(literal(name, value) for name, value in fields)
+class Sends:
+    """Sends for ever, or `left` of them."""
 
-
-class Load(asyncio.Protocol):
-    """One connection that keeps `in_flight` calls running."""
-
-    def __init__(self, case: Case, message: bytes) -> None:
+    def __init__(self, pool: list[bytes], batch: int, left: int = -1) -> None:
         self.done = 0
-        self.latencies_us: list[float] = []
-        self.failed = 0
-        self._in_flight = case.in_flight
-        self._next_id = 1
-        self._first, self._later = stable_block(case.path)
-        marker = b"?" * 36
-        before, _, after = metadata_block(marker).partition(marker)
-        self._parts = (before, after)
-        self._message = b"\0" + len(message).to_bytes(4, "big") + message
-        self._prefix = uuid.uuid4().hex[:20].encode()
-        self._window = frames.WINDOW_DEFAULT
-        self._waiting = 0
-        self._started: dict[int, float] = {}
-        self._buffer = b""
-        self._taken = 0
-        self._transport: Any = None
+        self._pool = itertools.cycle(pool)
+        self._batch = batch
+        self._left = left
+        self._asked = False
 
-    def connection_made(self, transport: Any) -> None:
-        self._transport = transport
-        settings = ((frames.INITIAL_WINDOW_SIZE, frames.WINDOW_MAX), (frames.ENABLE_PUSH, 0))
-        grow = frames.window_update(0, frames.WINDOW_MAX - frames.WINDOW_DEFAULT)
-        transport.write(frames.PREFACE + frames.settings(settings) + grow)
-        self._start(self._in_flight)
-
-    def data_received(self, data: bytes) -> None:
-        data = self._buffer + data
-        position, stop, ended, out = 0, len(data), 0, b""
-        unpack = frames.HEAD.unpack_from
-        while stop - position >= 9:
-            high, low, kind, flags, stream_id = unpack(data, position)
-            end = position + 9 + (high << 8 | low)
-            if end > stop:
-                break
-            if kind <= frames.HEADERS:
-                if flags & frames.END_STREAM:
-                    ended += 1
-                    begun = self._started.pop(stream_id)
-                    self.latencies_us.append((time.perf_counter() - begun) * 1e6)
-                if kind == frames.DATA:
-                    self._taken += end - position - 9
-            elif kind == frames.WINDOW_UPDATE and stream_id == 0:
-                self._window += int.from_bytes(data[position + 9 : end], "big")
-            elif kind in (frames.SETTINGS, frames.PING) and not flags & frames.ACK:
-                payload = data[position + 9 : end] if kind == frames.PING else b""
-                out += frames.frame(kind, frames.ACK, 0, payload)
-            elif kind in (frames.RST_STREAM, frames.GOAWAY):
-                self.failed += 1
-            position = end
-        self._buffer = data[position:]
-        if self._taken >= WINDOW_LEFT_MIN:
-            out += frames.window_update(0, self._taken)
-            self._taken = 0
-        if out:
-            self._transport.write(out)
-        self.done += ended
-        self._start(ended)
-
-    def _start(self, count: int) -> None:
-        out = []
-        size = len(self._message)
-        before, after = self._parts
-        self._waiting += count
-        now = time.perf_counter()
-        while self._waiting and self._window >= size:
-            stream_id = self._next_id
-            self._next_id += 2
-            request_id = b"%s%016d" % (self._prefix, stream_id)
-            lead = self._later if stream_id > 1 else self._first
-            length = len(lead) + len(before) + 36 + len(after)
-            out += [frames.head(frames.HEADERS, frames.END_HEADERS, stream_id, length), lead,
-                    before, request_id, after,
-                    frames.head(frames.DATA, frames.END_STREAM, stream_id, size),
-                    self._message]  # fmt: skip
-            self._window -= size
-            self._waiting -= 1
-            self._started[stream_id] = now
-        if out:
-            self._transport.write(b"".join(out))
+    def next(self, answer: bytes) -> tuple[bytes, bytes] | None:
+        if self._asked:
+            self.done += self._batch
+        self._asked = True
+        self._left -= 1
+        return (SEND.encode(), next(self._pool)) if self._left != -1 else None
 
 
-def request() -> bytes:
-    message = service_pb2.SendMessageRequest()
-    one = message.messages.add(body=bytes(BODY_BYTES))
-    one.topic.name = "orders"
-    one.system_properties.message_id = "01AABBCCDDEEFF00112233445566778899"
-    return message.SerializeToString()
+class Receives:
+    """Receives up to 32 and acknowledges them in one call, for ever."""
+
+    def __init__(self) -> None:
+        self.done = 0
+        self._receive = wire_requests.receive(TOPIC, "group").SerializeToString()
+        self._acked = 0
+
+    def next(self, answer: bytes) -> tuple[bytes, bytes]:
+        self.done += self._acked
+        handles = HANDLE.findall(answer) if not self._acked else []
+        self._acked = len(handles)
+        if not handles:
+            return RECEIVE.encode(), self._receive
+        request = wire_requests.ack(TOPIC, "group", [handle.decode() for handle in handles])
+        return ACK.encode(), request.SerializeToString()
+
+
+async def connect(loads: list[Load], address: str, tls: bool) -> None:
+    host, _, port = address.rpartition(":")
+    loop = asyncio.get_running_loop()
+    for each in loads:
+        await loop.create_connection(
+            lambda each=each: each, host, int(port), ssl=any_certificate() if tls else None
+        )
+
+
+async def fill(address: str, tls: bool, count: int) -> None:
+    pool = requests(100)
+    scripts = [Sends(pool, 100, left=count // 800 + 1) for _ in range(8)]
+    loads = [Load([script]) for script in scripts]
+    await connect(loads, address, tls)
+    while sum(script.done for script in scripts) < count:
+        await asyncio.sleep(0.05)
 
 
 async def load(
-    case: Case, address: str, seconds: float, pid: int, over_tls: bool
+    case: Case, kind: str, address: str, pid: int, seconds: float, per_second: float = 0.0
 ) -> dict[str, float]:
-    host, _, port = address.rpartition(":")
-    loop = asyncio.get_running_loop()
-    loads = [Load(case, request()) for _ in range(case.connections)]
-    for each in loads:
-        await loop.create_connection(
-            lambda each=each: each,
-            host,
-            int(port),
-            ssl=any_certificate() if over_tls else None,
-        )
+    """Measure; `per_second`: at this pace, not as fast as it goes."""
+    tls = kind.endswith("tls")
+    make: Callable[[], Script] = Receives
+    if case.batch:
+        pool = requests(case.batch)
+        make = lambda: Sends(pool, case.batch)  # noqa: E731
+    elif kind.startswith("broker"):
+        await fill(address, tls, int((seconds + WARM_UP_S) * FILL_PER_S))
+    slots = case.connections * case.in_flight
+    scripts = [[make() for _ in range(case.in_flight)] for _ in range(case.connections)]
+    pause_s = slots / per_second if per_second else 0.0
+    loads = [
+        Load(each, constant=case.constant, keep_answers=not case.batch, pause_s=pause_s)
+        for each in scripts
+    ]
+    await connect(loads, address, tls)
     await asyncio.sleep(WARM_UP_S)
-    for each in loads:
-        each.latencies_us.clear()
-    done, cpu, began = sum(each.done for each in loads), cpu_s(pid), time.perf_counter()
+    every = list(itertools.chain.from_iterable(scripts))
+    for one in loads:
+        one.latencies_us.clear()
+    done, cpu, began = sum(script.done for script in every), cpu_s(pid), time.perf_counter()
     await asyncio.sleep(seconds)
-    calls = sum(each.done for each in loads) - done
+    count = sum(script.done for script in every) - done
     took, used = time.perf_counter() - began, cpu_s(pid) - cpu
-    latencies = sorted(latency for each in loads for latency in each.latencies_us)
-    failed = sum(each.failed for each in loads)
-    assert calls, "no call was answered"
+    latencies = sorted(itertools.chain.from_iterable(one.latencies_us for one in loads))
+    assert count, "no call was answered"
     return {
-        "calls_per_s": round(calls / took),
-        "cpu_us": round(used / calls * 1e6, 1),
-        "p50_us": round(latencies[len(latencies) // 2]),
-        "p99_us": round(latencies[len(latencies) * 99 // 100]),
-        "failed": failed,
+        "per_s": round(count / took),
+        "cpu_us": round(used / count * 1e6, 2),
+        "p50_ms": round(latencies[len(latencies) // 2] / 1e3, 2),
+        "p99_ms": round(latencies[len(latencies) * 99 // 100] / 1e3, 2),
+        "failed": sum(one.failed for one in loads),
     }
 
 
@@ -269,46 +291,56 @@ def cpu_s(pid: int) -> float:
     return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
 
-# --- both ---------------------------------------------------------------------------------------
+# --- all of it ----------------------------------------------------------------------------------
 
 
-def measure(transport: str, case: Case, seconds: float) -> dict[str, float]:
-    command = [sys.executable, __file__, "--serve", transport]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(PACKAGES)}
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-    try:
-        assert server.stdout is not None
-        address = server.stdout.readline().strip()
-        return uvloop.run(load(case, address, seconds, server.pid, transport == "lean-tls"))
-    finally:
-        server.kill()
-        server.wait()
+def measure(case: Case, kind: str, seconds: float, per_second: float = 0.0) -> dict[str, float]:
+    with running(kind) as (address, pid):
+        return uvloop.run(load(case, kind, address, pid, seconds, per_second))
+
+
+def run(case: Case, seconds: float, passes: int, half: bool) -> Iterator[dict[str, Any]]:
+    """One row per server; of the passes the one with the least CPU."""
+    best: dict[str, dict[str, float]] = {}
+    for _ in range(passes):
+        for kind in ("grpcio", *case.servers):
+            found = measure(case, kind, seconds)
+            if kind not in best or found["cpu_us"] < best[kind]["cpu_us"]:
+                best[kind] = found
+    base = best["grpcio"]
+    for kind, found in best.items():
+        row: dict[str, Any] = {"case": case.name, "server": kind, **found}
+        row["ratio"] = round(found["per_s"] / base["per_s"], 2)
+        row["cpu_ratio"] = round(base["cpu_us"] / found["cpu_us"], 2)
+        if half and case.batch == 1:
+            calm = measure(case, kind, seconds, found["per_s"] / 2)
+            row["half_load"] = {"p50_ms": calm["p50_ms"], "p99_ms": calm["p99_ms"]}
+        if case.gate and kind in ("broker", "broker-sync"):
+            row["gate"] = case.gate
+            row["passes"] = row["ratio"] >= case.gate
+        yield row
 
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    arguments.add_argument("--serve", choices=TRANSPORTS, help=argparse.SUPPRESS)
+    arguments.add_argument("--serve", help=argparse.SUPPRESS)
     arguments.add_argument("--seconds", type=float, default=3.0)
-    arguments.add_argument("--passes", type=int, default=2, help="the best CPU of these counts")
+    arguments.add_argument("--passes", type=int, default=2, help="the least CPU of these counts")
+    arguments.add_argument("--cases", default="", help="only those that begin so, comma separated")
+    arguments.add_argument("--servers", default="", help="only these besides grpcio")
+    arguments.add_argument("--half", action="store_true", help="latencies at half load too")
     chosen = arguments.parse_args()
     if chosen.serve:
         uvloop.run(serve(chosen.serve))
         return
     for case in CASES:
-        best: dict[str, dict[str, float]] = {}
-        for _ in range(chosen.passes):
-            for transport in TRANSPORTS:
-                found = measure(transport, case, chosen.seconds)
-                if transport not in best or found["cpu_us"] < best[transport]["cpu_us"]:
-                    best[transport] = found
-        for transport, found in best.items():
-            print(json.dumps({"case": case.name, "transport": transport, **found}))
-        lean, grpcio = best["lean"], best["grpcio"]
-        ratios = {
-            "rate": round(lean["calls_per_s"] / grpcio["calls_per_s"], 1),
-            "cpu": round(grpcio["cpu_us"] / lean["cpu_us"], 1),
-        }
-        print(json.dumps({"case": case.name, "lean_over_grpcio": ratios}), flush=True)
+        if chosen.cases and not case.name.startswith(tuple(chosen.cases.split(","))):
+            continue
+        if chosen.servers:
+            only = tuple(kind for kind in case.servers if kind in chosen.servers.split(","))
+            case = case._replace(servers=only)
+        for row in run(case, chosen.seconds, chosen.passes, chosen.half):
+            print(json.dumps(row), flush=True)
 
 
 if __name__ == "__main__":
