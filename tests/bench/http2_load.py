@@ -25,7 +25,9 @@ _STABLE: Final = (
     (b"grpc-accept-encoding", b"identity, deflate, gzip"),
     (b"user-agent", b"grpc-python-asyncio/1.71.2 grpc-c/46.0.0 (linux; chttp2)"),
 )
-_SIGNATURE: Final = b"MQv2-HMAC-SHA1 Credential=key/RocketMQ, SignedHeaders=x-mq-date-time, Signature="
+_SIGNATURE: Final = (
+    b"MQv2-HMAC-SHA1 Credential=key/RocketMQ, SignedHeaders=x-mq-date-time, Signature="
+)
 _METADATA: Final = (
     (b"x-mq-language", b"PYTHON"), (b"x-mq-protocol", b"v2"), (b"x-mq-client-version", b"5.1.2"),
     (b"x-mq-date-time", b"20261121T081700Z"), (b"x-mq-request-id", MARKER),

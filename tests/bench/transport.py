@@ -93,7 +93,7 @@ def received() -> list[bytes]:
     message = wire_requests.message(TOPIC, bytes(BODY_BYTES), tag="TagA")
     message.system_properties.receipt_handle = "ab" * 20
     element = service_pb2.ReceiveMessageResponse(message=message)
-    status = service_pb2.ReceiveMessageResponse(status=definition_pb2.Status(code=20000))  # type: ignore[arg-type]
+    status = service_pb2.ReceiveMessageResponse(status=definition_pb2.Status(code=20000))
     return [status.SerializeToString(), *[element.SerializeToString()] * RECEIVED]
 
 

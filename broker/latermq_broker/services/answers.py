@@ -43,6 +43,7 @@ log = logging.getLogger("latermq.services")
 
 MESSAGING: Final = "/apache.rocketmq.v2.MessagingService"
 ADMIN: Final = "/apache.rocketmq.v2.Admin"
+CLIENT_ID_HEADER: Final = "x-mq-client-id"
 OK_CODE: Final = 20000
 MULTIPLE_RESULTS_CODE: Final = 30000
 INTERNAL_ERROR_CODE: Final = 50000
@@ -53,10 +54,11 @@ Encoded: TypeAlias = Message | bytes
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks: the client id (`""` only where none is required) and the call itself."""
+    """Who asks: the client id (`""` only where none is required), the call, the request's bytes."""
 
     client_id: str
     call: Call
+    data: bytes = b""
 
 
 UnaryAnswer: TypeAlias = Encoded | Later[bytes] | Awaitable[Encoded]
@@ -106,26 +108,26 @@ def unary(
     """
 
     def refused(request: Request, call: Call, error: BaseException) -> bytes:
-        return _bytes_of(refuse(_told(error, call), request))
+        return _bytes_of(refuse(told(error, call), request))
 
     async def awaited(result: Awaitable[Encoded], request: Request, call: Call) -> bytes:
         try:
             return _bytes_of(await result)
-        except Exception as error:  # noqa: BLE001  `_told` logs what is not the caller's
+        except Exception as error:  # noqa: BLE001  `told` logs what is not the caller's
             return refused(request, call, error)
 
     def handler(data: bytes, call: Call) -> bytes | Later[bytes] | Awaitable[bytes]:
         request = request_class()
         try:
             _parse(request, data)
-            result = answer(request, _caller(call, client_id_required))
+            result = answer(request, _caller(call, data, client_id_required))
             if isinstance(result, Later):
                 if result.settled:
                     return result.result()
                 result.rescue(partial(refused, request, call))
                 return result
             return awaited(result, request, call) if isawaitable(result) else _bytes_of(result)
-        except Exception as error:  # noqa: BLE001  `_told` logs what is not the caller's
+        except Exception as error:  # noqa: BLE001  `told` logs what is not the caller's
             return refused(request, call, error)
 
     return Method.unary(handler)
@@ -145,14 +147,14 @@ def server_stream(
     """
 
     def refused(request: Request, call: Call, error: BaseException) -> list[bytes]:
-        return [_bytes_of(element) for element in refuse(_told(error, call), request)]
+        return [_bytes_of(element) for element in refuse(told(error, call), request)]
 
     async def awaited(
         result: Awaitable[Sequence[Encoded]], request: Request, call: Call
     ) -> list[bytes]:
         try:
             return [_bytes_of(element) for element in await result]
-        except Exception as error:  # noqa: BLE001  `_told` logs what is not the caller's
+        except Exception as error:  # noqa: BLE001  `told` logs what is not the caller's
             return refused(request, call, error)
 
     async def each(
@@ -161,7 +163,7 @@ def server_stream(
         try:
             async for element in result:
                 yield _bytes_of(element)
-        except Exception as error:  # noqa: BLE001  `_told` logs what is not the caller's
+        except Exception as error:  # noqa: BLE001  `told` logs what is not the caller's
             for last in refused(request, call, error):
                 yield last
 
@@ -171,7 +173,7 @@ def server_stream(
         request = request_class()
         try:
             _parse(request, data)
-            result = answer(request, _caller(call, client_id_required))
+            result = answer(request, _caller(call, data, client_id_required))
             if isinstance(result, Later):
                 if result.settled:
                     return result.result()
@@ -182,7 +184,7 @@ def server_stream(
             if isawaitable(result):
                 return awaited(result, request, call)
             return [_bytes_of(element) for element in result]
-        except Exception as error:  # noqa: BLE001  `_told` logs what is not the caller's
+        except Exception as error:  # noqa: BLE001  `told` logs what is not the caller's
             return refused(request, call, error)
 
     return Method.server_stream(handler)
@@ -194,19 +196,19 @@ def client_id_of(call: Call) -> str:
     Raises:
         ClientIdRequiredError: missing or blank.
     """
-    client_id = (call.metadata("x-mq-client-id") or "").strip()
+    client_id = (call.metadata(CLIENT_ID_HEADER) or "").strip()
     if not client_id:
         raise ClientIdRequiredError("the header x-mq-client-id is required")
     return client_id
 
 
-def _caller(call: Call, client_id_required: bool) -> Caller:
+def _caller(call: Call, data: bytes, client_id_required: bool) -> Caller:
     if client_id_required:
-        return Caller(client_id_of(call), call)
-    return Caller(call.metadata("x-mq-client-id") or "", call)
+        return Caller(client_id_of(call), call, data)
+    return Caller(call.metadata(CLIENT_ID_HEADER) or "", call, data)
 
 
-def _told(error: BaseException, call: Call) -> definition_pb2.Status:
+def told(error: BaseException, call: Call) -> definition_pb2.Status:
     """The status of an error; what is not the caller's fault is in the log too.
 
     Raises CallAborted: the error itself, which is a status of its own.

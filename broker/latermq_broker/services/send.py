@@ -1,11 +1,13 @@
 """SendMessage: check, take apart, store, answer entry by entry.
 
-All messages of a request are stored, or none: a refusal carries the status and no entries.
+All messages of a request are stored, or none: a refusal carries the status and no entries. Messages
+that look like one that was checked before take a shorter way to the same result (`lookalikes`).
 Protocol: service.proto, SendMessage.
 """
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Awaitable, Sequence
+from functools import partial
+from typing import Final, cast
 
 from latermq_broker.config import RECORD_BODY_OVERHEAD_BYTES, Config
 from latermq_broker.engine.attempts import HISTORY_BYTES_MAX
@@ -18,10 +20,11 @@ from latermq_broker.errors import (
 )
 from latermq_broker.schedule.levels import level_ms
 from latermq_broker.services import validate, wire
-from latermq_broker.services.answers import MESSAGING, Caller, unary
+from latermq_broker.services.answers import CLIENT_ID_HEADER, MESSAGING, Caller, told, unary
 from latermq_broker.services.later import Later
+from latermq_broker.services.lookalikes import Lookalikes
 from latermq_broker.services.names import PROPERTIES_BYTES_MAX
-from latermq_broker.services.seam import Call, Committer, MethodTable
+from latermq_broker.services.seam import Call, Committer, Method, MethodTable, Unary
 from latermq_broker.services.session import Sessions
 from latermq_broker.services.wire_messages import (
     DELAY,
@@ -48,18 +51,49 @@ class SendService:
         self._engine = engine
         self._committer = committer
         self._rules = validate.MessageRules(config)
+        self._lookalikes = Lookalikes(config.store.message_body_bytes_max)
         self._messages_max = config.server.send_messages_max
         self._levels_ms = config.delivery.delay_levels_ms
         self._group_bytes_max = config.store.segment_bytes - _SEGMENT_HEAD_BYTES
 
     def methods(self) -> MethodTable:
-        return {
-            f"{MESSAGING}/SendMessage": unary(
-                service_pb2.SendMessageRequest,
-                self.send,
-                lambda status, request: service_pb2.SendMessageResponse(status=status),
-            ),
-        }
+        whole_way = unary(
+            service_pb2.SendMessageRequest,
+            self.send,
+            lambda status, request: service_pb2.SendMessageResponse(status=status),
+        )
+
+        def handler(data: bytes, call: Call) -> bytes | Later[bytes] | Awaitable[bytes]:
+            answer = self._short_way(data, call)
+            return cast(Unary, whole_way.handler)(data, call) if answer is None else answer
+
+        return {f"{MESSAGING}/SendMessage": Method.unary(handler)}
+
+    def _short_way(self, data: bytes, call: Call) -> bytes | Later[bytes] | None:
+        """The answer to messages that look like earlier ones; None: take the whole way."""
+        if not (call.metadata(CLIENT_ID_HEADER) or "").strip():
+            return None
+        if call.metadata(wire.DELAY_LEVEL_HEADER) is not None:
+            return None
+        try:
+            now_ms = self._committer.now_ms()
+            side = StoreSide(now_ms=now_ms, call=call)
+            outgoing = self._lookalikes.outgoing(data, side, self._messages_max)
+            if outgoing is None:
+                return None
+            validate.check_type(self._engine.catalog.topic(outgoing[0].topic), NORMAL)
+            if len(outgoing) > 1:
+                self._check_group(outgoing)
+            self._committer.admit()
+            sent = self._engine.send(outgoing, now_ms)
+        except Exception as error:  # noqa: BLE001  `told` logs what is not the caller's
+            return self._refused(call, error)
+        answer = self._committer.acknowledged(sent_response(outgoing, sent))
+        answer.rescue(partial(self._refused, call))
+        return answer
+
+    def _refused(self, call: Call, error: BaseException) -> bytes:
+        return service_pb2.SendMessageResponse(status=told(error, call)).SerializeToString()
 
     def send(self, request: service_pb2.SendMessageRequest, caller: Caller) -> Later[bytes]:
         """Store the messages of one topic.
@@ -72,18 +106,18 @@ class SendService:
         """
         now_ms = self._committer.now_ms()
         halves = validate.are_halves(request.messages)
-        outgoing = self._outgoing(request.messages, caller.call, now_ms)
+        outgoing = self._outgoing(request.messages, caller, now_ms)
         self._committer.admit()
         send = self._engine.transactions.send if halves else self._engine.send
         sent = send(outgoing, now_ms)
         return self._committer.acknowledged(sent_response(outgoing, sent))
 
     def _outgoing(
-        self, messages: Sequence[definition_pb2.Message], call: Call, now_ms: int
+        self, messages: Sequence[definition_pb2.Message], caller: Caller, now_ms: int
     ) -> list[Outgoing]:
         """Everything is checked before the first message is taken apart."""
         topic_name = validate.check_batch(messages, self._messages_max)
-        level = min(wire.delay_level(call), len(self._levels_ms))
+        level = min(wire.delay_level(caller.call), len(self._levels_ms))
         wall_ms = self._engine.wall.at(now_ms)
         for message in messages:
             self._rules.check(message, wall_ms)
@@ -97,9 +131,8 @@ class SendService:
                 name = definition_pb2.MessageType.Name(kind)
                 raise NotImplementedYetError(f"{name} messages are not implemented yet")
         level_due_ms = wall_ms + level_ms(level, self._levels_ms) if level else 0
-        side = StoreSide(topic=topic_name, now_ms=now_ms, call=call)
+        side = StoreSide(now_ms=now_ms, call=caller.call)
         outgoing: list[Outgoing] = []
-        total_bytes = 0
         for message, kind in zip(messages, kinds, strict=True):
             deliver_at_ms = 0
             if kind == DELAY:
@@ -107,19 +140,32 @@ class SendService:
                 deliver_at_ms = level_due_ms or max(wire.timestamp_ms(asked), 0)
             first_check_ms = validate.first_check_ms(message) if kind == TRANSACTION else 0
             body_bytes = len(message.body)
-            stored = side.outgoing(message, kind, deliver_at_ms=deliver_at_ms, delay_level=level)
+            stored = side.outgoing(
+                topic_name, message, kind, deliver_at_ms=deliver_at_ms, delay_level=level
+            )
             if first_check_ms:
                 stored = stored._replace(first_check_ms=first_check_ms)
             size = len(stored.rest) + len(stored.sys)
             _check_overhead(size - body_bytes)
-            total_bytes += size + _record_bytes(stored)
             outgoing.append(stored)
+        self._check_group(outgoing)
+        if all(kind == NORMAL for kind in kinds):
+            self._lookalikes.learn(caller.data, outgoing, side)
+        return outgoing
+
+    def _check_group(self, outgoing: Sequence[Outgoing]) -> None:
+        """
+        Raises:
+            BodyTooLargeError: no segment holds them all.
+        """
+        total_bytes = sum(
+            len(stored.rest) + len(stored.sys) + _record_bytes(stored) for stored in outgoing
+        )
         if total_bytes > self._group_bytes_max:
             raise BodyTooLargeError(
                 f"the messages of one request take {total_bytes} bytes together, at most "
                 f"{self._group_bytes_max} can be stored at once"
             )
-        return outgoing
 
 
 def _check_overhead(size: int) -> None:

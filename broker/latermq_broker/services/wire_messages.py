@@ -73,16 +73,16 @@ class StoreSide:
     called is the store host.
     """
 
-    __slots__ = ("_call", "_now_ms", "_stored", "_topic")
+    __slots__ = ("_call", "_now_ms", "_stored")
 
-    def __init__(self, *, topic: str, now_ms: int, call: Call) -> None:
-        self._topic = topic
+    def __init__(self, *, now_ms: int, call: Call) -> None:
         self._now_ms = now_ms
         self._call = call
         self._stored = _stored_fields(now_ms, call.local)
 
     def outgoing(
         self,
+        topic: str,
         message: definition_pb2.Message,
         kind: definition_pb2.MessageType,
         *,
@@ -107,22 +107,12 @@ class StoreSide:
             keys = tuple(filter(None, keys))
             properties.ClearField("keys")
             properties.keys.extend(keys)
-        digest = hashlib.md5(message.body, usedforsecurity=False).hexdigest().upper()
-        sys = b"".join(
-            (
-                properties.SerializeToString(),
-                _MD5_DIGEST_PREFIX,
-                digest.encode("ascii"),
-                b"\x28\x02\x30" if zipped else b"\x28\x01\x30",  # body_encoding, message_type
-                varint(kind),
-                self._stored,
-            )
-        )
+        sys = self.completed(properties.SerializeToString(), message.body, kind, zipped=zipped)
         tag, message_id = properties.tag, properties.message_id
         message.ClearField("topic")
         message.ClearField("system_properties")
         return Outgoing(
-            topic=self._topic,
+            topic=topic,
             rest=message.SerializeToString(),
             sys=sys,
             message_id=message_id,
@@ -130,6 +120,27 @@ class StoreSide:
             keys=keys,
             deliver_at_ms=deliver_at_ms,
             delay_level=delay_level,
+        )
+
+    def completed(
+        self,
+        kept: bytes,
+        body: bytes,
+        kind: definition_pb2.MessageType = NORMAL,
+        *,
+        zipped: bool,
+    ) -> bytes:
+        """System properties as stored: what is kept of the client's, and what the broker adds."""
+        digest = hashlib.md5(body, usedforsecurity=False).hexdigest().upper()
+        return b"".join(
+            (
+                kept,
+                _MD5_DIGEST_PREFIX,
+                digest.encode("ascii"),
+                b"\x28\x02\x30" if zipped else b"\x28\x01\x30",  # body_encoding, message_type
+                varint(kind),
+                self._stored,
+            )
         )
 
     def _settle_birth(self, properties: definition_pb2.SystemProperties) -> None:

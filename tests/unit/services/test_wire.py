@@ -64,9 +64,10 @@ def messages(draw: st.DrawFn) -> definition_pb2.Message:
 
 
 def split(message: definition_pb2.Message, **options: int) -> Outgoing:
-    side = wire_messages.StoreSide(topic="orders", now_ms=NOW_MS, call=FakeCall())
+    side = wire_messages.StoreSide(now_ms=NOW_MS, call=FakeCall())
     kind = wire_messages.message_type(message, options.get("delay_level", 0))
     return side.outgoing(
+        "orders",
         message,
         kind,
         deliver_at_ms=options.get("deliver_at_ms", 0),
