@@ -223,6 +223,17 @@ class LogConfig:
             raise ConfigError("log.level", f"must be one of {', '.join(LOG_LEVELS)}")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsConfig:
+    """Prometheus text over HTTP."""
+
+    listen: str = ""  # HOST:PORT or [IPV6]:PORT, e.g. 127.0.0.1:9464; "": off
+
+    def __post_init__(self) -> None:
+        if self.listen:
+            listen_address("metrics.listen", self.listen)
+
+
 def listen_address(setting: str, text: str) -> tuple[str, int]:
     """Host (an IPv6 one without brackets) and port of `HOST:PORT`.
 
@@ -250,6 +261,7 @@ class Config:
     http2: Http2Config = field(default_factory=Http2Config)
     tls: TlsConfig = field(default_factory=TlsConfig)
     log: LogConfig = field(default_factory=LogConfig)
+    metrics: MetricsConfig = field(default_factory=MetricsConfig)
     store: StoreConfig = field(default_factory=StoreConfig)
     delivery: DeliveryConfig = field(default_factory=DeliveryConfig)
     transaction: TransactionConfig = field(default_factory=TransactionConfig)

@@ -128,6 +128,8 @@ class DiskWork:
         self._on_failure = on_failure
         self._sync_again = False
         self._synced_to = 0
+        self._loop = asyncio.get_running_loop()
+        self._sync_began_s = 0.0
         self._prepare_from_ms = 0
         self._merged: list[str] = []  # arguments of a merge whose result waits to be taken up
 
@@ -137,6 +139,8 @@ class DiskWork:
     def sync(self) -> None:
         """Start a sync of what is written, or have one follow the running one."""
         self._sync_again = not self._jobs.start("sync", self._sync_in_thread, self._synced)
+        if not self._sync_again:
+            self._sync_began_s = self._loop.time()
 
     def _sync_in_thread(self) -> None:
         self._synced_to = self._log.sync()
@@ -146,6 +150,8 @@ class DiskWork:
             log.error("sync failed", extra={"reason": str(error)})
             self._on_failure(error)
             return
+        took_s = self._loop.time() - self._sync_began_s
+        self._engine.figures.sync_ms.observe(took_s * 1_000)
         self._log.synced(self._synced_to)
         self._on_durable()
         if self._sync_again:

@@ -68,6 +68,7 @@ class Pump:
         self._loop = asyncio.get_running_loop()
         self._armed = False
         self._waits = CommitWaits(self._log)
+        self._second_s = 0.0  # when housekeeping is due, by the loop
         self._tick_ms = 0  # when the tick timer is set for
         self._wall_offset_ms = 0  # as the engine knows it
         self._tick_from_ms = 0  # after a full disk: not before
@@ -120,7 +121,7 @@ class Pump:
 
     def start(self) -> None:
         self._arm()
-        self._timers.after("housekeeping", HOUSEKEEPING_MS, self._housekeep)
+        self._wait_a_second()
 
     async def stop(self) -> None:
         """Write what is left and wait for the threads; then the engine may be closed."""
@@ -213,8 +214,14 @@ class Pump:
         self._engine.wall.ahead_ms = offset_ms
         self._arm()
 
-    def _housekeep(self) -> None:
+    def _wait_a_second(self) -> None:
+        self._second_s = self._loop.time() + HOUSEKEEPING_MS / 1_000
         self._timers.after("housekeeping", HOUSEKEEPING_MS, self._housekeep)
+
+    def _housekeep(self) -> None:
+        lag_s = self._loop.time() - self._second_s
+        self._engine.figures.loop_lag_ms.observe(max(0.0, lag_s * 1_000))
+        self._wait_a_second()
         if self.on_second is not None:
             try:
                 self.on_second()

@@ -21,6 +21,8 @@ from latermq_broker.disk_work import THREADS_MAX
 from latermq_broker.engine.engine import Engine
 from latermq_broker.errors import StoreError, StoreFullError
 from latermq_broker.observability import log as logs
+from latermq_broker.observability.metrics import render
+from latermq_broker.observability.metrics_endpoint import MetricsEndpoint
 from latermq_broker.pump import Pump
 from latermq_broker.services.registry import Services, assemble
 from latermq_broker.services.seam import MethodTable
@@ -103,20 +105,37 @@ async def _serve(
         pump.on_ready = services.parked.wake
         pump.on_second = services.on_second
         server = _server(services.methods, config)
-        await server.start()
-        pump.start()
-        services.health.set_serving(True)
-        gc.collect()
-        gc.freeze()  # what lives as long as the process need not be looked at again
-        announce(f"latermq ready on {server.address}")
-        log.info("ready", extra={"address": server.address})
-        await stop.wait()
-        await _drain(services, server, FAILED_DRAIN_MS if failed else config.server.drain_ms_max)
-        await pump.stop()
+        async with MetricsEndpoint(config.metrics, _figures(engine, services, server)):
+            await server.start()
+            pump.start()
+            services.health.set_serving(True)
+            gc.collect()
+            gc.freeze()  # what lives as long as the process need not be looked at again
+            announce(f"latermq ready on {server.address}")
+            log.info("ready", extra={"address": server.address})
+            await stop.wait()
+            await _drain(
+                services, server, FAILED_DRAIN_MS if failed else config.server.drain_ms_max
+            )
+            await pump.stop()
     finally:
         threads.shutdown()
         closed = _close(engine, clock, store_failed=bool(failed))
     return CLEAN if closed else STORE_FAILED
+
+
+def _figures(
+    engine: Engine, services: Services, server: GrpcioServer | LeanServer
+) -> Callable[[], str]:
+    """The page of metrics, with what only the edges know."""
+
+    def text() -> str:
+        gauges: dict[str, float] = {"clients": len(services.sessions)}
+        if isinstance(server, LeanServer):
+            gauges |= {"calls": server.calls, "connections": server.connections}
+        return render(engine, gauges)
+
+    return text
 
 
 def _server(methods: MethodTable, config: Config) -> GrpcioServer | LeanServer:

@@ -12,6 +12,7 @@ import pytest
 from latermq_broker.cli.root import latermq as cli
 from latermq_proto.apache.rocketmq.v2 import service_pb2
 from latermq_proto.latermq.v1 import (
+    broker_pb2,
     dead_letter_pb2,
     group_pb2,
     pending_pb2,
@@ -26,7 +27,7 @@ PAGES: Final = sorted(
 LINK: Final = re.compile(r"\[[^]]*\]\(([^)\s]+)\)")
 TARGET: Final = re.compile(r"^([a-z]+):.*?## ", re.MULTILINE)
 SERVED: Final = (
-    service_pb2, topic_pb2, group_pb2, pending_pb2, dead_letter_pb2, queue_pb2
+    service_pb2, topic_pb2, group_pb2, pending_pb2, dead_letter_pb2, queue_pb2, broker_pb2
 )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from latermq_broker.cli.failures import (
 )
 from latermq_proto.apache.rocketmq.v2 import service_pb2_grpc
 from latermq_proto.latermq.v1 import (
+    broker_pb2_grpc,
     dead_letter_pb2_grpc,
     group_pb2_grpc,
     message_pb2_grpc,
@@ -88,6 +89,7 @@ class Connection:
         self.groups: Any = group_pb2_grpc.GroupsStub(self._channel)
         self.pending: Any = pending_pb2_grpc.PendingStub(self._channel)
         self.messages: Any = message_pb2_grpc.MessagesStub(self._channel)
+        self.brokers: Any = broker_pb2_grpc.BrokersStub(self._channel)
         self.dead_letters: Any = dead_letter_pb2_grpc.DeadLettersStub(self._channel)
 
     def __enter__(self) -> Self:

@@ -161,6 +161,7 @@ class Attempts:
         failure: Failure | None,
         now_ms: int,
     ) -> None:
+        self._state.figures.attempts_failed += 1
         if delivery.attempt >= self._group(delivery).max_attempts:
             attempt = self._attempt(delivery, outcome, 0, failure, now_ms)
             self._bury(delivery, DEAD_EXHAUSTED, attempt, now_ms)
@@ -260,6 +261,7 @@ class Attempts:
         fitted = _fit(history, state.config.delivery.history_attempts_max)
         payload = DeadPayload(head, fitted, rest, sys, order_key)
         self._journal.write(RecordType.DEAD, payload, now_ms)
+        self._state.figures.dead_letters += 1
 
     def _earlier_lives(self, record: Record, topic: Topic) -> tuple[tuple[Attempt, ...], int, int]:
         """(attempts before, redrives so far, last redrive) of a message that was dead before."""

@@ -41,8 +41,11 @@ class DueWork:
     def fire_timers(self, now_ms: int) -> None:
         """A bounded slice, in order. Raises StoreFullError; the rest stays due."""
         wall_ms = self._state.wall.at(now_ms)
+        figures = self._state.figures
         for due_ms, position in self._state.timer.due(wall_ms, self._config.tick_timers_max):
             self._fire(due_ms, position, now_ms)
+            figures.messages_due += 1
+            figures.lateness_ms.observe(wall_ms - due_ms)
 
     def end_leases(self, now_ms: int) -> None:
         """A bounded slice, earliest first. Raises StoreFullError; the rest stays due."""

@@ -6,6 +6,7 @@ in; nothing here reads a clock, and nothing here waits.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Self
 
 from latermq_broker.config import Config
@@ -31,6 +32,7 @@ from latermq_broker.engine.model import (
     Sent,
     Topic,
 )
+from latermq_broker.engine.overview import overview
 from latermq_broker.engine.pending import PendingView, delayed_id
 from latermq_broker.engine.queues import QueueReads
 from latermq_broker.engine.retention import Retention
@@ -63,6 +65,7 @@ class Engine:
         self.store = store
         self.catalog = state.catalog
         self.wall = state.wall
+        self.figures = state.figures
         self.topics = TopicAdmin(state, journal)
         self.groups = GroupAdmin(state, journal)
         self._attempts = Attempts(state, journal, self.topics.dead_letter_topic)
@@ -77,6 +80,7 @@ class Engine:
         self.lives = MessageLives(state)
         self._index_rebuild = IndexRebuild(state)
         self.checkpoints = Checkpoints(state)
+        self.overview = partial(overview, state, self.retention, self._due)
         self.recovery: RecoveryReport | None = None
 
     @classmethod
@@ -141,7 +145,10 @@ class Engine:
                     order_key=order_key,
                 )
             )
+        log_end = self.store.log.end
         stamps = self._store_messages(payloads, now_ms)
+        self.figures.messages_sent += len(stamps)
+        self.figures.bytes_sent += self.store.log.end - log_end
         return [
             Sent(
                 position=stamp.position,
@@ -174,7 +181,9 @@ class Engine:
         group = self.ensure_group(request.group, now_ms)
         if request.auto_renew:
             self.client_seen(request.client_id, now_ms)
-        return self._lanes.receive(request, group, topic, now_ms)
+        delivered = self._lanes.receive(request, group, topic, now_ms)
+        self.figures.messages_delivered += len(delivered)
+        return delivered
 
     def ack(self, group: str, handles: Sequence[str], now_ms: int) -> list[RequestError | None]:
         """Per handle None, or InvalidReceiptHandleError. Repeats within the lease are fine."""
@@ -192,6 +201,7 @@ class Engine:
                 results.append(_invalid(handle))
         if ids:
             self._journal.write(RecordType.ACK, tuple(ids), now_ms)
+            self.figures.messages_acknowledged += len(ids)
         return results
 
     def change_invisible(

@@ -96,7 +96,7 @@ class PendingView:
         one_by_one = bool(filter.due_before_ms or filter.delay_level)
         counts: dict[tuple[PendingKind, str, str], list[int]] = {}
         if not one_by_one:
-            for key, count in self._known_counts(filter):
+            for key, count in self.known_counts(filter):
                 counts[key] = [count, 0]
         for looked, waiting in enumerate(self._in_order(filter, (-1, -1, -1))):
             if filter.due_before_ms and waiting[0] >= filter.due_before_ms:
@@ -240,9 +240,10 @@ class PendingView:
                     ripe.append((self._state.wall.at(delivery.deadline_ms), 1, delivery_id))
         return iter(sorted(entry for entry in ripe if entry > after))
 
-    def _known_counts(
+    def known_counts(
         self, filter: PendingFilter
     ) -> Iterator[tuple[tuple[PendingKind, str, str], int]]:
+        """How many of each (kind, topic, group), from counters: nothing is looked at."""
         catalog = self._state.catalog
         if filter.kind in (None, PendingKind.DELAYED) and not filter.group:
             for topic_id, count in self._state.delayed_counts.items():

@@ -12,6 +12,7 @@ from latermq_broker.delivery.fifo import FifoGate, Letter
 from latermq_broker.delivery.lease import Delivery, Leases, RecentlyDone, State
 from latermq_broker.delivery.receipt_handle import ReceiptHandles
 from latermq_broker.delivery.transaction import HalfMessages
+from latermq_broker.engine.figures import Figures
 from latermq_broker.engine.model import DeadState, Ready, Topic
 from latermq_broker.engine.segment_use import SegmentUses
 from latermq_broker.errors import CorruptRecordError, StoreError
@@ -115,6 +116,7 @@ class EngineState:
         self.clients_seen: OrderedDict[str, int] = OrderedDict()
         self.unreadable_count = 0
         self.wall = WallClock()
+        self.figures = Figures()
 
     def give_up(self, error: CorruptRecordError) -> None:
         """A message cannot be read: nothing of it is delivered, the others go on. Says so."""

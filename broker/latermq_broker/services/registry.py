@@ -29,6 +29,7 @@ from latermq_broker.services.send import SendService
 from latermq_broker.services.session import Sessions
 from latermq_broker.services.telemetry import TelemetryService
 from latermq_broker.services.transaction import TransactionService
+from latermq_broker.services.v1_broker import BrokersService
 from latermq_broker.services.v1_dead_letters import DeadLettersService
 from latermq_broker.services.v1_groups import GroupsService
 from latermq_broker.services.v1_messages import MessagesService
@@ -37,6 +38,7 @@ from latermq_broker.services.v1_queues import QueuesService
 from latermq_broker.services.v1_topics import TopicsService
 from latermq_proto.apache.rocketmq.v2 import admin_pb2, definition_pb2, service_pb2
 from latermq_proto.latermq.v1 import (
+    broker_pb2,
     dead_letter_pb2,
     group_pb2,
     message_pb2,
@@ -48,6 +50,7 @@ from latermq_proto.latermq.v1 import (
 FILES: Final = (
     service_pb2, admin_pb2, topic_pb2, group_pb2, pending_pb2, dead_letter_pb2, queue_pb2,
     message_pb2,
+    broker_pb2,
 )  # fmt: skip
 LATER_SERVICES: Final = frozenset({"apache.rocketmq.v2.Admin"})
 LATER_METHODS: Final = frozenset({"SyncLiteSubscription"})
@@ -96,6 +99,7 @@ def assemble(engine: Engine, committer: Committer, config: Config) -> Services:
         DeadLettersService(*rooms),
         QueuesService(*rooms),
         MessagesService(*rooms),
+        BrokersService(*rooms),
         health,
         ReflectionService(names),
     )

@@ -262,6 +262,7 @@ def _message(item: PendingItem) -> pending_pb2.PendingMessage:
         attempt=item.attempt,
         max_attempts=item.max_attempts,
         body_size=len(stored.body),
+        delay_level=item.delay_level,
         last_failure_class=item.failure.class_name if item.failure else "",
         last_failure_text=item.failure.text if item.failure else "",
         checks=item.checks,

@@ -17,6 +17,15 @@ def rig(monkeypatch: pytest.MonkeyPatch) -> Iterator[CliRig]:
     rig.close()
 
 
+def test_a_delay_level_is_told(rig: CliRig) -> None:
+    rig.ok("send", "orders", "body", "--delay-level", "5")
+    [told] = rig.json("pending", "list")["messages"]
+    assert told["delay_level"] == 5
+    assert rig.ok("pending", "list").splitlines()[1].split()[7] == "5"
+    assert len(rig.json("pending", "list", "--delay-level", "5")["messages"]) == 1
+    assert rig.json("pending", "list", "--delay-level", "4")["messages"] == []
+
+
 def test_what_waits(rig: CliRig) -> None:
     assert rig.ok("pending", "list") == rig.ok("pending", "count") == "nothing is pending\n"
     rig.make_group(wait_ms=60_000)
@@ -24,12 +33,11 @@ def test_what_waits(rig: CliRig) -> None:
     rig.send_message("retry")
     rig.fail(TIMEOUT)
     header, retry, wait = rig.ok("pending", "list").splitlines()
-    assert header.split() == (
-        ["DUE", "DUE", "IN", "KIND", "TOPIC", "GROUP", "ATTEMPTS", "TAG", "LAST", "FAILURE", "ID"]
-    )
+    titles = "DUE DUE IN KIND TOPIC GROUP ATTEMPTS LEVEL TAG LAST FAILURE ID"
+    assert header.split() == titles.split()
     assert "backoff  orders  billing       1/3" in retry
     assert "TimeoutError: no answer in 30 s" in retry
-    assert "delayed  orders  -               -  created" in wait
+    assert "delayed  orders  -               -      -  created" in wait
     assert rig.ok("pending", "count").splitlines()[-1] == "2 in all"
     (only,) = rig.json("pending", "list", "--kind", "delayed")["messages"]
     assert (only["message_id"], only["kind"], only["topic"]) == ("wait", "delayed", "orders")

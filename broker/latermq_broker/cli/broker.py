@@ -1,0 +1,141 @@
+"""`latermq broker`: the broker itself."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import click
+
+from latermq_broker.cli.commands import CommandGroup
+from latermq_broker.cli.connection import Connection
+from latermq_broker.cli.console import counted, page_width, print_json, styled
+from latermq_broker.cli.facts import fact
+from latermq_broker.cli.jsonable import jsonable
+from latermq_broker.cli.options import broker_options, example
+from latermq_broker.cli.table import plain
+from latermq_broker.cli.times import format_ago, format_duration, format_instant
+from latermq_proto.latermq.v1 import broker_pb2
+
+_UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
+
+
+@click.group(cls=CommandGroup)
+def broker() -> None:
+    """See how the broker is."""
+
+
+@broker.command(epilog=example("latermq broker show", "latermq broker show --json"))
+@broker_options
+def show(endpoint: str, as_json: bool) -> None:
+    """Show the broker: its log, its disk, what waits, what retention did, how late it is."""
+    with Connection(endpoint) as connection:
+        found = connection.call(connection.brokers.GetBroker, broker_pb2.GetBrokerRequest()).broker
+    if as_json:
+        print_json(jsonable(found))
+        return
+    click.echo(styled(f"broker {plain(found.name)} {found.version}".rstrip(), bold=True))
+    width = page_width()
+    for label, values in _facts(found):
+        for line in fact(label, values, width):
+            click.echo(line)
+
+
+def _facts(found: Any) -> Iterator[tuple[str, list[str]]]:
+    log, waiting, totals = found.log, found.waiting, found.totals
+    yield "started", [_since(found.started_at_ms, found.now_ms)]
+    if found.wall_ahead_ms:
+        side = "ahead of" if found.wall_ahead_ms > 0 else "behind"
+        gap = format_duration(abs(found.wall_ahead_ms))
+        yield "clock", [f"the wall clock is {gap} {side} the broker's own time"]
+    yield (
+        "holds",
+        [
+            f"{counted(found.topics, 'topic')}, {counted(found.groups, 'group')}, "
+            f"{counted(found.clients, 'client')} connected"
+        ],
+    )
+    yield (
+        "waiting",
+        [
+            f"{waiting.delayed:,} delayed, {waiting.backoff:,} in backoff, "
+            f"{waiting.ready_retries:,} to be retried, {waiting.in_flight:,} in flight, "
+            f"{waiting.half_messages:,} half"
+        ],
+    )
+    unsynced, replayed = log.end - log.synced, log.end - log.checkpointed
+    yield (
+        "log",
+        [
+            f"{size(log.bytes)} in {counted(log.segments, 'segment')} "
+            f"of {size(log.segment_bytes)}, flush {log.flush}",
+            f"{size(unsynced)} not yet synced, a start would replay {size(replayed)}",
+            f"oldest record {_since(log.oldest_stored_at_ms, found.now_ms)}",
+        ],
+    )
+    yield "disk", [_disk(found.disk)]
+    yield "retention", _retention(found.retention)
+    yield (
+        "since start",
+        [
+            f"{totals.messages_sent:,} sent, {totals.messages_due:,} came due, "
+            f"{totals.messages_delivered:,} delivered, "
+            f"{totals.messages_acknowledged:,} acknowledged",
+            f"{totals.attempts_failed:,} attempts failed, "
+            f"{counted(totals.dead_letters, 'dead letter')}",
+        ],
+    )
+    if totals.messages_unreadable:
+        yield "damaged", [f"{counted(totals.messages_unreadable, 'message')} given up"]
+    yield (
+        "p99",
+        [
+            f"delivery late by {_bound(totals.lateness_p99_ms)}, "
+            f"loop by {_bound(totals.loop_lag_p99_ms)}, a sync takes {_bound(totals.sync_p99_ms)}"
+        ],
+    )
+
+
+def _retention(done: Any) -> list[str]:
+    age = format_duration(done.retention_ms) if done.retention_ms else "no bound by age"
+    bytes_ = f", at most {size(done.retention_bytes)}" if done.retention_bytes else ""
+    lines = [
+        f"{age}{bytes_}",
+        f"dropped {counted(done.segments_dropped, 'segment')}, {size(done.bytes_dropped)}; "
+        f"{counted(done.entries_expired, 'message')} expired, "
+        f"{done.entries_expired_unread:,} unread",
+        f"rolled forward {counted(done.messages_moved, 'message')}, {size(done.bytes_moved)}",
+    ]
+    if done.segments_kept:
+        times = counted(done.segments_kept, "time")
+        lines.append(f"{times} a segment was kept: too much of it is needed")
+    if done.early_drops:
+        lines.append(f"{counted(done.early_drops, 'segment')} went early for a full disk")
+    return lines
+
+
+def _disk(disk: Any) -> str:
+    if not disk.total_bytes:
+        return "not looked at yet"
+    free = f"{size(disk.free_bytes)} of {size(disk.total_bytes)} free"
+    if disk.state == broker_pb2.FULL:
+        return f"full: {free}, {size(disk.needed_bytes)} needed; sends are refused"
+    if disk.state == broker_pb2.LOW:
+        return f"nearly full: {free}; old messages go early"
+    return free
+
+
+def _since(at_ms: int, now_ms: int) -> str:
+    return f"{format_instant(at_ms)} ({format_ago(at_ms, now_ms)})" if at_ms else "-"
+
+
+def _bound(milliseconds: float) -> str:
+    return f"≤ {milliseconds:.3g} ms"
+
+
+def size(count: int) -> str:
+    """Bytes for people: 1.5 MiB."""
+    value = float(count)
+    for unit in _UNITS:
+        if value < 1_024 or unit == _UNITS[-1]:
+            return f"{value:.3g} {unit}" if unit != "bytes" else f"{count} bytes"
+        value /= 1_024
+    raise AssertionError("the last unit takes everything")

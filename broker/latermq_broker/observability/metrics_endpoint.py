@@ -1,0 +1,111 @@
+"""GET /metrics over plain HTTP/1.1, for a Prometheus: off unless `metrics.listen` names an address.
+
+One short answer a connection, then it is closed. Nothing can be changed here and no body or key is
+shown; topics' and groups' names are. There is no TLS and no login: keep it on a loopback or a
+network of its own.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final, Self
+
+from latermq_broker.config import MetricsConfig, listen_address
+from latermq_broker.errors import ConfigError
+from latermq_broker.observability.metrics import CONTENT_TYPE
+
+log = logging.getLogger("latermq.metrics")
+
+REQUEST_BYTES_MAX: Final = 8 << 10
+REQUEST_S_MAX: Final = 5.0
+CONNECTIONS_MAX: Final = 32
+
+
+class MetricsEndpoint:
+    """
+    Args:
+        text: the page, made anew for each question.
+    """
+
+    def __init__(self, config: MetricsConfig, text: Callable[[], str]) -> None:
+        self._config = config
+        self._text = text
+        self._server: asyncio.Server | None = None
+        self._open: set[asyncio.Task[None]] = set()
+        self.address = ""  # HOST:PORT as bound
+
+    async def __aenter__(self) -> Self:
+        """Bind, if it is wanted. Raises ConfigError: the address cannot be bound."""
+        if self._config.listen:
+            await self._bind()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Answer nobody any more."""
+        if self._server is not None:
+            self._server.close()
+            for task in self._open:
+                task.cancel()
+            await asyncio.gather(*self._open, return_exceptions=True)
+
+    async def _bind(self) -> None:
+        host, port = listen_address("metrics.listen", self._config.listen)
+        try:
+            self._server = await asyncio.start_server(
+                self._accept, host, port, limit=REQUEST_BYTES_MAX
+            )
+        except OSError as error:
+            reason = error.strerror or error
+            raise ConfigError(
+                "metrics.listen", f"cannot bind {self._config.listen}: {reason}"
+            ) from error
+        bound = self._server.sockets[0].getsockname()
+        self.address = f"[{bound[0]}]:{bound[1]}" if ":" in bound[0] else f"{bound[0]}:{bound[1]}"
+        log.info("metrics served", extra={"address": self.address})
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._open) >= CONNECTIONS_MAX:
+            writer.close()
+            return
+        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
+        self._open.add(task)
+        task.add_done_callback(self._open.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(REQUEST_S_MAX):
+                head = await reader.readuntil(b"\r\n\r\n")
+                writer.write(self._answer(head))
+                await writer.drain()
+        except (OSError, EOFError, TimeoutError, asyncio.LimitOverrunError):
+            pass  # whoever asked has gone, says nothing, or says too much
+        finally:
+            writer.close()
+
+    def _answer(self, head: bytes) -> bytes:
+        words = head.split(b"\r\n", 1)[0].split(b" ")
+        if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
+            return _response("400 Bad Request", "this is HTTP\n")
+        method, path = words[0], words[1].split(b"?")[0]
+        if path != b"/metrics":
+            return _response("404 Not Found", "the figures are at /metrics\n")
+        if method not in (b"GET", b"HEAD"):
+            return _response("405 Method Not Allowed", "only GET and HEAD\n")
+        try:
+            text = self._text()
+        except Exception:
+            log.exception("metrics failed")
+            return _response("500 Internal Server Error", "see the broker's log\n")
+        return _response("200 OK", text, CONTENT_TYPE, body=method == b"GET")
+
+
+def _response(
+    status: str, text: str, kind: str = "text/plain; charset=utf-8", *, body: bool = True
+) -> bytes:
+    content = text.encode()
+    allow = "Allow: GET, HEAD\r\n" if status.startswith("405") else ""
+    head = (
+        f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(content)}\r\n"
+        f"{allow}Cache-Control: no-store\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode("ascii") + (content if body else b"")

@@ -1,0 +1,170 @@
+from latermq_proto.apache.rocketmq.v2 import definition_pb2 as _definition_pb2
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from typing import ClassVar as _ClassVar, Mapping as _Mapping, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class DiskState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    DISK_STATE_UNSPECIFIED: _ClassVar[DiskState]
+    FINE: _ClassVar[DiskState]
+    LOW: _ClassVar[DiskState]
+    FULL: _ClassVar[DiskState]
+DISK_STATE_UNSPECIFIED: DiskState
+FINE: DiskState
+LOW: DiskState
+FULL: DiskState
+
+class BrokerLog(_message.Message):
+    __slots__ = ("start", "end", "synced", "checkpointed", "bytes", "segments", "segment_bytes", "oldest_stored_at_ms", "records_appended", "flush")
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    SYNCED_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINTED_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    SEGMENT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_STORED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_APPENDED_FIELD_NUMBER: _ClassVar[int]
+    FLUSH_FIELD_NUMBER: _ClassVar[int]
+    start: int
+    end: int
+    synced: int
+    checkpointed: int
+    bytes: int
+    segments: int
+    segment_bytes: int
+    oldest_stored_at_ms: int
+    records_appended: int
+    flush: str
+    def __init__(self, start: _Optional[int] = ..., end: _Optional[int] = ..., synced: _Optional[int] = ..., checkpointed: _Optional[int] = ..., bytes: _Optional[int] = ..., segments: _Optional[int] = ..., segment_bytes: _Optional[int] = ..., oldest_stored_at_ms: _Optional[int] = ..., records_appended: _Optional[int] = ..., flush: _Optional[str] = ...) -> None: ...
+
+class BrokerDisk(_message.Message):
+    __slots__ = ("state", "free_bytes", "total_bytes", "needed_bytes", "sends_refused", "full_count")
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    FREE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    NEEDED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SENDS_REFUSED_FIELD_NUMBER: _ClassVar[int]
+    FULL_COUNT_FIELD_NUMBER: _ClassVar[int]
+    state: DiskState
+    free_bytes: int
+    total_bytes: int
+    needed_bytes: int
+    sends_refused: int
+    full_count: int
+    def __init__(self, state: _Optional[_Union[DiskState, str, int]] = ..., free_bytes: _Optional[int] = ..., total_bytes: _Optional[int] = ..., needed_bytes: _Optional[int] = ..., sends_refused: _Optional[int] = ..., full_count: _Optional[int] = ...) -> None: ...
+
+class BrokerRetention(_message.Message):
+    __slots__ = ("retention_ms", "retention_bytes", "dead_letter_retention_ms", "segments_dropped", "bytes_dropped", "entries_expired", "entries_expired_unread", "messages_moved", "bytes_moved", "histories_moved", "segments_kept", "drops_postponed", "early_drops")
+    RETENTION_MS_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DEAD_LETTER_RETENTION_MS_FIELD_NUMBER: _ClassVar[int]
+    SEGMENTS_DROPPED_FIELD_NUMBER: _ClassVar[int]
+    BYTES_DROPPED_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_EXPIRED_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_EXPIRED_UNREAD_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_MOVED_FIELD_NUMBER: _ClassVar[int]
+    BYTES_MOVED_FIELD_NUMBER: _ClassVar[int]
+    HISTORIES_MOVED_FIELD_NUMBER: _ClassVar[int]
+    SEGMENTS_KEPT_FIELD_NUMBER: _ClassVar[int]
+    DROPS_POSTPONED_FIELD_NUMBER: _ClassVar[int]
+    EARLY_DROPS_FIELD_NUMBER: _ClassVar[int]
+    retention_ms: int
+    retention_bytes: int
+    dead_letter_retention_ms: int
+    segments_dropped: int
+    bytes_dropped: int
+    entries_expired: int
+    entries_expired_unread: int
+    messages_moved: int
+    bytes_moved: int
+    histories_moved: int
+    segments_kept: int
+    drops_postponed: int
+    early_drops: int
+    def __init__(self, retention_ms: _Optional[int] = ..., retention_bytes: _Optional[int] = ..., dead_letter_retention_ms: _Optional[int] = ..., segments_dropped: _Optional[int] = ..., bytes_dropped: _Optional[int] = ..., entries_expired: _Optional[int] = ..., entries_expired_unread: _Optional[int] = ..., messages_moved: _Optional[int] = ..., bytes_moved: _Optional[int] = ..., histories_moved: _Optional[int] = ..., segments_kept: _Optional[int] = ..., drops_postponed: _Optional[int] = ..., early_drops: _Optional[int] = ...) -> None: ...
+
+class BrokerWaiting(_message.Message):
+    __slots__ = ("delayed", "in_flight", "backoff", "ready_retries", "half_messages")
+    DELAYED_FIELD_NUMBER: _ClassVar[int]
+    IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
+    BACKOFF_FIELD_NUMBER: _ClassVar[int]
+    READY_RETRIES_FIELD_NUMBER: _ClassVar[int]
+    HALF_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    delayed: int
+    in_flight: int
+    backoff: int
+    ready_retries: int
+    half_messages: int
+    def __init__(self, delayed: _Optional[int] = ..., in_flight: _Optional[int] = ..., backoff: _Optional[int] = ..., ready_retries: _Optional[int] = ..., half_messages: _Optional[int] = ...) -> None: ...
+
+class BrokerTotals(_message.Message):
+    __slots__ = ("messages_sent", "bytes_sent", "messages_due", "messages_delivered", "messages_acknowledged", "attempts_failed", "dead_letters", "messages_unreadable", "lateness_p99_ms", "loop_lag_p99_ms", "sync_p99_ms")
+    MESSAGES_SENT_FIELD_NUMBER: _ClassVar[int]
+    BYTES_SENT_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_DUE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_DELIVERED_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTS_FAILED_FIELD_NUMBER: _ClassVar[int]
+    DEAD_LETTERS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_UNREADABLE_FIELD_NUMBER: _ClassVar[int]
+    LATENESS_P99_MS_FIELD_NUMBER: _ClassVar[int]
+    LOOP_LAG_P99_MS_FIELD_NUMBER: _ClassVar[int]
+    SYNC_P99_MS_FIELD_NUMBER: _ClassVar[int]
+    messages_sent: int
+    bytes_sent: int
+    messages_due: int
+    messages_delivered: int
+    messages_acknowledged: int
+    attempts_failed: int
+    dead_letters: int
+    messages_unreadable: int
+    lateness_p99_ms: float
+    loop_lag_p99_ms: float
+    sync_p99_ms: float
+    def __init__(self, messages_sent: _Optional[int] = ..., bytes_sent: _Optional[int] = ..., messages_due: _Optional[int] = ..., messages_delivered: _Optional[int] = ..., messages_acknowledged: _Optional[int] = ..., attempts_failed: _Optional[int] = ..., dead_letters: _Optional[int] = ..., messages_unreadable: _Optional[int] = ..., lateness_p99_ms: _Optional[float] = ..., loop_lag_p99_ms: _Optional[float] = ..., sync_p99_ms: _Optional[float] = ...) -> None: ...
+
+class Broker(_message.Message):
+    __slots__ = ("name", "version", "started_at_ms", "now_ms", "wall_ahead_ms", "topics", "groups", "clients", "log", "disk", "retention", "waiting", "totals")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    STARTED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    NOW_MS_FIELD_NUMBER: _ClassVar[int]
+    WALL_AHEAD_MS_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    CLIENTS_FIELD_NUMBER: _ClassVar[int]
+    LOG_FIELD_NUMBER: _ClassVar[int]
+    DISK_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    TOTALS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    version: str
+    started_at_ms: int
+    now_ms: int
+    wall_ahead_ms: int
+    topics: int
+    groups: int
+    clients: int
+    log: BrokerLog
+    disk: BrokerDisk
+    retention: BrokerRetention
+    waiting: BrokerWaiting
+    totals: BrokerTotals
+    def __init__(self, name: _Optional[str] = ..., version: _Optional[str] = ..., started_at_ms: _Optional[int] = ..., now_ms: _Optional[int] = ..., wall_ahead_ms: _Optional[int] = ..., topics: _Optional[int] = ..., groups: _Optional[int] = ..., clients: _Optional[int] = ..., log: _Optional[_Union[BrokerLog, _Mapping]] = ..., disk: _Optional[_Union[BrokerDisk, _Mapping]] = ..., retention: _Optional[_Union[BrokerRetention, _Mapping]] = ..., waiting: _Optional[_Union[BrokerWaiting, _Mapping]] = ..., totals: _Optional[_Union[BrokerTotals, _Mapping]] = ...) -> None: ...
+
+class GetBrokerRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetBrokerResponse(_message.Message):
+    __slots__ = ("status", "broker")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    status: _definition_pb2.Status
+    broker: Broker
+    def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping]] = ..., broker: _Optional[_Union[Broker, _Mapping]] = ...) -> None: ...

@@ -1,0 +1,53 @@
+"""`latermq broker show`."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from latermq_broker.store.files import Space
+from support.cli_rig import CliRig
+
+
+@pytest.fixture
+def rig(monkeypatch: pytest.MonkeyPatch) -> Iterator[CliRig]:
+    rig = CliRig(monkeypatch)
+    yield rig
+    rig.close()
+
+
+def test_it_tells_how_the_broker_is(rig: CliRig) -> None:
+    rig.send_message("m-1")
+    rig.make_group()
+    rig.receive()
+    rig.engine.store.disk.look(Space(free=60 << 30, total=100 << 30))
+    shown = rig.ok("broker", "show")
+    for words in (
+        "broker latermq-0",
+        "0 delayed, 0 in backoff, 0 to be retried, 1 in flight, 0 half",
+        "1 MiB in 1 segment of 1 MiB, flush async",
+        "60 GiB of 100 GiB free",
+        "1 sent, 0 came due, 1 delivered, 0 acknowledged",
+        "dropped 0 segments, 0 bytes; 0 messages expired, 0 unread",
+    ):
+        assert words in shown, shown
+    assert "clock" not in shown
+
+
+def test_it_tells_what_is_not_as_it_should_be(rig: CliRig) -> None:
+    rig.engine.store.disk.look(Space(free=1 << 20, total=100 << 30))
+    rig.engine.wall.ahead_ms = -3_600_000
+    shown = rig.ok("broker", "show")
+    assert "full: 1 MiB of 100 GiB free, 5 GiB needed; sends are refused" in shown
+    assert "the wall clock is 1h behind the broker's own time" in shown
+
+
+def test_as_json(rig: CliRig) -> None:
+    rig.send_message("m-1")
+    told = rig.json("broker", "show")
+    assert told["name"] == "latermq-0"
+    assert told["log"]["segments"] == 1
+    assert told["log"]["end"] > told["log"]["start"] == 0
+    assert told["disk"]["state"] == "fine"
+    assert told["totals"]["messages_sent"] == 1
+    assert told["waiting"]["delayed"] == 0
+    assert told["retention"]["segments_dropped"] == 0

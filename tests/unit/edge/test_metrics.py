@@ -1,0 +1,185 @@
+"""The page of figures, and the port that hands it out."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+
+import pytest
+
+from latermq_broker.config import DeliveryConfig, MetricsConfig
+from latermq_broker.engine.figures import Histogram
+from latermq_broker.errors import ConfigError
+from latermq_broker.observability.metrics import render
+from latermq_broker.observability.metrics_endpoint import CONNECTIONS_MAX, MetricsEndpoint
+from support.engine_rig import EngineRig
+
+SAMPLE = re.compile(r'^(latermq_[a-z_]+)(\{(?:[a-z]+="(?:[^"\\]|\\.)*",?)*\})? (-?[0-9.e+-]+)$')
+
+
+def samples(page: str) -> dict[str, float]:
+    """Name and labels → value; every line must be one that Prometheus reads."""
+    found: dict[str, float] = {}
+    types: dict[str, str] = {}
+    assert page.endswith("\n")
+    for line in page.splitlines():
+        if line.startswith("# "):
+            _, word, name, rest = line.split(" ", 3)
+            if word == "TYPE":
+                assert name not in types, f"{name} twice"
+                types[name] = rest
+            continue
+        match = SAMPLE.match(line)
+        assert match, line
+        family = re.sub(r"_(bucket|sum|count)$", "", match[1])
+        assert match[1] in types or types.get(family) == "histogram", line
+        key = match[1] + (match[2] or "")
+        assert key not in found, f"{key} twice"
+        found[key] = float(match[3])
+    return found
+
+
+def test_it_counts_what_happens() -> None:
+    rig = EngineRig(delivery=DeliveryConfig(max_attempts=2))
+    rig.send("a", "b", "c")
+    rig.send("late", wait_ms=10_000)
+    first, second, third = rig.receive(push=True, lease_ms=1_000)
+    rig.ack(first)
+    rig.engine.change_invisible("billing", second.handle, 1_000, rig.now_ms)
+    rig.engine.forward("billing", third.handle, rig.now_ms)
+    rig.advance(10_007)
+    page = samples(render(rig.engine, {"clients": 2.0}))
+    told = {
+        name: value
+        for name, value in page.items()
+        if re.fullmatch(r"latermq_(messages|attempts|dead|clients|retries).*", name) and value
+    }
+    assert told == {
+        "latermq_messages_sent_total": 4,
+        "latermq_messages_due_total": 1,
+        "latermq_messages_delivered_total": 3,
+        "latermq_messages_acknowledged_total": 1,
+        "latermq_attempts_failed_total": 1,
+        "latermq_dead_letters_total": 1,
+        "latermq_retries_ready": 1,
+        "latermq_clients": 2,
+    }
+    assert page['latermq_delivery_lateness_seconds_bucket{le="0.005"}'] == 0
+    assert page['latermq_delivery_lateness_seconds_bucket{le="0.01"}'] == 1
+    assert page['latermq_delivery_lateness_seconds_bucket{le="+Inf"}'] == 1
+    assert page["latermq_delivery_lateness_seconds_sum"] == 0.007
+    assert page["latermq_sent_bytes_total"] > 0
+    assert page["latermq_log_segments"] == 1
+    assert page["latermq_log_bytes"] == rig.config.store.segment_bytes
+    assert page['latermq_pending{kind="backoff",topic="orders",group="billing"}'] == 1
+
+
+def test_names_are_escaped() -> None:
+    rig = EngineRig()
+    rig.send("m", topic='a"b\\c\nd', wait_ms=1_000)
+    page = samples(render(rig.engine, {}))
+    assert page['latermq_pending{kind="delayed",topic="a\\"b\\\\c\\nd",group=""}'] == 1
+
+
+def test_series_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("latermq_broker.observability.metrics.SUBSCRIPTIONS_MAX", 2)
+    rig = EngineRig()
+    for n in range(5):
+        rig.send("m", topic=f"t{n}", wait_ms=1_000)
+    page = samples(render(rig.engine, {}))
+    assert sum(name.startswith("latermq_pending{") for name in page) == 2
+    assert page["latermq_pending_series_left_out"] == 3
+
+
+def test_a_quantile_is_a_bound_of_a_bucket_or_the_largest_value() -> None:
+    histogram = Histogram((1, 10, 100))
+    assert histogram.quantile(0.99) == 0
+    for value in (0.5, 1, 7, 10, 11):
+        histogram.observe(value)
+    assert histogram.counts == [2, 2, 1, 0]
+    assert histogram.quantile(0.4) == 1
+    assert histogram.quantile(0.8) == 10
+    assert histogram.quantile(1) == 11
+    histogram.observe(5_000)
+    assert histogram.quantile(1) == 5_000
+
+
+class TestEndpoint:
+    @pytest.fixture
+    async def endpoint(self) -> AsyncIterator[MetricsEndpoint]:
+        config = MetricsConfig(listen="127.0.0.1:0")
+        async with MetricsEndpoint(config, lambda: "figures 1\n") as made:
+            yield made
+
+    async def ask(self, endpoint: MetricsEndpoint, request: bytes) -> tuple[str, bytes]:
+        """(status line, body) of the whole answer."""
+        host, _, port = endpoint.address.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(request)
+        answer = await reader.read()
+        writer.close()
+        head, _, body = answer.partition(b"\r\n\r\n")
+        status, *fields = head.decode().split("\r\n")
+        told = dict(field.split(": ", 1) for field in fields)
+        assert told.get("Connection") == "close"
+        if not request.startswith(b"HEAD"):
+            assert int(told["Content-Length"]) == len(body)
+        return status, body
+
+    async def test_it_answers(self, endpoint: MetricsEndpoint) -> None:
+        get = b"GET /metrics?x=1 HTTP/1.1\r\nHost: x\r\n\r\n"
+        assert await self.ask(endpoint, get) == ("HTTP/1.1 200 OK", b"figures 1\n")
+        head = b"HEAD /metrics HTTP/1.0\r\n\r\n"
+        assert await self.ask(endpoint, head) == ("HTTP/1.1 200 OK", b"")
+
+    @pytest.mark.parametrize(
+        ("line", "status"),
+        [
+            (b"GET / HTTP/1.1", 404), (b"POST /metrics HTTP/1.1", 405), (b"hello", 400),
+            (b"GET /metrics SIP/1.1", 400),
+        ],
+    )  # fmt: skip
+    async def test_it_refuses(self, endpoint: MetricsEndpoint, line: bytes, status: int) -> None:
+        told, _ = await self.ask(endpoint, line + b"\r\n\r\n")
+        assert told.startswith(f"HTTP/1.1 {status} ")
+
+    async def test_a_page_that_fails_is_told(self) -> None:
+        fail: Callable[[], str] = lambda: str(1 // 0)  # noqa: E731
+        async with MetricsEndpoint(MetricsConfig(listen="127.0.0.1:0"), fail) as endpoint:
+            told, _ = await self.ask(endpoint, b"GET /metrics HTTP/1.1\r\n\r\n")
+        assert told == "HTTP/1.1 500 Internal Server Error"
+
+    async def test_who_says_too_much_or_nothing_is_let_go(
+        self, endpoint: MetricsEndpoint, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        module = "latermq_broker.observability.metrics_endpoint"
+        monkeypatch.setattr(f"{module}.REQUEST_S_MAX", 0.05)
+        host, _, port = endpoint.address.rpartition(":")
+        for said in (b"GET /" + b"x" * 100_000, b"", b"GET"):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(said)
+            with suppress(ConnectionResetError):
+                assert await reader.read() == b""
+            writer.close()
+
+    async def test_connections_are_bounded(self, endpoint: MetricsEndpoint) -> None:
+        host, _, port = endpoint.address.rpartition(":")
+        held = [await asyncio.open_connection(host, int(port)) for _ in range(CONNECTIONS_MAX)]
+        await asyncio.sleep(0.01)
+        reader, writer = await asyncio.open_connection(host, int(port))
+        assert await reader.read() == b""
+        for _, one in (*held, (reader, writer)):
+            one.close()
+
+    async def test_off_by_default_and_an_address_in_use_is_an_error(
+        self, endpoint: MetricsEndpoint
+    ) -> None:
+        async with MetricsEndpoint(MetricsConfig(), lambda: "") as silent:
+            assert silent.address == ""
+        again = MetricsEndpoint(MetricsConfig(listen=endpoint.address), lambda: "")
+        with pytest.raises(ConfigError, match=r"metrics\.listen: cannot bind"):
+            await again.__aenter__()
+
+    def test_not_an_address(self) -> None:
+        with pytest.raises(ConfigError, match=r"metrics\.listen"):
+            MetricsConfig(listen="9464")
