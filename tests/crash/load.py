@@ -105,14 +105,16 @@ class Load:
         """One call with one to five messages, a third of them delayed, some of them big."""
         rng = self._rng
         messages = []
+        asked: dict[str, tuple[bytes, int]] = {}
         for _ in range(rng.choice((1, 1, 1, 2, 5))):
             body = rng.randbytes(rng.choice((20, 300, 3_000, 3_000, 40_000)))
             due_ms = 0
             if rng.random() < 0.3:
                 due_ms = now_ms() + rng.choice((*DELAYS_MS, FAR_MS))
             message = wire_requests.message(TOPIC, body, tag="t", deliver_at_ms=due_ms)
-            self._ledger.sending(message.system_properties.message_id, body, due_ms)
+            asked[message.system_properties.message_id] = (body, due_ms)
             messages.append(message)
+        self._ledger.sending(asked, now_ms())
         answer = await self._call(self._stub.SendMessage, wire_requests.send(messages))
         stored = answer.status.code == Code.OK
         if not stored and answer.status.code != Code.TOO_MANY_REQUESTS:

@@ -77,7 +77,6 @@ def facts(engine: Engine) -> dict[str, object]:
             key: one.counts for key, one in state.subscriptions.items() if any(one.counts.values())
         },
         "queues": {topic.name: engine.topics.ends(topic) for topic in state.catalog.topics()},
-        "next id": state.leases.next_id,
         "uses": state.uses.facts(),
         "index": indexed(engine),
         "start": engine.store.log.start,

@@ -3,6 +3,10 @@
 Until a file is synced, each 512-byte sector written since its last sync may be found old, in any
 newer version, or torn between two; its size may be found old or new. Until a directory is synced,
 each creation, rename and removal in it may be found done or not. Which, is drawn from a seed.
+
+Any call can fail with any error, once or for good, write half of what it was given, or lie: claim
+success and do nothing. What a lying sync was asked to store stays in the cache and looks stored;
+it is gone when the cache is dropped or power fails, as after a failed fsync on Linux.
 """
 
 import os
@@ -17,6 +21,8 @@ from support.memory_files import Inode, MemoryDisk, MemoryFiles
 
 SECTOR_BYTES: Final = 512
 SHORT_WRITE: Final = -1  # as a fault's error: pwrite writes half, nothing is raised
+LIE: Final = -2  # pwrite, datasync or sync_directory does nothing and claims success
+LYING_CALLS: Final = frozenset({"pwrite", "datasync", "sync_directory"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +34,10 @@ class Fault:
     persistent: bool = False
 
 
+class Death(BaseException):
+    """The process is gone: nothing in it may go on."""
+
+
 class TornInode(Inode):
     """A file's bytes, and what of them the medium is known to hold."""
 
@@ -35,6 +45,35 @@ class TornInode(Inode):
         super().__init__()
         self.synced = bytearray()
         self.versions: dict[int, list[bytes]] = {}  # sector: its contents since the last sync
+        self.lied = False  # a sync of it claimed what it did not do
+
+    def store(self) -> None:
+        """A sync: what was written since the last one is on the medium."""
+        self.synced[len(self.data) :] = b""
+        self.synced.extend(bytes(len(self.data) - len(self.synced)))
+        for sector in self.versions:
+            start = sector * SECTOR_BYTES
+            self.synced[start : start + SECTOR_BYTES] = self.data[start : start + SECTOR_BYTES]
+        self.versions.clear()
+
+    def pretend(self) -> None:
+        """A sync that lies: the cache holds clean pages that the medium does not."""
+        self.synced.extend(bytes(max(0, len(self.data) - len(self.synced))))
+        self.versions.clear()
+        self.lied = True
+
+    def drop_clean(self) -> None:
+        """Clean pages are read from the medium again."""
+        if not self.lied:
+            return
+        dirty = {
+            sector: self.data[sector * SECTOR_BYTES :][:SECTOR_BYTES] for sector in self.versions
+        }
+        self.data[:] = self.synced[: len(self.data)].ljust(len(self.data), b"\0")
+        for sector, content in dirty.items():
+            start = sector * SECTOR_BYTES
+            self.data[start : start + len(content)] = content
+        self.lied = False
 
     def image(self, random: Random) -> bytes:
         """What the medium may hold if power fails now."""
@@ -94,6 +133,16 @@ class TornDisk(MemoryDisk):
                 other.inodes[path] = other._durable[path] = twin
         return other
 
+    def clone(self) -> "TornDisk":
+        """An independent copy, as after `kill`, all of it durable."""
+        other = TornDisk(self.capacity_bytes)
+        other.directories = set(self.directories)
+        other._durable_directories = set(self.directories)
+        for path, inode in self.inodes.items():
+            twin = other.inodes[path] = other._durable[path] = TornInode()
+            twin.data, twin.synced = bytearray(inode.data), bytearray(inode.data)
+        return other
+
     def create(self, path: Path) -> Inode:
         inode = self.inodes[path] = TornInode()
         self.note(path.parent, NameChange(None, path, inode))
@@ -116,9 +165,7 @@ class TornDisk(MemoryDisk):
         self._changes.setdefault(directory, []).append(change)
 
     def sync_file(self, fd: int) -> None:
-        inode = torn(self.opened(fd))
-        inode.synced[:] = inode.data
-        inode.versions.clear()
+        torn(self.opened(fd)).store()
 
     def sync_names(self, directory: Path) -> None:
         for change in self._changes.pop(directory, ()):
@@ -133,7 +180,10 @@ class TornFiles(MemoryFiles):
         self.calls = 0
         self.fault: Fault | None = None
         self.fired = 0  # faults so far
+        self.dead = False  # the process is gone: every call raises Death
         self.after_call: Callable[[], None] | None = None
+        self.before_write: Callable[[int], int] | None = None  # of so many bytes: how many to write
+        self.lies: list[tuple[str, Path | None]] = []  # calls that lied, and of which file
         self._fault_kind = ""
 
     def power_loss(self, seed: int) -> "TornFiles":
@@ -146,8 +196,12 @@ class TornFiles(MemoryFiles):
         return fd
 
     def pwrite(self, fd: int, data: bytes | memoryview, offset: int) -> int:
+        if self.before_write is not None:
+            data = bytes(data[: self.before_write(len(data))])
         try:
             count = super().pwrite(fd, data, offset)
+        except _LieError:
+            return self._lied("pwrite", fd, len(data))
         except _ShortWriteError:
             half = bytes(data[: len(data) // 2])
             count = self.disk.write(self.disk.opened(fd), half, offset)
@@ -159,9 +213,18 @@ class TornFiles(MemoryFiles):
         self._changed()
 
     def datasync(self, fd: int) -> None:
-        super().datasync(fd)
+        try:
+            super().datasync(fd)
+        except _LieError:
+            torn(self.disk.opened(fd)).pretend()
+            self._lied("datasync", fd, 0)
+            return
         self.disk.sync_file(fd)
         self._changed()
+
+    def drop_cache(self, fd: int) -> None:
+        super().drop_cache(fd)
+        torn(self.disk.opened(fd)).drop_clean()
 
     def rename(self, old: Path, new: Path) -> None:
         super().rename(old, new)
@@ -183,11 +246,17 @@ class TornFiles(MemoryFiles):
         self._changed()
 
     def sync_directory(self, path: Path) -> None:
-        super().sync_directory(path)
+        try:
+            super().sync_directory(path)
+        except _LieError:
+            self.lies.append(("sync_directory", path))
+            return
         self.disk.sync_names(path)
         self._changed()
 
     def _called(self, name: str) -> None:
+        if self.dead:
+            raise Death
         self.calls += 1
         fault = self.fault
         if fault is None or self.calls < fault.at:
@@ -201,8 +270,19 @@ class TornFiles(MemoryFiles):
                 self.fired += 1
                 raise _ShortWriteError
             return
+        if fault.error == LIE:
+            if name in LYING_CALLS:
+                self.fired += 1
+                raise _LieError
+            return
         self.fired += 1
         raise OSError(fault.error, os.strerror(fault.error))
+
+    def _lied(self, name: str, fd: int, claimed: int) -> int:
+        inode = self.disk.opened(fd)
+        path = next((path for path, one in self.disk.inodes.items() if one is inode), None)
+        self.lies.append((name, path))
+        return claimed
 
     def _changed(self) -> None:
         if self.after_call is not None:
@@ -210,6 +290,10 @@ class TornFiles(MemoryFiles):
 
 
 class _ShortWriteError(Exception):
+    pass
+
+
+class _LieError(Exception):
     pass
 
 

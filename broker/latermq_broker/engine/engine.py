@@ -7,7 +7,7 @@ in; nothing here reads a clock, and nothing here waits.
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Self
+from typing import Final, Self
 
 from latermq_broker.config import Config
 from latermq_broker.delivery.filter import hash64
@@ -56,6 +56,8 @@ from latermq_broker.store.payload_message import (
 from latermq_broker.store.record import RecordType
 from latermq_broker.store.store import RecoveryReport, Store
 
+EPOCH_ID_BITS: Final = 40  # delivery ids of one life of the broker, before they reach the next's
+
 
 class Engine:
     def __init__(self, store: Store, config: Config) -> None:
@@ -92,6 +94,10 @@ class Engine:
             engine._journal.replay,
             now_ms,
         )
+        # A handle may outlive its lease: power failed before the lease was durable. Its delivery id
+        # must not become that of another message, which an ack would then settle unseen.
+        leases = engine._state.leases
+        leases.next_id = max(leases.next_id, store.log.epoch - 1 << EPOCH_ID_BITS)
         engine._due.opened_ms = max(now_ms, store.log.last_store_ms)
         return engine
 

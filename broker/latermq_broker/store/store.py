@@ -266,6 +266,8 @@ class Store:
             checkpoint = read_checkpoint(self.files, directory / name)
             if checkpoint is None or checkpoint.uuid != self.log.uuid:
                 continue
+            if checkpoint.position < self.log.start:
+                continue  # the log lost its front since; replay finds out whether that is in order
             self._require_log_reaches(checkpoint, name)
             try:
                 states = queue_states(checkpoint.sections)
@@ -304,7 +306,7 @@ class Store:
         try:
             if checkpoint.position > last.end:
                 raise CorruptRecordError(last.end, "the log ends here")
-            if checkpoint.last_position:
+            if checkpoint.last_position >= self.log.start:
                 self.log.read(checkpoint.last_position)
         except CorruptRecordError as error:
             raise CorruptRecordError(

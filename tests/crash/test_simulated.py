@@ -1,0 +1,45 @@
+"""A simulated disk that loses power, tears writes and fails calls, under a broker that lives on.
+
+LATERMQ_CRASH_SEED=7 pytest tests/crash/test_simulated.py
+python -m support.simulation 7      one history again, with PYTHONPATH=tests
+"""
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+
+from latermq_broker.schedule import minutes
+from support.simulation import Simulation
+
+HISTORIES: Final = 45
+LIVES: Final = 25  # of each
+IMAGES_MIN: Final = 2_000  # of all
+FIRST_SEED: Final = int(os.environ.get("LATERMQ_CRASH_SEED", "0"))
+PARTS: Final = 9
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_runs() -> Iterator[None]:
+    """A timer run for a handful of entries, so that short lives have some."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(minutes, "RUN_ENTRIES_MIN", 2)
+        patch.setattr(minutes, "MERGE_RUNS_MIN", 2)
+        yield
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_life_keeps_the_promises_of_those_before(part: int) -> None:
+    faults: Counter[str] = Counter()
+    images = 0
+    for seed in range(FIRST_SEED + part, FIRST_SEED + HISTORIES, PARTS):
+        simulation = Simulation(seed, image_share=0.045)
+        simulation.run(LIVES)
+        faults.update(simulation.faults)
+        images += simulation.images
+    print(images, "images", dict(faults))
+    assert images >= IMAGES_MIN // PARTS
+    assert sum(faults.values()) >= LIVES * HISTORIES // PARTS

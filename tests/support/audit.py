@@ -1,0 +1,150 @@
+"""Everything that must hold after a recovery, asked of an engine and its directory.
+
+`audit` looks without touching: I1, I2, I6, I9. `drain` receives all there is, as time goes by: I3,
+I4, I5 and the rest of I1; it leaves an empty broker behind. `same_state` compares two starts on
+copies of one directory: I8, I11; `locked` tries a second broker: I12. I10 is told by the recovery's
+report. All violations go into the ledger.
+"""
+
+from collections import Counter, defaultdict
+from hashlib import md5
+from pathlib import Path
+
+import pytest
+
+from latermq_broker.config import StoreConfig
+from latermq_broker.engine.engine import Engine
+from latermq_broker.engine.model import DeadFilter, PendingFilter, PendingKind, ReceiveRequest
+from latermq_broker.errors import StoreLockedError
+from latermq_broker.store.files import Files
+from latermq_broker.store.store import Store
+from support.ledger import Delivery, Ledger, Outcome
+from support.recount import check_uses
+from support.sim_clients import GROUP, TOPIC
+
+ALL: int = 100_000
+DRAIN_STEPS_MAX: int = 5_000
+
+
+def audit(engine: Engine, ledger: Ledger, now_ms: int) -> frozenset[str]:
+    """Held against the ledger without a call that changes anything; who may have expired."""
+    check_uses(engine)
+    ledger.check_topics(topic.name for topic in engine.catalog.topics())
+    if engine.catalog.topic(TOPIC) is None:
+        return frozenset()
+    found: Counter[str] = Counter()
+    for message_id, body in _queued(engine, ledger) + _delayed(engine):
+        found[message_id] += 1
+        message = ledger.messages.get(message_id)
+        if message is None or md5(body).digest() != message.body_md5:
+            ledger.violated(1, f"{message_id}: nobody sent it like this")
+    expired = frozenset(
+        message_id
+        for message_id, message in ledger.messages.items()
+        if ledger.retention_ms
+        and now_ms - max(message.sent_ms, message.due_ms) >= ledger.retention_ms
+    )
+    _check_sends(ledger, found, expired)
+    return expired
+
+
+def _queued(engine: Engine, ledger: Ledger) -> list[tuple[str, bytes]]:
+    """Message ids and bodies in the queues of the topic; their order and offsets are checked."""
+    found: list[tuple[str, bytes]] = []
+    topic = engine.catalog.topic(TOPIC)
+    assert topic is not None
+    for ends in engine.topics.ends(topic):
+        first, count = ends.earliest_offset, ends.next_offset - ends.earliest_offset
+        rows = engine.queues.read(
+            TOPIC, "", ends.queue_id, first, ends.next_offset, rows_max=ALL, bytes_max=1 << 40
+        )
+        if [row.queue_offset for row in rows] != list(range(first, first + count)):
+            ledger.violated(
+                6, f"queue {ends.queue_id} has holes between {first} and {first + count}"
+            )
+        entries = engine.store.queue(topic.id, ends.queue_id).scan(first, count)
+        times = [entry.time_ms for entry in entries]
+        own = [entry.position for entry in entries if not entry.flags]
+        if times != sorted(times):
+            ledger.violated(6, f"queue {ends.queue_id}: {times} is not the order of time")
+        if len(own) != len(set(own)):
+            ledger.violated(1, f"queue {ends.queue_id}: a message is there twice")
+        names = [row.sys.decode() for row in rows]
+        sent = [int(name[1:]) for name in names if not ledger.due_ms(name)]
+        if sent != sorted(sent):
+            ledger.violated(6, f"queue {ends.queue_id}: {sent} is not the order of the sends")
+        found += zip(names, (row.rest for row in rows), strict=True)
+    return found
+
+
+def _delayed(engine: Engine) -> list[tuple[str, bytes]]:
+    wanted = PendingFilter(kind=PendingKind.DELAYED, topic=TOPIC)
+    items, _ = engine.pending.page(wanted, ALL, scan_max=ALL)
+    return [(item.sys.decode(), item.rest) for item in items]
+
+
+def _check_sends(ledger: Ledger, found: Counter[str], expired: frozenset[str]) -> None:
+    batches: defaultdict[int, set[bool]] = defaultdict(set)
+    for message_id, message in ledger.messages.items():
+        count = found[message_id]
+        if count > 1:
+            ledger.violated(1, f"{message_id}: there {count} times")
+        elif count and message.outcome is Outcome.REFUSED:
+            ledger.violated(2, f"{message_id}: its send was refused, yet it is there")
+        elif count and message.cancel is Outcome.DONE:
+            ledger.violated(3, f"{message_id}: cancelled, yet it is there")
+        known = ledger.progress.get((GROUP, message_id))
+        may_go = message_id in expired or (
+            bool(ledger.retention_ms) and known is not None and bool(known.attempt or known.ack)
+        )
+        if message.cancel is None and not may_go:
+            batches[message.batch].add(bool(count))
+            if not count and message.outcome is Outcome.DONE:
+                ledger.violated(1, f"{message_id}: lost")
+    for batch, seen in batches.items():
+        if len(seen) > 1:
+            ledger.violated(2, f"batch {batch} is there in part")
+
+
+def drain(engine: Engine, ledger: Ledger, now_ms: int, gone: frozenset[str]) -> int:
+    """Receive and acknowledge everything, now and as it becomes due; how many there were."""
+    if engine.catalog.topic(TOPIC) is None:
+        return 0
+    for client in ("c1", "c2"):
+        engine.client_gone(client, now_ms)
+    request = ReceiveRequest(
+        group=GROUP, topic=TOPIC, client_id="drain", count_max=32, invisible_ms=60_000
+    )
+    count = 0
+    for _ in range(DRAIN_STEPS_MAX):
+        delivered = engine.receive(request, now_ms)
+        for one in delivered:
+            name = one.sys.decode()
+            ledger.delivered(
+                GROUP, Delivery(name, one.rest, one.attempt, now_ms, now_ms, now_ms, 60_000)
+            )
+            ledger.acking(GROUP, name)
+            if engine.ack(GROUP, [one.handle], now_ms) != [None]:
+                ledger.violated(3, f"{name}: the handle of a live lease was refused")
+            ledger.acked(GROUP, name, one.attempt, accepted=True, at_ms=now_ms)
+        count += len(delivered)
+        if not delivered:
+            items, _ = engine.pending.page(PendingFilter(), 1)
+            if not items:
+                break
+            now_ms = max(now_ms + 1, items[0].due_ms)
+        while (deadline_ms := engine.tick(now_ms)) is not None and deadline_ms <= now_ms:
+            engine.write()
+        engine.write()
+    else:
+        ledger.violated(1, f"{GROUP}: after {DRAIN_STEPS_MAX} receives it is not empty")
+    for letter in engine.dead.scan(GROUP, DeadFilter(), count_max=ALL, scan_max=ALL).letters:
+        ledger.died(GROUP, letter.sys.decode(), letter.rest)
+    ledger.check_drained(GROUP, now_ms, gone)
+    return count
+
+
+def locked(directory: Path, config: StoreConfig, files: Files, now_ms: int) -> None:
+    """I12: a second broker on the same directory refuses."""
+    with pytest.raises(StoreLockedError):
+        Store.open(directory, config, files, now_ms)

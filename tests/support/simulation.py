@@ -1,0 +1,340 @@
+"""A broker's directory through many lives on a disk that fails: one seed, one history.
+
+Each round is a life: clients act, time passes, the pump's work is done in small steps, until the
+process is killed or power fails in the middle of a random call of the file system, a call fails, or
+the broker stops in order. Then it starts again, which may be cut short in the same way, and
+everything is held against the ledger. In between, power is lost in thought: the disk as it might be
+found after a call is recovered and drained on the side (an image).
+
+    python -m support.simulation SEED      repeats a failing seed, and says where it failed
+"""
+
+import errno
+import sys
+from collections import Counter
+from contextlib import suppress
+from enum import Enum
+from random import Random
+from typing import Final
+
+from latermq_broker.config import CatalogConfig, Config, DeliveryConfig, Flush, StoreConfig
+from latermq_broker.engine.engine import Engine
+from latermq_broker.engine.model import Backoff
+from latermq_broker.errors import LaterMQError
+from latermq_broker.schedule import minutes
+from latermq_broker.schedule.run_merge import merge_runs
+from latermq_broker.store.catalog import BackoffKind
+from latermq_broker.store.checkpoint_job import CheckpointJob
+from latermq_broker.store.inspect import verify_directory
+from latermq_broker.store.store import Store
+from property.test_engine_model import facts
+from support.audit import audit, drain, locked
+from support.engine_rig import EngineRig, short_store
+from support.ledger import Ledger
+from support.sim_clients import ATTEMPTS_MAX, AUTO_RENEW_MS, GROUP, LADDER_MS, Clients, imagine
+from support.torn_files import SHORT_WRITE, Death, Fault, TornFiles
+
+DIRECTORY: Final = EngineRig.DIRECTORY
+START_MS: Final = 1_700_000_000_000
+STEPS_MAX: Final = 60  # of one life
+RETENTION_MS: Final = 8_000
+ERRORS: Final = {
+    "EIO": errno.EIO,
+    "ENOSPC": errno.ENOSPC,
+    "EDQUOT": errno.EDQUOT,
+    "EINTR": errno.EINTR,
+    "short write": SHORT_WRITE,
+}
+
+
+class End(Enum):
+    KILL = "kill"
+    POWER = "power loss"
+    FAULT = "fault"
+    STOP = "stop"
+
+
+HOW_OFTEN: Final = {End.KILL: 7, End.POWER: 7, End.FAULT: 4, End.STOP: 2}
+
+
+class Simulation:
+    """See the module.
+
+    Args:
+        image_share: of the calls that change the disk, how many are looked at as an image.
+    """
+
+    def __init__(self, seed: int, *, image_share: float = 0.02) -> None:
+        self.seed = seed
+        self.random = random = Random(seed)
+        self.faults: Counter[str] = Counter()  # tried, by kind
+        self.images = 0
+        self.now_ms = START_MS
+        retention_ms = random.choice((0, RETENTION_MS))
+        store = short_store(retention_ms=retention_ms, dead_letter_retention_ms=1 << 40)
+        object.__setattr__(store, "flush", random.choice((Flush.ASYNC, Flush.SYNC)))
+        self.config = Config(
+            store=store,
+            delivery=DeliveryConfig(auto_renew_lease_ms=AUTO_RENEW_MS),
+            catalog=CatalogConfig(default_queue_count=2),
+        )
+        self.ledger = Ledger({GROUP: ATTEMPTS_MAX}, retention_ms)
+        self.files = TornFiles()
+        self.engine: Engine
+        self.clients: Clients
+        self._image_share = image_share
+        self._calls_left = 0  # until death; 0: none planned
+        self._tears = False  # the write it dies in is done in part
+        self._job: CheckpointJob | None = None
+        self._alive = False
+        self._durable = 0  # at the last death
+        self._kept = 0  # what the log had written then, unless power was lost
+        self._fault_name = ""
+        self._synced = 0  # what a sync returned and the loop does not know of yet
+
+    # --- rounds --------------------------------------------------------------------------------
+
+    def run(self, rounds: int) -> None:
+        """So many lives, and a last look. Raises AssertionError with what was broken."""
+        self.engine = self._open(self.files)
+        self._alive = True
+        self.clients = Clients(self.engine, self.random, self.now_ms)
+        ladder = Backoff(kind=BackoffKind.LADDER, delays_ms=LADDER_MS)
+        self.engine.groups.create(
+            GROUP, fifo=False, max_attempts=ATTEMPTS_MAX, backoff=ladder, now_ms=self.now_ms
+        )
+        self.engine.write()
+        self.engine.store.log.synced(self.engine.store.log.sync())
+        try:
+            for _ in range(rounds):
+                self.round()
+            self._finish()
+        except BaseException as error:
+            error.add_note(f"python -m support.simulation {self.seed}, life {self.ledger.life}")
+            raise
+
+    def round(self) -> None:
+        """One life, its end, and the next start."""
+        [end] = self.random.choices(list(HOW_OFTEN), list(HOW_OFTEN.values()))
+        steps = self.random.randrange(STEPS_MAX)
+        if end is End.FAULT:
+            self._plan_fault()
+        elif self.random.random() < 0.8:
+            self._plan_death(tears=end is End.KILL)
+        self.files.after_call = self._called
+        before: dict[str, object] | None = None
+        try:
+            for _ in range(steps):
+                self._step()
+            if end is End.STOP:
+                self._finish_job()
+                self.engine.close(self.now_ms)
+            elif end is End.KILL and not self.random.randrange(3):
+                before = self._facts(self.engine)
+        except Death:
+            pass
+        except (LaterMQError, OSError):
+            if not self.files.fired:
+                raise
+        fired = self.files.fired
+        self._die(power=end is End.POWER)
+        name = end.value
+        self.faults[name if end is not End.FAULT else self._fault_name if fired else "kill"] += 1
+        self.check_start(before)
+        self.now_ms += self.random.choice((0, 1, 200, 5_000))
+        self._recover()
+
+    def _plan_death(self, *, tears: bool) -> None:
+        self._calls_left = 1 + int(self.random.expovariate(1 / 25))
+        self._tears = tears
+
+    def _plan_fault(self) -> None:
+        self._fault_name = self.random.choice(list(ERRORS))
+        persistent = self.random.random() < 0.5
+        at = self.files.calls + 1 + int(self.random.expovariate(1 / 15))
+        self.files.fault = Fault(at, ERRORS[self._fault_name], persistent)
+        self.files.fired = 0
+
+    def _called(self) -> None:
+        """After every call that changed the disk."""
+        if self.random.random() < self._image_share:
+            self._look_at_image()
+        if self._calls_left:
+            self._calls_left -= 1
+            if not self._calls_left:
+                self.files.dead = True
+                raise Death
+
+    def _before_write(self, size: int) -> int:
+        """A kill in the middle of a write leaves its beginning."""
+        return self.random.randrange(size + 1) if self._tears and self._calls_left == 1 else size
+
+    def _die(self, *, power: bool) -> None:
+        """The disk and the ledger as they are after this death.
+
+        What a kill left in the cache counts as kept, and may still be lost with the power.
+        """
+        log = self.engine.store.log
+        self._alive = False
+        self._durable, self._kept = log.durable, log.written
+        self.clients.settle(self.ledger, self._durable)
+        self.ledger.crashed()
+        self.engine.checkpoints.release()
+        self._job, self._synced = None, 0
+        self._change_disk(power=power)
+
+    def _change_disk(self, *, power: bool) -> None:
+        disk = self.files.disk
+        if power:
+            self._kept = self._durable
+            disk = disk.power_loss(self.random.getrandbits(32))
+        disk.kill()
+        self.files = TornFiles(disk)
+        self._calls_left = 0
+
+    def _recover(self) -> None:
+        """Start again; half of the first starts die, too."""
+        while self.random.random() < 0.3:
+            power = self.random.random() < 0.5
+            self.files.after_call = self._called
+            self._plan_death(tears=not power)
+            with suppress(Death):
+                self._open(self.files).abandon()
+            self.faults["power loss in recovery" if power else "kill in recovery"] += 1
+            self._change_disk(power=power)
+        self.files.after_call = self._called
+        self.engine = self._open(self.files)
+        self._alive = True
+        self.clients.forget(self.ledger, self._kept)
+        self.clients.engine, self.clients.life = self.engine, self.ledger.life
+
+    def _open(self, files: TornFiles, config: StoreConfig | None = None) -> Engine:
+        files.before_write = self._before_write if files is self.files else None
+        store = Store.open(DIRECTORY, config or self.config.store, files, self.now_ms)
+        return Engine.open(store, self.config, self.now_ms)
+
+    # --- checks --------------------------------------------------------------------------------
+
+    def check_start(self, before: dict[str, object] | None) -> None:
+        """Start on copies: as live (I8), from the log alone (I8), on a second copy (I11)."""
+        files = TornFiles(self.files.disk.clone())
+        assert verify_directory(DIRECTORY, files).ok
+        copies = [files, TornFiles(files.disk.clone()), TornFiles(files.disk.clone())]
+        for path in [path for path in copies[2].inodes if path.suffix == ".ckpt"]:
+            del copies[2].inodes[path]
+        engines = [self._open(copy) for copy in copies]
+        found = [self._facts(engine) for engine in engines]
+        assert before in (None, found[0]), "I8: recovery brought back another state"
+        assert found[0] == found[2], "I8: replay of the whole log leads to another state"
+        assert found[0] == found[1], "I11: a second copy of the directory leads to another state"
+        locked(DIRECTORY, self.config.store, files, self.now_ms)
+        self._examine(engines[0], imagine(self.ledger, self.clients, self._kept), self._kept)
+        for engine in engines:
+            engine.abandon()
+
+    def _facts(self, engine: Engine) -> dict[str, object]:
+        """The state once everything that is due now is done; retention, in slices, apart."""
+        step_cost, engine.retention.step_cost = engine.retention.step_cost, 0
+        while (deadline_ms := engine.tick(self.now_ms)) is not None and deadline_ms <= self.now_ms:
+            engine.write()
+        engine.write()
+        engine.retention.step_cost = step_cost
+        return facts(engine)
+
+    def _examine(self, engine: Engine, ledger: Ledger, durable: int) -> None:
+        assert engine.recovery is not None
+        if engine.recovery.end < durable:
+            ledger.violated(10, f"the log ends at {engine.recovery.end}, {durable} was durable")
+        now_ms = max(self.now_ms, engine.store.log.last_store_ms)
+        gone = audit(engine, ledger, now_ms)
+        drain(engine, ledger, now_ms, gone)
+        assert not ledger.violations, "\n".join([ledger.summary(), *ledger.violations])
+
+    def _look_at_image(self) -> None:
+        """Lose power in thought."""
+        self.images += 1
+        files = self.files.power_loss(self.random.getrandbits(32))
+        durable = self.engine.store.log.durable if self._alive else self._durable
+        ledger = imagine(self.ledger, self.clients, durable)
+        ledger.crashed()
+        engine = self._open(files)
+        self._examine(engine, ledger, durable)
+        engine.abandon()
+
+    def _finish(self) -> None:
+        """Everything is written and drained for real."""
+        self.files.after_call = None
+        self.engine.write()
+        self.clients.settle(self.ledger, self.engine.store.log.written)
+        self.ledger.crashed()
+        self._examine(self.engine, self.ledger, 0)
+        self.engine.close(self.now_ms)
+        assert self.files.open_count == 0
+
+    # --- what happens in a life ----------------------------------------------------------------
+
+    def _step(self) -> None:
+        dice = self.random.random()
+        if dice < 0.55:
+            self.clients.now_ms = self.now_ms
+            self.clients.act()
+        elif dice < 0.75:
+            self.now_ms += self.random.choice((1, 20, 150, 700, 2_000))
+            self.engine.tick(self.now_ms)
+            self.engine.write()
+        elif dice < 0.85:
+            self._sync()
+        else:
+            self._keep_house()
+
+    def _sync(self) -> None:
+        """As the pump: a thread syncs, and the loop hears of it later."""
+        log = self.engine.store.log
+        if self._synced:
+            log.synced(self._synced)
+            self._synced = 0
+            log.mark(self.now_ms)
+            self.engine.write()
+            self.clients.settle(self.ledger, log.durable)
+        else:
+            self._synced = log.sync()
+
+    def _finish_job(self) -> None:
+        job, self._job = self._job, None
+        if job is not None:
+            try:
+                job.run()
+            finally:
+                self.engine.checkpoints.finish(job)
+
+    def _keep_house(self) -> None:
+        """Checkpoints in three steps, segments prepared ahead, runs merged; see `disk_work`."""
+        checkpoints, log = self.engine.checkpoints, self.engine.store.log
+        dice = self.random.random()
+        excused = (OSError, LaterMQError) if self.files.fault else ()
+        with suppress(*excused):
+            if dice < 0.3 and self._job is None:
+                self._job = checkpoints.begin(self.now_ms)
+            elif dice < 0.6:
+                self._finish_job()
+            elif dice < 0.75:
+                log.prepare_next()
+            elif dice < 0.85:
+                log.row.prepare_spare()
+            elif self._job is None and (arguments := checkpoints.merge_arguments()):
+                directory = self.engine.store.runs_directory
+                merge_runs(self.files, directory, int(arguments[1]), arguments[2:])
+                checkpoints.adopt_merge(arguments)
+
+
+def small_runs() -> None:
+    """Timer runs of a handful of entries, so that short lives have some."""
+    minutes.RUN_ENTRIES_MIN = 2  # type: ignore[misc]
+    minutes.MERGE_RUNS_MIN = 2  # type: ignore[misc]
+
+
+if __name__ == "__main__":
+    small_runs()
+    simulation = Simulation(int(sys.argv[1]))
+    simulation.run(int(sys.argv[2]) if len(sys.argv) > 2 else 25)
+    print(simulation.ledger.summary(), simulation.images, "images", dict(simulation.faults))
