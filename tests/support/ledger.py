@@ -71,33 +71,15 @@ class Delivery(NamedTuple):
     invisible_ms: int
 
 
-@dataclass(slots=True)
-class Ledger:
-    """
-    Args:
-        attempts_max: by group; a message with so many deliveries is dead when the last one ends.
-        retention_ms: what no client has received for so long may be gone; 0: never.
-    """
+@dataclass(slots=True, kw_only=True)
+class Sends:
+    """What was sent, changed while it waited, and made."""
 
-    attempts_max: dict[str, int]
-    retention_ms: int = 0
     life: int = 1  # of the broker
     messages: dict[str, Message] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
     batches: int = 0
-    progress: dict[tuple[str, str], Progress] = field(default_factory=dict)
     topics: dict[str, Outcome] = field(default_factory=dict)  # that clients asked to be made
-
-    def clone(self) -> "Ledger":
-        return replace(
-            self,
-            messages={key: replace(one) for key, one in self.messages.items()},
-            violations=list(self.violations),
-            progress={key: replace(one) for key, one in self.progress.items()},
-            topics=dict(self.topics),
-        )
-
-    # --- sends ---------------------------------------------------------------------------------
 
     def sending(self, messages: Mapping[str, tuple[bytes, int]], at_ms: int = 0) -> None:
         """One call that sends these (message id: body, due time), all or none."""
@@ -139,6 +121,39 @@ class Ledger:
         made = {name for name, outcome in self.topics.items() if outcome is Outcome.DONE}
         for name in sorted(made.difference(found)):
             self.violated(1, f"topic {name} is lost")
+
+    def stored(self, due_by_ms: int) -> Iterator[str]:
+        """Acknowledged sends that are due by then, and that nobody may have cancelled."""
+        for message_id, message in self.messages.items():
+            wanted = message.outcome is Outcome.DONE and message.cancel is None
+            if wanted and message.due_ms <= due_by_ms:
+                yield message_id
+
+    def violated(self, invariant: int, what: str) -> None:
+        if len(self.violations) < VIOLATIONS_MAX:
+            self.violations.append(f"I{invariant} in life {self.life}: {what}")
+
+
+@dataclass(slots=True)
+class Ledger(Sends):
+    """
+    Args:
+        attempts_max: by group; a message with so many deliveries is dead when the last one ends.
+        retention_ms: what no client has received for so long may be gone; 0: never.
+    """
+
+    attempts_max: dict[str, int]
+    retention_ms: int = 0
+    progress: dict[tuple[str, str], Progress] = field(default_factory=dict)
+
+    def clone(self) -> "Ledger":
+        return replace(
+            self,
+            messages={key: replace(one) for key, one in self.messages.items()},
+            violations=list(self.violations),
+            progress={key: replace(one) for key, one in self.progress.items()},
+            topics=dict(self.topics),
+        )
 
     # --- the broker's lives --------------------------------------------------------------------
 
@@ -275,13 +290,6 @@ class Ledger:
                     f"seen with attempt {progress.attempt} in life {progress.life})",
                 )
 
-    def stored(self, due_by_ms: int) -> Iterator[str]:
-        """Acknowledged sends that are due by then, and that nobody may have cancelled."""
-        for message_id, message in self.messages.items():
-            wanted = message.outcome is Outcome.DONE and message.cancel is None
-            if wanted and message.due_ms <= due_by_ms:
-                yield message_id
-
     def summary(self) -> str:
         outcomes = Counter(message.outcome.value for message in self.messages.values())
         acks = Counter(p.ack.value for p in self.progress.values() if p.ack)
@@ -294,10 +302,6 @@ class Ledger:
 
     def of(self, group: str, message_id: str) -> Progress:
         return self.progress.setdefault((group, message_id), Progress())
-
-    def violated(self, invariant: int, what: str) -> None:
-        if len(self.violations) < VIOLATIONS_MAX:
-            self.violations.append(f"I{invariant} in life {self.life}: {what}")
 
     def _hidden(self, progress: Progress) -> int:
         return self.life - progress.life + progress.unseen

@@ -67,8 +67,8 @@ class Clients:
         self._topics = 0
         self._actions: list[Callable[[], None]] = []
         for action, weight in (
-            (self._send, 10), (self._receive, 8), (self._ack, 8), (self._nack, 4),
-            (self._extend, 3), (self._suspend, 1), (self._forward, 2), (self._cancel, 2),
+            (self._send, 10), (self._receive, 8), (self._ack, 8), (self._nack_or_extend, 7),
+            (self._suspend, 1), (self._forward, 2), (self._cancel, 2),
             (self._reschedule, 2), (self._redrive, 2), (self._make_topic, 1), (self._fill, 3),
         ):  # fmt: skip
             self._actions += [action] * weight
@@ -181,14 +181,13 @@ class Clients:
             [error] = self.engine.ack(GROUP, [held.handle], self.now_ms)
             self._told("_acked", held, error is None, self.now_ms)
 
-    def _nack(self) -> None:
+    def _nack_or_extend(self) -> None:
         if (held := self._take()) is None:
             return
-        wait_ms = LADDER_MS[min(held.attempt, len(LADDER_MS)) - 1]
-        self._change(held, wait_ms, failure=FAILURE)
-
-    def _extend(self) -> None:
-        if (held := self._take()) is not None:
+        if self._random.random() < 0.6:
+            wait_ms = LADDER_MS[min(held.attempt, len(LADDER_MS)) - 1]
+            self._change(held, wait_ms, failure=FAILURE)
+        else:
             self._change(held, self._random.choice(LEASES_MS))
 
     def _change(self, held: Held, wait_ms: int, failure: Failure | None = None) -> None:
