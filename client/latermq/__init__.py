@@ -44,6 +44,7 @@ from latermq.message import (
     DeadLetterOrigin,
     Message,
     SendReceipt,
+    Sql,
 )
 from latermq.push_consumer import PushConsumer
 from latermq.simple_consumer import SimpleConsumer
@@ -76,6 +77,7 @@ __all__ = [
     "SendReceipt",
     "ServerError",
     "SimpleConsumer",
+    "Sql",
     "TooManyRequestsError",
     "TopicNotFoundError",
     "UnauthorizedError",

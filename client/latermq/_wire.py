@@ -18,6 +18,7 @@ from latermq._settings import ClientKind, Profile, Settings
 from latermq.backoff import DEFAULT_RETRY_POLICY, Exponential, Ladder, RetryPolicy
 from latermq.codes import Code
 from latermq.errors import ServerError, error_for
+from latermq.message import Sql
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from latermq_proto.apache.rocketmq.v2 import service_pb2 as rpc
 from latermq_proto.google.protobuf import duration_pb2, timestamp_pb2
@@ -108,7 +109,8 @@ def instant_of(stamp: timestamp_pb2.Timestamp) -> datetime:
 
 
 def filter_of(tags: str) -> v2.FilterExpression:
-    return v2.FilterExpression(type=v2.TAG, expression=tags)
+    kind = v2.SQL if isinstance(tags, Sql) else v2.TAG
+    return v2.FilterExpression(type=kind, expression=tags)
 
 
 # Route and assignment ---------------------------------------------------------------------------

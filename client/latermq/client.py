@@ -95,8 +95,8 @@ class Client:
         """Make a consumer that asks for its messages.
 
         Args:
-            topics: one name, or names with their tag filters.
-            tags: "a || b", or "*" for all; for the one topic.
+            topics: one name, or names with their filters.
+            tags: "a || b", "*" for all, or an `Sql`; for the one topic.
         """
         session = self._session(ClientKind.SIMPLE_CONSUMER, group, _subscriptions(topics, tags))
         consumer = SimpleConsumer(session)
@@ -116,8 +116,8 @@ class Client:
         """Make a consumer that is handed its messages: iterate over it, or give it a listener.
 
         Args:
-            topics: one name, or names with their tag filters.
-            tags: "a || b", or "*" for all; for the one topic.
+            topics: one name, or names with their filters.
+            tags: "a || b", "*" for all, or an `Sql`; for the one topic.
             concurrency: how many listeners run at a time.
             cached_count_max: messages received and not settled, per queue.
             cached_bytes_max: their bodies together.

@@ -10,6 +10,16 @@ from typing import Final
 NO_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType({})
 
 
+class Sql(str):
+    """A SQL92 filter over a message's properties and its tag, where a tag filter may stand.
+
+    `Sql("price BETWEEN 5 AND 10 AND TAGS IN ('paid', 'open')")`. What is wrong with it the broker
+    says: IllegalFilterError.
+    """
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Message:
     """One message to send.

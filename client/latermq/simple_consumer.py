@@ -49,7 +49,7 @@ class SimpleConsumer:
         return dict(self._session.profile.topics)
 
     async def subscribe(self, topic: str, tags: str = MATCH_ALL) -> None:
-        """Also receive from `topic`; of tags "a || b" or, by default, all.
+        """Also receive from `topic`; of tags "a || b", an `Sql` or, by default, all.
 
         Raises:
             TopicNotFoundError: and it is not created on use.

@@ -49,6 +49,23 @@ async def test_what_is_not_returns_with_one_attempt_more(
             await second.ack()
 
 
+async def test_a_sql_filter_lets_through_what_it_says(sdk_broker: BrokerProcess, name: str) -> None:
+    async with latermq.connect(sdk_broker.endpoint) as mq:
+        for price in range(8):
+            tag = "even" if price % 2 == 0 else None
+            await mq.send(name, b"%d" % price, properties={"price": str(price)}, tag=tag)
+        wanted = latermq.Sql("price > 3 AND TAGS = 'even'")
+        bodies: set[bytes] = set()
+        async with mq.simple_consumer(name, group=name, tags=wanted) as consumer:
+            while len(bodies) < 2:
+                bodies.add((await take(consumer)).body)
+            assert await nothing_comes(consumer)
+        assert bodies == {b"4", b"6"}
+        async with mq.simple_consumer({name: latermq.Sql("price >")}, group="other") as consumer:
+            with pytest.raises(latermq.BadRequestError, match="at character 8"):
+                await consumer.receive(1, wait=WAIT)
+
+
 async def test_a_lease_is_extended_and_cut_short(sdk_broker: BrokerProcess, name: str) -> None:
     async with latermq.connect(sdk_broker.endpoint) as mq:
         await mq.send(name, b"one")

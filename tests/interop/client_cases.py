@@ -233,6 +233,19 @@ class ClientCases:
         assert line.drain(two, 2) == ["b", "c"]
         assert line.drain(line.simple(group=f"{line.topic}-all"), 5) == ["a", "b", "c", "d", "e"]
 
+    def test_receive_message_filters_by_sql(self, line: Line) -> None:
+        for body, tag, price in (
+            ("a", "red", 5),
+            ("b", "green", 7),
+            ("c", "", 9),
+            ("d", "red", 11),
+        ):
+            line.send(body, tag=tag, properties={"price": str(price)})
+        dear = line.simple("sql:price > 6 AND (TAGS = 'red' OR TAGS IS NULL)")
+        assert line.drain(dear, 2) == ["c", "d"]
+        some = line.simple("sql:price BETWEEN 5 AND 7.5", group=f"{line.topic}-some")
+        assert line.drain(some, 2) == ["a", "b"]
+
     def test_push_consumer_success(self, line: Line, wire: WireClient) -> None:
         """Messages from before its start and after it; each once, and gone afterwards."""
         bodies = [str(index) for index in range(10)]

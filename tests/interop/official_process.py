@@ -34,6 +34,7 @@ from rocketmq import (
     TransactionChecker,
     TransactionResolution,
 )
+from rocketmq.grpc_protocol import FilterType
 from rocketmq.v5.exception import ClientException
 
 COMMANDS_AT_ONCE: Final = 32
@@ -67,7 +68,14 @@ def configuration(endpoint: str) -> Any:
 
 
 def subscriptions(tags_by_topic: dict[str, str]) -> dict[str, Any]:
-    return {topic: FilterExpression(tags) for topic, tags in tags_by_topic.items()}
+    return {topic: filter_of(wanted) for topic, wanted in tags_by_topic.items()}
+
+
+def filter_of(wanted: str) -> Any:
+    """Tags, or after `sql:` an expression."""
+    if wanted.startswith("sql:"):
+        return FilterExpression(wanted.removeprefix("sql:"), FilterType.SQL)
+    return FilterExpression(wanted)
 
 
 def told(message: Any, ref: str) -> dict[str, Any]:

@@ -65,6 +65,15 @@ def drain(line: Line, consumer: str, count: int) -> list[str]:
     return sorted(bodies)
 
 
+def test_receive_message_filters_by_sql(line: Line) -> None:
+    for body, tag, price in (("a", "red", 5), ("b", "green", 7), ("c", None, 9), ("d", "red", 11)):
+        line.send(body, tag=tag, properties={"price": str(price)})
+    dear = line.consumer(tags="sql:price > 6 AND (TAGS = 'red' OR TAGS IS NULL)")
+    assert drain(line, dear, 2) == ["c", "d"]
+    some = line.consumer(group=f"{line.topic}-some", tags="sql:price BETWEEN 5 AND 7.5")
+    assert drain(line, some, 2) == ["a", "b"]
+
+
 def test_ack_message_ends_a_message(line: Line) -> None:
     line.send("once")
     consumer = line.consumer(wait_s=1)

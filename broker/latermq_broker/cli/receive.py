@@ -47,6 +47,9 @@ Message = definition_pb2.Message
     help="How long to wait for a first message; at most 20s at a time.",
 )  # fmt: skip
 @click.option("--tag", default="*", show_default=True, help='Only these tags, e.g. "a || b".')
+@click.option(
+    "--sql", default="", help="Only what this lets through, e.g. \"price > 5 AND TAGS = 'paid'\"."
+)
 @click.option("--ack", is_flag=True, help="Acknowledge each message once it is printed.")
 @broker_options
 def receive(
@@ -56,6 +59,7 @@ def receive(
     invisible: int,
     wait: int,
     tag: str,
+    sql: str,
     ack: bool,
     endpoint: str,
     as_json: bool,
@@ -65,12 +69,17 @@ def receive(
     Without --ack they come again when the invisible time is over, unless you `latermq ack` them
     with the handle shown.
     """
+    if sql and tag != "*":
+        raise click.UsageError("say either --tag or --sql")
+    wanted = definition_pb2.FilterExpression(
+        type=definition_pb2.SQL if sql else definition_pb2.TAG, expression=sql or tag
+    )
     received = 0
     with Connection(endpoint) as broker:
         require_topic(broker, topic)
         while received < count_max:
             request = _receive_request(
-                topic, group, min(RECEIVE_BATCH_MAX, count_max - received), invisible, tag
+                topic, group, min(RECEIVE_BATCH_MAX, count_max - received), invisible, wanted
             )
             # Only the first call waits; the later ones take what is there.
             wait_ms = min(wait, WAIT_MS_MAX) if not received else 0
@@ -145,12 +154,16 @@ def nack(
 
 
 def _receive_request(
-    topic: str, group: str, batch_size: int, invisible_ms: int, tag: str
+    topic: str,
+    group: str,
+    batch_size: int,
+    invisible_ms: int,
+    wanted: definition_pb2.FilterExpression,
 ) -> service_pb2.ReceiveMessageRequest:
     request = service_pb2.ReceiveMessageRequest(
         group=definition_pb2.Resource(name=group),
         message_queue=definition_pb2.MessageQueue(topic=definition_pb2.Resource(name=topic)),
-        filter_expression=definition_pb2.FilterExpression(type=definition_pb2.TAG, expression=tag),
+        filter_expression=wanted,
         batch_size=batch_size,
         auto_renew=False,
     )

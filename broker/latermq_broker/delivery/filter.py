@@ -1,13 +1,15 @@
-"""Which messages a receive wants, by tag.
+"""Which messages a receive wants: everything, some tags, or what a SQL92 expression lets through.
 
-Matching works on the 64-bit tag hash that the consume queue keeps, so nothing is read from the log
-for a message that is filtered out.
+Matching tags works on the 64-bit tag hash that the consume queue keeps, so nothing is read from the
+log for a message that is filtered out. SQL reads the message's properties (`engine/wanted.py`).
 """
 
 from dataclasses import dataclass
 from typing import Final
 
 import xxhash
+
+from latermq_broker.delivery.sql_filter import SqlFilter
 
 
 def hash64(text: str) -> int:
@@ -25,5 +27,7 @@ class TagFilter:
         """The wanted tag hashes; None when everything matches."""
         return None if self.tags is None else frozenset(map(hash64, self.tags))
 
+
+MessageFilter = TagFilter | SqlFilter
 
 EVERYTHING: Final = TagFilter()

@@ -22,6 +22,7 @@ from latermq_broker.engine.leasing import (
 from latermq_broker.engine.model import Delivered, Group, ReceiveRequest, Topic
 from latermq_broker.engine.ordered_lane import OrderedLane, Wish
 from latermq_broker.engine.state import EngineState, Subscription
+from latermq_broker.engine.wanted import Wanted, Wishes
 from latermq_broker.errors import CorruptRecordError, StoreFullError
 from latermq_broker.store.consume_queue import ConsumeQueue
 from latermq_broker.store.payload_catalog import OffsetPayload
@@ -38,13 +39,14 @@ class Lanes:
         self._journal = journal
         self._attempts = attempts
         self._ordered = OrderedLane(state, journal, attempts)
+        self._wishes = Wishes(state)
 
     def receive(
         self, request: ReceiveRequest, group: Group, topic: Topic, now_ms: int
     ) -> list[Delivered]:
         config = self._state.config.delivery
         subscription = self._state.subscription(group.id, topic.id)
-        wanted = request.filter.hashes()
+        wanted = self._wishes.of(request.filter)
         count = min(request.count_max, config.receive_batch_max)
         room = Room(count, config.receive_bytes_max)
         weights = config.fresh_weight + config.retry_weight
@@ -73,6 +75,8 @@ class Lanes:
             # What was leased before the log was full goes out: nobody else may have it now.
         if group.fifo:
             self._ordered.remember(wish, taken)
+        if wanted is not None and wanted.spent:  # not all was looked at: ask again
+            self._state.announce(subscription)
         return self._deliver(taken, topic, now_ms)
 
     def _take_retries(self, wish: Wish, share: int) -> list[Delivery]:
@@ -84,12 +88,14 @@ class Lanes:
         spent: deque[Mark] = deque()  # no attempt is left: the policy was tightened
         looked = 0
         while ready and len(taken) < share and looked < SCAN_MAX:
+            if wanted is not None and wanted.spent:
+                break
             looked += 1
             mark = ready.popleft()
             delivery = deliveries.get(mark[0])
             if delivery is None or delivery.generation != mark[1]:
                 continue  # it has moved on since
-            if wanted is not None and delivery.tag_hash not in wanted:
+            if wanted is not None and not wanted(delivery.tag_hash, delivery.position):
                 passed.append(mark)
             elif delivery.attempt >= group.max_attempts:
                 spent.append(mark)
@@ -98,7 +104,7 @@ class Lanes:
             else:
                 ready.appendleft(mark)
                 break
-        if looked < SCAN_MAX:
+        if looked < SCAN_MAX and (wanted is None or not wanted.spent):
             ready.extendleft(reversed(passed))
         else:  # others may stand behind: they are first the next time
             ready.extend(passed)
@@ -152,7 +158,7 @@ class Lanes:
         self,
         subscription: Subscription,
         queue: ConsumeQueue,
-        wanted: frozenset[int] | None,
+        wanted: Wanted | None,
         room: Room,
     ) -> tuple[int, tuple[int, ...], int]:
         """(first offset, offsets of what is taken relative to it, how far was looked)."""
@@ -165,9 +171,11 @@ class Lanes:
         chosen: list[int] = []
         looked = 0
         for index, entry in enumerate(entries):
+            if wanted is not None and wanted.spent:
+                break
             if letters and cursor + index in letters:
                 pass  # redriven or dropped: no longer delivered
-            elif wanted is None or entry.tag_hash in wanted:
+            elif wanted is None or wanted(entry.tag_hash, entry.position):
                 if not room.take(entry.length):
                     break
                 chosen.append(index)

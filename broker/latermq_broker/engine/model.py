@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from latermq_broker.delivery.failure import Failure as Failure
 from latermq_broker.delivery.filter import EVERYTHING as EVERYTHING
+from latermq_broker.delivery.filter import MessageFilter as MessageFilter
 from latermq_broker.delivery.filter import TagFilter as TagFilter
 from latermq_broker.delivery.history import Attempt as Attempt
 from latermq_broker.store.catalog import Backoff as Backoff
@@ -65,7 +66,7 @@ class ReceiveRequest(NamedTuple):
     count_max: int
     invisible_ms: int
     auto_renew: bool = False
-    filter: TagFilter = EVERYTHING
+    filter: MessageFilter = EVERYTHING
     attempt_id: str = ""  # names the try: the same again is answered with the same, if ordered
 
 

@@ -25,6 +25,7 @@ from latermq_broker.engine.leasing import (
 )
 from latermq_broker.engine.model import Group, OnDead, ReceiveRequest
 from latermq_broker.engine.state import EngineState, Subscription
+from latermq_broker.engine.wanted import Wanted
 from latermq_broker.errors import CorruptRecordError
 from latermq_broker.store.consume_queue import ConsumeQueue, Entry
 from latermq_broker.store.payload_lease import (
@@ -52,12 +53,17 @@ class Wish(NamedTuple):
     request: ReceiveRequest
     group: Group
     subscription: Subscription
-    wanted: frozenset[int] | None  # tag hashes
+    wanted: Wanted | None  # None: everything
     room: Room
     now_ms: int
 
-    def wants(self, tag_hash: int) -> bool:
-        return self.wanted is None or tag_hash in self.wanted
+    def wants(self, message: Delivery | Entry) -> bool:
+        return self.wanted is None or self.wanted(message.tag_hash, message.position)
+
+    @property
+    def spent(self) -> bool:
+        """The filter has looked at as much as it may in one receive."""
+        return self.wanted is not None and self.wanted.spent
 
     def alone(self, attempt: int) -> bool:
         group = self.group
@@ -119,7 +125,7 @@ class OrderedLane:
         turned: list[int] = []
         left = share
         for key in list(islice(gate.runnable, SCAN_MAX)):
-            if left <= 0 or not wish.room.count:
+            if left <= 0 or not wish.room.count or wish.spent:
                 break
             self._exhaust(wish, gate, key)
             group = gate.groups.get(key)
@@ -144,7 +150,7 @@ class OrderedLane:
         deliveries = self._state.leases.deliveries
         while key in gate.runnable and gate.groups[key].live:
             delivery = deliveries[gate.groups[key].live[0][1]]
-            if delivery.attempt < wish.group.max_attempts or not wish.wants(delivery.tag_hash):
+            if delivery.attempt < wish.group.max_attempts or not wish.wants(delivery):
                 return
             self._attempts.exhaust(delivery, wish.now_ms)
 
@@ -155,11 +161,7 @@ class OrderedLane:
         for _, delivery_id in islice(group.live, left):
             delivery = deliveries[delivery_id]
             alone = wish.alone(delivery.attempt + 1)
-            if (
-                not wish.wants(delivery.tag_hash)
-                or (alone and taken)
-                or not wish.room.take(delivery.length)
-            ):
+            if not wish.wants(delivery) or (alone and taken) or not wish.room.take(delivery.length):
                 break
             again.append(delivery_id)
             taken += 1
@@ -190,8 +192,10 @@ class OrderedLane:
         letters = self._state.dead.get(queue.topic_id, {})
         taken = 0
         for offset in islice(group.held, SCAN_MAX):
+            if wish.spent:
+                break
             entry = queue.get(offset)
-            if offset in letters or not wish.wants(entry.tag_hash):
+            if offset in letters or not wish.wants(entry):
                 rows.append(OrderedRow(key, offset, group.queue_id, ORDERED_PASS))
                 continue
             follows = taken or not first
@@ -218,6 +222,8 @@ class OrderedLane:
         rows: list[OrderedRow] = []
         looked = 0
         for entry in self._entries(queue, cursor, wish.room.count):
+            if wish.spent:
+                break
             row = self._choose(wish, queue, cursor + looked, entry, mine, len(rows))
             if row is None:
                 break
@@ -258,7 +264,7 @@ class OrderedLane:
     ) -> OrderedRow | None:
         """What becomes of a fresh message; None: the reply ends before it."""
         letters = self._state.dead.get(queue.topic_id)
-        if not wish.wants(entry.tag_hash) or (letters and offset in letters):
+        if not wish.wants(entry) or (letters and offset in letters):
             return OrderedRow(0, offset, queue.queue_id, ORDERED_PASS)
         key = self._order_key(entry)
         gate = wish.subscription.ordered()

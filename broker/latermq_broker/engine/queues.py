@@ -5,8 +5,9 @@ from typing import Final
 from latermq_broker.engine.attempts import stored_slices
 from latermq_broker.engine.dead_letters import DeadLetters
 from latermq_broker.engine.journal import Journal
-from latermq_broker.engine.model import EVERYTHING, QueueEnds, QueueRow, TagFilter, Topic
+from latermq_broker.engine.model import EVERYTHING, MessageFilter, QueueEnds, QueueRow, Topic
 from latermq_broker.engine.state import EngineState
+from latermq_broker.engine.wanted import Wishes
 from latermq_broker.errors import (
     BadRequestError,
     GroupNotFoundError,
@@ -26,6 +27,7 @@ class QueueReads:
         self._state = state
         self._journal = journal
         self._dead = dead
+        self._wishes = Wishes(state)
 
     def ends(self, topic_name: str, queue_id: int) -> QueueEnds:
         """Raises TopicNotFoundError, BadRequestError (no such queue)."""
@@ -79,7 +81,7 @@ class QueueReads:
         queue_id: int,
         offset: int,
         count_max: int,
-        filter: TagFilter = EVERYTHING,
+        filter: MessageFilter = EVERYTHING,
     ) -> tuple[list[QueueRow], int]:
         """(rows that match, the offset to go on from). No lease, no attempt.
 
@@ -88,12 +90,12 @@ class QueueReads:
         topic = self._topic(topic_name)
         queue = self._queue(topic, queue_id)
         self._check(topic, queue, offset)
-        wanted = filter.hashes()
+        wanted = self._wishes.of(filter)
         rows: list[QueueRow] = []
         for entry in queue.scan(offset, PULL_SCAN_MAX if wanted is not None else count_max):
-            if len(rows) == count_max:
+            if len(rows) == count_max or (wanted is not None and wanted.spent):
                 break
-            if wanted is None or entry.tag_hash in wanted:
+            if wanted is None or wanted(entry.tag_hash, entry.position):
                 rows.append(self._row(topic, offset, entry, letters=True))
             offset += 1
         return rows, offset

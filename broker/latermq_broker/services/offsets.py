@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from latermq_broker.config import Config
 from latermq_broker.engine.engine import Engine
-from latermq_broker.engine.model import QueueRow, Ready, TagFilter
+from latermq_broker.engine.model import MessageFilter, QueueRow, Ready
 from latermq_broker.errors import BadRequestError, OffsetNotFoundError
 from latermq_broker.services import wire
 from latermq_broker.services.answers import (
@@ -51,7 +51,7 @@ class Pull:
     __slots__ = ("count_max", "filter", "offset", "queue_id", "topic")
 
     def __init__(
-        self, topic: str, queue_id: int, offset: int, count_max: int, filter: TagFilter
+        self, topic: str, queue_id: int, offset: int, count_max: int, filter: MessageFilter
     ) -> None:
         self.topic = topic
         self.queue_id = queue_id
@@ -116,7 +116,7 @@ class OffsetService:
             queue_id=request.message_queue.id,
             offset=request.offset,
             count_max=min(max(request.batch_size, 1), self._config.delivery.receive_batch_max),
-            filter=wire.tag_filter(request.filter_expression),
+            filter=wire.message_filter(request.filter_expression),
         )
         group = wire.group_name(request.group)
         # Unset means no wait: nothing that pulls leaves it out and hopes to be kept waiting.

@@ -133,7 +133,7 @@ class ReceiveService:
             count_max=min(max(request.batch_size, 1), config.receive_batch_max),
             invisible_ms=invisible_ms,
             auto_renew=request.auto_renew,
-            filter=wire.tag_filter(request.filter_expression),
+            filter=wire.message_filter(request.filter_expression),
         )
 
     def _lease(self, wanted: ReceiveRequest) -> Leased | None:

@@ -64,7 +64,7 @@ def check(settings: definition_pb2.Settings) -> ClientKind:
     wire.group_name(subscription.group)
     for entry in subscription.subscriptions:
         wire.topic_name(entry.topic)
-        wire.tag_filter(entry.expression)
+        wire.message_filter(entry.expression)
     return ClientKind.SIMPLE_CONSUMER if kind is ClientKind.UNSPECIFIED else kind
 
 

@@ -11,11 +11,11 @@ from typing import Final
 from google.protobuf.message import DecodeError
 
 from latermq_broker.config import DeliveryConfig
-from latermq_broker.engine.model import EVERYTHING, Failure, TagFilter
+from latermq_broker.delivery.sql_filter import sql_filter
+from latermq_broker.engine.model import EVERYTHING, Failure, MessageFilter, TagFilter
 from latermq_broker.errors import (
     IllegalDeliveryTimeError,
     IllegalFilterError,
-    NotImplementedYetError,
 )
 from latermq_broker.services import names
 from latermq_broker.services.seam import Call
@@ -86,15 +86,14 @@ def group_name(group: definition_pb2.Resource) -> str:
     return name
 
 
-def tag_filter(expression: definition_pb2.FilterExpression) -> TagFilter:
-    """What a TAG expression lets through; an unset type means TAG, an unset expression all.
+def message_filter(expression: definition_pb2.FilterExpression) -> MessageFilter:
+    """What an expression lets through; an unset type means TAG, an unset TAG expression all.
 
     Raises:
-        IllegalFilterError: only separators, an unknown type, or too long.
-        NotImplementedYetError: SQL.
+        IllegalFilterError: only separators, an unknown type, too long, or SQL that is none.
     """
     if expression.type == definition_pb2.SQL:
-        raise NotImplementedYetError("SQL92 filter expressions are not implemented yet")
+        return sql_filter(expression.expression)
     if expression.type not in (definition_pb2.FILTER_TYPE_UNSPECIFIED, definition_pb2.TAG):
         raise IllegalFilterError(f"filter type {expression.type} is unknown")
     text = expression.expression

@@ -13,6 +13,7 @@ import (
 	"os"
 	"sort"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -119,6 +120,9 @@ func filters(c command) map[string]*mq.FilterExpression {
 	filters := map[string]*mq.FilterExpression{}
 	for topic, expression := range tags {
 		filters[topic] = mq.NewFilterExpression(expression)
+		if sql, found := strings.CutPrefix(expression, "sql:"); found {
+			filters[topic] = mq.NewFilterExpressionWithType(sql, mq.SQL92)
+		}
 	}
 	return filters
 }

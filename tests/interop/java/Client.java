@@ -145,7 +145,9 @@ public final class Client {
         Map<String, FilterExpression> filters = new HashMap<>();
         for (Map.Entry<String, JsonElement> topic : command.getAsJsonObject("topics").entrySet()) {
             String tags = topic.getValue().getAsString();
-            filters.put(topic.getKey(), new FilterExpression(tags, FilterExpressionType.TAG));
+            filters.put(topic.getKey(), tags.startsWith("sql:")
+                ? new FilterExpression(tags.substring(4), FilterExpressionType.SQL92)
+                : new FilterExpression(tags, FilterExpressionType.TAG));
         }
         return filters;
     }

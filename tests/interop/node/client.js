@@ -8,7 +8,9 @@
  */
 
 const readline = require('node:readline');
-const { ConsumeResult, Producer, PushConsumer, SimpleConsumer } = require('rocketmq-client-nodejs');
+const {
+  ConsumeResult, FilterExpression, Producer, PushConsumer, SimpleConsumer,
+} = require('rocketmq-client-nodejs');
 const { version } = require('rocketmq-client-nodejs/package.json');
 
 const logger = { // the default one writes into the home directory
@@ -17,6 +19,7 @@ const logger = { // the default one writes into the home directory
   warn: (...words) => console.error('warn', ...words),
   error: (...words) => console.error('error', ...words),
 };
+const SQL = 2; // FilterType's number
 const RESOLUTIONS = { unknown: null, commit: 1, rollback: 2 }; // TransactionResolution's numbers
 const clients = new Map();
 const transactions = new Map(); // by ref
@@ -79,6 +82,14 @@ async function start(name, client) {
   clients.set(name, client);
 }
 
+/** Tags by topic, or after `sql:` an expression. */
+function subscriptions(topics) {
+  const filter = (wanted) => wanted.startsWith('sql:')
+    ? new FilterExpression(wanted.slice(4), SQL)
+    : wanted;
+  return new Map(Object.entries(topics).map(([topic, wanted]) => [topic, filter(wanted)]));
+}
+
 const commands = {
   producer: ({ name, endpoint, topics, verdicts }) =>
     start(name, new Producer({
@@ -93,7 +104,7 @@ const commands = {
     start(name, new SimpleConsumer({
       endpoints: endpoint,
       consumerGroup: group,
-      subscriptions: new Map(Object.entries(topics)),
+      subscriptions: subscriptions(topics),
       awaitDuration: waitS * 1000,
       logger,
       namespace: '',
@@ -103,7 +114,7 @@ const commands = {
     start(name, new PushConsumer({
       endpoints: endpoint,
       consumerGroup: group,
-      subscriptions: new Map(Object.entries(topics)),
+      subscriptions: subscriptions(topics),
       messageListener: listener(name, failures),
       logger,
       namespace: '',

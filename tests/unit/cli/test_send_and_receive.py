@@ -46,6 +46,16 @@ def test_received_as_json_lines(rig: CliRig) -> None:
     assert lines[0]["acknowledged"] is False
 
 
+def test_received_through_sql(rig: CliRig) -> None:
+    for price in ("5", "15"):
+        rig.ok("send", "orders", f"costs {price}", "--property", f"price={price}")
+    shown = rig.ok(*RECEIVE, "--sql", "price BETWEEN 10 AND 20")
+    assert "costs 15" in shown
+    assert "costs 5" not in shown
+    assert "at character 8" in rig.refused(*RECEIVE, "--sql", "price >")
+    assert "either --tag or --sql" in rig.refused(*RECEIVE, "--sql", "a = 1", "--tag", "x")
+
+
 def test_an_empty_topic_is_no_error(rig: CliRig) -> None:
     result = rig.run(*RECEIVE)
     assert (result.exit_code, result.stdout) == (0, "")

@@ -115,8 +115,10 @@ async def test_filters() -> None:
         got = await broker.receive(group="g4", tags=" || ")
         assert got.status.code == Code.ILLEGAL_FILTER_EXPRESSION
         request.filter_expression.type = definition_pb2.SQL
-        request.filter_expression.expression = "a > 1"
-        assert (await broker.receive_status(request)).code == Code.NOT_IMPLEMENTED
+        request.filter_expression.expression = "TAGS > 'a'"
+        status = await broker.receive_status(request)
+        assert status.code == Code.ILLEGAL_FILTER_EXPRESSION
+        assert "at character 8" in status.message
 
 
 async def test_the_topic_comes_back_as_it_was_asked_for() -> None:

@@ -172,12 +172,12 @@ async def test_without_a_client_id_one_command_with_the_status_then_the_end(
                     subscriptions=[
                         v2.SubscriptionEntry(
                             topic=v2.Resource(name="t"),
-                            expression=v2.FilterExpression(type=v2.SQL, expression="a = 1"),
+                            expression=v2.FilterExpression(type=v2.SQL, expression="a = "),
                         )
                     ],
                 )
             ),
-            GrpcCode.INTERNAL,  # NOT_IMPLEMENTED is not the client's error
+            GrpcCode.INVALID_ARGUMENT,
         ),
     ],
 )

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from latermq_broker import errors
 from latermq_broker.config import DeliveryConfig
+from latermq_broker.delivery.sql_filter import sql_filter
 from latermq_broker.engine.model import EVERYTHING, Delivered, Outgoing, Sent, TagFilter
 from latermq_broker.services import wire, wire_delivery, wire_fields, wire_messages, wire_stored
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
@@ -319,23 +320,26 @@ def test_a_send_is_answered_entry_by_entry() -> None:
 def test_tag_expressions(expression: str, wanted: TagFilter) -> None:
     for kind in (definition_pb2.TAG, definition_pb2.FILTER_TYPE_UNSPECIFIED):
         given_ = definition_pb2.FilterExpression(type=kind, expression=expression)
-        assert wire.tag_filter(given_) == wanted
+        assert wire.message_filter(given_) == wanted
 
 
 @pytest.mark.parametrize("expression", ["||", " || || "])
 def test_only_separators_are_no_expression(expression: str) -> None:
     with pytest.raises(errors.IllegalFilterError):
-        wire.tag_filter(definition_pb2.FilterExpression(expression=expression))
+        wire.message_filter(definition_pb2.FilterExpression(expression=expression))
 
 
 def test_filters_that_are_not_served() -> None:
-    with pytest.raises(errors.NotImplementedYetError):
-        wire.tag_filter(definition_pb2.FilterExpression(type=definition_pb2.SQL, expression="a>1"))
+    sql = definition_pb2.FilterExpression(type=definition_pb2.SQL, expression="a > ")
+    with pytest.raises(errors.IllegalFilterError, match="character 5"):
+        wire.message_filter(sql)
+    sql.expression = "a > 1"
+    assert wire.message_filter(sql) == sql_filter("a > 1")
     unknown = definition_pb2.FilterExpression.FromString(b"\x08\x63")
     with pytest.raises(errors.IllegalFilterError, match="99"):
-        wire.tag_filter(unknown)
+        wire.message_filter(unknown)
     with pytest.raises(errors.IllegalFilterError, match="16384"):
-        wire.tag_filter(definition_pb2.FilterExpression(expression="x" * 16_385))
+        wire.message_filter(definition_pb2.FilterExpression(expression="x" * 16_385))
 
 
 def test_a_failure_is_cut_to_the_limits() -> None:
