@@ -18,6 +18,8 @@ SOURCES := broker client tests
 PYTEST := $(BIN)/python -m pytest
 IMAGE ?= latermq:latest
 DATA_DIR ?= data
+ROUNDS ?= 10000
+SEED ?= 1
 LISTEN ?= 127.0.0.1:8081
 
 .PHONY: help
@@ -109,8 +111,12 @@ interop-all: $(STAMP) ## the same with the official Go and Java clients too (nee
 	LATERMQ_INTEROP_ALL=1 $(PYTEST) tests/interop
 
 .PHONY: crash
-crash: $(STAMP) ## kill -9 and torn pages: nothing acknowledged is lost
+crash: $(STAMP) ## kill -9, power loss, full and failing disks: nothing acknowledged is lost (< 6 min)
 	$(PYTEST) tests/crash
+
+.PHONY: crash-long
+crash-long: $(STAMP) ## the same for hours, seed by seed, and a table (ROUNDS=10000 SEED=1; it goes on where it stopped)
+	PYTHONPATH=tests ROUNDS=$(ROUNDS) SEED=$(SEED) nice $(BIN)/python -m crash.long
 
 .PHONY: spark
 spark: $(STAMP) ## the Spark source (needs Java 17 or 21)

@@ -4,6 +4,9 @@ A broker with tiny segments and frequent checkpoints serves a busy load and dies
 while serving, while it recovers, as a checkpoint or a new segment appears, while it drains. In the
 end everything is read back and held against the ledger of what clients were promised.
 
+A nursery forks the brokers, so that a life costs tenths of a second; segments and checkpoints are
+small enough that every few lives end in the middle of one.
+
     LATERMQ_CRASH_ROUNDS=1000 LATERMQ_CRASH_SEED=7 pytest tests/crash/test_kill.py
 """
 
@@ -23,25 +26,29 @@ import pytest
 from crash.load import ATTEMPTS_MAX, AUDIT, FAR_MS, LADDER_MS, PUSH_CLIENT, TOPIC, WORKERS, Load
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 from latermq_proto.latermq.v1 import group_pb2, pending_pb2, topic_pb2
+from support.broker_nursery import Nursery
 from support.broker_process import BrokerProcess, Ended
 from support.ledger import Delivery, Ledger
 from support.wire_client import WireClient, now_ms, require_ok
 
-ROUNDS: Final = int(os.environ.get("LATERMQ_CRASH_ROUNDS", "50"))
+ROUNDS: Final = int(os.environ.get("LATERMQ_CRASH_ROUNDS", "200"))
 SEED: Final = int(os.environ.get("LATERMQ_CRASH_SEED", "0")) or random.SystemRandom().getrandbits(
     32
 )
+FLUSHES: Final = ("async", "sync", "none", "sync-strict")
+RETENTION_MS: Final = {"none": 3_000}  # there old segments are rolled forward and go; else never
 DRAIN_S_MAX: Final = 60
 ALWAYS: Final = 1 << 62
 
 CONFIG: Final = """
 [store]
-segment_bytes = 1048576
-message_body_bytes_max = 131072
+segment_bytes = 524288
+message_body_bytes_max = 65536
 sync_interval_ms = 20
-checkpoint_records = 300
+checkpoint_records = 150
 checkpoint_bytes = 131072
-checkpoint_interval_ms = 500
+checkpoint_interval_ms = 300
+retention_ms = {retention_ms}
 [delivery]
 receive_batch_max = 256
 [server]
@@ -53,20 +60,35 @@ drain_ms_max = 500
 class End(Enum):
     """How one life of the broker ends."""
 
-    SERVING = 20  # numbers: how often, of 40
-    STARTING = 7
-    CHECKPOINT = 6
-    SEGMENT = 3
-    STOP = 2  # SIGTERM
-    STOPPING = 2  # SIGTERM, and kill -9 before it is done
+    SERVING = "while serving"
+    STARTING = "while it starts"
+    CHECKPOINT = "as a checkpoint appears"
+    RUN = "as a timer run appears"
+    SEGMENT = "as a segment appears"
+    STOP = "stopped"  # SIGTERM
+    STOPPING = "while it stops"  # SIGTERM, and kill -9 before it is done
+
+
+HOW_OFTEN: Final = {
+    End.SERVING: 18, End.STARTING: 8, End.CHECKPOINT: 5, End.RUN: 2, End.SEGMENT: 4,
+    End.STOP: 1, End.STOPPING: 3,
+}  # fmt: skip
+FOLDERS: Final = {End.CHECKPOINT: "ckpt", End.RUN: "timer", End.SEGMENT: "log"}
 
 
 class Crashes:
     """One broker, many lives."""
 
-    def __init__(self, data_dir: Path, flush: str, rng: random.Random) -> None:
-        self.broker = BrokerProcess(data_dir, "--flush", flush, config=CONFIG)
-        self.ledger = Ledger({WORKERS: ATTEMPTS_MAX, AUDIT: 1 << 30})
+    def __init__(
+        self, data_dir: Path, flush: str, rng: random.Random, nursery: Nursery | None
+    ) -> None:
+        arguments = ("--flush", flush)
+        retention_ms = RETENTION_MS.get(flush, 0)
+        config = CONFIG.format(retention_ms=retention_ms)
+        self.broker = BrokerProcess(data_dir, *arguments, config=config, nursery=nursery)
+        self.ends: Counter[str] = Counter()
+        attempts_max = {WORKERS: ATTEMPTS_MAX, AUDIT: 1 << 30}
+        self.ledger = Ledger(attempts_max, retention_ms=retention_ms)
         self.topics: set[str] = set()
         self.complaints: list[str] = []
         self.unfinished: Counter[str] = Counter()  # suffixes of the files that deaths left behind
@@ -82,6 +104,7 @@ class Crashes:
 
     async def live(self, end: End) -> None:
         """Run the load on the broker that serves, end it, and start the next one."""
+        self.ends[end.value] += 1
         if end is not End.STARTING:
             load = Load(self.broker.endpoint, self.ledger, self._rng, self.topics)
             await load.run(self._end(end))
@@ -91,7 +114,7 @@ class Crashes:
         self.ledger.crashed()
         while end is End.STARTING:
             self.broker.spawn()
-            await asyncio.sleep(0.1 + self._rng.random() * 0.3)
+            await asyncio.sleep(self._rng.random() * 0.06)
             self._note(self.broker.kill(), end)
             if self._rng.random() < 0.7:
                 break
@@ -104,12 +127,10 @@ class Crashes:
 
     async def _end(self, end: End) -> None:
         rng = self._rng
-        if end is End.CHECKPOINT:
-            await asyncio.to_thread(self._kill_when_new, "ckpt", 2.5)
-        elif end is End.SEGMENT:
-            await asyncio.to_thread(self._kill_when_new, "log", 1.5)
+        if end in FOLDERS:
+            await asyncio.to_thread(self._kill_when_new, FOLDERS[end], 0.7)
         else:
-            await asyncio.sleep(rng.choice((0.02, 0.2, 0.6)) * rng.random())
+            await asyncio.sleep(rng.choice((0.03, 0.03, 0.2, 0.5)) * rng.random())
         if end is End.STOP:
             self._note(await asyncio.to_thread(self.broker.terminate), end)
             return
@@ -162,15 +183,26 @@ def read_back(crashes: Crashes) -> None:
         near_ms = max(sent.due_ms for sent in ledger.messages.values() if sent.due_ms <= soon_ms)
         drain(wire, ledger, WORKERS, lambda: now_ms() > near_ms and not left_in(wire, WORKERS))
         read_dead_letters(wire, ledger)
-        ledger.check_drained(WORKERS, soon_ms)
+        gone = old_enough(ledger)
+        ledger.check_drained(WORKERS, soon_ms, gone)
         drain(wire, ledger, AUDIT, lambda: not left_in(wire, AUDIT))
-        ledger.check_drained(AUDIT, soon_ms)
+        ledger.check_drained(AUDIT, soon_ms, gone | old_enough(ledger))
         waiting = list(still_delayed(wire))
         assert len(waiting) == len(set(waiting))
         assert set(waiting) >= set(ledger.stored(ALWAYS)) - set(ledger.stored(soon_ms))
         assert set(waiting) <= {i for i, sent in ledger.messages.items() if sent.due_ms > soon_ms}
         listed = wire.call(wire.topics.ListTopics, topic_pb2.ListTopicsRequest(page_size=1000))
         assert crashes.topics <= {topic.name for topic in listed.topics}
+
+
+def old_enough(ledger: Ledger) -> frozenset[str]:
+    """What retention may have taken before somebody received it."""
+    latest_ms = now_ms() - ledger.retention_ms
+    return frozenset(
+        message_id
+        for message_id, message in ledger.messages.items()
+        if ledger.retention_ms and max(message.sent_ms, message.due_ms) <= latest_ms
+    )
 
 
 def drain(wire: WireClient, ledger: Ledger, group: str, done: Callable[[], bool]) -> None:
@@ -244,25 +276,37 @@ def still_delayed(wire: WireClient) -> Iterator[str]:
             return
 
 
-@pytest.mark.timeout(60 + ROUNDS * 4)
-@pytest.mark.parametrize(("flush", "share"), [("async", 0.7), ("sync", 0.3)])
-def test_kill_loses_nothing_and_repeats_nothing(tmp_path: Path, flush: str, share: float) -> None:
-    print(f"LATERMQ_CRASH_SEED={SEED} LATERMQ_CRASH_ROUNDS={ROUNDS}")  # shown when it fails
-    rng = random.Random(f"{SEED} {flush}")
-    crashes = Crashes(tmp_path / "data", flush, rng)
+def kill_history(
+    data_dir: Path, flush: str, rng: random.Random, rounds: int, nursery: Nursery | None = None
+) -> Crashes:
+    """So many lives of one broker on one directory, and everything read back in the end.
 
-    async def rounds() -> None:
-        ends = list(End)
-        for _ in range(round(ROUNDS * share)):
-            [end] = rng.choices(ends, [one.value for one in ends])
+    Raises AssertionError with every promise broken.
+    """
+    crashes = Crashes(data_dir, flush, rng, nursery)
+
+    async def live() -> None:
+        for _ in range(rounds):
+            [end] = rng.choices(list(HOW_OFTEN), list(HOW_OFTEN.values()))
             await crashes.live(end)
             crashes.check()
 
     with crashes.broker:
         crashes.prepare()
-        asyncio.run(rounds())
+        asyncio.run(live())
         read_back(crashes)
         assert crashes.broker.terminate().code == 0
-    print(crashes.ledger.summary(), "left behind", dict(crashes.unfinished))
     crashes.check()
-    assert sum(1 for _ in crashes.ledger.stored(ALWAYS)) > ROUNDS  # it did work
+    return crashes
+
+
+@pytest.mark.timeout(60 + ROUNDS * 4)
+@pytest.mark.parametrize("flush", FLUSHES)
+def test_kill_loses_nothing_and_repeats_nothing(tmp_path: Path, flush: str) -> None:
+    print(f"LATERMQ_CRASH_SEED={SEED} LATERMQ_CRASH_ROUNDS={ROUNDS}")  # shown when it fails
+    rounds = ROUNDS // len(FLUSHES)
+    with Nursery() as nursery:
+        rng = random.Random(f"{SEED} {flush}")
+        crashes = kill_history(tmp_path / "data", flush, rng, rounds, nursery)
+    print(crashes.ledger.summary(), dict(crashes.ends), "left behind", dict(crashes.unfinished))
+    assert sum(1 for _ in crashes.ledger.stored(ALWAYS)) > rounds  # it did work

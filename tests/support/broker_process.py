@@ -13,6 +13,8 @@ import time
 from pathlib import Path
 from typing import IO, Final, NamedTuple, Self
 
+from support.broker_nursery import Nursery, NurseryChild
+
 READY: Final = re.compile(r"latermq ready on (\S+)")
 READY_TIMEOUT_S: Final = 30.0
 STOP_TIMEOUT_S: Final = 30.0
@@ -33,17 +35,24 @@ class BrokerProcess:
         data_dir: kept; `data_dir` + ".log" collects the standard error of all lives.
         arguments: further words for `latermq serve`.
         config: a configuration file's text; "" for none.
+        nursery: forks the process instead of starting an interpreter for it.
     """
 
     def __init__(
-        self, data_dir: Path, *arguments: str, config: str = "", listen: str = "127.0.0.1:0"
+        self,
+        data_dir: Path,
+        *arguments: str,
+        config: str = "",
+        listen: str = "127.0.0.1:0",
+        nursery: Nursery | None = None,
     ) -> None:
         self.data_dir = data_dir
         self.log_path = data_dir.with_name(data_dir.name + ".log")
         self.ready_s = 0.0  # from the last spawn to its ready line
         self._arguments = list(arguments)
         self._listen = listen
-        self._process: subprocess.Popen[str] | None = None
+        self._nursery = nursery
+        self._process: subprocess.Popen[str] | NurseryChild | None = None
         self._reader: threading.Thread | None = None
         self._lines: list[str] = []
         self._said = threading.Event()  # ready, or never will be
@@ -78,15 +87,19 @@ class BrokerProcess:
     def spawn(self, *more_arguments: str) -> None:
         """Begin a life without waiting for it."""
         assert self._process is None, "one life at a time"
-        command = [sys.executable, "-m", "latermq_broker", "serve", "--listen", self._listen]
-        command += ["--data-dir", str(self.data_dir), *self._arguments, *more_arguments]
+        words = ["serve", "--listen", self._listen, "--data-dir", str(self.data_dir)]
+        words += [*self._arguments, *more_arguments]
         self._lines, self._said = [], threading.Event()
         with self.log_path.open("ab") as log:
             self._log_from = log.tell()
             self._spawned_s = time.perf_counter()
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True
-            )
+            if self._nursery is not None:
+                self._process = self._nursery.spawn(words, log.fileno())
+            else:
+                command = [sys.executable, "-m", "latermq_broker", *words]
+                self._process = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True
+                )
         assert self._process.stdout is not None
         self._reader = threading.Thread(
             target=self._read, args=(self._process.stdout, self._lines, self._said), daemon=True
@@ -133,6 +146,7 @@ class BrokerProcess:
         with self.log_path.open("rb") as log:
             log.seek(self._log_from)
             said = log.read().decode(errors="replace")
+        assert process.returncode is not None
         return Ended(process.returncode, "".join(self._lines), said)
 
     def __enter__(self) -> Self:

@@ -25,7 +25,7 @@ PAGES: Final = sorted(
     path for path in ROOT.glob("**/*.md") if not {".venv", ".cache"} & set(path.parts)
 )
 LINK: Final = re.compile(r"\[[^]]*\]\(([^)\s]+)\)")
-TARGET: Final = re.compile(r"^([a-z]+):.*?## ", re.MULTILINE)
+TARGET: Final = re.compile(r"^([a-z-]+):.*?## ", re.MULTILINE)
 SERVED: Final = (
     service_pb2, topic_pb2, group_pb2, pending_pb2, dead_letter_pb2, queue_pb2, broker_pb2
 )  # fmt: skip
@@ -56,7 +56,7 @@ def test_make_targets_that_are_named_exist() -> None:
     targets = set(TARGET.findall((ROOT / "Makefile").read_text(encoding="utf-8")))
     assert {"demo", "test", "setup", "serve", "bench", "check", "help"} <= targets
     for page in PAGES:
-        named = set(re.findall(r"`make ([a-z]+)`", page.read_text(encoding="utf-8")))
+        named = set(re.findall(r"`make ([a-z-]+)`", page.read_text(encoding="utf-8")))
         named |= {line.split()[1] for line in shell_lines(page) if line.startswith("make ")}
         assert named <= targets, page.name
 

@@ -1,0 +1,114 @@
+"""Brokers forked from a process that has imported everything already: a start in milliseconds.
+
+What runs is `latermq serve` with its own process id, files and threads; only the interpreter's
+start is spared, so that hundreds of brokers can be killed in a minute. One at a time per nursery.
+
+    test ──arguments, stdout, stderr──► nursery ──fork──► broker
+         ◄──pid────────────────────────        ◄──wait──
+         ◄──exit code──────────────────
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final, Self, TextIO
+
+MESSAGE_BYTES_MAX: Final = 1 << 16
+
+
+class NurseryChild:
+    """A broker process that is not our child: as much of `Popen` as `BrokerProcess` needs."""
+
+    def __init__(self, pid: int, stdout: TextIO, channel: socket.socket) -> None:
+        self.pid = pid
+        self.stdout = stdout
+        self.returncode: int | None = None
+        self._channel = channel
+
+    def poll(self) -> int | None:
+        try:
+            return self.wait(0)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit code, negative for a signal. Raises TimeoutExpired."""
+        if self.returncode is None:
+            self._channel.settimeout(timeout)
+            try:
+                said = self._channel.recv(MESSAGE_BYTES_MAX)
+            except (TimeoutError, BlockingIOError) as error:
+                raise subprocess.TimeoutExpired("broker", timeout or 0) from error
+            self.returncode = int(json.loads(said))
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.returncode is None:
+            with suppress(ProcessLookupError):  # it has ended, and the nursery took note
+                os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+class Nursery:
+    """Use it as a context manager: its process ends with it."""
+
+    def __enter__(self) -> Self:
+        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            command = [sys.executable, "-m", "support.broker_nursery", str(theirs.fileno())]
+            path = os.pathsep.join(one for one in sys.path if one)
+            self._process = subprocess.Popen(
+                command, pass_fds=(theirs.fileno(),), env={**os.environ, "PYTHONPATH": path}
+            )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._channel.close()
+        self._process.wait()
+
+    def spawn(self, arguments: Sequence[str], stderr: int) -> NurseryChild:
+        """`latermq` with these arguments."""
+        reader, writer = os.pipe()
+        request = json.dumps(list(arguments)).encode()
+        socket.send_fds(self._channel, [request], [writer, stderr])
+        os.close(writer)
+        self._channel.settimeout(30)
+        pid = int(json.loads(self._channel.recv(MESSAGE_BYTES_MAX)))
+        return NurseryChild(pid, os.fdopen(reader, "r", encoding="utf-8"), self._channel)
+
+
+def _serve(channel: socket.socket) -> None:
+    from latermq_broker import runtime  # noqa: F401  what every broker needs, imported once
+    from latermq_broker.__main__ import main
+    from support.simulation import small_runs
+
+    small_runs()
+
+    while True:
+        request, fds, _, _ = socket.recv_fds(channel, MESSAGE_BYTES_MAX, 2)
+        if not request:
+            return
+        pid = os.fork()
+        if pid == 0:
+            channel.close()
+            for number, fd in enumerate(fds, 1):
+                os.dup2(fd, number)
+                os.close(fd)
+            sys.argv = ["latermq", *json.loads(request)]
+            main()  # ends the process
+        for fd in fds:
+            os.close(fd)
+        channel.send(json.dumps(pid).encode())
+        _, status = os.waitpid(pid, 0)
+        channel.send(json.dumps(os.waitstatus_to_exitcode(status)).encode())
+
+
+if __name__ == "__main__":
+    _serve(socket.socket(fileno=int(sys.argv[1])))
