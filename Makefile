@@ -63,7 +63,7 @@ image: ## build the Docker image (IMAGE=latermq:latest)
 # --- to change it ---------------------------------------------------------------------------
 
 .PHONY: test
-test: check integration interop crash spark ## every test that CI runs
+test: check integration interop transports crash spark ## every test that CI runs
 
 .PHONY: check
 check: lint types layers drift unit property ## format, lint, types, layers, generated code, unit and property tests
@@ -98,17 +98,26 @@ unit: $(STAMP) ## tests without a socket or a sleep
 property: $(STAMP) ## the core against models, by hypothesis
 	$(PYTEST) tests/property
 
+# `make integration TRANSPORT=grpcio` and `make interop TRANSPORT=grpcio`: the same on grpc.aio.
+TRANSPORT ?= lean
+ON_TRANSPORT := LATERMQ_SERVER_TRANSPORT=$(TRANSPORT)
+
 .PHONY: integration
 integration: $(STAMP) ## our client and command line against a broker process; the README's first lines
-	$(PYTEST) tests/integration
+	$(ON_TRANSPORT) $(PYTEST) tests/integration
 
 .PHONY: interop
 interop: $(STAMP) ## the official RocketMQ client against a broker process
-	$(PYTEST) tests/interop
+	$(ON_TRANSPORT) $(PYTEST) tests/interop
+
+.PHONY: transports
+transports: $(STAMP) ## what clients see most, once more on grpc.aio, the other transport
+	LATERMQ_SERVER_TRANSPORT=grpcio $(PYTEST) tests/integration/test_wire_messaging.py \
+		tests/interop/test_send_message.py tests/interop/test_simple_consumer.py
 
 .PHONY: interop-all
 interop-all: $(STAMP) ## the same with the official Go and Java clients too (needs Go and Maven)
-	LATERMQ_INTEROP_ALL=1 $(PYTEST) tests/interop
+	$(ON_TRANSPORT) LATERMQ_INTEROP_ALL=1 $(PYTEST) tests/interop
 
 .PHONY: crash
 crash: $(STAMP) ## kill -9, power loss, full and failing disks: nothing acknowledged is lost (< 6 min)

@@ -170,11 +170,12 @@ class CatalogConfig:
 class ServerConfig:
     """The port, the clients behind it, and how they are let go."""
 
-    transport: Transport = Transport.GRPCIO
+    transport: Transport = Transport.LEAN
     listen: str = "127.0.0.1:8081"  # HOST:PORT or [IPV6]:PORT; port 0 picks a free one
     data_dir: str = "~/.local/share/latermq"  # made when missing; one broker at a time
     broker_name: str = "latermq-0"  # told to clients in routes
-    request_bytes_max: int = 130 * MIB  # 32 messages of 4 MiB and their headers
+    request_bytes_max: int = 130 * MIB  # of a send: 32 messages of 4 MiB and their headers
+    other_request_bytes_max: int = 4 * MIB  # of every other call
     ping_interval_ms_min: int = 10_000  # clients may send a keepalive ping this often
     keepalive_interval_ms: int = 60_000  # ours, to find dead peers
     keepalive_timeout_ms: int = 20_000
@@ -209,6 +210,10 @@ class ServerConfig:
             raise ConfigError("server.polling_margin_ms", "must be at least 0")
         if self.polling_ms_max < self.polling_ms_min:
             raise ConfigError("server.polling_ms_max", "must not be below polling_ms_min")
+        if not 64 * KIB <= self.other_request_bytes_max <= self.request_bytes_max:
+            raise ConfigError(
+                "server.other_request_bytes_max", "must be 64 KiB to request_bytes_max"
+            )
         if not 4 * MIB < self.request_bytes_max < 2**31:
             raise ConfigError("server.request_bytes_max", "must be above 4 MiB and below 2 GiB")
 

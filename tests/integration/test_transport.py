@@ -89,7 +89,7 @@ class TestUnary:
 
     async def test_large_messages_both_ways(self, transport: ServerClass) -> None:
         async with served(
-            transport, {"/s/Echo": Method.unary(lambda request, call: request)}
+            transport, {"/s/Echo": Method.unary(lambda request, call: request, large=True)}
         ) as client:
             body = bytes(20 << 20)
             assert await client.unary("/s/Echo", body) == body

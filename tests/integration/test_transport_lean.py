@@ -294,7 +294,7 @@ class TestCompression:
     async def test_a_bomb(self) -> None:
         channel_options = (*LARGE,)
         config = ServerConfig(listen="127.0.0.1:0", request_bytes_max=5 << 20)
-        server = LeanServer(ECHO, config)
+        server = LeanServer({"/s/M": Method.unary(lambda data, call: data, large=True)}, config)
         await server.start()
         channel = grpc.aio.insecure_channel(
             server.address, options=channel_options, compression=grpc.Compression.Gzip

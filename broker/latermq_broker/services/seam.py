@@ -107,10 +107,11 @@ class Method:
 
     kind: MethodKind
     handler: Unary | ServerStream | BidiStream
+    large: bool = False  # its requests may have `server.request_bytes_max`
 
     @classmethod
-    def unary(cls, handler: Unary) -> "Method":
-        return cls(MethodKind.UNARY, handler)
+    def unary(cls, handler: Unary, *, large: bool = False) -> "Method":
+        return cls(MethodKind.UNARY, handler, large)
 
     @classmethod
     def server_stream(cls, handler: ServerStream) -> "Method":

@@ -67,7 +67,7 @@ class SendService:
             answer = self._short_way(data, call)
             return cast(Unary, whole_way.handler)(data, call) if answer is None else answer
 
-        return {f"{MESSAGING}/SendMessage": Method.unary(handler)}
+        return {f"{MESSAGING}/SendMessage": Method.unary(handler, large=True)}
 
     def _short_way(self, data: bytes, call: Call) -> bytes | Later[bytes] | None:
         """The answer to messages that look like earlier ones; None: take the whole way."""

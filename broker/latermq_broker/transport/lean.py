@@ -14,6 +14,7 @@ from latermq_broker.clock import monotonic_ms
 from latermq_broker.config import ServerConfig
 from latermq_broker.config_transport import Http2Config, TlsConfig
 from latermq_broker.services.seam import GrpcCode, MethodTable
+from latermq_broker.transport.grpc_server.counts import FAULT, Counts
 from latermq_broker.transport.grpc_server.serving import Shared
 from latermq_broker.transport.http2.frames import ConnectionFault, ErrorCode
 from latermq_broker.transport.shell.listener import Listener
@@ -57,6 +58,7 @@ class LeanServer:
             methods={path.encode(): method for path, method in methods.items()},
             calls_max=config.calls_max,
             message_bytes_max=config.request_bytes_max,
+            other_bytes_max=config.other_request_bytes_max,
             assembly_bytes_max=max(http2.assembly_bytes_max, config.request_bytes_max),
             streams_max=http2.streams_max,
             gzip_from_bytes=http2.gzip_reply_bytes_min,
@@ -72,7 +74,9 @@ class LeanServer:
         if tls.enabled:
             directory = data_dir or Path(config.data_dir).expanduser()
             contexts = CertificateFiles(tls, directory / TLS_DIRECTORY, monotonic_ms())
-        self._listener = Listener(config, http2, tls, contexts, self._protocol_of)
+        self._listener = Listener(
+            config, http2, tls, contexts, self._protocol_of, self._shared.counts
+        )
 
     @property
     def address(self) -> str:
@@ -88,6 +92,11 @@ class LeanServer:
     def connections(self) -> int:
         """Open now."""
         return len(self._connections)
+
+    @property
+    def counts(self) -> Counts:
+        """What was served and what was refused since the start."""
+        return self._shared.counts
 
     async def start(self) -> None:
         """Bind and serve.
@@ -110,6 +119,8 @@ class LeanServer:
                 await self._all_left.wait()
         except TimeoutError:
             await self._end_all()
+        finally:
+            log.info("transport counts", extra=self.counts.facts())
 
     async def _end_all(self) -> None:
         for connection in list(self._connections):
@@ -134,6 +145,7 @@ class LeanServer:
         self._listener.left(protocol.counted_host)
         fault = protocol.connection.fault
         if fault is not None and fault.code is not ErrorCode.NO_ERROR:
+            self.counts.add(FAULT, f"{fault.code.name}: {fault.reason}")
             self._listener.complain("connection ended", protocol.peer, str(fault))
         if not self._connections:
             self._all_left.set()

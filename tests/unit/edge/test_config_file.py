@@ -136,8 +136,8 @@ class TestPrinting:
 class TestTransport:
     def test_tls_needs_the_lean_transport(self) -> None:
         with pytest.raises(ConfigError, match=r"tls\.enabled"):
-            loaded(tls__enabled=True)
-        assert loaded(tls__enabled=True, server__transport="lean").tls.enabled
+            loaded(tls__enabled=True, server__transport="grpcio")
+        assert loaded(tls__enabled=True).tls.enabled
 
     @pytest.mark.parametrize(
         ("setting", "value"),
@@ -145,7 +145,8 @@ class TestTransport:
             ("http2.streams_max", 0), ("http2.frame_bytes_max", 1_000),
             ("http2.stream_window_bytes", 1_000), ("http2.connection_window_bytes", 1 << 31),
             ("tls.certificate", "only.pem"), ("tls.client_certificates", "required"),
-            ("tls.handshakes_max", 0),
+            ("tls.handshakes_max", 0), ("server.other_request_bytes_max", 1_000),
+            ("server.other_request_bytes_max", 1 << 30),
         ],
     )  # fmt: skip
     def test_bounds(self, setting: str, value: Any) -> None:

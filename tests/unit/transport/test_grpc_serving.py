@@ -85,6 +85,7 @@ def list_of(request: bytes) -> list[bytes]:
 METHODS = {
     b"/s/M": Method.unary(lambda request, call: request),
     b"/s/L": Method.unary(later),
+    b"/s/X": Method.unary(lambda request, call: request, large=True),
     b"/s/C": Method.unary(coroutine),
     b"/s/W": Method.unary(settled),
     b"/s/S": Method.server_stream(lambda request, call: settled(request, call).mapped(list_of)),
@@ -100,7 +101,8 @@ class Served:
     def __init__(self, **shared: Any) -> None:
         self.now_ms = 1_000
         options: dict[str, Any] = {
-            "calls_max": 100, "message_bytes_max": 1 << 20, "assembly_bytes_max": 4 << 20,
+            "calls_max": 100, "message_bytes_max": 1 << 21, "other_bytes_max": 1 << 20,
+            "assembly_bytes_max": 4 << 20,
             "streams_max": 100, "gzip_from_bytes": 0,
         }  # fmt: skip
         self.shared = Shared(methods=METHODS, now_ms=lambda: self.now_ms, **(options | shared))
@@ -202,6 +204,36 @@ async def test_calls_beyond_the_limit() -> None:
     assert b"grpc-status\x018" in refused.payload
     served.connection.lost()
     served.check_empty()
+
+
+async def test_a_method_with_large_requests_takes_more_than_the_others() -> None:
+    large = message(bytes(1_500_000))
+    wire = b"".join(
+        data(1, large[at : at + 16_000], end=at + 16_000 >= len(large))
+        for at in range(0, len(large), 16_000)
+    )
+    served = Served()
+    fields, _ = await served.ask(b"/s/M", wire)
+    assert fields[b"grpc-status"] == b"8"
+    served.check_empty()
+    served = Served()
+    fields, body = await served.ask(b"/s/X", wire)
+    assert (fields[b"grpc-status"], len(body)) == (b"0", len(large))
+
+
+async def test_what_was_refused_is_counted() -> None:
+    served = Served(calls_max=1)
+    served.send(HELLO + SETTINGS_ACK + OPEN_WINDOWS)
+    served.send(headers(1) + headers(3))
+    unknown = REQUEST.replace(b"/s/M", b"/s/?")
+    served.send(headers(5, block=unknown) + data(1, b"", end=True))
+    await served.settle()
+    assert served.shared.counts.facts() == {
+        "calls": 1,
+        "connections": 0,
+        "status": {"UNIMPLEMENTED": 1},
+        "refused": {"too many calls at once": 1, "unknown method": 1},
+    }
 
 
 async def test_requests_that_are_never_whole_are_bounded() -> None:

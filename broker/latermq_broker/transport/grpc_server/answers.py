@@ -14,6 +14,7 @@ from latermq_broker.services.later import Later
 from latermq_broker.services.seam import CallAborted, GrpcCode, MethodKind
 from latermq_broker.transport.grpc_server import status
 from latermq_broker.transport.grpc_server.call import LeanCall
+from latermq_broker.transport.grpc_server.counts import STATUS, Counts
 from latermq_broker.transport.grpc_server.messages import PREFIX_BYTES, framed
 from latermq_broker.transport.http2.connection import Connection
 from latermq_broker.transport.http2.frames import ErrorCode
@@ -37,6 +38,7 @@ class Answers:
         self,
         connection: Connection,
         gzip_from_bytes: int,
+        counts: Counts,
         wake: Callable[[], None],
         ended: Callable[[Stream, int], None],
     ) -> None:
@@ -44,6 +46,7 @@ class Answers:
         self._outbound = connection.outbound
         self._streams = connection.streams
         self._gzip_from_bytes = gzip_from_bytes
+        self._counts = counts
         self._wake = wake
         self._ended = ended
         self._loop = asyncio.get_running_loop()
@@ -82,6 +85,7 @@ class Answers:
         if call.answered or not call.stream.output_open:
             return
         call.answered = True
+        self._counts.add(STATUS, code.name)
         stream = call.stream
         block = status.trailers(code, message) if call.headers_sent else status.only(code, message)
         call.cancel()

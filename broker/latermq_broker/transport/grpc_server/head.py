@@ -34,6 +34,7 @@ class Refusal:
     """The block that is the whole answer."""
 
     block: bytes
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +47,18 @@ class Plain:
 Meaning: TypeAlias = CallHead | Refusal | Plain
 Methods: TypeAlias = Mapping[bytes, Method]
 
-NOT_POST: Final = Refusal(status.http_only(405))
-NOT_GRPC: Final = Refusal(status.http_only(415))
-TOO_LARGE: Final = Refusal(status.only(GrpcCode.RESOURCE_EXHAUSTED, "header list too large"))
-BAD_TIMEOUT: Final = Refusal(status.only(GrpcCode.INTERNAL, "malformed grpc-timeout"))
-EXPIRED: Final = Refusal(status.only(GrpcCode.DEADLINE_EXCEEDED, "deadline exceeded"))
-NO_METHOD: Final = Refusal(status.only(GrpcCode.UNIMPLEMENTED, "unknown method"))
-NO_ENCODING: Final = Refusal(status.only(GrpcCode.UNIMPLEMENTED, "unknown grpc-encoding"))
+
+def _refusal(code: GrpcCode, why: str) -> Refusal:
+    return Refusal(status.only(code, why), why)
+
+
+NOT_POST: Final = Refusal(status.http_only(405), "not POST")
+NOT_GRPC: Final = Refusal(status.http_only(415), "not gRPC")
+TOO_LARGE: Final = _refusal(GrpcCode.RESOURCE_EXHAUSTED, "header list too large")
+BAD_TIMEOUT: Final = _refusal(GrpcCode.INTERNAL, "malformed grpc-timeout")
+EXPIRED: Final = _refusal(GrpcCode.DEADLINE_EXCEEDED, "deadline exceeded")
+NO_METHOD: Final = _refusal(GrpcCode.UNIMPLEMENTED, "unknown method")
+NO_ENCODING: Final = _refusal(GrpcCode.UNIMPLEMENTED, "unknown grpc-encoding")
 
 
 def read(head: RequestHead, methods: Methods, plain: Mapping[bytes, bytes]) -> Meaning:

@@ -18,10 +18,11 @@ from inspect import isawaitable
 from typing import Any, Final, cast
 
 from latermq_broker.services.later import Later
-from latermq_broker.services.seam import CallAborted, GrpcCode, MethodKind
+from latermq_broker.services.seam import CallAborted, GrpcCode, Method, MethodKind
 from latermq_broker.transport.grpc_server import status
 from latermq_broker.transport.grpc_server.answers import Answers
 from latermq_broker.transport.grpc_server.call import Inbox, LeanCall
+from latermq_broker.transport.grpc_server.counts import REFUSED, Counts
 from latermq_broker.transport.grpc_server.deadlines import Deadlines
 from latermq_broker.transport.grpc_server.head import (
     TOO_LARGE,
@@ -62,13 +63,19 @@ class Shared:
 
     methods: Methods
     calls_max: int
-    message_bytes_max: int
+    message_bytes_max: int  # of methods with large requests
+    other_bytes_max: int  # of all others
     assembly_bytes_max: int  # of one connection
     streams_max: int
     gzip_from_bytes: int
     now_ms: Callable[[], int]
     plain: Mapping[bytes, bytes] = field(default_factory=dict)
     calls: int = 0
+    counts: Counts = field(default_factory=Counts)
+
+    def bytes_max(self, method: Method) -> int:
+        """Of one message to it."""
+        return self.message_bytes_max if method.large else self.other_bytes_max
 
 
 class GrpcConnection:
@@ -99,7 +106,9 @@ class GrpcConnection:
     def serve(self, connection: Connection) -> None:
         """Called once, before anything is received."""
         self.connection = connection
-        self.answers = Answers(connection, self._shared.gzip_from_bytes, self._wake, self.reset)
+        self.answers = Answers(
+            connection, self._shared.gzip_from_bytes, self._shared.counts, self._wake, self.reset
+        )
         self._deadlines = Deadlines(self.answers.arm)
 
     def receive(self, data: bytes) -> None:
@@ -130,12 +139,15 @@ class GrpcConnection:
             return
         shared = self._shared
         if shared.calls >= shared.calls_max:
+            shared.counts.add(REFUSED, "too many calls at once")
             block = status.only(GrpcCode.RESOURCE_EXHAUSTED, "too many calls at once")
             self.connection.outbound.end(stream, block)
             return
         if len(self.answers.running) > RUNNING_PER_STREAM_MAX * shared.streams_max:
+            shared.counts.add(REFUSED, "too many handlers still run")
             self.connection.streams.reset(stream, ErrorCode.REFUSED_STREAM)
             return
+        shared.counts.calls += 1
         call = LeanCall(self, stream, meaning, fields, self._now_ms)
         stream.call = call
         shared.calls += 1
@@ -155,7 +167,7 @@ class GrpcConnection:
             return
         if ended and call.assembly is None and not call.is_bidi and len(data) >= PREFIX_BYTES:
             flag, length = PREFIX.unpack_from(data)
-            fits = length <= self._shared.message_bytes_max
+            fits = length <= self._shared.bytes_max(call.head.method)
             if flag == 0 and fits and length == len(data) - PREFIX_BYTES:
                 self._run(call, data[PREFIX_BYTES:])
                 return
@@ -190,6 +202,7 @@ class GrpcConnection:
 
     def _open_other(self, stream: Stream, meaning: Refusal | Plain, ended: bool) -> None:
         if isinstance(meaning, Refusal):
+            self._shared.counts.add(REFUSED, meaning.why)
             self.connection.outbound.end(stream, meaning.block)
         elif ended:
             self._answer_plain(stream, meaning)
@@ -206,7 +219,7 @@ class GrpcConnection:
         shared = self._shared
         assembly = call.assembly
         if assembly is None:
-            assembly = call.assembly = Assembly(shared.message_bytes_max, call.head.gzip)
+            assembly = call.assembly = Assembly(shared.bytes_max(call.head.method), call.head.gzip)
         messages = list(assembly.feed(data))
         kept = assembly.bytes_kept
         self.assembly_bytes += kept - call.kept

@@ -18,6 +18,7 @@ from latermq_broker.clock import monotonic_ms
 from latermq_broker.config import ServerConfig, listen_address
 from latermq_broker.config_transport import Http2Config, TlsConfig
 from latermq_broker.errors import ConfigError
+from latermq_broker.transport.grpc_server.counts import CONNECTION, Counts
 from latermq_broker.transport.shell import proxy_protocol
 from latermq_broker.transport.shell.protocol import ShellProtocol
 from latermq_broker.transport.shell.proxy_protocol import ProxyError, ProxyHeader
@@ -53,6 +54,7 @@ class Listener:
         tls: TlsConfig,
         contexts: TlsContexts | None,
         protocol_of: ProtocolOf,
+        counts: Counts,
     ) -> None:
         self.host, self.port = listen_address("server.listen", config.listen)
         self.complaints: dict[str, int] = {}
@@ -60,6 +62,7 @@ class Listener:
         self._tls = tls
         self._contexts = contexts
         self._protocol_of = protocol_of
+        self._counts = counts
         self._trusted = trusted_networks(http2.proxy_from)
         self._sockets: list[socket.socket] = []
         self._greetings: set[asyncio.Task[None]] = set()
@@ -163,6 +166,7 @@ class Listener:
                 or self._open[host] >= self._http2.connections_per_address_max
             ):
                 accepted.close()
+                self._counts.add(CONNECTION, "too many connections")
                 self.complain("connection refused", join(host, address[1]), "too many connections")
                 continue
             accepted.setblocking(False)
@@ -197,6 +201,7 @@ class Listener:
                     raise ProxyError("clear text where only TLS is served")
             protocol = self._protocol_of(peer, local)
             protocol.counted_host = host
+            self._counts.connections += 1
             await self._hand_over(accepted, protocol, is_tls)
         except asyncio.CancelledError:
             if protocol is None or not protocol.made:
@@ -207,6 +212,7 @@ class Listener:
             if protocol is None or not protocol.made:
                 accepted.close()
                 self.left(host)
+            self._counts.add(CONNECTION, type(error).__name__)
             self.complain("connection not accepted", peer, str(error) or type(error).__name__)
 
     async def _hand_over(
