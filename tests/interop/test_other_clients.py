@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from interop import foreign
-from interop.client_cases import ClientCases
-from interop.client_cases import broker as broker
+from interop.client_cases import CONFIG, ClientCases
 from interop.client_cases import line as line
 from interop.official import OfficialClient
+from support.broker_process import BrokerProcess
 
 pytestmark = [
     pytest.mark.skipif(
@@ -24,12 +24,28 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module", params=["go", "java"])
+TLS = os.environ.get("LATERMQ_SERVER_TRANSPORT", "lean") == "lean"
+
+
+@pytest.fixture(scope="module")
+def broker(room: Path) -> Iterator[BrokerProcess]:
+    """TLS and clear text on one port, where the transport has TLS."""
+    config = CONFIG + ("[tls]\nenabled = true\n" if TLS else "")
+    with BrokerProcess(room / "data", config=config) as broker:
+        yield broker.start()
+
+
+@pytest.fixture(scope="module", params=["go", "java", "go-tls", "java-tls"])
 def official(request: pytest.FixtureRequest, room: Path) -> Iterator[OfficialClient]:
+    """With TLS as these clients have it unless told otherwise, and without."""
+    language, _, tls = request.param.partition("-")
+    if tls and not TLS:
+        pytest.skip("only the lean transport has TLS")
     try:
-        command = foreign.command(request.param)
+        command = foreign.command(language)
     except foreign.UnavailableError as reason:
         pytest.skip(str(reason))
+    command = ["env", f"LATERMQ_CLIENT_TLS={int(bool(tls))}", *command]
     with OfficialClient(room / request.param, command) as client:
         yield client
 

@@ -265,7 +265,7 @@ func run(c command) {
 }
 
 func main() {
-	mq.EnableSsl = false
+	mq.EnableSsl = os.Getenv("LATERMQ_CLIENT_TLS") == "1"
 	say(fields{"event": "started"})
 	input := bufio.NewScanner(os.Stdin)
 	input.Buffer(make([]byte, 0, 1<<16), lineBytesMax)

@@ -137,7 +137,7 @@ public final class Client {
     private static ClientConfiguration configuration(JsonObject command) {
         return ClientConfiguration.newBuilder()
                 .setEndpoints(command.get("endpoint").getAsString())
-                .enableSsl(false)
+                .enableSsl("1".equals(System.getenv("LATERMQ_CLIENT_TLS")))
                 .build();
     }
 
