@@ -239,6 +239,13 @@ class MetricsConfig:
             listen_address("metrics.listen", self.listen)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdminConfig:
+    """The calls of apache.rocketmq.v2.Admin; on a loopback address they are always served."""
+
+    beyond_loopback: bool = False
+
+
 def listen_address(setting: str, text: str) -> tuple[str, int]:
     """Host (an IPv6 one without brackets) and port of `HOST:PORT`.
 
@@ -267,6 +274,7 @@ class Config:
     tls: TlsConfig = field(default_factory=TlsConfig)
     log: LogConfig = field(default_factory=LogConfig)
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
+    admin: AdminConfig = field(default_factory=AdminConfig)
     store: StoreConfig = field(default_factory=StoreConfig)
     delivery: DeliveryConfig = field(default_factory=DeliveryConfig)
     transaction: TransactionConfig = field(default_factory=TransactionConfig)

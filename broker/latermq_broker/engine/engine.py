@@ -16,6 +16,7 @@ from latermq_broker.engine.attempts import Attempts
 from latermq_broker.engine.checkpoints import Checkpoints
 from latermq_broker.engine.dead_letters import DeadLetters
 from latermq_broker.engine.due import GONE_CLIENT_LEASE_MS, DueWork
+from latermq_broker.engine.group_progress import GroupProgress
 from latermq_broker.engine.groups import GroupAdmin
 from latermq_broker.engine.indexing import IndexRebuild
 from latermq_broker.engine.journal import Journal
@@ -78,6 +79,7 @@ class Engine:
         self.dead = DeadLetters(state, journal)
         self.queues = QueueReads(state, journal, self.dead)
         self.retention = Retention(state, journal, self._attempts)
+        self.progress = GroupProgress(state)
         self.messages = MessageQuery(state)
         self.lives = MessageLives(state)
         self._index_rebuild = IndexRebuild(state)

@@ -72,7 +72,7 @@ class MessageLives:
             return Life(0, False, -1, -1, True, ())
         queue_id, offset = found.queue_id, found.queue_offset
         if queue_id < 0:
-            if found.half and state.halves.at(found.position) is not None:
+            if self.half(found):
                 return Life(0, True, -1, -1, False, ())
             if not found.half and state.timer.contains(found.due_ms, found.position):
                 return Life(found.due_ms, False, -1, -1, False, ())
@@ -83,6 +83,10 @@ class MessageLives:
         expired = offset < state.queue(topic.id, queue_id).first
         groups = tuple(self._groups(topic, found, queue_id, offset))
         return Life(0, False, queue_id, offset, expired, groups)
+
+    def half(self, found: Found) -> bool:
+        """Its transaction has not ended."""
+        return found.half and self._state.halves.at(found.position) is not None
 
     def _place(self, topic: Topic, found: Found) -> tuple[int, int] | None:
         """Where a delayed or half message entered a queue, if that is near its time."""

@@ -15,7 +15,11 @@ from latermq_broker.config import Config
 from latermq_broker.engine.engine import Engine
 from latermq_broker.errors import NotImplementedYetError
 from latermq_broker.services.ack import AckService
-from latermq_broker.services.answers import Caller, unary
+from latermq_broker.services.admin_gate import admin_served, refuse_admin
+from latermq_broker.services.admin_groups import AdminGroups
+from latermq_broker.services.admin_messages import AdminMessages
+from latermq_broker.services.admin_topics import AdminTopics
+from latermq_broker.services.answers import ADMIN, Caller, unary
 from latermq_broker.services.health import HealthService
 from latermq_broker.services.heartbeat import HeartbeatService
 from latermq_broker.services.offsets import OffsetService
@@ -23,6 +27,7 @@ from latermq_broker.services.parking import EveryParking
 from latermq_broker.services.recall import RecallService
 from latermq_broker.services.receive import ReceiveService
 from latermq_broker.services.reflection import ReflectionService
+from latermq_broker.services.replies import Replies
 from latermq_broker.services.route import RouteService
 from latermq_broker.services.seam import Committer, Method, MethodTable, ParkedReceives
 from latermq_broker.services.send import SendService
@@ -52,7 +57,6 @@ FILES: Final = (
     message_pb2,
     broker_pb2,
 )  # fmt: skip
-LATER_SERVICES: Final = frozenset({"apache.rocketmq.v2.Admin"})
 LATER_METHODS: Final = frozenset({"SyncLiteSubscription"})
 
 
@@ -78,6 +82,8 @@ def assemble(engine: Engine, committer: Committer, config: Config) -> Services:
     heartbeat = HeartbeatService(*rooms)
     transactions = TransactionService(*rooms)
     health = HealthService(names)
+    send = SendService(*rooms)
+    replies = Replies(sessions)
 
     def on_second() -> None:
         heartbeat.expire_silent()
@@ -85,9 +91,9 @@ def assemble(engine: Engine, committer: Committer, config: Config) -> Services:
 
     served = (
         RouteService(*rooms),
-        TelemetryService(*rooms),
+        TelemetryService(*rooms, replies),
         heartbeat,
-        SendService(*rooms),
+        send,
         receive,
         AckService(*rooms),
         transactions,
@@ -100,6 +106,9 @@ def assemble(engine: Engine, committer: Committer, config: Config) -> Services:
         QueuesService(*rooms),
         MessagesService(*rooms),
         BrokersService(*rooms),
+        AdminTopics(*rooms),
+        AdminGroups(*rooms),
+        AdminMessages(*rooms, send, replies),
         health,
         ReflectionService(names),
     )
@@ -112,6 +121,8 @@ def assemble(engine: Engine, committer: Committer, config: Config) -> Services:
         for rpc in descriptor.methods:
             path = f"/{descriptor.full_name}/{rpc.name}"
             assert path in methods, f"nobody serves {path}"
+            if path.startswith(ADMIN) and not admin_served(config):
+                methods[path] = _refused(rpc, refuse_admin)
     return Services(
         methods=methods,
         parked=EveryParking((receive, offsets)),
@@ -128,23 +139,29 @@ def later_methods() -> MethodTable:
         f"/{service.full_name}/{rpc.name}": _later(rpc)
         for service in _descriptors()
         for rpc in service.methods
-        if service.full_name in LATER_SERVICES or rpc.name in LATER_METHODS
+        if rpc.name in LATER_METHODS
     }
 
 
 def _later(rpc: Any) -> Method:
-    response_class = GetMessageClass(rpc.output_type)
     name = rpc.full_name
 
     def answer(request: Message, caller: Caller) -> NoReturn:
         raise NotImplementedYetError(f"{name} is not implemented yet")
+
+    return _refused(rpc, answer)
+
+
+def _refused(rpc: Any, answer: Callable[[Message, Caller], NoReturn]) -> Method:
+    response_class = GetMessageClass(rpc.output_type)
 
     def refuse(status: definition_pb2.Status, request: Message) -> Message:
         if "status" in response_class.DESCRIPTOR.fields_by_name:
             return response_class(status=status)
         return response_class(remark=status.message)  # ChangeLogLevel
 
-    return unary(GetMessageClass(rpc.input_type), answer, refuse)
+    required = not rpc.full_name.startswith(ADMIN[1:])
+    return unary(GetMessageClass(rpc.input_type), answer, refuse, client_id_required=required)
 
 
 def _descriptors() -> Iterator[Any]:

@@ -10,7 +10,7 @@ newest.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -70,6 +70,7 @@ class Session:
     language: str  # headers, as sent; "" when absent
     version: str
     seen_ms: int
+    peer: str = ""  # `host:port` of the connection its settings came on
     streams: list[CommandStream] = field(default_factory=list)  # newest last
 
     @property
@@ -103,6 +104,10 @@ class Sessions:
         elif len(self._sessions) >= self._config.clients_max:
             raise TooManyRequestsError(f"{self._config.clients_max} clients are connected")
         self._sessions[session.client_id] = session
+
+    def all(self) -> Iterator[Session]:
+        """Valid until a session begins or ends."""
+        return iter(self._sessions.values())
 
     def seen(self, client_id: str, now_ms: int) -> Session | None:
         """A sign of life; None for a client without a session."""

@@ -3,7 +3,7 @@
 Every settings command is answered at once, for any kind of client, with no topics too, before any
 route query; settings that do not stand are the one business error that ends a call with a gRPC
 status. A client without an id gets one command with the status, then the end. Replies to commands
-carry a nonce; nobody waits for one yet, so they are dropped.
+carry a nonce, by which those who asked get them (`replies.py`).
 """
 
 import asyncio
@@ -20,6 +20,7 @@ from latermq_broker.errors import RequestError, TooManyRequestsError
 from latermq_broker.services import settings as client_settings
 from latermq_broker.services.answers import MESSAGING, client_id_of, ok_status, status_of
 from latermq_broker.services.client_quirks import quirks_of
+from latermq_broker.services.replies import Replies
 from latermq_broker.services.seam import (
     Call,
     CallAborted,
@@ -51,12 +52,18 @@ class GroupEngine(Protocol):
 
 class TelemetryService:
     def __init__(
-        self, engine: GroupEngine, committer: Committer, sessions: Sessions, config: Config
+        self,
+        engine: GroupEngine,
+        committer: Committer,
+        sessions: Sessions,
+        config: Config,
+        replies: Replies | None = None,
     ) -> None:
         self._engine = engine
         self._committer = committer
         self._sessions = sessions
         self._config = config
+        self._replies = replies or Replies(sessions)
 
     def methods(self) -> MethodTable:
         return {f"{MESSAGING}/Telemetry": Method.bidi_stream(self.telemetry)}
@@ -107,7 +114,7 @@ class TelemetryService:
             text = "not a valid TelemetryCommand"
             raise CallAborted(GrpcCode.INVALID_ARGUMENT, text) from error
         if not command.HasField("settings"):
-            log.debug("reply dropped", extra={"client_id": client_id})
+            self._replies.take(client_id, command)
             return
         merged = self._accept(command.settings, client_id, stream, call)
         answer = service_pb2.TelemetryCommand(status=ok_status(), settings=merged)
@@ -157,6 +164,7 @@ class TelemetryService:
                 language=language,
                 version=version,
                 seen_ms=now_ms,
+                peer=call.peer,
             )
         )
         self._sessions.attach(client_id, stream)

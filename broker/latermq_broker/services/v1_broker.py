@@ -40,7 +40,7 @@ class BrokersService:
         seen = self._engine.overview()
         broker = broker_pb2.Broker(
             name=self._config.server.broker_name,
-            version=_version(),
+            version=own_version(),
             started_at_ms=seen.opened_ms,
             now_ms=self._committer.now_ms(),
             wall_ahead_ms=seen.wall_ahead_ms,
@@ -126,7 +126,7 @@ def _totals(seen: Overview) -> broker_pb2.BrokerTotals:
     )
 
 
-def _version() -> str:
+def own_version() -> str:
     try:
         return version("latermq")
     except PackageNotFoundError:  # run from a directory that was never installed
