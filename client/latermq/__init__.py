@@ -25,6 +25,7 @@ from latermq.errors import (
     IllegalTimeError,
     IllegalTopicError,
     InvalidReceiptHandleError,
+    InvalidTransactionError,
     LaterMQError,
     MessageTooLargeError,
     NotFoundError,
@@ -43,11 +44,14 @@ from latermq.message import (
     ConsumeResult,
     DeadLetterOrigin,
     Message,
+    Received,
+    Resolution,
     SendReceipt,
     Sql,
 )
 from latermq.push_consumer import PushConsumer
 from latermq.simple_consumer import SimpleConsumer
+from latermq.transaction import Transaction
 
 __all__ = [
     "RECONSUME_LATER",
@@ -66,20 +70,24 @@ __all__ = [
     "IllegalTimeError",
     "IllegalTopicError",
     "InvalidReceiptHandleError",
+    "InvalidTransactionError",
     "LaterMQError",
     "Message",
     "MessageTooLargeError",
     "NotFoundError",
     "PartialSendError",
     "PushConsumer",
+    "Received",
     "RequestError",
     "RequestTimeoutError",
+    "Resolution",
     "SendReceipt",
     "ServerError",
     "SimpleConsumer",
     "Sql",
     "TooManyRequestsError",
     "TopicNotFoundError",
+    "Transaction",
     "UnauthorizedError",
     "UnavailableError",
     "UnsupportedError",

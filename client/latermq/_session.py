@@ -63,6 +63,7 @@ class Session:
     def __init__(self, profile: Profile, connections: Connections) -> None:
         self.profile = profile
         self.settings = Settings()
+        self.on_orphan: Callable[[Endpoints, _wire.Orphan], None] | None = None
         self._connections = connections
         self._tasks = Tasks()
         self._streams: dict[Endpoints, Telemetry] = {}
@@ -217,6 +218,7 @@ class Session:
                 lambda: transport.bidi_stream(_wire.TELEMETRY, self._headers()),
                 lambda: _wire.settings_command(self.profile),
                 self._adopt,
+                lambda orphan: self._asked(endpoints, orphan),
             )
             self._streams[endpoints] = stream
             self._tasks.start(stream.run(), f"latermq telemetry {endpoints}")
@@ -224,6 +226,10 @@ class Session:
 
     def _adopt(self, settings: Settings) -> None:
         self.settings = settings
+
+    def _asked(self, endpoints: Endpoints, orphan: _wire.Orphan) -> None:
+        if self.on_orphan is not None:
+            self.on_orphan(endpoints, orphan)
 
     async def _keep_alive(self) -> None:
         loop = asyncio.get_running_loop()

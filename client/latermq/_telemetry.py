@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from latermq._settings import Settings
 from latermq._transport import Stream
-from latermq._wire import Command, read_command
+from latermq._wire import Command, Orphan, read_command
 from latermq.backoff import RECONNECT_BACKOFF, Backoff
 from latermq.errors import LaterMQError, RequestError, UnavailableError
 
@@ -30,11 +30,13 @@ class Telemetry:
         open_stream: Callable[[], Stream],
         settings_command: Callable[[], bytes],
         adopt: Callable[[Settings], None],
+        asked: Callable[[Orphan], None],
         backoff: Backoff = RECONNECT_BACKOFF,
     ) -> None:
         self._open_stream = open_stream
         self._settings_command = settings_command
         self._adopt = adopt
+        self._asked = asked
         self._backoff = backoff
         self._stream: Stream | None = None
         self._known = False  # the broker has answered our settings on the present stream
@@ -99,6 +101,9 @@ class Telemetry:
             self._adopt(answer)
             self._known = self._opened = True
             self._tell()
+            return True
+        if isinstance(answer, Orphan):
+            self._asked(answer)
             return True
         if answer.reply is not None and self._stream is not None:
             await self._stream.write(answer.reply)

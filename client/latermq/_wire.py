@@ -48,7 +48,14 @@ class Order(NamedTuple):
     reply: bytes | None
 
 
-TelemetryAnswer: TypeAlias = Settings | Order
+class Orphan(NamedTuple):
+    """The broker asks how a transaction ended."""
+
+    message: bytes  # a v2.Message
+    transaction_id: str
+
+
+TelemetryAnswer: TypeAlias = Settings | Order | Orphan
 
 
 def parsed(kind: type[Answer], data: bytes) -> Answer:
@@ -199,6 +206,9 @@ def read_command(data: bytes) -> TelemetryAnswer:
         return _read_settings(command.settings)
     if kind == "reconnect_endpoints_command":
         return Order(Command.RECONNECT, None)
+    if kind == "recover_orphaned_transaction_command":
+        orphan = command.recover_orphaned_transaction_command
+        return Orphan(orphan.message.SerializeToString(), orphan.transaction_id)
     unsupported = v2.Status(code=v2.UNSUPPORTED, message="this client does not do that")
     if kind == "print_thread_stack_trace_command":
         trace = rpc.ThreadStackTrace(nonce=command.print_thread_stack_trace_command.nonce)

@@ -53,6 +53,8 @@ class Draft:
     message_id: str
     born_at: datetime
     due: datetime | None
+    half: bool = False  # of a transaction
+    check_after: timedelta | None = None  # of a half message; None: when the broker likes
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,11 @@ def _message(profile: Profile, queue: Queue, draft: Draft, delayed: bool) -> v2.
         system.delivery_timestamp.CopyFrom(timestamp_of(draft.due))
     if draft.due is not None or delayed:
         system.message_type = v2.DELAY
+    if draft.half:
+        system.message_type = v2.TRANSACTION
+    if draft.check_after is not None:
+        wait = duration_of(draft.check_after)
+        system.orphaned_transaction_recovery_duration.CopyFrom(wait)
     return v2.Message(
         topic=resource_of(profile, queue.topic),
         user_properties=message.properties,
@@ -169,13 +176,13 @@ def read_receive(data: bytes) -> Arrival | None:
     answer = parsed(rpc.ReceiveMessageResponse, data)
     kind = answer.WhichOneof("content")
     if kind == "message":
-        return _read_message(answer.message)
+        return read_message(answer.message)
     if kind == "status" and int(answer.status.code) != Code.MESSAGE_NOT_FOUND:
         check(answer.status)
     return None
 
 
-def _read_message(message: v2.Message) -> Arrival:
+def read_message(message: v2.Message) -> Arrival:
     system = message.system_properties
     body, damage = _unpacked(message)
     origin = None

@@ -17,6 +17,7 @@ from latermq.message import NO_PROPERTIES, Message, SendReceipt
 from latermq.producer import Producer
 from latermq.push_consumer import CONCURRENCY, PushConsumer
 from latermq.simple_consumer import SimpleConsumer
+from latermq.transaction import Checker, Transaction
 
 ENDPOINT_VARIABLE: Final = "LATERMQ_ENDPOINT"
 ENDPOINT: Final = "127.0.0.1:8081"
@@ -88,6 +89,59 @@ class Client:
             TooManyRequestsError: after three tries; not stored.
         """
         return await self._sender().send(topic, messages, delay_level)
+
+    def transaction(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        tag: str | None = None,
+        keys: Sequence[str] = (),
+        properties: Mapping[str, str] = NO_PROPERTIES,
+        check_after: timedelta | None = None,
+    ) -> Transaction:
+        """Make a block around work that the message tells of.
+
+            async with mq.transaction("orders", body):
+                await db.charge(order)
+
+        The message is stored when the block begins, delivered when it is left, and never delivered
+        when the block raises. If the broker hears neither, it asks: see `check_transactions`.
+
+        Args:
+            check_after: the broker waits so long before it asks; at most an hour. None: 6 s.
+        """
+        if check_after is not None and check_after <= timedelta(0):
+            raise ValueError("check_after must be positive")
+        message = Message(body, tag=tag, keys=keys, properties=properties)
+        sender = self._sender()
+        return Transaction(lambda: sender.send_half(topic, message, check_after), sender.ends)
+
+    async def check_transactions(self, topic: str, checker: Checker) -> None:
+        """Answer the broker when it asks how transactions of the topic ended.
+
+        Call it at the start of every process that begins such transactions, and look the answer up
+        where the work is done (in the database): the process that began one may be gone.
+
+        Args:
+            checker: gets the half message and returns a `Resolution`, or is a coroutine function;
+                UNKNOWN, or an error, has the broker ask again later, here or elsewhere.
+        Raises:
+            TopicNotFoundError: and it is not created on use.
+            UnavailableError: no broker answers.
+        """
+        await self._sender().ends.check(topic, checker)
+
+    async def recall(self, topic: str, recall_handle: str) -> str:
+        """Take a delayed message back, so that it is never delivered; return its message id.
+
+        Args:
+            recall_handle: of the message's `SendReceipt`.
+        Raises:
+            NotFoundError: it was delivered or recalled already.
+            BadRequestError: not a handle of this broker.
+        """
+        return await self._sender().recall(topic, recall_handle)
 
     def simple_consumer(
         self, topics: str | Mapping[str, str], *, group: str, tags: str = MATCH_ALL

@@ -82,6 +82,10 @@ class InvalidReceiptHandleError(RequestError):
     """The lease ended or was replaced: the message may be with someone else. Do not retry."""
 
 
+class InvalidTransactionError(RequestError):
+    """No such transaction, or it has ended the other way: by the broker, or by an operator."""
+
+
 class UnauthorizedError(RequestError):
     """Credentials are missing or wrong."""
 
@@ -153,6 +157,7 @@ _CLASSES: Final[dict[int, type[RequestError]]] = {
     Code.ILLEGAL_DELIVERY_TIME: IllegalTimeError,
     Code.ILLEGAL_POLLING_TIME: IllegalTimeError,
     Code.INVALID_RECEIPT_HANDLE: InvalidReceiptHandleError,
+    Code.INVALID_TRANSACTION_ID: InvalidTransactionError,
     Code.UNAUTHORIZED: UnauthorizedError,
     Code.FORBIDDEN: ForbiddenError,
     Code.NOT_FOUND: NotFoundError,

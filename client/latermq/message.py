@@ -97,6 +97,14 @@ class ConsumeResult(Enum):
 RECONSUME_LATER: Final = ConsumeResult.RECONSUME_LATER
 
 
+class Resolution(Enum):
+    """How a transaction ended."""
+
+    COMMIT = "commit"
+    ROLLBACK = "rollback"
+    UNKNOWN = "unknown"  # not known yet: ask again
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class Received:
     """What a delivered message says.

@@ -5,14 +5,16 @@ import itertools
 import logging
 import random
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from latermq import _wire_messages as wire
+from latermq._endpoints import Endpoints
 from latermq._identity import message_ids
 from latermq._route import Queue, candidates
 from latermq._session import Session
 from latermq._transport import Metadata
+from latermq._wire_transactions import RECALL_MESSAGE, Half, ask_recall, read_half, read_recall
 from latermq.backoff import SEND_BACKOFF
 from latermq.codes import Code
 from latermq.errors import (
@@ -28,6 +30,7 @@ from latermq.errors import (
     UnavailableError,
 )
 from latermq.message import Message, SendReceipt
+from latermq.transaction import Ends
 
 log = logging.getLogger("latermq.client")
 
@@ -44,6 +47,7 @@ class Producer:
         self._session = session
         self._ids = message_ids()
         self._turn = itertools.count()
+        self.ends = Ends(session)
 
     async def send(
         self, topic: str, messages: Sequence[Message], delay_level: int | None = None
@@ -65,9 +69,7 @@ class Producer:
             _check_level(delay_level, messages)
         if not messages:
             return []
-        queues = (await self._session.route(topic)).writable()
-        if not queues:
-            raise ForbiddenError(Code.FORBIDDEN, f"no queue of {topic} can be written")
+        queues = await self._writable(topic)
         self._check_sizes(messages)
         now = datetime.now(UTC)
         drafts = [wire.Draft(m, self._ids.next(), now, m.due(now)) for m in messages]
@@ -80,8 +82,47 @@ class Producer:
             self._session.forget_route(topic)  # it was deleted; it may come back elsewhere
             raise
 
+    async def send_half(
+        self, topic: str, message: Message, check_after: timedelta | None
+    ) -> tuple[Half, Endpoints]:
+        """Store a half message; (what it is called, the broker that has it).
+
+        Tried again only where it was surely not stored: another one would be asked about later.
+        Raises as `send` does.
+        """
+        queues = await self._writable(topic)
+        self._check_sizes([message])
+        now = datetime.now(UTC)
+        draft = wire.Draft(message, self._ids.next(), now, None, True, check_after)
+        choices = candidates(queues, next(self._turn), message.message_group)
+        try:
+            for retry in range(1, TRIES_MAX):
+                queue = choices[(retry - 1) % len(choices)]
+                try:
+                    return await self._send_half_once(queue, draft)
+                except TooManyRequestsError as error:
+                    await self._slow_down(error, queue, retry)
+            return await self._send_half_once(choices[(TRIES_MAX - 1) % len(choices)], draft)
+        except TopicNotFoundError:
+            self._session.forget_route(topic)
+            raise
+
+    async def recall(self, topic: str, recall_handle: str) -> str:
+        """Take a delayed message back; its id. Raises as `Client.recall` does."""
+        queues = await self._writable(topic)
+        request = ask_recall(self._session.profile, topic, recall_handle)
+        answer = await self._session.call_once(queues[0].endpoints, RECALL_MESSAGE, request)
+        return read_recall(answer)
+
     async def close(self) -> None:
+        await self.ends.close()
         await self._session.close()
+
+    async def _writable(self, topic: str) -> tuple[Queue, ...]:
+        queues = (await self._session.route(topic)).writable()
+        if not queues:
+            raise ForbiddenError(Code.FORBIDDEN, f"no queue of {topic} can be written")
+        return queues
 
     async def _try(
         self, queues: list[Queue], drafts: list[wire.Draft], headers: Metadata
@@ -91,9 +132,7 @@ class Producer:
             try:
                 return await self._send_once(queue, drafts, headers)
             except TooManyRequestsError as error:
-                wait = SEND_BACKOFF.wait(retry, random.random()).total_seconds()
-                self._tell(error, queue, wait)
-                await asyncio.sleep(wait)
+                await self._slow_down(error, queue, retry)
             except WORTH_ANOTHER_TRY as error:
                 self._tell(error, queue, 0)
         return await self._send_once(queues[(TRIES_MAX - 1) % len(queues)], drafts, headers)
@@ -111,6 +150,16 @@ class Producer:
         if len(outcomes) == 1 and isinstance(outcomes[0], RequestError):
             raise outcomes[0]
         raise PartialSendError(outcomes)
+
+    async def _send_half_once(self, queue: Queue, draft: wire.Draft) -> tuple[Half, Endpoints]:
+        request = wire.ask_send(self._session.profile, queue, [draft], delayed=False)
+        answer = await self._session.call_once(queue.endpoints, wire.SEND_MESSAGE, request)
+        return read_half(answer, queue.topic), queue.endpoints
+
+    async def _slow_down(self, error: LaterMQError, queue: Queue, retry: int) -> None:
+        wait = SEND_BACKOFF.wait(retry, random.random()).total_seconds()
+        self._tell(error, queue, wait)
+        await asyncio.sleep(wait)
 
     def _check_sizes(self, messages: Sequence[Message]) -> None:
         limit = self._session.settings.body_bytes_max

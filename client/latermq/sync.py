@@ -20,11 +20,18 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Final, TypeAlias, TypeVar
 
-from latermq import client, delivery, push_consumer, simple_consumer
+from latermq import client, delivery, push_consumer, simple_consumer, transaction
 from latermq._inbox import CACHED_BYTES_MAX, CACHED_COUNT_MAX
 from latermq._settings import MATCH_ALL, REQUEST_TIMEOUT
 from latermq.errors import ClosedError
-from latermq.message import NO_PROPERTIES, ConsumeResult, Message, Received, SendReceipt
+from latermq.message import (
+    NO_PROPERTIES,
+    ConsumeResult,
+    Message,
+    Received,
+    Resolution,
+    SendReceipt,
+)
 from latermq.push_consumer import CONCURRENCY, GRACE
 from latermq.simple_consumer import INVISIBLE, WAIT
 
@@ -252,6 +259,43 @@ class PushConsumer:
         return Delivery(self._loop, inner)
 
 
+class Transaction:
+    """`latermq.Transaction` for threads."""
+
+    def __init__(self, loop: LoopThread, inner: transaction.Transaction) -> None:
+        self._loop = loop
+        self._transaction = inner
+
+    @property
+    def message_id(self) -> str:
+        return self._transaction.message_id
+
+    @property
+    def transaction_id(self) -> str:
+        return self._transaction.transaction_id
+
+    def commit(self) -> None:
+        self._loop.call(self._transaction.commit())
+
+    def rollback(self) -> None:
+        self._loop.call(self._transaction.rollback())
+
+    def __enter__(self) -> "Transaction":
+        self._loop.call(self._transaction.__aenter__())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._loop.call(self._transaction.__aexit__(kind, error, trace))
+
+
+Checker: TypeAlias = Callable[[Received], Resolution]
+
+
 class Client:
     """`latermq.Client` for threads. Made by `connect`; to be closed, or used as a block."""
 
@@ -290,6 +334,34 @@ class Client:
         self, topic: str, messages: Sequence[Message], *, delay_level: int | None = None
     ) -> list[SendReceipt]:
         return self._loop.call(self._client.send_batch(topic, messages, delay_level=delay_level))
+
+    def transaction(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        tag: str | None = None,
+        keys: Sequence[str] = (),
+        properties: Mapping[str, str] = NO_PROPERTIES,
+        check_after: timedelta | None = None,
+    ) -> Transaction:
+        async def make() -> transaction.Transaction:
+            return self._client.transaction(
+                topic, body, tag=tag, keys=keys, properties=properties, check_after=check_after
+            )
+
+        return Transaction(self._loop, self._loop.call(make()))
+
+    def check_transactions(self, topic: str, checker: Checker) -> None:
+        """As `latermq.Client.check_transactions`; the checker is called in a thread of its own."""
+
+        async def in_thread(half: Received) -> Resolution:
+            return await asyncio.to_thread(checker, half)
+
+        self._loop.call(self._client.check_transactions(topic, in_thread))
+
+    def recall(self, topic: str, recall_handle: str) -> str:
+        return self._loop.call(self._client.recall(topic, recall_handle))
 
     def simple_consumer(
         self, topics: str | Mapping[str, str], *, group: str, tags: str = MATCH_ALL

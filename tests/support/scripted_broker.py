@@ -172,6 +172,14 @@ class ScriptedTransport:
             "QueryRoute": (rpc.QueryRouteRequest, self._route),
             "QueryAssignment": (rpc.QueryAssignmentRequest, self._assignment),
             "SendMessage": (rpc.SendMessageRequest, self._send),
+            "EndTransaction": (
+                rpc.EndTransactionRequest,
+                lambda _, status: rpc.EndTransactionResponse(status=status),
+            ),
+            "RecallMessage": (
+                rpc.RecallMessageRequest,
+                lambda _, status: rpc.RecallMessageResponse(status=status, message_id="recalled"),
+            ),
             "AckMessage": (rpc.AckMessageRequest, self._ack),
             "ChangeInvisibleDuration": (rpc.ChangeInvisibleDurationRequest, self._change),
             "ForwardMessageToDeadLetterQueue": (
@@ -255,6 +263,7 @@ class ScriptedTransport:
             rpc.SendResultEntry(
                 status=refused if mixed and index else OK,
                 message_id=message.system_properties.message_id,
+                transaction_id=f"t-{message.system_properties.message_id}",
                 offset=index,
             )
             for index, message in enumerate(request.messages)

@@ -19,6 +19,7 @@ from latermq._endpoints import Endpoints
 from latermq.client import Client
 from latermq.sync import Delivery
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
+from latermq_proto.apache.rocketmq.v2 import service_pb2 as rpc
 from support.scripted_broker import ScriptedBroker
 
 SOON_S = 10  # an upper bound for what happens at once
@@ -163,3 +164,38 @@ def test_a_closed_client(broker: ScriptedBroker) -> None:
     client.close()
     with pytest.raises(ClosedError):
         client.send("orders", b"one")
+
+
+def test_transactions_and_recall(broker: ScriptedBroker, mq: latermq.sync.Client) -> None:
+    with mq.transaction("orders", b"one", tag="eu") as transaction:
+        assert transaction.transaction_id == f"t-{transaction.message_id}"
+    with pytest.raises(ZeroDivisionError), mq.transaction("orders", b"two"):
+        raise ZeroDivisionError
+    with mq.transaction("orders", b"three") as transaction:
+        transaction.rollback()
+    with mq.transaction("orders", b"four") as transaction:
+        transaction.commit()
+    resolutions = [request.resolution for request in broker.requests("EndTransaction")]
+    assert resolutions == [v2.COMMIT, v2.ROLLBACK, v2.ROLLBACK, v2.COMMIT]
+    assert mq.recall("orders", "d-1-40") == "recalled"
+
+
+def test_a_checker_runs_in_a_thread_of_its_own(
+    broker: ScriptedBroker, mq: latermq.sync.Client
+) -> None:
+    threads: queue.Queue[str] = queue.Queue()
+
+    def checker(half: latermq.Received) -> latermq.Resolution:
+        threads.put(threading.current_thread().name)
+        return latermq.Resolution.COMMIT
+
+    mq.check_transactions("orders", checker)
+    message = v2.Message(topic=v2.Resource(name="orders"), body=b"one")
+    orphan = rpc.RecoverOrphanedTransactionCommand(message=message, transaction_id="t-1")
+    command = rpc.TelemetryCommand(recover_orphaned_transaction_command=orphan)
+
+    async def push() -> None:
+        broker.streams[-1].push(command)
+
+    mq._loop.call(push())
+    assert threads.get(timeout=SOON_S) != "latermq"

@@ -1,0 +1,138 @@
+"""Our client's transactions and recall against a real broker, that is killed in between."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import latermq
+from latermq import InvalidTransactionError, NotFoundError, Received, Resolution
+from support.broker_process import BrokerProcess
+
+SECOND = timedelta(seconds=1)
+CONFIG = "[transaction]\nfirst_check_ms = 1000\ncheck_interval_ms = 1000\nchecks_max = 3\n"
+
+
+@pytest.fixture(params=["grpcio", "lean"])
+def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BrokerProcess]:
+    config = f'[server]\ntransport = "{request.param}"\n{CONFIG}'
+    with BrokerProcess(tmp_path / "data", config=config) as broker:
+        yield broker.start()
+
+
+def latermq_json(broker: BrokerProcess, *words: str) -> Any:
+    command = [sys.executable, "-m", "latermq_broker", *words, "--json"]
+    done = subprocess.run(
+        [*command, "--endpoint", broker.endpoint], capture_output=True, check=True, timeout=30
+    )
+    return json.loads(done.stdout)
+
+
+async def bodies(mq: latermq.Client, topic: str, count: int, wait: timedelta = SECOND) -> list[str]:
+    """What is received and acknowledged: `count` of them, or what there is after `wait`."""
+    found: list[str] = []
+    async with mq.simple_consumer(topic, group="billing") as consumer:
+        while len(found) < count:
+            deliveries = await consumer.receive(32, wait=wait)
+            for delivery in deliveries:
+                await delivery.ack()
+                found.append(delivery.body.decode())
+            if not deliveries:
+                break
+    return sorted(found)
+
+
+async def test_commit_rollback_and_the_broker_killed_in_between(broker: BrokerProcess) -> None:
+    async with latermq.connect(broker.endpoint) as mq:
+        async with mq.transaction("orders", b"before"):
+            assert await bodies(mq, "orders", 1) == []
+        with pytest.raises(ZeroDivisionError):
+            async with mq.transaction("orders", b"broke"):
+                raise ZeroDivisionError
+        async with mq.transaction("orders", b"over a kill") as transaction:
+            broker.kill()
+            broker.start()
+        assert await bodies(mq, "orders", 2, 10 * SECOND) == ["before", "over a kill"]
+        broker.kill()
+        broker.start()
+        await transaction.commit()  # the broker knows its end, also after a restart
+        with pytest.raises(InvalidTransactionError, match="is committed already"):
+            await transaction.rollback()
+        assert await bodies(mq, "orders", 1) == []
+
+
+async def test_a_process_that_died_is_answered_for_by_another(broker: BrokerProcess) -> None:
+    script = (
+        "import asyncio, os, latermq\n"
+        "async def main():\n"
+        f"    mq = latermq.connect({broker.endpoint!r})\n"
+        "    for body in (b'paid', b'broke', b'odd'):\n"
+        "        await mq.transaction('orders', body).__aenter__()\n"
+        "    os._exit(7)\n"
+        "asyncio.run(main())\n"
+    )
+    died = subprocess.run([sys.executable, "-c", script], timeout=30, check=False)
+    assert died.returncode == 7
+    waiting = latermq_json(broker, "pending", "list", "--kind", "half")["messages"]
+    assert [one["topic"] for one in waiting] == ["orders"] * 3
+    asked: list[str] = []
+
+    async def look_up(half: Received) -> Resolution:
+        body = half.body.decode()
+        asked.append(body)
+        return {"paid": Resolution.COMMIT, "broke": Resolution.ROLLBACK}.get(
+            body, Resolution.UNKNOWN
+        )
+
+    async with latermq.connect(broker.endpoint) as mq:
+        await mq.check_transactions("orders", look_up)
+        assert await bodies(mq, "orders", 1, 10 * SECOND) == ["paid"]
+        async with asyncio.timeout(20):
+            while asked.count("odd") < 3:
+                await asyncio.sleep(0.1)
+        await asyncio.sleep(2.5)
+        assert sorted(asked) == ["broke", "odd", "odd", "odd", "paid"]
+        (odd,) = latermq_json(broker, "pending", "list", "--kind", "half")["messages"]
+        assert (odd["checks"], odd["checks_max"]) == (3, 3)
+        changed = latermq_json(broker, "pending", "commit", odd["pending_id"], "--yes")
+        assert changed["changed"] == 1
+        assert await bodies(mq, "orders", 1, 10 * SECOND) == ["odd"]
+
+
+async def test_recall(broker: BrokerProcess) -> None:
+    async with latermq.connect(broker.endpoint) as mq:
+        receipt = await mq.send("orders", b"one", delay=2 * SECOND)
+        kept = await mq.send("orders", b"two", delay=2 * SECOND)
+        broker.kill()
+        broker.start()
+        assert await mq.recall(receipt.topic, receipt.recall_handle) == receipt.message_id
+        with pytest.raises(NotFoundError, match="delivered or recalled"):
+            await mq.recall(receipt.topic, receipt.recall_handle)
+        assert await bodies(mq, "orders", 2, 4 * SECOND) == ["two"]
+        with pytest.raises(NotFoundError):
+            await mq.recall(kept.topic, kept.recall_handle)
+
+
+def test_for_threads(broker: BrokerProcess) -> None:
+    def look_up(half: Received) -> Resolution:
+        return Resolution.COMMIT
+
+    with latermq.sync.connect(broker.endpoint) as mq:
+        mq.check_transactions("orders", look_up)
+        with mq.transaction("orders", b"one"):
+            pass
+        left = mq.transaction("orders", b"two")
+        left.__enter__()
+        found: list[bytes] = []
+        with mq.simple_consumer("orders", group="billing") as consumer:
+            while len(found) < 2:
+                for delivery in consumer.receive(32, wait=10 * SECOND):
+                    delivery.ack()
+                    found.append(delivery.body)
+        assert sorted(found) == [b"one", b"two"]
