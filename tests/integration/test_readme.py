@@ -64,12 +64,24 @@ async def bury(endpoint: str) -> None:
             await delivery.dead_letter("the bank is gone", TimeoutError("no answer"))
 
 
+async def leave_open(endpoint: str) -> str:
+    """Begin a transaction and never end it; its id."""
+    async with latermq.connect(endpoint) as mq:
+        transaction = mq.transaction("orders", b"order 3")
+        await transaction.__aenter__()
+        return transaction.transaction_id
+
+
 def test_the_tour_of_the_command_line_works(broker: BrokerProcess) -> None:
     assert ten_lines(broker.endpoint).returncode == 0, "a reader takes them first"
     said = {}
     for words in tour():
         if words[0] == "serve":
             continue  # it runs
+        if words[:2] == ["message", "show"]:
+            words = [*words[:-1], *re.findall(r"\b01[0-9A-F]{32}\b", said["message find"])[:1]]
+        if words[:2] == ["pending", "commit"]:
+            words = [*words[:-1], asyncio.run(leave_open(broker.endpoint))]
         if words[:2] == ["dead", "list"]:
             asyncio.run(bury(broker.endpoint))
         if words[0] == "log":

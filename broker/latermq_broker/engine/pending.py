@@ -335,7 +335,7 @@ class PendingView:
             waiting = _where_now(self._state, waiting)
         elif waiting[1] == 2:
             half = self._state.halves.get(waiting[2])
-            waiting = None if half is None else (half.due_ms, 2, half.first)
+            waiting = None if half is None else _half_waiting(self._state, half)
         elif waiting[2] not in self._state.leases.deliveries:
             waiting = None
         item = None if waiting is None else self._item(waiting)
@@ -391,8 +391,12 @@ def _where_now(state: EngineState, waiting: _Waiting) -> _Waiting | None:
 
 
 def _halves(state: EngineState, after: _Waiting) -> Iterator[_Waiting]:
-    entries = ((half.due_ms, 2, half.first) for half in state.halves)
+    entries = (_half_waiting(state, half) for half in state.halves)
     yield from sorted(entry for entry in entries if entry > after)
+
+
+def _half_waiting(state: EngineState, half: HalfMessage) -> _Waiting:
+    return state.wall.at(half.due_ms), 2, half.first
 
 
 def _half(state: EngineState, waiting: _Waiting) -> HalfMessage:
