@@ -67,7 +67,7 @@ async def bury(endpoint: str) -> None:
 async def leave_open(endpoint: str) -> str:
     """Begin a transaction and never end it; its id."""
     async with latermq.connect(endpoint) as mq:
-        transaction = mq.transaction("orders", b"order 3")
+        transaction = mq.transaction("invoices", b"invoice 3")
         await transaction.__aenter__()
         return transaction.transaction_id
 
