@@ -74,7 +74,7 @@ async def leave_open(endpoint: str) -> str:
 
 def test_the_tour_of_the_command_line_works(broker: BrokerProcess) -> None:
     assert ten_lines(broker.endpoint).returncode == 0, "a reader takes them first"
-    said = {}
+    said: dict[str, str] = {}
     for words in tour():
         if words[0] == "serve":
             continue  # it runs
