@@ -206,8 +206,9 @@ class Ledger(Sends):
     ) -> None:
         """The answer, here at `at_ms`; refused if the handle of that attempt was no longer good."""
         progress = self.of(group, message_id)
-        if accepted:
-            progress.ack = Outcome.DONE
+        if accepted:  # of a message that is dead, or was, it says nothing: it is settled
+            if progress.forward is None and progress.redrive is None:
+                progress.ack = Outcome.DONE
             return
         live = attempt == progress.attempt and at_ms < progress.free_ms and not progress.unseen
         if live and progress.ack is not Outcome.DONE:
@@ -231,7 +232,7 @@ class Ledger(Sends):
     def suspending(self, group: str, message_id: str) -> None:
         """Its attempt may not have counted."""
         progress = self.of(group, message_id)
-        progress.attempt -= 1
+        progress.attempt = max(0, progress.attempt - 1)
         progress.unseen += 1
 
     def forwarding(self, group: str, message_id: str) -> None:
