@@ -17,7 +17,7 @@ from enum import Enum
 from random import Random
 from typing import Final
 
-from latermq_broker.config import CatalogConfig, Config, DeliveryConfig, Flush, StoreConfig
+from latermq_broker.config import CatalogConfig, Config, DeliveryConfig, Flush
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.model import Backoff
 from latermq_broker.errors import LaterMQError
@@ -96,7 +96,18 @@ class Simulation:
 
     def run(self, rounds: int) -> None:
         """So many lives, and a last look. Raises AssertionError with what was broken."""
-        self.engine = self._open(self.files)
+        self.begin()
+        try:
+            for _ in range(rounds):
+                self.round()
+            self._finish()
+        except BaseException as error:
+            error.add_note(f"python -m support.simulation {self.seed}, life {self.ledger.life}")
+            raise
+
+    def begin(self) -> None:
+        """A new directory, its group made and durable."""
+        self.engine = self.opened(self.files)
         self._alive = True
         self.clients = Clients(self.engine, self.random, self.now_ms)
         ladder = Backoff(kind=BackoffKind.LADDER, delays_ms=LADDER_MS)
@@ -105,13 +116,6 @@ class Simulation:
         )
         self.engine.write()
         self.engine.store.log.synced(self.engine.store.log.sync())
-        try:
-            for _ in range(rounds):
-                self.round()
-            self._finish()
-        except BaseException as error:
-            error.add_note(f"python -m support.simulation {self.seed}, life {self.ledger.life}")
-            raise
 
     def round(self) -> None:
         """One life, its end, and the next start."""
@@ -125,7 +129,7 @@ class Simulation:
         before: dict[str, object] | None = None
         try:
             for _ in range(steps):
-                self._step()
+                self.step()
             if end is End.STOP:
                 self._finish_job()
                 self.engine.close(self.now_ms)
@@ -137,7 +141,7 @@ class Simulation:
             if not self.files.fired:
                 raise
         fired = self.files.fired
-        self._die(power=end is End.POWER)
+        self.die(power=end is End.POWER)
         name = end.value
         self.faults[name if end is not End.FAULT else self._fault_name if fired else "kill"] += 1
         self.check_start(before)
@@ -169,7 +173,7 @@ class Simulation:
         """A kill in the middle of a write leaves its beginning."""
         return self.random.randrange(size + 1) if self._tears and self._calls_left == 1 else size
 
-    def _die(self, *, power: bool) -> None:
+    def die(self, *, power: bool) -> None:
         """The disk and the ledger as they are after this death.
 
         What a kill left in the cache counts as kept, and may still be lost with the power.
@@ -199,18 +203,18 @@ class Simulation:
             self.files.after_call = self._called
             self._plan_death(tears=not power)
             with suppress(Death):
-                self._open(self.files).abandon()
+                self.opened(self.files).abandon()
             self.faults["power loss in recovery" if power else "kill in recovery"] += 1
             self._change_disk(power=power)
         self.files.after_call = self._called
-        self.engine = self._open(self.files)
+        self.engine = self.opened(self.files)
         self._alive = True
         self.clients.forget(self.ledger, self._kept)
         self.clients.engine, self.clients.life = self.engine, self.ledger.life
 
-    def _open(self, files: TornFiles, config: StoreConfig | None = None) -> Engine:
+    def opened(self, files: TornFiles) -> Engine:
         files.before_write = self._before_write if files is self.files else None
-        store = Store.open(DIRECTORY, config or self.config.store, files, self.now_ms)
+        store = Store.open(DIRECTORY, self.config.store, files, self.now_ms)
         return Engine.open(store, self.config, self.now_ms)
 
     # --- checks --------------------------------------------------------------------------------
@@ -222,7 +226,7 @@ class Simulation:
         copies = [files, TornFiles(files.disk.clone()), TornFiles(files.disk.clone())]
         for path in [path for path in copies[2].inodes if path.suffix == ".ckpt"]:
             del copies[2].inodes[path]
-        engines = [self._open(copy) for copy in copies]
+        engines = [self.opened(copy) for copy in copies]
         found = [self._facts(engine) for engine in engines]
         assert before in (None, found[0]), "I8: recovery brought back another state"
         assert found[0] == found[2], "I8: replay of the whole log leads to another state"
@@ -231,6 +235,15 @@ class Simulation:
         self._examine(engines[0], imagine(self.ledger, self.clients, self._kept), self._kept)
         for engine in engines:
             engine.abandon()
+
+    def examine(self, files: TornFiles) -> None:
+        """Start on what the last death left, or a copy of it, and hold it against the ledger.
+
+        Raises AssertionError, and what a start raises.
+        """
+        engine = self.opened(files)
+        self._examine(engine, imagine(self.ledger, self.clients, self._kept), self._kept)
+        engine.abandon()
 
     def _facts(self, engine: Engine) -> dict[str, object]:
         """The state once everything that is due now is done; retention, in slices, apart."""
@@ -257,7 +270,7 @@ class Simulation:
         durable = self.engine.store.log.durable if self._alive else self._durable
         ledger = imagine(self.ledger, self.clients, durable)
         ledger.crashed()
-        engine = self._open(files)
+        engine = self.opened(files)
         self._examine(engine, ledger, durable)
         engine.abandon()
 
@@ -273,7 +286,7 @@ class Simulation:
 
     # --- what happens in a life ----------------------------------------------------------------
 
-    def _step(self) -> None:
+    def step(self) -> None:
         dice = self.random.random()
         if dice < 0.55:
             self.clients.now_ms = self.now_ms
@@ -283,11 +296,11 @@ class Simulation:
             self.engine.tick(self.now_ms)
             self.engine.write()
         elif dice < 0.85:
-            self._sync()
+            self.sync()
         else:
             self._keep_house()
 
-    def _sync(self) -> None:
+    def sync(self) -> None:
         """As the pump: a thread syncs, and the loop hears of it later."""
         log = self.engine.store.log
         if self._synced:
