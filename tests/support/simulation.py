@@ -100,7 +100,13 @@ class Simulation:
         try:
             for _ in range(rounds):
                 self.round()
-            self._finish()
+            self.files.after_call = None
+            self.engine.write()
+            self.clients.settle(self.ledger, self.engine.store.log.written)
+            self.ledger.crashed()
+            self._examine(self.engine, self.ledger, 0)
+            self.engine.close(self.now_ms)
+            assert self.files.open_count == 0
         except BaseException as error:
             error.add_note(f"python -m support.simulation {self.seed}, life {self.ledger.life}")
             raise
@@ -134,7 +140,7 @@ class Simulation:
                 self._finish_job()
                 self.engine.close(self.now_ms)
             elif end is End.KILL and not self.random.randrange(3):
-                before = self._facts(self.engine)
+                before = settled(self.engine, self.now_ms)
         except Death:
             pass
         except (LaterMQError, OSError):
@@ -227,7 +233,7 @@ class Simulation:
         for path in [path for path in copies[2].inodes if path.suffix == ".ckpt"]:
             del copies[2].inodes[path]
         engines = [self.opened(copy) for copy in copies]
-        found = [self._facts(engine) for engine in engines]
+        found = [settled(engine, self.now_ms) for engine in engines]
         assert before in (None, found[0]), "I8: recovery brought back another state"
         assert found[0] == found[2], "I8: replay of the whole log leads to another state"
         assert found[0] == found[1], "I11: a second copy of the directory leads to another state"
@@ -244,15 +250,6 @@ class Simulation:
         engine = self.opened(files)
         self._examine(engine, imagine(self.ledger, self.clients, self._kept), self._kept)
         engine.abandon()
-
-    def _facts(self, engine: Engine) -> dict[str, object]:
-        """The state once everything that is due now is done; retention, in slices, apart."""
-        step_cost, engine.retention.step_cost = engine.retention.step_cost, 0
-        while (deadline_ms := engine.tick(self.now_ms)) is not None and deadline_ms <= self.now_ms:
-            engine.write()
-        engine.write()
-        engine.retention.step_cost = step_cost
-        return facts(engine)
 
     def _examine(self, engine: Engine, ledger: Ledger, durable: int) -> None:
         assert engine.recovery is not None
@@ -273,16 +270,6 @@ class Simulation:
         engine = self.opened(files)
         self._examine(engine, ledger, durable)
         engine.abandon()
-
-    def _finish(self) -> None:
-        """Everything is written and drained for real."""
-        self.files.after_call = None
-        self.engine.write()
-        self.clients.settle(self.ledger, self.engine.store.log.written)
-        self.ledger.crashed()
-        self._examine(self.engine, self.ledger, 0)
-        self.engine.close(self.now_ms)
-        assert self.files.open_count == 0
 
     # --- what happens in a life ----------------------------------------------------------------
 
@@ -338,6 +325,16 @@ class Simulation:
                 directory = self.engine.store.runs_directory
                 merge_runs(self.files, directory, int(arguments[1]), arguments[2:])
                 checkpoints.adopt_merge(arguments)
+
+
+def settled(engine: Engine, now_ms: int) -> dict[str, object]:
+    """The state once everything that is due now is done; retention, in slices, apart."""
+    step_cost, engine.retention.step_cost = engine.retention.step_cost, 0
+    while (deadline_ms := engine.tick(now_ms)) is not None and deadline_ms <= now_ms:
+        engine.write()
+    engine.write()
+    engine.retention.step_cost = step_cost
+    return facts(engine)
 
 
 def small_runs() -> None:
