@@ -157,6 +157,10 @@ def _group_words(
             return f"failed, {attempt}; waits for the next until {_when(one.until_ms, telling)}"
         case message_pb2.RETRY:
             return f"ready again, after {attempt}"
+        case message_pb2.HELD:
+            behind = counted(one.ahead_count, "message")
+            why = ", which is parked behind a dead letter" if one.parked else ""
+            return f"waits its turn: {behind} before it in its message group{why}"
         case message_pb2.DONE:
             return "done: acknowledged, or not wanted by the group's filter"
         case message_pb2.DIED:

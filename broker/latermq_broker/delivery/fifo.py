@@ -18,7 +18,7 @@ it is derived from records; the order in which runnable ones take turns is not.
 """
 
 from array import array
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Iterator
 from typing import Final
 
@@ -46,6 +46,13 @@ class HeldOffsets:
     @property
     def first(self) -> int:
         return self._offsets[self._start]
+
+    def place(self, offset: int) -> int:
+        """How many are held before it; -1: it is not held."""
+        index = bisect_left(self._offsets, offset, self._start)
+        if index == len(self._offsets) or self._offsets[index] != offset:
+            return -1
+        return index - self._start
 
     def append(self, offset: int) -> None:
         assert not len(self) or offset > self._offsets[-1]

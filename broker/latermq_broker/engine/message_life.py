@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from latermq_broker.delivery.lease import Delivery, State
+from latermq_broker.engine.attempts import stored_order_key
 from latermq_broker.engine.indexing import MESSAGE_TYPES
 from latermq_broker.engine.message_query import FROM_THE_END, Found
 from latermq_broker.engine.model import DeadState, Topic
@@ -36,6 +37,7 @@ class LifeState(IntEnum):
     DONE = 5
     DEAD = 6  # number `dead_offset` of the group's letters
     UNKNOWN = 7
+    HELD = 8  # behind `ahead_count` others of its message group, which is blocked or `parked`
 
 
 class GroupLife(NamedTuple):
@@ -49,6 +51,7 @@ class GroupLife(NamedTuple):
     dead_offset: int = -1
     dead_ms: int = 0
     dead_state: DeadState | None = None
+    parked: bool = False
 
 
 class Life(NamedTuple):
@@ -115,6 +118,10 @@ class MessageLives:
                 yield _held(known, delivery)
             elif offset >= cursor:
                 yield known._replace(state=LifeState.READY, ahead_count=offset - cursor)
+            elif (
+                held := self._held_back(known, subscription, found, queue_id, offset)
+            ) is not None:
+                yield held
             else:
                 if letters is None:
                     letters = self._letters(topic, found, queue_id, offset)
@@ -127,6 +134,27 @@ class MessageLives:
             if delivery.offset == offset and delivery.queue_id == queue_id:
                 return delivery
         return None
+
+    def _held_back(
+        self,
+        known: GroupLife,
+        subscription: Subscription,
+        found: Found,
+        queue_id: int,
+        offset: int,
+    ) -> GroupLife | None:
+        """An ordered group passed it, and keeps it until its message group may go on."""
+        if subscription.gate is None or not subscription.gate.held_count:
+            return None
+        key = stored_order_key(self._state.read(found.position))
+        group = subscription.gate.groups.get(key)
+        if group is None or group.queue_id != queue_id or (place := group.held.place(offset)) < 0:
+            return None
+        return known._replace(
+            state=LifeState.HELD,
+            ahead_count=len(group.live) + place,
+            parked=bool(group.parked),
+        )
 
     def _over(
         self, known: GroupLife, subscription: Subscription, letter: DeadHead | None

@@ -232,4 +232,5 @@ def _group_life(life: GroupLife) -> message_pb2.GroupLife:
         dead_offset=life.dead_offset,
         dead_at_ms=life.dead_ms,
         dead_state=dead_state,
+        parked=life.parked,
     )

@@ -9,7 +9,7 @@ from latermq_broker.engine import message_query
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.message_life import LifeState
 from latermq_broker.engine.message_query import Found
-from latermq_broker.engine.model import DeadState, Outgoing, TopicType
+from latermq_broker.engine.model import DeadState, OnDead, Outgoing, TopicType
 from latermq_broker.errors import IndexRebuildingError, TopicNotFoundError
 from latermq_broker.store import message_index
 from support.engine_rig import START_MS, EngineRig, short_store
@@ -230,6 +230,30 @@ def test_the_life_of_a_message_in_each_group() -> None:
     rig.ack(redriven)
     (billing, _) = rig.engine.lives.life(by_id(rig.engine, "first", "orders")[0]).groups
     assert (billing.state, billing.dead_state) == (LifeState.DEAD, DeadState.REDRIVEN)
+
+
+def test_the_life_of_a_message_that_waits_for_its_message_group() -> None:
+    rig = EngineRig()
+    rig.engine.groups.create(
+        "billing", fifo=True, max_attempts=1, backoff=None, on_dead=OnDead.PARK, now_ms=rig.now_ms
+    )
+    for name in ("a1", "a2", "a3"):
+        rig.engine.send([Outgoing("orders", b"x", b"", name, message_group="a")], rig.now_ms)
+    (held,) = rig.receive(count=3)
+
+    def told(name: str) -> tuple[LifeState, int, bool]:
+        (one,) = rig.engine.lives.life(by_id(rig.engine, name, "orders")[0]).groups
+        return one.state, one.ahead_count, one.parked
+
+    assert told("a1") == (LifeState.LEASED, 0, False)
+    rig.receive(count=3)  # looks at the others, which must wait
+    assert told("a2") == (LifeState.HELD, 1, False)
+    assert told("a3") == (LifeState.HELD, 2, False)
+    rig.engine.forward("billing", held.handle, rig.now_ms)
+    assert told("a1")[0] is LifeState.DEAD
+    assert told("a2") == (LifeState.HELD, 0, True)
+    rig.crash()
+    assert told("a3") == (LifeState.HELD, 1, True)
 
 
 def test_the_life_of_a_delayed_message() -> None:

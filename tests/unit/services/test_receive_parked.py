@@ -13,9 +13,9 @@ from latermq_proto.apache.rocketmq.v2 import definition_pb2
 from support.engine_rig import START_MS
 from support.fake_call import FakeCall
 from support.memory_files import MemoryFiles
-from support.messaging import SMALL, Messaging, Received
+from support.messaging import SMALL, Messaging, Received, received
 from support.virtual_loop import InlineThreads, virtually
-from support.wire_requests import message
+from support.wire_requests import message, receive
 
 Code: Final = definition_pb2.Code
 HOUR_MS: Final = 3_600_000
@@ -50,6 +50,26 @@ async def test_nothing_within_the_time_is_message_not_found() -> None:
         got = await broker.receive(wait_ms=20_000)
         assert (got.status.code, got.messages) == (Code.MESSAGE_NOT_FOUND, [])
         assert len(broker.receives._parking) == 0
+
+
+async def test_one_that_waits_behind_a_sql_filter_looks_through_all_in_slices(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("latermq_broker.engine.wanted.READS_MAX", 8)
+    async with Messaging() as broker:
+        for n in range(100):
+            await broker.send(message("orders", b"%d" % n, properties={"price": str(n)}))
+        request = receive("orders", "billing", wait_ms=20_000)
+        request.filter_expression.type = definition_pb2.SQL
+        request.filter_expression.expression = "price > 100"
+        waiting = asyncio.ensure_future(broker.stream("ReceiveMessage", request))
+        for _ in range(20):
+            await broker.settle()
+        assert not waiting.done()
+        await broker.send(message("orders", b"dear", properties={"price": "101"}))
+        for _ in range(20):
+            await broker.settle()
+        assert [one.body for one in received(await waiting).messages] == [b"dear"]
 
 
 async def test_a_send_wakes_the_one_that_waits_longest() -> None:

@@ -18,6 +18,7 @@ class LifeState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     DONE: _ClassVar[LifeState]
     DIED: _ClassVar[LifeState]
     LIFE_UNKNOWN: _ClassVar[LifeState]
+    HELD: _ClassVar[LifeState]
 LIFE_STATE_UNSPECIFIED: LifeState
 READY: LifeState
 LEASED: LifeState
@@ -26,6 +27,7 @@ RETRY: LifeState
 DONE: LifeState
 DIED: LifeState
 LIFE_UNKNOWN: LifeState
+HELD: LifeState
 
 class FoundMessage(_message.Message):
     __slots__ = ("topic", "message_id", "queue_id", "queue_offset", "stored_at_ms", "due_at_ms", "born_at_ms", "born_host", "message_type", "tag", "keys", "message_group", "properties", "body", "body_size", "body_encoding", "origin_topic")
@@ -103,7 +105,7 @@ class FindMessagesResponse(_message.Message):
     def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping]] = ..., messages: _Optional[_Iterable[_Union[FoundMessage, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class GroupLife(_message.Message):
-    __slots__ = ("group", "state", "attempt", "max_attempts", "until_ms", "client_id", "ahead_count", "dead_offset", "dead_at_ms", "dead_state")
+    __slots__ = ("group", "state", "attempt", "max_attempts", "until_ms", "client_id", "ahead_count", "dead_offset", "dead_at_ms", "dead_state", "parked")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
@@ -114,6 +116,7 @@ class GroupLife(_message.Message):
     DEAD_OFFSET_FIELD_NUMBER: _ClassVar[int]
     DEAD_AT_MS_FIELD_NUMBER: _ClassVar[int]
     DEAD_STATE_FIELD_NUMBER: _ClassVar[int]
+    PARKED_FIELD_NUMBER: _ClassVar[int]
     group: str
     state: LifeState
     attempt: int
@@ -124,7 +127,8 @@ class GroupLife(_message.Message):
     dead_offset: int
     dead_at_ms: int
     dead_state: _dead_letter_pb2.DeadLetterState
-    def __init__(self, group: _Optional[str] = ..., state: _Optional[_Union[LifeState, str, int]] = ..., attempt: _Optional[int] = ..., max_attempts: _Optional[int] = ..., until_ms: _Optional[int] = ..., client_id: _Optional[str] = ..., ahead_count: _Optional[int] = ..., dead_offset: _Optional[int] = ..., dead_at_ms: _Optional[int] = ..., dead_state: _Optional[_Union[_dead_letter_pb2.DeadLetterState, str, int]] = ...) -> None: ...
+    parked: bool
+    def __init__(self, group: _Optional[str] = ..., state: _Optional[_Union[LifeState, str, int]] = ..., attempt: _Optional[int] = ..., max_attempts: _Optional[int] = ..., until_ms: _Optional[int] = ..., client_id: _Optional[str] = ..., ahead_count: _Optional[int] = ..., dead_offset: _Optional[int] = ..., dead_at_ms: _Optional[int] = ..., dead_state: _Optional[_Union[_dead_letter_pb2.DeadLetterState, str, int]] = ..., parked: bool = ...) -> None: ...
 
 class MessageLife(_message.Message):
     __slots__ = ("message", "waits_until_ms", "expired", "groups", "half")
