@@ -100,6 +100,22 @@ class LeaseSettler:
             log.info("lease not returned", extra={"reason": str(error)})
         self._left(delivery, Outcome.RETURNED)
 
+    async def return_it(self, delivery: Delivery) -> None:
+        """As `give_back`, insisting: others of its message group wait for it."""
+        await self._insist(delivery, lambda: self._return_once(delivery))
+
+    async def refuse(self, delivery: Delivery, error: Exception) -> None:
+        """It cannot be handed out. In an ordered group it is given up: those behind it are on
+        their way to the consumer, and it must not come again after them."""
+        if self._session.settings.fifo:
+            await self._insist(delivery, lambda: self.forward(delivery, describe(error)))
+        else:
+            await self.end(delivery, error)
+
+    async def _return_once(self, delivery: Delivery) -> None:
+        await self._change(delivery, AT_ONCE, suspend=True)
+        self._left(delivery, Outcome.RETURNED)
+
     async def end(
         self, delivery: Delivery, error: Exception | None, *, later: bool = False
     ) -> None:

@@ -142,8 +142,12 @@ def ask_receive(
     count_max: int,
     wait: timedelta,
     invisible: timedelta | None,
+    attempt_id: str = "",
 ) -> bytes:
-    """Build a receive; without `invisible` the broker keeps the leases alive."""
+    """Build a receive; without `invisible` the broker keeps the leases alive.
+
+    An ordered group answers the same `attempt_id` again with the same messages.
+    """
     request = rpc.ReceiveMessageRequest(
         group=resource_of(profile, profile.group),
         message_queue=v2.MessageQueue(
@@ -164,6 +168,8 @@ def ask_receive(
         request.auto_renew = True
     else:
         request.invisible_duration.CopyFrom(duration_of(invisible))
+    if attempt_id:
+        request.attempt_id = attempt_id
     return request.SerializeToString()
 
 

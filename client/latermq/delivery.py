@@ -40,6 +40,9 @@ class Settler(Protocol):
 
     async def give_back(self, delivery: "Delivery") -> None: ...
 
+    async def return_it(self, delivery: "Delivery") -> None:
+        """As `give_back`, insisting while the broker cannot take it."""
+
     async def end(
         self, delivery: "Delivery", error: Exception | None, *, later: bool = False
     ) -> None:

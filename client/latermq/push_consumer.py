@@ -180,7 +180,7 @@ class PushConsumer:
         if self._closing is not None:
             self._workers.start(delivery._settler.give_back(delivery), "latermq return")
         elif damage:
-            work = delivery._settler.end(delivery, DamagedBodyError(damage))
+            work = line.settler.refuse(delivery, DamagedBodyError(damage))
             self._workers.start(work, "latermq damaged")
         else:
             self._inbox.put(delivery, in_order=line.session.settings.fifo)
@@ -188,7 +188,7 @@ class PushConsumer:
     def _left(self, delivery: Delivery, outcome: Outcome) -> None:
         self._in_hand.pop(delivery, None)
         for behind in self._inbox.finished(delivery, failed=outcome is not Outcome.DONE):
-            self._workers.start(behind._settler.give_back(behind), "latermq return")
+            self._workers.start(behind._settler.return_it(behind), "latermq return")
         self._released.set()
 
     def _listen(self, listener: Listener, result_due: bool) -> None:

@@ -1,6 +1,8 @@
 """A consumer that asks: receive some messages, for so long, then settle each one."""
 
+import asyncio
 import itertools
+import uuid
 from collections.abc import Mapping
 from contextlib import aclosing
 from datetime import timedelta
@@ -15,11 +17,12 @@ from latermq._settings import MATCH_ALL
 from latermq._settle import LeaseSettler, Outcome
 from latermq.codes import Code
 from latermq.delivery import Delivery
-from latermq.errors import ClosedError, ForbiddenError
+from latermq.errors import ClosedError, ForbiddenError, UnavailableError
 
 INVISIBLE: Final = timedelta(seconds=30)
 WAIT: Final = timedelta(seconds=5)
 SETTLE_TRIES_MAX: Final = 3
+UNANSWERED_MAX: Final = 16
 
 
 class SimpleConsumer:
@@ -33,6 +36,7 @@ class SimpleConsumer:
         self._session = session
         self._settler = LeaseSettler(session, _nothing_to_do, SETTLE_TRIES_MAX)
         self._turn = itertools.count()
+        self._unanswered: dict[str, list[str]] = {}  # attempt ids by topic: replies may be lost
         self._closed = False
 
     @property
@@ -87,8 +91,32 @@ class SimpleConsumer:
         turn = next(self._turn)
         topic, tags = topics[turn % len(topics)]
         queue = await self._queue(topic, turn // len(topics))
+        unanswered = self._unanswered.setdefault(topic, [])
+        attempt_id = unanswered.pop() if unanswered else str(uuid.uuid4())
+        try:
+            return await self._receive(queue, tags, max_count, invisible, wait, attempt_id)
+        except (UnavailableError, asyncio.CancelledError):
+            if len(unanswered) < UNANSWERED_MAX:
+                unanswered.append(attempt_id)
+            raise
+
+    async def _receive(
+        self,
+        queue: Queue,
+        tags: str,
+        max_count: int,
+        invisible: timedelta,
+        wait: timedelta,
+        attempt_id: str,
+    ) -> list[Delivery]:
         request = wire.ask_receive(
-            self._session.profile, queue, tags, count_max=max_count, wait=wait, invisible=invisible
+            self._session.profile,
+            queue,
+            tags,
+            count_max=max_count,
+            wait=wait,
+            invisible=invisible,
+            attempt_id=attempt_id,
         )
         timeout = wait.total_seconds() + self._session.timeout
         answers = self._session.stream(queue.endpoints, wire.RECEIVE_MESSAGE, request, timeout)
@@ -100,7 +128,7 @@ class SimpleConsumer:
                     continue
                 delivery = Delivery(arrival, queue.endpoints, self._settler)
                 if arrival.damage:
-                    await self._settler.end(delivery, ValueError(arrival.damage))
+                    await self._settler.refuse(delivery, ValueError(arrival.damage))
                 else:
                     deliveries.append(delivery)
         return deliveries

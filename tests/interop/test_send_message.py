@@ -191,18 +191,3 @@ def test_send_message_refuses_reserved_properties(
     with pytest.raises(OfficialError) as refusal:
         official.call("send", name=producer, topic=name, text="x", properties={"TAGS": "mine"})
     assert refusal.value.code == Code.ILLEGAL_MESSAGE_PROPERTY_KEY
-
-
-def test_what_comes_later_is_refused_without_harm(
-    official: OfficialClient, broker: Any, producer: str, name: str
-) -> None:
-    """Message groups: NOT_IMPLEMENTED, and nothing of it is stored."""
-    official.call("send", name=producer, topic=name, text="later")
-    attempts: list[tuple[str, dict[str, Any]]] = [
-        ("send", {"text": "ordered", "message_group": "g"}),
-    ]
-    for do, fields in attempts:
-        with pytest.raises(OfficialError) as refusal:
-            official.call(do, name=producer, topic=name, **fields)
-        assert refusal.value.code == Code.NOT_IMPLEMENTED, (do, fields)
-    assert text(receive_one(official, broker.endpoint, name)) == "later"

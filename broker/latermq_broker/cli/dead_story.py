@@ -87,6 +87,9 @@ def _facts(letter: dead_pb2.DeadLetter, telling: Telling) -> Iterator[str]:
         yield from fact("keys", [", ".join(letter.keys)], telling.width)
     if letter.message_group:
         yield from fact("group of", [f"message group {letter.message_group}"], telling.width)
+    if letter.parks:
+        stands = "its message group stands still until this letter is redriven or dropped"
+        yield from fact("parks", [stands], telling.width)
     if letter.properties:
         named = sorted(letter.properties.items())
         shown = [f"{name} = {value}" for name, value in named[:PROPERTIES_MAX]]

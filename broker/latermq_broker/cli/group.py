@@ -1,6 +1,7 @@
 """`latermq group`: create, alter, list, show, delete, reset."""
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -21,7 +22,14 @@ from latermq_broker.cli.times import format_ago, format_instant
 from latermq_broker.clock import SystemClock
 from latermq_proto.latermq.v1 import group_pb2
 
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
 _DEFAULT_BACKOFF: Final = "default"
+_ON_DEAD: Final = {
+    None: group_pb2.ON_DEAD_UNSPECIFIED,
+    "skip": group_pb2.SKIP,
+    "park": group_pb2.PARK,
+}
 _BACKOFF_HELP: Final = (
     'How long a failed message waits: a ladder "1s 5s 10s", "exponential FIRST LONGEST FACTOR" or '
     '"fixed 10s"; "jitter 20%" may follow.'
@@ -41,6 +49,15 @@ def reset_target(text: str) -> int:
     return 0 if text == "earliest" else instant(text)
 
 
+def _on_dead_option(skip: str) -> Callable[[_Command], _Command]:
+    return click.option(
+        "--on-dead",
+        type=click.Choice(["skip", "park"]),
+        help=f"What a message group does when one of it dies, in a FIFO group. {skip}; "
+        "park: stand still until the letter is redriven or dropped.",
+    )
+
+
 @click.group(cls=CommandGroup)
 def group() -> None:
     """Create, list, show, alter, reset and delete consumer groups."""
@@ -51,10 +68,12 @@ def group() -> None:
         "latermq group create billing",
         'latermq group create billing --max-attempts 3 --backoff "1s 5s"',
         'latermq group create mail --backoff "exponential 5s 2h 2 jitter 20%"',
+        "latermq group create ledger --fifo --on-dead park",
     )
 )
 @click.argument("name")
 @click.option("--fifo", is_flag=True, help="Deliver each message group in order.")
+@_on_dead_option("skip: go on with the next (default)")
 @click.option(
     "--max-attempts", type=click.IntRange(min=1), metavar="N",
     help="Deliveries before a message is a dead letter, the first included [broker's default: 17].",
@@ -64,6 +83,7 @@ def group() -> None:
 def create(
     name: str,
     fifo: bool,
+    on_dead: str | None,
     max_attempts: int | None,
     backoff: group_pb2.Backoff | None,
     endpoint: str,
@@ -73,7 +93,15 @@ def create(
 
     Doing it twice is no error as long as the policy is the same.
     """
-    wanted = group_pb2.Group(name=name, fifo=fifo, max_attempts=max_attempts or 0, backoff=backoff)
+    if on_dead == "park" and not fifo:
+        raise click.UsageError("--on-dead park needs --fifo: there is no order to keep")
+    wanted = group_pb2.Group(
+        name=name,
+        fifo=fifo,
+        max_attempts=max_attempts or 0,
+        backoff=backoff,
+        on_dead=_ON_DEAD[on_dead],
+    )
     with Connection(endpoint) as broker:
         made = broker.call(
             broker.groups.CreateGroup, group_pb2.CreateGroupRequest(group=wanted)
@@ -96,17 +124,27 @@ def create(
 @click.option(
     "--backoff", metavar="POLICY", help=f'{_BACKOFF_HELP} "default": the broker\'s own ladder.'
 )
+@_on_dead_option("skip: go on with the next")
 @broker_options
 def alter(
-    name: str, max_attempts: int | None, backoff: str | None, endpoint: str, as_json: bool
+    name: str,
+    max_attempts: int | None,
+    backoff: str | None,
+    on_dead: str | None,
+    endpoint: str,
+    as_json: bool,
 ) -> None:
     """Change what happens to the failed messages of the group NAME."""
-    if max_attempts is None and backoff is None:
-        raise click.UsageError("say what to change: --max-attempts, --backoff")
+    if max_attempts is None and backoff is None and on_dead is None:
+        raise click.UsageError("say what to change: --max-attempts, --backoff, --on-dead")
     clear = backoff == _DEFAULT_BACKOFF
     policy = None if backoff is None or clear else backoff_policy(backoff)
     request = group_pb2.AlterGroupRequest(
-        name=name, max_attempts=max_attempts or 0, backoff=policy, clear_backoff=clear
+        name=name,
+        max_attempts=max_attempts or 0,
+        backoff=policy,
+        clear_backoff=clear,
+        on_dead=_ON_DEAD[on_dead],
     )
     with Connection(endpoint) as broker:
         altered = broker.call(broker.groups.AlterGroup, request).group
@@ -172,6 +210,15 @@ def show(name: str, endpoint: str, as_json: bool) -> None:
         Column("LAST CONSUMED"),
     )
     print_table(columns, [_progress_row(each) for each in found.topics])
+    blocked = sum(each.blocked_message_group_count for each in found.topics)
+    if blocked:
+        parked = sum(each.parked_message_group_count for each in found.topics)
+        held = sum(each.held_count for each in found.topics)
+        click.echo()
+        click.echo(
+            f"{counted(blocked, 'message group')} blocked, {parked:,} of them by dead letters, "
+            f"{counted(held, 'message')} behind; see `latermq pending blocked {plain(name)}`"
+        )
 
 
 @group.command(epilog=example("latermq group delete billing --yes"))
@@ -230,7 +277,9 @@ def _print_policy(found: group_pb2.Group, as_json: bool) -> None:
 
 
 def _order(found: group_pb2.Group) -> str:
-    return "fifo" if found.fifo else "any"
+    if not found.fifo:
+        return "any"
+    return "fifo, parks" if found.on_dead == group_pb2.PARK else "fifo"
 
 
 def _backoff(found: group_pb2.Group) -> str:

@@ -4,6 +4,7 @@ from typing import Any, Final
 
 import click
 
+from latermq_broker.cli.blocked import blocked
 from latermq_broker.cli.commands import CommandGroup
 from latermq_broker.cli.connection import Connection
 from latermq_broker.cli.console import counted, print_json, print_table
@@ -41,6 +42,8 @@ def pending() -> None:
     producer is asked how it did, or, after the last check, when it is rolled back).
     """
 
+
+pending.add_command(blocked)
 
 filters: Final = filter_options(
     click.option("--topic", default="", help="Only what belongs to this topic."),

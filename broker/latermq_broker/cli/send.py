@@ -45,7 +45,12 @@ class Sent:
 @click.option("--tag", default="", help="What kind of message it is; consumers filter by it.")
 @click.option("--key", "keys", multiple=True, help="What it is about, to find it by. Repeatable.")
 @click.option("--property", "properties", type=pair, multiple=True, metavar="NAME=VALUE")
-@click.option("--message-group", default="", metavar="NAME", help="Keep its order in this group.")
+@click.option(
+    "--message-group",
+    default="",
+    metavar="NAME",
+    help="Deliver messages of the same NAME in their order, in FIFO groups.",
+)
 @click.option("--delay", type=duration, default=None, help="Deliver after this long.")
 @click.option("--at", type=instant, default=None, metavar="TIME", help="Deliver then.")
 @click.option(

@@ -228,6 +228,7 @@ class DeadLetters:
             redriven_ms=changed_ms
             if state is DeadState.REDRIVEN
             else (head.redriven_ms if head else 0),
+            parks=(topic.id, offset) in self._state.parking,
             state=state,
             rest=rest,
             sys=sys,

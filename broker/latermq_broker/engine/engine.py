@@ -21,6 +21,7 @@ from latermq_broker.engine.groups import GroupAdmin
 from latermq_broker.engine.indexing import IndexRebuild
 from latermq_broker.engine.journal import Journal
 from latermq_broker.engine.lanes import Lanes
+from latermq_broker.engine.message_groups import MessageGroups
 from latermq_broker.engine.message_life import MessageLives
 from latermq_broker.engine.message_query import MessageQuery
 from latermq_broker.engine.model import (
@@ -71,6 +72,7 @@ class Engine:
         self.figures = state.figures
         self.topics = TopicAdmin(state, journal)
         self.groups = GroupAdmin(state, journal)
+        self.message_groups = MessageGroups(state)
         self._attempts = Attempts(state, journal, self.topics.dead_letter_topic)
         self._due = DueWork(state, journal, self._attempts)
         self.transactions = Transactions(state, journal, self.topics)

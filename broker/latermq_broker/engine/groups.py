@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from latermq_broker.delivery.fifo import FifoGate
 from latermq_broker.delivery.lease import State
 from latermq_broker.delivery.retry import BACKOFF_MS_MAX, LADDER_STEPS_MAX
 from latermq_broker.engine.journal import Journal
@@ -165,13 +166,16 @@ class GroupAdmin:
             for queue_id in range(topic.queue_count)
         )
         counts = subscription.counts
-        held_count = subscription.gate.held_count if subscription.gate is not None else 0
+        gate = subscription.gate or FifoGate()
         return TopicProgress(
             topic=topic.name,
-            ready_count=fresh + counts[State.READY] + held_count,
+            ready_count=fresh + counts[State.READY] + gate.held_count,
             in_flight_count=counts[State.LEASED],
             backoff_count=counts[State.BACKOFF],
             last_consumed_ms=subscription.last_consumed_ms,
+            held_count=gate.held_count,
+            blocked_count=sum(group.blocked for group in gate.groups.values()),
+            parked_count=sum(bool(group.parked) for group in gate.groups.values()),
         )
 
     def _make(

@@ -176,6 +176,7 @@ class DeadLetter:
     attempts: tuple[Attempt, ...]  # oldest first
     redrive_count: int
     redriven_ms: int
+    parks: bool  # its message group stands still until it is redriven or dropped
     state: DeadState
     rest: bytes
     sys: bytes
@@ -215,6 +216,9 @@ class TopicProgress(NamedTuple):
     in_flight_count: int
     backoff_count: int
     last_consumed_ms: int
+    held_count: int = 0  # of the ready ones: behind blocked message groups
+    blocked_count: int = 0  # message groups that are in flight, in backoff or parked
+    parked_count: int = 0  # of those
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

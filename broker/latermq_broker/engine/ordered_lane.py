@@ -43,6 +43,7 @@ from latermq_broker.store.record import RecordType
 
 ALONE_FROM: Final = 3  # attempt
 ATTEMPT_IDS_MAX: Final = 4_096  # replies that can be asked for again
+ATTEMPT_ID_CHARS_MAX: Final = 128  # of one, that count
 
 _AttemptKey = tuple[int, int, str, str]  # group, topic, client id, attempt id
 
@@ -316,4 +317,5 @@ class OrderedLane:
 
 def _attempt_key(wish: Wish) -> _AttemptKey:
     request, subscription = wish.request, wish.subscription
-    return subscription.group_id, subscription.topic_id, request.client_id, request.attempt_id
+    attempt_id = request.attempt_id[:ATTEMPT_ID_CHARS_MAX]
+    return subscription.group_id, subscription.topic_id, request.client_id, attempt_id

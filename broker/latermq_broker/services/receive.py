@@ -134,6 +134,7 @@ class ReceiveService:
             invisible_ms=invisible_ms,
             auto_renew=request.auto_renew,
             filter=wire.message_filter(request.filter_expression),
+            attempt_id=request.attempt_id,
         )
 
     def _lease(self, wanted: ReceiveRequest) -> Leased | None:
@@ -147,12 +148,18 @@ class ReceiveService:
         """In the pump's turn: what is appended is written in it."""
         leased = self._lease(wanted)
         if leased is None and (
-            wanted.filter is not EVERYTHING or wanted.topic.startswith(DLQ_PREFIX)
+            wanted.filter is not EVERYTHING
+            or wanted.topic.startswith(DLQ_PREFIX)
+            or self._keeps_order(wanted.group)
         ):
             # One receive passes over a bounded slice of a queue. If there is more to look at, the
             # engine has announced it, and the next turn must come.
             asyncio.get_running_loop().call_soon(self._committer.leased)
         return leased
+
+    def _keeps_order(self, group_name: str) -> bool:
+        group = self._engine.catalog.group(group_name)
+        return group is not None and group.fifo
 
     def _reply(self, topic: definition_pb2.Resource, leased: Leased) -> Later[list[bytes]]:
         """The messages, when they are stored as promised and the leases are in the file."""

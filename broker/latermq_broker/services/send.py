@@ -28,6 +28,7 @@ from latermq_broker.services.seam import Call, Committer, Method, MethodTable, U
 from latermq_broker.services.session import Sessions
 from latermq_broker.services.wire_messages import (
     DELAY,
+    FIFO,
     NORMAL,
     TRANSACTION,
     StoreSide,
@@ -36,7 +37,7 @@ from latermq_broker.services.wire_messages import (
 )
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 
-_SERVED_TYPES: Final = frozenset({NORMAL, DELAY, TRANSACTION})
+_SERVED_TYPES: Final = frozenset({NORMAL, FIFO, DELAY, TRANSACTION})
 # A dead letter's record holds the message and its history, so the history's room is kept free.
 _RECORD_HEAD_BYTES: Final = 1_024
 _OVERHEAD_BYTES_MAX: Final = RECORD_BODY_OVERHEAD_BYTES - HISTORY_BYTES_MAX - _RECORD_HEAD_BYTES
@@ -123,7 +124,8 @@ class SendService:
             self._rules.check(message, wall_ms)
         topic = self._engine.catalog.topic(topic_name)
         kinds = [message_type(message, level) for message in messages]
-        for kind in kinds:
+        for message, kind in zip(messages, kinds, strict=True):
+            validate.check_order(message, kind)
             validate.check_type(topic, kind)
         validate.check_halves(kinds)
         for kind in kinds:

@@ -8,17 +8,23 @@ from typing import Final
 
 from latermq_broker.config import Config
 from latermq_broker.engine.engine import Engine
-from latermq_broker.engine.model import Backoff, Group, TopicProgress
-from latermq_broker.errors import BadRequestError, NotImplementedYetError
+from latermq_broker.engine.message_groups import MessageGroupRow, MessageGroupState
+from latermq_broker.engine.model import Backoff, Group, OnDead, TopicProgress
+from latermq_broker.errors import BadRequestError, TopicNotFoundError
 from latermq_broker.services import names
 from latermq_broker.services.answers import Caller, ok_status, unary
 from latermq_broker.services.seam import Committer, MethodTable
 from latermq_broker.services.session import Sessions
 from latermq_broker.services.v1_paging import after, page_size, page_token
+from latermq_broker.services.wire_stored import stored_message
 from latermq_broker.store.catalog import BackoffKind
 from latermq_proto.latermq.v1 import group_pb2
 
 GROUPS: Final = "/latermq.v1.Groups"
+_ON_DEAD_NAMES: Final = {
+    OnDead.SKIP: group_pb2.SKIP,
+    OnDead.PARK: group_pb2.PARK,
+}
 
 
 class GroupsService:
@@ -60,6 +66,12 @@ class GroupsService:
                 lambda status, _: group_pb2.DeleteGroupResponse(status=status),
                 client_id_required=False,
             ),
+            f"{GROUPS}/ListMessageGroups": unary(
+                group_pb2.ListMessageGroupsRequest,
+                self.list_message_groups,
+                lambda status, _: group_pb2.ListMessageGroupsResponse(status=status),
+                client_id_required=False,
+            ),
             f"{GROUPS}/ResetGroup": unary(
                 group_pb2.ResetGroupRequest,
                 self.reset,
@@ -75,18 +87,17 @@ class GroupsService:
 
         Raises:
             IllegalGroupError: against the rules of names.
-            NotImplementedYetError: a FIFO group.
-            BadRequestError: exists with another policy, or a value is out of bounds.
+            BadRequestError: exists with another policy, or a value is out of bounds; a group that
+                keeps no order cannot park.
         """
         wanted = request.group
         names.check_group(wanted.name)
-        if wanted.fifo:
-            raise NotImplementedYetError("fifo groups are not implemented yet")
         group = self._engine.groups.create(
             wanted.name,
-            fifo=False,
+            fifo=wanted.fifo,
             max_attempts=wanted.max_attempts,
             backoff=_backoff(wanted.backoff) if wanted.HasField("backoff") else None,
+            on_dead=_on_dead(wanted.on_dead) or OnDead.SKIP,
             now_ms=self._committer.now_ms(),
         )
         await self._committer.written()
@@ -109,6 +120,7 @@ class GroupsService:
             max_attempts=request.max_attempts,
             backoff=_backoff(request.backoff) if request.HasField("backoff") else None,
             clear_backoff=request.clear_backoff,
+            on_dead=_on_dead(request.on_dead),
             now_ms=self._committer.now_ms(),
         )
         await self._committer.written()
@@ -169,6 +181,31 @@ class GroupsService:
         await self._committer.written()
         return group_pb2.ResetGroupResponse(status=ok_status(), offsets=offsets)
 
+    def list_message_groups(
+        self, request: group_pb2.ListMessageGroupsRequest, _: Caller
+    ) -> group_pb2.ListMessageGroupsResponse:
+        """Protocol: group.proto, ListMessageGroups.
+
+        Raises:
+            GroupNotFoundError, TopicNotFoundError: as named.
+            BadRequestError: the state, the size or the token.
+        """
+        names.check_group(request.group)
+        if request.topic:
+            names.check_topic(request.topic)
+            if self._engine.catalog.topic(request.topic) is None:
+                raise TopicNotFoundError(request.topic)
+        rows, token = self._engine.message_groups.page(
+            request.group,
+            request.topic,
+            _state(request.state),
+            page_size(request.page_size),
+            request.page_token,
+        )
+        return group_pb2.ListMessageGroupsResponse(
+            status=ok_status(), message_groups=map(_message_group, rows), next_page_token=token
+        )
+
     def _response(self, group: Group) -> group_pb2.GroupResponse:
         return group_pb2.GroupResponse(status=ok_status(), group=self._message(group))
 
@@ -180,6 +217,7 @@ class GroupsService:
             backoff=_backoff_message(group.backoff) if group.backoff is not None else None,
             created_at_ms=group.created_ms,
             dead_letter_count=self._engine.groups.dead_letter_count(group),
+            on_dead=_ON_DEAD_NAMES[group.on_dead] if group.fifo else None,
         )
 
 
@@ -190,6 +228,45 @@ def _progress(progress: TopicProgress) -> group_pb2.TopicProgress:
         in_flight_count=progress.in_flight_count,
         backoff_count=progress.backoff_count,
         last_consumed_at_ms=progress.last_consumed_ms,
+        held_count=progress.held_count,
+        blocked_message_group_count=progress.blocked_count,
+        parked_message_group_count=progress.parked_count,
+    )
+
+
+def _on_dead(number: int) -> OnDead | None:
+    """None for "unspecified". Raises BadRequestError: unknown."""
+    if number == group_pb2.ON_DEAD_UNSPECIFIED:
+        return None
+    try:
+        return OnDead(number)
+    except ValueError as error:
+        raise BadRequestError(f"on_dead {number} is unknown") from error
+
+
+def _state(number: int) -> MessageGroupState | None:
+    """None for "unspecified". Raises BadRequestError: unknown."""
+    if number == group_pb2.MessageGroup.STATE_UNSPECIFIED:
+        return None
+    try:
+        return MessageGroupState(number)
+    except ValueError as error:
+        raise BadRequestError(f"message group state {number} is unknown") from error
+
+
+def _message_group(row: MessageGroupRow) -> group_pb2.MessageGroup:
+    stored = stored_message(row.rest, row.sys)
+    return group_pb2.MessageGroup(
+        topic=row.topic,
+        name=stored.message_group,
+        state=group_pb2.MessageGroup.State.Name(row.state),
+        due_at_ms=row.due_ms,
+        message_id=stored.message_id,
+        pending_id=row.pending_id,
+        attempt=row.attempt,
+        live_count=row.live_count,
+        held_count=row.held_count,
+        dead_letter_offsets=row.letters,
     )
 
 

@@ -45,6 +45,7 @@ def letter_message(letter: DeadLetter, *, stacks: bool, body: bool) -> dead_lett
         redrive_count=letter.redrive_count,
         attempts=[attempt_message(attempt, stacks=stacks) for attempt in letter.attempts],
         body_encoding=stored.body_encoding,
+        parks=letter.parks,
     )
 
 

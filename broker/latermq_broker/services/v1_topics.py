@@ -22,7 +22,13 @@ from latermq_proto.latermq.v1 import topic_pb2
 TOPICS: Final = "/latermq.v1.Topics"
 SLICE_TOPICS_MAX: Final = 64  # shown in one turn of the loop
 
-_MADE_TYPES: Final = (TopicType.NORMAL, TopicType.DELAY, TopicType.TRANSACTION, TopicType.MIXED)
+_MADE_TYPES: Final = (
+    TopicType.NORMAL,
+    TopicType.FIFO,
+    TopicType.DELAY,
+    TopicType.TRANSACTION,
+    TopicType.MIXED,
+)
 
 
 class TopicsService:

@@ -22,7 +22,7 @@ from latermq_broker.errors import (
     TypeConflictError,
 )
 from latermq_broker.services import names, wire
-from latermq_broker.services.wire_messages import TRANSACTION
+from latermq_broker.services.wire_messages import DELAY, TRANSACTION
 from latermq_broker.store.catalog import RETRY_PREFIX
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 
@@ -171,6 +171,15 @@ def _check_lite_topic(lite_topic: str) -> None:
             f"lite topic {names.shown(lite_topic)} is blank or has other characters than "
             "a-z A-Z 0-9 _ -"
         )
+
+
+def check_order(message: definition_pb2.Message, kind: definition_pb2.MessageType) -> None:
+    """
+    Raises:
+        TypeConflictError: a message group and a delay: what is delayed keeps no order.
+    """
+    if kind == DELAY and message.system_properties.message_group:
+        raise TypeConflictError("a message has a message group or a delivery time, not both")
 
 
 def check_type(topic: Topic | None, kind: definition_pb2.MessageType) -> None:

@@ -109,6 +109,7 @@ class StoreSide:
             properties.keys.extend(keys)
         sys = self.completed(properties.SerializeToString(), message.body, kind, zipped=zipped)
         tag, message_id = properties.tag, properties.message_id
+        message_group = properties.message_group
         message.ClearField("topic")
         message.ClearField("system_properties")
         return Outgoing(
@@ -120,6 +121,7 @@ class StoreSide:
             keys=keys,
             deliver_at_ms=deliver_at_ms,
             delay_level=delay_level,
+            message_group=message_group,
         )
 
     def completed(

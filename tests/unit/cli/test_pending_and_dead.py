@@ -182,3 +182,39 @@ def test_transactions_that_have_not_ended(rig: CliRig) -> None:
     assert rig.ok("pending", "cancel", "m-2", "--yes") == "m-2 cancelled\n"
     assert "nothing waits under" in rig.refused("pending", "commit", name)
     assert len(rig.receive()) == 1
+
+
+def test_what_blocks_message_groups(rig: CliRig) -> None:
+    rig.ok("group", "create", "ledger", "--fifo", "--on-dead", "park")
+    assert rig.ok("pending", "blocked", "ledger") == "no message group is blocked\n"
+    for body in ("one", "two", "three"):
+        rig.ok("send", "orders", body, "--message-group", "customer-7")
+    (first,) = rig.receive("ledger")
+    header, row = rig.ok("pending", "blocked", "ledger").splitlines()
+    assert header.split() == ["MESSAGE", "GROUP", "TOPIC", "STATE", "UNTIL", "BEHIND", "BY"]
+    assert row.startswith("customer-7     orders  in-flight  20")
+    assert row.rstrip().endswith("2  r-1, attempt 1")
+    rig.engine.forward("ledger", first.handle, rig.now_ms, TIMEOUT)
+    (row,) = rig.json("pending", "blocked", "ledger", "--state", "parked")["message_groups"]
+    assert (row["name"], row["state"], row["held_count"]) == (
+        "customer-7", "parked", 2
+    )  # fmt: skip
+    lines = rig.ok("pending", "blocked", "ledger").splitlines()
+    assert lines[1].rstrip().endswith("dead letter 0")
+    assert "latermq dead redrive ledger" in lines[2]
+    shown = rig.ok("group", "show", "ledger")
+    assert "order         fifo, parks" in shown
+    assert "1 message group blocked, 1 of them by dead letters, 2 messages behind" in shown
+    assert "its message group stands still" in rig.ok("dead", "show", "ledger", "--offset", "0")
+    rig.ok("dead", "drop", "ledger", "--offset", "0", "--yes")
+    assert [one.sys for one in rig.receive("ledger")] != []
+    assert "not found" in rig.refused("pending", "blocked", "nobody")
+    assert "not found" in rig.refused("pending", "blocked", "ledger", "--topic", "nothing")
+
+
+def test_what_dies_in_order_can_be_changed(rig: CliRig) -> None:
+    rig.ok("group", "create", "ledger", "--fifo")
+    assert "fifo, parks, 3 attempts" in rig.ok("group", "alter", "ledger", "--on-dead", "park")
+    assert rig.json("group", "alter", "ledger", "--on-dead", "skip")["on_dead"] == "skip"
+    rig.ok("group", "create", "any")
+    assert "only a fifo group" in rig.refused("group", "alter", "any", "--on-dead", "park")

@@ -44,7 +44,7 @@ def test_topics_as_json(rig: CliRig) -> None:
 
 
 def test_topics_that_are_refused(rig: CliRig) -> None:
-    assert "not implemented yet" in rig.refused("topic", "create", "o", "--type", "fifo")
+    assert "not implemented yet" in rig.refused("topic", "create", "o", "--type", "lite")
     assert "other characters" in rig.refused("topic", "create", "a b")
     assert "say what to change" in rig.refused("topic", "alter", "o")
     assert "not found" in rig.refused("topic", "delete", "o", "--yes")
@@ -101,7 +101,7 @@ def test_groups_as_json(rig: CliRig) -> None:
 
 
 def test_groups_that_are_refused(rig: CliRig) -> None:
-    assert "not implemented yet" in rig.refused("group", "create", "g", "--fifo")
+    assert "needs --fifo" in rig.refused("group", "create", "g", "--on-dead", "park")
     assert "is not a duration" in rig.refused("group", "create", "g", "--backoff", "1s x")
     assert "say what to change" in rig.refused("group", "alter", "g")
     assert "not found" in rig.refused("group", "show", "g")

@@ -117,7 +117,12 @@ RULES: Final[list[tuple[str, Change, int, str]]] = [
     ("14 blank", with_system(lite_topic=""), Code.ILLEGAL_LITE_TOPIC, "blank"),
     ("14 too long", with_system(lite_topic="l" * 65), Code.ILLEGAL_LITE_TOPIC, "65"),
     ("14 characters", with_system(lite_topic="a b"), Code.ILLEGAL_LITE_TOPIC, "'a b'"),
-    ("later: fifo", with_system(message_group="g"), Code.NOT_IMPLEMENTED, "FIFO"),
+    (
+        "15 ordered and delayed",
+        with_system(message_group="g", delivery_timestamp=timestamp(START_MS + 1)),
+        Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+        "not both",
+    ),
     ("later: priority", with_system(priority=1), Code.NOT_IMPLEMENTED, "PRIORITY"),
     ("later: lite", with_system(lite_topic="l"), Code.NOT_IMPLEMENTED, "LITE"),
     (

@@ -72,7 +72,7 @@ def test_the_same_again_is_ok_and_another_policy_is_refused(rig: V1Rig) -> None:
     [
         ({"name": "a b"}, Code.ILLEGAL_CONSUMER_GROUP),
         ({"name": "CID_RMQ_SYS_x"}, Code.ILLEGAL_CONSUMER_GROUP),
-        ({"fifo": True}, Code.NOT_IMPLEMENTED),
+        ({"on_dead": group_pb2.PARK}, Code.BAD_REQUEST),
         ({"max_attempts": -1}, Code.BAD_REQUEST),
         ({"max_attempts": 1001}, Code.BAD_REQUEST),
         ({"backoff": group_pb2.Backoff(jitter=0.5)}, Code.BAD_REQUEST),

@@ -1,10 +1,20 @@
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as _definition_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class OnDead(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ON_DEAD_UNSPECIFIED: _ClassVar[OnDead]
+    SKIP: _ClassVar[OnDead]
+    PARK: _ClassVar[OnDead]
+ON_DEAD_UNSPECIFIED: OnDead
+SKIP: OnDead
+PARK: OnDead
 
 class Backoff(_message.Message):
     __slots__ = ("ladder", "exponential", "fixed_ms", "jitter")
@@ -33,21 +43,27 @@ class Backoff(_message.Message):
     def __init__(self, ladder: _Optional[_Union[Backoff.Ladder, _Mapping]] = ..., exponential: _Optional[_Union[Backoff.Exponential, _Mapping]] = ..., fixed_ms: _Optional[int] = ..., jitter: _Optional[float] = ...) -> None: ...
 
 class TopicProgress(_message.Message):
-    __slots__ = ("topic", "ready_count", "in_flight_count", "backoff_count", "last_consumed_at_ms")
+    __slots__ = ("topic", "ready_count", "in_flight_count", "backoff_count", "last_consumed_at_ms", "held_count", "blocked_message_group_count", "parked_message_group_count")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     READY_COUNT_FIELD_NUMBER: _ClassVar[int]
     IN_FLIGHT_COUNT_FIELD_NUMBER: _ClassVar[int]
     BACKOFF_COUNT_FIELD_NUMBER: _ClassVar[int]
     LAST_CONSUMED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    HELD_COUNT_FIELD_NUMBER: _ClassVar[int]
+    BLOCKED_MESSAGE_GROUP_COUNT_FIELD_NUMBER: _ClassVar[int]
+    PARKED_MESSAGE_GROUP_COUNT_FIELD_NUMBER: _ClassVar[int]
     topic: str
     ready_count: int
     in_flight_count: int
     backoff_count: int
     last_consumed_at_ms: int
-    def __init__(self, topic: _Optional[str] = ..., ready_count: _Optional[int] = ..., in_flight_count: _Optional[int] = ..., backoff_count: _Optional[int] = ..., last_consumed_at_ms: _Optional[int] = ...) -> None: ...
+    held_count: int
+    blocked_message_group_count: int
+    parked_message_group_count: int
+    def __init__(self, topic: _Optional[str] = ..., ready_count: _Optional[int] = ..., in_flight_count: _Optional[int] = ..., backoff_count: _Optional[int] = ..., last_consumed_at_ms: _Optional[int] = ..., held_count: _Optional[int] = ..., blocked_message_group_count: _Optional[int] = ..., parked_message_group_count: _Optional[int] = ...) -> None: ...
 
 class Group(_message.Message):
-    __slots__ = ("name", "fifo", "max_attempts", "backoff", "created_at_ms", "topics", "dead_letter_count")
+    __slots__ = ("name", "fifo", "max_attempts", "backoff", "created_at_ms", "topics", "dead_letter_count", "on_dead")
     NAME_FIELD_NUMBER: _ClassVar[int]
     FIFO_FIELD_NUMBER: _ClassVar[int]
     MAX_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
@@ -55,6 +71,7 @@ class Group(_message.Message):
     CREATED_AT_MS_FIELD_NUMBER: _ClassVar[int]
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     DEAD_LETTER_COUNT_FIELD_NUMBER: _ClassVar[int]
+    ON_DEAD_FIELD_NUMBER: _ClassVar[int]
     name: str
     fifo: bool
     max_attempts: int
@@ -62,7 +79,8 @@ class Group(_message.Message):
     created_at_ms: int
     topics: _containers.RepeatedCompositeFieldContainer[TopicProgress]
     dead_letter_count: int
-    def __init__(self, name: _Optional[str] = ..., fifo: bool = ..., max_attempts: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., created_at_ms: _Optional[int] = ..., topics: _Optional[_Iterable[_Union[TopicProgress, _Mapping]]] = ..., dead_letter_count: _Optional[int] = ...) -> None: ...
+    on_dead: OnDead
+    def __init__(self, name: _Optional[str] = ..., fifo: bool = ..., max_attempts: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., created_at_ms: _Optional[int] = ..., topics: _Optional[_Iterable[_Union[TopicProgress, _Mapping]]] = ..., dead_letter_count: _Optional[int] = ..., on_dead: _Optional[_Union[OnDead, str, int]] = ...) -> None: ...
 
 class CreateGroupRequest(_message.Message):
     __slots__ = ("group",)
@@ -71,16 +89,18 @@ class CreateGroupRequest(_message.Message):
     def __init__(self, group: _Optional[_Union[Group, _Mapping]] = ...) -> None: ...
 
 class AlterGroupRequest(_message.Message):
-    __slots__ = ("name", "max_attempts", "backoff", "clear_backoff")
+    __slots__ = ("name", "max_attempts", "backoff", "clear_backoff", "on_dead")
     NAME_FIELD_NUMBER: _ClassVar[int]
     MAX_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
     BACKOFF_FIELD_NUMBER: _ClassVar[int]
     CLEAR_BACKOFF_FIELD_NUMBER: _ClassVar[int]
+    ON_DEAD_FIELD_NUMBER: _ClassVar[int]
     name: str
     max_attempts: int
     backoff: Backoff
     clear_backoff: bool
-    def __init__(self, name: _Optional[str] = ..., max_attempts: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., clear_backoff: bool = ...) -> None: ...
+    on_dead: OnDead
+    def __init__(self, name: _Optional[str] = ..., max_attempts: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., clear_backoff: bool = ..., on_dead: _Optional[_Union[OnDead, str, int]] = ...) -> None: ...
 
 class GroupResponse(_message.Message):
     __slots__ = ("status", "group")
@@ -143,3 +163,63 @@ class ResetGroupResponse(_message.Message):
     status: _definition_pb2.Status
     offsets: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping]] = ..., offsets: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class MessageGroup(_message.Message):
+    __slots__ = ("topic", "name", "state", "due_at_ms", "message_id", "pending_id", "attempt", "live_count", "held_count", "dead_letter_offsets")
+    class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        STATE_UNSPECIFIED: _ClassVar[MessageGroup.State]
+        READY: _ClassVar[MessageGroup.State]
+        IN_FLIGHT: _ClassVar[MessageGroup.State]
+        BACKOFF: _ClassVar[MessageGroup.State]
+        PARKED: _ClassVar[MessageGroup.State]
+    STATE_UNSPECIFIED: MessageGroup.State
+    READY: MessageGroup.State
+    IN_FLIGHT: MessageGroup.State
+    BACKOFF: MessageGroup.State
+    PARKED: MessageGroup.State
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    DUE_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    PENDING_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    LIVE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    HELD_COUNT_FIELD_NUMBER: _ClassVar[int]
+    DEAD_LETTER_OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    name: str
+    state: MessageGroup.State
+    due_at_ms: int
+    message_id: str
+    pending_id: str
+    attempt: int
+    live_count: int
+    held_count: int
+    dead_letter_offsets: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, topic: _Optional[str] = ..., name: _Optional[str] = ..., state: _Optional[_Union[MessageGroup.State, str, int]] = ..., due_at_ms: _Optional[int] = ..., message_id: _Optional[str] = ..., pending_id: _Optional[str] = ..., attempt: _Optional[int] = ..., live_count: _Optional[int] = ..., held_count: _Optional[int] = ..., dead_letter_offsets: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class ListMessageGroupsRequest(_message.Message):
+    __slots__ = ("group", "topic", "state", "page_size", "page_token")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    topic: str
+    state: MessageGroup.State
+    page_size: int
+    page_token: str
+    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., state: _Optional[_Union[MessageGroup.State, str, int]] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class ListMessageGroupsResponse(_message.Message):
+    __slots__ = ("status", "message_groups", "next_page_token")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_GROUPS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    status: _definition_pb2.Status
+    message_groups: _containers.RepeatedCompositeFieldContainer[MessageGroup]
+    next_page_token: str
+    def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping]] = ..., message_groups: _Optional[_Iterable[_Union[MessageGroup, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...

@@ -64,6 +64,11 @@ class GroupsStub(object):
                 request_serializer=latermq_dot_v1_dot_group__pb2.ResetGroupRequest.SerializeToString,
                 response_deserializer=latermq_dot_v1_dot_group__pb2.ResetGroupResponse.FromString,
                 _registered_method=True)
+        self.ListMessageGroups = channel.unary_unary(
+                '/latermq.v1.Groups/ListMessageGroups',
+                request_serializer=latermq_dot_v1_dot_group__pb2.ListMessageGroupsRequest.SerializeToString,
+                response_deserializer=latermq_dot_v1_dot_group__pb2.ListMessageGroupsResponse.FromString,
+                _registered_method=True)
 
 
 class GroupsServicer(object):
@@ -108,6 +113,13 @@ class GroupsServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListMessageGroups(self, request, context):
+        """Message groups of a FIFO group that are not idle: what blocks them, and what waits behind.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_GroupsServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -140,6 +152,11 @@ def add_GroupsServicer_to_server(servicer, server):
                     servicer.ResetGroup,
                     request_deserializer=latermq_dot_v1_dot_group__pb2.ResetGroupRequest.FromString,
                     response_serializer=latermq_dot_v1_dot_group__pb2.ResetGroupResponse.SerializeToString,
+            ),
+            'ListMessageGroups': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListMessageGroups,
+                    request_deserializer=latermq_dot_v1_dot_group__pb2.ListMessageGroupsRequest.FromString,
+                    response_serializer=latermq_dot_v1_dot_group__pb2.ListMessageGroupsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -304,6 +321,33 @@ class Groups(object):
             '/latermq.v1.Groups/ResetGroup',
             latermq_dot_v1_dot_group__pb2.ResetGroupRequest.SerializeToString,
             latermq_dot_v1_dot_group__pb2.ResetGroupResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListMessageGroups(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/latermq.v1.Groups/ListMessageGroups',
+            latermq_dot_v1_dot_group__pb2.ListMessageGroupsRequest.SerializeToString,
+            latermq_dot_v1_dot_group__pb2.ListMessageGroupsResponse.FromString,
             options,
             channel_credentials,
             insecure,
