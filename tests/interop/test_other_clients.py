@@ -14,6 +14,9 @@ from interop import foreign
 from interop.client_cases import CONFIG, ClientCases
 from interop.client_cases import line as line
 from interop.official import OfficialClient
+from interop.transaction_cases import TransactionCases
+from interop.transaction_cases import tx as tx
+from interop.transaction_cases import verdicts as verdicts
 from support.broker_process import BrokerProcess
 
 pytestmark = [
@@ -50,5 +53,5 @@ def official(request: pytest.FixtureRequest, room: Path) -> Iterator[OfficialCli
         yield client
 
 
-class TestOtherClients(ClientCases):
+class TestOtherClients(ClientCases, TransactionCases):
     pass

@@ -43,6 +43,9 @@ type command struct {
 	InvisibleS  int               `json:"invisible_s"`
 	Seconds     int               `json:"seconds"`
 	Ref         string            `json:"ref"`
+	Verdicts    map[string]string `json:"verdicts"`
+	Resolution  string            `json:"resolution"`
+	Handle      string            `json:"recall_handle"`
 }
 
 type fields map[string]any
@@ -51,10 +54,14 @@ type fields map[string]any
 type stopper interface{ GracefulStop() error }
 
 var (
-	lock     sync.Mutex // of everything below, and of standard output
-	clients  = map[string]stopper{}
-	messages = map[string]*mq.MessageView{} // by ref
+	lock         sync.Mutex // of everything below, and of standard output
+	clients      = map[string]stopper{}
+	messages     = map[string]*mq.MessageView{} // by ref
+	transactions = map[string]mq.Transaction{}  // by ref
 )
+
+var resolutions = map[string]mq.TransactionResolution{
+	"commit": mq.COMMIT, "rollback": mq.ROLLBACK, "": mq.UNKNOWN}
 
 func say(line fields) {
 	text, err := json.Marshal(line)
@@ -145,12 +152,23 @@ func message(ref string) *mq.MessageView {
 	return messages[ref]
 }
 
+// checker says of a body's transaction what verdicts says.
+func checker(producer string, verdicts map[string]string) *mq.TransactionChecker {
+	return &mq.TransactionChecker{Check: func(message *mq.MessageView) mq.TransactionResolution {
+		text := string(message.GetBody())
+		say(fields{"event": "checked", "producer": producer, "topic": message.GetTopic(),
+			"text": text})
+		return resolutions[verdicts[text]]
+	}}
+}
+
 func startProducer(c command) (any, error) {
 	var topics []string
 	if err := json.Unmarshal(c.Topics, &topics); err != nil {
 		return nil, err
 	}
-	producer, err := mq.NewProducer(config(c), mq.WithTopics(topics...))
+	producer, err := mq.NewProducer(config(c), mq.WithTopics(topics...),
+		mq.WithTransactionChecker(checker(c.Name, c.Verdicts)))
 	if err != nil {
 		return nil, err
 	}
@@ -198,7 +216,36 @@ func send(c command) (any, error) {
 		return nil, err
 	}
 	return fields{"message_id": receipts[0].MessageID, "offset": receipts[0].Offset,
-		"sent_ms": sentMs}, nil
+		"recall_handle": receipts[0].RecallHandle, "sent_ms": sentMs}, nil
+}
+
+func begin(c command) (any, error) {
+	producer := client(c.Name).(mq.Producer)
+	transaction := producer.BeginTransaction()
+	message := &mq.Message{Topic: c.Topic, Body: []byte(c.Text)}
+	receipts, err := producer.SendWithTransaction(context.Background(), message, transaction)
+	if err != nil {
+		return nil, err
+	}
+	lock.Lock()
+	defer lock.Unlock()
+	ref := strconv.Itoa(len(transactions) + 1)
+	transactions[ref] = transaction
+	return fields{"ref": ref, "message_id": receipts[0].MessageID}, nil
+}
+
+func end(c command) (any, error) {
+	lock.Lock()
+	transaction := transactions[c.Ref]
+	lock.Unlock()
+	if c.Resolution == "commit" {
+		return nil, transaction.Commit()
+	}
+	return nil, transaction.RollBack()
+}
+
+func recall(c command) (any, error) {
+	return client(c.Name).(mq.Producer).Recall(context.Background(), c.Topic, c.Handle)
 }
 
 func receive(c command) (any, error) {
@@ -245,6 +292,9 @@ var commands = map[string]func(command) (any, error){
 	"simple":           startSimple,
 	"push":             startPush,
 	"send":             send,
+	"begin":            begin,
+	"end":              end,
+	"recall":           recall,
 	"receive":          receive,
 	"ack":              ack,
 	"change_invisible": changeInvisible,

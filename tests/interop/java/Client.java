@@ -26,10 +26,14 @@ import org.apache.rocketmq.client.apis.consumer.FilterExpression;
 import org.apache.rocketmq.client.apis.consumer.FilterExpressionType;
 import org.apache.rocketmq.client.apis.consumer.MessageListener;
 import org.apache.rocketmq.client.apis.consumer.SimpleConsumer;
+import org.apache.rocketmq.client.apis.message.Message;
 import org.apache.rocketmq.client.apis.message.MessageBuilder;
 import org.apache.rocketmq.client.apis.message.MessageView;
 import org.apache.rocketmq.client.apis.producer.Producer;
 import org.apache.rocketmq.client.apis.producer.SendReceipt;
+import org.apache.rocketmq.client.apis.producer.Transaction;
+import org.apache.rocketmq.client.apis.producer.TransactionChecker;
+import org.apache.rocketmq.client.apis.producer.TransactionResolution;
 import org.apache.rocketmq.shaded.com.google.gson.Gson;
 import org.apache.rocketmq.shaded.com.google.gson.GsonBuilder;
 import org.apache.rocketmq.shaded.com.google.gson.JsonElement;
@@ -50,6 +54,7 @@ public final class Client {
     private final PrintStream output = new PrintStream(System.out, true, StandardCharsets.UTF_8);
     private final Map<String, AutoCloseable> clients = new ConcurrentHashMap<>();
     private final Map<String, MessageView> messages = new ConcurrentHashMap<>(); // by ref
+    private final Map<String, Transaction> transactions = new ConcurrentHashMap<>(); // by ref
     private final AtomicInteger refs = new AtomicInteger();
 
     public static void main(String[] words) throws IOException {
@@ -93,6 +98,7 @@ public final class Client {
                         provider.newProducerBuilder()
                                 .setClientConfiguration(configuration(command))
                                 .setTopics(topics.toArray(new String[0]))
+                                .setTransactionChecker(checker(name, command))
                                 .build());
                 return null;
             case "simple":
@@ -117,6 +123,23 @@ public final class Client {
                 return null;
             case "send":
                 return send((Producer) clients.get(name), command);
+            case "begin":
+                return begin((Producer) clients.get(name), command);
+            case "end":
+                Transaction transaction = transactions.get(command.get("ref").getAsString());
+                if (command.get("resolution").getAsString().equals("commit")) {
+                    transaction.commit();
+                } else {
+                    transaction.rollback();
+                }
+                return null;
+            case "recall":
+                return ((Producer) clients.get(name))
+                        .recallMessage(
+                                command.get("topic").getAsString(),
+                                command.get("recall_handle").getAsString())
+                        .getMessageId()
+                        .toString();
             case "receive":
                 return receive((SimpleConsumer) clients.get(name), command);
             case "ack":
@@ -198,7 +221,40 @@ public final class Client {
         }
         long sentMs = System.currentTimeMillis();
         SendReceipt receipt = producer.send(message.build());
-        return Map.of("message_id", receipt.getMessageId().toString(), "sent_ms", sentMs);
+        return Map.of(
+                "message_id", receipt.getMessageId().toString(),
+                "recall_handle", receipt.getRecallHandle(),
+                "sent_ms", sentMs);
+    }
+
+    /** Says of a body's transaction what `verdicts` says. */
+    private TransactionChecker checker(String producer, JsonObject command) {
+        JsonObject verdicts =
+                command.has("verdicts") ? command.getAsJsonObject("verdicts") : new JsonObject();
+        return message -> {
+            String text = StandardCharsets.UTF_8.decode(message.getBody()).toString();
+            say(
+                    Map.of(
+                            "event", "checked",
+                            "producer", producer,
+                            "topic", message.getTopic(),
+                            "text", text));
+            String verdict = verdicts.has(text) ? verdicts.get(text).getAsString() : "unknown";
+            return TransactionResolution.valueOf(verdict.toUpperCase());
+        };
+    }
+
+    private Object begin(Producer producer, JsonObject command) throws ClientException {
+        Transaction transaction = producer.beginTransaction();
+        Message message =
+                provider.newMessageBuilder()
+                        .setTopic(command.get("topic").getAsString())
+                        .setBody(command.get("text").getAsString().getBytes(StandardCharsets.UTF_8))
+                        .build();
+        SendReceipt receipt = producer.send(message, transaction);
+        String ref = String.valueOf(refs.incrementAndGet());
+        transactions.put(ref, transaction);
+        return Map.of("ref", ref, "message_id", receipt.getMessageId().toString());
     }
 
     private Object receive(SimpleConsumer consumer, JsonObject command) throws ClientException {
