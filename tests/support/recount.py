@@ -15,9 +15,9 @@ def recount(engine: Engine) -> dict[int, tuple[object, ...]]:
         uses.arm(half.position, half.length)
     for delivery in state.leases.deliveries.values():
         assert state.read(delivery.position).length == delivery.length
-        uses.hold(delivery)
+        uses.hold(delivery.position)
         if delivery.first_attempt:
-            uses.chain(delivery)
+            uses.chain(delivery.first_attempt)
         position = delivery.last_attempt
         while position != delivery.first_attempt:
             record = state.store.log.read(position)

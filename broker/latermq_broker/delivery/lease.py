@@ -1,7 +1,8 @@
-"""The life of a message inside one consumer group: one table, and the object that goes through it.
+"""The life of a message inside one consumer group: one table, and what goes through it.
 
 A message nobody of the group has received yet is READY implicitly, behind the group's cursor on its
-queue; a `Delivery` exists from the first lease until the message is done or dead.
+queue; a `Delivery` exists from the first lease until the message is done or dead. It is a row of
+the slab (`slab.py`), and the object a door to that row.
 
     state     RECEIVE  ACK   EXTEND   NACK     SUSPEND  DUE    FORWARD  EXHAUST
     READY     LEASED   DONE  -        -        -        -      -        DEAD
@@ -16,15 +17,19 @@ holds a handle: an ACK there is an operator's cancel, or of a message that canno
 that hands the message to someone else, or moves its deadline at a client's wish, starts a new
 generation: older receipt handles die. A renewal by the broker keeps the generation.
 
-DONE and DEAD have no object; `RecentlyDone` remembers their last handle while its lease would have
+DONE and DEAD have no row; `RecentlyDone` remembers their last handle while its lease would have
 lasted, so that a repeated ack is answered OK.
 """
 
-from collections import OrderedDict
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from enum import IntEnum
-from typing import Final
+from typing import Any, Final, Protocol, cast
 
-from latermq_broker.delivery.deadlines import Deadlines
+from latermq_broker.delivery.renewals import Renewals
+from latermq_broker.delivery.row_deadlines import RowDeadlines
+from latermq_broker.delivery.slab import LOW_BITS, LOW_MASK, RENEWALS_MAX, Holder, Place, Slab
 
 
 class State(IntEnum):
@@ -79,33 +84,156 @@ def after(state: State, event: Event) -> State:
         raise IllegalTransitionError(f"{event.name} in state {state.name}") from None
 
 
-class Delivery:
-    """One message in one group, between its first lease and its end."""
+class Message(Protocol):
+    """What an entry of a queue tells of its message."""
 
-    __slots__ = (
-        "attempt",
-        "auto_renew",
-        "client",
-        "client_id",
-        "deadline_ms",
-        "first_attempt",
-        "generation",
-        "group_id",
-        "id",
-        "last_attempt",
-        "leased_ms",
-        "length",
-        "offset",
-        "order_key",
-        "position",
-        "queue_id",
-        "renewals",
-        "state",
-        "tag_hash",
-        "topic_id",
+    @property
+    def position(self) -> int: ...
+    @property
+    def length(self) -> int: ...
+    @property
+    def tag_hash(self) -> int: ...
+
+
+class _Number(Protocol):
+    """An attribute that is read from a column of the slab, and written to it."""
+
+    def __get__(self, delivery: Any, owner: Any) -> int: ...
+    def __set__(self, delivery: Any, value: int) -> None: ...
+
+
+def _number(read: Callable[[Any], int], write: Callable[[Any, int], None] | None = None) -> _Number:
+    return cast(_Number, property(read, write))
+
+
+class Delivery:
+    """One message in one group, between its first lease and its end: a door to its row.
+
+    It leads to that message until its end; from then on what the row held can be read until
+    another message is added.
+    """
+
+    __slots__ = ("row", "slab")
+
+    def __init__(self, slab: Slab, row: int) -> None:
+        self.slab = slab
+        self.row = row
+
+    id = _number(lambda d: d.slab.id[d.row])
+    group_id = _number(lambda d: d.place.group_id)
+    topic_id = _number(lambda d: d.place.topic_id)  # where it was read: the origin, for retries too
+    queue_id = _number(lambda d: d.place.queue_id)
+    offset = _number(lambda d: d.place[3] << LOW_BITS | d.slab.offset[d.row])
+    tag_hash = _number(lambda d: d.place.tag_hash)
+    order_key = _number(lambda d: d.place.order_key)  # of its message group, where that matters
+    # of the record that holds the bytes
+    position = _number(
+        lambda d: d.slab.position[d.row], lambda d, to: d.slab.position.__setitem__(d.row, to)
+    )
+    length = _number(
+        lambda d: d.slab.length[d.row], lambda d, to: d.slab.length.__setitem__(d.row, to)
+    )
+    # deliveries that count, so far
+    attempt = _number(
+        lambda d: d.slab.attempt[d.row], lambda d, to: d.slab.attempt.__setitem__(d.row, to)
+    )
+    generation = _number(
+        lambda d: d.slab.generation[d.row], lambda d, to: d.slab.generation.__setitem__(d.row, to)
+    )
+    renewals = _number(
+        lambda d: d.slab.renewals[d.row],
+        lambda d, to: d.slab.renewals.__setitem__(d.row, min(to, RENEWALS_MAX)),
+    )
+    deadline_ms = _number(lambda d: d.slab.deadline_ms[d.row])  # of the lease, or of the backoff
+    leased_ms = _number(lambda d: d.slab.leased_ms[d.row])  # start of the current or last lease
+    client = _number(lambda d: d.holder.client)  # position of its CLIENT record
+    # position of the newest ATTEMPT record, 0 for none
+    last_attempt = _number(
+        lambda d: d.slab.last_attempt[d.row],
+        lambda d, to: d.slab.last_attempt.__setitem__(d.row, to),
+    )
+    # of the oldest; or of the MOVE that carries what came before
+    first_attempt = _number(
+        lambda d: d.slab.first_attempt[d.row],
+        lambda d, to: d.slab.first_attempt.__setitem__(d.row, to),
     )
 
-    def __init__(
+    @property
+    def state(self) -> State:
+        return STATES[self.slab.state[self.row]]
+
+    @property
+    def place(self) -> Place:
+        slab = self.slab
+        return slab.places.values[slab.place[self.row]]
+
+    @property
+    def holder(self) -> Holder:
+        slab = self.slab
+        return slab.holders.values[slab.holder[self.row]]
+
+    @property
+    def client_id(self) -> str:
+        return self.holder.client_id
+
+    @property
+    def auto_renew(self) -> bool:
+        return self.holder.auto_renew
+
+    def key(self) -> tuple[object, ...]:
+        """Everything that recovery must bring back, for comparisons."""
+        slab, row = self.slab, self.row
+        shared = (self.place, self.offset, self.client, self.auto_renew)
+        alone = set(slab.columns()) - {"place", "offset", "holder"}
+        return (*shared, *(getattr(slab, name)[row] for name in sorted(alone)))
+
+
+STATES: Final[tuple[State, ...]] = (
+    State.DONE,
+    *State,
+)  # by number; of a row that is no delivery it is 0
+
+
+class Deliveries(Mapping[int, Delivery]):
+    """The slab's deliveries by id."""
+
+    def __init__(self, slab: Slab) -> None:
+        self._slab = slab
+
+    def __getitem__(self, id: int) -> Delivery:
+        return Delivery(self._slab, self.row(id))
+
+    def row(self, id: int) -> int:
+        """Raises KeyError."""
+        row = self._slab.index.find(id)
+        if not row:
+            raise KeyError(id)
+        return row
+
+    def __contains__(self, id: object) -> bool:
+        return isinstance(id, int) and self._slab.index.find(id) != 0
+
+    def __len__(self) -> int:
+        return len(self._slab)
+
+    def __iter__(self) -> Iterator[int]:
+        return map(self._slab.id.__getitem__, self._slab.live())
+
+
+_LENT: Final = after(State.READY, Event.RECEIVE)
+
+
+class Leases:
+    """All deliveries, their deadlines, and who renews."""
+
+    def __init__(self) -> None:
+        self.slab = slab = Slab()
+        self.deliveries = Deliveries(slab)
+        self.deadlines = RowDeadlines(slab)
+        self.next_id = 1
+        self._renewals = Renewals(slab)
+
+    def add(
         self,
         *,
         id: int,
@@ -117,103 +245,161 @@ class Delivery:
         length: int,
         tag_hash: int,
         order_key: int = 0,
+    ) -> Delivery:
+        """A new one, READY, in no lane."""
+        slab = self.slab
+        row = slab.take()
+        slab.id[row] = id
+        slab.position[row] = position
+        slab.length[row] = length
+        slab.offset[row] = offset & LOW_MASK
+        place = Place(group_id, topic_id, queue_id, offset >> LOW_BITS, tag_hash, order_key)
+        slab.place[row] = slab.places.hold(place)
+        slab.state[row] = State.READY
+        slab.holder[row] = slab.attempt[row] = slab.generation[row] = slab.renewals[row] = 0
+        slab.deadline_ms[row] = slab.leased_ms[row] = 0
+        slab.last_attempt[row] = slab.first_attempt[row] = 0
+        slab.index.add(row)
+        if id >= self.next_id:
+            self.next_id = id + 1
+        return Delivery(slab, row)
+
+    def lend_new(
+        self,
+        id: int,
+        place: Place,
+        offset: int,
+        message: Message,
+        holder: Holder,
+        now_ms: int,
+    ) -> int:
+        """A new one, through RECEIVE at once; its deadline is not armed yet. Returns its row."""
+        slab = self.slab
+        row = slab.take()
+        slab.id[row] = id
+        slab.position[row] = message.position
+        slab.length[row] = message.length
+        slab.offset[row] = offset & LOW_MASK
+        slab.place[row] = slab.places.hold(place)
+        slab.leased_ms[row] = now_ms
+        slab.last_attempt[row] = slab.first_attempt[row] = 0
+        slab.attempt[row] = slab.generation[row] = 1
+        slab.renewals[row] = 0
+        slab.state[row] = _LENT
+        slab.index.add(row)
+        self._renewals.give_new(row, holder)
+        if id >= self.next_id:
+            self.next_id = id + 1
+        return row
+
+    def load(
+        self,
+        columns: Mapping[str, "array[int]"],
+        places: Iterable[Place],
+        holders: Iterable[Holder],
     ) -> None:
-        self.id = id
-        self.group_id = group_id
-        self.topic_id = topic_id  # where it was read: the origin topic, for retries too
-        self.queue_id = queue_id
-        self.offset = offset
-        self.position = position  # of the record that holds the bytes
-        self.length = length
-        self.tag_hash = tag_hash
-        self.order_key = order_key  # of its message group, where the order is kept; else 0
-        self.state = State.READY
-        self.attempt = 0  # deliveries that count, so far
-        self.generation = 0
-        self.deadline_ms = 0  # of the lease, or of the backoff
-        self.leased_ms = 0  # start of the current or last lease
-        self.client = 0  # position of its CLIENT record
-        self.client_id = ""
-        self.auto_renew = False
-        self.renewals = 0
-        self.last_attempt = 0  # position of the newest ATTEMPT record, 0 for none
-        self.first_attempt = 0  # of the oldest; or of the MOVE that carries what came before
-
-    def key(self) -> tuple[object, ...]:
-        """Everything that recovery must bring back, for comparisons."""
-        return tuple(getattr(self, name) for name in self.__slots__ if name != "client_id")
-
-
-class Leases:
-    """All deliveries, their deadlines, and who renews."""
-
-    def __init__(self) -> None:
-        self.deliveries: dict[int, Delivery] = {}
-        self.deadlines = Deadlines()
-        self.next_id = 1
-        self._renewed_by: dict[str, set[int]] = {}
-
-    def add(self, delivery: Delivery) -> None:
-        self.deliveries[delivery.id] = delivery
-        if delivery.id >= self.next_id:
-            self.next_id = delivery.id + 1
+        """Deliveries as they were, but that no deadline is armed and no lane has been formed."""
+        self.slab.load(columns, places, holders)
+        self._renewals.load()
 
     def step(self, delivery: Delivery, event: Event) -> State:
         """Move through the table; the caller sets the new deadline with `hold`."""
-        if delivery.state is not State.READY:
-            self.deadlines.disarm(delivery.id)
-            if delivery.auto_renew:
-                self._forget_renewer(delivery)
-        delivery.state = after(delivery.state, event)
-        if delivery.state in (State.DONE, State.DEAD):
-            del self.deliveries[delivery.id]
-        return delivery.state
+        slab, row = self.slab, delivery.row
+        state = after(STATES[slab.state[row]], event)
+        if state is State.DONE or state is State.DEAD:
+            self._end(row)
+            return state
+        if slab.armed[row]:
+            self.deadlines.disarm(row)
+        elif slab.next[row]:
+            slab.leave(row)  # its lane
+        slab.state[row] = state
+        return state
+
+    def finish(self, row: int, event: Event) -> State:
+        """The same for an event that ends it, by its row; returns in which state it was."""
+        before = STATES[self.slab.state[row]]
+        state = after(before, event)
+        assert state is State.DONE or state is State.DEAD
+        self._end(row)
+        return before
+
+    def lend(self, delivery: Delivery, holder: Holder, now_ms: int) -> None:
+        """It is `holder`'s from now on: one more attempt, and a new handle."""
+        slab, row = self.slab, delivery.row
+        slab.attempt[row] += 1
+        slab.generation[row] += 1
+        slab.renewals[row] = 0
+        slab.leased_ms[row] = now_ms
+        self._renewals.give_to(row, holder)
 
     def hold(self, delivery: Delivery, deadline_ms: int, *, margin_ms: int = 0) -> None:
         """Arm the deadline; an auto-renewed lease is looked at `margin_ms` before it."""
-        delivery.deadline_ms = deadline_ms
-        if delivery.auto_renew and delivery.state is State.LEASED:
-            self._renewed_by.setdefault(delivery.client_id, set()).add(delivery.id)
-        self.deadlines.arm(delivery.id, deadline_ms - margin_ms)
+        self.deadlines.arm(delivery.row, deadline_ms, margin_ms)
 
     def drop(self, delivery: Delivery) -> None:
         """Forget it, whatever its state: its group, topic or progress is void."""
-        self.deadlines.disarm(delivery.id)
-        self._forget_renewer(delivery)
-        del self.deliveries[delivery.id]
+        self._end(delivery.row)
+
+    def of(self, group_id: int, topic_id: int) -> list[Delivery]:
+        """The group's on that topic. Looks at every row."""
+        slab = self.slab
+        places = {
+            number
+            for number, place in enumerate(slab.places.values)
+            if place[:2] == (group_id, topic_id)
+        }
+        return [Delivery(slab, row) for row in slab.live() if slab.place[row] in places]
+
+    def find(self, group_id: int, topic_id: int, queue_id: int, offset: int) -> Delivery | None:
+        """The group's delivery of that message. Looks at every row."""
+        slab = self.slab
+        row = 0
+        with suppress(ValueError):  # no row is left
+            while True:
+                row = slab.offset.index(offset & LOW_MASK, row + 1)
+                place = slab.places.values[slab.place[row]]
+                if slab.state[row] and place[:4] == (
+                    group_id,
+                    topic_id,
+                    queue_id,
+                    offset >> LOW_BITS,
+                ):
+                    return Delivery(slab, row)
+        return None
+
+    def in_slices(self, rows: int) -> Iterator[list[Delivery]]:
+        """All deliveries, those of so many rows at a time; what comes in between may be missed."""
+        slab = self.slab
+        for first in range(1, slab.rows + 1, rows):
+            last = min(first + rows, slab.rows + 1)
+            yield [Delivery(slab, row) for row in range(first, last) if slab.state[row]]
+
+    def expire(self, now_ms: int, count_max: int) -> list[Delivery]:
+        """Up to `count_max` whose deadline has come, earliest first; they are disarmed."""
+        return [Delivery(self.slab, row) for row in self.deadlines.expire(now_ms, count_max)]
+
+    def wait_again(self, delivery: Delivery) -> None:
+        """What expired was not dealt with: its deadline holds, unless it has moved on since."""
+        slab, row = self.slab, delivery.row
+        if slab.state[row] in (State.LEASED, State.BACKOFF) and not slab.armed[row]:
+            self.deadlines.arm(row, slab.deadline_ms[row])
 
     def renewed_by(self, client_id: str) -> list[int]:
         """Ids of the leases the broker renews for that client."""
-        return sorted(self._renewed_by.get(client_id, ()))
+        slab = self.slab
+        rows = self._renewals.rows(client_id)
+        return sorted(slab.id[row] for row in rows if slab.state[row] == State.LEASED)
 
-    def _forget_renewer(self, delivery: Delivery) -> None:
-        ids = self._renewed_by.get(delivery.client_id)
-        if ids is not None:
-            ids.discard(delivery.id)
-            if not ids:
-                del self._renewed_by[delivery.client_id]
-
-
-class RecentlyDone:
-    """Handles whose message is done or dead, while their lease would have lasted; bounded.
-
-    At the bound the oldest is forgotten: a repeated ack then gets INVALID_RECEIPT_HANDLE, which
-    clients take as the end of it too.
-    """
-
-    def __init__(self, count_max: int) -> None:
-        self._count_max = count_max
-        self._handles: OrderedDict[int, tuple[int, int, int]] = OrderedDict()
-
-    def remember(self, delivery: Delivery, now_ms: int) -> None:
-        handles = self._handles
-        handles[delivery.id] = (delivery.generation, delivery.group_id, delivery.deadline_ms)
-        while handles:
-            _, (_, _, deadline_ms) = next(iter(handles.items()))
-            if len(handles) <= self._count_max and deadline_ms > now_ms:
-                break
-            handles.popitem(last=False)
-
-    def holds(self, delivery_id: int, generation: int, group_id: int, now_ms: int) -> bool:
-        known = self._handles.get(delivery_id)
-        return known is not None and known[:2] == (generation, group_id) and known[2] > now_ms
+    def _end(self, row: int) -> None:
+        slab = self.slab
+        if slab.armed[row]:
+            self.deadlines.disarm(row)
+        elif slab.next[row]:
+            slab.leave(row)  # its lane
+        slab.index.remove(row)
+        slab.places.release(slab.place[row])
+        holder = slab.holder[row]
+        if holder and slab.holders.release(holder):
+            self._renewals.forget(holder)
+        slab.give(row)

@@ -5,6 +5,7 @@ from typing import Final
 
 from latermq_broker.delivery.history import Outcome
 from latermq_broker.delivery.lease import Delivery, Event, State
+from latermq_broker.delivery.slab import LOW_BITS, Holder, Place
 from latermq_broker.engine.indexing import index_letter
 from latermq_broker.engine.model import DeadState
 from latermq_broker.engine.state import EngineState, Stamp, Subscription
@@ -22,6 +23,7 @@ from latermq_broker.store.payload_lease import (
 )
 from latermq_broker.store.payload_message import DEAD_PARKS, DeadPayload, RedrivePayload
 
+tuple_new = tuple.__new__
 RENEW_MARGIN_MS: Final = 10_000  # an auto-renewed lease is looked at so long before its deadline
 
 
@@ -36,20 +38,17 @@ class DeliveryApplier:
         subscription = state.subscription(lease.group_id, lease.topic_id)
         queue = state.queue(lease.topic_id, lease.queue_id)
         entries = queue.scan(lease.first_offset, lease.span)
-        for index, delta in enumerate(lease.deltas):
-            entry = entries[delta]
-            delivery = Delivery(
-                id=lease.first_id + index,
-                group_id=lease.group_id,
-                topic_id=lease.topic_id,
-                queue_id=lease.queue_id,
-                offset=lease.first_offset + delta,
-                position=entry.position,
-                length=entry.length,
-                tag_hash=entry.tag_hash,
-            )
-            self._add(subscription, delivery)
-            self._grant(subscription, delivery, lease, at)
+        holder = self._holder(lease)
+        where = (lease.group_id, lease.topic_id, lease.queue_id)
+        rows: list[int] = []
+        for id, delta in enumerate(lease.deltas, lease.first_id):
+            entry, offset = entries[delta], lease.first_offset + delta
+            place = tuple_new(Place, (*where, offset >> LOW_BITS, entry.tag_hash, 0))
+            rows.append(state.leases.lend_new(id, place, offset, entry, holder, at.store_ms))
+            state.uses.hold(entry.position)
+        margin_ms = _margin_ms(lease.invisible_ms) if holder.auto_renew else 0
+        state.leases.deadlines.arm_all(rows, at.store_ms + lease.invisible_ms, margin_ms)
+        subscription.counts[State.LEASED] += len(rows)
         subscription.cursors[lease.queue_id] = lease.first_offset + lease.span
         subscription.last_consumed_ms = at.store_ms
 
@@ -75,10 +74,9 @@ class DeliveryApplier:
             if row.act != ORDERED_TAKE:
                 continue
             entry = state.queue(lease.topic_id, row.queue_id).get(row.offset)
-            delivery = Delivery(
+            delivery = self._add(
+                subscription,
                 id=delivery_id,
-                group_id=lease.group_id,
-                topic_id=lease.topic_id,
                 queue_id=row.queue_id,
                 offset=row.offset,
                 position=entry.position,
@@ -87,7 +85,6 @@ class DeliveryApplier:
                 order_key=row.order_key,
             )
             delivery_id += 1
-            self._add(subscription, delivery)
             self._grant(subscription, delivery, lease, at)
             subscription.last_consumed_ms = at.store_ms
         if lease.queue_id != NO_QUEUE:
@@ -95,11 +92,27 @@ class DeliveryApplier:
 
     def ack(self, ids: Sequence[int], at: Stamp) -> None:
         state = self._state
+        leases, slab = state.leases, state.leases.slab
+        number = 0  # of the place of the one before: most often of the next one too
         for delivery_id in ids:
-            delivery = state.leases.deliveries[delivery_id]
-            subscription = state.subscription(delivery.group_id, delivery.topic_id)
-            self._move(subscription, delivery, Event.ACK)
-            state.recently_done.remember(delivery, at.store_ms)
+            row = slab.index.find(delivery_id)
+            if not row:
+                raise KeyError(delivery_id)
+            if slab.place[row] != number:
+                number = slab.place[row]
+                place = slab.places.values[number]
+                subscription = state.subscription(place.group_id, place.topic_id)
+            before = leases.finish(row, Event.ACK)  # what the row holds can be read still
+            subscription.counts[before] -= 1
+            if place.order_key:
+                self._move_in_order(subscription, Delivery(slab, row), before, State.DONE)
+            state.uses.unhold(slab.position[row])
+            if slab.first_attempt[row]:
+                state.uses.unchain(slab.first_attempt[row])
+            state.recently_done.remember(
+                delivery_id, slab.generation[row], place.group_id, slab.deadline_ms[row]
+            )
+        state.recently_done.forget(at.store_ms)
 
     def extend(self, extend: ExtendPayload, at: Stamp) -> None:
         delivery = self._state.leases.deliveries[extend.id]
@@ -117,7 +130,7 @@ class DeliveryApplier:
         delivery.last_attempt = at.position
         if not delivery.first_attempt:
             delivery.first_attempt = at.position
-            self._state.uses.chain(delivery)
+            self._state.uses.chain(delivery.first_attempt)
         if attempt.outcome == Outcome.EXPIRED:
             self.make_ready(subscription, delivery)
             return
@@ -133,7 +146,7 @@ class DeliveryApplier:
         """DUE: of a lease by an ATTEMPT record, of a backoff by time alone."""
         self._move(subscription, delivery, Event.DUE)
         if not delivery.order_key:
-            subscription.ready.append((delivery.id, delivery.generation))
+            subscription.ready.append(delivery)
             self._state.announce(subscription)
 
     def dead(self, dead: DeadPayload, at: Stamp) -> None:
@@ -148,8 +161,11 @@ class DeliveryApplier:
             letter = (head.dlq_topic_id, head.queue_offset)
             state.parking[letter] = (head.group_id, delivery.topic_id, delivery.order_key)
             subscription.ordered().park(delivery.order_key, letter)
+        state.recently_done.remember(
+            head.id, delivery.generation, delivery.group_id, delivery.deadline_ms
+        )
+        state.recently_done.forget(at.store_ms)
         self._move(subscription, delivery, Event.EXHAUST if exhausted else Event.FORWARD)
-        state.recently_done.remember(delivery, at.store_ms)
         self.bury(dead, at)
 
     def bury(self, dead: DeadPayload, at: Stamp) -> None:
@@ -164,10 +180,9 @@ class DeliveryApplier:
         letters = state.dead.setdefault(redrive.dlq_topic_id, {})
         letters[redrive.letter_offset] = (DeadState.REDRIVEN, at.store_ms)
         subscription = state.subscription(redrive.group_id, redrive.topic_id)
-        delivery = Delivery(
+        delivery = self._add(
+            subscription,
             id=redrive.id,
-            group_id=redrive.group_id,
-            topic_id=redrive.topic_id,
             queue_id=redrive.queue_id,
             offset=redrive.origin_offset,
             position=redrive.letter,
@@ -175,26 +190,23 @@ class DeliveryApplier:
             tag_hash=redrive.tag_hash,
             order_key=redrive.order_key,
         )
-        self._add(subscription, delivery)
         state.unpark((redrive.dlq_topic_id, redrive.letter_offset))
         if not delivery.order_key:
-            subscription.ready.append((delivery.id, delivery.generation))
+            subscription.ready.append(delivery)
         state.announce(subscription)
 
     def restore_delivery(self, delivery: Delivery) -> None:
         """From a checkpoint, in the state it had then; READY ones in the order of their lane."""
-        self._state.leases.add(delivery)
-        self._state.uses.hold(delivery)
+        self._state.uses.hold(delivery.position)
         if delivery.first_attempt:
-            self._state.uses.chain(delivery)
+            self._state.uses.chain(delivery.first_attempt)
         subscription = self._state.subscription(delivery.group_id, delivery.topic_id)
-        subscription.ids.add(delivery.id)
         subscription.counts[delivery.state] += 1
         if delivery.order_key:
             subscription.ordered().enter(delivery.order_key, delivery.offset, delivery.id)
         if delivery.state is State.READY:
             if not delivery.order_key:
-                subscription.ready.append((delivery.id, delivery.generation))
+                subscription.ready.append(delivery)
         else:
             if delivery.order_key:
                 subscription.ordered().seize(delivery.order_key)
@@ -208,32 +220,34 @@ class DeliveryApplier:
         at: Stamp,
     ) -> None:
         self._move(subscription, delivery, Event.RECEIVE)
-        delivery.attempt += 1
-        delivery.generation += 1
-        delivery.leased_ms = at.store_ms
-        delivery.client = lease.client
-        delivery.client_id = self._state.client_names.get(lease.client, "")
-        delivery.auto_renew = bool(lease.flags & payload_lease.LEASE_AUTO_RENEW)
-        delivery.renewals = 0
+        self._state.leases.lend(delivery, self._holder(lease), at.store_ms)
         self._hold(delivery, at.store_ms + lease.invisible_ms)
+
+    def _holder(self, lease: LeaseFreshPayload | LeaseRetryPayload | LeaseOrderedPayload) -> Holder:
+        client_id = self._state.client_names.get(lease.client, "")
+        auto_renew = lease.flags & payload_lease.LEASE_AUTO_RENEW != 0
+        return Holder(lease.client, client_id, auto_renew)
 
     def _hold(self, delivery: Delivery, deadline_ms: int) -> None:
         renewable = delivery.auto_renew and delivery.state is State.LEASED
-        margin_ms = min(RENEW_MARGIN_MS, (deadline_ms - delivery.leased_ms) // 2)
-        self._state.leases.hold(delivery, deadline_ms, margin_ms=margin_ms if renewable else 0)
+        margin_ms = _margin_ms(deadline_ms - delivery.leased_ms) if renewable else 0
+        self._state.leases.hold(delivery, deadline_ms, margin_ms=margin_ms)
 
     def _ripen(self, subscription: Subscription, delivery: Delivery) -> None:
         """In replay only: the end of a backoff is not written, what followed it shows it."""
         if delivery.state is State.BACKOFF:
             self._move(subscription, delivery, Event.DUE)
 
-    def _add(self, subscription: Subscription, delivery: Delivery) -> None:
-        self._state.leases.add(delivery)
-        self._state.uses.hold(delivery)
-        subscription.ids.add(delivery.id)
+    def _add(self, subscription: Subscription, **numbers: int) -> Delivery:
+        """As `Leases.add`; it counts."""
+        delivery = self._state.leases.add(
+            group_id=subscription.group_id, topic_id=subscription.topic_id, **numbers
+        )
+        self._state.uses.hold(delivery.position)
         subscription.counts[State.READY] += 1
         if delivery.order_key:
             subscription.ordered().enter(delivery.order_key, delivery.offset, delivery.id)
+        return delivery
 
     def _move(self, subscription: Subscription, delivery: Delivery, event: Event) -> None:
         counts = subscription.counts
@@ -243,7 +257,6 @@ class DeliveryApplier:
         if state in counts:
             counts[state] += 1
         else:
-            subscription.ids.discard(delivery.id)
             self._state.uses.release(delivery)
         if delivery.order_key:
             self._move_in_order(subscription, delivery, before, state)
@@ -261,3 +274,8 @@ class DeliveryApplier:
             gate.seize(key)
         if key in gate.runnable:
             self._state.announce(subscription)
+
+
+def _margin_ms(lasting_ms: int) -> int:
+    """So long before its deadline a renewed lease is looked at."""
+    return min(RENEW_MARGIN_MS, lasting_ms // 2)

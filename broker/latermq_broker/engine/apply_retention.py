@@ -51,9 +51,9 @@ class RetentionApplier:
         if not state.store.dropped.headless:
             for delivery_id in move.ids:
                 delivery = state.leases.deliveries[delivery_id]
-                state.uses.unhold(delivery)
+                state.uses.unhold(delivery.position)
                 delivery.position, delivery.length = at.position, at.length
-                state.uses.hold(delivery)
+                state.uses.hold(delivery.position)
         for entry in move.entries:
             self._move_entry(entry, at)
 
@@ -62,9 +62,9 @@ class RetentionApplier:
         if state.store.dropped.headless:
             return
         delivery = state.leases.deliveries[move.ids[0]]
-        state.uses.unchain(delivery)
+        state.uses.unchain(delivery.first_attempt)
         delivery.first_attempt = delivery.last_attempt = at.position
-        state.uses.chain(delivery)
+        state.uses.chain(delivery.first_attempt)
 
     def _move_entry(self, moved: MovedEntry, at: Stamp) -> None:
         state = self._state

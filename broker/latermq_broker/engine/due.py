@@ -50,15 +50,13 @@ class DueWork:
     def end_leases(self, now_ms: int) -> None:
         """A bounded slice, earliest first. Raises StoreFullError; the rest stays due."""
         leases = self._state.leases
-        due = leases.deadlines.expire(now_ms, self._config.tick_leases_max)
-        for index, delivery_id in enumerate(due):
+        due = leases.expire(now_ms, self._config.tick_leases_max)
+        for index, delivery in enumerate(due):
             try:
-                self._reach_deadline(leases.deliveries[delivery_id], now_ms)
+                self._reach_deadline(delivery, now_ms)
             except BaseException:
-                for undone_id in due[index:]:
-                    undone = leases.deliveries.get(undone_id)
-                    if undone is not None:
-                        leases.deadlines.arm(undone_id, undone.deadline_ms)
+                for undone in due[index:]:
+                    leases.wait_again(undone)
                 raise
 
     def client_seen(self, client_id: str, now_ms: int) -> None:
@@ -139,7 +137,7 @@ class DueWork:
             )
             self._journal.write(RecordType.EXTEND, payload, now_ms)
         elif delivery.deadline_ms > now_ms:
-            state.leases.deadlines.arm(delivery.id, delivery.deadline_ms)
+            state.leases.hold(delivery, delivery.deadline_ms)
         else:
             self._attempts.expire(delivery, now_ms)
 

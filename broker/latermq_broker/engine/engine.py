@@ -198,12 +198,11 @@ class Engine:
     def ack(self, group: str, handles: Sequence[str], now_ms: int) -> list[RequestError | None]:
         """Per handle None, or InvalidReceiptHandleError. Repeats within the lease are fine."""
         results: list[RequestError | None] = []
-        ids: list[int] = []
+        ids: dict[int, None] = {}  # each once
         for handle in handles:
-            delivery = self._state.live_delivery(group, handle, now_ms)
-            if delivery is not None:
-                if delivery.id not in ids:
-                    ids.append(delivery.id)
+            live = self._state.live_id(group, handle, now_ms)
+            if live:
+                ids[live] = None
                 results.append(None)
             elif self._state.was_done(group, handle, now_ms):
                 results.append(None)

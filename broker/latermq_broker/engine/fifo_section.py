@@ -1,7 +1,7 @@
-"""What checkpoints keep of message groups: order keys of deliveries, what is held, what is parked.
+"""What checkpoints keep of message groups: what is held, what is parked.
 
-    order_keys   0            8          16     for each delivery that has one
-                 | delivery id| order key|
+    order_keys   0            8          16     for each delivery in a section `deliveries` that has
+                 | delivery id| order key|      one; only read
     fifo         0      4      8          16     18   20         24             28
                  | group| topic| order key| queue| pad| held n   | parked m     | held offsets 8 x n
                  | letters 12 x m: dead-letter topic u32, offset u64
@@ -20,16 +20,6 @@ assert _GROUP.size == 28
 _LETTER: Final = struct.Struct("<IQ")
 assert _LETTER.size == 12
 _NO_QUEUE: Final = 0xFFFF  # nothing is held
-
-
-def pack_order_keys(state: EngineState) -> bytes:
-    return b"".join(
-        _ORDER_KEY.pack(delivery_id, key)
-        for subscription in state.subscriptions.values()
-        if subscription.gate is not None
-        for key, group in subscription.gate.groups.items()
-        for _, delivery_id in group.live
-    )
 
 
 def unpack_order_keys(section: bytes) -> dict[int, int]:

@@ -5,11 +5,12 @@ from the group's cursor on, due messages included: they entered their queue when
 lane starves the other, and the queues take turns.
 """
 
-from collections import deque
 from collections.abc import Iterator
+from itertools import islice
 
 from latermq_broker.delivery.history import decode_history
 from latermq_broker.delivery.lease import Delivery
+from latermq_broker.delivery.slab import LOW_BITS
 from latermq_broker.engine.attempts import Attempts, stored_slices
 from latermq_broker.engine.journal import Journal
 from latermq_broker.engine.leasing import (
@@ -29,8 +30,6 @@ from latermq_broker.store.payload_catalog import OffsetPayload
 from latermq_broker.store.payload_lease import LeaseFreshPayload, LeaseRetryPayload
 from latermq_broker.store.payload_message import dead_slices
 from latermq_broker.store.record import Record, RecordType
-
-Mark = tuple[int, int]  # a delivery's id and its generation when it came into the retry lane
 
 
 class Lanes:
@@ -81,46 +80,36 @@ class Lanes:
 
     def _take_retries(self, wish: Wish, share: int) -> list[Delivery]:
         request, group, subscription, wanted, room, now_ms = wish
-        deliveries = self._state.leases.deliveries
         ready = subscription.ready
-        passed: list[Mark] = []
-        taken: list[Mark] = []
-        spent: deque[Mark] = deque()  # no attempt is left: the policy was tightened
-        looked = 0
-        while ready and len(taken) < share and looked < SCAN_MAX:
-            if wanted is not None and wanted.spent:
-                break
-            looked += 1
-            mark = ready.popleft()
-            delivery = deliveries.get(mark[0])
-            if delivery is None or delivery.generation != mark[1]:
-                continue  # it has moved on since
-            if wanted is not None and not wanted(delivery.tag_hash, delivery.position):
-                passed.append(mark)
-            elif delivery.attempt >= group.max_attempts:
-                spent.append(mark)
-            elif room.take(delivery.length):
-                taken.append(mark)
-            else:
-                ready.appendleft(mark)
-                break
-        if looked < SCAN_MAX and (wanted is None or not wanted.spent):
-            ready.extendleft(reversed(passed))
-        else:  # others may stand behind: they are first the next time
-            ready.extend(passed)
-        ids = tuple(delivery_id for delivery_id, _ in taken)
-        try:
-            while spent:
-                self._attempts.exhaust(deliveries[spent[0][0]], now_ms)
-                spent.popleft()
-            if ids:
-                client = client_position(self._state, self._journal, request.client_id, now_ms)
-                payload = LeaseRetryPayload(client, request.invisible_ms, lease_flags(request), ids)
-                self._journal.write(RecordType.LEASE_RETRY, payload, now_ms)
-        except BaseException:
-            ready.extendleft(reversed((*spent, *taken)))
-            raise
-        return [deliveries[delivery_id] for delivery_id in ids]
+        passed: list[Delivery] = []
+        taken: list[Delivery] = []
+        spent: list[Delivery] = []  # no attempt is left: the policy was tightened
+        if share > 0:
+            for delivery in islice(ready, SCAN_MAX):
+                if wanted is not None and wanted.spent:
+                    break
+                if wanted is not None and not wanted(delivery.tag_hash, delivery.position):
+                    passed.append(delivery)
+                elif delivery.attempt >= group.max_attempts:
+                    spent.append(delivery)
+                elif room.take(delivery.length):
+                    taken.append(delivery)
+                else:
+                    break
+                if len(taken) == share:
+                    break
+        looked = len(passed) + len(spent) + len(taken)
+        if looked == SCAN_MAX or (wanted is not None and wanted.spent):
+            for delivery in passed:  # others may stand behind: they are first the next time
+                ready.append(delivery)
+        for delivery in spent:
+            self._attempts.exhaust(delivery, now_ms)
+        if taken:
+            client = client_position(self._state, self._journal, request.client_id, now_ms)
+            ids = tuple(delivery.id for delivery in taken)
+            payload = LeaseRetryPayload(client, request.invisible_ms, lease_flags(request), ids)
+            self._journal.write(RecordType.LEASE_RETRY, payload, now_ms)
+        return taken
 
     def _take_fresh(
         self, wish: Wish, topic: Topic, mine: dict[int, bool]
@@ -203,24 +192,27 @@ class Lanes:
 
     def _deliver(self, taken: list[Delivery], topic: Topic, now_ms: int) -> list[Delivered]:
         state = self._state
+        slab = state.leases.slab
         delivered: list[Delivered] = []
         for delivery in taken:
+            row = delivery.row
             try:
-                record = state.read(delivery.position)
+                record = state.read(slab.position[row])
             except CorruptRecordError as error:
                 state.give_up(error)
                 self._journal.write(RecordType.ACK, (delivery.id,), now_ms)
                 continue
             rest, sys = stored_slices(record)
+            place = slab.places.values[slab.place[row]]
             delivered.append(
                 Delivered(
-                    handle=state.handles.encode(delivery.id, delivery.generation),
-                    attempt=delivery.attempt,
-                    queue_id=delivery.queue_id,
-                    queue_offset=delivery.offset,
+                    handle=state.handles.encode(slab.id[row], slab.generation[row]),
+                    attempt=slab.attempt[row],
+                    queue_id=place.queue_id,
+                    queue_offset=place.offset_high << LOW_BITS | slab.offset[row],
                     rest=rest,
                     sys=sys,
-                    deadline_ms=delivery.deadline_ms,
+                    deadline_ms=slab.deadline_ms[row],
                     dead_origin_topic=_origin_topic(record) if topic.internal else "",
                 )
             )

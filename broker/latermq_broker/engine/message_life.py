@@ -7,7 +7,6 @@ acknowledged, or passed over because the group's filter did not want it.
 
 from collections.abc import Iterator
 from enum import IntEnum
-from itertools import islice
 from typing import Final, NamedTuple
 
 from latermq_broker.delivery.lease import Delivery, State
@@ -21,7 +20,6 @@ from latermq_broker.store.payload_message import DeadHead, decode_dead_head, dec
 from latermq_broker.store.payload_retention import original
 from latermq_broker.store.record import RecordType
 
-DELIVERIES_LOOKED_AT_MAX: Final = 50_000  # of one group
 ENTRIES_LOOKED_AT_MAX: Final = 4_096  # of one queue, for a message that was delayed
 LETTERS_LOOKED_AT_MAX: Final = 64
 BLOCKS_MAX: Final = 64
@@ -128,12 +126,10 @@ class MessageLives:
                 yield self._over(known, subscription, letters.get(group_id))
 
     def _delivery(self, subscription: Subscription, queue_id: int, offset: int) -> Delivery | None:
-        deliveries = self._state.leases.deliveries
-        for delivery_id in islice(subscription.ids, DELIVERIES_LOOKED_AT_MAX):
-            delivery = deliveries[delivery_id]
-            if delivery.offset == offset and delivery.queue_id == queue_id:
-                return delivery
-        return None
+        if not any(subscription.counts.values()):
+            return None
+        key = subscription.group_id, subscription.topic_id
+        return self._state.leases.find(*key, queue_id, offset)
 
     def _held_back(
         self,
@@ -171,8 +167,6 @@ class MessageLives:
                 dead_ms=queue.get(letter.queue_offset).time_ms if entered else 0,
                 dead_state=changed[0] if changed else DeadState.DEAD,
             )
-        if len(subscription.ids) > DELIVERIES_LOOKED_AT_MAX:
-            return known
         return known._replace(state=LifeState.DONE)
 
     def _letters(

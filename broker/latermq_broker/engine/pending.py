@@ -222,22 +222,22 @@ class PendingView:
             yield due_ms, 0, position
 
     def _held(self, after: _Waiting) -> Iterator[_Waiting]:
-        for due_ms, delivery_id in self._state.leases.deadlines.in_order():
+        start = (-1, -1)
+        if after[0] >= 0:
+            start = (after[0] - self._state.wall.ahead_ms, after[2] if after[1] == 1 else -1)
+        for due_ms, delivery_id in self._state.leases.deadlines.in_order(start):
             waiting = self._state.wall.at(due_ms), 1, delivery_id
             if waiting > after:
                 yield waiting
 
     def _ripe(self, after: _Waiting) -> Iterator[_Waiting]:
         """Retries whose time has come, until somebody receives them."""
-        deliveries = self._state.leases.deliveries
         ripe: list[_Waiting] = []
         for subscription in self._state.subscriptions.values():
             if subscription.gate is not None:
                 ripe += _ripe_in_order(self._state, subscription.gate)
-            for delivery_id, generation in islice(subscription.ready, SCAN_MAX):
-                delivery = deliveries.get(delivery_id)
-                if delivery is not None and delivery.generation == generation:
-                    ripe.append((self._state.wall.at(delivery.deadline_ms), 1, delivery_id))
+            for delivery in islice(subscription.ready, SCAN_MAX):
+                ripe.append((self._state.wall.at(delivery.deadline_ms), 1, delivery.id))
         return iter(sorted(entry for entry in ripe if entry > after))
 
     def known_counts(

@@ -121,16 +121,13 @@ class RollForward:
         use = self._state.uses.at(segment.base)
         if not use.deliveries and not use.chains:
             return
-        deliveries = self._state.leases.deliveries
-        for index, delivery_id in enumerate(list(deliveries)):
-            delivery = deliveries.get(delivery_id)
-            if delivery is not None:
+        for part in self._state.leases.in_slices(SLICE):
+            for delivery in part:
                 if segment.base <= delivery.position < segment.end:
-                    survey.at(delivery.position, delivery.length).ids.append(delivery_id)
+                    survey.at(delivery.position, delivery.length).ids.append(delivery.id)
                 if segment.base < delivery.first_attempt < segment.end:
-                    survey.chains.append(delivery_id)
-            if index % SLICE == 0:
-                yield SLICE * LOOK_COST
+                    survey.chains.append(delivery.id)
+            yield SLICE * LOOK_COST
 
     def _queues(self, segment: Segment, survey: _Survey) -> Iterator[int]:
         state = self._state

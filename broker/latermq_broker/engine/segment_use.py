@@ -57,7 +57,10 @@ class SegmentUse:
 class SegmentUses:
     def __init__(self, log: CommitLog) -> None:
         self._base_of = log.row.base_of
+        self._span_of = log.row.span_of
         self._uses: dict[int, SegmentUse] = {}  # by base
+        self._near = SegmentUse()  # of the segment counted last: most often the next one is it too
+        self._near_base = self._near_end = 0
 
     def at(self, base: int) -> SegmentUse:
         use = self._uses.get(base)
@@ -76,25 +79,29 @@ class SegmentUses:
         use.timers -= 1
         use.timer_bytes -= length if use.timers else use.timer_bytes  # of a damaged one: unknown
 
-    def hold(self, delivery: Delivery) -> None:
-        """A delivery begins, or was moved."""
-        self.at(self._base_of(delivery.position)).deliveries += 1
+    def hold(self, position: int) -> None:
+        """A delivery begins, of the message there, or was moved to there."""
+        if not self._near_base <= position < self._near_end:
+            self._come_near(position)
+        self._near.deliveries += 1
 
-    def chain(self, delivery: Delivery) -> None:
-        """Its first attempt was written, or its attempts were moved."""
-        self.at(self._base_of(delivery.first_attempt)).chains += 1
+    def unhold(self, position: int) -> None:
+        if not self._near_base <= position < self._near_end:
+            self._come_near(position)
+        self._near.deliveries -= 1
+
+    def chain(self, first_attempt: int) -> None:
+        """A delivery's first attempt was written, or its attempts were moved."""
+        self.at(self._base_of(first_attempt)).chains += 1
+
+    def unchain(self, first_attempt: int) -> None:
+        self.at(self._base_of(first_attempt)).chains -= 1
 
     def release(self, delivery: Delivery) -> None:
         """A delivery is over."""
-        self.unhold(delivery)
+        self.unhold(delivery.position)
         if delivery.first_attempt:
-            self.unchain(delivery)
-
-    def unhold(self, delivery: Delivery) -> None:
-        self.at(self._base_of(delivery.position)).deliveries -= 1
-
-    def unchain(self, delivery: Delivery) -> None:
-        self.at(self._base_of(delivery.first_attempt)).chains -= 1
+            self.unchain(delivery.first_attempt)
 
     def refer(self, position: int, key: QueueKey, offset: int) -> None:
         """A queue entry that counts came into being."""
@@ -125,6 +132,7 @@ class SegmentUses:
         """The segments below are gone."""
         for base in [base for base in self._uses if base < start]:
             del self._uses[base]
+        self._near_end = 0
 
     def facts(self) -> dict[int, tuple[object, ...]]:
         """By base, the used ones."""
@@ -142,6 +150,10 @@ class SegmentUses:
                 (topic_id, queue_id): QueueUse(count, low, high)
                 for topic_id, queue_id, count, low, high in queues
             }
+
+    def _come_near(self, position: int) -> None:
+        self._near_base, self._near_end = self._span_of(position)
+        self._near = self.at(self._near_base)
 
     def _rows(self) -> Iterator[list[Any]]:
         for base, use in sorted(self._uses.items()):

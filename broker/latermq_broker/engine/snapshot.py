@@ -2,7 +2,8 @@
 
 catalog        JSON (store/catalog.py)
 subscriptions  JSON [[group, topic, {queue: next offset}, last consumed ms], …]
-deliveries     fixed structs, below; READY ones in the order of their lane
+leases         the deliveries, see `leases_section.py`
+deliveries     the same as older versions wrote it, below: only read
 timer          u64 pairs (due, position)
 uses           JSON [[segment base, timers, their bytes, [[topic, queue, entries, from, to], …]], …]
 dead           JSON {topic id: {offset: [state, since ms]}}
@@ -16,19 +17,15 @@ fifo           what is held back and what is parked, per message group: `engine/
 
 import json
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
-from latermq_broker.delivery.fifo import FifoGate
 from latermq_broker.delivery.lease import Delivery, State
+from latermq_broker.delivery.slab import Holder
 from latermq_broker.delivery.transaction import HalfMessage, HalfState
 from latermq_broker.engine.apply_deliveries import DeliveryApplier
-from latermq_broker.engine.fifo_section import (
-    pack_fifo,
-    pack_order_keys,
-    restore_fifo,
-    unpack_order_keys,
-)
+from latermq_broker.engine.fifo_section import pack_fifo, restore_fifo, unpack_order_keys
+from latermq_broker.engine.leases_section import encode_leases, restore_leases
 from latermq_broker.engine.model import DeadState
 from latermq_broker.engine.state import EngineState
 from latermq_broker.schedule.run_file import DamagedRunError, RunFile
@@ -41,7 +38,6 @@ from latermq_broker.schedule.run_file import DamagedRunError, RunFile
 #  | renewals| pad
 _DELIVERY: Final = struct.Struct("<QQqQQQQQQIIIIHHBBBx")
 assert _DELIVERY.size == 96
-_RENEWALS_MAX: Final = 255
 #  half    0      8         16         24      32       40      44     48      50   56
 #          | first| position| stored_ms| due_ms| id_hash| topic| length| checks| pad|
 _HALF: Final = struct.Struct("<QQQQQIIH6x")
@@ -63,7 +59,7 @@ def snapshot(state: EngineState, new_run: str = "") -> dict[str, bytes]:
     return {
         "catalog": state.catalog.snapshot(),
         "subscriptions": _json(subscriptions),
-        "deliveries": b"".join(_encode(delivery) for delivery in _in_lane_order(state)),
+        "leases": encode_leases(state),
         **state.timer.snapshot(),
         "runs": _json([run.name for run in state.timer.far.runs] + [new_run] * bool(new_run)),
         "uses": state.uses.snapshot(),
@@ -76,7 +72,6 @@ def snapshot(state: EngineState, new_run: str = "") -> dict[str, bytes]:
         "ended": b"".join(
             _ENDED.pack(first, id_hash, end) for first, (end, id_hash) in state.halves.ended.items()
         ),
-        "order_keys": pack_order_keys(state),
         "fifo": pack_fifo(state),
     }
 
@@ -97,9 +92,12 @@ def restore(state: EngineState, deliveries: DeliveryApplier, sections: Mapping[s
     for client_id, position in json.loads(sections["clients"]):
         state.client_positions[client_id] = position
         state.client_names[position] = client_id
-    order_keys = unpack_order_keys(sections.get("order_keys", b""))
-    for fields in _DELIVERY.iter_unpack(sections["deliveries"]):
-        deliveries.restore_delivery(_decode(state, fields, order_keys.get(fields[0], 0)))
+    if "leases" in sections:
+        restore_leases(state, deliveries, sections["leases"])
+    else:
+        order_keys = unpack_order_keys(sections.get("order_keys", b""))
+        for fields in _DELIVERY.iter_unpack(sections["deliveries"]):
+            deliveries.restore_delivery(_decode(state, fields, order_keys.get(fields[0], 0)))
     restore_fifo(state, sections.get("fifo", b""))
     if whole:
         state.timer.restore(sections, runs)
@@ -130,74 +128,31 @@ def _open_runs(state: EngineState, names: list[str]) -> list[RunFile]:
     return runs
 
 
-def _in_lane_order(state: EngineState) -> Iterator[Delivery]:
-    deliveries = state.leases.deliveries
-    for delivery in deliveries.values():
-        if delivery.state is not State.READY:
-            yield delivery
-    for subscription in state.subscriptions.values():
-        if subscription.gate is not None:
-            yield from _ready_in_order(state, subscription.gate)
-        for delivery_id, generation in subscription.ready:
-            ready = deliveries.get(delivery_id)
-            if ready is not None and ready.generation == generation:
-                yield ready
-
-
-def _ready_in_order(state: EngineState, gate: FifoGate) -> Iterator[Delivery]:
-    for group in gate.groups.values():
-        for _, delivery_id in group.live:
-            delivery = state.leases.deliveries[delivery_id]
-            if delivery.state is State.READY:
-                yield delivery
-
-
-def _encode(delivery: Delivery) -> bytes:
-    return _DELIVERY.pack(
-        delivery.id,
-        delivery.position,
-        delivery.offset,
-        delivery.tag_hash,
-        delivery.deadline_ms,
-        delivery.leased_ms,
-        delivery.client,
-        delivery.last_attempt,
-        delivery.first_attempt,
-        delivery.group_id,
-        delivery.topic_id,
-        delivery.length,
-        delivery.generation,
-        delivery.queue_id,
-        delivery.attempt,
-        delivery.state,
-        delivery.auto_renew,
-        min(delivery.renewals, _RENEWALS_MAX),
-    )
-
-
 def _decode(state: EngineState, fields: tuple[int, ...], order_key: int) -> Delivery:
-    delivery = Delivery(
-        id=fields[0],
-        group_id=fields[9],
-        topic_id=fields[10],
-        queue_id=fields[13],
-        offset=fields[2],
-        position=fields[1],
-        length=fields[11],
-        tag_hash=fields[3],
+    (
+        id_, position, offset, tag_hash, deadline_ms, leased_ms, client, last_attempt,
+        first_attempt, group_id, topic_id, length, generation, queue_id, attempt, state_number,
+        auto_renew, renewals,
+    ) = fields  # fmt: skip
+    leases = state.leases
+    delivery = leases.add(
+        id=id_,
+        group_id=group_id,
+        topic_id=topic_id,
+        queue_id=queue_id,
+        offset=offset,
+        position=position,
+        length=length,
+        tag_hash=tag_hash,
         order_key=order_key,
     )
-    delivery.deadline_ms = fields[4]
-    delivery.leased_ms = fields[5]
-    delivery.client = fields[6]
-    delivery.last_attempt = fields[7]
-    delivery.first_attempt = fields[8]
-    delivery.generation = fields[12]
-    delivery.attempt = fields[14]
-    delivery.state = State(fields[15])
-    delivery.auto_renew = bool(fields[16])
-    delivery.renewals = fields[17]
-    delivery.client_id = state.client_name(delivery.client) if delivery.client else ""
+    client_id = state.client_name(client) if client else ""
+    leases.lend(delivery, Holder(client, client_id, bool(auto_renew)), leased_ms)
+    delivery.generation, delivery.attempt = generation, attempt
+    delivery.last_attempt, delivery.first_attempt = last_attempt, first_attempt
+    delivery.renewals = renewals
+    leases.slab.deadline_ms[delivery.row] = deadline_ms
+    leases.slab.state[delivery.row] = State(state_number)
     return delivery
 
 

@@ -4,13 +4,15 @@ Changed only by `apply_*.py`, except what is marked "live": hints that recovery 
 """
 
 import logging
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from typing import NamedTuple
 
 from latermq_broker.config import Config
 from latermq_broker.delivery.fifo import FifoGate, Letter
-from latermq_broker.delivery.lease import Delivery, Leases, RecentlyDone, State
+from latermq_broker.delivery.lane import Lane
+from latermq_broker.delivery.lease import Delivery, Leases, State
 from latermq_broker.delivery.receipt_handle import ReceiptHandles
+from latermq_broker.delivery.recently_done import RecentlyDone
 from latermq_broker.delivery.transaction import HalfMessages
 from latermq_broker.engine.figures import Figures
 from latermq_broker.engine.model import DeadState, Ready, Topic
@@ -43,7 +45,6 @@ class Subscription:
         "cursors",
         "gate",
         "group_id",
-        "ids",
         "last_consumed_ms",
         "ready",
         "scanned",
@@ -51,13 +52,12 @@ class Subscription:
         "turn",
     )
 
-    def __init__(self, group_id: int, topic_id: int) -> None:
+    def __init__(self, group_id: int, topic_id: int, ready: Lane) -> None:
         self.group_id = group_id
         self.topic_id = topic_id
         self.gate: FifoGate | None = None  # once it had to keep an order
         self.cursors: dict[int, int] = {}  # queue id → next offset; absent: earliest retained
-        self.ready: deque[tuple[int, int]] = deque()  # (id, generation); stale ones are skipped
-        self.ids: set[int] = set()  # of its deliveries
+        self.ready = ready  # its deliveries that are READY, but those of a message group
         self.counts = {State.READY: 0, State.LEASED: 0, State.BACKOFF: 0}
         self.last_consumed_ms = 0
         self.turn = 0  # live: which lane and which queue goes first
@@ -162,7 +162,7 @@ class EngineState:
         key = (group_id, topic_id)
         found = self.subscriptions.get(key)
         if found is None:
-            found = self.subscriptions[key] = Subscription(group_id, topic_id)
+            found = self.subscriptions[key] = Subscription(group_id, topic_id, Lane(self.leases))
         return found
 
     def cursor(self, subscription: Subscription, queue_id: int) -> int:
@@ -231,25 +231,32 @@ class EngineState:
         if subscription.gate is not None:
             for letter in subscription.gate.letters():
                 del self.parking[letter]
-        for delivery_id in subscription.ids:
-            delivery = self.leases.deliveries[delivery_id]
-            self.uses.release(delivery)
-            self.leases.drop(delivery)
+        if any(subscription.counts.values()):
+            for delivery in self.leases.of(*key):
+                self.uses.release(delivery)
+                self.leases.drop(delivery)
+        subscription.ready.close()
 
     def live_delivery(self, group: str, handle: str, now_ms: int) -> Delivery | None:
         """The delivery a handle holds at `now_ms`; None: acked, expired, superseded, never ours."""
+        live = self.live_id(group, handle, now_ms)
+        return self.leases.deliveries[live] if live else None
+
+    def live_id(self, group: str, handle: str, now_ms: int) -> int:
+        """The same by its id; 0 for none."""
         known = self.handles.decode(handle)
         if known is None:
-            return None
-        delivery = self.leases.deliveries.get(known[0])
-        if delivery is None or delivery.generation != known[1]:
-            return None
-        owner = self.catalog.group_by_id(delivery.group_id)
+            return 0
+        slab = self.leases.slab
+        row = slab.index.find(known[0])
+        if not row or slab.generation[row] != known[1]:
+            return 0
+        owner = self.catalog.group_by_id(slab.places.values[slab.place[row]].group_id)
         if owner is None or owner.name != group:
-            return None
-        if delivery.state is State.READY or delivery.deadline_ms <= now_ms:
-            return None
-        return delivery
+            return 0
+        if slab.state[row] == State.READY or slab.deadline_ms[row] <= now_ms:
+            return 0
+        return known[0]
 
     def was_done(self, group: str, handle: str, now_ms: int) -> bool:
         """The handle's message is acknowledged or dead, and its lease would still last."""

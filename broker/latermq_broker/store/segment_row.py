@@ -59,8 +59,14 @@ class SegmentRow:
 
     def base_of(self, position: int) -> int:
         """The base of the segment that holds a position; -1 below the oldest."""
+        return self.span_of(position)[0]
+
+    def span_of(self, position: int) -> tuple[int, int]:
+        """(base, end) of that segment; (-1, end) below the oldest."""
         index = bisect_right(self._bases, position) - 1
-        return self._bases[index] if index >= 0 else -1
+        if index < 0:
+            return -1, self._bases[0]
+        return self._bases[index], self.row[index].end
 
     def drop_before(self, position: int) -> list[Path]:
         """Let go of the segments that end at or below `position`; their paths, oldest first."""

@@ -8,10 +8,11 @@ from latermq_broker.delivery.lease import (
     Event,
     IllegalTransitionError,
     Leases,
-    RecentlyDone,
     State,
     after,
 )
+from latermq_broker.delivery.recently_done import RecentlyDone
+from latermq_broker.delivery.slab import Holder
 
 TABLE = """
     READY   RECEIVE LEASED
@@ -62,16 +63,15 @@ def test_the_picture_in_the_docstring_is_the_table() -> None:
     assert drawn == TRANSITIONS
 
 
-def delivery(id: int) -> Delivery:
-    return Delivery(
+def add(leases: Leases, id: int) -> Delivery:
+    return leases.add(
         id=id, group_id=1, topic_id=1, queue_id=0, offset=0, position=64, length=100, tag_hash=0
     )
 
 
-def test_a_done_delivery_has_no_object_and_no_deadline() -> None:
+def test_a_done_delivery_has_no_row_and_no_deadline() -> None:
     leases = Leases()
-    held = delivery(7)
-    leases.add(held)
+    held = add(leases, 7)
     assert leases.next_id == 8
     leases.step(held, Event.RECEIVE)
     leases.hold(held, 5_000)
@@ -82,24 +82,36 @@ def test_a_done_delivery_has_no_object_and_no_deadline() -> None:
 
 def test_an_auto_renewed_lease_is_found_by_its_client_until_it_ends() -> None:
     leases = Leases()
-    held = delivery(1)
-    leases.add(held)
-    held.auto_renew, held.client_id = True, "client"
+    held = add(leases, 1)
     leases.step(held, Event.RECEIVE)
+    leases.lend(held, Holder(64, "client", True), 0)
     leases.hold(held, 60_000, margin_ms=10_000)
     assert leases.renewed_by("client") == [1]
+    assert leases.expire(49_999, 1) == []
     assert leases.deadlines.next_deadline_ms() == 50_000
     leases.step(held, Event.NACK)
     leases.hold(held, 1_000)
     assert leases.renewed_by("client") == []
 
 
+def test_what_expired_in_vain_waits_again_unless_it_moved_on() -> None:
+    leases = Leases()
+    for id in (1, 2):
+        held = add(leases, id)
+        leases.step(held, Event.RECEIVE)
+        leases.hold(held, 1_000)
+    first, second = leases.expire(1_000, 10)
+    leases.step(first, Event.EXHAUST)
+    for one in (first, second):
+        leases.wait_again(one)
+    assert [one.id for one in leases.expire(1_000, 10)] == [2]
+
+
 class TestRecentlyDone:
     def test_remembers_the_last_handle_while_the_lease_would_have_lasted(self) -> None:
         done = RecentlyDone(10)
-        held = delivery(3)
-        held.generation, held.deadline_ms = 2, 1_000
-        done.remember(held, 0)
+        done.remember(3, 2, 1, 1_000)
+        done.forget(0)
         assert done.holds(3, 2, 1, 999)
         assert not done.holds(3, 2, 1, 1_000)
         assert not done.holds(3, 1, 1, 500)
@@ -109,7 +121,6 @@ class TestRecentlyDone:
     def test_is_bounded_and_forgets_the_oldest(self) -> None:
         done = RecentlyDone(2)
         for id in (1, 2, 3):
-            held = delivery(id)
-            held.deadline_ms = 1_000
-            done.remember(held, 0)
+            done.remember(id, 0, 1, 1_000)
+            done.forget(0)
         assert [done.holds(id, 0, 1, 0) for id in (1, 2, 3)] == [False, True, True]

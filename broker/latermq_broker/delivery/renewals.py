@@ -1,0 +1,87 @@
+"""Who holds which row, and for whom the broker renews leases."""
+
+from array import array
+from typing import Final
+
+from latermq_broker.delivery.slab import Holder, Slab
+
+_ROWS_MIN: Final = 64
+
+
+class _Renewed:
+    """Rows that were given to one client to be renewed; some have been given away since."""
+
+    __slots__ = ("holders", "rows", "rows_max")
+
+    def __init__(self) -> None:
+        self.holders = 0  # of that client, that hold anything
+        self.rows = array("I")
+        self.rows_max = _ROWS_MIN
+
+
+class Renewals:
+    """Writes the column `holder`."""
+
+    def __init__(self, slab: Slab) -> None:
+        self._slab = slab
+        self._clients: dict[str, _Renewed] = {}
+
+    def give_to(self, row: int, holder: Holder) -> None:
+        """The row is `holder`'s from now on."""
+        slab = self._slab
+        before = slab.holder[row]
+        self.give_new(row, holder)
+        if before and slab.holders.release(before):
+            self.forget(before)
+
+    def give_new(self, row: int, holder: Holder) -> None:
+        """The same for a row that was nobody's."""
+        slab = self._slab
+        number = slab.holder[row] = slab.holders.hold(holder)
+        if holder.auto_renew:
+            self._note(row, holder, new=slab.holders.count(number) == 1)
+
+    def load(self) -> None:
+        """As the slab was loaded."""
+        slab = self._slab
+        known = {0}
+        for row in slab.live():
+            number = slab.holder[row]
+            holder = slab.holders.values[number]
+            if holder.auto_renew:
+                self._note(row, holder, new=number not in known)
+                known.add(number)
+
+    def rows(self, client_id: str) -> set[int]:
+        """Those of the client whose leases are renewed, or were while they lasted."""
+        renewed = self._clients.get(client_id)
+        return set() if renewed is None else self._current(renewed, client_id)
+
+    def _note(self, row: int, holder: Holder, *, new: bool) -> None:
+        renewed = self._clients.get(holder.client_id)
+        if renewed is None:
+            renewed = self._clients[holder.client_id] = _Renewed()
+        renewed.holders += new
+        renewed.rows.append(row)
+        if len(renewed.rows) > renewed.rows_max:
+            renewed.rows = array("I", sorted(self._current(renewed, holder.client_id)))
+            renewed.rows_max = max(_ROWS_MIN, 2 * len(renewed.rows))
+
+    def _current(self, renewed: _Renewed, client_id: str) -> set[int]:
+        slab = self._slab
+        holders = slab.holders.values
+        current: set[int] = set()
+        for row in renewed.rows:
+            holder = holders[slab.holder[row]]
+            if slab.state[row] and holder.auto_renew and holder.client_id == client_id:
+                current.add(row)
+        return current
+
+    def forget(self, number: int) -> None:
+        """Of a holder that holds nothing any more."""
+        holder = self._slab.holders.values[number]
+        if holder.auto_renew:
+            renewed = self._clients[holder.client_id]
+            renewed.holders -= 1
+            if not renewed.holders:
+                del self._clients[holder.client_id]

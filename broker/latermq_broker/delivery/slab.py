@@ -1,0 +1,186 @@
+"""Deliveries as rows of columns: 86 bytes each, and 4 in the index by id.
+
+An object with its attributes in a dict or in slots takes five times as much, and a million of them
+make the collector slow. Here a row is an index into arrays. Rows are given back to a free list and
+used again; row 0 is none. What many rows have in common is kept once, in `places` and `holders`.
+
+A row is in at most one ring: that of the deadline it waits for, or of the lane it stands in. A ring
+is a list linked both ways through two columns, closed over a row of its own that is no delivery; so
+a row joins and leaves in four assignments, and nothing stale stays behind.
+
+What a delivery means, and how it may change, is in `lease.py`. Nothing here decides anything.
+"""
+
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import compress
+from typing import Final, NamedTuple
+
+from latermq_broker.delivery.id_index import IdIndex
+from latermq_broker.delivery.shared import Shared
+
+LOW_BITS: Final = 32  # of an offset; the rest is in the place
+LOW_MASK: Final = (1 << LOW_BITS) - 1
+_GROW_ROWS_MIN: Final = 256
+_GROW_SHARE: Final = 32  # the slab grows by one row in so many
+
+#  Column types: what checkpoints keep, in their order (docs/store-format.md), and what is derived.
+KEPT_COLUMNS: Final = {
+    "id": "Q", "position": "Q", "deadline_ms": "Q", "leased_ms": "Q",
+    "last_attempt": "Q", "first_attempt": "Q",
+    "offset": "I", "length": "I", "generation": "I", "place": "I", "holder": "I",
+    "attempt": "H", "state": "B", "renewals": "B",
+}  # fmt: skip
+assert [array(code).itemsize for code in "QIHB"] == [8, 4, 2, 1]
+
+
+class Place(NamedTuple):
+    """What the messages of one queue in one group share, with the same tag."""
+
+    group_id: int
+    topic_id: int
+    queue_id: int
+    offset_high: int = 0  # the offset's bits above LOW_BITS
+    tag_hash: int = 0
+    order_key: int = 0  # of its message group, where the order is kept
+
+
+class Holder(NamedTuple):
+    """Who has a lease, or had the last one."""
+
+    client: int  # position of its CLIENT record; 0: nobody
+    client_id: str
+    auto_renew: bool
+
+
+RENEWALS_MAX: Final = 255  # counted no further
+NOBODY: Final = Holder(0, "", False)
+
+
+class Slab:
+    """The columns are public, for speed: whoever writes `id`, `place`, `holder`, `state` or a link
+    otherwise than through the functions here and in `lease.py` breaks the slab."""
+
+    def __init__(self) -> None:
+        self.id = array("Q", [0])
+        self.position = array("Q", [0])
+        self.deadline_ms = array("Q", [0])
+        self.leased_ms = array("Q", [0])
+        self.last_attempt = array("Q", [0])
+        self.first_attempt = array("Q", [0])
+        self.offset = array("I", [0])
+        self.length = array("I", [0])
+        self.generation = array("I", [0])
+        self.place = array("I", [0])
+        self.holder = array("I", [0])
+        self.attempt = array("H", [0])
+        self.state = array("B", [0])  # 0: the row is no delivery
+        self.renewals = array("B", [0])
+        self.armed = array("H", [0])  # 0: it waits for no deadline; see row_deadlines.py
+        self.next = array("I", [0])  # in the ring, or in the free list; 0: in no ring
+        self.prev = array("I", [0])
+        self.chain = array("I", [0])  # of the index
+        self.index = IdIndex(self.id, self.chain)
+        self.places = Shared(Place(0, 0, 0))
+        self.holders = Shared(NOBODY)
+        self._free = 0
+
+    def __len__(self) -> int:
+        """How many deliveries there are."""
+        return len(self.index)
+
+    @property
+    def rows(self) -> int:
+        """Rows from 1 up to this one, free ones included, are there."""
+        return len(self.id) - 1
+
+    def columns(self) -> dict[str, "array[int]"]:
+        """What checkpoints keep, by name."""
+        return {name: getattr(self, name) for name in KEPT_COLUMNS}
+
+    def load(
+        self,
+        columns: Mapping[str, "array[int]"],
+        places: Iterable[Place],
+        holders: Iterable[Holder],
+    ) -> None:
+        """Into one without rows: what `columns` gave. Nothing is armed or in a ring."""
+        assert not self.rows
+        for name, column in self.columns().items():
+            column.extend(columns[name])
+        for derived in (self.armed, self.next, self.prev, self.chain):
+            derived.frombytes(bytes((len(self.id) - 1) * derived.itemsize))
+        for row in range(self.rows, 0, -1):
+            if self.state[row]:
+                self.index.add(row)
+            else:
+                self.give(row)
+        self.places.load(places, Counter(compress(self.place, self.state)))
+        self.holders.load(holders, Counter(compress(self.holder, self.state)))
+
+    # --- rows ----------------------------------------------------------------------------------
+
+    def take(self) -> int:
+        """A row for somebody; in no ring."""
+        row = self._free
+        if not row:
+            self._grow(max(_GROW_ROWS_MIN, len(self.id) // _GROW_SHARE))
+            row = self._free
+        self._free = self.next[row]
+        self.next[row] = 0
+        return row
+
+    def give(self, row: int) -> None:
+        """Nobody's any more, and in no ring. What it holds can be read until it is taken."""
+        self.state[row] = 0
+        self.next[row] = self._free
+        self._free = row
+
+    def live(self) -> Iterator[int]:
+        """Rows of deliveries, in their order."""
+        return compress(range(len(self.state)), self.state)
+
+    def _grow(self, count: int) -> None:
+        first = len(self.id)
+        for column in (*self.columns().values(), self.armed, self.prev, self.chain):
+            column.frombytes(bytes(count * column.itemsize))
+        self.next.extend(range(first + 1, first + count + 1))
+        self.next[-1] = self._free
+        self._free = first
+
+    # --- rings ---------------------------------------------------------------------------------
+
+    def new_ring(self) -> int:
+        """An empty ring, named by its own row."""
+        ring = self.take()
+        self.next[ring] = self.prev[ring] = ring
+        return ring
+
+    def join(self, ring: int, rows: Iterable[int]) -> None:
+        """To the ring's end, one after the other. They are in no ring."""
+        following, before = self.next, self.prev
+        last = before[ring]
+        for row in rows:
+            following[last] = row
+            before[row] = last
+            last = row
+        following[last] = ring
+        before[ring] = last
+
+    def leave(self, row: int) -> None:
+        """Out of its ring, if it is in one."""
+        following = self.next[row]
+        if following:
+            before = self.prev[row]
+            self.next[before] = following
+            self.prev[following] = before
+            self.next[row] = 0
+
+    def members(self, ring: int) -> Iterator[int]:
+        """From the first to the last; the one just given may leave meanwhile."""
+        row = self.next[ring]
+        while row != ring:
+            following = self.next[row]
+            yield row
+            row = following

@@ -1,0 +1,279 @@
+"""The slab of deliveries against a dict of plain objects: each number kept, each row used again."""
+
+from dataclasses import astuple, dataclass
+from itertools import islice
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from latermq_broker.delivery.lane import Lane
+from latermq_broker.delivery.lease import TRANSITIONS, Delivery, Event, Leases, State
+from latermq_broker.delivery.slab import NOBODY, RENEWALS_MAX, Holder, Place
+
+GROUP_IDS = (1, 2)
+FAR_OFFSET = (5 << 32) + 7
+HOLDERS = [
+    Holder(64, "a", False),
+    Holder(64, "a", True),
+    Holder(128, "a", True),  # the same client, known under a later record
+    Holder(192, "b", True),
+]
+
+
+@dataclass
+class Known:
+    """What the model knows of one delivery, in the order of `numbers`."""
+
+    id: int
+    group_id: int
+    topic_id: int
+    queue_id: int
+    offset: int
+    position: int
+    length: int
+    tag_hash: int
+    state: State = State.READY
+    attempt: int = 0
+    generation: int = 0
+    renewals: int = 0
+    deadline_ms: int = 0
+    leased_ms: int = 0
+    last_attempt: int = 0
+    first_attempt: int = 0
+    holder: Holder = NOBODY
+    armed_ms: int | None = None
+
+
+def numbers(one: Delivery) -> tuple[object, ...]:
+    names = list(Known.__dataclass_fields__)[:-1]
+    return tuple(getattr(one, name) for name in names)
+
+
+class SlabMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.leases = Leases()
+        self.lanes = {group_id: Lane(self.leases) for group_id in GROUP_IDS}
+        self.known: dict[int, Known] = {}
+        self.in_line: dict[int, list[int]] = {group_id: [] for group_id in GROUP_IDS}
+        self.next_id = 1
+        self.most = 0
+        self.now_ms = 1_000_000
+
+    # --- what happens to deliveries ------------------------------------------------------------
+
+    @rule(
+        count=st.integers(1, 40),
+        group_id=st.sampled_from(GROUP_IDS),
+        offset=st.sampled_from([0, 7, FAR_OFFSET]),
+        tag_hash=st.sampled_from([0, 1, (1 << 64) - 1]),
+    )
+    def add(self, count: int, group_id: int, offset: int, tag_hash: int) -> None:
+        for more in range(count):
+            position = 8 * self.next_id
+            one = Known(
+                self.next_id, group_id, 3, more % 3, offset + more, position, 100 + more, tag_hash
+            )
+            self.known[one.id] = one
+            found = self.leases.add(
+                id=one.id,
+                group_id=group_id,
+                topic_id=3,
+                queue_id=one.queue_id,
+                offset=one.offset,
+                position=position,
+                length=one.length,
+                tag_hash=tag_hash,
+            )
+            self.join(found)
+            self.next_id += 1 + more % 2  # some numbers are left out
+
+    @rule(holder=st.sampled_from(HOLDERS), wait_ms=st.integers(0, 60_000))
+    def lend_new(self, holder: Holder, wait_ms: int) -> None:
+        id = self.next_id
+        one = Known(id, 1, 3, 0, FAR_OFFSET, 8 * id, 100, 5, State.LEASED, 1, 1)
+        message = self  # has the three numbers of a queue entry
+        self.position, self.length, self.tag_hash = one.position, one.length, one.tag_hash
+        place = Place(1, 3, 0, FAR_OFFSET >> 32, 5)
+        row = self.leases.lend_new(id, place, FAR_OFFSET, message, holder, self.now_ms)
+        self.leases.deadlines.arm_all([row], self.now_ms + wait_ms)
+        one.holder, one.leased_ms = holder, self.now_ms
+        one.deadline_ms = one.armed_ms = self.now_ms + wait_ms
+        self.known[id] = one
+        self.next_id += 1
+
+    @precondition(lambda self: self.known)
+    @rule(
+        draw=st.data(),
+        event=st.sampled_from(Event),
+        holder=st.sampled_from(HOLDERS),
+        wait_ms=st.one_of(st.integers(0, 300), st.integers(0, 60_000)),
+        margin_ms=st.sampled_from([0, 0, 10_000]),
+        finish=st.booleans(),
+    )
+    def step(
+        self,
+        draw: st.DataObject,
+        event: Event,
+        holder: Holder,
+        wait_ms: int,
+        margin_ms: int,
+        finish: bool,
+    ) -> None:
+        one = self.known[draw.draw(st.sampled_from(sorted(self.known)))]
+        state = TRANSITIONS.get((one.state, event))
+        if state is None:
+            return
+        found = self.leases.deliveries[one.id]
+        before = one.state
+        self.leave(one)
+        if state in (State.DONE, State.DEAD) and finish:
+            assert self.leases.finish(found.row, event) is before
+        else:
+            assert self.leases.step(found, event) is state
+        one.state = state
+        if state in (State.DONE, State.DEAD):
+            del self.known[one.id]
+            assert numbers(found)[:8] == astuple(one)[:8], "can be read until the row is taken"
+            return
+        if event is Event.RECEIVE:
+            self.leases.lend(found, holder, self.now_ms)
+            one.holder, one.leased_ms, one.renewals = holder, self.now_ms, 0
+            one.attempt += 1
+            one.generation += 1
+        if state is State.READY:
+            self.join(found)
+        else:
+            self.leases.hold(found, self.now_ms + wait_ms, margin_ms=margin_ms)
+            one.deadline_ms = self.now_ms + wait_ms
+            one.armed_ms = one.deadline_ms - margin_ms
+
+    @precondition(lambda self: self.known)
+    @rule(draw=st.data(), position=st.integers(1, 1 << 50), renewals=st.integers(0, 300))
+    def note(self, draw: st.DataObject, position: int, renewals: int) -> None:
+        one = self.known[draw.draw(st.sampled_from(sorted(self.known)))]
+        found = self.leases.deliveries[one.id]
+        found.position = found.first_attempt = one.position = one.first_attempt = position
+        found.last_attempt = one.last_attempt = position + 8
+        found.renewals, one.renewals = renewals, min(renewals, RENEWALS_MAX)
+
+    @precondition(lambda self: self.known)
+    @rule(draw=st.data())
+    def drop(self, draw: st.DataObject) -> None:
+        one = self.known.pop(draw.draw(st.sampled_from(sorted(self.known))))
+        self.leave(one)
+        self.leases.drop(self.leases.deliveries[one.id])
+
+    @rule(group_id=st.sampled_from(GROUP_IDS))
+    def drop_group(self, group_id: int) -> None:
+        mine = [one for one in self.known.values() if one.group_id == group_id]
+        found = self.leases.of(group_id, 3)
+        assert sorted(one.id for one in found) == sorted(one.id for one in mine)
+        for delivery in found:
+            self.leases.drop(delivery)
+        for one in mine:
+            del self.known[one.id]
+        self.in_line[group_id] = []
+        self.lanes[group_id].close()
+
+    @rule(step_ms=st.one_of(st.integers(0, 300), st.integers(0, 60_000)), slice=st.integers(1, 9))
+    def expire(self, step_ms: int, slice: int) -> None:
+        self.now_ms += step_ms
+        due = [pair for pair in self.armed() if pair[0] <= self.now_ms][:slice]
+        found = self.leases.expire(self.now_ms, slice)
+        assert [one.id for one in found] == [id for _, id in due]
+        for delivery in found:
+            one = self.known[delivery.id]
+            one.armed_ms = None
+            if delivery.id % 3 == 0:  # the log was full
+                self.leases.wait_again(delivery)
+                one.armed_ms = one.deadline_ms
+            else:
+                self.leases.step(delivery, Event.DUE)
+                one.state = State.READY
+                self.join(delivery)
+
+    @rule(group_id=st.sampled_from(GROUP_IDS), count=st.integers(1, 5))
+    def the_first_go_to_the_end(self, group_id: int, count: int) -> None:
+        for delivery in list(islice(self.lanes[group_id], count)):
+            self.lanes[group_id].append(delivery)
+        line = self.in_line[group_id]
+        self.in_line[group_id] = line[count:] + line[:count]
+
+    @rule()
+    def load_into_another(self) -> None:
+        """What a checkpoint does; deadlines and lanes are formed anew."""
+        before, self.leases = self.leases, Leases()
+        slab = before.slab
+        columns = {name: column[1:] for name, column in slab.columns().items()}
+        self.leases.load(columns, slab.places.values[1:], slab.holders.values[1:])
+        self.leases.next_id = before.next_id
+        for id, one in self.known.items():
+            if one.armed_ms is not None:
+                margin_ms = one.deadline_ms - one.armed_ms
+                found = self.leases.deliveries[id]
+                self.leases.hold(found, one.deadline_ms, margin_ms=margin_ms)
+        self.lanes = {group_id: Lane(self.leases) for group_id in GROUP_IDS}
+        for group_id, line in self.in_line.items():
+            for id in line:
+                self.lanes[group_id].append(self.leases.deliveries[id])
+
+    def join(self, delivery: Delivery) -> None:
+        self.lanes[delivery.group_id].append(delivery)
+        self.in_line[delivery.group_id].append(delivery.id)
+
+    def leave(self, one: Known) -> None:
+        one.armed_ms = None
+        if one.id in self.in_line[one.group_id]:
+            self.in_line[one.group_id].remove(one.id)
+
+    def armed(self) -> list[tuple[int, int]]:
+        known = self.known.values()
+        return sorted((one.armed_ms, one.id) for one in known if one.armed_ms is not None)
+
+    # --- what always holds ---------------------------------------------------------------------
+
+    @invariant()
+    def every_number_is_kept(self) -> None:
+        deliveries = self.leases.deliveries
+        assert len(deliveries) == len(self.known)
+        assert set(deliveries) == set(self.known)
+        for id, one in self.known.items():
+            assert numbers(deliveries[id]) == astuple(one)[:-1]
+        assert self.next_id not in deliveries
+        assert deliveries.get(self.next_id) is None
+        assert self.leases.next_id <= self.next_id
+
+    @invariant()
+    def each_waits_in_its_place(self) -> None:
+        assert list(self.leases.deadlines.in_order()) == self.armed()
+        assert len(self.leases.deadlines) == len(self.armed())
+        for group_id, line in self.in_line.items():
+            assert [one.id for one in self.lanes[group_id]] == line
+
+    @invariant()
+    def clients_are_found(self) -> None:
+        for client_id in ("a", "b", "c"):
+            expected = sorted(
+                one.id
+                for one in self.known.values()
+                if one.state is State.LEASED
+                and one.holder.auto_renew
+                and one.holder.client_id == client_id
+            )
+            assert self.leases.renewed_by(client_id) == expected
+
+    @invariant()
+    def rows_and_shared_values_are_used_again(self) -> None:
+        slab = self.leases.slab
+        rings = len(GROUP_IDS) + len(self.leases.deadlines)
+        self.most = max(self.most, len(self.known) + 60 * 60)
+        assert slab.rows <= self.most + rings + 256
+        assert len(slab.places) == len({slab.place[row] for row in slab.live()})
+        named = {slab.holder[row] for row in slab.live()} - {0}
+        assert len(slab.holders) == len(named)
+
+
+TestSlab = SlabMachine.TestCase
+TestSlab.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
