@@ -11,7 +11,7 @@ counters       JSON {"next_delivery_id": …, "delayed": {topic id: count}}
 clients        JSON [[client id, position of its CLIENT record], …]
 halves         fixed structs, below: half messages that are pending, the oldest first
 ended          fixed structs, below: the last transactions that ended, in that order
-order_keys     u64 pairs (delivery id, order key) of those that have one
+order_keys     u64 pairs (delivery id, order key) of those in `deliveries` that have one: only read
 fifo           what is held back and what is parked, per message group: `engine/fifo_section.py`
 """
 
