@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final, NamedTuple
 
-from latermq_broker.delivery.lease import State
 from latermq_broker.engine.model import Topic
 from latermq_broker.engine.state import EngineState, Subscription
 from latermq_broker.errors import GroupNotFoundError, TopicNotFoundError
@@ -52,12 +51,9 @@ class GroupProgress:
             cursor = state.cursor(subscription, queue.queue_id) if subscription else queue.first
             if cursor < queue.next:
                 waiting.append(queue.get(cursor).time_ms)
-        for delivery_id, _ in islice(
-            subscription.ready if subscription else (), RETRIES_LOOKED_AT_MAX
-        ):
-            delivery = state.leases.deliveries.get(delivery_id)
-            if delivery is not None and delivery.state is State.READY:
-                waiting.append(delivery.deadline_ms)
+        if subscription is not None:
+            ready = islice(subscription.ready, RETRIES_LOOKED_AT_MAX)
+            waiting += [delivery.deadline_ms for delivery in ready]
         return min(waiting, default=0)
 
     def time_spans(self, group_name: str, topic_name: str) -> Iterator[TimeSpan]:
