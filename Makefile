@@ -51,8 +51,8 @@ serve: $(STAMP) ## run a broker in the foreground (LISTEN=127.0.0.1:8081 DATA_DI
 	@exec $(BIN)/latermq serve --listen $(LISTEN) --data-dir $(DATA_DIR)
 
 .PHONY: bench
-bench: $(STAMP) ## measure sends, receives, latency, start and memory into docs/benchmarks.md
-	@exec $(BIN)/python tests/bench/run.py
+bench: $(STAMP) ## measure sends, receives, delays, start and memory into docs/benchmarks.md (BENCH=full: longer)
+	@exec $(BIN)/python tests/bench/run.py $(if $(filter full,$(BENCH)),--full)
 
 .PHONY: image
 image: ## build the Docker image (IMAGE=latermq:latest)

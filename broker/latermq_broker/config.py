@@ -99,7 +99,7 @@ class DeliveryConfig:
     fresh_weight: int = 3  # lanes share a receive by weight; neither starves the other
     retry_weight: int = 1
     tick_leases_max: int = 1_000  # one tick ends at most so many leases, fires so many timers
-    tick_timers_max: int = 500  # 5 ms of work: calls are answered between two ticks
+    tick_timers_max: int = 100  # 1 ms of work; a call takes several turns of the loop
     history_attempts_max: int = 64
     failure_class_bytes_max: int = 256
     failure_text_bytes_max: int = 2 * KIB

@@ -188,15 +188,15 @@ def latency(runs: int, count: int) -> Iterator[Result]:
     )  # fmt: skip
 
 
-def groups(quick: bool) -> Iterator[Group]:
+def groups(full: bool) -> Iterator[Group]:
     """The cases of this module."""
-    runs = 3 if quick else 5
-    seconds = 2.0 if quick else 10.0
-    filled = 100_000 if quick else 1_000_000
+    runs = 5 if full else 3
+    seconds = 10.0 if full else 2.0
+    filled = 1_000_000 if full else 100_000
     yield ("ready_empty", "rss_empty"), partial(ready, runs)
     yield ("ready_filled", "ready_killed", "rss_filled"), partial(ready_filled, runs, filled)
     for flush in ("async", "sync"):
         names = (f"send_{flush}", f"send_batch_{flush}")
         yield names, partial(sends, runs, seconds, flush)
-    yield ("receive_ack",), partial(receives, runs, 20_000 if quick else 100_000)
-    yield ("wake", "late"), partial(latency, runs, 200 if quick else 1_000)
+    yield ("receive_ack",), partial(receives, runs, 100_000 if full else 20_000)
+    yield ("wake", "late"), partial(latency, runs, 1_000 if full else 200)

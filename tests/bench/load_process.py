@@ -19,6 +19,7 @@ import uvloop
 
 from bench.measured import percentile
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
+from latermq_proto.latermq.v1 import broker_pb2
 from support import wire_requests
 
 SERVICE: Final = "/apache.rocketmq.v2.MessagingService"
@@ -35,6 +36,7 @@ class Client:
         self._channel = grpc.aio.insecure_channel(endpoint, wire_requests.CHANNEL_OPTIONS)
         self._send = self._channel.unary_unary(f"{SERVICE}/SendMessage")
         self._ack = self._channel.unary_unary(f"{SERVICE}/AckMessage")
+        self._describe = self._channel.unary_unary("/latermq.v1.Brokers/GetBroker")
         self._receive = self._channel.unary_stream(f"{SERVICE}/ReceiveMessage")
 
     async def close(self) -> None:
@@ -49,6 +51,11 @@ class Client:
         await self._ack(
             wire_requests.ack(topic, group, handles).SerializeToString(), metadata=HEADERS
         )
+
+    async def due_count(self) -> int:
+        """Delayed messages whose time has come since the broker started."""
+        answer = broker_pb2.GetBrokerResponse.FromString(await self._describe(b""))
+        return answer.broker.totals.messages_due
 
     async def receive(
         self, topic: str, group: str, wait_ms: int
@@ -175,6 +182,50 @@ async def delayed(spec: dict[str, Any]) -> dict[str, float]:
     return {"early": float(sum(seconds < 0 for seconds in taken)), **latencies(taken)}
 
 
+async def burst(spec: dict[str, Any]) -> dict[str, Any]:
+    """`count` messages due at one instant, `lead_ms` from now; a send each `pause_ms` from then on.
+
+    Until all have come due, and a second at least. The timeline has a row for each half second:
+    how many had come due at its end, and the latencies of its sends.
+    """
+    client = Client(spec["endpoint"])
+    due_ms = time.time_ns() // 1_000_000 + spec["lead_ms"]
+    message = wire_requests.message(spec["topic"], bytes(100), deliver_at_ms=due_ms)
+    batch = wire_requests.send([message] * 100).SerializeToString()
+    left = iter(range(spec["count"] // 100))
+
+    async def fill() -> None:
+        for _ in left:
+            await client.send(batch)
+
+    await asyncio.gather(*(fill() for _ in range(4)))
+    spare_s = due_ms / 1_000 - time.time()
+    if spec["count"] and spare_s < 0:
+        raise RuntimeError(f"filling took {-spare_s:.1f} s too long")
+    before = await client.due_count()
+    await asyncio.sleep(max(0.0, spare_s))
+    begin = time.perf_counter()
+    taken: list[float] = []
+    timeline: list[dict[str, float]] = []
+    due = 0
+    fresh = wire_requests.send([wire_requests.message(spec["topic"], b"fresh")])
+    request = fresh.SerializeToString()
+    while due < spec["count"] or len(timeline) < 2:
+        row: list[float] = []
+        row_end = begin + (len(timeline) + 1) / 2
+        while (asked := time.perf_counter()) < row_end:
+            await client.send(request)
+            row.append(time.perf_counter() - asked)
+            await asyncio.sleep(spec["pause_ms"] / 1_000)
+        due = await client.due_count() - before
+        at_s = time.perf_counter() - begin
+        timeline.append({"at_s": at_s, "due": due, **latencies(row)})
+        taken += row
+    await client.close()
+    per_second = spec["count"] / timeline[-1]["at_s"]
+    return {"per_second": per_second, "timeline": timeline, **latencies(taken)}
+
+
 async def _paced(
     spec: dict[str, Any],
     send_one: Callable[[Client, bytes], Awaitable[None]],
@@ -208,6 +259,7 @@ LOADS: Final[dict[str, Callable[[dict[str, Any]], Awaitable[dict[str, float]]]]]
     "receive_ack": receive_ack,
     "wake": wake,
     "delayed": delayed,
+    "burst": burst,
 }
 
 

@@ -16,6 +16,9 @@ class Result:
     value: the median of `runs`, in `unit`.
     details: further medians, e.g. {"p99 ms": 3.2}; shown behind the value.
     bound: what is promised of the value, "" for nothing.
+    prototype: what the throw-away prototype of the design took, "" where it was not measured.
+    why: where ours is slower.
+    text: Markdown of its own, shown below the tables.
     """
 
     case: str
@@ -26,6 +29,9 @@ class Result:
     details: Mapping[str, float] = field(default_factory=dict)
     bound: str = ""
     holds: bool | None = None
+    prototype: str = ""
+    why: str = ""
+    text: str = ""
 
     @property
     def value(self) -> float:

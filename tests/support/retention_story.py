@@ -1,0 +1,133 @@
+"""A broker whose segments are small and soon old, and what must come through all the same.
+
+Filler makes the log roll. Beside it messages wait for their time, and others are given back once
+and wait for their second attempt; both for longer than a segment lives, so they are rolled forward,
+some of them again and again. Each must come exactly as often as it should.
+"""
+
+import random
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Final
+
+from latermq_proto.latermq.v1 import broker_pb2
+from support import wire_requests
+from support.broker_process import BrokerProcess
+from support.wire_client import WireClient, now_ms, require_ok
+
+RETENTION_MS: Final = 3_000
+CONFIG: Final = f"""\
+[store]
+segment_bytes = 1048576
+message_body_bytes_max = 131072
+retention_ms = {RETENTION_MS}
+checkpoint_interval_ms = 300
+disk_full_percent = 0
+disk_low_percent = 0
+[server]
+polling_ms_min = 100
+"""
+TOPIC: Final = "orders"
+FILLER: Final = "filler"
+GROUP: Final = "billing"
+FILLER_BYTES: Final = 4_096
+ROUND_S: Final = 0.2
+
+
+@dataclass
+class Story:
+    """What was promised, and what came."""
+
+    seed: int
+    wait_ms_max: int
+    expected: dict[str, int] = field(default_factory=dict)  # body → how often it is to come
+    came: Counter[str] = field(default_factory=Counter)
+    early: list[str] = field(default_factory=list)
+    attempts_wrong: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._chance = random.Random(self.seed)
+        self._number = 0
+
+    @property
+    def missing(self) -> list[str]:
+        return [body for body, count in self.expected.items() if self.came[body] < count]
+
+    def round(self, wire: WireClient) -> None:
+        """Some filler, three messages that wait, one to be given back; then what is there."""
+        filler = wire_requests.message(FILLER, bytes(FILLER_BYTES))
+        require_ok(wire.send(*[filler] * 60))
+        for _ in range(3):
+            wait_ms = self._chance.randrange(500, self.wait_ms_max)
+            due_ms = now_ms() + wait_ms
+            self._send(wire, f"wait {self._next()} {due_ms}", 1, due_ms)
+        self._send(wire, f"again {self._next()} 0", 2)
+        self.receive(wire)
+
+    def receive(self, wire: WireClient) -> None:
+        """Acknowledge what comes; what is to come twice is given back the first time."""
+        got = wire.receive(TOPIC, GROUP, wait_ms=int(ROUND_S * 1_000))
+        for message in got.messages:
+            body = message.body.decode()
+            handle = message.system_properties.receipt_handle
+            self.came[body] += 1
+            if int(body.split()[2]) > got.at_ms:
+                self.early.append(body)
+            if message.system_properties.delivery_attempt != self.came[body]:
+                self.attempts_wrong.append(body)
+            if self.came[body] < self.expected[body]:
+                wait_ms = self._chance.randrange(1_000, self.wait_ms_max)
+                require_ok(wire.change_invisible(TOPIC, GROUP, handle, wait_ms))
+            else:
+                require_ok(wire.ack(TOPIC, GROUP, handle))
+
+    def _send(self, wire: WireClient, body: str, count: int, due_ms: int = 0) -> None:
+        require_ok(wire.send(wire_requests.message(TOPIC, body.encode(), deliver_at_ms=due_ms)))
+        self.expected[body] = count
+
+    def _next(self) -> int:
+        self._number += 1
+        return self._number
+
+    def run(self, broker: BrokerProcess, seconds: float, *, restarts: int) -> broker_pb2.Broker:
+        """Rounds for `seconds`, with kills and stops in between, then until all has come.
+
+        Returns how the broker was at the end of its last life.
+        """
+        lives = restarts + 1
+        for life in range(lives):
+            broker.start()
+            with WireClient(broker.endpoint, f"life{life}@1@0@test") as wire:
+                if not life:
+                    wire.create_topic(TOPIC)
+                    wire.create_topic(FILLER)
+                until = time.monotonic() + seconds / lives
+                while time.monotonic() < until:
+                    began = time.monotonic()
+                    self.round(wire)
+                    time.sleep(max(0.0, began + ROUND_S - time.monotonic()))
+                if life == lives - 1:
+                    return self._finish(wire)
+            if life % 2:
+                assert broker.terminate().code == 0
+            else:
+                broker.kill()
+        raise AssertionError("the last life returns")
+
+    def _finish(self, wire: WireClient) -> broker_pb2.Broker:
+        until = time.monotonic() + self.wait_ms_max / 1_000 + 30
+        while self.missing and time.monotonic() < until:
+            self.receive(wire)
+        self.receive(wire)  # whatever comes too often
+        broker: broker_pb2.Broker = wire.call(
+            wire.brokers.GetBroker, broker_pb2.GetBrokerRequest()
+        ).broker
+        return broker
+
+    def check(self) -> None:
+        """Everything came, exactly as often as it should, none early, attempts counted right."""
+        assert not self.missing, (self.seed, self.missing[:5], len(self.missing))
+        assert dict(self.came) == self.expected, self.seed
+        assert not self.early, (self.seed, self.early[:5])
+        assert not self.attempts_wrong, (self.seed, self.attempts_wrong[:5])
