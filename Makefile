@@ -132,7 +132,7 @@ spark: $(STAMP) ## the Spark source (needs Java 17 or 21)
 	$(PYTEST) tests/spark
 
 .PHONY: conformance
-conformance: $(STAMP) ## h2spec against the lean transport, clear text and TLS (built with Go when missing)
+conformance: $(STAMP) ## h2spec and gRPC's interop client against our transport, clear text and TLS (built with Go)
 	$(PYTEST) tests/unit/transport
 	$(BIN)/python tests/conformance/run.py
 

@@ -2,8 +2,9 @@
 
     python tests/conformance/run.py
 
-h2spec (strict) in clear text and over TLS, on one port, against a server with one plain route. A
-tool that is neither installed nor can be built here is reported as skipped, and fails nothing.
+h2spec (strict) in clear text and over TLS, on one port, against a server with one plain route; the
+interop client of grpc-go against a TestService. A tool that is neither installed nor can be built
+here is reported as skipped, and fails nothing.
 """
 
 import asyncio
@@ -19,21 +20,31 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from latermq_broker.config import ServerConfig
-from latermq_broker.config_transport import TlsConfig
-from latermq_broker.errors import ConfigError
-from latermq_broker.transport.lean import LeanServer
-
 ROOT: Final = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests"))
+
+from conformance.interop_service import METHODS  # noqa: E402
+from latermq_broker.config import ServerConfig  # noqa: E402
+from latermq_broker.config_transport import TlsConfig  # noqa: E402
+from latermq_broker.errors import ConfigError  # noqa: E402
+from latermq_broker.transport.lean import LeanServer  # noqa: E402
+
 TOOLS: Final = ROOT / ".cache" / "bin"
 H2SPEC: Final = "github.com/summerwind/h2spec/cmd/h2spec@latest"
 BUILD_TIMEOUT_S: Final = 300
 RUN_TIMEOUT_S: Final = 300
 SUMMARY: Final = re.compile(r"(\d+) tests, (\d+) passed, (\d+) skipped, (\d+) failed")
 PLAIN: Final = {b"/": b"LaterMQ " * 8}
+INTEROP: Final = "google.golang.org/grpc/interop/client@latest"
+INTEROP_CASES: Final = (
+    "empty_unary", "large_unary", "client_streaming", "server_streaming", "ping_pong",
+    "empty_stream", "timeout_on_sleeping_server", "cancel_after_begin",
+    "cancel_after_first_response", "status_code_and_message", "special_status_message",
+    "unimplemented_method", "unimplemented_service",
+)  # fmt: skip
 NOT_HERE: Final = (
-    ("gRPC interop client", "needs a TestService, which the broker does not have"),
-    ("connectconformance", "needs a ConformanceService, which the broker does not have"),
+    ("gRPC interop: custom_metadata", "handlers of ours send no metadata of their own"),
+    ("connectconformance", "needs a ConformanceService, and there is none here"),
 )
 
 
@@ -51,6 +62,7 @@ def main() -> int:
                     failed |= not run_h2spec(case, h2spec, port, flags)
             except ConfigError as error:
                 say(case, f"skipped: {error}")
+    failed |= not run_interop(tool("client", INTEROP, installed=False))
     for case, why in NOT_HERE:
         say(case, f"skipped: {why}")
     return 1 if failed else 0
@@ -67,9 +79,40 @@ def run_h2spec(case: str, h2spec: str, port: int, flags: list[str]) -> bool:
     return passed
 
 
-def tool(name: str, module: str) -> str | None:
-    """A program's path: installed, or built now; None where that cannot be done."""
-    found = shutil.which(name) or shutil.which(name, path=str(TOOLS))
+def run_interop(client: str | None) -> bool:
+    """Every case in clear text and over TLS, each in a process of its own."""
+    if client is None:
+        say("gRPC interop", "skipped: Go is not installed, or the client cannot be built")
+        return True
+    passed = True
+    with tempfile.TemporaryDirectory() as directory, served(Path(directory), tls=True) as port:
+        certificate = Path(directory) / "tls" / "certificate.pem"
+        over_tls = ["-use_tls", "-use_test_ca", "-ca_file", str(certificate)]
+        for name, flags in (("clear text", []), ("TLS", over_tls)):
+            failed = [
+                case
+                for case in INTEROP_CASES
+                if subprocess.run(
+                    [client, "-server_host=localhost", f"-server_port={port}",
+                     f"-test_case={case}", *flags],
+                    capture_output=True, timeout=RUN_TIMEOUT_S,
+                ).returncode
+            ]  # fmt: skip
+            count = len(INTEROP_CASES)
+            text = f"{count - len(failed)} of {count} cases passed {' '.join(failed)}"
+            say(f"gRPC interop, {name}", text.strip())
+            passed &= not failed
+    return passed
+
+
+def tool(name: str, module: str, *, installed: bool = True) -> str | None:
+    """A program's path: installed, or built now; None where that cannot be done.
+
+    Args:
+        installed: what the machine has under that name is it.
+    """
+    found = shutil.which(name) if installed else None
+    found = found or shutil.which(name, path=str(TOOLS))
     go = shutil.which("go")
     if found or not go:
         return found
@@ -96,7 +139,7 @@ def served(directory: Path, tls: bool) -> Iterator[int]:
         async def start() -> LeanServer:
             config = ServerConfig(listen="127.0.0.1:0")
             server = LeanServer(
-                {}, config, tls=TlsConfig(enabled=tls), data_dir=directory, plain=PLAIN
+                METHODS, config, tls=TlsConfig(enabled=tls), data_dir=directory, plain=PLAIN
             )
             await server.start()
             return server

@@ -11,7 +11,7 @@
 Nothing is parsed, except in dead-letter queues, where the message id is looked up.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 from latermq_broker.engine.model import Delivered
@@ -46,11 +46,16 @@ def message_elements(topic: definition_pb2.Resource, delivered: Iterable[Deliver
     topic_field = bytes_field(b"\x0a", topic.SerializeToString())
     elements = []
     for handle, attempt, queue_id, queue_offset, rest, sys, _, dead_origin_topic in delivered:
-        extras = [b"\x62", varint(len(handle)), handle.encode("ascii")]
-        _place(extras, queue_id, queue_offset, attempt)
-        if dead_origin_topic:
-            extras.append(_dead_letter_queue(dead_origin_topic, sys))
-        elements.append(_element(topic_field, rest, sys, extras))
+        tail = b"".join(
+            (
+                b"\x62",
+                varint(len(handle)),
+                handle.encode("ascii"),
+                _place(queue_id, queue_offset, attempt),
+                _dead_letter_queue(dead_origin_topic, sys) if dead_origin_topic else b"",
+            )
+        )
+        elements.append(_element(topic_field, rest, sys, tail))
     return elements
 
 
@@ -58,15 +63,14 @@ def pulled_element(
     topic: definition_pb2.Resource, queue_id: int, queue_offset: int, rest: bytes, sys: bytes
 ) -> bytes:
     """One message that was read without a lease: no receipt handle."""
-    extras: list[bytes] = []
-    _place(extras, queue_id, queue_offset, PULL_ATTEMPT)
-    return _element(bytes_field(b"\x0a", topic.SerializeToString()), rest, sys, extras)
+    tail = _place(queue_id, queue_offset, PULL_ATTEMPT)
+    return _element(bytes_field(b"\x0a", topic.SerializeToString()), rest, sys, tail)
 
 
-def _place(extras: list[bytes], queue_id: int, queue_offset: int, attempt: int) -> None:
-    if queue_id:  # no presence: 0 is not written
-        extras += (b"\x68", varint(queue_id))
-    extras += (b"\x70", varint(queue_offset), b"\x80\x01", varint(attempt))
+def _place(queue_id: int, queue_offset: int, attempt: int) -> bytes:
+    place = b"\x70" + varint(queue_offset) + b"\x80\x01" + varint(attempt)
+    # No presence: queue 0 is not written.
+    return b"\x68" + varint(queue_id) + place if queue_id else place
 
 
 def _dead_letter_queue(origin_topic: str, sys: bytes) -> bytes:
@@ -75,8 +79,7 @@ def _dead_letter_queue(origin_topic: str, sys: bytes) -> bytes:
     return bytes_field(b"\xa2\x01", dead.SerializeToString())
 
 
-def _element(topic_field: bytes, rest: bytes, sys: bytes, extras: Sequence[bytes]) -> bytes:
-    tail = b"".join(extras)
+def _element(topic_field: bytes, rest: bytes, sys: bytes, tail: bytes) -> bytes:
     sys_length = varint(len(sys) + len(tail))
     length = len(topic_field) + len(rest) + 1 + len(sys_length) + len(sys) + len(tail)
     return b"".join((b"\x12", varint(length), topic_field, rest, b"\x1a", sys_length, sys, tail))

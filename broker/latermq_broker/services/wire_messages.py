@@ -47,6 +47,7 @@ _DROPPED_FIELDS: Final = {
     for kind in (NORMAL, FIFO, DELAY, TRANSACTION, LITE, PRIORITY)
 }
 
+_ACKED: Final = bytes_field(b"\x1a", wire.OK_STATUS)  # how an AckMessageResultEntry ends
 _MD5_DIGEST_PREFIX: Final = b"\x22\x24\x08\x02\x12\x20"  # body_digest, 36 bytes: MD5, 32 hex digits
 
 
@@ -194,10 +195,12 @@ def acked_response(entries: Iterable[service_pb2.AckMessageEntry]) -> bytes:
     """AckMessageResponse when every entry is OK: one result per entry, in their order."""
     parts = [wire.OK_FIELD]
     for entry in entries:
-        message_id = text_field(b"\x0a", entry.message_id)
-        handle = text_field(b"\x12", entry.receipt_handle)
-        result = b"".join(
-            (message_id, handle, b"\x1a", varint(len(wire.OK_STATUS)), wire.OK_STATUS)
-        )
-        parts.append(bytes_field(b"\x12", result))
+        message_id = entry.message_id.encode()
+        handle = entry.receipt_handle.encode()
+        id_size, handle_size = varint(len(message_id)), varint(len(handle))
+        size = len(id_size) + len(message_id) + len(handle_size) + len(handle)
+        parts += (
+            b"\x12", varint(2 + size + len(_ACKED)),
+            b"\x0a", id_size, message_id, b"\x12", handle_size, handle, _ACKED,
+        )  # fmt: skip
     return b"".join(parts)

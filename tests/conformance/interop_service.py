@@ -1,0 +1,129 @@
+"""grpc.testing.TestService, as far as a handler of ours can serve it.
+
+Its messages are described here, so that nothing has to be generated for a test. What it does is
+laid down in gRPC's doc/interop-test-descriptions.md.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+from google.protobuf import descriptor_pb2, descriptor_pool
+from google.protobuf.message_factory import GetMessageClass
+
+from latermq_broker.services.seam import Call, CallAborted, GrpcCode, Method, MethodTable
+
+PACKAGE: Final = "grpc.testing"
+SERVICE: Final = f"/{PACKAGE}.TestService"
+
+# message: field, number, type; a type that begins with "." is a message, one with "*" is repeated
+MESSAGES: Final = {
+    "Empty": (),
+    "Payload": (("type", 1, "int32"), ("body", 2, "bytes")),
+    "EchoStatus": (("code", 1, "int32"), ("message", 2, "string")),
+    "SimpleRequest": (
+        ("response_size", 2, "int32"), ("payload", 3, ".Payload"),
+        ("response_status", 7, ".EchoStatus"),
+    ),
+    "SimpleResponse": (("payload", 1, ".Payload"),),
+    "StreamingInputCallRequest": (("payload", 1, ".Payload"),),
+    "StreamingInputCallResponse": (("aggregated_payload_size", 1, "int32"),),
+    "ResponseParameters": (("size", 1, "int32"), ("interval_us", 2, "int32")),
+    "StreamingOutputCallRequest": (
+        ("response_parameters", 2, "*.ResponseParameters"), ("payload", 3, ".Payload"),
+        ("response_status", 7, ".EchoStatus"),
+    ),
+    "StreamingOutputCallResponse": (("payload", 1, ".Payload"),),
+}  # fmt: skip
+
+_Field: Final = descriptor_pb2.FieldDescriptorProto
+_TYPES: Final = {
+    "int32": _Field.TYPE_INT32, "bytes": _Field.TYPE_BYTES, "string": _Field.TYPE_STRING,
+}  # fmt: skip
+
+
+def _classes() -> dict[str, Any]:
+    file = descriptor_pb2.FileDescriptorProto(
+        name="interop_service.proto", package=PACKAGE, syntax="proto3"
+    )
+    for name, fields in MESSAGES.items():
+        message = file.message_type.add(name=name)
+        for field, number, kind in fields:
+            made = message.field.add(name=field, number=number, label=_Field.LABEL_OPTIONAL)
+            if kind.startswith("*"):
+                made.label = _Field.LABEL_REPEATED
+            plain = kind.lstrip("*")
+            if plain.startswith("."):
+                made.type = _Field.TYPE_MESSAGE
+                made.type_name = f".{PACKAGE}{plain}"
+            else:
+                made.type = _TYPES[plain]
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return {
+        name: GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.{name}")) for name in MESSAGES
+    }
+
+
+_classes_by_name: Final = _classes()
+
+
+def _made(name: str, **fields: Any) -> bytes:
+    encoded: bytes = _classes_by_name[name](**fields).SerializeToString()
+    return encoded
+
+
+def _payload(size: int) -> Any:
+    return _classes_by_name["Payload"](body=bytes(size))
+
+
+def _end_as_asked(request: Any) -> None:
+    status = request.response_status
+    if status.code:
+        raise CallAborted(GrpcCode(status.code), status.message)
+
+
+def empty(data: bytes, call: Call) -> bytes:
+    return b""
+
+
+def unary(data: bytes, call: Call) -> bytes:
+    request = _classes_by_name["SimpleRequest"].FromString(data)
+    _end_as_asked(request)
+    return _made("SimpleResponse", payload=_payload(request.response_size))
+
+
+async def input_stream(requests: AsyncIterator[bytes], call: Call) -> AsyncIterator[bytes]:
+    size = 0
+    async for data in requests:
+        size += len(_classes_by_name["StreamingInputCallRequest"].FromString(data).payload.body)
+    yield _made("StreamingInputCallResponse", aggregated_payload_size=size)
+
+
+async def output_stream(data: bytes, call: Call) -> AsyncIterator[bytes]:
+    async for element in _answers(data):
+        yield element
+
+
+async def full_duplex(requests: AsyncIterator[bytes], call: Call) -> AsyncIterator[bytes]:
+    async for data in requests:
+        async for element in _answers(data):
+            yield element
+
+
+async def _answers(data: bytes) -> AsyncIterator[bytes]:
+    request = _classes_by_name["StreamingOutputCallRequest"].FromString(data)
+    for wanted in request.response_parameters:
+        if wanted.interval_us:
+            await asyncio.sleep(wanted.interval_us / 1e6)
+        yield _made("StreamingOutputCallResponse", payload=_payload(wanted.size))
+    _end_as_asked(request)
+
+
+METHODS: Final[MethodTable] = {
+    f"{SERVICE}/EmptyCall": Method.unary(empty),
+    f"{SERVICE}/UnaryCall": Method.unary(unary),
+    f"{SERVICE}/StreamingInputCall": Method.bidi_stream(input_stream),
+    f"{SERVICE}/StreamingOutputCall": Method.server_stream(output_stream),
+    f"{SERVICE}/FullDuplexCall": Method.bidi_stream(full_duplex),
+}
