@@ -6,7 +6,7 @@ more than SCAN_MAX entries, so it may be short, or empty, before the listing's e
 
 from collections.abc import Iterator
 from contextlib import suppress
-from heapq import merge
+from heapq import heapify, heappop, merge
 from itertools import islice
 from typing import Final
 
@@ -391,8 +391,14 @@ def _where_now(state: EngineState, waiting: _Waiting) -> _Waiting | None:
 
 
 def _halves(state: EngineState, after: _Waiting) -> Iterator[_Waiting]:
-    entries = (_half_waiting(state, half) for half in state.halves)
-    yield from sorted(entry for entry in entries if entry > after)
+    """By their checks; put in order only as far as it is consumed."""
+    ahead_ms = state.wall.ahead_ms
+    entries = [(half.due_ms + ahead_ms, 2, half.first) for half in state.halves]
+    if after > (-1, -1, -1):
+        entries = [entry for entry in entries if entry > after]
+    heapify(entries)
+    while entries:
+        yield heappop(entries)
 
 
 def _half_waiting(state: EngineState, half: HalfMessage) -> _Waiting:

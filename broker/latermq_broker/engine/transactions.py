@@ -167,7 +167,7 @@ class Transactions:
     def tick(self, now_ms: int) -> None:
         """A bounded slice of the halves that are due. Raises StoreFullError; the rest stays due."""
         deadlines = self._halves.deadlines
-        due = deadlines.expire(now_ms, self._state.config.delivery.tick_timers_max)
+        due = deadlines.expire(now_ms, self._state.config.delivery.tick_leases_max)
         for index, first in enumerate(due):
             half = self._halves.get(first)
             assert half is not None

@@ -199,6 +199,20 @@ async def test_requests_that_are_refused() -> None:
         assert (await broker.send(half())).status.code == Code.TOO_MANY_REQUESTS
 
 
+async def test_half_messages_among_others_stay_half() -> None:
+    """However alike a producer's messages are, byte by byte."""
+    async with Messaging() as broker:
+        for n in range(4):
+            plain = half(f"m-{n}")
+            plain.system_properties.message_type = definition_pb2.NORMAL
+            assert (await broker.send(plain)).entries[0].transaction_id == f"m-{n}"
+            (name,) = await begun(broker, half(f"h-{n}"))
+            assert name.startswith("t-")
+        received = await broker.receive()
+        ids = [one.system_properties.message_id for one in received.messages]
+        assert ids == ["m-0", "m-1", "m-2", "m-3"]
+
+
 async def test_a_delivery_time_means_nothing_to_a_half_message() -> None:
     made = half()
     made.system_properties.delivery_timestamp.CopyFrom(timestamp(START_MS + 60_000))
