@@ -117,7 +117,7 @@ class Lanes:
         """What one queue after the other gives, as much as there is room for."""
         request, group, subscription, wanted, room, now_ms = wish
         for step in range(topic.queue_count):
-            if not room.count:
+            if not room.count or wish.spent:
                 break
             queue = self._state.queue(topic.id, (subscription.turn + step) % topic.queue_count)
             if group.fifo:
@@ -155,8 +155,8 @@ class Lanes:
         if cursor >= queue.next:
             return cursor, (), 0
         letters = self._state.dead.get(queue.topic_id)
-        filtered = wanted is not None or bool(letters)
-        entries = queue.scan(cursor, SCAN_MAX if filtered else room.count)
+        count = SCAN_MAX if letters else room.count
+        entries = queue.scan(cursor, count if wanted is None else wanted.look_max)
         chosen: list[int] = []
         looked = 0
         for index, entry in enumerate(entries):

@@ -11,11 +11,12 @@ from typing import Final, Protocol
 from latermq_broker.delivery.filter import MessageFilter
 from latermq_broker.delivery.sql_filter import TAGS, SqlFilter
 from latermq_broker.engine.attempts import stored_slices
+from latermq_broker.engine.leasing import SCAN_MAX
 from latermq_broker.engine.state import EngineState
 from latermq_broker.errors import CorruptRecordError
 from latermq_broker.store.message_fields import message_tag, user_properties
 
-READS_MAX: Final = 256  # messages one receive looks into
+READS_MAX: Final = 128  # messages one receive looks into
 READ_BYTES_MAX: Final = 4 << 20
 VERDICTS_MAX: Final = 16_384  # of all expressions together
 
@@ -27,12 +28,17 @@ class Wanted(Protocol):
     def spent(self) -> bool:
         """It has looked at as much as it may; ask no further."""
 
+    @property
+    def look_max(self) -> int:
+        """Of so many entries it can still be asked at most, or as good as."""
+
     def __call__(self, tag_hash: int, position: int) -> bool: ...
 
 
 class WantedTags:
     __slots__ = ("_hashes",)
     spent = False
+    look_max = SCAN_MAX
 
     def __init__(self, hashes: frozenset[int]) -> None:
         self._hashes = hashes
@@ -54,6 +60,10 @@ class WantedSql:
     @property
     def spent(self) -> bool:
         return self._reads <= 0 or self._bytes <= 0
+
+    @property
+    def look_max(self) -> int:
+        return max(self._reads, 1)
 
     def __call__(self, tag_hash: int, position: int) -> bool:
         key = (self._filter.expression, position)
