@@ -55,6 +55,9 @@ def check(rig: EngineRig) -> None:
         (b"failing", b"precious", 1),
     ]
     assert [item.failure for item in items if item.attempt] == [FAILURE]
+    assert not rig.engine.store.index.gaps
+    for name in ("delayed", "failing", "dead"):
+        assert {one.sys for one in rig.engine.messages.by_id(name)[0]} == {name.encode()}
     (letter,) = rig.engine.dead.scan("billing", DeadFilter()).letters
     assert (letter.sys, letter.rest, len(letter.attempts)) == (b"dead", b"precious", 1)
 
