@@ -36,8 +36,8 @@ from latermq_broker.store.segment import SEGMENT_HEADER_BYTES, Segment
 CHECK_MS: Final = 1_000  # whether something may go
 STEP_MS: Final = 25
 STEP_COST: Final = 256 << 10  # bytes written, or as long as that takes: about 10 MB a second
-EARLY_RETRY_MS: Final = 10_000  # whether every group has read on
-RETRY_MS: Final = 60_000  # a segment that had to stay is looked at again
+EARLY_RETRY_MS: Final = 10_000  # whether every group has read on, or what had to stay may go
+RETRY_MS: Final = 60_000  # a segment that had to stay is looked at again, unless the disk is low
 TRIM_ROWS: Final = 4_096  # queue entries that expire in one record
 ROW_COST: Final = 32
 BASE_PART_BYTES: Final = 4 << 20
@@ -126,7 +126,8 @@ class Retention:
                 affordable and (yield from self.roll_forward.empty(segment, lambda: self._now_ms))
             ):
                 self.segments_kept += 1
-                self._next_ms = self._now_ms + RETRY_MS
+                low = self._state.store.disk.low  # sends may be refused until it can go
+                self._next_ms = self._now_ms + (EARLY_RETRY_MS if low else RETRY_MS)
                 break
             clean += 1
         if clean:
