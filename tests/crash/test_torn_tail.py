@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 
 from latermq_broker.store.inspect import scan_directory
-from latermq_broker.store.record import RecordType
+from latermq_broker.store.record import HEADER_BYTES, RecordType
 from latermq_broker.store.segment import SEGMENT_HEADER_BYTES
 from property.test_engine_model import facts
 from support.recount import check_uses
@@ -74,6 +74,7 @@ def test_cut_at_each_byte(cut: Cut) -> None:
     segments = sorted(path for path in disk.inodes if path.suffix == ".seg")
     records = list(scan_directory(DIRECTORY, TornFiles(disk.clone())))
     end = records[-1].next_position
+    closed = max(r.position for r in records if r.type is RecordType.BLANK) + HEADER_BYTES
     boundaries = [r.next_position for r in records if not r.more and r.type is not RecordType.BLANK]
     expected: dict[int, dict[str, object]] = {}
     for at in range(end - TAIL_BYTES, end):
@@ -87,6 +88,8 @@ def test_cut_at_each_byte(cut: Cut) -> None:
         after = copy.disk.bytes_of(path)
         same = (i for i, byte in enumerate(before) if i >= len(after) or after[i] != byte)
         first = base + next(same, len(before))
+        if path != segments[-1] and first >= closed:
+            continue  # what lies behind BLANK means nothing
         kept = max(boundary for boundary in boundaries if boundary <= first)
         try:
             found, state = state_of(simulation, copy)

@@ -14,9 +14,12 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final, Self, TextIO
+
+from latermq_broker.store.files import RealFiles
 
 MESSAGE_BYTES_MAX: Final = 1 << 16
 
@@ -57,12 +60,20 @@ class NurseryChild:
 
 
 class Nursery:
-    """Use it as a context manager: its process ends with it."""
+    """Use it as a context manager: its process ends with it.
+
+    Args:
+        sync_s: what each sync of a file takes longer, as on a slow disk.
+    """
+
+    def __init__(self, *, sync_s: float = 0.0) -> None:
+        self._sync_s = sync_s
 
     def __enter__(self) -> Self:
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            command = [sys.executable, "-m", "support.broker_nursery", str(theirs.fileno())]
+            command = [sys.executable, "-m", "support.broker_nursery"]
+            command += [str(theirs.fileno()), str(self._sync_s)]
             path = os.pathsep.join(one for one in sys.path if one)
             self._process = subprocess.Popen(
                 command, pass_fds=(theirs.fileno(),), env={**os.environ, "PYTHONPATH": path}
@@ -82,6 +93,16 @@ class Nursery:
         self._channel.settimeout(30)
         pid = int(json.loads(self._channel.recv(MESSAGE_BYTES_MAX)))
         return NurseryChild(pid, os.fdopen(reader, "r", encoding="utf-8"), self._channel)
+
+
+def _slow_down(sync_s: float) -> None:
+    datasync = RealFiles.datasync
+
+    def slow(files: RealFiles, fd: int) -> None:
+        time.sleep(sync_s)
+        datasync(files, fd)
+
+    RealFiles.datasync = slow  # type: ignore[method-assign, assignment]
 
 
 def _serve(channel: socket.socket) -> None:
@@ -111,4 +132,6 @@ def _serve(channel: socket.socket) -> None:
 
 
 if __name__ == "__main__":
+    if float(sys.argv[2]):
+        _slow_down(float(sys.argv[2]))
     _serve(socket.socket(fileno=int(sys.argv[1])))
