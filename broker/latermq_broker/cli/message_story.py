@@ -116,8 +116,8 @@ def _whereabouts(life: message_pb2.MessageLife, telling: Telling) -> str:
         return "Not in its queue: its transaction was rolled back, or committed much later."
     if message.queue_id < 0:
         return (
-            "It was sent with a delivery time and is not in its queue: it was cancelled, or its "
-            "time was moved (`latermq pending list` shows what waits)."
+            "It was sent with a delivery time and is not in its queue: it was recalled or "
+            "cancelled, or its time was moved (`latermq pending list` shows what waits)."
         )
     if life.expired:
         return "No longer in its queue: its time there is over (retention)."

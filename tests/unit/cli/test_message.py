@@ -78,5 +78,7 @@ def test_show_a_delayed_one(rig: CliRig) -> None:
     assert "Delayed; no group sees it before" in shown
     assert "latermq pending expedite late" in shown
     rig.ok("pending", "cancel", "late")
-    assert "it was cancelled, or its time was moved" in rig.ok("message", "show", "late")
+    assert "it was recalled or cancelled, or its time was moved" in rig.ok(
+        "message", "show", "late"
+    )
     assert "no message 'gone'" in rig.refused("message", "show", "gone")

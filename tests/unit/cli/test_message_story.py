@@ -67,7 +67,7 @@ def test_of_a_group(group: dict[str, Any], words: str) -> None:
             "delay",
             "Delayed; no group sees it before 2023-11-14",
         ),
-        ({}, "delay", "it was cancelled, or its time was moved"),
+        ({}, "delay", "it was recalled or cancelled, or its time was moved"),
         ({"half": True}, "transaction", "Its transaction is open"),
         ({}, "transaction", "rolled back, or committed much later"),
     ],
