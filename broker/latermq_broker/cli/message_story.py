@@ -101,7 +101,11 @@ def _body(message: message_pb2.FoundMessage, telling: Telling) -> Iterator[str]:
     lines = [piece for line in printable_lines(body) for piece in wrap(line, room(telling.width))]
     if not telling.whole_body and len(lines) > BODY_LINES_MAX:
         lines = [*lines[:BODY_LINES_MAX], "… --body shows the rest"]
-    if text_of(body) is not None:
+    if text_of(body) is None:
+        pass  # the line says how long it is
+    elif len(lines) == 1 and display_width(lines[0]) + len(size) + 4 <= room(telling.width):
+        lines = [f"{lines[0]}  ({size})"]
+    else:
         lines = [size, *lines]
     yield from fact("body", lines, telling.width)
 
