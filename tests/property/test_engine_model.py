@@ -4,7 +4,10 @@ After every step the log is written, as the pump does before it answers. Held af
 receivable is what the model says, attempt counts are exact, nothing is early, acknowledged messages
 do not come back, each death is in the dead letters once. The segments' counters are a recount, and
 everything needed is readable. After each recovery, with checkpoints or from the log alone, the
-state is the one that was there before. What time does to the log is in `test_retention_model`.
+state is the one that was there before; the wall clock may have been set forward or back by an hour.
+What time does to the log is in `test_retention_model`; half messages (I7) and message groups have
+models of their own. Of docs/reliability.md's invariants this asserts I1 to I6 in its rules, I8 in
+`open`, I9 in `written`, I11 and I12 in `restart`; losses of power (I10) are `support/simulation`.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,12 +37,14 @@ from latermq_broker.schedule import minutes
 from latermq_broker.schedule.run_merge import merge_runs
 from latermq_broker.store.inspect import verify_directory
 from latermq_broker.store.store import Store
+from support.audit import locked
 from support.index_contents import indexed
 from support.memory_files import MemoryFiles
 from support.recount import check_uses
 
 ATTEMPTS_MAX = 3
 LEASE_MS = 1_000
+HOUR_MS = 3_600_000
 RETRY_LOG_BYTES_MAX = 192
 CONFIG = Config(
     store=StoreConfig(segment_bytes=512 << 10, message_body_bytes_max=4 << 10),
@@ -107,9 +112,11 @@ class EngineMachine(RuleBasedStateMachine):
         self.engine.abandon()
         assert self.files.open_count == 0
 
-    def open(self, before: dict[str, object] | None = None) -> Engine:
-        store = Store.open(DIRECTORY, self.CONFIG.store, self.files, self.now_ms)
-        engine = Engine.open(store, self.CONFIG, self.now_ms)
+    def open(self, before: dict[str, object] | None = None, jump_ms: int = 0) -> Engine:
+        """A start, whose first look at the wall clock may see it set back."""
+        wall_ms = self.now_ms + min(jump_ms, 0)
+        store = Store.open(DIRECTORY, self.CONFIG.store, self.files, wall_ms)
+        engine = Engine.open(store, self.CONFIG, wall_ms)
         engine.client_gone("client", self.now_ms)  # nobody renews in this model
         engine.retention.step_cost = 0
         self.tick(engine)
@@ -333,8 +340,11 @@ class EngineMachine(RuleBasedStateMachine):
             )
             self.engine.checkpoints.adopt_merge(arguments)
 
-    @rule(how=st.sampled_from(["stop", "kill", "kill in mid batch", "kill in checkpoint", "lose"]))
-    def restart(self, how: str) -> None:
+    @rule(
+        how=st.sampled_from(["stop", "kill", "kill in mid batch", "kill in checkpoint", "lose"]),
+        jump_ms=st.sampled_from([0, 0, -HOUR_MS, HOUR_MS]),
+    )
+    def restart(self, how: str, jump_ms: int) -> None:
         before = facts(self.engine)
         if how == "stop":
             self.engine.close(self.now_ms)
@@ -350,7 +360,11 @@ class EngineMachine(RuleBasedStateMachine):
             for path in [path for path in self.files.inodes if path.suffix == ".ckpt"]:
                 del self.files.inodes[path]
         assert verify_directory(DIRECTORY, self.files).ok
-        self.engine = self.open(before)
+        assert start_on_copy(self) == start_on_copy(self)
+        self.engine = self.open(before, jump_ms)
+        locked(DIRECTORY, self.CONFIG.store, self.files, self.now_ms)
+        if jump_ms > 0:
+            self.time_passes(jump_ms)
 
     # --- what always holds ---------------------------------------------------------------------
 
@@ -380,6 +394,15 @@ class EngineMachine(RuleBasedStateMachine):
             backoff = mine.count("backoff") + mine.count("ready")
             assert counts.get((PendingKind.BACKOFF, group), 0) == backoff
             assert counts.get((PendingKind.IN_FLIGHT, group), 0) == mine.count("leased")
+
+
+def start_on_copy(machine: EngineMachine) -> dict[str, object]:
+    copy = MemoryFiles(machine.files.disk.clone())
+    store = Store.open(DIRECTORY, machine.CONFIG.store, copy, machine.now_ms)
+    engine = Engine.open(store, machine.CONFIG, machine.now_ms)
+    found = facts(engine)
+    engine.abandon()
+    return found
 
 
 @pytest.fixture(autouse=True, scope="module")
