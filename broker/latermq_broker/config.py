@@ -38,6 +38,13 @@ class Flush(Enum):
         return self in (Flush.SYNC, Flush.SYNC_STRICT)
 
 
+class OnCorrupt(Enum):
+    """What a broker does at a message that was durable and can no longer be read."""
+
+    SKIP = "skip"  # say so, count it, go on with the others
+    STOP = "stop"  # exit code 3
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreConfig:
     segment_bytes: int = 256 * MIB
@@ -54,6 +61,7 @@ class StoreConfig:
     disk_low_percent: int = 10  # free; less: old messages go early. 0: never
     disk_full_percent: int = 5  # free; less, or than two segments: sends are refused. 0: never
     message_body_bytes_max: int = 4 * MIB
+    on_corrupt: OnCorrupt = OnCorrupt.SKIP
 
     def __post_init__(self) -> None:
         if self.segment_bytes % 4096 or self.segment_bytes < 64 * KIB:

@@ -1,4 +1,4 @@
-"""`latermq log`: read and check a data directory without a broker. Nothing in it is changed."""
+"""`latermq log`: read, check and repair a data directory without a broker."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-from latermq_broker.cli.commands import CommandGroup
+from latermq_broker.cli.commands import CommandGroup, Lazy
 from latermq_broker.cli.console import counted, print_json
 from latermq_broker.cli.failures import CommandError, RefusedError
 from latermq_broker.cli.log_words import RecordReader
@@ -21,16 +21,23 @@ from latermq_broker.store.inspect import Damage, VerifyReport, scan_directory, v
 from latermq_broker.store.record import Record, RecordType
 
 _TYPES: Final = tuple(each.name.lower() for each in RecordType)
-_TIMES: Final = ("due_at_ms", "was_due_at_ms")
+_TIMES: Final = ("due_at_ms", "was_due_at_ms", "given_up_at_ms")
 
 directory: Final = click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 
 
-@click.group(cls=CommandGroup)
+@click.group(
+    cls=CommandGroup,
+    lazy={
+        "repair": Lazy(
+            "latermq_broker.cli.log_repair", "repair", "Give up what is damaged, and keep a copy."
+        )
+    },
+)
 def log() -> None:
-    """Read or check a broker's data directory, offline.
+    """Read, check or repair a broker's data directory, offline.
 
-    Works beside a running broker too; nothing is ever written.
+    dump and verify work beside a running broker too and write nothing.
     """
 
 
@@ -59,13 +66,13 @@ def dump(
     wanted = frozenset(types)
     reader = RecordReader()
     printed = 0
-    with _store_errors():
+    with store_errors():
         for record in scan_directory(directory, RealFiles(), start):
             fields = reader.fields(record)
             if wanted and record.type.name.lower() not in wanted:
                 continue
             if as_json:
-                print_json({**_header(record), **fields})
+                print_json({**record_header(record), **fields})
             else:
                 click.echo(_line(record, fields))
             printed += 1
@@ -84,7 +91,7 @@ def verify(directory: Path, as_json: bool) -> None:
     Exits 1 when something that was durable once is damaged. What a crash left half-written at the
     end is no damage: nobody was told it was stored, and the next start cuts it off.
     """
-    with _store_errors():
+    with store_errors():
         report = verify_directory(directory, RealFiles())
     if as_json:
         print_json(_jsonable(report))
@@ -93,11 +100,13 @@ def verify(directory: Path, as_json: bool) -> None:
             click.echo(line)
     if not report.ok:
         places = counted(len(report.damages), "damaged place")
-        raise CommandError(f"{places} in {directory}; restore it, or the broker will not start")
+        raise CommandError(
+            f"{places} in {directory}; restore a backup, or see `latermq log repair --help`"
+        )
 
 
 @contextmanager
-def _store_errors() -> Iterator[None]:
+def store_errors() -> Iterator[None]:
     """A store's own errors as a command's."""
     try:
         yield
@@ -107,7 +116,7 @@ def _store_errors() -> Iterator[None]:
         raise RefusedError(str(error)) from None
 
 
-def _header(record: Record) -> dict[str, Any]:
+def record_header(record: Record) -> dict[str, Any]:
     return {
         "position": record.position,
         "type": record.type.name.lower(),
@@ -122,8 +131,12 @@ def _line(record: Record, fields: dict[str, Any]) -> str:
     when = format_instant(record.store_ms, millis=True)
     # "+": the next record belongs to the same atomic group
     head = f"{record.position:>12}{'+' if record.more else ' '} {when}  {record.type.name:<11}"
-    words = " ".join(f"{name}={_value(name, value)}" for name, value in fields.items())
-    return f"{head} {record.length:>7} B  {plain(words)}".rstrip()
+    return f"{head} {record.length:>7} B  {plain(words_of(fields))}".rstrip()
+
+
+def words_of(fields: dict[str, Any]) -> str:
+    """`name=value` of each field."""
+    return " ".join(f"{name}={_value(name, value)}" for name, value in fields.items())
 
 
 def _value(name: str, value: Any) -> str:

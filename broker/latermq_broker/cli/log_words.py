@@ -35,6 +35,7 @@ from latermq_broker.store.payload_lease import (
     decode_lease_ordered,
     decode_lease_retry,
 )
+from latermq_broker.store.payload_lost import decode_lost
 from latermq_broker.store.payload_message import (
     DEAD_PARKS,
     DEAD_REASONS,
@@ -99,6 +100,7 @@ class RecordReader:
             RecordType.DROP: lambda record: _drop(record, self.topic),
             RecordType.HALF: self._message,
             RecordType.TXN: _txn,
+            RecordType.LOST: _lost,
         }
 
     def fields(self, record: Record) -> Fields:
@@ -111,10 +113,7 @@ class RecordReader:
     def _message(self, record: Record) -> Fields:
         head = decode_message_head(record.payload)
         stored = stored_message(*message_slices(record.payload))
-        waits = head.queue_id == QUEUE_UNSET
-        fields: Fields = {"topic": self.topic(head.topic_id)}
-        if not waits:
-            fields |= {"queue": head.queue_id, "offset": head.queue_offset}
+        fields = place(record, self)
         fields["message_id"] = stored.message_id
         if head.due_ms:
             name = "check_at_ms" if record.type is RecordType.HALF else "due_at_ms"
@@ -337,4 +336,20 @@ def _ordered(record: Record, names: RecordReader) -> Fields:
             "auto_renew": bool(lease.flags & LEASE_AUTO_RENEW),
             "client": names.client_name(lease.client),
         }
+    return fields
+
+
+def _lost(record: Record) -> Fields:
+    lost = decode_lost(record)
+    return {"lost_bytes": lost.length, "given_up_at_ms": lost.given_up_ms}
+
+
+def place(record: Record, names: RecordReader) -> Fields:
+    """Where a message belongs, though its body may make no sense; of other records nothing."""
+    if record.type not in (RecordType.MESSAGE, RecordType.HALF):
+        return {}
+    head = decode_message_head(record.payload)
+    fields: Fields = {"topic": names.topic(head.topic_id)}
+    if head.queue_id != QUEUE_UNSET:
+        fields |= {"queue": head.queue_id, "offset": head.queue_offset}
     return fields

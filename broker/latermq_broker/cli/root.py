@@ -28,7 +28,7 @@ _CLI: Final = "latermq_broker.cli"
         ),
         "dead": Lazy(f"{_CLI}.dead", "dead", "Dead letters: why they died; redrive or drop them."),
         "broker": Lazy(f"{_CLI}.broker", "broker", "The broker: log, disk, retention, figures."),
-        "log": Lazy(f"{_CLI}.log", "log", "Read or check a data directory, offline."),
+        "log": Lazy(f"{_CLI}.log", "log", "Read, check or repair a data directory, offline."),
         "bench": Lazy(f"{_CLI}.bench", "bench", "Measure a broker under load."),
     },
 )

@@ -21,8 +21,8 @@ from latermq_broker.store.record import RecordType
 
 #  queues   0      4      6    8      16    24     one for each queue
 #           | topic| queue| pad| first| next|
-_QUEUE: Final = struct.Struct("<IHxxQQ")
-assert _QUEUE.size == 24
+BASE_QUEUE: Final = struct.Struct("<IHxxQQ")
+assert BASE_QUEUE.size == 24
 QUEUES_SECTION: Final = "queues"
 
 
@@ -96,19 +96,18 @@ class RetentionApplier:
         sections = decode_sections(b"".join(self._parts))
         self._parts = []
         if headless and drop.start >= state.store.log.segments[0].base:
-            self._begin_with(sections)
+            self._begin_with(sections, at)
         state.store.dropped.drop_before(drop.start)
         state.uses.drop_before(drop.start)
         state.store.index.drop_before(drop.start)
 
-    def _begin_with(self, sections: dict[str, bytes]) -> None:
+    def _begin_with(self, sections: dict[str, bytes], at: Stamp) -> None:
         """The state that a replay behind the dropped segments was waiting for."""
         state = self._state
         restore(state, self._deliveries, sections)
-        for topic_id, queue_id, first, next_ in _QUEUE.iter_unpack(sections[QUEUES_SECTION]):
+        for topic_id, queue_id, first, next_ in BASE_QUEUE.iter_unpack(sections[QUEUES_SECTION]):
             queue = state.queue(topic_id, queue_id)
-            if queue.next != next_:
-                queue.begin_at(next_)
+            state.reach(topic_id, queue_id, next_, at.store_ms)
             moved_first = queue.moved.first
             if moved_first is not None:
                 queue.first = min(queue.first, moved_first)
@@ -123,6 +122,6 @@ def base_sections(state: EngineState) -> bytes:
     sections = {name: data for name, data in snapshot(state).items() if name not in TOLD_BY_THE_LOG}
     queues = (state.queue(*key) for key in state.store.queue_keys())
     sections[QUEUES_SECTION] = b"".join(
-        _QUEUE.pack(queue.topic_id, queue.queue_id, queue.first, queue.next) for queue in queues
+        BASE_QUEUE.pack(queue.topic_id, queue.queue_id, queue.first, queue.next) for queue in queues
     )
     return encode_sections(sections)

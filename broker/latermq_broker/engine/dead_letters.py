@@ -4,7 +4,8 @@ A letter's identity is its offset in `%DLQ%group`, queue 0. Long work is done in
 finds some matching letters, `redrive` and `drop` change them; the edge loops.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Final, NamedTuple
 
 from latermq_broker.delivery.filter import hash64
@@ -15,6 +16,7 @@ from latermq_broker.engine.model import DeadFilter, DeadLetter, DeadState, Group
 from latermq_broker.engine.state import EngineState
 from latermq_broker.errors import (
     BadRequestError,
+    CorruptRecordError,
     GroupNotFoundError,
     MessageNotFoundError,
     PreconditionFailedError,
@@ -76,7 +78,11 @@ class DeadLetters:
         while queue.first <= offset < queue.next:
             if len(found) >= count_max or scanned >= scan_max:
                 return DeadSlice(tuple(found), scanned, offset)
-            letter = self._match(topic, offset, filter)
+            try:
+                letter = self._match(topic, offset, filter)
+            except CorruptRecordError as error:
+                self._state.unreadable(error)
+                letter = None
             if letter is not None:
                 found.append(letter)
             scanned += 1
@@ -93,12 +99,14 @@ class DeadLetters:
             queue = self._state.queue(topic.id, 0)
             if not message_id:
                 if queue.first <= queue_offset < queue.next:
-                    return self._letter(topic, queue_offset)
+                    with _readable(queue_offset):
+                        return self._letter(topic, queue_offset)
             else:
                 wanted = hash64(message_id)
                 for offset in range(queue.next - 1, queue.first - 1, -1):
-                    if stored_id_hash(self._record(topic, offset)) == wanted:
-                        return self._letter(topic, offset)
+                    with suppress(CorruptRecordError):
+                        if stored_id_hash(self._record(topic, offset)) == wanted:
+                            return self._letter(topic, offset)
         what = f"message {message_id}" if message_id else f"offset {queue_offset}"
         raise MessageNotFoundError(f"no dead letter of group {group} with {what}")
 
@@ -117,7 +125,8 @@ class DeadLetters:
         state = self._state
         dlq = self._dead(group, queue_offset)
         entry = state.queue(dlq.id, 0).get(queue_offset)
-        record = state.read(entry.position)
+        with _readable(queue_offset):
+            record = state.read(entry.position)
         if to_topic:
             target = self._target(to_topic)
             queue_id = state.next_queue(target, stored_order_key(record))
@@ -277,3 +286,12 @@ class DeadLetters:
         if group is None:
             raise GroupNotFoundError(name)
         return group
+
+
+@contextmanager
+def _readable(offset: int) -> Iterator[None]:
+    """Say of a damaged letter that it is one."""
+    try:
+        yield
+    except CorruptRecordError as error:
+        raise MessageNotFoundError(f"the dead letter at offset {offset} is lost: {error}") from None

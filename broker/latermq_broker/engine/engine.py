@@ -98,6 +98,7 @@ class Engine:
             engine._journal.replay,
             now_ms,
         )
+        engine._journal.lossy.end()
         # A handle may outlive its lease: power failed before the lease was durable. Its delivery id
         # must not become that of another message, which an ack would then settle unseen.
         leases = engine._state.leases

@@ -15,6 +15,7 @@ from latermq_broker.engine.apply_deliveries import DeliveryApplier
 from latermq_broker.engine.apply_messages import MessageApplier
 from latermq_broker.engine.apply_retention import RetentionApplier
 from latermq_broker.engine.apply_transactions import TransactionApplier
+from latermq_broker.engine.lossy import LossyReplay
 from latermq_broker.engine.state import EngineState, Stamp
 from latermq_broker.errors import StoreError
 from latermq_broker.store import (
@@ -43,6 +44,7 @@ class Journal:
         messages, others = MessageApplier(state), CatalogApplier(state)
         retention = RetentionApplier(state, deliveries)
         transactions = TransactionApplier(state)
+        self.lossy = LossyReplay(state, deliveries, others)
         message, lease, catalog = payload_message, payload_lease, payload_catalog
         self._dropped = state.store.dropped
         self._kinds: dict[RecordType, _Kind] = {
@@ -143,11 +145,22 @@ class Journal:
             raise
 
     def replay(self, record: Record) -> None:
+        if record.type is RecordType.LOST:
+            self.lossy.begin(record)
+            return
         kind = self._kinds[record.type]
         stamp = Stamp(record.position, record.store_ms, record.length)
         if self._dropped.headless:
             apply = self._headless.get(record.type)
-            if apply is not None:
-                apply(kind.decode(record.payload), stamp)
-            return
-        kind.apply(kind.decode(record.payload), stamp)
+            if apply is None:
+                return
+            payload = kind.decode(record.payload)
+            if self.lossy.active:
+                payload = self.lossy.mend_headless(record.type, payload, stamp)
+        else:
+            apply = kind.apply
+            payload = kind.decode(record.payload)
+            if self.lossy.active:
+                payload = self.lossy.mend(record.type, payload, stamp)
+        if payload is not None:
+            apply(payload, stamp)

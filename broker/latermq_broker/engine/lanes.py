@@ -200,8 +200,9 @@ class Lanes:
                 record = state.read(slab.position[row])
             except CorruptRecordError as error:
                 state.give_up(error)
+                state.announce(state.subscription(delivery.group_id, delivery.topic_id))
                 self._journal.write(RecordType.ACK, (delivery.id,), now_ms)
-                continue
+                continue  # others may stand behind it: a receive that waits asks again
             rest, sys = stored_slices(record)
             place = slab.places.values[slab.place[row]]
             delivered.append(

@@ -10,6 +10,7 @@ from latermq_broker.engine.state import EngineState
 from latermq_broker.engine.wanted import Wishes
 from latermq_broker.errors import (
     BadRequestError,
+    CorruptRecordError,
     GroupNotFoundError,
     IllegalOffsetError,
     PreconditionFailedError,
@@ -20,6 +21,7 @@ from latermq_broker.store.payload_catalog import OffsetPayload
 from latermq_broker.store.record import RecordType
 
 PULL_SCAN_MAX: Final = 2_048  # entries one filtered pull looks at
+HOLE_SCAN_MAX: Final = 2_048  # damaged entries in a row that one answer speaks of
 
 
 class QueueReads:
@@ -72,8 +74,31 @@ class QueueReads:
             size += entry.length
             if rows and size > bytes_max:
                 break
-            rows.append(self._row(topic, offset, entry, letters=letters))
+            try:
+                rows.append(self._row(topic, offset, entry, letters=letters))
+            except CorruptRecordError as error:
+                if not rows:  # who reads in bulk must know that rows are missing
+                    self._state.unreadable(error)
+                    raise self._hole(queue, offset, topic_name) from error
+                break
         return rows
+
+    def _hole(self, queue: ConsumeQueue, offset: int, topic_name: str) -> IllegalOffsetError:
+        """What is at `offset` cannot be read; where it goes on, or how far was looked."""
+        readable = end = min(queue.next, offset + HOLE_SCAN_MAX)
+        for index, entry in enumerate(queue.scan(offset, end - offset)):
+            try:
+                self._state.read(entry.position)
+            except CorruptRecordError:
+                continue
+            readable = offset + index
+            break
+        return IllegalOffsetError(
+            f"offsets {offset} to {readable - 1} of topic {topic_name}, queue {queue.queue_id} are "
+            "damaged and lost",
+            earliest_offset=readable,
+            next_offset=queue.next,
+        )
 
     def pull(
         self,
@@ -96,7 +121,10 @@ class QueueReads:
             if len(rows) == count_max or (wanted is not None and wanted.spent):
                 break
             if wanted is None or wanted(entry.tag_hash, entry.position):
-                rows.append(self._row(topic, offset, entry, letters=True))
+                try:
+                    rows.append(self._row(topic, offset, entry, letters=True))
+                except CorruptRecordError as error:
+                    self._state.unreadable(error)
             offset += 1
         return rows, offset
 

@@ -15,6 +15,7 @@ from latermq_broker.engine.journal import Journal
 from latermq_broker.engine.segment_use import QueueKey
 from latermq_broker.engine.state import EngineState
 from latermq_broker.engine.transactions import write_rollback
+from latermq_broker.errors import CorruptRecordError
 from latermq_broker.store.payload_message import TimerPayload, decode_message_head
 from latermq_broker.store.payload_retention import (
     MOVE_MESSAGE,
@@ -168,6 +169,8 @@ class RollForward:
     def _move(self, position: int, users: _Users, now_ms: Callable[[], int]) -> Iterator[int]:
         """Write the message anew for those who still need it."""
         record = self._state.store.log.read(position)
+        if record.type is RecordType.LOST:
+            raise CorruptRecordError(position, "it was damaged and is given up")
         while users.due_ms or users.ids or users.entries:
             part = _Users()
             part.due_ms, users.due_ms = users.due_ms, 0

@@ -14,7 +14,8 @@ functions of the records; I9: equal to a recount at any time.
 """
 
 import json
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from latermq_broker.delivery.lease import Delivery
@@ -133,6 +134,18 @@ class SegmentUses:
         for base in [base for base in self._uses if base < start]:
             del self._uses[base]
         self._near_end = 0
+
+    def recount_waiting(self, waiting: Sequence[int], length_of: Callable[[int], int]) -> None:
+        """Of what waits in the timer, where the counts are not what these positions say."""
+        counts = Counter(map(self._base_of, waiting))
+        bases = {base for base, use in self._uses.items() if use.timers} | set(counts)
+        wrong = {base for base in bases if self.at(base).timers != counts[base]}
+        for base in wrong:
+            use = self.at(base)
+            use.timers, use.timer_bytes = counts[base], 0
+        for position in waiting if wrong else ():
+            if (base := self._base_of(position)) in wrong:
+                self.at(base).timer_bytes += length_of(position)
 
     def facts(self) -> dict[int, tuple[object, ...]]:
         """By base, the used ones."""

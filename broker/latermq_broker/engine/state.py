@@ -5,9 +5,9 @@ Changed only by `apply_*.py`, except what is marked "live": hints that recovery 
 
 import logging
 from collections import OrderedDict
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from latermq_broker.config import Config
+from latermq_broker.config import Config, OnCorrupt
 from latermq_broker.delivery.fifo import FifoGate, Letter
 from latermq_broker.delivery.lane import Lane
 from latermq_broker.delivery.lease import Delivery, Leases, State
@@ -17,16 +17,18 @@ from latermq_broker.delivery.transaction import HalfMessages
 from latermq_broker.engine.figures import Figures
 from latermq_broker.engine.model import DeadState, Ready, Topic
 from latermq_broker.engine.segment_use import SegmentUses
-from latermq_broker.errors import CorruptRecordError, StoreError
+from latermq_broker.errors import CorruptRecordError, StoreError, StoreReadOnlyError
 from latermq_broker.schedule.timer import Timer
 from latermq_broker.store.catalog import Catalog
 from latermq_broker.store.consume_queue import ConsumeQueue, Entry
 from latermq_broker.store.payload_lease import decode_client
 from latermq_broker.store.payload_retention import original
-from latermq_broker.store.record import Record
+from latermq_broker.store.record import Record, RecordType
 from latermq_broker.store.store import Store
 
 log = logging.getLogger("latermq.engine")
+
+MISSING_ENTRIES_MAX: Final = 1 << 20  # made up at the begin of a queue; more, and it begins later
 
 
 class Stamp(NamedTuple):
@@ -107,6 +109,8 @@ class EngineState:
         self.client_names: dict[int, str] = {}
         self.recently_done = RecentlyDone(config.delivery.done_handles_max)
         self.handles = ReceiptHandles(store.log.uuid)
+        self.lost_at = 0
+        """Position of the last LOST record that replay met: there, records are missing. 0: none."""
         # live:
         self.timers_touched: set[int] | None = None
         """While a segment is rolled forward: positions whose timers fired or changed meanwhile."""
@@ -119,7 +123,17 @@ class EngineState:
         self.figures = Figures()
 
     def give_up(self, error: CorruptRecordError) -> None:
-        """A message cannot be read: nothing of it is delivered, the others go on. Says so."""
+        """A message cannot be read: nothing of it is delivered, the others go on. Says so.
+
+        Raises StoreReadOnlyError: the broker is to stop instead, `store.on_corrupt`.
+        """
+        self.unreadable(error)
+        if self.config.store.on_corrupt is OnCorrupt.STOP:
+            self.store.log.void(f"stopped at a damaged message, as store.on_corrupt says: {error}")
+            raise StoreReadOnlyError(str(error))
+
+    def unreadable(self, error: CorruptRecordError) -> None:
+        """Who looks at many is shown the others."""
         self.unreadable_count += 1
         log.error(
             "message damaged, given up",
@@ -134,7 +148,10 @@ class EngineState:
 
         Raises CorruptRecordError.
         """
-        return original(self.store.log.read(position))
+        record = original(self.store.log.read(position))
+        if record.type is RecordType.LOST:
+            raise CorruptRecordError(position, "it was damaged and is given up")
+        return record
 
     def is_gone(self, position: int) -> bool:
         """Replay without a state: the record lies in a segment that was dropped."""
@@ -188,12 +205,26 @@ class EngineState:
     def enqueue(self, topic_id: int, queue_id: int, entry: Entry, offset: int) -> None:
         queue = self.queue(topic_id, queue_id)
         if queue.next != offset:
-            assert self.store.dropped.headless
-            queue.begin_at(offset)
+            self.reach(topic_id, queue_id, offset, entry.time_ms)
+            assert queue.next == offset
         queue.append(entry)
         if entry.flags:
             self.uses.refer(entry.position, (topic_id, queue_id), offset)
         self._ready_topics.add(topic_id)
+
+    def reach(self, topic_id: int, queue_id: int, offset: int, time_ms: int) -> None:
+        """In replay: the queue's next offset is at least this one, though the entries before it
+        are not known. They were in dropped segments, or their records are lost."""
+        queue = self.queue(topic_id, queue_id)
+        missing = offset - queue.next
+        if missing <= 0:
+            return
+        if not queue.next and (self.store.dropped.headless or missing > MISSING_ENTRIES_MAX):
+            queue.begin_at(offset)
+            return
+        assert self.lost_at, "every entry of a queue has its record"
+        for _ in range(missing):
+            queue.append(Entry(self.lost_at, 0, 0, 0, 0, time_ms))
 
     def take_ready(self) -> Ready:
         """What was announced since the last call, by name."""

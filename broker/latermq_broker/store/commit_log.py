@@ -249,9 +249,9 @@ class CommitLog:
 
         Raises StoreReadOnlyError: the batch is void, the log takes nothing any more.
         """
+        self._require_open()
         if self.written == self.end:
             return self.written
-        self._require_open()
         assert not self._group_open, "a batch ends between groups"
         try:
             for piece in self._pieces:
@@ -301,9 +301,9 @@ class CommitLog:
                 segment.release()
             self._sealed.clear()
 
-    def void(self) -> None:
+    def void(self, why: str = "the broker failed at a record; restart it to recover") -> None:
         """Never write the batch: it holds what must not be replayed. The log takes nothing more."""
-        self._failure = self._failure or "the broker failed at a record; restart it to recover"
+        self._failure = self._failure or why
         self._room_end = LOG_CLOSED
 
     def _erase_batch(self) -> None:

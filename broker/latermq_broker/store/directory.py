@@ -6,6 +6,7 @@
     ckpt/<20-digit position>.ckpt the newest two
     timer/<20-digit position>.run far timers, written with the checkpoint of that position
     index/<20-digit position>.idx messages by id and key, from that position on
+    lost/                         what `latermq log repair` took out of the log, and why
 
 Every refusal is one clear error raised before anything is created, changed or deleted.
 """
@@ -42,12 +43,14 @@ QUEUES_NAME: Final = "cq"
 CHECKPOINTS_NAME: Final = "ckpt"
 RUNS_NAME: Final = "timer"
 INDEX_NAME: Final = "index"
+LOST_NAME: Final = "lost"
 # Directories above ours that refuse a sync like this were there before us.
 NOT_OURS_ERRNOS: Final = frozenset(
     {errno.EACCES, errno.EPERM, errno.EINVAL, errno.ENOTSUP, errno.EROFS, errno.ENOSYS}
 )
 OUR_DIRECTORIES: Final = (LOG_NAME, QUEUES_NAME, CHECKPOINTS_NAME, RUNS_NAME, INDEX_NAME)
-OUR_NAMES: Final = frozenset({*OUR_DIRECTORIES, LOCK_NAME, "lost+found"})  # a fresh mount has one
+# A fresh mount has a lost+found.
+OUR_NAMES: Final = frozenset({*OUR_DIRECTORIES, LOCK_NAME, LOST_NAME, "lost+found"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +123,7 @@ def find_log(files: Files, directory: Path) -> FoundLog:
     segments: list[Segment] = []
     uuid = b""
     for index, name in enumerate(names):
-        digits = name.removesuffix(SEGMENT_SUFFIX)
-        if len(digits) != 20 or not digits.isdecimal():
-            raise UnsupportedFormatError(f"{log / name} is not a segment of a LaterMQ log")
-        base = int(digits)
+        base = segment_base(log, name)
         expected = segments[-1].end if segments else base
         if base != expected:
             raise hole(expected, name)
@@ -143,6 +143,14 @@ def find_log(files: Files, directory: Path) -> FoundLog:
             0, f"{log} holds no segment, yet there are checkpoints: the log itself is missing"
         )
     return FoundLog(segments, uuid)
+
+
+def segment_base(log: Path, name: str) -> int:
+    """The position in a segment's file name. Raises UnsupportedFormatError: it has none."""
+    digits = name.removesuffix(SEGMENT_SUFFIX)
+    if len(digits) != 20 or not digits.isdecimal():
+        raise UnsupportedFormatError(f"{log / name} is not a segment of a LaterMQ log")
+    return int(digits)
 
 
 def _open_segment(

@@ -66,16 +66,16 @@ class RecordType(IntEnum):
     RESET = 14
     CLIENT = 15
     TXN = 16  # a half message: a check, or its rollback
-    MOVE = 17  # reserved: a message rolled forward
-    DROP = 18  # reserved: a segment removed by retention
-    LOST = 19  # reserved: a damaged range an operator accepted
+    MOVE = 17  # a message rolled forward
+    DROP = 18  # what has expired; where the log begins
+    LOST = 19  # a damaged range that an operator gave up
     MARK = 20  # idle or clean stop: what precedes it is durable
     BLANK = 21  # closes a segment; fills it to its end
     HALF = 22  # a message whose transaction has not ended
     LEASE_ORDERED = 23
 
 
-INTERNAL_TYPES: Final = frozenset({RecordType.MARK, RecordType.BLANK, RecordType.LOST})
+INTERNAL_TYPES: Final = frozenset({RecordType.MARK, RecordType.BLANK})
 _TYPES: Final[tuple[RecordType | None, ...]] = tuple(
     RecordType(value) if value in RecordType.__members__.values() else None for value in range(256)
 )

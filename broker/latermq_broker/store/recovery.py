@@ -34,10 +34,17 @@ ZERO_PIECE: Final = bytes(PIECE_BYTES)
 
 
 class LogScan:
-    """One pass over the log from a position; iterate it once, then read where it stopped."""
+    """One pass over the log from a position; iterate it once, then read where it stopped.
 
-    def __init__(self, segments: Sequence[Segment], position: int, epoch: int = 0) -> None:
+    Args:
+        within: begin inside the segment even if its header is bad.
+    """
+
+    def __init__(
+        self, segments: Sequence[Segment], position: int, epoch: int = 0, *, within: bool = False
+    ) -> None:
         self.start = position
+        self._within = within
         self.position = position  # of the next record; in the end the first that holds none
         self.last: Record | None = None
         self.reason = ""  # why the scan stopped
@@ -65,7 +72,8 @@ class LogScan:
     def __iter__(self) -> Iterator[Record]:
         while self._index < len(self._segments):
             segment = self._segments[self._index]
-            if segment.fault is not None:
+            within = self._within and self.position > segment.base
+            if segment.fault is not None and not within:
                 self.position, self.reason = segment.base, segment.fault
                 return
             if self.position == segment.base:
@@ -210,7 +218,7 @@ def damage(
         position,
         f"{reason}. It was safely on disk before: the record at position {proof.position} says so. "
         f"The file {name} is damaged, not merely cut short by a crash; nothing was changed. "
-        "Restore it from a backup, or see `latermq log verify`",
+        "Restore it from a backup, or see `latermq log repair --help`",
     )
 
 

@@ -58,7 +58,7 @@ from latermq_broker.store.disk_pressure import DiskPressure
 from latermq_broker.store.dropped import CHECKPOINT_SOON_MS, Dropped
 from latermq_broker.store.files import Files
 from latermq_broker.store.message_index import MessageIndex
-from latermq_broker.store.record import FLAG_MORE, INTERNAL_TYPES, Record
+from latermq_broker.store.record import FLAG_MORE, INTERNAL_TYPES, Record, RecordType
 from latermq_broker.store.recovery import (
     LogScan,
     Tail,
@@ -172,7 +172,7 @@ class Store:
                 may raise UnusableCheckpointError before it changes anything: then an older one,
                 or none, is taken.
             apply: gets every record but the store's own; payloads are views, copy what is kept.
-                It may read the log and append to queues.
+                It may read the log and append to queues. LOST stands where records are missing.
         Raises:
             CorruptRecordError: damage to what was durable; nothing on disk was changed.
             UnsupportedFormatError: a newer version wrote part of it.
@@ -229,7 +229,13 @@ class Store:
         group: list[Record] = []
         spill_at = SPILL_RECORDS
         for record in scan:
-            if group or record.flags & FLAG_MORE:
+            if record.type is RecordType.LOST:
+                apply(record)  # then what is left of the group that it cut, one by one
+                for member in group:
+                    apply(member)
+                records += len(group) + 1
+                group.clear()
+            elif group or record.flags & FLAG_MORE:
                 group.append(record)
                 if record.flags & FLAG_MORE:
                     continue

@@ -1,9 +1,14 @@
 """A record that rotted after it was stored: its message is given up, loudly; the others go on."""
 
+from dataclasses import replace
+from functools import partial
+
 import pytest
 
-from latermq_broker.engine.model import PendingFilter
-from support.engine_rig import EngineRig
+from latermq_broker.config import OnCorrupt
+from latermq_broker.engine.model import DeadFilter, PendingFilter
+from latermq_broker.errors import IllegalOffsetError, MessageNotFoundError, StoreReadOnlyError
+from support.engine_rig import SMALL_STORE, EngineRig
 from support.memory_files import MemoryFiles
 
 BODY = b"to be damaged"
@@ -98,3 +103,58 @@ def spoil(rig: EngineRig, at: int) -> None:
     assert isinstance(rig.files, MemoryFiles)
     segment = next(one for path, one in rig.files.inodes.items() if path.suffix == ".seg")
     segment.data[segment.data.index(BODY) - 92 + at] ^= 255
+
+
+def test_a_broker_may_be_told_to_stop_instead() -> None:
+    store = replace(SMALL_STORE, on_corrupt=OnCorrupt.STOP)
+    rig = EngineRig(files=MemoryFiles(), store=store)
+    rig.send("bad", body=BODY)
+    damage(rig)
+    with pytest.raises(StoreReadOnlyError, match="checksum does not match"):
+        rig.receive()
+    with pytest.raises(StoreReadOnlyError, match="stopped at a damaged message"):
+        rig.engine.write()
+
+
+def test_who_reads_in_bulk_is_told_where_it_goes_on(rig: EngineRig) -> None:
+    rig.send("good-1")
+    rig.send("bad", body=BODY)
+    rig.send("good-2")
+    damage(rig)
+    read = partial(rig.engine.queues.read, "orders", "", 0, rows_max=9, bytes_max=1 << 20)
+    assert [row.sys for row in read(start_offset=0, end_offset=3)] == [b"good-1"]
+    with pytest.raises(IllegalOffsetError, match="are damaged and lost") as raised:
+        read(start_offset=1, end_offset=3)
+    assert (raised.value.earliest_offset, raised.value.next_offset) == (2, 3)
+    assert [row.sys for row in read(start_offset=2, end_offset=3)] == [b"good-2"]
+    rows, upto = rig.engine.queues.pull("orders", 0, 0, 9)
+    assert ([row.sys for row in rows], upto) == ([b"good-1", b"good-2"], 3)
+
+
+def test_a_dead_letter(rig: EngineRig) -> None:
+    for name, body in (("one", b"body"), ("two", BODY), ("three", b"body")):
+        rig.send(name, body=body)
+        [held] = rig.receive()
+        rig.engine.forward("billing", held.handle, rig.now_ms)
+    rig.engine.write()
+    assert isinstance(rig.files, MemoryFiles)
+    segment = next(one for path, one in rig.files.inodes.items() if path.suffix == ".seg")
+    segment.data[segment.data.rindex(BODY)] ^= 1  # the letter's copy, not the message
+    letters = rig.engine.dead.scan("billing", DeadFilter()).letters
+    assert [letter.sys for letter in letters] == [b"one", b"three"]
+    assert rig.engine.dead.get("billing", message_id="one").sys == b"one"
+    for change in (
+        lambda: rig.engine.dead.get("billing", queue_offset=1),
+        lambda: rig.engine.dead.redrive("billing", 1, "", rig.now_ms),
+    ):
+        with pytest.raises(MessageNotFoundError, match="dead letter at offset 1 is lost"):
+            change()
+    rig.engine.dead.drop("billing", [1], rig.now_ms)
+
+
+def test_a_receive_that_only_finds_damage_is_asked_again(rig: EngineRig) -> None:
+    rig.send("bad", body=BODY)
+    damage(rig)
+    rig.engine.take_ready()
+    assert rig.receive() == []
+    assert rig.engine.take_ready().pairs == {("billing", "orders")}

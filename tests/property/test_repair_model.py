@@ -1,0 +1,325 @@
+"""Any life of the engine, any damage, then repair: it starts, and what can be read is there.
+
+The model says what clients were told. The log is damaged where it was durable, with and without
+checkpoints beside it; `repair_directory` gives up what cannot be read, and nothing else: every
+message outside the damage reaches a group that reads from the begin, and every one that a group was
+not done with reaches that group again. The state is sound: replays agree, counters are a recount.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from random import Random
+from typing import Final
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from latermq_broker.config import Config
+from latermq_broker.engine.engine import Engine
+from latermq_broker.engine.model import DeadFilter, Outgoing, ReceiveRequest
+from latermq_broker.errors import UnsupportedFormatError
+from latermq_broker.schedule import minutes
+from latermq_broker.store.inspect import scan_directory, verify_directory
+from latermq_broker.store.record import RecordType
+from latermq_broker.store.repair import Repaired as Done
+from latermq_broker.store.repair import plan_repair, repair_directory
+from latermq_broker.store.segment import SEGMENT_MAGIC
+from latermq_broker.store.store import Store
+from property.test_engine_model import (
+    CONFIG,
+    DIRECTORY,
+    GROUPS,
+    LEASE_MS,
+    TOPIC,
+    EngineMachine,
+    facts,
+)
+from property.test_fifo_model import FifoRetentionMachine
+from property.test_retention_model import STORE as EXPIRING_STORE
+from property.test_retention_model import RetentionMachine
+from property.test_transaction_model import CONFIG as TRANSACTION_CONFIG
+from property.test_transaction_model import TransactionMachine
+from support.engine_rig import short_store
+from support.memory_files import MemoryFiles
+from support.recount import recount_lossy
+
+SEGMENT_BYTES: Final = 16 << 10
+SECTOR_BYTES: Final = 512
+END: Final = 1 << 60
+NOT_DONE: Final = ("fresh", "leased", "backoff", "ready")
+FILLER: Final = Outgoing(topic="filler", rest=bytes(1_000), sys=b"f", message_id="f")
+
+
+class Repaired:
+    """A machine's log after damage and repair, brought back in every way there is."""
+
+    def __init__(self, config: Config, files: MemoryFiles, now_ms: int) -> None:
+        self.config = config
+        self.files = files
+        self.now_ms = now_ms
+        self.lost: list[tuple[int, int]] = []
+
+    @classmethod
+    def after(
+        cls, engine: Engine, config: Config, files: MemoryFiles, now_ms: int, seed: int
+    ) -> "Repaired":
+        """Everything the engine did is durable; then its log is spoiled, and repaired."""
+        log = engine.store.log
+        engine.write()
+        log.synced(log.sync())
+        log.mark(now_ms)
+        engine.write()
+        engine.abandon()
+        self = cls(config, files, now_ms)
+        spoil(files, Random(seed))
+        spoiled = MemoryFiles(files.disk.clone())
+        try:
+            done = repair(files, now_ms)
+        except UnsupportedFormatError:
+            assert not whole_names(files), "the one segment there is, spoiled beyond use"
+            self.lost = [(0, END)]
+            files.disk.inodes.clear()
+            return self
+        check_copies(spoiled, files, done)
+        self.lost = [(loss.position, loss.end) for loss in done.losses]
+        # Damage to the last batch looks like a torn write: what was not proved durable is cut off.
+        self.lost.append((verify_directory(DIRECTORY, files).end, END))
+        return self
+
+    def intact(self, position: int) -> bool:
+        return not any(begin <= position < end for begin, end in self.lost)
+
+    def open(self) -> Engine:
+        store = Store.open(DIRECTORY, self.config.store, self.files, self.now_ms)
+        engine = Engine.open(store, self.config, self.now_ms)
+        assert engine._state.uses.facts() == recount_lossy(engine)
+        engine.retention.step_cost = 0  # it goes on where time goes on
+        tick(engine, self.now_ms)
+        return engine
+
+    def engine(self) -> Engine:
+        """Whichever way the state comes back, it is the same and sound."""
+        engine = self.open()
+        for how in ("replay", "checkpoint"):
+            if how == "checkpoint":
+                engine.checkpoints.take(self.now_ms)
+            before = (facts(engine), more_facts(engine))
+            engine.abandon()
+            engine = self.open()
+            assert (facts(engine), more_facts(engine)) == before, how
+        return engine
+
+    def live_on(self, engine: Engine) -> None:
+        """Time passes, segments go: nothing trips over what is missing."""
+        for _ in range(20):
+            self.now_ms += 2_000
+            tick(engine, self.now_ms)
+            engine.checkpoints.take(self.now_ms)
+        assert engine._state.uses.facts() == recount_lossy(engine)
+        engine.abandon()
+
+
+class RepairMachine(EngineMachine):
+    CONFIG = replace(CONFIG, store=short_store(SEGMENT_BYTES, retention_ms=0))
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seed = 0
+
+    @rule(seed=st.integers(0, 1 << 30))
+    def draw_damage(self, seed: int) -> None:
+        self.seed = seed
+
+    @rule(count=st.integers(1, 12))
+    def others_send(self, count: int) -> None:
+        """What fills segments."""
+        for _ in range(count):
+            self.engine.send([FILLER], self.now_ms)
+
+    def teardown(self) -> None:
+        self.engine.write()
+        whole = records(self.files)
+        repaired = Repaired.after(self.engine, self.CONFIG, self.files, self.now_ms, self.seed)
+        spoiled = {name for name, position in whole if not repaired.intact(position)}
+        self.engine = repaired.engine()
+        self.after_tick = lambda engine: None
+        self.check({name for name, _ in whole} - spoiled)
+        self.engine.abandon()
+        assert self.files.open_count == 0
+
+    def check(self, readable: set[str]) -> None:
+        engine = self.engine
+        for _ in range(10):  # all that waits or is held becomes receivable
+            self.now_ms += 100_000
+            self.tick(engine)
+        due = {n for n in readable if self.due_ms[n] <= self.now_ms and n not in self.cancelled}
+        if engine.catalog.topic(TOPIC) is None:
+            return  # the record that made it is lost: its messages have another name now
+        everything = self.drained("new")
+        assert due <= set(everything)
+        assert set(everything) <= set(self.tags)
+        for group in GROUPS:
+            if engine.catalog.group(group) is None:
+                continue
+            undone = {n for n in due if self.held[group, n].state in NOT_DONE}
+            undone = {n for n in undone if GROUPS[group] in (None, frozenset({self.tags[n]}))}
+            found = set(self.drained(group))
+            found |= {
+                letter.sys.decode()
+                for letter in engine.dead.scan(group, DeadFilter(), count_max=1_000).letters
+            }
+            assert undone <= found
+
+    def drained(self, group: str) -> list[str]:
+        names: list[str] = []
+        request = ReceiveRequest(
+            group=group, topic=TOPIC, client_id="c", count_max=32, invisible_ms=LEASE_MS
+        )
+        while True:
+            end = self.engine.store.log.end
+            delivered = self.engine.receive(request, self.now_ms)
+            for one in delivered:
+                name = one.sys.decode()
+                assert one.rest == name.encode() * 20
+                names.append(name)
+            self.engine.write()
+            if self.engine.store.log.end == end:  # nothing was given up either
+                return names
+
+
+class RetentionRepairMachine(RetentionMachine, RepairMachine):
+    """With segments that go: no more is asked than a sound state."""
+
+    CONFIG = replace(CONFIG, store=EXPIRING_STORE)
+
+    def check(self, readable: set[str]) -> None:
+        del readable
+        Repaired(self.CONFIG, self.files, self.now_ms).live_on(self.engine)
+
+
+class FifoRepairMachine(FifoRetentionMachine):
+    def teardown(self) -> None:
+        seed = self.engine.store.log.end
+        repaired = Repaired.after(self.engine, self.CONFIG, self.files, self.now_ms, seed)
+        repaired.live_on(repaired.engine())
+
+
+class TransactionRepairMachine(TransactionMachine):
+    def teardown(self) -> None:
+        seed = self.engine.store.log.end
+        repaired = Repaired.after(self.engine, TRANSACTION_CONFIG, self.files, self.now_ms, seed)
+        repaired.live_on(repaired.engine())
+
+
+def tick(engine: Engine, now_ms: int) -> None:
+    while (deadline_ms := engine.tick(now_ms)) is not None:
+        if deadline_ms > now_ms:
+            break
+    engine.write()
+
+
+def more_facts(engine: Engine) -> object:
+    """What the model of the engine does not compare."""
+    state = engine._state
+    gates = {
+        key: one.gate.facts() for key, one in state.subscriptions.items() if one.gate is not None
+    }
+    return sorted(half.key() for half in state.halves), {k: v for k, v in gates.items() if v}
+
+
+def records(files: MemoryFiles) -> list[tuple[str, int]]:
+    """(message, position) of every record that holds one's bytes."""
+    found: list[tuple[str, int]] = []
+    for record in scan_directory(DIRECTORY, files):
+        if record.type in (RecordType.MESSAGE, RecordType.DEAD, RecordType.MOVE):
+            sys = bytes(record.payload).rsplit(b"m", 1)
+            if len(sys) == 2 and sys[1].isdigit():
+                found.append((f"m{sys[1].decode()}", record.position))
+    return found
+
+
+def whole_names(files: MemoryFiles) -> list[bytes]:
+    """Headers of segments that are still ours."""
+    segments = [path for path in files.inodes if path.suffix == ".seg"]
+    return [
+        head for path in segments if (head := bytes(files.inodes[path].data[:8])) == SEGMENT_MAGIC
+    ]
+
+
+def spoil(files: MemoryFiles, random: Random) -> None:
+    """Damage up to three places of the log, and sometimes take the checkpoints away."""
+    if random.random() < 0.6:
+        for path in [path for path in files.inodes if path.suffix == ".ckpt"]:
+            del files.inodes[path]
+    for _ in range(random.randrange(1, 4)):
+        segments = sorted(path for path in files.inodes if path.suffix == ".seg")
+        path = random.choice(segments)
+        data = files.disk.bytes_of(path)
+        used = max(len(bytes(data).rstrip(b"\0")), 65)
+        match random.randrange(8):
+            case 0 if len(segments) > 1 and path != segments[-1]:
+                files.unlink(path)
+            case 1 if path != segments[-1]:
+                files.disk.replace(path, data[: random.randrange(used)])
+            case 2:
+                data[random.randrange(64)] ^= 1 << random.randrange(8)
+            case 3:
+                begin = random.randrange(used) // SECTOR_BYTES * SECTOR_BYTES
+                data[begin : begin + SECTOR_BYTES] = bytes(len(data[begin : begin + SECTOR_BYTES]))
+            case 4:
+                begin = random.randrange(used)
+                end = min(len(data), begin + random.randrange(1, 5_000))
+                data[begin:end] = random.randbytes(end - begin)
+            case _:
+                data[random.randrange(64, used)] ^= 1 << random.randrange(8)
+
+
+def repair(files: MemoryFiles, now_ms: int) -> Done:
+    before = files.disk.snapshot()
+    planned = plan_repair(DIRECTORY, files)
+    assert files.disk.snapshot() == before
+    repaired = repair_directory(DIRECTORY, files, now_ms, lambda record: {"at": record.position})
+    assert files.open_count == 0
+    assert repaired.losses[: len(planned.losses)] == planned.losses
+    report = verify_directory(DIRECTORY, files)
+    assert report.ok
+    for path, data in before.items():
+        assert path in files.inodes, "nothing is deleted"
+        assert len(files.inodes[path].data) >= len(data), "nothing gets shorter"
+    assert plan_repair(DIRECTORY, files).losses == ()
+    return repaired
+
+
+def check_copies(spoiled: MemoryFiles, files: MemoryFiles, repaired: Done) -> None:
+    """What was overwritten is kept, byte for byte."""
+    for path in repaired.reports:
+        report = json.loads(bytes(files.disk.bytes_of(path)))
+        for copy in report["copies"]:
+            segment = DIRECTORY / "log" / copy["from"]
+            if segment not in spoiled.inodes:
+                continue  # made anew by the first round of this repair
+            offset = copy["position"] - int(segment.stem)
+            expected = spoiled.disk.bytes_of(segment)[offset : offset + copy["bytes"]]
+            assert files.disk.bytes_of(path.parent / copy["file"])[: len(expected)] == expected
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_runs() -> Iterator[None]:
+    """A timer run for a handful of entries, so that examples have some."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(minutes, "RUN_ENTRIES_MIN", 2)
+        patch.setattr(minutes, "MERGE_RUNS_MIN", 2)
+        yield
+
+
+TestRepair = RepairMachine.TestCase
+TestRepair.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestRetentionRepair = RetentionRepairMachine.TestCase
+TestRetentionRepair.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestFifoRepair = FifoRepairMachine.TestCase
+TestFifoRepair.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestTransactionRepair = TransactionRepairMachine.TestCase
+TestTransactionRepair.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
