@@ -96,8 +96,10 @@ class EngineMachine(RuleBasedStateMachine):
         self.files = MemoryFiles()
         self.after_tick: Callable[[Engine], None] = lambda engine: None
         self.now_ms = 1_700_000_000_000
+        self.wall_ahead_ms = 0
         self.tags: dict[str, str] = {}  # message id → tag
-        self.due_ms: dict[str, int] = {}
+        self.due_ms: dict[str, int] = {}  # by the wall clock
+        self.fired: set[str] = set()  # due once; what the clock does later does not matter
         self.seen_ms: dict[str, int] = {}  # when it entered its queue, at the earliest
         self.cancelled: set[str] = set()
         self.pending_ids: dict[str, str] = {}
@@ -119,12 +121,21 @@ class EngineMachine(RuleBasedStateMachine):
         engine = Engine.open(store, self.CONFIG, wall_ms)
         engine.client_gone("client", self.now_ms)  # nobody renews in this model
         engine.retention.step_cost = 0
+        engine.wall.ahead_ms = self.wall_ahead_ms
         self.tick(engine)
         assert before in (None, facts(engine))
         engine.retention.step_cost = 3_000  # a pass takes many ticks
         return engine
 
+    @property
+    def wall_ms(self) -> int:
+        return self.now_ms + self.wall_ahead_ms
+
     def tick(self, engine: Engine) -> None:
+        for name, due_ms in self.due_ms.items():
+            if due_ms <= self.wall_ms and name not in self.fired and name not in self.cancelled:
+                self.fired.add(name)
+                self.seen_ms[name] = self.now_ms
         while (deadline_ms := engine.tick(self.now_ms)) is not None:
             if deadline_ms > self.now_ms:
                 break
@@ -137,7 +148,7 @@ class EngineMachine(RuleBasedStateMachine):
             held = self.held[group, message]
             if message in self.cancelled:
                 continue
-            fresh = held.state == "fresh" and self.due_ms[message] <= self.now_ms
+            fresh = held.state == "fresh" and message in self.fired
             if (fresh or held.state == "ready") and GROUPS[group] in (None, frozenset({tag})):
                 found[message] = held
         return found
@@ -153,7 +164,7 @@ class EngineMachine(RuleBasedStateMachine):
     )
     def send(self, tags: list[str], wait_ms: int) -> None:
         names = [f"m{len(self.tags) + index}" for index in range(len(tags))]
-        due_ms = self.now_ms + wait_ms if wait_ms > 0 else 0
+        due_ms = self.wall_ms + wait_ms if wait_ms > 0 else 0
         outgoing = [
             Outgoing(
                 topic=TOPIC,
@@ -174,11 +185,13 @@ class EngineMachine(RuleBasedStateMachine):
         for name, tag, sent in zip(
             names, tags, self.engine.send(outgoing, self.now_ms), strict=True
         ):
-            self.seen_ms[name] = max(self.now_ms, due_ms)
+            self.seen_ms[name] = self.now_ms + max(wait_ms, 0)
+            if wait_ms <= 0:
+                self.fired.add(name)
             self.tags[name] = tag
             self.due_ms[name] = due_ms
             self.pending_ids[name] = sent.pending_id
-            assert bool(sent.pending_id) == (due_ms > self.now_ms)
+            assert bool(sent.pending_id) == (wait_ms > 0)
             for group in GROUPS:
                 self.held[group, name] = Held()
 
@@ -286,12 +299,12 @@ class EngineMachine(RuleBasedStateMachine):
             self.engine.pending.cancel(self.pending_ids[name], self.now_ms)
             self.cancelled.add(name)
             return
-        new_ms = self.now_ms + (5_000 if kind == "postpone" else 0)
+        new_ms = self.wall_ms + (5_000 if kind == "postpone" else 0)
         if kind == "postpone":
             self.engine.pending.postpone(name, new_ms, self.now_ms)
         else:
             self.engine.pending.expedite(name, self.now_ms)
-        self.due_ms[name] = self.seen_ms[name] = new_ms
+        self.due_ms[name] = new_ms
         if kind == "postpone":
             items, _ = self.engine.pending.page(PendingFilter(kind=PendingKind.DELAYED), 1_000)
             self.pending_ids[name] = next(i.pending_id for i in items if i.sys.decode() == name)
@@ -314,9 +327,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @property
     def waiting(self) -> list[str]:
-        return [
-            n for n, due in self.due_ms.items() if due > self.now_ms and n not in self.cancelled
-        ]
+        return [n for n in self.due_ms if n not in self.fired and n not in self.cancelled]
 
     # --- what happens to brokers ---------------------------------------------------------------
 
@@ -328,6 +339,12 @@ class EngineMachine(RuleBasedStateMachine):
                 exhausted = held.state == "leased" and held.attempt == ATTEMPTS_MAX
                 held.state = "dead" if exhausted else "ready"
                 held.dead_ms = self.now_ms
+        self.tick(self.engine)
+
+    @rule(ahead_ms=st.sampled_from([0, 1_000, -1_000, 3_600_000, -3_600_000]))
+    def wall_clock_jumps(self, ahead_ms: int) -> None:
+        """Nothing that lasts a while ends earlier or later by it."""
+        self.wall_ahead_ms = self.engine.wall.ahead_ms = ahead_ms
         self.tick(self.engine)
 
     @rule()

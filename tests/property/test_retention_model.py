@@ -36,7 +36,7 @@ class RetentionMachine(EngineMachine):
         """What is gone must have been old enough."""
         here = {topic: names(engine, topic) for topic in (TOPIC, *map("%DLQ%{}".format, GROUPS))}
         for (group, name), held in self.held.items():
-            if held.state == "fresh" and self.due_ms[name] <= self.now_ms:
+            if held.state == "fresh" and name in self.fired:
                 if name not in here[TOPIC] and name not in self.cancelled:
                     assert self.now_ms - self.seen_ms[name] >= RETENTION_MS
                     held.state = "expired"
