@@ -127,13 +127,10 @@ class EngineMachine(RuleBasedStateMachine):
         engine.retention.step_cost = 3_000  # a pass takes many ticks
         return engine
 
-    @property
-    def wall_ms(self) -> int:
-        return self.now_ms + self.wall_ahead_ms
-
     def tick(self, engine: Engine) -> None:
+        wall_ms = self.now_ms + self.wall_ahead_ms
         for name, due_ms in self.due_ms.items():
-            if due_ms <= self.wall_ms and name not in self.fired and name not in self.cancelled:
+            if due_ms <= wall_ms and name not in self.fired and name not in self.cancelled:
                 self.fired.add(name)
                 self.seen_ms[name] = self.now_ms
         while (deadline_ms := engine.tick(self.now_ms)) is not None:
@@ -164,7 +161,7 @@ class EngineMachine(RuleBasedStateMachine):
     )
     def send(self, tags: list[str], wait_ms: int) -> None:
         names = [f"m{len(self.tags) + index}" for index in range(len(tags))]
-        due_ms = self.wall_ms + wait_ms if wait_ms > 0 else 0
+        due_ms = self.engine.wall.at(self.now_ms) + wait_ms if wait_ms > 0 else 0
         outgoing = [
             Outgoing(
                 topic=TOPIC,
@@ -299,7 +296,7 @@ class EngineMachine(RuleBasedStateMachine):
             self.engine.pending.cancel(self.pending_ids[name], self.now_ms)
             self.cancelled.add(name)
             return
-        new_ms = self.wall_ms + (5_000 if kind == "postpone" else 0)
+        new_ms = self.engine.wall.at(self.now_ms) + (5_000 if kind == "postpone" else 0)
         if kind == "postpone":
             self.engine.pending.postpone(name, new_ms, self.now_ms)
         else:
