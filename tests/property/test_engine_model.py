@@ -288,10 +288,10 @@ class EngineMachine(RuleBasedStateMachine):
             self.engine.dead.redrive(group, letter.queue_offset, "", self.now_ms)
             self.held[group, name] = Held("ready")
 
-    @precondition(lambda self: self.waiting)
+    @precondition(lambda self: waiting(self))
     @rule(draw=st.data(), kind=st.sampled_from(["cancel", "expedite", "postpone"]))
     def change_delayed(self, draw: st.DataObject, kind: str) -> None:
-        name = draw.draw(st.sampled_from(self.waiting))
+        name = draw.draw(st.sampled_from(waiting(self)))
         if kind == "cancel":
             self.engine.pending.cancel(self.pending_ids[name], self.now_ms)
             self.cancelled.add(name)
@@ -321,10 +321,6 @@ class EngineMachine(RuleBasedStateMachine):
             self.engine.pending.expedite(pending_id, self.now_ms)
             self.held[group, name].state = "ready"
             self.tick(self.engine)
-
-    @property
-    def waiting(self) -> list[str]:
-        return [n for n in self.due_ms if n not in self.fired and n not in self.cancelled]
 
     # --- what happens to brokers ---------------------------------------------------------------
 
@@ -402,12 +398,18 @@ class EngineMachine(RuleBasedStateMachine):
             (count.kind, count.group): count.count
             for count in self.engine.pending.count(PendingFilter())
         }
-        assert counts.get((PendingKind.DELAYED, ""), 0) == len(self.waiting)
+        assert counts.get((PendingKind.DELAYED, ""), 0) == len(waiting(self))
         for group in GROUPS:
             mine = [state.state for (owner, _), state in self.held.items() if owner == group]
             backoff = mine.count("backoff") + mine.count("ready")
             assert counts.get((PendingKind.BACKOFF, group), 0) == backoff
             assert counts.get((PendingKind.IN_FLIGHT, group), 0) == mine.count("leased")
+
+
+def waiting(machine: EngineMachine) -> list[str]:
+    """What is delayed."""
+    gone = machine.fired | machine.cancelled
+    return [name for name in machine.due_ms if name not in gone]
 
 
 def start_on_copy(machine: EngineMachine) -> dict[str, object]:
