@@ -288,7 +288,7 @@ class EngineMachine(RuleBasedStateMachine):
             self.engine.dead.redrive(group, letter.queue_offset, "", self.now_ms)
             self.held[group, name] = Held("ready")
 
-    @precondition(lambda self: waiting(self))
+    @precondition(lambda self: bool(waiting(self)))
     @rule(draw=st.data(), kind=st.sampled_from(["cancel", "expedite", "postpone"]))
     def change_delayed(self, draw: st.DataObject, kind: str) -> None:
         name = draw.draw(st.sampled_from(waiting(self)))
