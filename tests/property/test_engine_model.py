@@ -139,17 +139,6 @@ class EngineMachine(RuleBasedStateMachine):
         engine.write()
         self.after_tick(engine)
 
-    def eligible(self, group: str) -> dict[str, Held]:
-        found = {}
-        for message, tag in self.tags.items():
-            held = self.held[group, message]
-            if message in self.cancelled:
-                continue
-            fresh = held.state == "fresh" and message in self.fired
-            if (fresh or held.state == "ready") and GROUPS[group] in (None, frozenset({tag})):
-                found[message] = held
-        return found
-
     def in_state(self, *states: str) -> list[tuple[str, str]]:
         return sorted(key for key, held in self.held.items() if held.state in states)
 
@@ -194,7 +183,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule(group=st.sampled_from(sorted(GROUPS)), count=st.integers(1, 5), renew=st.booleans())
     def receive(self, group: str, count: int, renew: bool) -> None:
-        eligible = self.eligible(group)
+        eligible = eligible(self, group)
         request = ReceiveRequest(
             group=group,
             topic=TOPIC,
@@ -404,6 +393,19 @@ class EngineMachine(RuleBasedStateMachine):
             backoff = mine.count("backoff") + mine.count("ready")
             assert counts.get((PendingKind.BACKOFF, group), 0) == backoff
             assert counts.get((PendingKind.IN_FLIGHT, group), 0) == mine.count("leased")
+
+
+def eligible(machine: EngineMachine, group: str) -> dict[str, Held]:
+    """What a receive of the group may get."""
+    found = {}
+    for message, tag in machine.tags.items():
+        held = machine.held[group, message]
+        if message in machine.cancelled:
+            continue
+        fresh = held.state == "fresh" and message in machine.fired
+        if (fresh or held.state == "ready") and GROUPS[group] in (None, frozenset({tag})):
+            found[message] = held
+    return found
 
 
 def waiting(machine: EngineMachine) -> list[str]:
