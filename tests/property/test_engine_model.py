@@ -183,7 +183,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule(group=st.sampled_from(sorted(GROUPS)), count=st.integers(1, 5), renew=st.booleans())
     def receive(self, group: str, count: int, renew: bool) -> None:
-        eligible = eligible(self, group)
+        eligible = receivable(self, group)
         request = ReceiveRequest(
             group=group,
             topic=TOPIC,
@@ -395,7 +395,7 @@ class EngineMachine(RuleBasedStateMachine):
             assert counts.get((PendingKind.IN_FLIGHT, group), 0) == mine.count("leased")
 
 
-def eligible(machine: EngineMachine, group: str) -> dict[str, Held]:
+def receivable(machine: EngineMachine, group: str) -> dict[str, Held]:
     """What a receive of the group may get."""
     found = {}
     for message, tag in machine.tags.items():
