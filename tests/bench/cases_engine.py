@@ -26,7 +26,6 @@ MIB: Final = 1 << 20
 
 # Case → what the prototype of the design took, and why the whole takes longer.
 PROTOTYPE: Final = {
-    "engine_send_1": ("55,000 … 60,000", ""),
     "engine_receive_ack": (
         "660,000 … 1,100,000",
         "the prototype leased and acknowledged numbers in an array; here the message is read, "
