@@ -11,8 +11,8 @@ import uuid
 from collections import deque
 from typing import Any, Final, Protocol
 
-from latermq_broker.transport.hpack.encoder import integer, literal
-from latermq_broker.transport.http2 import frames
+from latermq_h2.hpack.encoder import integer, literal
+from latermq_h2.http2 import frames
 
 WINDOW_LEFT_MIN: Final = 1 << 29
 FRAME_BYTES: Final = 16_384

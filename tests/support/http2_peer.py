@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 from latermq_broker.config import ServerConfig
 from latermq_broker.config_transport import Http2Config
-from latermq_broker.transport.hpack.encoder import encode
-from latermq_broker.transport.hpack.fields import Field
-from latermq_broker.transport.http2 import frames
-from latermq_broker.transport.http2.connection import Connection
-from latermq_broker.transport.http2.control import KEEPALIVE_PING
-from latermq_broker.transport.http2.request import RequestHead
-from latermq_broker.transport.http2.stream import Stream
+from latermq_h2.hpack.encoder import encode
+from latermq_h2.hpack.fields import Field
+from latermq_h2.http2 import frames
+from latermq_h2.http2.connection import Connection
+from latermq_h2.http2.control import KEEPALIVE_PING
+from latermq_h2.http2.request import RequestHead
+from latermq_h2.http2.stream import Stream
 
 REQUEST = encode(
     [(b":method", b"POST"), (b":scheme", b"http"), (b":path", b"/s/M"), (b":authority", b"h"),

@@ -16,11 +16,11 @@ from latermq_broker.config_transport import Http2Config, TlsConfig
 from latermq_broker.services.seam import GrpcCode, MethodTable
 from latermq_broker.transport.grpc_server.counts import FAULT, Counts
 from latermq_broker.transport.grpc_server.serving import Shared
-from latermq_broker.transport.http2.frames import ConnectionFault, ErrorCode
 from latermq_broker.transport.shell.listener import Listener
 from latermq_broker.transport.shell.memory import keep_large_blocks
 from latermq_broker.transport.shell.protocol import ShellProtocol
 from latermq_broker.transport.shell.tls import CertificateFiles
+from latermq_h2.http2.frames import ConnectionFault, ErrorCode
 
 log = logging.getLogger("latermq.transport")
 

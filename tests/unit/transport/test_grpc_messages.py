@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from latermq_broker.errors import ConfigError
-from latermq_broker.services.seam import CallAborted, GrpcCode, Method
+from latermq_broker.services.seam import GrpcCode, Method
 from latermq_broker.transport.grpc_server import head, status
-from latermq_broker.transport.grpc_server.messages import Assembly, framed
-from latermq_broker.transport.hpack.decoder import Decoder
-from latermq_broker.transport.hpack.encoder import encode
-from latermq_broker.transport.http2.request import RequestHead, head_of
 from latermq_broker.transport.shell.listener import is_trusted, trusted_networks
 from latermq_broker.transport.shell.proxy_protocol import ProxyError, ProxyHeader, parse
+from latermq_h2.hpack.decoder import Decoder
+from latermq_h2.hpack.encoder import encode
+from latermq_h2.http2.request import RequestHead, head_of
+from latermq_h2.messages import Assembly, MessageFault, framed
 
 LIMIT = 1_000
 
@@ -26,9 +26,9 @@ def wire(*messages: bytes, flag: int = 0) -> bytes:
 
 
 def aborted(assembly: Assembly, data: bytes) -> GrpcCode:
-    with pytest.raises(CallAborted) as raised:
-        list(assembly.feed(data))
-    return raised.value.code
+    with pytest.raises(MessageFault) as raised:
+        assembly.feed(data)
+    return GrpcCode(raised.value.code)
 
 
 class TestAssembly:
@@ -51,7 +51,7 @@ class TestAssembly:
 
     def test_compression(self) -> None:
         assembly = Assembly(LIMIT, True)
-        assert list(assembly.feed(wire(gzip.compress(b"x" * LIMIT), flag=1))) == [b"x" * LIMIT]
+        assert (assembly.feed(wire(gzip.compress(b"x" * LIMIT), flag=1))) == [b"x" * LIMIT]
 
     @pytest.mark.parametrize(
         ("allowed", "flag", "payload", "code"),

@@ -13,10 +13,10 @@ from latermq_broker.config_transport import Http2Config
 from latermq_broker.services.later import Later
 from latermq_broker.services.seam import Call, CallAborted, GrpcCode, Method
 from latermq_broker.transport.grpc_server.serving import GrpcConnection, Shared
-from latermq_broker.transport.hpack.decoder import Decoder
-from latermq_broker.transport.hpack.encoder import literal
-from latermq_broker.transport.http2 import frames
-from latermq_broker.transport.http2.connection import Connection
+from latermq_h2.hpack.decoder import Decoder
+from latermq_h2.hpack.encoder import literal
+from latermq_h2.http2 import frames
+from latermq_h2.http2.connection import Connection
 from support.http2_peer import (
     HELLO,
     OPEN_WINDOWS,

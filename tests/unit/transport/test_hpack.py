@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latermq_broker.transport.hpack import encoder, huffman
-from latermq_broker.transport.hpack.decoder import Decoder, HpackError
-from latermq_broker.transport.hpack.encoder import encode, integer, literal
-from latermq_broker.transport.hpack.fields import INVALID, MISORDERED, PSEUDO, REGULAR, SEMANTIC
-from latermq_broker.transport.hpack.tables import STATIC
+from latermq_h2.hpack import encoder, huffman
+from latermq_h2.hpack.decoder import Decoder, HpackError
+from latermq_h2.hpack.encoder import encode, integer, literal
+from latermq_h2.hpack.fields import INVALID, MISORDERED, PSEUDO, REGULAR, SEMANTIC
+from latermq_h2.hpack.tables import STATIC
 
 LIST_BYTES_MAX = 1 << 20
 Pairs = list[tuple[bytes, bytes]]

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from latermq_broker.transport.hpack.encoder import integer, literal
-from latermq_broker.transport.http2 import frames
-from latermq_broker.transport.http2.frames import ErrorCode
+from latermq_h2.hpack.encoder import integer, literal
+from latermq_h2.http2 import frames
+from latermq_h2.http2.frames import ErrorCode
 from support.http2_peer import (
     HELLO,
     OPEN_WINDOWS,

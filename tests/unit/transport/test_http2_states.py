@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from latermq_broker.transport.hpack.encoder import encode, literal
-from latermq_broker.transport.http2 import frames
-from latermq_broker.transport.http2.frames import ErrorCode
+from latermq_h2.hpack.encoder import encode, literal
+from latermq_h2.http2 import frames
+from latermq_h2.http2.frames import ErrorCode
 from support.http2_peer import (
     HELLO,
     OPEN_WINDOWS,

@@ -15,10 +15,10 @@ from latermq_broker.services.seam import CallAborted, GrpcCode, MethodKind
 from latermq_broker.transport.grpc_server import status
 from latermq_broker.transport.grpc_server.call import LeanCall
 from latermq_broker.transport.grpc_server.counts import STATUS, Counts
-from latermq_broker.transport.grpc_server.messages import PREFIX_BYTES, framed
-from latermq_broker.transport.http2.connection import Connection
-from latermq_broker.transport.http2.frames import ErrorCode
-from latermq_broker.transport.http2.stream import Stream
+from latermq_h2.http2.connection import Connection
+from latermq_h2.http2.frames import ErrorCode
+from latermq_h2.http2.stream import Stream
+from latermq_h2.messages import PREFIX_BYTES, framed
 
 log = logging.getLogger("latermq.transport")
 

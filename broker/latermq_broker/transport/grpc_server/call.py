@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 from latermq_broker.services.seam import MethodKind
 from latermq_broker.transport.grpc_server.head import CallHead
-from latermq_broker.transport.grpc_server.messages import Assembly
-from latermq_broker.transport.hpack.fields import REGULAR, Field
-from latermq_broker.transport.http2.stream import Stream
+from latermq_h2.hpack.fields import REGULAR, Field
+from latermq_h2.http2.stream import Stream
+from latermq_h2.messages import Assembly
 
 if TYPE_CHECKING:
     from latermq_broker.transport.grpc_server.serving import GrpcConnection

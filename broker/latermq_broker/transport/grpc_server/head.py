@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 
 from latermq_broker.services.seam import GrpcCode, Method
 from latermq_broker.transport.grpc_server import status
-from latermq_broker.transport.http2.request import RequestHead
+from latermq_h2.http2.request import RequestHead
 
 CONTENT_TYPE: Final = b"application/grpc"
 _TIMEOUT: Final = re.compile(rb"([0-9]{1,8})([HMSmun])")

@@ -33,17 +33,18 @@ from latermq_broker.transport.grpc_server.head import (
     Refusal,
     read,
 )
-from latermq_broker.transport.grpc_server.messages import (
+from latermq_h2.hpack.encoder import encode
+from latermq_h2.hpack.fields import Field
+from latermq_h2.http2.connection import Connection
+from latermq_h2.http2.frames import ErrorCode
+from latermq_h2.http2.request import OVERSIZED, RequestHead
+from latermq_h2.http2.stream import Stream
+from latermq_h2.messages import (
     PREFIX,
     PREFIX_BYTES,
     Assembly,
+    MessageFault,
 )
-from latermq_broker.transport.hpack.encoder import encode
-from latermq_broker.transport.hpack.fields import Field
-from latermq_broker.transport.http2.connection import Connection
-from latermq_broker.transport.http2.frames import ErrorCode
-from latermq_broker.transport.http2.request import OVERSIZED, RequestHead
-from latermq_broker.transport.http2.stream import Stream
 
 log = logging.getLogger("latermq.transport")
 
@@ -176,6 +177,9 @@ class GrpcConnection:
         except CallAborted as error:
             self.answers.abort(call, error.code, error.message)
             return
+        except MessageFault as fault:
+            self.answers.abort(call, GrpcCode(fault.code), str(fault))
+            return
         if ended:
             self._input_ended(call)
 
@@ -215,12 +219,12 @@ class GrpcConnection:
         )
 
     def _assemble(self, call: LeanCall, data: bytes) -> None:
-        """Raises CallAborted."""
+        """Raises CallAborted, MessageFault."""
         shared = self._shared
         assembly = call.assembly
         if assembly is None:
             assembly = call.assembly = Assembly(shared.bytes_max(call.head.method), call.head.gzip)
-        messages = list(assembly.feed(data))
+        messages = assembly.feed(data)
         kept = assembly.bytes_kept
         self.assembly_bytes += kept - call.kept
         call.kept = kept

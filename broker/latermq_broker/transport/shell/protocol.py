@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol, cast
 
 from latermq_broker.transport.grpc_server.serving import GrpcConnection, Shared
-from latermq_broker.transport.http2.connection import Connection
-from latermq_broker.transport.http2.limits import Keepalive, Limits
+from latermq_h2.http2.connection import Connection
+from latermq_h2.http2.limits import Keepalive, Limits
 
 LINGER_S: Final = 1.0  # for the peer to read why it ends
 WRITE_BUFFER_BYTES: Final = 256 << 10  # in the asyncio transport, before it pauses us

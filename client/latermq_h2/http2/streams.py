@@ -11,21 +11,21 @@ is dropped, though counted on the connection's window and decoded.
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from latermq_broker.transport.hpack.fields import Field
-from latermq_broker.transport.http2 import frames
-from latermq_broker.transport.http2.control import Control
-from latermq_broker.transport.http2.frames import ConnectionFault, ErrorCode, unpadded
-from latermq_broker.transport.http2.header_blocks import Block
-from latermq_broker.transport.http2.limits import Budget, Limits
-from latermq_broker.transport.http2.outbound import Outbound
-from latermq_broker.transport.http2.request import (
+from latermq_h2.hpack.fields import Field
+from latermq_h2.http2 import frames
+from latermq_h2.http2.control import Control
+from latermq_h2.http2.frames import ConnectionFault, ErrorCode, unpadded
+from latermq_h2.http2.header_blocks import Block
+from latermq_h2.http2.limits import Budget, Limits
+from latermq_h2.http2.outbound import Outbound
+from latermq_h2.http2.request import (
     OVERSIZED,
     Malformed,
     RequestHead,
     head_of,
     trailers_allowed,
 )
-from latermq_broker.transport.http2.stream import Stream
+from latermq_h2.http2.stream import Stream
 
 MUTED_MAX: Final = 2_048  # streams
 GAPS_MAX: Final = 16  # ranges of ids the peer left out

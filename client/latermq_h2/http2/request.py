@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from latermq_broker.transport.hpack.fields import INVALID, PSEUDO, Field, Gist
+from latermq_h2.hpack.fields import INVALID, PSEUDO, Field, Gist
 
 _DIGITS: Final = re.compile(rb"[0-9]{1,18}")
 

@@ -12,8 +12,8 @@ connection `Control`, what goes out `Outbound`.
 
 from typing import Final
 
-from latermq_broker.transport.http2 import frames
-from latermq_broker.transport.http2.control import (
+from latermq_h2.http2 import frames
+from latermq_h2.http2.control import (
     HELLO,
     KEEPALIVE,
     KEEPALIVE_ACK,
@@ -21,15 +21,15 @@ from latermq_broker.transport.http2.control import (
     SHUTDOWN_PING,
     Control,
 )
-from latermq_broker.transport.http2.deadlines import Deadlines
-from latermq_broker.transport.http2.frame_reader import FrameReader
-from latermq_broker.transport.http2.frames import ConnectionFault, ErrorCode
-from latermq_broker.transport.http2.header_blocks import DEADLINE as HEADER_BLOCK
-from latermq_broker.transport.http2.header_blocks import HeaderBlocks
-from latermq_broker.transport.http2.limits import Keepalive, Limits
-from latermq_broker.transport.http2.outbound import Outbound
-from latermq_broker.transport.http2.stream import Stream
-from latermq_broker.transport.http2.streams import Sink, Streams
+from latermq_h2.http2.deadlines import Deadlines
+from latermq_h2.http2.frame_reader import FrameReader
+from latermq_h2.http2.frames import ConnectionFault, ErrorCode
+from latermq_h2.http2.header_blocks import DEADLINE as HEADER_BLOCK
+from latermq_h2.http2.header_blocks import HeaderBlocks
+from latermq_h2.http2.limits import Keepalive, Limits
+from latermq_h2.http2.outbound import Outbound
+from latermq_h2.http2.stream import Stream
+from latermq_h2.http2.streams import Sink, Streams
 
 IDLE: Final = "idle"
 STALL: Final = "stall"

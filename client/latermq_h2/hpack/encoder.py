@@ -7,7 +7,7 @@ whole blocks can be made once.
 from collections.abc import Iterable
 from typing import Final
 
-from latermq_broker.transport.hpack.tables import STATIC
+from latermq_h2.hpack.tables import STATIC
 
 _STATUS_INDICES: Final = {
     entry[1]: index for index, entry in enumerate(STATIC) if entry and entry[0] == b":status"

@@ -16,9 +16,9 @@ table (encoders that index every value) does not look here at all.
 import re
 from typing import Final
 
-from latermq_broker.transport.hpack import huffman
-from latermq_broker.transport.hpack.fields import PSEUDO, REGULAR, Field, Gist, field
-from latermq_broker.transport.hpack.tables import STATIC, STATIC_COUNT, DynamicTable
+from latermq_h2.hpack import huffman
+from latermq_h2.hpack.fields import PSEUDO, REGULAR, Field, Gist, field
+from latermq_h2.hpack.tables import STATIC, STATIC_COUNT, DynamicTable
 
 BLOCKS_MAX: Final = 64
 RUNS_MAX: Final = 64

@@ -7,7 +7,7 @@ its head. Whoever handles a frame may `hold` the reader: what follows waits for 
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from latermq_broker.transport.http2.frames import (
+from latermq_h2.http2.frames import (
     CONTINUATION,
     HEAD,
     HEAD_BYTES,

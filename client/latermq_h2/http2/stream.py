@@ -3,7 +3,7 @@
 from collections import deque
 from typing import Any
 
-from latermq_broker.transport.http2.request import RequestHead
+from latermq_h2.http2.request import RequestHead
 
 
 class Stream:

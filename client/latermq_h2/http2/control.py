@@ -7,13 +7,13 @@ it likes while we send it something; without that, pings sooner than allowed are
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from latermq_broker.transport.http2 import frames
-from latermq_broker.transport.http2.deadlines import Deadlines
-from latermq_broker.transport.http2.frames import ConnectionFault, ErrorCode
-from latermq_broker.transport.http2.header_blocks import PRIORITY_BYTES, check_dependency
-from latermq_broker.transport.http2.limits import Budget, Keepalive, Limits
-from latermq_broker.transport.http2.outbound import Outbound
-from latermq_broker.transport.http2.stream import Stream
+from latermq_h2.http2 import frames
+from latermq_h2.http2.deadlines import Deadlines
+from latermq_h2.http2.frames import ConnectionFault, ErrorCode
+from latermq_h2.http2.header_blocks import PRIORITY_BYTES, check_dependency
+from latermq_h2.http2.limits import Budget, Keepalive, Limits
+from latermq_h2.http2.outbound import Outbound
+from latermq_h2.http2.stream import Stream
 
 HELLO: Final = "hello"
 SETTINGS_ACK: Final = "settings ack"

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from latermq_broker.transport.http2.frames import (
+from latermq_h2.http2.frames import (
     DATA,
     END_HEADERS,
     END_STREAM,
@@ -20,8 +20,8 @@ from latermq_broker.transport.http2.frames import (
     WINDOW_MAX,
     head,
 )
-from latermq_broker.transport.http2.limits import Limits
-from latermq_broker.transport.http2.stream import Stream
+from latermq_h2.http2.limits import Limits
+from latermq_h2.http2.stream import Stream
 
 ENDING: Final = END_HEADERS | END_STREAM
 VIEW_BYTES_MIN: Final = 8_192  # slices from here on are views, not copies

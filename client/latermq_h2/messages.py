@@ -7,10 +7,7 @@ are kept; a compressed one is never inflated beyond the limit.
 import gzip
 import struct
 import zlib
-from collections.abc import Iterator
 from typing import Final
-
-from latermq_broker.services.seam import CallAborted, GrpcCode
 
 PREFIX: Final = struct.Struct(">BI")
 PREFIX_BYTES: Final = 5
@@ -18,6 +15,18 @@ assert PREFIX.size == PREFIX_BYTES
 COMPRESSED: Final = 1
 GZIP_LEVEL: Final = 1
 _GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
+
+# gRPC status codes
+RESOURCE_EXHAUSTED: Final = 8
+INTERNAL: Final = 13
+
+
+class MessageFault(ValueError):
+    """The stream's bytes are no messages, or too large ones; `code` is the gRPC status to say."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class Assembly:
@@ -41,51 +50,59 @@ class Assembly:
         """Of the message that is not whole yet."""
         return self._have
 
-    def feed(self, data: bytes) -> Iterator[bytes]:
-        """Messages that `data` completes. Raises CallAborted."""
-        self._parts.append(data)
-        self._have += len(data)
-        while self._have >= self._need:
-            whole = b"".join(self._parts)
-            flag, length = PREFIX.unpack_from(whole)
+    def feed(self, data: bytes) -> list[bytes]:
+        """Messages that `data` completes. Raises MessageFault."""
+        if self._parts:
+            self._parts.append(data)
+            self._have += len(data)
+            if self._have < self._need:
+                return []
+            data = b"".join(self._parts)
+            self._parts.clear()
+        messages: list[bytes] = []
+        start, stop = 0, len(data)
+        self._need = PREFIX_BYTES
+        while stop - start >= PREFIX_BYTES:
+            flag, length = PREFIX.unpack_from(data, start)
             if length > self._message_bytes_max:
-                raise CallAborted(
-                    GrpcCode.RESOURCE_EXHAUSTED,
+                raise MessageFault(
+                    RESOURCE_EXHAUSTED,
                     f"a message of {length} bytes, at most {self._message_bytes_max} are taken",
                 )
-            end = PREFIX_BYTES + length
-            if len(whole) < end:
-                self._parts = [whole]
-                self._need = end
-                return
-            rest = whole[end:]
-            self._parts = [rest] if rest else []
-            self._have = len(rest)
-            self._need = PREFIX_BYTES
-            yield self.opened(flag, whole[PREFIX_BYTES:end])
+            end = start + PREFIX_BYTES + length
+            if end > stop:
+                self._need = PREFIX_BYTES + length
+                break
+            payload = data[start + PREFIX_BYTES : end]
+            messages.append(payload if flag == 0 else self.opened(flag, payload))
+            start = end
+        self._have = stop - start
+        if start < stop:
+            self._parts.append(data[start:] if start else data)
+        return messages
 
     def opened(self, flag: int, payload: bytes) -> bytes:
-        """The message itself, inflated when its flag says so. Raises CallAborted."""
+        """The message itself, inflated when its flag says so. Raises MessageFault."""
         if flag == 0:
             return payload
         if flag != COMPRESSED:
-            raise CallAborted(GrpcCode.INTERNAL, "unknown flags before a message")
+            raise MessageFault(INTERNAL, "unknown flags before a message")
         if not self._gzip_allowed:
-            raise CallAborted(GrpcCode.INTERNAL, "a compressed message without grpc-encoding")
+            raise MessageFault(INTERNAL, "a compressed message without grpc-encoding")
         return inflate(payload, self._message_bytes_max)
 
 
 def inflate(payload: bytes, bytes_max: int) -> bytes:
-    """Raises CallAborted: larger than `bytes_max`, or not gzip."""
+    """Raises MessageFault: larger than `bytes_max`, or not gzip."""
     inflater = zlib.decompressobj(_GZIP_WINDOW)
     try:
         message = inflater.decompress(payload, bytes_max + 1)
     except zlib.error:
-        raise CallAborted(GrpcCode.INTERNAL, "a compressed message that is not gzip") from None
+        raise MessageFault(INTERNAL, "a compressed message that is not gzip") from None
     if len(message) > bytes_max:
-        raise CallAborted(GrpcCode.RESOURCE_EXHAUSTED, f"a message inflates beyond {bytes_max}")
+        raise MessageFault(RESOURCE_EXHAUSTED, f"a message inflates beyond {bytes_max}")
     if not inflater.eof or inflater.unused_data:
-        raise CallAborted(GrpcCode.INTERNAL, "a compressed message that is not whole")
+        raise MessageFault(INTERNAL, "a compressed message that is not whole")
     return message
 
 

@@ -2,9 +2,9 @@
 
 from typing import Final, NamedTuple
 
-from latermq_broker.transport.hpack.decoder import Decoded, Decoder, HpackError
-from latermq_broker.transport.http2.deadlines import Deadlines
-from latermq_broker.transport.http2.frames import (
+from latermq_h2.hpack.decoder import Decoded, Decoder, HpackError
+from latermq_h2.http2.deadlines import Deadlines
+from latermq_h2.http2.frames import (
     END_HEADERS,
     END_STREAM,
     PADDED,
@@ -14,7 +14,7 @@ from latermq_broker.transport.http2.frames import (
     ErrorCode,
     unpadded,
 )
-from latermq_broker.transport.http2.limits import Limits
+from latermq_h2.http2.limits import Limits
 
 PRIORITY_BYTES: Final = 5
 DEADLINE: Final = "header block"

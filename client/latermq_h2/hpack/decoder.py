@@ -7,10 +7,10 @@ in an unknown state: its connection must end.
 
 from typing import Final, TypeAlias
 
-from latermq_broker.transport.hpack import huffman
-from latermq_broker.transport.hpack.fields import MISORDERED, PSEUDO, Field, Gist, field
-from latermq_broker.transport.hpack.shortcuts import Shortcuts
-from latermq_broker.transport.hpack.tables import STATIC, STATIC_COUNT, DynamicTable
+from latermq_h2.hpack import huffman
+from latermq_h2.hpack.fields import MISORDERED, PSEUDO, Field, Gist, field
+from latermq_h2.hpack.shortcuts import Shortcuts
+from latermq_h2.hpack.tables import STATIC, STATIC_COUNT, DynamicTable
 
 TABLE_BYTES: Final = 4_096  # SETTINGS_HEADER_TABLE_SIZE, its default
 INTEGER_MAX: Final = 1 << 31

@@ -5,7 +5,7 @@ Indices: 1 to 61 static, 62 the newest dynamic entry.
 
 from typing import Final
 
-from latermq_broker.transport.hpack.fields import Field, field
+from latermq_h2.hpack.fields import Field, field
 
 _STATIC: Final = """
 :authority
