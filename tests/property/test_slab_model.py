@@ -206,8 +206,7 @@ class SlabMachine(RuleBasedStateMachine):
         """What a checkpoint does; deadlines and lanes are formed anew."""
         before, self.leases = self.leases, Leases()
         slab = before.slab
-        columns = {name: column[1:] for name, column in slab.columns().items()}
-        self.leases.load(columns, slab.places.values[1:], slab.holders.values[1:])
+        self.leases.load(slab.columns(), slab.places.values[1:], slab.holders.values[1:])
         self.leases.next_id = before.next_id
         for id, one in self.known.items():
             if one.armed_ms is not None:
@@ -269,7 +268,7 @@ class SlabMachine(RuleBasedStateMachine):
         slab = self.leases.slab
         rings = len(GROUP_IDS) + len(self.leases.deadlines)
         self.most = max(self.most, len(self.known) + 60 * 60)
-        assert slab.rows <= self.most + rings + 256
+        assert slab.rows <= self.most + rings
         assert len(slab.places) == len({slab.place[row] for row in slab.live()})
         named = {slab.holder[row] for row in slab.live()} - {0}
         assert len(slab.holders) == len(named)

@@ -8,19 +8,28 @@ pays for all the others, as in a table that doubles.
 """
 
 from array import array
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from latermq_broker.delivery.columns import Numbers
 
 # 2³² times the golden ratio, rounded: ids in sequence, and ids at any regular distance, spread out.
 _SPREAD: Final = 0x19E3779B1
 _SPREAD_BITS: Final = 32
 
 
-class IdIndex:
-    """Owns the buckets; `ids` and `chain` are columns of the slab, row 0 is none."""
+class Chained(Protocol):
+    """The columns it works on."""
 
-    def __init__(self, ids: "array[int]", chain: "array[int]") -> None:
-        self._ids = ids
-        self._chain = chain
+    id: Numbers
+    chain: Numbers
+
+
+class IdIndex:
+    """Owns the buckets; row 0 is none."""
+
+    def __init__(self, slab: Chained) -> None:
+        self._slab = slab
         self._buckets = array("I", [0, 0])  # first row of each
         self._mask = 1
         self._count = 0
@@ -35,9 +44,9 @@ class IdIndex:
         if number >= len(buckets):
             number &= self._mask >> 1
         row = buckets[number]
-        ids = self._ids
-        while row and ids[row] != item:
-            row = self._chain[row]
+        slab = self._slab
+        while row and slab.id[row] != item:
+            row = slab.chain[row]
         return row
 
     def add(self, row: int) -> None:
@@ -46,16 +55,28 @@ class IdIndex:
         if self._count > len(self._buckets):
             self._split()
         buckets = self._buckets
-        number = self._ids[row] * _SPREAD >> _SPREAD_BITS & self._mask
+        number = self._slab.id[row] * _SPREAD >> _SPREAD_BITS & self._mask
         if number >= len(buckets):
             number &= self._mask >> 1
-        self._chain[row] = buckets[number]
+        self._slab.chain[row] = buckets[number]
         buckets[number] = row
+
+    def fill(self, rows: Sequence[int]) -> None:
+        """As `add` for each, into one that is empty."""
+        assert not self._count
+        self._count = len(rows)
+        self._buckets = array("I", bytes(4 * max(2, self._count)))
+        self._mask = (1 << (len(self._buckets) - 1).bit_length()) - 1
+        buckets, ids, chain = self._buckets, self._slab.id, self._slab.chain
+        for row in rows:
+            number = self._bucket(ids[row])
+            chain[row] = buckets[number]
+            buckets[number] = row
 
     def remove(self, row: int) -> None:
         self._count -= 1
-        buckets, chain = self._buckets, self._chain
-        number = self._ids[row] * _SPREAD >> _SPREAD_BITS & self._mask
+        buckets, chain = self._buckets, self._slab.chain
+        number = self._slab.id[row] * _SPREAD >> _SPREAD_BITS & self._mask
         if number >= len(buckets):
             number &= self._mask >> 1
         before = buckets[number]
@@ -71,7 +92,7 @@ class IdIndex:
         return number if number < len(self._buckets) else number & self._mask >> 1
 
     def _split(self) -> None:
-        buckets, chain = self._buckets, self._chain
+        buckets, chain = self._buckets, self._slab.chain
         new = len(buckets)
         if new > self._mask:
             self._mask = self._mask << 1 | 1
@@ -80,7 +101,7 @@ class IdIndex:
         buckets.append(0)
         while row:
             following = chain[row]
-            number = self._bucket(self._ids[row])
+            number = self._bucket(self._slab.id[row])
             chain[row] = buckets[number]
             buckets[number] = row
             row = following

@@ -21,15 +21,22 @@ DONE and DEAD have no row; `RecentlyDone` remembers their last handle while its 
 lasted, so that a repeated ack is answered OK.
 """
 
-from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from enum import IntEnum
 from typing import Any, Final, Protocol, cast
 
+from latermq_broker.delivery.columns import Numbers
 from latermq_broker.delivery.renewals import Renewals
 from latermq_broker.delivery.row_deadlines import RowDeadlines
-from latermq_broker.delivery.slab import LOW_BITS, LOW_MASK, RENEWALS_MAX, Holder, Place, Slab
+from latermq_broker.delivery.slab import (
+    KEPT_COLUMNS,
+    LOW_BITS,
+    LOW_MASK,
+    RENEWALS_MAX,
+    Holder,
+    Place,
+    Slab,
+)
 
 
 class State(IntEnum):
@@ -184,7 +191,7 @@ class Delivery:
         """Everything that recovery must bring back, for comparisons."""
         slab, row = self.slab, self.row
         shared = (self.place, self.offset, self.client, self.auto_renew)
-        alone = set(slab.columns()) - {"place", "offset", "holder"}
+        alone = set(KEPT_COLUMNS) - {"place", "offset", "holder"}
         return (*shared, *(getattr(slab, name)[row] for name in sorted(alone)))
 
 
@@ -221,6 +228,7 @@ class Deliveries(Mapping[int, Delivery]):
 
 
 _LENT: Final = after(State.READY, Event.RECEIVE)
+_OVER: Final = (State.DONE, State.DEAD)
 
 
 class Leases:
@@ -294,7 +302,7 @@ class Leases:
 
     def load(
         self,
-        columns: Mapping[str, "array[int]"],
+        columns: Mapping[str, Numbers],
         places: Iterable[Place],
         holders: Iterable[Holder],
     ) -> None:
@@ -306,7 +314,7 @@ class Leases:
         """Move through the table; the caller sets the new deadline with `hold`."""
         slab, row = self.slab, delivery.row
         state = after(STATES[slab.state[row]], event)
-        if state is State.DONE or state is State.DEAD:
+        if state in _OVER:
             self._end(row)
             return state
         if slab.armed[row]:
@@ -319,8 +327,7 @@ class Leases:
     def finish(self, row: int, event: Event) -> State:
         """The same for an event that ends it, by its row; returns in which state it was."""
         before = STATES[self.slab.state[row]]
-        state = after(before, event)
-        assert state is State.DONE or state is State.DEAD
+        assert after(before, event) in _OVER
         self._end(row)
         return before
 
@@ -354,18 +361,11 @@ class Leases:
     def find(self, group_id: int, topic_id: int, queue_id: int, offset: int) -> Delivery | None:
         """The group's delivery of that message. Looks at every row."""
         slab = self.slab
-        row = 0
-        with suppress(ValueError):  # no row is left
-            while True:
-                row = slab.offset.index(offset & LOW_MASK, row + 1)
-                place = slab.places.values[slab.place[row]]
-                if slab.state[row] and place[:4] == (
-                    group_id,
-                    topic_id,
-                    queue_id,
-                    offset >> LOW_BITS,
-                ):
-                    return Delivery(slab, row)
+        where = (group_id, topic_id, queue_id, offset >> LOW_BITS)
+        low = offset & LOW_MASK
+        for row in slab.live():
+            if slab.offset[row] == low and slab.places.values[slab.place[row]][:4] == where:
+                return Delivery(slab, row)
         return None
 
     def in_slices(self, rows: int) -> Iterator[list[Delivery]]:

@@ -1,7 +1,7 @@
 """Deliveries as rows of columns: 86 bytes each, and 4 in the index by id.
 
 An object with its attributes in a dict or in slots takes five times as much, and a million of them
-make the collector slow. Here a row is an index into arrays. Rows are given back to a free list and
+make the collector slow. Here a row is an index into columns. Rows are given back to a free list and
 used again; row 0 is none. What many rows have in common is kept once, in `places` and `holders`.
 
 A row is in at most one ring: that of the deadline it waits for, or of the lane it stands in. A ring
@@ -11,19 +11,18 @@ a row joins and leaves in four assignments, and nothing stale stays behind.
 What a delivery means, and how it may change, is in `lease.py`. Nothing here decides anything.
 """
 
-from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import compress
 from typing import Final, NamedTuple
 
+from latermq_broker.delivery.columns import Column, Numbers
 from latermq_broker.delivery.id_index import IdIndex
 from latermq_broker.delivery.shared import Shared
 
 LOW_BITS: Final = 32  # of an offset; the rest is in the place
 LOW_MASK: Final = (1 << LOW_BITS) - 1
-_GROW_ROWS_MIN: Final = 256
-_GROW_SHARE: Final = 32  # the slab grows by one row in so many
+_ROWS_MIN: Final = 1 << 12
 
 #  Column types: what checkpoints keep, in their order (docs/store-format.md), and what is derived.
 KEPT_COLUMNS: Final = {
@@ -32,7 +31,7 @@ KEPT_COLUMNS: Final = {
     "offset": "I", "length": "I", "generation": "I", "place": "I", "holder": "I",
     "attempt": "H", "state": "B", "renewals": "B",
 }  # fmt: skip
-assert [array(code).itemsize for code in "QIHB"] == [8, 4, 2, 1]
+_DERIVED_COLUMNS: Final = {"armed": "H", "next": "I", "prev": "I", "chain": "I"}
 
 
 class Place(NamedTuple):
@@ -62,29 +61,35 @@ class Slab:
     """The columns are public, for speed: whoever writes `id`, `place`, `holder`, `state` or a link
     otherwise than through the functions here and in `lease.py` breaks the slab."""
 
+    id: Numbers
+    position: Numbers
+    deadline_ms: Numbers
+    leased_ms: Numbers
+    last_attempt: Numbers
+    first_attempt: Numbers
+    offset: Numbers
+    length: Numbers
+    generation: Numbers
+    place: Numbers
+    holder: Numbers
+    attempt: Numbers
+    state: Numbers  # 0: the row is no delivery
+    renewals: Numbers
+    armed: Numbers  # 0: it waits for no deadline; see row_deadlines.py
+    next: Numbers  # in the ring, or in the free list; 0: in no ring
+    prev: Numbers
+    chain: Numbers  # of the index
+
     def __init__(self) -> None:
-        self.id = array("Q", [0])
-        self.position = array("Q", [0])
-        self.deadline_ms = array("Q", [0])
-        self.leased_ms = array("Q", [0])
-        self.last_attempt = array("Q", [0])
-        self.first_attempt = array("Q", [0])
-        self.offset = array("I", [0])
-        self.length = array("I", [0])
-        self.generation = array("I", [0])
-        self.place = array("I", [0])
-        self.holder = array("I", [0])
-        self.attempt = array("H", [0])
-        self.state = array("B", [0])  # 0: the row is no delivery
-        self.renewals = array("B", [0])
-        self.armed = array("H", [0])  # 0: it waits for no deadline; see row_deadlines.py
-        self.next = array("I", [0])  # in the ring, or in the free list; 0: in no ring
-        self.prev = array("I", [0])
-        self.chain = array("I", [0])  # of the index
-        self.index = IdIndex(self.id, self.chain)
+        codes = {**KEPT_COLUMNS, **_DERIVED_COLUMNS}
+        self._columns = {name: Column(code, _ROWS_MIN) for name, code in codes.items()}
+        self._end = 1  # rows from here on were never taken
+        self._capacity = _ROWS_MIN
+        self._free = 0  # first of those that were given back
+        self._bind()
+        self.index = IdIndex(self)
         self.places = Shared(Place(0, 0, 0))
         self.holders = Shared(NOBODY)
-        self._free = 0
 
     def __len__(self) -> int:
         """How many deliveries there are."""
@@ -93,29 +98,30 @@ class Slab:
     @property
     def rows(self) -> int:
         """Rows from 1 up to this one, free ones included, are there."""
-        return len(self.id) - 1
+        return self._end - 1
 
-    def columns(self) -> dict[str, "array[int]"]:
-        """What checkpoints keep, by name."""
-        return {name: getattr(self, name) for name in KEPT_COLUMNS}
+    def columns(self) -> dict[str, Numbers]:
+        """What checkpoints keep, by name: of rows 1 to `rows`. To be let go of before a row is
+        taken."""
+        return {name: self._columns[name].view[1 : self._end] for name in KEPT_COLUMNS}
 
     def load(
         self,
-        columns: Mapping[str, "array[int]"],
+        columns: Mapping[str, Numbers],
         places: Iterable[Place],
         holders: Iterable[Holder],
     ) -> None:
         """Into one without rows: what `columns` gave. Nothing is armed or in a ring."""
         assert not self.rows
-        for name, column in self.columns().items():
-            column.extend(columns[name])
-        for derived in (self.armed, self.next, self.prev, self.chain):
-            derived.frombytes(bytes((len(self.id) - 1) * derived.itemsize))
+        self._end = 1 + len(columns["id"])
+        while self._capacity < self._end:
+            self._grow()
+        for name, column in columns.items():
+            self._columns[name].view[1 : self._end] = column
         for row in range(self.rows, 0, -1):
-            if self.state[row]:
-                self.index.add(row)
-            else:
+            if not self.state[row]:
                 self.give(row)
+        self.index.fill(list(self.live()))
         self.places.load(places, Counter(compress(self.place, self.state)))
         self.holders.load(holders, Counter(compress(self.holder, self.state)))
 
@@ -124,11 +130,14 @@ class Slab:
     def take(self) -> int:
         """A row for somebody; in no ring."""
         row = self._free
-        if not row:
-            self._grow(max(_GROW_ROWS_MIN, len(self.id) // _GROW_SHARE))
-            row = self._free
-        self._free = self.next[row]
-        self.next[row] = 0
+        if row:
+            self._free = self.next[row]
+            self.next[row] = 0
+            return row
+        row = self._end
+        if row == self._capacity:
+            self._grow()
+        self._end = row + 1
         return row
 
     def give(self, row: int) -> None:
@@ -139,15 +148,17 @@ class Slab:
 
     def live(self) -> Iterator[int]:
         """Rows of deliveries, in their order."""
-        return compress(range(len(self.state)), self.state)
+        return compress(range(self._end), self.state)
 
-    def _grow(self, count: int) -> None:
-        first = len(self.id)
-        for column in (*self.columns().values(), self.armed, self.prev, self.chain):
-            column.frombytes(bytes(count * column.itemsize))
-        self.next.extend(range(first + 1, first + count + 1))
-        self.next[-1] = self._free
-        self._free = first
+    def _grow(self) -> None:
+        self._capacity *= 2
+        for column in self._columns.values():
+            column.resize(self._capacity)
+        self._bind()
+
+    def _bind(self) -> None:
+        for name, column in self._columns.items():
+            setattr(self, name, column.view)
 
     # --- rings ---------------------------------------------------------------------------------
 

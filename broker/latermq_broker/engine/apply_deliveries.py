@@ -32,6 +32,8 @@ class DeliveryApplier:
 
     def __init__(self, state: EngineState) -> None:
         self._state = state
+        self.lent: list[int] = []
+        """Rows of the newest fresh lease, for whoever has just written it."""
 
     def lease_fresh(self, lease: LeaseFreshPayload, at: Stamp) -> None:
         state = self._state
@@ -40,14 +42,14 @@ class DeliveryApplier:
         entries = queue.scan(lease.first_offset, lease.span)
         holder = self._holder(lease)
         where = (lease.group_id, lease.topic_id, lease.queue_id)
-        rows: list[int] = []
+        self.lent = rows = []
         for id, delta in enumerate(lease.deltas, lease.first_id):
             entry, offset = entries[delta], lease.first_offset + delta
             place = tuple_new(Place, (*where, offset >> LOW_BITS, entry.tag_hash, 0))
             rows.append(state.leases.lend_new(id, place, offset, entry, holder, at.store_ms))
             state.uses.hold(entry.position)
-        margin_ms = _margin_ms(lease.invisible_ms) if holder.auto_renew else 0
-        state.leases.deadlines.arm_all(rows, at.store_ms + lease.invisible_ms, margin_ms)
+        early_ms = min(RENEW_MARGIN_MS, lease.invisible_ms // 2) if holder.auto_renew else 0
+        state.leases.deadlines.arm_all(rows, at.store_ms + lease.invisible_ms, early_ms)
         subscription.counts[State.LEASED] += len(rows)
         subscription.cursors[lease.queue_id] = lease.first_offset + lease.span
         subscription.last_consumed_ms = at.store_ms
@@ -195,23 +197,6 @@ class DeliveryApplier:
             subscription.ready.append(delivery)
         state.announce(subscription)
 
-    def restore_delivery(self, delivery: Delivery) -> None:
-        """From a checkpoint, in the state it had then; READY ones in the order of their lane."""
-        self._state.uses.hold(delivery.position)
-        if delivery.first_attempt:
-            self._state.uses.chain(delivery.first_attempt)
-        subscription = self._state.subscription(delivery.group_id, delivery.topic_id)
-        subscription.counts[delivery.state] += 1
-        if delivery.order_key:
-            subscription.ordered().enter(delivery.order_key, delivery.offset, delivery.id)
-        if delivery.state is State.READY:
-            if not delivery.order_key:
-                subscription.ready.append(delivery)
-        else:
-            if delivery.order_key:
-                subscription.ordered().seize(delivery.order_key)
-            self._hold(delivery, delivery.deadline_ms)
-
     def _grant(
         self,
         subscription: Subscription,
@@ -229,9 +214,7 @@ class DeliveryApplier:
         return Holder(lease.client, client_id, auto_renew)
 
     def _hold(self, delivery: Delivery, deadline_ms: int) -> None:
-        renewable = delivery.auto_renew and delivery.state is State.LEASED
-        margin_ms = _margin_ms(deadline_ms - delivery.leased_ms) if renewable else 0
-        self._state.leases.hold(delivery, deadline_ms, margin_ms=margin_ms)
+        self._state.leases.hold(delivery, deadline_ms, margin_ms=margin_ms(delivery, deadline_ms))
 
     def _ripen(self, subscription: Subscription, delivery: Delivery) -> None:
         """In replay only: the end of a backoff is not written, what followed it shows it."""
@@ -276,6 +259,8 @@ class DeliveryApplier:
             self._state.announce(subscription)
 
 
-def _margin_ms(lasting_ms: int) -> int:
-    """So long before its deadline a renewed lease is looked at."""
-    return min(RENEW_MARGIN_MS, lasting_ms // 2)
+def margin_ms(delivery: Delivery, deadline_ms: int) -> int:
+    """So long before its deadline it is looked at: whether its lease is to be renewed."""
+    if delivery.state is not State.LEASED or not delivery.auto_renew:
+        return 0
+    return min(RENEW_MARGIN_MS, (deadline_ms - delivery.leased_ms) // 2)

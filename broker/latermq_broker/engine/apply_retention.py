@@ -3,7 +3,6 @@
 import struct
 from typing import Final
 
-from latermq_broker.engine.apply_deliveries import DeliveryApplier
 from latermq_broker.engine.apply_transactions import move_half
 from latermq_broker.engine.indexing import index_moved
 from latermq_broker.engine.snapshot import TOLD_BY_THE_LOG, restore, snapshot
@@ -29,9 +28,8 @@ QUEUES_SECTION: Final = "queues"
 class RetentionApplier:
     """MOVE, DROP."""
 
-    def __init__(self, state: EngineState, deliveries: DeliveryApplier) -> None:
+    def __init__(self, state: EngineState) -> None:
         self._state = state
-        self._deliveries = deliveries
         self._parts: list[bytes] = []  # of a base that is being read
 
     def move(self, move: MovePayload, at: Stamp) -> None:
@@ -104,7 +102,7 @@ class RetentionApplier:
     def _begin_with(self, sections: dict[str, bytes], at: Stamp) -> None:
         """The state that a replay behind the dropped segments was waiting for."""
         state = self._state
-        restore(state, self._deliveries, sections)
+        restore(state, sections)
         for topic_id, queue_id, first, next_ in BASE_QUEUE.iter_unpack(sections[QUEUES_SECTION]):
             queue = state.queue(topic_id, queue_id)
             state.reach(topic_id, queue_id, next_, at.store_ms)

@@ -94,7 +94,7 @@ class Engine:
         """Rebuild the state from checkpoint and log; do what became due meanwhile at the ticks."""
         engine = cls(store, config)
         engine.recovery = store.recover(
-            lambda sections: restore(engine._state, engine._journal.deliveries, sections),
+            lambda sections: restore(engine._state, sections),
             engine._journal.replay,
             now_ms,
         )

@@ -42,7 +42,7 @@ class Journal:
         self._log = state.store.log
         self.deliveries = deliveries = DeliveryApplier(state)
         messages, others = MessageApplier(state), CatalogApplier(state)
-        retention = RetentionApplier(state, deliveries)
+        retention = RetentionApplier(state)
         transactions = TransactionApplier(state)
         self.lossy = LossyReplay(state, deliveries, others)
         message, lease, catalog = payload_message, payload_lease, payload_catalog

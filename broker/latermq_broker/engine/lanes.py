@@ -138,8 +138,8 @@ class Lanes:
                     deltas=deltas,
                 )
                 self._journal.write(RecordType.LEASE_FRESH, payload, now_ms)
-                deliveries = self._state.leases.deliveries
-                yield [deliveries[payload.first_id + index] for index in range(len(deltas))]
+                slab = self._state.leases.slab
+                yield [Delivery(slab, row) for row in self._journal.deliveries.lent]
             elif span:
                 self._pass_over(subscription, queue, first + span, now_ms)
 

