@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from latermq_broker.delivery.row_deadlines import SLOT_MS, RowDeadlines
 from latermq_broker.delivery.slab import Slab
 
-IDS = st.integers(1, 12)
+IDS = st.sampled_from([*range(1, 11), 1 << 40, (1 << 64) - 1])
 
 
 class RowDeadlinesMachine(RuleBasedStateMachine):
@@ -17,7 +17,7 @@ class RowDeadlinesMachine(RuleBasedStateMachine):
         super().__init__()
         self.slab = Slab()
         self.rows: dict[int, int] = {}
-        for item in range(1, 13):
+        for item in [*range(1, 11), 1 << 40, (1 << 64) - 1]:
             self.rows[item] = row = self.slab.take()
             self.slab.id[row] = item
             self.slab.index.add(row)

@@ -6,7 +6,6 @@ long before their deadline. A row is due at its `deadline_ms`, or a bit earlier:
 much, and 0 while it is not armed.
 """
 
-from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
@@ -20,9 +19,6 @@ EARLY_MS_MAX: Final = 65_534
 #  (due, id) in order, as one number.
 _ID_BITS: Final = 64
 _ID_MASK: Final = (1 << _ID_BITS) - 1
-#  The same within a slot, in 64 bits: (due modulo SLOT_MS, id).
-_LISTED_ID_BITS: Final = 64 - _SLOT_BITS
-_LISTED_ID_MASK: Final = (1 << _LISTED_ID_BITS) - 1
 
 
 class RowDeadlines:
@@ -36,7 +32,7 @@ class RowDeadlines:
         self._open: list[int] = []  # heap of what is due in opened slots; some of it is stale
         self._open_until = 0  # first slot number that is not opened
         self._listed_slot = -1  # whose rows `_listed` holds in order, for the next listing
-        self._listed = array("Q")
+        self._listed: list[int] = []
 
     def __len__(self) -> int:
         return self._count
@@ -125,20 +121,13 @@ class RowDeadlines:
             yield from self._slot_in_order(slot, after)
 
     def _slot_in_order(self, slot: int, after: tuple[int, int]) -> Iterator[tuple[int, int]]:
-        begin_ms = slot << _SLOT_BITS
         if slot != self._listed_slot:
-            keys = (
-                (due_ms - begin_ms) << _LISTED_ID_BITS | item for due_ms, item in self._in(slot)
-            )
-            self._listed = array("Q", sorted(keys))
+            self._listed = sorted(due_ms << _ID_BITS | item for due_ms, item in self._in(slot))
             self._listed_slot = slot
         listed = self._listed  # what is armed into the slot from here on is left out
-        first = 0
-        if after[0] >= begin_ms:
-            first = bisect_right(listed, (after[0] - begin_ms) << _LISTED_ID_BITS | after[1])
+        first = bisect_right(listed, (after[0] << _ID_BITS) + after[1])
         for index in range(first, len(listed)):
-            key = listed[index]
-            pair = (begin_ms + (key >> _LISTED_ID_BITS), key & _LISTED_ID_MASK)
+            pair = (listed[index] >> _ID_BITS, listed[index] & _ID_MASK)
             if self._armed_row(*pair):
                 yield pair
 
