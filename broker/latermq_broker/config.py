@@ -62,6 +62,7 @@ class StoreConfig:
     disk_full_percent: int = 5  # free; less, or than two segments: sends are refused. 0: never
     message_body_bytes_max: int = 4 * MIB
     on_corrupt: OnCorrupt = OnCorrupt.SKIP
+    allow_network_files: bool = False  # a data directory on NFS, SMB, FUSE and the like
 
     def __post_init__(self) -> None:
         if self.segment_bytes % 4096 or self.segment_bytes < 64 * KIB:

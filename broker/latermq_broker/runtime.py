@@ -73,6 +73,10 @@ def _open(config: Config) -> tuple[Engine, SystemClock]:
     clock.not_before(store.log.last_store_ms)
     recovery = engine.recovery
     assert recovery is not None
+    for why in recovery.passed_over:
+        log.warning(
+            "checkpoint not usable, an older one or the log itself is", extra={"reason": why}
+        )
     log.info(
         "store open",
         extra={
@@ -80,6 +84,7 @@ def _open(config: Config) -> tuple[Engine, SystemClock]:
             "clean": recovery.clean,
             "records": recovery.records,
             "torn_bytes": recovery.torn_bytes,
+            "rebuilt": recovery.rebuilt,
             "ms": clock.now_ms() - began_ms,
         },
     )

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from latermq_broker.store.inspect import verify_directory
-from latermq_broker.store.store import RecoveryReport
+from latermq_broker.store.recovery import RecoveryReport
 from support.store_rig import ROOT, StoreRig
 from support.torn_files import TornFiles
 

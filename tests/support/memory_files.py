@@ -46,6 +46,7 @@ class MemoryDisk:
 
     def __init__(self, capacity_bytes: int | None = None) -> None:
         self.capacity_bytes = capacity_bytes
+        self.remote_kind = ""
         self.inodes: dict[Path, Inode] = {}
         self.directories: set[Path] = {Path("/")}
         self.open: dict[int, tuple[Inode, OpenMode]] = {}
@@ -247,6 +248,11 @@ class MemoryFiles:
     def list_directory(self, path: Path) -> list[str]:
         self._called("list_directory")
         return self.disk.names(path)
+
+    def remote_kind(self, path: Path) -> str:
+        self._called("remote_kind")
+        self.disk.require_directory(path)
+        return self.disk.remote_kind
 
     def free_bytes(self, path: Path) -> Space:
         self._called("free_bytes")

@@ -14,7 +14,8 @@ from latermq_broker.store.checkpoint_job import CheckpointJob, RunWrite
 from latermq_broker.store.consume_queue import Entry
 from latermq_broker.store.files import Files, OpenMode
 from latermq_broker.store.record import Record, RecordType
-from latermq_broker.store.store import RecoveryReport, Store
+from latermq_broker.store.recovery import RecoveryReport
+from latermq_broker.store.store import Store
 from support.log_model import Fact, LogModel
 from support.memory_files import MemoryFiles
 

@@ -56,7 +56,8 @@ from latermq_broker.store.payload_message import (
     MessagePayload,
 )
 from latermq_broker.store.record import RecordType
-from latermq_broker.store.store import RecoveryReport, Store
+from latermq_broker.store.recovery import RecoveryReport
+from latermq_broker.store.store import Store
 
 EPOCH_ID_BITS: Final = 40  # delivery ids of one life of the broker, before they reach the next's
 

@@ -83,6 +83,24 @@ def require_ours(files: Files, directory: Path) -> bool:
     return True
 
 
+def require_local(files: Files, directory: Path, config: StoreConfig) -> None:
+    """Refuse a file system over a network or of a user's process: locks, syncs and room that was
+    allocated mean less there than a log needs. Raises StoreUnusableError, OSError."""
+    if config.allow_network_files:
+        return
+    for path in (directory, *directory.parents):
+        with suppress(FileNotFoundError, NotADirectoryError):
+            kind = files.remote_kind(path)
+            break
+    else:
+        kind = ""
+    if kind:
+        raise StoreUnusableError(
+            f"{directory} is on {kind}: locks, syncs and preallocated room cannot be relied on "
+            "there. Name a directory on a local disk, or set store.allow_network_files to risk it"
+        )
+
+
 def sync_ancestors(files: Files, directory: Path) -> None:
     """Make the directory itself durable: any of its parents may have been made together with it."""
     for path in directory.absolute().parents:

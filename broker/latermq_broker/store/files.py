@@ -4,14 +4,24 @@ Every call of `Files` can fail with OSError, and `pwrite` can write less than it
 put simulated disks behind the same protocol (tests/support). Nothing here buffers or decides.
 """
 
+import ctypes
 import errno
 import fcntl
 import mmap
 import os
+import sys
 from enum import Enum
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
+STATFS_BYTES: Final = 256  # more than any statfs(2) fills
+# linux/magic.h: file systems whose promises end at somebody else's machine or process.
+REMOTE_TYPES: Final = {
+    0x6969: "NFS", 0x517B: "SMB", 0xFF534D42: "CIFS", 0xFE534D42: "SMB2", 0x65735546: "FUSE",
+    0x01021997: "9P", 0x00C36400: "Ceph", 0x5346414F: "AFS", 0x73757245: "Coda", 0x564C: "NCP",
+    0x6B414653: "AFS", 0x47504653: "GPFS", 0x0BD00BD0: "Lustre", 0x01161970: "GFS2",
+    0x7461636F: "OCFS2",
+}  # fmt: skip
 NO_ROOM_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
@@ -93,6 +103,9 @@ class Files(Protocol):
     def free_bytes(self, path: Path) -> Space:
         """Of the file system that holds this directory."""
 
+    def remote_kind(self, path: Path) -> str:
+        """The file system's name if it is over a network or of a user's process, else empty."""
+
 
 class RealFiles:
     """The operating system's files."""
@@ -172,6 +185,21 @@ class RealFiles:
     def free_bytes(self, path: Path) -> Space:
         found = os.statvfs(path)
         return Space(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
+
+    def remote_kind(self, path: Path) -> str:
+        return REMOTE_TYPES.get(_file_system_type(path), "")
+
+
+def _file_system_type(path: Path) -> int:
+    """`f_type` of statfs(2), which os.statvfs leaves out; 0 where there is none."""
+    if sys.platform != "linux":
+        return 0
+    buffer = ctypes.create_string_buffer(STATFS_BYTES)
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.statfs(os.fsencode(path), buffer):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), str(path))
+    return ctypes.c_long.from_buffer(buffer).value & 0xFFFF_FFFF
 
 
 def write_all(files: Files, fd: int, data: bytes | memoryview, offset: int) -> None:

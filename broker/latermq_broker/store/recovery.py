@@ -33,6 +33,20 @@ PIECE_BYTES: Final = 4 << 20
 ZERO_PIECE: Final = bytes(PIECE_BYTES)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveryReport:
+    """What a start found."""
+
+    start: int  # position replayed from
+    end: int  # of what was found; the log goes on here
+    records: int  # replayed, the store's own not counted
+    torn_bytes: int  # cut off the end: a write that a crash interrupted
+    clean: bool  # the last broker stopped in order
+    rebuilt: bool  # no checkpoint could be used: the whole log was replayed
+    epoch: int
+    passed_over: tuple[str, ...] = ()  # checkpoints that could not be used, newest first, and why
+
+
 class LogScan:
     """One pass over the log from a position; iterate it once, then read where it stopped.
 
@@ -208,6 +222,15 @@ def require_torn(segments: Sequence[Segment], scan: LogScan) -> Tail:
     if tail.proof is not None:
         raise damage(segments, scan.position, scan.reason, tail.proof)
     return tail
+
+
+def unreadable(scan: LogScan, error: OSError) -> CorruptRecordError:
+    """The medium refuses to read: that is damage."""
+    return CorruptRecordError(
+        scan.position,
+        f"the disk cannot read the log here or a little behind ({error.strerror}); nothing was "
+        "changed. Restore it from a backup, or see `latermq log repair --help`",
+    )
 
 
 def damage(

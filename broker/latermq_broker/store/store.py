@@ -6,9 +6,9 @@ always allowed: there is one way back, and it is recovery. The store knows recor
 payloads: what the engine keeps in a checkpoint are named sections of bytes.
 """
 
+import errno
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_bytes
 from typing import Final
@@ -50,6 +50,7 @@ from latermq_broker.store.directory import (
     find_log,
     first_segment,
     remove_leftovers,
+    require_local,
     require_ours,
     take_lock,
     unusable,
@@ -61,28 +62,17 @@ from latermq_broker.store.message_index import MessageIndex
 from latermq_broker.store.record import FLAG_MORE, INTERNAL_TYPES, Record, RecordType
 from latermq_broker.store.recovery import (
     LogScan,
+    RecoveryReport,
     Tail,
     drop_caches,
     require_torn,
     seal_tail,
+    unreadable,
 )
 from latermq_broker.store.segment import PREPARED_SUFFIX
 
 STORE_SECTIONS: Final = "store."  # prefix of the section names the store keeps for itself
 SPILL_RECORDS: Final = 500_000  # a full replay writes queue entries out this often
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecoveryReport:
-    """What a start found."""
-
-    start: int  # position replayed from
-    end: int  # of what was found; the log goes on here
-    records: int  # replayed, the store's own not counted
-    torn_bytes: int  # cut off the end: a write that a crash interrupted
-    clean: bool  # the last broker stopped in order
-    rebuilt: bool  # no checkpoint could be used: the whole log was replayed
-    epoch: int
 
 
 class Store:
@@ -108,6 +98,7 @@ class Store:
         self.disk = DiskPressure(config)
         self.checkpointed = 0  # position of the newest checkpoint
         self._job: CheckpointJob | None = None
+        self._passed_over: list[str] = []  # checkpoints that a start could not use, and why
         self.named_runs: frozenset[str] = frozenset()  # by the newest checkpoint; restoring sets it
         self._naming_runs: frozenset[str] = frozenset()  # by the one that is being written
         self._checkpoint_end = 0  # log.end and log.appended at the last checkpoint
@@ -130,6 +121,7 @@ class Store:
         """
         try:
             require_ours(files, directory)
+            require_local(files, directory, config)
             files.make_directory(directory)
             lock_fd = take_lock(files, directory)
         except OSError as error:
@@ -198,12 +190,17 @@ class Store:
         self.checkpointed = checkpoint.position if checkpoint else 0
         drop_caches(self.files, segments, start)
         scan = LogScan(segments, start, checkpoint.epoch if checkpoint else 0)
-        records, end = self._replay(scan, apply)
-        self.dropped.require_accounted(segments)
-        last = scan.last
-        clean = scan.untouched and last is not None and last.is_clean_mark
-        # An orderly stop leaves nothing behind its mark: no need to search the rest of the segment.
-        tail = Tail(end, scan.epoch, None, None) if clean else require_torn(segments, scan)
+        try:
+            records, end = self._replay(scan, apply)
+            self.dropped.require_accounted(segments)
+            last = scan.last
+            clean = scan.untouched and last is not None and last.is_clean_mark
+            # An orderly stop leaves nothing behind its mark: no need to search the rest.
+            tail = Tail(end, scan.epoch, None, None) if clean else require_torn(segments, scan)
+        except OSError as error:
+            if error.errno == errno.EIO:
+                raise unreadable(scan, error) from error
+            raise
         seal_tail(self.files, segments, scan.durable, end, max(tail.end, scan.position))
         self._remove_leftovers()
         store_ms = max(scan.store_ms, checkpoint.last_store_ms if checkpoint else 0)
@@ -220,6 +217,7 @@ class Store:
             torn_bytes=max(tail.end, scan.position) - end,
             clean=clean,
             rebuilt=checkpoint is None,
+            passed_over=tuple(self._passed_over),
             epoch=self.log.epoch,
         )
 
@@ -271,8 +269,11 @@ class Store:
         for name in checkpoint_names(self.files, directory):
             checkpoint = read_checkpoint(self.files, directory / name)
             if checkpoint is None or checkpoint.uuid != self.log.uuid:
+                whole = "it is of another log" if checkpoint else "it does not match its checksum"
+                self._passed_over.append(f"{name}: {whole}")
                 continue
             if checkpoint.position < self.log.start:
+                self._passed_over.append(f"{name}: it is older than the log")
                 continue  # the log lost its front since; replay finds out whether that is in order
             self._require_log_reaches(checkpoint, name)
             try:
@@ -285,7 +286,8 @@ class Store:
                 self.dropped.restore(sections)
                 self.index.restore(sections, self.log.start, checkpoint.position)
                 restore({n: d for n, d in sections.items() if not n.startswith(STORE_SECTIONS)})
-            except (DamagedQueueError, UnusableCheckpointError):
+            except (DamagedQueueError, UnusableCheckpointError) as error:
+                self._passed_over.append(f"{name}: {error}")
                 self._queue_files.forget()
                 self._queue_files.damaged = None
                 continue

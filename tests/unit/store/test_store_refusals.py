@@ -1,6 +1,8 @@
 """Every refusal to start: one clear line, and not a byte of the directory touched."""
 
 import errno
+import json
+import os
 from typing import Final
 
 import pytest
@@ -13,9 +15,20 @@ from latermq_broker.errors import (
     StoreUnusableError,
     UnsupportedFormatError,
 )
+from latermq_broker.store.inspect import scan_directory
+from latermq_broker.store.record import RecordType
+from latermq_broker.store.repair import repair_directory
 from latermq_broker.store.segment import SegmentHeader, encode_segment_header
 from support.memory_files import MemoryDisk, MemoryFiles
-from support.store_rig import ROOT, SMALL_SEGMENT_BYTES, StoreRig, names, started, used
+from support.store_rig import (
+    ROOT,
+    SMALL_SEGMENT_BYTES,
+    StoreRig,
+    names,
+    small_config,
+    started,
+    used,
+)
 from support.torn_files import Fault, TornFiles
 
 LOG: Final = ROOT / "log"
@@ -209,3 +222,67 @@ def test_a_foreign_segment_name() -> None:
     used(files)
     files.disk.replace(LOG / "copy of 0.seg", b"x")
     refused(files, UnsupportedFormatError, "copy of 0.seg is not a segment")
+
+
+def test_a_network_file_system_is_refused_unless_it_is_allowed() -> None:
+    files = MemoryFiles()
+    files.disk.remote_kind = "NFS"
+    refused(files, StoreUnusableError, "/data/broker is on NFS", "allow_network_files")
+    assert ROOT not in files.disk.directories
+    config = small_config()
+    object.__setattr__(config, "allow_network_files", True)
+    rig = StoreRig(files, config)
+    rig.start()
+    rig.close()
+
+
+class BadSectors(MemoryFiles):
+    """A medium that cannot read some bytes of the log."""
+
+    bad: range = range(0)
+
+    def pread(self, fd: int, count: int, offset: int) -> bytes:
+        inode = self.disk.opened(fd)
+        path = next(path for path, one in self.disk.inodes.items() if one is inode)
+        if path.suffix == ".seg" and offset < self.bad.stop and self.bad.start < offset + count:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return super().pread(fd, count, offset)
+
+    def pwrite(self, fd: int, data: bytes | memoryview, offset: int) -> int:
+        if offset <= self.bad.start and self.bad.stop <= offset + len(data):
+            self.bad = range(0)  # disks put another sector in its place
+        return super().pwrite(fd, data, offset)
+
+
+def test_a_sector_that_cannot_be_read_is_damage_and_can_be_given_up() -> None:
+    files = BadSectors()
+    rig = used(files, rounds=3)
+    position, payload = rig.facts[6]
+    files.bad = range(position + 50, position + 60)
+    refused(files, CorruptRecordError, "the disk cannot read the log", "Input/output error")
+    repaired = repair_directory(ROOT, files, 5, lambda record: {})
+    [loss] = repaired.losses
+    assert loss.position <= position
+    assert loss.end >= position + len(payload)
+    report = json.loads(bytes(files.disk.bytes_of(repaired.reports[0])))
+    assert report["copies"][0]["unreadable_bytes"] > 0
+    kept = [fact for fact in rig.facts if not loss.position <= fact[0] < loss.end]
+    found = [r for r in scan_directory(ROOT, files) if r.type is RecordType.MESSAGE]
+    assert [(r.position, bytes(r.payload)) for r in found] == kept
+
+
+def test_a_start_says_which_checkpoints_it_passed_over() -> None:
+    files = MemoryFiles()
+    rig = used(files)
+    newest, older = sorted(names(files, CHECKPOINTS), reverse=True)
+    files.disk.bytes_of(CHECKPOINTS / newest)[100] ^= 1
+    report = rig.restart()
+    assert not report.rebuilt
+    assert report.passed_over == (f"{newest}: it does not match its checksum",)
+    files.disk.kill()
+    [queue] = [path for path in files.inodes if path.suffix == ".cq" and path.parent.name == "1"]
+    files.disk.bytes_of(queue)[3] ^= 1
+    report = rig.restart()
+    assert report.rebuilt
+    assert [why.partition(": ")[0] for why in report.passed_over] == [newest, older]
+    assert report.passed_over[1].endswith(f"{queue} does not match its checkpoint")
