@@ -192,7 +192,7 @@ def _open_segment(
         raise CorruptRecordError(
             base + size,
             f"segment {path.name} has {size} of its {header.size} bytes. "
-            "Restore it from a backup; nothing was changed",
+            "Restore it from a backup, or see `latermq log repair --help`; nothing was changed",
         )
     return Segment(files, path, base, header.size, None), header.uuid
 
@@ -202,7 +202,7 @@ def hole(expected: int, name: str) -> CorruptRecordError:
     return CorruptRecordError(
         expected,
         f"the log has a hole: {segment_name(expected)} is missing before {name}. "
-        "Restore it from a backup; nothing was changed",
+        "Restore it from a backup, or see `latermq log repair --help`; nothing was changed",
     )
 
 

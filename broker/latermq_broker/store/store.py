@@ -320,7 +320,8 @@ class Store:
             raise CorruptRecordError(
                 position,
                 f"{error.reason}, but checkpoint {name} was taken after it: part of the log is "
-                "missing or of another time; restore it from a backup; nothing was changed",
+                "missing or of another time; restore it from a backup, or see `latermq log repair "
+                "--help`; nothing was changed",
             ) from error
 
     def _remove_leftovers(self) -> None:
