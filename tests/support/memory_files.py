@@ -249,16 +249,12 @@ class MemoryFiles:
         self._called("list_directory")
         return self.disk.names(path)
 
-    def remote_kind(self, path: Path) -> str:
-        self._called("remote_kind")
-        self.disk.require_directory(path)
-        return self.disk.remote_kind
-
     def free_bytes(self, path: Path) -> Space:
         self._called("free_bytes")
         self.disk.require_directory(path)
         total = self.disk.capacity_bytes
-        return HUGE if total is None else Space(total - self.disk.used_bytes, total)
+        free, total = HUGE[:2] if total is None else (total - self.disk.used_bytes, total)
+        return Space(free, total, self.disk.remote_kind)
 
 
 def _error(number: int, path: Path) -> OSError:

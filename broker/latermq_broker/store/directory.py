@@ -90,7 +90,7 @@ def require_local(files: Files, directory: Path, config: StoreConfig) -> None:
         return
     for path in (directory, *directory.parents):
         with suppress(FileNotFoundError, NotADirectoryError):
-            kind = files.remote_kind(path)
+            kind = files.free_bytes(path).remote
             break
     else:
         kind = ""

@@ -33,10 +33,11 @@ class OpenMode(Enum):
 
 
 class Space(NamedTuple):
-    """Of a file system, in bytes: what we may still take, and what there is at all."""
+    """Of a file system, in bytes: what we may still take, what there is at all; and what it is."""
 
     free: int
     total: int
+    remote: str = ""  # its name, if it is over a network or of a user's process
 
 
 class FileMap(Protocol):
@@ -102,9 +103,6 @@ class Files(Protocol):
 
     def free_bytes(self, path: Path) -> Space:
         """Of the file system that holds this directory."""
-
-    def remote_kind(self, path: Path) -> str:
-        """The file system's name if it is over a network or of a user's process, else empty."""
 
 
 class RealFiles:
@@ -184,10 +182,8 @@ class RealFiles:
 
     def free_bytes(self, path: Path) -> Space:
         found = os.statvfs(path)
-        return Space(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
-
-    def remote_kind(self, path: Path) -> str:
-        return REMOTE_TYPES.get(_file_system_type(path), "")
+        remote = REMOTE_TYPES.get(_file_system_type(path), "")
+        return Space(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize, remote)
 
 
 def _file_system_type(path: Path) -> int:

@@ -167,10 +167,10 @@ def test_files_do_what_the_protocol_says(tmp_path: Path) -> None:
     files.make_directory(tmp_path / "c" / "d")
     files.sync_directory(tmp_path)
     assert files.list_directory(tmp_path) == ["b", "c"]
-    assert files.remote_kind(tmp_path) == ""
-    assert files.remote_kind(Path("/proc")) == ""
+    assert files.free_bytes(tmp_path).remote == ""
+    assert files.free_bytes(Path("/proc")).remote == ""
     with pytest.raises(FileNotFoundError):
-        files.remote_kind(tmp_path / "d")
+        files.free_bytes(tmp_path / "d")
     files.unlink(tmp_path / "b")
     files.remove_directory(tmp_path / "c" / "d")
     assert files.list_directory(tmp_path / "c") == []
