@@ -391,6 +391,10 @@ class Leases:
         rows = self._renewals.rows(client_id)
         return sorted(slab.id[row] for row in rows if slab.state[row] == State.LEASED)
 
+    def renewed_clients(self) -> list[str]:
+        """Those whose leases are, or were while they lasted, renewed."""
+        return self._renewals.clients()
+
     def _end(self, row: int) -> None:
         slab = self.slab
         if slab.armed[row]:

@@ -57,6 +57,10 @@ class Renewals:
         renewed = self._clients.get(client_id)
         return set() if renewed is None else self._current(renewed, client_id)
 
+    def clients(self) -> list[str]:
+        """Those that have such rows."""
+        return list(self._clients)
+
     def _note(self, row: int, holder: Holder, *, new: bool) -> None:
         renewed = self._clients.get(holder.client_id)
         if renewed is None:

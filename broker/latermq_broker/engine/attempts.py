@@ -81,13 +81,17 @@ class Attempts:
         No wait and no word of why is a push client that cannot read the policy it was given
         (Node.js up to 1.0.8): the broker's ladder holds then.
         """
-        group = self._group(delivery)
         wait_ms = asked_ms
-        if group.backoff is not None:
-            wait_ms = backoff_ms(group.backoff, delivery.attempt, delivery.position)
-        elif not asked_ms and failure is None:
-            wait_ms = level_ms(delivery.attempt, self._state.config.delivery.delay_levels_ms)
+        if self._group(delivery).backoff is not None or (not asked_ms and failure is None):
+            wait_ms = self.wait_ms(delivery)
         self._end(delivery, Outcome.NACK, wait_ms, failure, now_ms)
+
+    def wait_ms(self, delivery: Delivery) -> int:
+        """Before its next attempt, as the group says, or the broker's ladder where it does not."""
+        backoff = self._group(delivery).backoff
+        if backoff is not None:
+            return backoff_ms(backoff, delivery.attempt, delivery.position)
+        return level_ms(delivery.attempt, self._state.config.delivery.delay_levels_ms)
 
     def suspend(self, delivery: Delivery, wait_ms: int, now_ms: int) -> None:
         """Given back: receivable after `wait_ms`, the attempt does not count."""

@@ -25,7 +25,6 @@ from latermq_broker.store.payload_message import (
 )
 from latermq_broker.store.record import RecordType
 
-CLIENT_ALIVE_MS: Final = 120_000  # protocol.md 2.3: silent for so long is offline
 GONE_CLIENT_LEASE_MS: Final = 1_000  # protocol.md 2.6
 CLIENTS_SEEN_MAX: Final = 100_000
 
@@ -36,7 +35,8 @@ class DueWork:
         self._journal = journal
         self._attempts = attempts
         self._config: DeliveryConfig = state.config.delivery
-        self.opened_ms = 0  # clients are given CLIENT_ALIVE_MS from here to show that they live
+        self._silent_ms_max = state.config.server.client_silent_ms_max
+        self.opened_ms = 0  # clients are given `_silent_ms_max` from here to show that they live
 
     def fire_timers(self, now_ms: int) -> None:
         """A bounded slice, in order. Raises StoreFullError; the rest stays due."""
@@ -71,6 +71,25 @@ class DueWork:
             if deliveries[delivery_id].deadline_ms > now_ms + GONE_CLIENT_LEASE_MS:
                 payload = ExtendPayload(delivery_id, GONE_CLIENT_LEASE_MS, EXTEND_KEEP_HANDLE)
                 self._journal.write(RecordType.EXTEND, payload, now_ms)
+
+    def end_silent(self, now_ms: int) -> bool:
+        """Clients that hold renewed leases and are silent for too long are gone; if there are any.
+
+        Also those that never said what they are, or came before a restart and not again: no
+        session of theirs can expire.
+        """
+        silent = [
+            client_id
+            for client_id in self._state.leases.renewed_clients()
+            if now_ms - self._seen_ms(client_id) > self._silent_ms_max
+        ]
+        for client_id in silent:
+            self.client_gone(client_id, now_ms)
+        return bool(silent)
+
+    def _seen_ms(self, client_id: str) -> int:
+        """After a restart clients are given the time to show that they live."""
+        return self._state.clients_seen.get(client_id, self.opened_ms)
 
     def _remember_seen(self, client_id: str, seen_ms: int) -> None:
         seen = self._state.clients_seen
@@ -129,26 +148,34 @@ class DueWork:
         if delivery.state is State.BACKOFF:
             subscription = state.subscription(delivery.group_id, delivery.topic_id)
             self._journal.deliveries.make_ready(subscription, delivery)
-        elif delivery.auto_renew and self._renews(delivery, now_ms):
-            payload = ExtendPayload(
-                delivery.id,
-                auto_renew_ms(delivery.renewals),
-                EXTEND_KEEP_HANDLE | EXTEND_RENEWAL,
-            )
-            self._journal.write(RecordType.EXTEND, payload, now_ms)
+        elif delivery.auto_renew and (longer := self._longer(delivery, now_ms)) is not None:
+            self._journal.write(RecordType.EXTEND, longer, now_ms)
         elif delivery.deadline_ms > now_ms:
             state.leases.hold(delivery, delivery.deadline_ms)
         else:
             self._attempts.expire(delivery, now_ms)
 
-    def _renews(self, delivery: Delivery, now_ms: int) -> bool:
-        """Protocol: ReceiveMessage.auto_renew; while its client lives, and not for ever."""
-        if now_ms - delivery.leased_ms >= self._config.auto_renew_total_ms_max:
-            return False
+    def _longer(self, delivery: Delivery, now_ms: int) -> ExtendPayload | None:
+        """A lease that the broker renews, looked at shortly before its deadline: how it goes on.
+
+        While its client lives, renewal by renewal up to `auto_renew_total_ms_max` since delivery;
+        then once more, by the group's wait between attempts; then not any more. The handle stays.
+        Protocol: ReceiveMessage.auto_renew.
+        """
         if delivery.leased_ms < self.opened_ms and not delivery.renewals:
             # The reply that granted it may have died with the last broker: its client, though
             # alive, need not know of it. Let it expire once.
-            return False
-        # After a restart clients are given the time to show that they live.
-        seen_ms = self._state.clients_seen.get(delivery.client_id, self.opened_ms)
-        return now_ms - seen_ms < CLIENT_ALIVE_MS
+            return None
+        if now_ms - self._seen_ms(delivery.client_id) >= self._silent_ms_max:
+            return None
+        end_ms = delivery.leased_ms + self._config.auto_renew_total_ms_max
+        if delivery.deadline_ms < end_ms:
+            lasting_ms = min(auto_renew_ms(delivery.renewals), end_ms - now_ms)
+            if lasting_ms <= 0:
+                return None  # the broker was away for so long
+            flags = EXTEND_KEEP_HANDLE | EXTEND_RENEWAL
+            return ExtendPayload(delivery.id, lasting_ms, flags)
+        if delivery.deadline_ms > end_ms or delivery.deadline_ms <= now_ms:
+            return None
+        lasting_ms = end_ms - now_ms + self._attempts.wait_ms(delivery)
+        return ExtendPayload(delivery.id, lasting_ms, EXTEND_KEEP_HANDLE)

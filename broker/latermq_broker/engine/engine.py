@@ -271,6 +271,10 @@ class Engine:
         """Its auto-renewed leases become receivable after 1 s."""
         self._due.client_gone(client_id, now_ms)
 
+    def end_silent_clients(self, now_ms: int) -> bool:
+        """The same for all that were silent for too long; whether there were any."""
+        return self._due.end_silent(now_ms)
+
     def tick(self, now_ms: int) -> int | None:
         """Do what is due at `now_ms`, a bounded slice; return when to call again, None for never.
 

@@ -4,7 +4,7 @@ What a client is comes from its stored settings, not from these requests. A clie
 is silent for too long, gives the leases that the broker renews for it back.
 """
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from latermq_broker.config import Config
 from latermq_broker.errors import UnrecognizedClientError
@@ -14,12 +14,15 @@ from latermq_broker.services.seam import Committer, MethodTable
 from latermq_broker.services.session import Session, Sessions
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 
+SILENT_LOOK_MS: Final = 5_000  # clients without a session are looked for so often
+
 
 class ClientEngine(Protocol):
     """What the life of clients means to the engine."""
 
     def client_seen(self, client_id: str, now_ms: int) -> None: ...
     def client_gone(self, client_id: str, now_ms: int) -> None: ...
+    def end_silent_clients(self, now_ms: int) -> bool: ...
 
 
 class HeartbeatService:
@@ -29,6 +32,7 @@ class HeartbeatService:
         self._engine = engine
         self._committer = committer
         self._sessions = sessions
+        self._looked_ms = 0
 
     def methods(self) -> MethodTable:
         return {
@@ -84,6 +88,10 @@ class HeartbeatService:
         for session in self._sessions.expire(now_ms):
             self._engine.client_gone(session.client_id, now_ms)
             self._committer.leased()
+        if now_ms - self._looked_ms >= SILENT_LOOK_MS:
+            self._looked_ms = now_ms
+            if self._engine.end_silent_clients(now_ms):
+                self._committer.leased()
 
     def _require(
         self, session: Session | None, client_id: str, group: definition_pb2.Resource

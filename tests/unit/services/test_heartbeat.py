@@ -17,12 +17,17 @@ from support.fake_committer import FakeCommitter
 class FakeEngine:
     def __init__(self) -> None:
         self.calls: list[tuple[str, str]] = []
+        self.looks = 0
 
     def client_seen(self, client_id: str, now_ms: int) -> None:
         self.calls.append(("seen", client_id))
 
     def client_gone(self, client_id: str, now_ms: int) -> None:
         self.calls.append(("gone", client_id))
+
+    def end_silent_clients(self, now_ms: int) -> bool:
+        self.looks += 1
+        return False
 
 
 class Room:

@@ -1,0 +1,135 @@
+"""Leases that the broker renews, clause by clause (protocol.md 5.4 and 2.6)."""
+
+import pytest
+
+from latermq_broker.config import DELAY_LEVELS_MS
+from latermq_broker.engine.model import Delivered
+from latermq_broker.store.catalog import Backoff, BackoffKind
+from support.engine_rig import EngineRig
+
+MINUTE_MS = 60_000
+TOTAL_MS = 180 * MINUTE_MS
+
+
+def held(rig: EngineRig) -> Delivered:
+    """One message, leased to a push consumer that has just begun."""
+    rig.send("m1")
+    (one,) = rig.receive(push=True, lease_ms=MINUTE_MS)
+    return one
+
+
+def live_on(rig: EngineRig, for_ms: int) -> None:
+    """The client sends heartbeats, and nothing else."""
+    for _ in range(for_ms // 10_000):
+        rig.engine.client_seen("client-1", rig.now_ms)
+        rig.advance(10_000)
+
+
+def test_5_4_each_renewal_reaches_further_and_is_written_shortly_before_the_deadline() -> None:
+    rig = EngineRig()
+    held(rig)
+    deadlines = []
+    began_ms = rig.now_ms
+    for _ in range(110):
+        (delivery,) = rig.engine._state.leases.deliveries.values()
+        if not deadlines or delivery.deadline_ms != deadlines[-1][1]:
+            deadlines.append((rig.now_ms - began_ms, delivery.deadline_ms))
+        rig.engine.client_seen("client-1", rig.now_ms)
+        rig.advance(10_000)
+    assert [(at_ms // 1_000, (end_ms - began_ms) // 1_000) for at_ms, end_ms in deadlines] == [
+        (0, 60), (50, 110), (100, 280), (270, 570), (560, 1_160),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("hours", [0, 1, 2])
+def test_5_4_the_first_handle_acknowledges_extends_and_forwards_after_renewals(hours: int) -> None:
+    for verb in ("ack", "extend", "forward"):
+        rig = EngineRig()
+        one = held(rig)
+        live_on(rig, hours * 60 * MINUTE_MS + 2 * MINUTE_MS)
+        if verb == "ack":
+            assert rig.ack(one) == [True]
+        elif verb == "extend":
+            rig.engine.change_invisible("billing", one.handle, 5_000, rig.now_ms)
+            assert rig.ack(one) == [False]
+        else:
+            rig.engine.forward("billing", one.handle, rig.now_ms)
+            assert [dead.sys for dead in rig.receive(topic="%DLQ%billing")] == [b"m1"]
+
+
+@pytest.mark.parametrize(
+    ("backoff", "wait_ms"),
+    [
+        (None, DELAY_LEVELS_MS[0]),
+        (Backoff(kind=BackoffKind.FIXED, delays_ms=(300_000,)), 300_000),
+    ],
+)
+def test_5_4_three_hours_then_the_groups_wait_then_it_is_back(
+    backoff: Backoff | None, wait_ms: int
+) -> None:
+    rig = EngineRig()
+    if backoff is not None:
+        rig.engine.groups.create(
+            "billing", fifo=False, max_attempts=3, backoff=backoff, now_ms=rig.now_ms
+        )
+    one = held(rig)
+    live_on(rig, TOTAL_MS)
+    rig.advance(wait_ms - 1)
+    assert rig.receive(client="other") == []
+    rig.advance(1)
+    assert [again.attempt for again in rig.receive(client="other")] == [2]
+    assert rig.ack(one) == [False]
+
+
+def test_5_4_a_client_that_is_gone_gives_all_it_holds_back_after_a_second() -> None:
+    rig = EngineRig()
+    rig.send("m1", "m2")
+    rig.receive(push=True, lease_ms=MINUTE_MS)
+    live_on(rig, 60 * MINUTE_MS)  # the next deadline is far away
+    rig.engine.client_gone("client-1", rig.now_ms)
+    rig.advance(999)
+    assert rig.receive(client="other") == []
+    rig.advance(1)
+    assert [again.attempt for again in rig.receive(client="other")] == [2, 2]
+
+
+def test_5_4_a_client_without_a_session_that_falls_silent_is_gone_too() -> None:
+    rig = EngineRig()
+    held(rig)
+    live_on(rig, 60 * MINUTE_MS)
+    rig.engine.client_seen("client-1", rig.now_ms)
+    rig.advance(120_000)
+    rig.engine.end_silent_clients(rig.now_ms)
+    rig.advance(2_000)
+    assert rig.receive(client="other") == []  # silent for 120 s is still alive
+    rig.engine.end_silent_clients(rig.now_ms)
+    rig.advance(1_000)
+    assert [again.attempt for again in rig.receive(client="other")] == [2]
+
+
+def test_5_4_a_client_that_does_not_come_back_after_a_restart_does_not_hold_for_an_hour() -> None:
+    rig = EngineRig()
+    held(rig)
+    live_on(rig, 60 * MINUTE_MS)
+    rig.crash()
+    rig.advance(119_000)
+    rig.engine.end_silent_clients(rig.now_ms)
+    rig.advance(1_000)
+    assert rig.receive(client="other") == []
+    rig.advance(2_000)
+    rig.engine.end_silent_clients(rig.now_ms)
+    rig.advance(1_000)
+    assert [again.attempt for again in rig.receive(client="other")] == [2]
+    assert rig.crash().next_deadline_ms() is not None
+
+
+def test_2_6_simple_consumers_keep_what_they_hold() -> None:
+    rig = EngineRig()
+    rig.send("m1")
+    (one,) = rig.receive(lease_ms=60 * MINUTE_MS)
+    rig.engine.client_gone("client-1", rig.now_ms)
+    rig.advance(200_000)
+    rig.engine.end_silent_clients(rig.now_ms)
+    rig.advance(2_000)
+    assert rig.receive(client="other") == []
+    assert rig.ack(one) == [True]
