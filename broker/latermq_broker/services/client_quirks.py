@@ -1,45 +1,77 @@
-"""What single client releases need told differently, as a table.
+"""What single client releases need told differently: a table, one row per quirk.
 
-Each row names who it is for and why; everything else gets what the protocol says. Rows go away when
-the releases do.
+Each row names whom it is for and why; everybody else gets what the protocol says. A row goes away
+when its releases do.
 """
 
 import re
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable
+from enum import Flag, auto
+from functools import lru_cache
+from typing import Final, NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Quirks:
-    """backoff_as_exponential: understands no ladder; send an exponential policy.
-    backoff_seconds_are_ms: reads the seconds of that policy as milliseconds.
-    """
+class Quirk(Flag):
+    """What the broker does differently for a client."""
 
-    backoff_as_exponential: bool = False
-    backoff_seconds_are_ms: bool = False
+    NONE = 0
+    EXPONENTIAL_ONLY = auto()  # understands no ladder: gets its first step, doubled each time
+    SECONDS_FOR_MS = auto()  # takes whole seconds of that policy for milliseconds
+    LADDER_ONE_AHEAD = auto()  # looks the wait after attempt n up at n, counting from 0
+    NO_PUSHED_SETTINGS = auto()  # settings it did not ask for do not reach it, or do harm
+    ANSWERS_NO_QUESTIONS = auto()  # ignores stack traces and messages to verify
+    OLD_POLLING_CODE = auto()  # does not know ILLEGAL_POLLING_TIME
 
 
-NONE: Final = Quirks()
+class Row(NamedTuple):
+    quirk: Quirk
+    language: str  # header x-mq-language in upper case; "" for every client
+    concerns: Callable[[str], bool]  # whether a version, header x-mq-client-version, is meant
 
-# (x-mq-language, last version concerned, quirks)
-_TABLE: Final = (
-    # Node.js takes only the exponential form (a ladder means delay 0, and one attempt for FIFO),
-    # and counts its whole seconds as milliseconds. So does every release up to the newest, 1.0.8.
-    (
-        "HTTP",
-        (1, 0, 8),
-        Quirks(backoff_as_exponential=True, backoff_seconds_are_ms=True),
-    ),
-)
 
 _VERSION: Final = re.compile(r"v?(\d{1,6})(?:\.(\d{1,6}))?(?:\.(\d{1,6}))?")
+_FIRST_WITH_POLLING_CODE: Final = "5.0.3"
+_KNOWN_MAX: Final = 1_024  # pairs of headers, which anybody can make up
 
 
-def quirks_of(language: str, version: str) -> Quirks:
-    """By the headers x-mq-language and x-mq-client-version; an unreadable version is a new one."""
-    for row_language, last, quirks in _TABLE:
-        if language.upper() == row_language:
-            match = _VERSION.match(version.strip())
-            if match and tuple(int(part or 0) for part in match.groups()) <= last:
-                return quirks
-    return NONE
+def _up_to(last: tuple[int, int, int]) -> Callable[[str], bool]:
+    def concerns(version: str) -> bool:
+        """An unreadable version is a new one."""
+        match = _VERSION.match(version.strip())
+        return match is not None and tuple(int(part or 0) for part in match.groups()) <= last
+
+    return concerns
+
+
+def _every(version: str) -> bool:
+    return True
+
+
+TABLE: Final = (
+    # To Node.js a ladder means no wait at all, and one attempt in FIFO groups; it knows the
+    # exponential form only. So does every release up to the newest, 1.0.8.
+    Row(Quirk.EXPONENTIAL_ONLY, "HTTP", _up_to((1, 0, 8))),
+    # And of that it counts the whole seconds as milliseconds.
+    Row(Quirk.SECONDS_FOR_MS, "HTTP", _up_to((1, 0, 8))),
+    # C++ takes the second step of a ladder after the first failure: it gets the first one twice.
+    Row(Quirk.LADDER_ONE_AHEAD, "CPP", _every),
+    # C++ appends the steps of every answer to those it has: a new policy would never be looked at.
+    Row(Quirk.NO_PUSHED_SETTINGS, "CPP", _every),
+    # Python's push consumer stops reading its stream after the first settings: metrics are off.
+    Row(Quirk.NO_PUSHED_SETTINGS, "PYTHON", _every),
+    # Python and Rust take questions of the broker and never answer: nobody should wait for that.
+    Row(Quirk.ANSWERS_NO_QUESTIONS, "PYTHON", _every),
+    Row(Quirk.ANSWERS_NO_QUESTIONS, "RUST", _every),
+    # Compared as text, as RocketMQ does; those who tell no version are old too.
+    Row(Quirk.OLD_POLLING_CODE, "", lambda version: version < _FIRST_WITH_POLLING_CODE),
+)
+
+
+@lru_cache(_KNOWN_MAX)
+def quirks_of(language: str, version: str) -> Quirk:
+    """All of a client, by the headers x-mq-language and x-mq-client-version; "" when absent."""
+    found = Quirk.NONE
+    for row in TABLE:
+        if row.language in ("", language.upper()) and row.concerns(version):
+            found |= row.quirk
+    return found

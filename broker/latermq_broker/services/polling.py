@@ -6,11 +6,11 @@ from latermq_broker.config import ServerConfig
 from latermq_broker.errors import BadRequestError, IllegalPollingTimeError
 from latermq_broker.services import wire
 from latermq_broker.services.answers import Caller
+from latermq_broker.services.client_quirks import Quirk, quirks_of
 from latermq_broker.services.session import Sessions
 from latermq_proto.google.protobuf import duration_pb2
 
 REQUEST_TIMEOUT_MS: Final = 3_000  # of every official client, unless its settings say otherwise
-FIRST_VERSION_WITH_POLLING_CODE: Final = "5.0.3"
 
 
 def polling_ms(
@@ -57,7 +57,8 @@ def _too_long(
     wait_ms: int, remaining_ms: int, caller: Caller
 ) -> IllegalPollingTimeError | BadRequestError:
     text = f"long polling for {wait_ms} ms does not fit the deadline {remaining_ms} ms from now"
+    language = caller.call.metadata("x-mq-language") or ""
     version = caller.call.metadata("x-mq-client-version") or ""
-    if version < FIRST_VERSION_WITH_POLLING_CODE:  # compared as text, as RocketMQ does
+    if Quirk.OLD_POLLING_CODE in quirks_of(language, version):
         return BadRequestError(text)
     return IllegalPollingTimeError(text)

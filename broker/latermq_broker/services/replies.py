@@ -10,6 +10,7 @@ from itertools import count
 from typing import Final
 
 from latermq_broker.errors import InternalServerError, NotFoundError, TooManyRequestsError
+from latermq_broker.services.client_quirks import Quirk
 from latermq_broker.services.session import Session, Sessions
 from latermq_proto.apache.rocketmq.v2 import service_pb2
 
@@ -35,11 +36,15 @@ class Replies:
         """The client's answer, whatever its status.
 
         Raises:
-            NotFoundError: it cannot be reached.
+            NotFoundError: it cannot be reached, or is of a kind that never answers.
             InternalServerError: it did not answer in time.
             TooManyRequestsError: QUESTIONS_MAX wait already.
         """
         client_id = session.client_id
+        if Quirk.ANSWERS_NO_QUESTIONS in session.quirks:
+            raise NotFoundError(
+                f"client {client_id} cannot be asked: {session.language} clients never answer"
+            )
         if len(self._waiting) >= QUESTIONS_MAX:
             raise TooManyRequestsError(f"{QUESTIONS_MAX} questions to clients wait already")
         if not self._sessions.push(client_id, question):

@@ -16,6 +16,7 @@ from enum import IntEnum
 
 from latermq_broker.config import ServerConfig
 from latermq_broker.errors import TooManyRequestsError
+from latermq_broker.services.client_quirks import Quirk, quirks_of
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 
 log = logging.getLogger("latermq.services")
@@ -72,6 +73,10 @@ class Session:
     seen_ms: int
     peer: str = ""  # `host:port` of the connection its settings came on
     streams: list[CommandStream] = field(default_factory=list)  # newest last
+
+    @property
+    def quirks(self) -> Quirk:
+        return quirks_of(self.language, self.version)
 
     @property
     def consumes(self) -> bool:

@@ -16,7 +16,7 @@ from latermq_broker.delivery.retry import LADDER_STEPS_MAX, backoff_ms
 from latermq_broker.engine.model import Backoff, Group
 from latermq_broker.errors import BadRequestError, InvalidClientPropertiesError
 from latermq_broker.services import wire
-from latermq_broker.services.client_quirks import Quirks
+from latermq_broker.services.client_quirks import Quirk
 from latermq_broker.services.session import ClientKind
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 from latermq_proto.google.protobuf import duration_pb2
@@ -76,7 +76,7 @@ def topics_of(settings: definition_pb2.Settings) -> frozenset[str]:
 
 
 def merge(
-    settings: definition_pb2.Settings, group: Group | None, quirks: Quirks, config: Config
+    settings: definition_pb2.Settings, group: Group | None, quirks: Quirk, config: Config
 ) -> definition_pb2.Settings:
     """The answer to checked settings.
 
@@ -108,7 +108,7 @@ def _merge_publishing(merged: definition_pb2.Settings, config: Config) -> None:
 
 
 def _merge_subscription(
-    merged: definition_pb2.Settings, group: Group | None, quirks: Quirks, config: Config
+    merged: definition_pb2.Settings, group: Group | None, quirks: Quirk, config: Config
 ) -> None:
     subscription = merged.subscription
     subscription.fifo = group is not None and group.fifo
@@ -121,17 +121,19 @@ def _merge_subscription(
     policy = merged.backoff_policy
     policy.max_attempts = group.max_attempts if group else config.delivery.max_attempts
     ladder_ms = _ladder_ms(group.backoff if group else None, policy.max_attempts, config)
-    if quirks.backoff_as_exponential:
-        scale = 1_000 if quirks.backoff_seconds_are_ms else 1
+    if Quirk.EXPONENTIAL_ONLY in quirks:
+        scale = 1_000 if Quirk.SECONDS_FOR_MS in quirks else 1
         _set_exponential(
             policy,
             initial_ms=ladder_ms[0] * scale,
             max_ms=ladder_ms[-1] * scale,
             multiplier=BACKOFF_MULTIPLIER,
         )
-    else:
-        for delay_ms in ladder_ms:
-            _set_duration(policy.customized_backoff.next.add(), delay_ms)
+        return
+    if Quirk.LADDER_ONE_AHEAD in quirks:
+        ladder_ms = (ladder_ms[0], *ladder_ms)
+    for delay_ms in ladder_ms:
+        _set_duration(policy.customized_backoff.next.add(), delay_ms)
 
 
 def _ladder_ms(backoff: Backoff | None, max_attempts: int, config: Config) -> tuple[int, ...]:

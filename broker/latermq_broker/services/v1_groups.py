@@ -13,6 +13,7 @@ from latermq_broker.engine.model import Backoff, Group, OnDead, TopicProgress
 from latermq_broker.errors import BadRequestError, TopicNotFoundError
 from latermq_broker.services import names
 from latermq_broker.services.answers import Caller, ok_status, unary
+from latermq_broker.services.pushed_settings import push_settings
 from latermq_broker.services.seam import Committer, MethodTable
 from latermq_broker.services.session import Sessions
 from latermq_broker.services.v1_paging import after, page_size, page_token
@@ -33,6 +34,8 @@ class GroupsService:
     ) -> None:
         self._engine = engine
         self._committer = committer
+        self._sessions = sessions
+        self._config = config
 
     def methods(self) -> MethodTable:
         return {
@@ -101,6 +104,7 @@ class GroupsService:
             now_ms=self._committer.now_ms(),
         )
         await self._committer.written()
+        push_settings(self._sessions, group.name, group, self._config)
         return self._response(group)
 
     async def alter(
@@ -124,6 +128,7 @@ class GroupsService:
             now_ms=self._committer.now_ms(),
         )
         await self._committer.written()
+        push_settings(self._sessions, group.name, group, self._config)
         return self._response(group)
 
     def list(self, request: group_pb2.ListGroupsRequest, _: Caller) -> group_pb2.ListGroupsResponse:
@@ -160,6 +165,7 @@ class GroupsService:
         names.check_group(request.name)
         self._engine.groups.delete(request.name, self._committer.now_ms())
         await self._committer.written()
+        push_settings(self._sessions, request.name, None, self._config)
         return group_pb2.DeleteGroupResponse(status=ok_status())
 
     async def reset(

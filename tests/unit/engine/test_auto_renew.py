@@ -28,7 +28,7 @@ def live_on(rig: EngineRig, for_ms: int) -> None:
 def test_5_4_each_renewal_reaches_further_and_is_written_shortly_before_the_deadline() -> None:
     rig = EngineRig()
     held(rig)
-    deadlines = []
+    deadlines: list[tuple[int, int]] = []
     began_ms = rig.now_ms
     for _ in range(110):
         (delivery,) = rig.engine._state.leases.deliveries.values()

@@ -6,7 +6,7 @@ from latermq_broker import errors
 from latermq_broker.config import DELAY_LEVELS_MS, Config
 from latermq_broker.engine.model import Backoff, Group
 from latermq_broker.services import settings as client_settings
-from latermq_broker.services.client_quirks import NONE, quirks_of
+from latermq_broker.services.client_quirks import Quirk
 from latermq_broker.services.session import ClientKind
 from latermq_broker.store.catalog import BackoffKind
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
@@ -47,7 +47,7 @@ def ladder_ms(merged: v2.Settings) -> list[int]:
 
 
 def merged(settings: v2.Settings, group: Group | None = None) -> v2.Settings:
-    return client_settings.merge(settings, group, NONE, CONFIG)
+    return client_settings.merge(settings, group, Quirk.NONE, CONFIG)
 
 
 class TestCheck:
@@ -184,32 +184,3 @@ class TestConsumer:
         )
         steps = ladder_ms(merged(subscription(), group(backoff, max_attempts=max_attempts)))
         assert 1 <= len(steps) <= 64
-
-
-class TestQuirks:
-    @pytest.mark.parametrize(
-        ("language", "version", "old"),
-        [
-            ("HTTP", "1.0.7", True),
-            ("HTTP", "1.0.0-beta", True),
-            ("http", "v1.0", True),
-            ("HTTP", "1.0.8", True),
-            ("HTTP", "1.0.9", False),
-            ("HTTP", "2.0", False),
-            ("HTTP", "", False),
-            ("JAVA", "1.0.7", False),
-            ("", "", False),
-        ],
-    )
-    def test_old_node_clients_are_known_by_their_headers(
-        self, language: str, version: str, old: bool
-    ) -> None:
-        assert quirks_of(language, version).backoff_as_exponential is old
-
-    def test_old_node_gets_seconds_that_it_takes_for_milliseconds(self) -> None:
-        quirks = quirks_of("HTTP", "1.0.8")
-        answer = client_settings.merge(subscription(), None, quirks, CONFIG)
-        exponential = answer.backoff_policy.exponential_backoff
-        assert exponential.initial.seconds == 1_000
-        assert exponential.max.seconds == 7_200_000
-        assert answer.backoff_policy.max_attempts == 17
