@@ -88,6 +88,9 @@ def _message(profile: Profile, queue: Queue, draft: Draft, delayed: bool) -> v2.
     if message.message_group is not None:
         system.message_group = message.message_group
         system.message_type = v2.FIFO
+    if message.priority is not None:
+        system.priority = message.priority
+        system.message_type = v2.PRIORITY
     if draft.due is not None:
         system.delivery_timestamp.CopyFrom(timestamp_of(draft.due))
     if draft.due is not None or delayed:
@@ -205,6 +208,7 @@ def read_message(message: v2.Message) -> Arrival:
         keys=tuple(system.keys),
         properties=dict(message.user_properties),
         message_group=system.message_group if system.HasField("message_group") else None,
+        priority=system.priority if system.HasField("priority") else None,
         born_at=instant_of(system.born_timestamp),
         born_host=system.born_host,
         stored_at=instant_of(stored) if system.HasField("store_timestamp") else None,

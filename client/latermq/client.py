@@ -56,6 +56,7 @@ class Client:
         keys: Sequence[str] = (),
         properties: Mapping[str, str] = NO_PROPERTIES,
         message_group: str | None = None,
+        priority: int | None = None,
         deliver_at: datetime | None = None,
         delay: timedelta | None = None,
         delay_level: int | None = None,
@@ -63,7 +64,8 @@ class Client:
         """Store one message; it is safe with the broker when this returns.
 
         At most one of the three times: an instant, a time from now, or a level (1 to 18) of the
-        broker's ladder 1s 5s 10s 30s 1m … 2h. Errors: as `send_batch`.
+        broker's ladder 1s 5s 10s 30s 1m … 2h. A priority needs a topic of that type. Errors: as
+        `send_batch`.
         """
         message = Message(
             body,
@@ -71,6 +73,7 @@ class Client:
             keys=keys,
             properties=properties,
             message_group=message_group,
+            priority=priority,
             deliver_at=deliver_at,
             delay=delay,
         )

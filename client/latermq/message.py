@@ -7,6 +7,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Final
 
+PRIORITY_MAX: Final = (1 << 31) - 1
 NO_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -30,6 +31,7 @@ class Message:
         keys: business keys to find it by.
         properties: the application's own; keys reserved by RocketMQ are refused.
         message_group: messages of one group are delivered in order, in an ordered (FIFO) group.
+        priority: 0 is the lowest; for topics of type priority, which give the higher ones first.
         deliver_at: not before this instant; must know its time zone. The past means at once.
         delay: not before so much from now, by this machine's clock. Excludes `deliver_at`.
     """
@@ -39,6 +41,7 @@ class Message:
     keys: Sequence[str] = field(default=(), kw_only=True)
     properties: Mapping[str, str] = field(default_factory=dict, kw_only=True)
     message_group: str | None = field(default=None, kw_only=True)
+    priority: int | None = field(default=None, kw_only=True)
     deliver_at: datetime | None = field(default=None, kw_only=True)
     delay: timedelta | None = field(default=None, kw_only=True)
 
@@ -51,6 +54,13 @@ class Message:
             raise TypeError(f"delay must be a timedelta, not {type(self.delay).__name__}")
         if not isinstance(self.deliver_at, datetime | None):
             raise TypeError(f"deliver_at must be a datetime, not {type(self.deliver_at).__name__}")
+        if self.priority is not None:
+            if not isinstance(self.priority, int) or isinstance(self.priority, bool):
+                raise TypeError(f"priority must be an int, not {type(self.priority).__name__}")
+            if not 0 <= self.priority <= PRIORITY_MAX:
+                raise ValueError(f"priority must be 0 to {PRIORITY_MAX}")
+            if self.message_group is not None:
+                raise ValueError("give priority or message_group, not both")
         if self.deliver_at is not None:
             if self.delay is not None:
                 raise ValueError("give deliver_at or delay, not both")
@@ -128,6 +138,7 @@ class Received:
     keys: tuple[str, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
     message_group: str | None = None
+    priority: int | None = None
     born_at: datetime
     born_host: str = ""
     stored_at: datetime | None = None

@@ -97,6 +97,7 @@ def told(message: Any, ref: str) -> dict[str, Any]:
         "born_ms": message.born_timestamp,
         "delivery_ms": message.delivery_timestamp,
         "type": message.message_type,
+        "priority": message.priority,
         "corrupted": message.corrupted,
         "at_ms": now_ms(),
     }
@@ -286,6 +287,7 @@ class Clients:
         deliver_at_s: int = 0,
         deliver_at_ms: int = 0,
         message_group: str = "",
+        priority: int | None = None,
     ) -> Any:
         message = Message()
         message.topic = topic
@@ -301,6 +303,8 @@ class Clients:
             message.delivery_timestamp = deliver_at_s
         if message_group:
             message.message_group = message_group
+        if priority is not None:
+            message.priority = priority
         return message
 
 

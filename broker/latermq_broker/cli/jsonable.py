@@ -1,6 +1,7 @@
 """Messages of latermq.v1 as plain JSON values, for `--json`.
 
-Keys are the .proto names and every field is always there, so that scripts need no defaults. Enums
+Keys are the .proto names and every field is always there, so that scripts need no defaults; what a
+message may lack is null where it does. Enums
 are lower-case words, instants stay milliseconds. Bytes are text where they are UTF-8; else the key
 ends in `_base64`. The status is left out: a command prints JSON only when it was OK.
 """
@@ -23,6 +24,8 @@ def jsonable(message: Message) -> dict[str, Any]:
             shown.update(bytes_entry(field.name, value))
         elif isinstance(value, Message):
             shown[field.name] = jsonable(value) if message.HasField(field.name) else None
+        elif field.has_presence and not message.HasField(field.name):
+            shown[field.name] = None
         elif isinstance(value, Mapping):
             shown[field.name] = dict(value)
         elif isinstance(value, str | int | float):

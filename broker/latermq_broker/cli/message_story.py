@@ -71,6 +71,8 @@ def _facts(life: message_pb2.MessageLife, telling: Telling) -> Iterator[str]:
         yield from fact("keys", [", ".join(message.keys)], width)
     if message.message_group:
         yield from fact("group of", [f"message group {message.message_group}"], width)
+    if message.HasField("priority"):
+        yield from fact("priority", [str(message.priority)], width)
     if message.properties:
         named = sorted(message.properties.items())
         shown = [f"{name} = {value}" for name, value in named[:PROPERTIES_MAX]]

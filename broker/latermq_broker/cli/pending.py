@@ -83,7 +83,7 @@ def list_(limit: int, endpoint: str, as_json: bool, **wanted: Any) -> None:
         click.echo("nothing is pending")
         return
     now_ms = SystemClock().now_ms()
-    columns = (
+    columns: tuple[Column, ...] = (
         Column("DUE"),
         Column("DUE IN", right=True),
         Column("KIND"),
@@ -95,7 +95,13 @@ def list_(limit: int, endpoint: str, as_json: bool, **wanted: Any) -> None:
         Column("LAST FAILURE", flex=True),
         Column("ID"),
     )
-    print_table(columns, [_row(each, now_ms) for each in messages])
+    rows = [_row(each, now_ms) for each in messages]
+    if any(each.HasField("priority") for each in messages):  # few topics have any
+        columns = (*columns[:-1], Column("PRIORITY", right=True), columns[-1])
+        rows = [
+            (*row[:-1], _priority(each), row[-1]) for row, each in zip(rows, messages, strict=True)
+        ]
+    print_table(columns, rows)
     if more:
         click.echo(f"… more than {limit:,}; raise --limit, or `latermq pending count`")
 
@@ -238,6 +244,10 @@ def _row(message: pending_pb2.PendingMessage, now_ms: int) -> tuple[str, ...]:
         failure_words(message.last_failure_class, message.last_failure_text) or "-",
         message.pending_id,
     )
+
+
+def _priority(message: pending_pb2.PendingMessage) -> str:
+    return str(message.priority) if message.HasField("priority") else "-"
 
 
 def _due_in(due_ms: int, now_ms: int) -> str:

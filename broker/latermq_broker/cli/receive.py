@@ -225,6 +225,7 @@ def _jsonable(message: Message, acked: bool) -> dict[str, Any]:
         "tag": system.tag,
         "keys": list(system.keys),
         "message_group": system.message_group,
+        "priority": system.priority if system.HasField("priority") else None,
         "properties": dict(message.user_properties),
         **bytes_entry("body", decoded(message.body, _encoding(message))),
         "born_at_ms": system.born_timestamp.ToMilliseconds(),
@@ -254,6 +255,8 @@ def _lines(message: Message, now_ms: int, invisible_ms: int, *, acked: bool) -> 
         yield from fact("wanted at", [format_instant(due_ms, millis=True)], width)
     yield from fact("tag", [system.tag] if system.tag else [], width)
     yield from fact("keys", [", ".join(system.keys)] if system.keys else [], width)
+    priority = [str(system.priority)] if system.HasField("priority") else []
+    yield from fact("priority", priority, width)
     named = sorted(message.user_properties.items())
     yield from fact("properties", [f"{name} = {value}" for name, value in named], width)
     body = decoded(message.body, _encoding(message))

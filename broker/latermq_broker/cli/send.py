@@ -22,6 +22,7 @@ from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 BATCH_COUNT_MAX: Final = 100
 BATCH_BYTES_MAX: Final = 2 << 20
 COUNT_MAX: Final = 1_000_000
+PRIORITY_MAX: Final = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +38,7 @@ class Sent:
         "latermq send orders '{\"order\": 1}' --tag created --key order-1 --property tenant=north",
         "latermq send orders 'pay up' --delay 30m",
         "latermq send orders @order.json --at 2026-05-01T18:30:00",
+        "latermq send alarms 'fire' --priority 9",
         "date | latermq send orders -",
     )
 )
@@ -51,6 +53,10 @@ class Sent:
     metavar="NAME",
     help="Deliver messages of the same NAME in their order, in FIFO groups.",
 )
+@click.option(
+    "--priority", type=click.IntRange(0, PRIORITY_MAX), metavar="N",
+    help="In a topic of type priority, deliver before those with a lower N.",
+)  # fmt: skip
 @click.option("--delay", type=duration, default=None, help="Deliver after this long.")
 @click.option("--at", type=instant, default=None, metavar="TIME", help="Deliver then.")
 @click.option(
@@ -78,6 +84,8 @@ def send(
     """
     if sum(value is not None for value in (delay, at, delay_level)) > 1:
         raise click.UsageError("say one of --delay, --at and --delay-level")
+    if message_group and labels["priority"] is not None:
+        raise click.UsageError("say one of --message-group and --priority")
     now_ms = SystemClock().now_ms()
     due_ms = at if delay is None else now_ms + delay
     template = _template(topic, _read_body(body), message_group, due_ms, now_ms, labels)
@@ -156,6 +164,9 @@ def _template(
     if message_group:
         system.message_group = message_group
         system.message_type = definition_pb2.FIFO
+    if labels["priority"] is not None:
+        system.priority = labels["priority"]
+        system.message_type = definition_pb2.PRIORITY
     if due_ms is not None:
         system.delivery_timestamp.FromMilliseconds(due_ms)
         system.message_type = definition_pb2.DELAY

@@ -25,6 +25,7 @@ def topic() -> None:
     epilog=example(
         "latermq topic create orders",
         "latermq topic create payments --type delay --queues 8",
+        "latermq topic create alarms --type priority",
     )
 )
 @click.argument("name")
@@ -33,7 +34,10 @@ def topic() -> None:
     help="What the topic accepts; mixed takes normal and delayed messages.",
 )  # fmt: skip
 @click.option(
-    "--queues", type=click.IntRange(min=1), metavar="N", help="How many queues [broker's default]."
+    "--queues",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="How many queues [broker's default]; of type priority: how many priorities [10].",
 )
 @broker_options
 def create(name: str, kind: str, queues: int | None, endpoint: str, as_json: bool) -> None:
@@ -168,7 +172,10 @@ _KNOWN_TYPES: Final = frozenset(topic_pb2.TopicType.values())
 
 
 def _policy(found: Any) -> str:
-    return f"{type_word(found.type)}, {counted(found.queue_count, 'queue')}"
+    policy = f"{type_word(found.type)}, {counted(found.queue_count, 'queue')}"
+    if found.type == topic_pb2.PRIORITY:
+        return f"{policy}: priorities 0 to {found.queue_count - 1}, higher ones first"
+    return policy
 
 
 def _row(found: Any) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Deliveries that wait to be received again, in line."""
+"""Deliveries that wait to be received again, in line, or in a line for each priority."""
 
 from collections.abc import Iterator
 
@@ -34,3 +34,31 @@ class Lane:
             assert not any(self._leases.slab.members(self._ring))
             self._leases.slab.give(self._ring)
             self._ring = 0
+
+
+class RankedLanes:
+    """The same for a topic of type PRIORITY: a lane for each queue, which stands for a priority."""
+
+    __slots__ = ("_lanes", "_leases")
+
+    def __init__(self, leases: Leases) -> None:
+        self._leases = leases
+        self._lanes: dict[int, Lane] = {}
+
+    def lane(self, queue_id: int) -> Lane:
+        lane = self._lanes.get(queue_id)
+        if lane is None:
+            lane = self._lanes[queue_id] = Lane(self._leases)
+        return lane
+
+    def append(self, delivery: Delivery) -> None:
+        self.lane(delivery.queue_id).append(delivery)
+
+    def __iter__(self) -> Iterator[Delivery]:
+        """From the highest priority's first to the lowest one's last."""
+        for queue_id in sorted(self._lanes, reverse=True):
+            yield from self._lanes[queue_id]
+
+    def close(self) -> None:
+        for lane in self._lanes.values():
+            lane.close()

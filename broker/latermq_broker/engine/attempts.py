@@ -24,14 +24,18 @@ from latermq_broker.store.payload_message import (
     DEAD_EXHAUSTED,
     DEAD_ORDERED,
     DEAD_PARKS,
+    DEAD_PRIORITY,
     DEAD_REASONS,
+    NO_PRIORITY,
     DeadHead,
     DeadPayload,
     dead_order_key,
+    dead_priority,
     dead_slices,
     decode_dead_head,
     decode_message_head,
     message_order_key,
+    message_priority,
     message_slices,
 )
 from latermq_broker.store.payload_retention import MOVE_HISTORY, MovePayload, decode_move
@@ -61,6 +65,18 @@ def stored_order_key(record: Record) -> int:
     if record.type is RecordType.DEAD:
         return dead_order_key(record.payload)
     return message_order_key(record.payload)
+
+
+def stored_priority(record: Record) -> int:
+    """NO_PRIORITY: it was sent without one."""
+    if record.type is RecordType.DEAD:
+        return dead_priority(record.payload)
+    return message_priority(record.payload)
+
+
+def queue_for(state: EngineState, topic: Topic, record: Record) -> int:
+    """The queue that a stored message enters: by its message group, its priority or in turn."""
+    return state.next_queue(topic, stored_order_key(record), stored_priority(record))
 
 
 class Attempts:
@@ -237,7 +253,10 @@ class Attempts:
         )
         rest, sys = stored_slices(record)
         order_key = stored_order_key(record)
+        priority = stored_priority(record)
         flags = DEAD_ORDERED if order_key else 0
+        if priority != NO_PRIORITY:
+            flags |= DEAD_PRIORITY
         if delivery.order_key and group.on_dead is OnDead.PARK:
             flags |= DEAD_PARKS
         dlq = self._dead_letter_topic(group, now_ms)
@@ -263,7 +282,7 @@ class Attempts:
             sys_length=0,
         )
         fitted = _fit(history, state.config.delivery.history_attempts_max)
-        payload = DeadPayload(head, fitted, rest, sys, order_key)
+        payload = DeadPayload(head, fitted, rest, sys, order_key, priority)
         self._journal.write(RecordType.DEAD, payload, now_ms)
         self._state.figures.dead_letters += 1
 

@@ -10,7 +10,12 @@ from typing import Final, NamedTuple
 
 from latermq_broker.delivery.filter import hash64
 from latermq_broker.delivery.history import History, decode_history, last_failure
-from latermq_broker.engine.attempts import stored_id_hash, stored_order_key, stored_slices
+from latermq_broker.engine.attempts import (
+    queue_for,
+    stored_id_hash,
+    stored_order_key,
+    stored_slices,
+)
 from latermq_broker.engine.journal import Journal
 from latermq_broker.engine.model import DeadFilter, DeadLetter, DeadState, Group, Topic
 from latermq_broker.engine.state import EngineState
@@ -129,7 +134,7 @@ class DeadLetters:
             record = state.read(entry.position)
         if to_topic:
             target = self._target(to_topic)
-            queue_id = state.next_queue(target, stored_order_key(record))
+            queue_id = queue_for(state, target, record)
             ref = RefPayload(
                 origin=entry.position,
                 tag_hash=entry.tag_hash,

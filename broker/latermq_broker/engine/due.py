@@ -7,7 +7,7 @@ from typing import Final
 from latermq_broker.config import DeliveryConfig
 from latermq_broker.delivery.lease import Delivery, State
 from latermq_broker.delivery.retry import auto_renew_ms
-from latermq_broker.engine.attempts import Attempts, stored_order_key
+from latermq_broker.engine.attempts import Attempts, queue_for
 from latermq_broker.engine.journal import Journal
 from latermq_broker.engine.state import EngineState
 from latermq_broker.errors import CorruptRecordError
@@ -115,7 +115,7 @@ class DueWork:
             cancel = TimerPayload(position, due_ms, 0, topic_id, length)
             self._journal.write(RecordType.TIMER, cancel, now_ms)
             return
-        queue_id = state.next_queue(topic, stored_order_key(record))
+        queue_id = queue_for(state, topic, record)
         payload = RefPayload(
             origin=position,
             tag_hash=head.tag_hash,

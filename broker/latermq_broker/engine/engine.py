@@ -33,6 +33,7 @@ from latermq_broker.engine.model import (
     ReceiveRequest,
     Sent,
     Topic,
+    TopicType,
 )
 from latermq_broker.engine.overview import overview
 from latermq_broker.engine.pending import PendingView, delayed_id
@@ -52,6 +53,8 @@ from latermq_broker.store.payload_message import (
     DEAD_REJECTED,
     MESSAGE_LETTER,
     MESSAGE_ORDERED,
+    MESSAGE_PRIORITY,
+    NO_PRIORITY,
     QUEUE_UNSET,
     MessagePayload,
 )
@@ -133,8 +136,8 @@ class Engine:
             due_ms = _due_ms(message, wall_ms, levels_ms)
             waits = due_ms > wall_ms
             order_key = hash64(message.message_group)
-            if order_key:
-                queue_id = topic.queue_of(order_key)
+            if order_key or topic.type is TopicType.PRIORITY:
+                queue_id = state.next_queue(topic, order_key, message.priority)
             else:
                 queue_id = turn = state.next_queue(topic) if turn < 0 else turn
             offset = nexts.get(queue_id, -1)
@@ -145,7 +148,7 @@ class Engine:
                 MessagePayload(
                     topic_id=topic.id,
                     queue_id=QUEUE_UNSET if waits else queue_id,
-                    kind=letter | MESSAGE_ORDERED if order_key else letter,
+                    kind=letter | _kind_bits(message, order_key),
                     queue_offset=-1 if waits else offset,
                     due_ms=due_ms,
                     tag_hash=hash64(message.tag),
@@ -155,6 +158,7 @@ class Engine:
                     rest=message.rest,
                     sys=message.sys,
                     order_key=order_key,
+                    priority=message.priority,
                 )
             )
         log_end = self.store.log.end
@@ -318,6 +322,12 @@ class Engine:
         """Let go of the directory without writing anything; again is harmless."""
         self.checkpoints.release()
         self.store.abandon()
+
+
+def _kind_bits(message: Outgoing, order_key: int) -> int:
+    if order_key:
+        return MESSAGE_ORDERED
+    return MESSAGE_PRIORITY if message.priority != NO_PRIORITY else 0
 
 
 def _due_ms(message: Outgoing, wall_ms: int, delay_levels_ms: tuple[int, ...]) -> int:

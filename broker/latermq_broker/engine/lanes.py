@@ -2,13 +2,15 @@
 
 The retry lane holds what this group failed before and may have again; the fresh lane is each queue
 from the group's cursor on, due messages included: they entered their queue when their time came. No
-lane starves the other, and the queues take turns.
+lane starves the other, and the queues take turns; but for topics of type PRIORITY, where a queue
+stands for a priority and nothing of it comes while there is something of a higher one.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from latermq_broker.delivery.history import decode_history
+from latermq_broker.delivery.lane import Lane, RankedLanes
 from latermq_broker.delivery.lease import Delivery
 from latermq_broker.delivery.slab import LOW_BITS
 from latermq_broker.engine.attempts import Attempts, stored_slices
@@ -58,16 +60,20 @@ class Lanes:
         taken: list[Delivery] = self._ordered.again(wish) if group.fifo else []
         if taken:
             return self._deliver(taken, topic, now_ms)
+        mine: dict[int, bool] = {}
         try:
-            mine: dict[int, bool] = {}
-            taken += self._take_retries(wish, share)
-            if group.fifo:
-                taken += self._ordered.take_waiting(wish, share - len(taken), mine)
-            for more in self._take_fresh(wish, topic, mine):
-                taken += more
-            if group.fifo:
-                taken += self._ordered.take_waiting(wish, room.count, mine)
-            taken += self._take_retries(wish, room.count)
+            for lane, queue_ids in self._ranks(subscription, topic):
+                retried = self._take_retries(wish, lane, share)
+                taken += retried
+                if group.fifo:
+                    taken += self._ordered.take_waiting(wish, share - len(retried), mine)
+                for more in self._take_fresh(wish, queue_ids, mine):
+                    taken += more
+                if group.fifo:
+                    taken += self._ordered.take_waiting(wish, room.count, mine)
+                taken += self._take_retries(wish, lane, room.count)
+                if not room.count or wish.spent:
+                    break
         except StoreFullError:
             if not taken:
                 raise
@@ -78,9 +84,20 @@ class Lanes:
             self._state.announce(subscription)
         return self._deliver(taken, topic, now_ms)
 
-    def _take_retries(self, wish: Wish, share: int) -> list[Delivery]:
-        request, group, subscription, wanted, room, now_ms = wish
-        ready = subscription.ready
+    def _ranks(
+        self, subscription: Subscription, topic: Topic
+    ) -> Iterator[tuple[Lane, Iterable[int]]]:
+        """What is looked at before what: all of a topic at once, its queues taking turns; of type
+        PRIORITY one priority after the other, from the highest."""
+        lanes, count = subscription.ready, topic.queue_count
+        if not isinstance(lanes, RankedLanes):
+            yield lanes, ((subscription.turn + step) % count for step in range(count))
+            return
+        for queue_id in range(count - 1, -1, -1):
+            yield lanes.lane(queue_id), (queue_id,)
+
+    def _take_retries(self, wish: Wish, ready: Lane, share: int) -> list[Delivery]:
+        request, group, _, wanted, room, now_ms = wish
         passed: list[Delivery] = []
         taken: list[Delivery] = []
         spent: list[Delivery] = []  # no attempt is left: the policy was tightened
@@ -112,14 +129,14 @@ class Lanes:
         return taken
 
     def _take_fresh(
-        self, wish: Wish, topic: Topic, mine: dict[int, bool]
+        self, wish: Wish, queue_ids: Iterable[int], mine: dict[int, bool]
     ) -> Iterator[list[Delivery]]:
         """What one queue after the other gives, as much as there is room for."""
         request, group, subscription, wanted, room, now_ms = wish
-        for step in range(topic.queue_count):
+        for queue_id in queue_ids:
             if not room.count or wish.spent:
                 break
-            queue = self._state.queue(topic.id, (subscription.turn + step) % topic.queue_count)
+            queue = self._state.queue(subscription.topic_id, queue_id)
             if group.fifo:
                 yield self._ordered.take_fresh(wish, queue, mine)
                 continue
@@ -130,7 +147,7 @@ class Lanes:
                     first_offset=first,
                     client=client_position(self._state, self._journal, request.client_id, now_ms),
                     group_id=subscription.group_id,
-                    topic_id=topic.id,
+                    topic_id=subscription.topic_id,
                     invisible_ms=request.invisible_ms,
                     queue_id=queue.queue_id,
                     span=span,

@@ -17,6 +17,7 @@ from latermq_broker.store.catalog import Group as Group
 from latermq_broker.store.catalog import OnDead as OnDead
 from latermq_broker.store.catalog import Topic as Topic
 from latermq_broker.store.catalog import TopicType as TopicType
+from latermq_broker.store.payload_message import NO_PRIORITY
 
 
 class Outgoing(NamedTuple):
@@ -38,6 +39,7 @@ class Outgoing(NamedTuple):
     delay_level: int = 0  # 1…: now + level, wins over deliver_at_ms
     first_check_ms: int = 0  # of a half message: from now; 0: the broker's default
     message_group: str = ""  # delivered in order to groups that keep it
+    priority: int = NO_PRIORITY  # of a message without a message group
 
 
 class Sent(NamedTuple):

@@ -9,19 +9,20 @@ from typing import Final, NamedTuple
 
 from latermq_broker.config import Config, OnCorrupt
 from latermq_broker.delivery.fifo import FifoGate, Letter
-from latermq_broker.delivery.lane import Lane
+from latermq_broker.delivery.lane import Lane, RankedLanes
 from latermq_broker.delivery.lease import Delivery, Leases, State
 from latermq_broker.delivery.receipt_handle import ReceiptHandles
 from latermq_broker.delivery.recently_done import RecentlyDone
 from latermq_broker.delivery.transaction import HalfMessages
 from latermq_broker.engine.figures import Figures
-from latermq_broker.engine.model import DeadState, Ready, Topic
+from latermq_broker.engine.model import DeadState, Ready, Topic, TopicType
 from latermq_broker.engine.segment_use import SegmentUses
 from latermq_broker.errors import CorruptRecordError, StoreError, StoreReadOnlyError
 from latermq_broker.schedule.timer import Timer
 from latermq_broker.store.catalog import Catalog
 from latermq_broker.store.consume_queue import ConsumeQueue, Entry
 from latermq_broker.store.payload_lease import decode_client
+from latermq_broker.store.payload_message import NO_PRIORITY
 from latermq_broker.store.payload_retention import original
 from latermq_broker.store.record import Record, RecordType
 from latermq_broker.store.store import Store
@@ -54,7 +55,7 @@ class Subscription:
         "turn",
     )
 
-    def __init__(self, group_id: int, topic_id: int, ready: Lane) -> None:
+    def __init__(self, group_id: int, topic_id: int, ready: Lane | RankedLanes) -> None:
         self.group_id = group_id
         self.topic_id = topic_id
         self.gate: FifoGate | None = None  # once it had to keep an order
@@ -179,7 +180,10 @@ class EngineState:
         key = (group_id, topic_id)
         found = self.subscriptions.get(key)
         if found is None:
-            found = self.subscriptions[key] = Subscription(group_id, topic_id, Lane(self.leases))
+            topic = self.catalog.topic_by_id(topic_id)
+            ranked = topic is not None and topic.type is TopicType.PRIORITY
+            lanes = RankedLanes(self.leases) if ranked else Lane(self.leases)
+            found = self.subscriptions[key] = Subscription(group_id, topic_id, lanes)
         return found
 
     def cursor(self, subscription: Subscription, queue_id: int) -> int:
@@ -241,8 +245,11 @@ class EngineState:
         self._ready_pairs.clear()
         return ready
 
-    def next_queue(self, topic: Topic, order_key: int = 0) -> int:
-        """Round robin over the topic's queues; a message group has its own."""
+    def next_queue(self, topic: Topic, order_key: int = 0, priority: int = NO_PRIORITY) -> int:
+        """Round robin over the topic's queues; a message group has its own, and so has a priority
+        in a topic of that type."""
+        if topic.type is TopicType.PRIORITY:
+            return topic.queue_of_priority(priority)
         if order_key:
             return topic.queue_of(order_key)
         turn = self.round_robin.get(topic.id, 0)

@@ -2,6 +2,7 @@
 
 import hashlib
 from dataclasses import replace
+from typing import Final
 
 from latermq_broker.engine.journal import Journal
 from latermq_broker.engine.model import Group, QueueEnds, Topic, TopicInfo, TopicType
@@ -20,6 +21,9 @@ from latermq_broker.store.payload_catalog import (
     ConfigPayload,
 )
 from latermq_broker.store.record import RecordType
+
+PRIORITIES: Final = 10  # queues of a topic of type PRIORITY, if nothing else is asked for
+_RANKED: Final = (TopicType.PRIORITY, TopicType.LITE)  # what their queues hold is by their type
 
 
 class TopicAdmin:
@@ -80,7 +84,13 @@ class TopicAdmin:
                     f"queues of topic {name} cannot shrink from {topic.queue_count} to "
                     f"{queue_count}"
                 )
-        changed = replace(topic, type=type or topic.type)
+        type = type or topic.type
+        if type is not topic.type and (type in _RANKED or topic.type in _RANKED):
+            raise BadRequestError(
+                f"topic {name} of type {topic.type.name.lower()} cannot become "
+                f"{type.name.lower()}: make another topic"
+            )
+        changed = replace(topic, type=type)
         if queue_count not in (0, topic.queue_count):
             ordered = topic.ordered_queue_count or topic.queue_count
             changed = replace(changed, queue_count=queue_count, ordered_queue_count=ordered)
@@ -139,12 +149,18 @@ class TopicAdmin:
             id=topic_id,
             name=name,
             type=type,
-            queue_count=queue_count or state.config.catalog.default_queue_count,
+            queue_count=queue_count or self._queue_count(type),
             created_ms=now_ms,
             epoch=hashlib.blake2b(birth, digest_size=8).hexdigest(),
         )
         self._put(topic, now_ms)
         return topic
+
+    def _queue_count(self, type: TopicType) -> int:
+        catalog = self._state.config.catalog
+        if type is TopicType.PRIORITY:
+            return min(PRIORITIES, catalog.queue_count_max)
+        return catalog.default_queue_count
 
     def _put(self, topic: Topic, now_ms: int) -> None:
         payload = ConfigPayload(CONFIG_TOPIC, CONFIG_PUT, topic.id, encode_topic(topic))

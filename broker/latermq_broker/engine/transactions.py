@@ -21,7 +21,7 @@ from latermq_broker.delivery.transaction import (
     parse_transaction_id,
     transaction_id,
 )
-from latermq_broker.engine.attempts import stored_order_key, stored_slices
+from latermq_broker.engine.attempts import queue_for, stored_slices
 from latermq_broker.engine.journal import Journal
 from latermq_broker.engine.model import OrphanCheck, Outgoing, Sent
 from latermq_broker.engine.state import EngineState, Stamp
@@ -147,7 +147,7 @@ class Transactions:
         head = decode_message_head(record.payload)
         topic = state.catalog.topic_by_id(half.topic_id)
         assert topic is not None
-        queue_id = state.next_queue(topic, stored_order_key(record))
+        queue_id = queue_for(state, topic, record)
         payload = RefPayload(
             origin=half.position,
             tag_hash=head.tag_hash,

@@ -50,7 +50,7 @@ class RecallService:
 
         Raises:
             IllegalTopicError, TopicNotFoundError.
-            TypeConflictError: the topic's type is neither delay nor mixed.
+            TypeConflictError: the topic's type is neither delay, priority nor mixed.
             BadRequestError: not a recall handle of this broker.
             NotFoundError: delivered or recalled already, or not of this topic. Not
                 MESSAGE_NOT_FOUND: the Python and Node.js clients take that for success.
@@ -59,7 +59,7 @@ class RecallService:
         topic = self._engine.catalog.topic(name)
         if topic is None:
             raise TopicNotFoundError(name)
-        if topic.type not in (TopicType.DELAY, TopicType.MIXED):
+        if topic.type not in (TopicType.DELAY, TopicType.PRIORITY, TopicType.MIXED):
             raise TypeConflictError(
                 f"topic {name} of type {topic.type.name} has no delayed messages to recall"
             )

@@ -30,6 +30,7 @@ from latermq_broker.services.wire_messages import (
     DELAY,
     FIFO,
     NORMAL,
+    PRIORITY,
     TRANSACTION,
     StoreSide,
     message_type,
@@ -37,7 +38,7 @@ from latermq_broker.services.wire_messages import (
 )
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 
-_SERVED_TYPES: Final = frozenset({NORMAL, FIFO, DELAY, TRANSACTION})
+_SERVED_TYPES: Final = frozenset({NORMAL, FIFO, DELAY, TRANSACTION, PRIORITY})
 # A dead letter's record holds the message and its history, so the history's room is kept free.
 _RECORD_HEAD_BYTES: Final = 1_024
 _OVERHEAD_BYTES_MAX: Final = RECORD_BODY_OVERHEAD_BYTES - HISTORY_BYTES_MAX - _RECORD_HEAD_BYTES
@@ -126,7 +127,8 @@ class SendService:
         kinds = [message_type(message, level) for message in messages]
         for message, kind in zip(messages, kinds, strict=True):
             validate.check_order(message, kind)
-            validate.check_type(topic, kind)
+            ranked = message.system_properties.HasField("priority")
+            validate.check_type(topic, kind, ranked=ranked)
         validate.check_halves(kinds)
         for kind in kinds:
             if kind not in _SERVED_TYPES:

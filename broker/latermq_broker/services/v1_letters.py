@@ -34,6 +34,8 @@ def letter_message(letter: DeadLetter, *, stacks: bool, body: bool) -> dead_lett
         tag=stored.tag,
         keys=stored.keys,
         message_group=stored.message_group,
+        priority=stored.priority,
+        lite_topic=stored.lite_topic,
         properties=stored.properties,
         body_size=len(stored.body),
         body=stored.body if body else b"",

@@ -211,6 +211,8 @@ def found_message(found: Found, stored: StoredMessage, *, body: bool) -> message
         tag=stored.tag,
         keys=stored.keys,
         message_group=stored.message_group,
+        priority=stored.priority,
+        lite_topic=stored.lite_topic,
         properties=stored.properties,
         body=stored.body if body else b"",
         body_size=len(stored.body),

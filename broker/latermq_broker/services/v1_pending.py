@@ -257,6 +257,8 @@ def _message(item: PendingItem) -> pending_pb2.PendingMessage:
         message_id=stored.message_id,
         tag=stored.tag,
         keys=stored.keys,
+        priority=stored.priority,
+        lite_topic=stored.lite_topic,
         due_at_ms=item.due_ms,
         stored_at_ms=item.stored_ms,
         attempt=item.attempt,

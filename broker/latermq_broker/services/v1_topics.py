@@ -27,6 +27,7 @@ _MADE_TYPES: Final = (
     TopicType.FIFO,
     TopicType.DELAY,
     TopicType.TRANSACTION,
+    TopicType.PRIORITY,
     TopicType.MIXED,
 )
 
@@ -104,7 +105,7 @@ class TopicsService:
             TopicNotFoundError: as named.
             ForbiddenError: a %DLQ% topic.
             NotImplementedYetError: a type of a later release.
-            BadRequestError: fewer queues, or too many.
+            BadRequestError: fewer queues, or too many; to or from a type that has its own queues.
         """
         names.check_topic(request.name)
         _check_queue_count(request.queue_count)

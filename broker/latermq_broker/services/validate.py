@@ -22,7 +22,7 @@ from latermq_broker.errors import (
     TypeConflictError,
 )
 from latermq_broker.services import names, wire
-from latermq_broker.services.wire_messages import DELAY, TRANSACTION
+from latermq_broker.services.wire_messages import DELAY, PRIORITY, TRANSACTION
 from latermq_broker.store.catalog import RETRY_PREFIX
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 
@@ -77,7 +77,8 @@ class MessageRules:
             PropertiesTooLargeError: too many, or too large together with tag and keys.
             IllegalPropertyKeyError, IllegalTagError, IllegalKeyError, IllegalMessageIdError,
             IllegalMessageGroupError, IllegalLiteTopicError: as their names say.
-            BadRequestError: a transaction to be checked for the first time after over an hour.
+            BadRequestError: a transaction to be checked for the first time after over an hour; a
+                negative priority.
             IllegalDeliveryTimeError: beyond `delivery.delay_ms_max`.
         """
         self._check_body(message.body)
@@ -92,6 +93,8 @@ class MessageRules:
             self._check_delivery(properties, wall_ms)
         if message_group := properties.message_group:
             names.check_message_group(message_group)
+        if properties.HasField("priority") and properties.priority < 0:
+            raise BadRequestError(f"priority {properties.priority} is negative; 0 is the lowest")
         if properties.HasField("lite_topic"):
             _check_lite_topic(properties.lite_topic)
 
@@ -182,16 +185,26 @@ def check_order(message: definition_pb2.Message, kind: definition_pb2.MessageTyp
         raise TypeConflictError("a message has a message group or a delivery time, not both")
 
 
-def check_type(topic: Topic | None, kind: definition_pb2.MessageType) -> None:
-    """A topic takes messages of its own type; one that does not exist yet will take any.
+def check_type(
+    topic: Topic | None, kind: definition_pb2.MessageType, *, ranked: bool = False
+) -> None:
+    """A topic takes messages of its own type; one that does not exist yet will be a mixed one.
 
+    Args:
+        ranked: the message has a priority. Then a topic of type PRIORITY takes it delayed, too.
     Raises:
-        TypeConflictError: another type. Never for mixed and for dead-letter topics.
+        TypeConflictError: another type. Never for dead-letter topics; for mixed ones only if the
+            type is PRIORITY: they do not know an order of priorities.
     """
-    if topic is None or topic.type is TopicType.MIXED or topic.internal:
+    if topic is not None and topic.internal:
         return
-    if int(kind) != int(topic.type):  # the same numbers
+    type = topic.type if topic is not None else TopicType.MIXED
+    if type is TopicType.MIXED:
+        fits = kind != PRIORITY
+    else:
+        fits = int(kind) == int(type)  # the same numbers
+        fits |= ranked and kind == DELAY and type is TopicType.PRIORITY
+    if not fits:
         name = definition_pb2.MessageType.Name(kind)
-        raise TypeConflictError(
-            f"message type {name} does not fit topic {topic.name} of type {topic.type.name}"
-        )
+        where = f"topic {topic.name}" if topic is not None else "a new topic"
+        raise TypeConflictError(f"message type {name} does not fit {where} of type {type.name}")

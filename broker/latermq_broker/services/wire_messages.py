@@ -15,6 +15,7 @@ from latermq_broker.engine.model import Outgoing, Sent
 from latermq_broker.services import wire
 from latermq_broker.services.seam import Call
 from latermq_broker.services.wire_fields import bytes_field, text_field, timestamp, varint
+from latermq_broker.store.payload_message import NO_PRIORITY
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 
 NORMAL: Final = definition_pb2.NORMAL
@@ -32,11 +33,11 @@ _NOT_THE_CLIENTS: Final = (
 )  # fmt: skip
 
 # Fields that mean something to some message types only and are dropped on others: a priority on a
-# delayed message is no error in RocketMQ either.
+# message of a message group is no error in RocketMQ either.
 _OWNED_FIELDS: Final = {
     "delivery_timestamp": (DELAY,),
     "message_group": (FIFO, DELAY, TRANSACTION),
-    "priority": (PRIORITY,),
+    "priority": (PRIORITY, DELAY),  # what is delayed comes by its priority when it is due
     "lite_topic": (LITE,),
     "orphaned_transaction_recovery_duration": (TRANSACTION,),
 }
@@ -111,6 +112,7 @@ class StoreSide:
         sys = self.completed(properties.SerializeToString(), message.body, kind, zipped=zipped)
         tag, message_id = properties.tag, properties.message_id
         message_group = properties.message_group
+        priority = properties.priority if properties.HasField("priority") else NO_PRIORITY
         message.ClearField("topic")
         message.ClearField("system_properties")
         return Outgoing(
@@ -123,6 +125,7 @@ class StoreSide:
             deliver_at_ms=deliver_at_ms,
             delay_level=delay_level,
             message_group=message_group,
+            priority=priority,
         )
 
     def completed(

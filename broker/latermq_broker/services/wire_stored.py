@@ -64,6 +64,14 @@ class StoredMessage:
         return self.system.message_group
 
     @property
+    def priority(self) -> int | None:
+        return self.system.priority if self.system.HasField("priority") else None
+
+    @property
+    def lite_topic(self) -> str:
+        return self.system.lite_topic
+
+    @property
     def message_type(self) -> str:
         """normal, fifo, delay, transaction, lite or priority."""
         return _TYPE_NAMES.get(self.system.message_type, "normal")

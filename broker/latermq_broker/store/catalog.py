@@ -70,6 +70,10 @@ class Topic:
         """The queue of a message group: the same for ever, when the topic gets more queues too."""
         return order_key % (self.ordered_queue_count or self.queue_count)
 
+    def queue_of_priority(self, priority: int) -> int:
+        """In a topic of type PRIORITY every priority has a queue; those above the last share it."""
+        return min(max(priority, 0), self.queue_count - 1)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:

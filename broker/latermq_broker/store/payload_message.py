@@ -14,16 +14,21 @@ from latermq_broker.store.payload_lease import Bytes, decode_ids, encode_ids
 #  MESSAGE   0      4      6     7      8             16      24        32       40        44
 #            | topic| queue| kind| nkeys| queue_offset| due_ms| tag_hash| id_hash| rest_len| sys_len
 #            48     49        52
-#            | level| pad     | key hashes 8 x nkeys | rest | sys | order key u64, if ORDERED
+#            | level| pad     | key hashes 8 x nkeys | rest | sys | order key u64, if ORDERED, or
+#            priority u64, if PRIORITY
 #  queue and queue_offset are -1 (0xffff, -1) while the message waits for due_ms.
 _MESSAGE: Final = struct.Struct("<IHBBqQQQIIB3x")
 assert _MESSAGE.size == 52
 #  kind, bits. LETTER: sent to a dead-letter topic, kept as long as the letters there. ORDERED: the
-#  message is of a message group, the order key is the hash of its name, never 0.
+#  message is of a message group, the order key is the hash of its name, never 0. PRIORITY: it has a
+#  priority, and no message group.
 QUEUE_UNSET: Final = 0xFFFF
 MESSAGE_LETTER: Final = 1
 MESSAGE_ORDERED: Final = 2
+MESSAGE_PRIORITY: Final = 4
+NO_PRIORITY: Final = -1
 _ORDER_KEY: Final = struct.Struct("<Q")
+_PRIORITY: Final = struct.Struct("<Q")
 
 
 class MessagePayload(NamedTuple):
@@ -39,6 +44,7 @@ class MessagePayload(NamedTuple):
     rest: bytes
     sys: bytes
     order_key: int = 0  # set if, and only if, `kind` says ORDERED
+    priority: int = NO_PRIORITY  # set if, and only if, `kind` says PRIORITY
 
 
 class MessageHead(NamedTuple):
@@ -76,6 +82,8 @@ def encode_message(message: MessagePayload) -> list[Bytes]:
         head += struct.pack(f"<{len(message.key_hashes)}Q", *message.key_hashes)
     if message.kind & MESSAGE_ORDERED:
         return [head, message.rest, message.sys, _ORDER_KEY.pack(message.order_key)]
+    if message.kind & MESSAGE_PRIORITY:
+        return [head, message.rest, message.sys, _PRIORITY.pack(message.priority)]
     return [head, message.rest, message.sys]
 
 
@@ -91,6 +99,14 @@ def message_order_key(payload: Bytes) -> int:
         return 0
     key: int = _ORDER_KEY.unpack_from(payload, len(payload) - _ORDER_KEY.size)[0]
     return key
+
+
+def message_priority(payload: Bytes) -> int:
+    """Of a MESSAGE; NO_PRIORITY: it has none."""
+    if not payload[6] & MESSAGE_PRIORITY:
+        return NO_PRIORITY
+    priority: int = _PRIORITY.unpack_from(payload, len(payload) - _PRIORITY.size)[0]
+    return priority
 
 
 def message_slices(payload: Bytes) -> tuple[bytes, bytes]:
@@ -137,7 +153,8 @@ def decode_ref(payload: Bytes) -> RefPayload:
 #         60            62       64            66             68      69       72
 #         | origin_queue| attempt| max_attempts| redrive_count| reason| flags, pad | redriven_ms|
 #         80          84        88       92
-#         | hist_len  | rest_len| sys_len| history | rest | sys | order key u64, if ORDERED
+#         | hist_len  | rest_len| sys_len| history | rest | sys | order key u64, if ORDERED,
+#         or priority u64, if PRIORITY
 #  One atomic fact: the delivery `id` is over for its group, and a full copy of the message stands
 #  in %DLQ%group, with its whole life (JSON, `delivery/history.py`). PARKS: its message group stands
 #  still for the consumer group until the letter is redriven or dropped.
@@ -148,6 +165,7 @@ DEAD_FORWARDED: Final = 2
 DEAD_REJECTED: Final = 3
 DEAD_ORDERED: Final = 1  # flags
 DEAD_PARKS: Final = 2
+DEAD_PRIORITY: Final = 4
 DEAD_REASONS: Final = {
     DEAD_EXHAUSTED: "attempts_exhausted",
     DEAD_FORWARDED: "forwarded",
@@ -183,6 +201,7 @@ class DeadPayload(NamedTuple):
     rest: bytes = b""
     sys: bytes = b""
     order_key: int = 0  # set if, and only if, the head's flags say ORDERED
+    priority: int = NO_PRIORITY  # set if, and only if, they say PRIORITY
 
 
 def encode_dead(dead: DeadPayload) -> list[Bytes]:
@@ -193,6 +212,8 @@ def encode_dead(dead: DeadPayload) -> list[Bytes]:
     parts: list[Bytes] = [_DEAD.pack(*head), dead.history, dead.rest, dead.sys]
     if head.flags & DEAD_ORDERED:
         parts.append(_ORDER_KEY.pack(dead.order_key))
+    elif head.flags & DEAD_PRIORITY:
+        parts.append(_PRIORITY.pack(dead.priority))
     return parts
 
 
@@ -201,7 +222,9 @@ def decode_dead(payload: Bytes) -> DeadPayload:
     head = decode_dead_head(payload)
     start = _DEAD.size + head.history_length + head.rest_length
     sys = bytes(payload[start : start + head.sys_length])
-    return DeadPayload(head, sys=sys, order_key=dead_order_key(payload))
+    return DeadPayload(
+        head, sys=sys, order_key=dead_order_key(payload), priority=dead_priority(payload)
+    )
 
 
 def decode_dead_head(payload: Bytes) -> DeadHead:
@@ -214,6 +237,14 @@ def dead_order_key(payload: Bytes) -> int:
         return 0
     key: int = _ORDER_KEY.unpack_from(payload, len(payload) - _ORDER_KEY.size)[0]
     return key
+
+
+def dead_priority(payload: Bytes) -> int:
+    """Of a DEAD; NO_PRIORITY: it has none."""
+    if not payload[69] & DEAD_PRIORITY:
+        return NO_PRIORITY
+    priority: int = _PRIORITY.unpack_from(payload, len(payload) - _PRIORITY.size)[0]
+    return priority
 
 
 def dead_slices(payload: Bytes) -> tuple[bytes, bytes, bytes]:

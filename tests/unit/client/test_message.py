@@ -20,6 +20,11 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
         ({"deliver_at": datetime(2026, 1, 1)}, ValueError, "time zone"),
         ({"delay": timedelta(seconds=-1)}, ValueError, "negative"),
         ({"deliver_at": NOW, "delay": timedelta(0)}, ValueError, "not both"),
+        ({"priority": "9"}, TypeError, "priority must be an int, not str"),
+        ({"priority": True}, TypeError, "not bool"),
+        ({"priority": -1}, ValueError, "0 to 2147483647"),
+        ({"priority": 1 << 31}, ValueError, "0 to 2147483647"),
+        ({"priority": 1, "message_group": "g"}, ValueError, "priority or message_group"),
     ],
 )
 def test_refused(arguments: dict[str, Any], error: type[Exception], text: str) -> None:

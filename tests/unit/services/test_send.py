@@ -123,7 +123,13 @@ RULES: Final[list[tuple[str, Change, int, str]]] = [
         Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
         "not both",
     ),
-    ("later: priority", with_system(priority=1), Code.NOT_IMPLEMENTED, "PRIORITY"),
+    (
+        "15 priority",
+        with_system(priority=1),
+        Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+        "PRIORITY does not fit a new topic of type MIXED",
+    ),
+    ("15 negative", with_system(priority=-1), Code.BAD_REQUEST, "priority -1 is negative"),
     ("later: lite", with_system(lite_topic="l"), Code.NOT_IMPLEMENTED, "LITE"),
     (
         "no single rule",

@@ -57,7 +57,7 @@ def test_the_same_again_is_ok_and_another_is_refused(rig: V1Rig) -> None:
         assert create(rig, "orders", **other).status.code == Code.BAD_REQUEST
 
 
-@pytest.mark.parametrize("kind", ["LITE", "PRIORITY"])
+@pytest.mark.parametrize("kind", ["LITE"])
 def test_types_of_a_later_release_are_not_implemented(rig: V1Rig, kind: str) -> None:
     status = create(rig, "orders", type=topic_pb2.TopicType.Value(kind)).status
     assert status.code == Code.NOT_IMPLEMENTED

@@ -47,7 +47,7 @@ class Attempt(_message.Message):
     def __init__(self, attempt: _Optional[int] = ..., started_at_ms: _Optional[int] = ..., ended_at_ms: _Optional[int] = ..., client_id: _Optional[str] = ..., outcome: _Optional[str] = ..., failure_class: _Optional[str] = ..., failure_text: _Optional[str] = ..., stack_hash: _Optional[str] = ..., stack: _Optional[str] = ..., backoff_ms: _Optional[int] = ..., life: _Optional[int] = ...) -> None: ...
 
 class DeadLetter(_message.Message):
-    __slots__ = ("group", "queue_offset", "message_id", "origin_topic", "origin_queue_id", "origin_offset", "reason", "attempt_count", "max_attempts", "first_failure_at_ms", "last_failure_at_ms", "dead_at_ms", "failure_class", "failure_text", "signature", "tag", "keys", "message_group", "properties", "body_size", "body", "born_at_ms", "born_host", "stored_at_ms", "state", "redriven_at_ms", "redrive_count", "attempts", "body_encoding", "parks")
+    __slots__ = ("group", "queue_offset", "message_id", "origin_topic", "origin_queue_id", "origin_offset", "reason", "attempt_count", "max_attempts", "first_failure_at_ms", "last_failure_at_ms", "dead_at_ms", "failure_class", "failure_text", "signature", "tag", "keys", "message_group", "properties", "body_size", "body", "born_at_ms", "born_host", "stored_at_ms", "state", "redriven_at_ms", "redrive_count", "attempts", "body_encoding", "parks", "priority", "lite_topic")
     class PropertiesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -85,6 +85,8 @@ class DeadLetter(_message.Message):
     ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
     BODY_ENCODING_FIELD_NUMBER: _ClassVar[int]
     PARKS_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    LITE_TOPIC_FIELD_NUMBER: _ClassVar[int]
     group: str
     queue_offset: int
     message_id: str
@@ -115,7 +117,9 @@ class DeadLetter(_message.Message):
     attempts: _containers.RepeatedCompositeFieldContainer[Attempt]
     body_encoding: str
     parks: bool
-    def __init__(self, group: _Optional[str] = ..., queue_offset: _Optional[int] = ..., message_id: _Optional[str] = ..., origin_topic: _Optional[str] = ..., origin_queue_id: _Optional[int] = ..., origin_offset: _Optional[int] = ..., reason: _Optional[str] = ..., attempt_count: _Optional[int] = ..., max_attempts: _Optional[int] = ..., first_failure_at_ms: _Optional[int] = ..., last_failure_at_ms: _Optional[int] = ..., dead_at_ms: _Optional[int] = ..., failure_class: _Optional[str] = ..., failure_text: _Optional[str] = ..., signature: _Optional[str] = ..., tag: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., message_group: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ..., body_size: _Optional[int] = ..., body: _Optional[bytes] = ..., born_at_ms: _Optional[int] = ..., born_host: _Optional[str] = ..., stored_at_ms: _Optional[int] = ..., state: _Optional[_Union[DeadLetterState, str, int]] = ..., redriven_at_ms: _Optional[int] = ..., redrive_count: _Optional[int] = ..., attempts: _Optional[_Iterable[_Union[Attempt, _Mapping]]] = ..., body_encoding: _Optional[str] = ..., parks: bool = ...) -> None: ...
+    priority: int
+    lite_topic: str
+    def __init__(self, group: _Optional[str] = ..., queue_offset: _Optional[int] = ..., message_id: _Optional[str] = ..., origin_topic: _Optional[str] = ..., origin_queue_id: _Optional[int] = ..., origin_offset: _Optional[int] = ..., reason: _Optional[str] = ..., attempt_count: _Optional[int] = ..., max_attempts: _Optional[int] = ..., first_failure_at_ms: _Optional[int] = ..., last_failure_at_ms: _Optional[int] = ..., dead_at_ms: _Optional[int] = ..., failure_class: _Optional[str] = ..., failure_text: _Optional[str] = ..., signature: _Optional[str] = ..., tag: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., message_group: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ..., body_size: _Optional[int] = ..., body: _Optional[bytes] = ..., born_at_ms: _Optional[int] = ..., born_host: _Optional[str] = ..., stored_at_ms: _Optional[int] = ..., state: _Optional[_Union[DeadLetterState, str, int]] = ..., redriven_at_ms: _Optional[int] = ..., redrive_count: _Optional[int] = ..., attempts: _Optional[_Iterable[_Union[Attempt, _Mapping]]] = ..., body_encoding: _Optional[str] = ..., parks: bool = ..., priority: _Optional[int] = ..., lite_topic: _Optional[str] = ...) -> None: ...
 
 class DeadLetterFilter(_message.Message):
     __slots__ = ("message_ids", "queue_offsets", "signature", "failure_class", "origin_topic", "reason", "dead_after_ms", "dead_before_ms", "state")

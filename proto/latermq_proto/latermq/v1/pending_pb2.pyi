@@ -21,7 +21,7 @@ IN_FLIGHT: PendingKind
 HALF: PendingKind
 
 class PendingMessage(_message.Message):
-    __slots__ = ("kind", "pending_id", "topic", "group", "message_id", "tag", "keys", "due_at_ms", "stored_at_ms", "attempt", "max_attempts", "body_size", "last_failure_class", "last_failure_text", "checks", "checks_max", "delay_level")
+    __slots__ = ("kind", "pending_id", "topic", "group", "message_id", "tag", "keys", "due_at_ms", "stored_at_ms", "attempt", "max_attempts", "body_size", "last_failure_class", "last_failure_text", "checks", "checks_max", "delay_level", "priority", "lite_topic")
     KIND_FIELD_NUMBER: _ClassVar[int]
     PENDING_ID_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
@@ -39,6 +39,8 @@ class PendingMessage(_message.Message):
     CHECKS_FIELD_NUMBER: _ClassVar[int]
     CHECKS_MAX_FIELD_NUMBER: _ClassVar[int]
     DELAY_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    LITE_TOPIC_FIELD_NUMBER: _ClassVar[int]
     kind: PendingKind
     pending_id: str
     topic: str
@@ -56,7 +58,9 @@ class PendingMessage(_message.Message):
     checks: int
     checks_max: int
     delay_level: int
-    def __init__(self, kind: _Optional[_Union[PendingKind, str, int]] = ..., pending_id: _Optional[str] = ..., topic: _Optional[str] = ..., group: _Optional[str] = ..., message_id: _Optional[str] = ..., tag: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., due_at_ms: _Optional[int] = ..., stored_at_ms: _Optional[int] = ..., attempt: _Optional[int] = ..., max_attempts: _Optional[int] = ..., body_size: _Optional[int] = ..., last_failure_class: _Optional[str] = ..., last_failure_text: _Optional[str] = ..., checks: _Optional[int] = ..., checks_max: _Optional[int] = ..., delay_level: _Optional[int] = ...) -> None: ...
+    priority: int
+    lite_topic: str
+    def __init__(self, kind: _Optional[_Union[PendingKind, str, int]] = ..., pending_id: _Optional[str] = ..., topic: _Optional[str] = ..., group: _Optional[str] = ..., message_id: _Optional[str] = ..., tag: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., due_at_ms: _Optional[int] = ..., stored_at_ms: _Optional[int] = ..., attempt: _Optional[int] = ..., max_attempts: _Optional[int] = ..., body_size: _Optional[int] = ..., last_failure_class: _Optional[str] = ..., last_failure_text: _Optional[str] = ..., checks: _Optional[int] = ..., checks_max: _Optional[int] = ..., delay_level: _Optional[int] = ..., priority: _Optional[int] = ..., lite_topic: _Optional[str] = ...) -> None: ...
 
 class PendingFilter(_message.Message):
     __slots__ = ("topic", "group", "kind", "due_before_ms", "delay_level")
