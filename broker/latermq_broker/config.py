@@ -228,6 +228,13 @@ class ServerConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CompatConfig:
+    """What differs from RocketMQ on purpose, and how to have it RocketMQ's way."""
+
+    strict: bool = False  # RocketMQ's bounds and texts, and unknown topics are refused
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
     level: str = "info"  # debug, info, warning, error
     json: bool = False  # one JSON object per line, else text
@@ -288,6 +295,7 @@ class Config:
     delivery: DeliveryConfig = field(default_factory=DeliveryConfig)
     transaction: TransactionConfig = field(default_factory=TransactionConfig)
     catalog: CatalogConfig = field(default_factory=CatalogConfig)
+    compat: CompatConfig = field(default_factory=CompatConfig)
 
     def __post_init__(self) -> None:
         if self.tls.enabled and self.server.transport is not Transport.LEAN:

@@ -177,6 +177,18 @@ class TopicNotFoundError(RequestError):
         self.topic = topic
 
 
+class NoRouteError(TopicNotFoundError):
+    """The same in the words of RocketMQ, which test suites look for."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(topic)
+        self.args = (f"CODE: 17  DESC: No topic route info in name server for the topic: {topic}",)
+
+
+def unknown_topic(topic: str, *, strict: bool) -> TopicNotFoundError:
+    return NoRouteError(topic) if strict else TopicNotFoundError(topic)
+
+
 class GroupNotFoundError(RequestError):
     code = 40403
 

@@ -12,6 +12,7 @@ from latermq_broker.errors import (
     ForbiddenError,
     TooManyRequestsError,
     TopicNotFoundError,
+    unknown_topic,
 )
 from latermq_broker.store.catalog import RETRY_PREFIX, consumer_group_of, encode_topic
 from latermq_broker.store.payload_catalog import (
@@ -45,11 +46,15 @@ class TopicAdmin:
         if owner is not None:
             group = self._state.catalog.group(owner)
             if group is None:
-                raise TopicNotFoundError(name)
+                raise self._unknown(name)
             return self.dead_letter_topic(group, now_ms)
-        if name.startswith(RETRY_PREFIX) or not self._state.config.catalog.auto_create:
-            raise TopicNotFoundError(name)
+        config = self._state.config
+        if name.startswith(RETRY_PREFIX) or not config.catalog.auto_create or config.compat.strict:
+            raise self._unknown(name)
         return self._make(name, TopicType.MIXED, 0, now_ms)
+
+    def _unknown(self, name: str) -> TopicNotFoundError:
+        return unknown_topic(name, strict=self._state.config.compat.strict)
 
     def dead_letter_topic(self, group: Group, now_ms: int) -> Topic:
         """`%DLQ%group`: one queue, made when first needed."""

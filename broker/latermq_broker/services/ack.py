@@ -12,7 +12,6 @@ from latermq_broker.engine.engine import Engine
 from latermq_broker.errors import (
     BadRequestError,
     GroupNotFoundError,
-    IllegalInvisibleTimeError,
 )
 from latermq_broker.services import wire
 from latermq_broker.services.answers import (
@@ -23,6 +22,7 @@ from latermq_broker.services.answers import (
     status_of,
     unary,
 )
+from latermq_broker.services.bounds import Bounds
 from latermq_broker.services.later import Later
 from latermq_broker.services.seam import Committer, MethodTable
 from latermq_broker.services.session import Sessions
@@ -39,6 +39,7 @@ class AckService:
         self._engine = engine
         self._committer = committer
         self._config = config.delivery
+        self._bounds = Bounds(config)
 
     def methods(self) -> MethodTable:
         return {
@@ -103,11 +104,7 @@ class AckService:
         wire.topic_name(request.topic)
         group = wire.group_name(request.group)
         invisible_ms = wire.duration_ms(request.invisible_duration)
-        if not 0 <= invisible_ms <= self._config.invisible_ms_max:
-            raise IllegalInvisibleTimeError(
-                f"invisible duration {invisible_ms} ms is not within 0 to "
-                f"{self._config.invisible_ms_max} ms"
-            )
+        self._bounds.check_change(invisible_ms)
         handle = self._engine.change_invisible(
             group,
             request.receipt_handle,

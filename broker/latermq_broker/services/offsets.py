@@ -120,9 +120,9 @@ class OffsetService:
         )
         group = wire.group_name(request.group)
         # Unset means no wait: nothing that pulls leaves it out and hopes to be kept waiting.
-        wait_ms = polling_ms(
-            request.long_polling_timeout, caller, self._sessions, self._config.server
-        )
+        server = self._config.server
+        asked, short = request.long_polling_timeout, server.short_polling
+        wait_ms = polling_ms(asked, caller, self._sessions, server, short=short)
         found = self._attempt(pull)
         if found is not None or not wait_ms:
             return self._reply(topic, pull, found or Pulled((), pull.offset))

@@ -14,7 +14,12 @@ REQUEST_TIMEOUT_MS: Final = 3_000  # of every official client, unless its settin
 
 
 def polling_ms(
-    asked: duration_pb2.Duration | None, caller: Caller, sessions: Sessions, config: ServerConfig
+    asked: duration_pb2.Duration | None,
+    caller: Caller,
+    sessions: Sessions,
+    config: ServerConfig,
+    *,
+    short: bool,
 ) -> int:
     """Milliseconds to wait at most; 0: answer now.
 
@@ -23,6 +28,7 @@ def polling_ms(
 
     Args:
         asked: the request's long_polling_timeout, None when it is not set.
+        short: whether one below `polling_ms_min` is kept.
 
     Raises:
         IllegalPollingTimeError: longer than the deadline, and that is near.
@@ -32,7 +38,7 @@ def polling_ms(
     least_ms = config.polling_ms_min
     if asked is not None:
         wait_ms = wire.duration_ms(asked)
-        if config.short_polling:
+        if short:
             least_ms = 0
     elif remaining_ms is not None:
         wait_ms = remaining_ms - _request_timeout_ms(caller.client_id, sessions) // 2

@@ -14,8 +14,8 @@ from latermq_broker.errors import (
     BadRequestError,
     MessageNotFoundError,
     NotFoundError,
-    TopicNotFoundError,
     TypeConflictError,
+    unknown_topic,
 )
 from latermq_broker.services import wire
 from latermq_broker.services.answers import MESSAGING, Caller, ok_status, unary
@@ -35,6 +35,7 @@ class RecallService:
     ) -> None:
         self._engine = engine
         self._committer = committer
+        self._strict = config.compat.strict
 
     def methods(self) -> MethodTable:
         return {
@@ -58,7 +59,7 @@ class RecallService:
         name = wire.topic_name(request.topic)
         topic = self._engine.catalog.topic(name)
         if topic is None:
-            raise TopicNotFoundError(name)
+            raise unknown_topic(name, strict=self._strict)
         if topic.type not in (TopicType.DELAY, TopicType.PRIORITY, TopicType.MIXED):
             raise TypeConflictError(
                 f"topic {name} of type {topic.type.name} has no delayed messages to recall"

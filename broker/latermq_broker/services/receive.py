@@ -26,9 +26,10 @@ from typing import Final
 from latermq_broker.config import Config
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.model import EVERYTHING, Delivered, Failure, Ready, ReceiveRequest
-from latermq_broker.errors import IllegalInvisibleTimeError, InvalidReceiptHandleError
+from latermq_broker.errors import InvalidReceiptHandleError
 from latermq_broker.services import wire
 from latermq_broker.services.answers import MESSAGING, Caller, StreamAnswer, server_stream
+from latermq_broker.services.bounds import Bounds
 from latermq_broker.services.later import Later
 from latermq_broker.services.parking import Parking, Waiter
 from latermq_broker.services.polling import polling_ms
@@ -66,6 +67,7 @@ class ReceiveService:
         self._committer = committer
         self._sessions = sessions
         self._config = config
+        self._bounds = Bounds(config)
         self._parking: Parking[Leased] = Parking(config.server)
 
     def methods(self) -> MethodTable:
@@ -92,7 +94,8 @@ class ReceiveService:
         """
         wanted = self._wanted(request, caller)
         asked = request.long_polling_timeout if request.HasField("long_polling_timeout") else None
-        wait_ms = polling_ms(asked, caller, self._sessions, self._config.server)
+        server, short = self._config.server, self._bounds.short_polling
+        wait_ms = polling_ms(asked, caller, self._sessions, server, short=short)
         topic = request.message_queue.topic
         self._parking.serve(wanted.group, wanted.topic)
         leased = self._lease(wanted)
@@ -121,11 +124,7 @@ class ReceiveService:
             invisible_ms = config.auto_renew_lease_ms
         else:
             invisible_ms = wire.duration_ms(request.invisible_duration)
-            if not config.invisible_ms_min <= invisible_ms <= config.invisible_ms_max:
-                raise IllegalInvisibleTimeError(
-                    f"invisible duration {invisible_ms} ms is not within "
-                    f"{config.invisible_ms_min} to {config.invisible_ms_max} ms"
-                )
+            self._bounds.check_lease(invisible_ms)
         return ReceiveRequest(
             group=group,
             topic=topic,

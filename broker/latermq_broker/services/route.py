@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from latermq_broker.config import Config, listen_address
 from latermq_broker.engine.model import Group, Topic, TopicType
-from latermq_broker.errors import TopicNotFoundError
+from latermq_broker.errors import unknown_topic
 from latermq_broker.services import wire
 from latermq_broker.services.answers import MESSAGING, Caller, ok_status, unary
 from latermq_broker.services.seam import Call, Committer, MethodTable
@@ -60,6 +60,7 @@ class RouteService:
         self._engine = engine
         self._committer = committer
         self._broker_name = config.server.broker_name
+        self._strict = config.compat.strict
 
     def methods(self) -> MethodTable:
         return {
@@ -119,7 +120,7 @@ class RouteService:
         group = self._engine.catalog.group(wire.group_name(request.group))
         topic = self._engine.catalog.topic(name)
         if topic is None:
-            raise TopicNotFoundError(name)
+            raise unknown_topic(name, strict=self._strict)
         fifo = group is not None and group.fifo
         broker = self._broker(request.endpoints, caller.call)
         return service_pb2.QueryAssignmentResponse(

@@ -14,7 +14,6 @@ from latermq_broker.errors import (
     BadRequestError,
     BodyEmptyError,
     BodyTooLargeError,
-    IllegalDeliveryTimeError,
     IllegalLiteTopicError,
     IllegalTopicError,
     MessageCorruptedError,
@@ -22,6 +21,7 @@ from latermq_broker.errors import (
     TypeConflictError,
 )
 from latermq_broker.services import names, wire
+from latermq_broker.services.bounds import Bounds
 from latermq_broker.services.wire_messages import DELAY, PRIORITY, TRANSACTION
 from latermq_broker.store.catalog import RETRY_PREFIX
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
@@ -30,7 +30,6 @@ KEYS_COUNT_MAX: Final = 255
 RECOVERY_MS_MAX: Final = 3_600_000  # until the first check of an orphaned transaction
 LITE_TOPIC_BYTES_MAX: Final = 64
 _LITE_TOPIC: Final = re.compile(r"[a-zA-Z0-9_-]+")
-_MS_PER_DAY: Final = 86_400_000
 
 
 def check_batch(messages: Sequence[definition_pb2.Message], count_max: int) -> str:
@@ -68,7 +67,7 @@ class MessageRules:
 
     def __init__(self, config: Config) -> None:
         self._body_bytes_max = config.store.message_body_bytes_max
-        self._delay_ms_max = config.delivery.delay_ms_max
+        self._bounds = Bounds(config)
 
     def check(self, message: definition_pb2.Message, wall_ms: int) -> None:
         """
@@ -108,11 +107,7 @@ class MessageRules:
 
     def _check_delivery(self, properties: definition_pb2.SystemProperties, wall_ms: int) -> None:
         delay_ms = wire.timestamp_ms(properties.delivery_timestamp) - wall_ms
-        if delay_ms > self._delay_ms_max:
-            raise IllegalDeliveryTimeError(
-                f"delivery {delay_ms} ms from now, at most {self._delay_ms_max} ms "
-                f"({self._delay_ms_max // _MS_PER_DAY} days) are allowed"
-            )
+        self._bounds.check_delay(delay_ms)
 
 
 def _check_labels(properties: definition_pb2.SystemProperties) -> int:

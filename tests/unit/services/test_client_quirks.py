@@ -143,4 +143,4 @@ def test_old_polling_code(version: str, error: type[Exception]) -> None:
     config = ServerConfig()
     call = FakeCall(remaining_ms=1_000, metadata={"x-mq-client-version": version})
     with pytest.raises(error):
-        polling_ms(Duration(seconds=10), Caller("c", call), Sessions(config), config)
+        polling_ms(Duration(seconds=10), Caller("c", call), Sessions(config), config, short=True)

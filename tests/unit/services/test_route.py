@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from latermq_broker.config import Config, ServerConfig
+from latermq_broker.config import CompatConfig, Config, ServerConfig
 from latermq_broker.engine.model import Group, Topic, TopicType
 from latermq_broker.errors import TopicNotFoundError
 from latermq_broker.services.route import RouteService
@@ -50,9 +50,10 @@ def engine() -> FakeEngine:
 
 
 class Client:
-    def __init__(self, engine: FakeEngine) -> None:
+    def __init__(self, engine: FakeEngine, *, strict: bool = False) -> None:
         self.committer = FakeCommitter()
-        config = Config(server=ServerConfig(broker_name="latermq-7"))
+        server, compat = ServerConfig(broker_name="latermq-7"), CompatConfig(strict=strict)
+        config = Config(server=server, compat=compat)
         service = RouteService(engine, self.committer, Sessions(config.server), config)
         self._methods = service.methods()
         self.endpoints = v2.Endpoints(
@@ -171,3 +172,12 @@ class TestAssignment:
     ) -> None:
         engine.add("t")
         assert (await client.assignment(topic, group)).status.code == code
+
+
+async def test_strict_an_assignment_of_an_unknown_topic_is_refused_in_rocketmq_s_words(
+    engine: FakeEngine,
+) -> None:
+    refused = (await Client(engine, strict=True).assignment("t", "g")).status
+    assert refused.code == v2.TOPIC_NOT_FOUND
+    text = "CODE: 17  DESC: No topic route info in name server for the topic: t"
+    assert refused.message == text
