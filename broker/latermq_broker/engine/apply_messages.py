@@ -2,7 +2,6 @@
 
 from latermq_broker.delivery.transaction import HalfEvent
 from latermq_broker.engine.apply_transactions import end_half
-from latermq_broker.engine.indexing import index_message
 from latermq_broker.engine.model import DeadState
 from latermq_broker.engine.state import EngineState, Stamp
 from latermq_broker.store import payload_message
@@ -16,6 +15,8 @@ from latermq_broker.store.payload_message import (
     TimerPayload,
 )
 
+tuple_new = tuple.__new__  # of named tuples, without their keyword handling: for every message
+
 
 class MessageApplier:
     """MESSAGE, REF, TIMER, DEAD_CHANGE: what enters a queue, and when."""
@@ -25,7 +26,7 @@ class MessageApplier:
 
     def message(self, message: MessagePayload | MessageHead, at: Stamp) -> None:
         state = self._state
-        index_message(state.store.index, message, at.position)
+        state.store.index.add(at.position, message.id_hash, message.topic_id, message.key_hashes)
         if message.queue_offset < 0:
             state.timer.arm(message.due_ms, at.position, fresh=True)
             state.uses.arm(at.position, at.length)
@@ -33,8 +34,10 @@ class MessageApplier:
             counts[message.topic_id] = counts.get(message.topic_id, 0) + 1
             return
         flags = ENTRY_LETTER if message.kind & MESSAGE_LETTER else 0
-        entry = Entry(at.position, at.length, flags, 0, message.tag_hash, at.store_ms)
-        self._state.enqueue(message.topic_id, message.queue_id, entry, message.queue_offset)
+        entry = (at.position, at.length, flags, 0, message.tag_hash, at.store_ms)
+        state.enqueue(
+            message.topic_id, message.queue_id, tuple_new(Entry, entry), message.queue_offset
+        )
 
     def ref(self, ref: RefPayload, at: Stamp) -> None:
         state = self._state

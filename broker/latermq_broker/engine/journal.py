@@ -32,7 +32,7 @@ from latermq_broker.store.record import HEADER_BYTES, Record, RecordType
 class _Kind(NamedTuple):
     encode: Callable[[Any], list[payload_lease.Bytes]]
     decode: Callable[[Any], Any]
-    apply: Callable[[Any, Stamp], None]
+    apply: Callable[[Any, Any], None]  # payload, stamp; a record is its own stamp
 
 
 class Journal:
@@ -145,6 +145,14 @@ class Journal:
             raise
 
     def replay(self, record: Record) -> None:
+        if self.lossy.active or self._dropped.headless or record.type is RecordType.LOST:
+            self._replay_in_parts(record)
+            return
+        _, decode, apply = self._kinds[record.type]
+        apply(decode(record.payload), record)
+
+    def _replay_in_parts(self, record: Record) -> None:
+        """The same while something is missing before it: dropped segments, or a lost range."""
         if record.type is RecordType.LOST:
             self.lossy.begin(record)
             return

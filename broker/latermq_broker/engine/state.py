@@ -207,7 +207,7 @@ class EngineState:
         self._ready_pairs.add((subscription.group_id, subscription.topic_id))
 
     def enqueue(self, topic_id: int, queue_id: int, entry: Entry, offset: int) -> None:
-        queue = self.queue(topic_id, queue_id)
+        queue = self.store.queue(topic_id, queue_id)
         if queue.next != offset:
             self.reach(topic_id, queue_id, offset, entry.time_ms)
             assert queue.next == offset

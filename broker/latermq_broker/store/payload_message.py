@@ -11,6 +11,8 @@ from typing import Final, NamedTuple
 
 from latermq_broker.store.payload_lease import Bytes, decode_ids, encode_ids
 
+tuple_new: Final = tuple.__new__  # as MessageHead._make, without the call
+
 #  MESSAGE   0      4      6     7      8             16      24        32       40        44
 #            | topic| queue| kind| nkeys| queue_offset| due_ms| tag_hash| id_hash| rest_len| sys_len
 #            48     49        52
@@ -29,6 +31,9 @@ MESSAGE_PRIORITY: Final = 4
 NO_PRIORITY: Final = -1
 _ORDER_KEY: Final = struct.Struct("<Q")
 _PRIORITY: Final = struct.Struct("<Q")
+
+
+_NO_KEYS: Final[tuple[tuple[int, ...]]] = ((),)
 
 
 class MessagePayload(NamedTuple):
@@ -89,8 +94,10 @@ def encode_message(message: MessagePayload) -> list[Bytes]:
 
 def decode_message_head(payload: Bytes) -> MessageHead:
     fields = _MESSAGE.unpack_from(payload)
-    keys = struct.unpack_from(f"<{fields[3]}Q", payload, _MESSAGE.size) if fields[3] else ()
-    return MessageHead._make((*fields, keys))
+    if not fields[3]:
+        return tuple_new(MessageHead, fields + _NO_KEYS)
+    keys = struct.unpack_from(f"<{fields[3]}Q", payload, _MESSAGE.size)
+    return tuple_new(MessageHead, (*fields, keys))
 
 
 def message_order_key(payload: Bytes) -> int:

@@ -161,7 +161,7 @@ def decode_record(page: memoryview, offset: int, position: int) -> Record | None
     payload = page[offset + HEADER_BYTES : end]
     if checksum != xxh3_64_intdigest(payload, xxh3_64_intdigest(page[offset + 8 : offset + 40])):
         return None
-    if pad_end != end and any(page[end:pad_end]):
+    if pad_end != end and page[end:pad_end] != PADDING[length % 8]:
         return None
     type_ = _TYPES[kind]
     if magic != MAGIC_WORD or type_ is None:
