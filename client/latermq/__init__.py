@@ -11,6 +11,7 @@ It is a RocketMQ 5 client: it speaks `apache.rocketmq.v2` and needs grpcio and p
 """
 
 from latermq import sync
+from latermq._tls import Tls
 from latermq.client import Client, connect
 from latermq.codes import Code
 from latermq.delivery import Delivery
@@ -85,6 +86,7 @@ __all__ = [
     "ServerError",
     "SimpleConsumer",
     "Sql",
+    "Tls",
     "TooManyRequestsError",
     "TopicNotFoundError",
     "Transaction",

@@ -1,4 +1,4 @@
-"""Bytes to a broker and back: the seam under everything else, and its form over gRPC.
+"""Bytes to a broker and back: the seam under everything else, and its form over grpc.aio.
 
 `Transport` is one connection to one broker. It knows paths and bytes, no message of the protocol.
 All its failures are errors of this package; nothing above it imports grpc. Business errors are not
@@ -14,17 +14,9 @@ import grpc.aio
 
 from latermq._endpoints import Endpoints
 from latermq._identity import VERSION
-from latermq.codes import Code
-from latermq.errors import (
-    BadRequestError,
-    ForbiddenError,
-    LaterMQError,
-    RequestTimeoutError,
-    ServerError,
-    UnauthorizedError,
-    UnavailableError,
-    UnsupportedError,
-)
+from latermq._status import error_of, nobody_answers
+from latermq._tls import Tls
+from latermq.errors import LaterMQError, UnavailableError
 
 Metadata: TypeAlias = Sequence[tuple[str, str | bytes]]
 
@@ -77,11 +69,23 @@ class Transport(Protocol):
 
 
 class GrpcTransport:
-    """Over one plaintext gRPC channel; to be made inside a running event loop."""
+    """Over one gRPC channel; to be made inside a running event loop.
 
-    def __init__(self, endpoints: Endpoints) -> None:
+    Args:
+        tls: None: clear text.
+    """
+
+    def __init__(self, endpoints: Endpoints, tls: Tls | None = None) -> None:
         self._endpoints = endpoints
-        self._channel = grpc.aio.insecure_channel(endpoints.target(), options=CHANNEL_OPTIONS)
+        target = endpoints.target()
+        if tls is None:
+            self._channel = grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS)
+        else:
+            name = tls.server_name
+            named = [] if name is None else [("grpc.ssl_target_name_override", name)]
+            self._channel = grpc.aio.secure_channel(
+                target, tls.channel_credentials(), options=[*CHANNEL_OPTIONS, *named]
+            )
         self._callables: dict[tuple[str, str], Any] = {}
 
     async def unary(self, path: str, request: bytes, metadata: Metadata, timeout: float) -> bytes:
@@ -133,27 +137,11 @@ class GrpcTransport:
         return UnavailableError(f"{self._endpoints} cancelled the call")
 
     def _translated(self, error: grpc.aio.AioRpcError) -> LaterMQError:
-        code, details = error.code(), error.details() or error.code().name
-        if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
-            return UnavailableError(f"{self._endpoints}: {details}")
-        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-            if self._channel.get_state() is not grpc.ChannelConnectivity.READY:
-                return UnavailableError(f"no broker answers at {self._endpoints}")
-            return RequestTimeoutError(
-                Code.REQUEST_TIMEOUT, f"no answer from {self._endpoints} in time"
-            )
-        if code in _REFUSALS:
-            refusal, status = _REFUSALS[code]
-            return refusal(status, details)
-        return ServerError(Code.INTERNAL_ERROR, f"{code.name}: {details}")
-
-
-_REFUSALS: Final = {
-    grpc.StatusCode.INVALID_ARGUMENT: (BadRequestError, Code.BAD_REQUEST),
-    grpc.StatusCode.UNAUTHENTICATED: (UnauthorizedError, Code.UNAUTHORIZED),
-    grpc.StatusCode.PERMISSION_DENIED: (ForbiddenError, Code.FORBIDDEN),
-    grpc.StatusCode.UNIMPLEMENTED: (UnsupportedError, Code.NOT_IMPLEMENTED),
-}
+        code = error.code()
+        late = code is grpc.StatusCode.DEADLINE_EXCEEDED
+        if late and self._channel.get_state() is not grpc.ChannelConnectivity.READY:
+            return nobody_answers(self._endpoints)
+        return error_of(code.value[0], error.details() or "", self._endpoints)
 
 
 class _GrpcStream:

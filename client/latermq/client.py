@@ -11,7 +11,9 @@ from latermq._identity import new_client_id
 from latermq._inbox import CACHED_BYTES_MAX, CACHED_COUNT_MAX
 from latermq._session import Connections, Session
 from latermq._settings import MATCH_ALL, REQUEST_TIMEOUT, ClientKind, Profile
-from latermq._transport import GrpcTransport, Transport
+from latermq._tls import Tls
+from latermq._transport import Transport
+from latermq._transports import TRANSPORT_VARIABLE, chosen
 from latermq.errors import ClosedError
 from latermq.message import NO_PROPERTIES, Message, SendReceipt
 from latermq.producer import Producer
@@ -35,14 +37,14 @@ class Client:
         *,
         namespace: str = "",
         request_timeout: timedelta = REQUEST_TIMEOUT,
-        transport: Callable[[Endpoints], Transport] = GrpcTransport,
+        transport: Callable[[Endpoints], Transport] | None = None,
     ) -> None:
         if request_timeout <= timedelta(0):
             raise ValueError("request_timeout must be positive")
         self._endpoints = endpoints
         self._namespace = namespace
         self._request_timeout = request_timeout
-        self._connections = Connections(transport)
+        self._connections = Connections(transport or chosen())
         self._producer: Producer | None = None
         self._consumers: list[SimpleConsumer | PushConsumer] = []
         self._closed = False
@@ -239,6 +241,8 @@ def connect(
     *,
     namespace: str = "",
     request_timeout: timedelta = REQUEST_TIMEOUT,
+    tls: bool | Tls = False,
+    transport: str | None = None,
 ) -> Client:
     """Return a client of the broker at "host:port"; nothing is opened yet.
 
@@ -246,11 +250,20 @@ def connect(
         endpoint: without it $LATERMQ_ENDPOINT, without that 127.0.0.1:8081.
         namespace: goes with every topic and group name.
         request_timeout: for each call to the broker; a receive adds its wait.
+        tls: True: encrypt, and trust whom the system trusts; a `Tls` says more.
+        transport: "lean", our own HTTP/2, or "grpcio"; without it $LATERMQ_TRANSPORT, without that
+            "lean".
     Raises:
-        ValueError: not an endpoint.
+        ValueError: not an endpoint, or no such transport.
+        OSError: a file of `tls` cannot be read.
     """
     text = endpoint or os.environ.get(ENDPOINT_VARIABLE) or ENDPOINT
-    return Client(Endpoints.parse(text), namespace=namespace, request_timeout=request_timeout)
+    return Client(
+        Endpoints.parse(text),
+        namespace=namespace,
+        request_timeout=request_timeout,
+        transport=chosen(transport or os.environ.get(TRANSPORT_VARIABLE), tls),
+    )
 
 
 def _subscriptions(topics: str | Mapping[str, str], tags: str) -> dict[str, str]:

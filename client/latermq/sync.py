@@ -23,6 +23,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from latermq import client, delivery, push_consumer, simple_consumer, transaction
 from latermq._inbox import CACHED_BYTES_MAX, CACHED_COUNT_MAX
 from latermq._settings import MATCH_ALL, REQUEST_TIMEOUT
+from latermq._tls import Tls
 from latermq.errors import ClosedError
 from latermq.message import (
     NO_PROPERTIES,
@@ -421,7 +422,15 @@ def connect(
     *,
     namespace: str = "",
     request_timeout: timedelta = REQUEST_TIMEOUT,
+    tls: bool | Tls = False,
+    transport: str | None = None,
 ) -> Client:
     """Return a client for threads; arguments as for `latermq.connect`."""
-    inner = client.connect(endpoint, namespace=namespace, request_timeout=request_timeout)
+    inner = client.connect(
+        endpoint,
+        namespace=namespace,
+        request_timeout=request_timeout,
+        tls=tls,
+        transport=transport,
+    )
     return Client(LoopThread(), inner)

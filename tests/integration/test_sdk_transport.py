@@ -1,4 +1,4 @@
-"""The client's gRPC transport against a server that misbehaves: each failure is one of our errors.
+"""The client's transports against a server that misbehaves: each failure is one of our errors.
 
 The server is grpc.aio's own, in this process; it answers bytes with bytes.
 """
@@ -13,7 +13,8 @@ import pytest
 
 import latermq
 from latermq._endpoints import Endpoints
-from latermq._transport import GrpcTransport
+from latermq._transport import Transport
+from latermq._transports import chosen
 from latermq.codes import Code
 
 PATH: Final = "/test/Call"
@@ -43,9 +44,16 @@ async def server() -> AsyncIterator[tuple[Server, Endpoints]]:
     await server.stop(None)
 
 
+@pytest.fixture(params=["lean", "grpcio"])
+def connect(request: pytest.FixtureRequest) -> Callable[[Endpoints], Transport]:
+    return chosen(request.param)
+
+
 @pytest.fixture
-async def transport(server: tuple[Server, Endpoints]) -> AsyncIterator[GrpcTransport]:
-    transport = GrpcTransport(server[1])
+async def transport(
+    server: tuple[Server, Endpoints], connect: Callable[[Endpoints], Transport]
+) -> AsyncIterator[Transport]:
+    transport = connect(server[1])
     yield transport
     await transport.close()
 
@@ -62,9 +70,7 @@ def abort(code: grpc.StatusCode) -> Any:
     return unary(behaviour)
 
 
-async def test_bytes_and_headers(
-    server: tuple[Server, Endpoints], transport: GrpcTransport
-) -> None:
+async def test_bytes_and_headers(server: tuple[Server, Endpoints], transport: Transport) -> None:
     async def echo(request: bytes, context: Any) -> bytes:
         return request * 2
 
@@ -92,7 +98,7 @@ async def test_bytes_and_headers(
 )
 async def test_each_status_has_its_error(
     server: tuple[Server, Endpoints],
-    transport: GrpcTransport,
+    transport: Transport,
     code: grpc.StatusCode,
     error: type[latermq.LaterMQError],
     status: int,
@@ -103,9 +109,7 @@ async def test_each_status_has_its_error(
     assert raised.value.code == status
 
 
-async def test_no_answer_in_time(
-    server: tuple[Server, Endpoints], transport: GrpcTransport
-) -> None:
+async def test_no_answer_in_time(server: tuple[Server, Endpoints], transport: Transport) -> None:
     async def sleep(request: bytes, context: Any) -> bytes:
         await asyncio.sleep(100)
         return b""
@@ -115,15 +119,15 @@ async def test_no_answer_in_time(
         await transport.unary(PATH, b"", (), 0.2)
 
 
-async def test_nobody_listens() -> None:
-    transport = GrpcTransport(Endpoints.parse("127.0.0.1:1"))
+async def test_nobody_listens(connect: Callable[[Endpoints], Transport]) -> None:
+    transport = connect(Endpoints.parse("127.0.0.1:1"))
     with pytest.raises(latermq.UnavailableError, match=r"no broker answers at 127\.0\.0\.1:1"):
         await transport.unary(PATH, b"", (), 0.3)
     await transport.close()
 
 
 async def test_our_own_cancellation_stays_one(
-    server: tuple[Server, Endpoints], transport: GrpcTransport
+    server: tuple[Server, Endpoints], transport: Transport
 ) -> None:
     async def sleep(request: bytes, context: Any) -> bytes:
         await asyncio.sleep(100)
@@ -138,7 +142,7 @@ async def test_our_own_cancellation_stays_one(
 
 
 async def test_a_stream_that_breaks_keeps_what_came(
-    server: tuple[Server, Endpoints], transport: GrpcTransport
+    server: tuple[Server, Endpoints], transport: Transport
 ) -> None:
     async def break_off(request: bytes, context: Any) -> AsyncIterator[bytes]:
         yield b"one"
@@ -153,7 +157,7 @@ async def test_a_stream_that_breaks_keeps_what_came(
 
 
 async def test_a_stream_that_is_left_is_cancelled(
-    server: tuple[Server, Endpoints], transport: GrpcTransport
+    server: tuple[Server, Endpoints], transport: Transport
 ) -> None:
     cancelled = asyncio.Event()
 
@@ -172,7 +176,7 @@ async def test_a_stream_that_is_left_is_cancelled(
     await asyncio.wait_for(cancelled.wait(), SOON_S)
 
 
-async def test_both_ways(server: tuple[Server, Endpoints], transport: GrpcTransport) -> None:
+async def test_both_ways(server: tuple[Server, Endpoints], transport: Transport) -> None:
     async def echo(requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
         async for request in requests:
             if request == b"end":
@@ -196,7 +200,9 @@ async def test_both_ways(server: tuple[Server, Endpoints], transport: GrpcTransp
     broken.cancel()
 
 
-async def test_a_server_that_leaves_and_comes_back() -> None:
+async def test_a_server_that_leaves_and_comes_back(
+    connect: Callable[[Endpoints], Transport],
+) -> None:
     async def echo(request: bytes, context: Any) -> bytes:
         return request
 
@@ -210,7 +216,7 @@ async def test_a_server_that_leaves_and_comes_back() -> None:
         return server, port
 
     server, port = await serve(0)
-    transport = GrpcTransport(Endpoints.parse(f"127.0.0.1:{port}"))
+    transport = connect(Endpoints.parse(f"127.0.0.1:{port}"))
     assert await transport.unary(PATH, b"one", (), SOON_S) == b"one"
     await server.stop(None)
     with pytest.raises(latermq.UnavailableError):

@@ -9,8 +9,8 @@ from typing import Final
 
 from latermq_h2.hpack.tables import STATIC
 
-_STATUS_INDICES: Final = {
-    entry[1]: index for index, entry in enumerate(STATIC) if entry and entry[0] == b":status"
+_WHOLE_INDICES: Final = {
+    entry[:2]: index for index, entry in enumerate(STATIC) if entry and entry[1]
 }
 _NAME_INDICES: Final[dict[bytes, int]] = {}
 for _index, _entry in enumerate(STATIC):
@@ -43,6 +43,6 @@ def encode(fields: Iterable[tuple[bytes, bytes]]) -> bytes:
     """A header block."""
     parts = []
     for name, value in fields:
-        index = _STATUS_INDICES.get(value) if name == b":status" else None
+        index = _WHOLE_INDICES.get((name, value))
         parts.append(integer(index, 7, 0x80) if index else literal(name, value))
     return b"".join(parts)

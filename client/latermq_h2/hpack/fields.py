@@ -2,7 +2,7 @@
 
 A field is classified once, when it is made, and carries the result (table entries are shared by
 all blocks that refer to them). `Gist` is the part of a block that a receiver has to understand;
-two blocks with equal gists mean the same request.
+two blocks with equal gists mean the same request, or the same kind of answer.
 """
 
 import re
@@ -18,10 +18,10 @@ Field: TypeAlias = tuple[bytes, bytes, int, int]  # name, value, counted size, k
 
 FIELD_OVERHEAD_BYTES: Final = 32
 
-_PSEUDO_NAMES: Final = frozenset({b":method", b":scheme", b":path", b":authority"})
+_PSEUDO_NAMES: Final = frozenset({b":method", b":scheme", b":path", b":authority", b":status"})
 _SEMANTIC_NAMES: Final = frozenset(
     {b"content-type", b"content-length", b"te", b"grpc-timeout", b"grpc-encoding",
-     b"grpc-accept-encoding"}
+     b"grpc-accept-encoding", b"grpc-status"}
 )  # fmt: skip
 _CONNECTION_NAMES: Final = frozenset(
     {b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"}

@@ -29,6 +29,7 @@ class Control:
     """Of one connection.
 
     Args:
+        hello: what we send before anything else, our SETTINGS with it.
         streams: those that are open, when INITIAL_WINDOW_SIZE changes.
         drained: the answer to SHUTDOWN_PING came.
     """
@@ -37,6 +38,7 @@ class Control:
         self,
         limits: Limits,
         keepalive: Keepalive,
+        hello: bytes,
         outbound: Outbound,
         deadlines: Deadlines,
         streams: Callable[[], Iterable[Stream]],
@@ -44,6 +46,8 @@ class Control:
         now_ms: int,
     ) -> None:
         self.budget = Budget(limits.control_burst, limits.control_per_s, now_ms)
+        self.peer_streams_max = frames.STREAM_ID_MAX
+        self.push_max = 1  # of ENABLE_PUSH
         self._limits = limits
         self._keepalive = keepalive
         self._outbound = outbound
@@ -57,19 +61,15 @@ class Control:
         deadlines.set(HELLO, now_ms + limits.hello_ms_max)
         deadlines.set(SETTINGS_ACK, now_ms + limits.hello_ms_max)
         deadlines.set(KEEPALIVE, now_ms + keepalive.keepalive_interval_ms)
-        outbound.put(
-            frames.settings(
-                (
-                    (frames.MAX_CONCURRENT_STREAMS, limits.streams_max),
-                    (frames.INITIAL_WINDOW_SIZE, limits.stream_window_bytes),
-                    (frames.MAX_FRAME_SIZE, limits.frame_bytes_max),
-                    (frames.MAX_HEADER_LIST_SIZE, limits.header_list_bytes_max),
-                )
-            )
-        )
+        outbound.put(hello)
         more = limits.connection_window_bytes - frames.WINDOW_DEFAULT
         if more > 0:
             outbound.put(frames.window_update(0, more))
+
+    @property
+    def greeted(self) -> bool:
+        """The peer's first SETTINGS came."""
+        return HELLO not in self._deadlines
 
     def charge(self, now_ms: int, what: str, count: int = 1) -> None:
         """Raises ConnectionFault: the peer makes us do too much that is not a call."""
@@ -106,8 +106,10 @@ class Control:
             if not frames.FRAME_BYTES_DEFAULT <= value <= frames.FRAME_BYTES_LIMIT:
                 raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "MAX_FRAME_SIZE out of range")
             outbound.frame_bytes_max = min(value, FRAME_BYTES_SENT_MAX)
-        elif name == frames.ENABLE_PUSH and value > 1:
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "ENABLE_PUSH is 0 or 1")
+        elif name == frames.MAX_CONCURRENT_STREAMS:
+            self.peer_streams_max = value
+        elif name == frames.ENABLE_PUSH and value > self.push_max:
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "ENABLE_PUSH must not be that")
 
     def on_ping(self, flags: int, stream_id: int, payload: bytes, now_ms: int) -> None:
         if stream_id:
@@ -147,7 +149,7 @@ class Control:
         self.charge(now_ms, "unknown frames")
 
     def on_push_promise(self, flags: int, stream_id: int, payload: bytes, now_ms: int) -> None:
-        raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "PUSH_PROMISE from a client")
+        raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "PUSH_PROMISE, which is not allowed")
 
     def keepalive_due(self, heard_ms: int, now_ms: int) -> None:
         """Ping if nothing was heard for long."""

@@ -11,7 +11,6 @@ from latermq_h2.http2.frames import (
     CONTINUATION,
     HEAD,
     HEAD_BYTES,
-    PREFACE,
     SETTINGS,
     STREAM_ID_MAX,
     ConnectionFault,
@@ -28,17 +27,18 @@ class FrameReader:
     Args:
         handlers: by frame type.
         unknown: for the other types.
+        preface: what comes before the first frame.
     """
 
     def __init__(
-        self, handlers: tuple[Handler, ...], unknown: Handler, frame_bytes_max: int
+        self, handlers: tuple[Handler, ...], unknown: Handler, frame_bytes_max: int, preface: bytes
     ) -> None:
         self.held = False
         self.block_of = 0  # the stream whose CONTINUATION must come next
         self._handlers: Final = handlers
         self._unknown: Final = unknown
         self._frame_bytes_max: Final = frame_bytes_max
-        self._preface_left = PREFACE
+        self._preface_left = preface
         self._first_frame = True
         self._parts: list[bytes] = []
         self._have = 0

@@ -4,11 +4,7 @@ from typing import Protocol
 
 
 class Limits(Protocol):
-    """Every limit of a connection; the settings of section `http2` satisfy it."""
-
-    @property
-    def streams_max(self) -> int:
-        """Open at once; further ones are REFUSED_STREAM."""
+    """The limits that both sides of a connection have."""
 
     @property
     def frame_bytes_max(self) -> int:
@@ -43,13 +39,6 @@ class Limits(Protocol):
         """What a client may send ahead on all streams."""
 
     @property
-    def resets_burst(self) -> int:
-        """RST_STREAM at once; each completed call allows one more."""
-
-    @property
-    def resets_per_s(self) -> int: ...
-
-    @property
     def control_burst(self) -> int:
         """PING, SETTINGS, PRIORITY, unknown frames, and errors we are made to send."""
 
@@ -77,23 +66,8 @@ class Limits(Protocol):
         """Empty DATA frames on a stream."""
 
     @property
-    def window_updates_burst(self) -> int: ...
-
-    @property
-    def window_updates_per_frame(self) -> int:
-        """For each stream opened and each DATA frame sent, beyond the burst."""
-
-    @property
     def ping_strikes_max(self) -> int:
         """Pings that may come sooner; one more is "too_many_pings"."""
-
-    @property
-    def idle_ms_max(self) -> int:
-        """Without a call; 0: for ever."""
-
-    @property
-    def stall_ms_max(self) -> int:
-        """Output that the peer does not let us send."""
 
     @property
     def stream_buffer_bytes_max(self) -> int:
@@ -102,6 +76,36 @@ class Limits(Protocol):
     @property
     def output_bytes_max(self) -> int:
         """Output of one connection ready to be written, before producers and reading wait."""
+
+
+class ServerLimits(Limits, Protocol):
+    """Those of the server's side; the settings of section `http2` satisfy it."""
+
+    @property
+    def streams_max(self) -> int:
+        """Open at once; further ones are REFUSED_STREAM."""
+
+    @property
+    def resets_burst(self) -> int:
+        """RST_STREAM at once; each completed call allows one more."""
+
+    @property
+    def resets_per_s(self) -> int: ...
+
+    @property
+    def window_updates_burst(self) -> int: ...
+
+    @property
+    def window_updates_per_frame(self) -> int:
+        """For each stream opened and each DATA frame sent, beyond the burst."""
+
+    @property
+    def idle_ms_max(self) -> int:
+        """Without a call; 0: for ever."""
+
+    @property
+    def stall_ms_max(self) -> int:
+        """Output that the peer does not let us send."""
 
 
 class Keepalive(Protocol):

@@ -124,6 +124,35 @@ class Outbound:
         stream.output_open = False
         self._finished(stream)
 
+    def request(self, stream: Stream, block: bytes, body: Sequence[bytes], size: int) -> None:
+        """A whole request: headers, and a body of `size` bytes in pieces."""
+        if (
+            size > stream.window
+            or size > self.window
+            or size > self.frame_bytes_max
+            or self.size > self._bytes_max
+        ):
+            self.headers(stream, block)
+            for piece in body:
+                self.data(stream, piece)
+            self.end(stream, b"")
+            return
+        stream.window -= size
+        self.window -= size
+        self.frames_sent += 1
+        stream_id = stream.id
+        block_bytes = len(block)
+        parts = self._parts
+        parts.append(
+            HEAD.pack(block_bytes >> 8, block_bytes & 255, HEADERS, END_HEADERS, stream_id)
+        )
+        parts.append(block)
+        parts.append(HEAD.pack(size >> 8, size & 255, DATA, END_STREAM, stream_id))
+        parts += body
+        self.size += 18 + block_bytes + size
+        stream.output_open = False
+        self._finished(stream)
+
     def headers(self, stream: Stream, block: bytes) -> None:
         self.frames_sent += 1
         self.put(head(HEADERS, END_HEADERS, stream.id, len(block)) + block)
@@ -148,7 +177,7 @@ class Outbound:
         self._schedule(stream)
 
     def end(self, stream: Stream, trailers: bytes) -> None:
-        """Trailers after all that is queued."""
+        """Trailers after all that is queued; b"": END_STREAM without any."""
         if stream.queue is None:
             self._write_end(stream, trailers)
         else:
@@ -248,6 +277,9 @@ class Outbound:
 
     def _write_end(self, stream: Stream, trailers: bytes) -> None:
         self.frames_sent += 1
-        self.put(head(HEADERS, ENDING, stream.id, len(trailers)) + trailers)
+        if trailers:
+            self.put(head(HEADERS, ENDING, stream.id, len(trailers)) + trailers)
+        else:
+            self.put(head(DATA, END_STREAM, stream.id, 0))
         stream.output_open = False
         self._finished(stream)

@@ -61,8 +61,8 @@ def _read(fields: tuple[Field, ...]) -> RequestHead | Malformed:
         if kind == INVALID:
             return Malformed("a field that must not be, or not be here")
         if kind == PSEUDO:
-            if name in pseudo:
-                return Malformed("a pseudo field twice")
+            if name in pseudo or name == b":status":
+                return Malformed("a pseudo field twice, or of an answer")
             pseudo[name] = value
             continue
         if name == b"te" and value.lower() != b"trailers":

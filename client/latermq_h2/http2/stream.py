@@ -3,8 +3,6 @@
 from collections import deque
 from typing import Any
 
-from latermq_h2.http2.request import RequestHead
-
 
 class Stream:
     """Made by the client's HEADERS, forgotten when both halves are closed.
@@ -15,21 +13,20 @@ class Stream:
     """
 
     __slots__ = (
-        "call", "content_left", "credit", "empty_data", "empty_data_run", "head", "id",
+        "call", "content_left", "credit", "empty_data", "empty_data_run", "id",
         "input_open", "marked", "output_open", "queue", "queued_bytes", "ready", "room", "sent",
         "trailers", "wants_room", "window",
     )  # fmt: skip
 
-    def __init__(self, stream_id: int, head: RequestHead, window: int, room: int) -> None:
+    def __init__(self, stream_id: int, content_length: int, window: int, room: int) -> None:
         self.id = stream_id
-        self.head = head
         self.call: Any = None
         self.input_open = True
         self.output_open = True
         # in
         self.room = room  # what the peer may still send
         self.credit = 0  # consumed, not yet given back
-        self.content_left = head.content_length
+        self.content_left = content_length
         self.empty_data = 0
         self.empty_data_run = 0
         # out

@@ -16,7 +16,8 @@ from latermq_h2.http2 import frames
 from latermq_h2.http2.control import Control
 from latermq_h2.http2.frames import ConnectionFault, ErrorCode, unpadded
 from latermq_h2.http2.header_blocks import Block
-from latermq_h2.http2.limits import Budget, Limits
+from latermq_h2.http2.inflow import Inflow
+from latermq_h2.http2.limits import Budget, ServerLimits
 from latermq_h2.http2.outbound import Outbound
 from latermq_h2.http2.request import (
     OVERSIZED,
@@ -29,7 +30,6 @@ from latermq_h2.http2.stream import Stream
 
 MUTED_MAX: Final = 2_048  # streams
 GAPS_MAX: Final = 16  # ranges of ids the peer left out
-CREDIT_SHARE: Final = 4  # the connection's window is given back by quarters
 
 
 class Sink(Protocol):
@@ -63,7 +63,7 @@ class Streams:
         self,
         open_streams: dict[int, Stream],
         sink: Sink,
-        limits: Limits,
+        limits: ServerLimits,
         outbound: Outbound,
         control: Control,
         emptied: Callable[[], None],
@@ -79,22 +79,11 @@ class Streams:
         self._control = control
         self._emptied = emptied
         self._resets = Budget(limits.resets_burst, limits.resets_per_s, now_ms)
-        self._room = max(limits.connection_window_bytes, frames.WINDOW_DEFAULT)
-        self._credit = 0
-        self._credit_due = self._room // CREDIT_SHARE
+        self._inflow = Inflow(limits, outbound)
+        self.consume: Final = self._inflow.consume  # the sink has taken so many bytes of a body
         self._window_updates_left = limits.window_updates_burst
         self._gaps: list[tuple[int, int]] = []
         self._muted: dict[int, None] = {}
-
-    def consume(self, stream: Stream, bytes_count: int) -> None:
-        """The sink has taken so many bytes of the stream's body."""
-        if not stream.input_open:
-            return
-        stream.credit += bytes_count
-        if stream.credit * 2 >= self._limits.stream_window_bytes:
-            self._outbound.put(frames.window_update(stream.id, stream.credit))
-            stream.room += stream.credit
-            stream.credit = 0
 
     def reset(self, stream: Stream, code: ErrorCode) -> None:
         """End a stream with RST_STREAM; the sink is not told."""
@@ -137,7 +126,10 @@ class Streams:
             self._refuse(stream_id, ErrorCode.PROTOCOL_ERROR, now_ms)
             return
         stream = Stream(
-            stream_id, head, self._outbound.window_initial, self._limits.stream_window_bytes
+            stream_id,
+            head.content_length,
+            self._outbound.window_initial,
+            self._limits.stream_window_bytes,
         )
         stream.input_open = not ended
         self._open[stream_id] = stream
@@ -165,14 +157,7 @@ class Streams:
 
     def on_data(self, flags: int, stream_id: int, payload: bytes, now_ms: int) -> None:
         length = len(payload)
-        self._room -= length
-        if self._room < 0:
-            raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "more than the window allows")
-        self._credit += length
-        if self._credit >= self._credit_due:
-            self._outbound.put(frames.window_update(0, self._credit))
-            self._room += self._credit
-            self._credit = 0
+        self._inflow.take(length)
         stream = self._open.get(stream_id)
         if stream is None:
             self._on_stray_data(stream_id, now_ms)

@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol, cast
 
 from latermq_broker.transport.grpc_server.serving import GrpcConnection, Shared
 from latermq_h2.http2.connection import Connection
-from latermq_h2.http2.limits import Keepalive, Limits
+from latermq_h2.http2.limits import Keepalive, ServerLimits
 
 LINGER_S: Final = 1.0  # for the peer to read why it ends
 WRITE_BUFFER_BYTES: Final = 256 << 10  # in the asyncio transport, before it pauses us
@@ -39,7 +39,7 @@ class ShellProtocol(asyncio.Protocol):
         self,
         owner: Owner,
         shared: Shared,
-        limits: Limits,
+        limits: ServerLimits,
         keepalive: Keepalive,
         peer: str,
         local: str,

@@ -1,0 +1,322 @@
+"""The transport over our own HTTP/2: one connection to one broker, made anew when it ends.
+
+A call waits for a connection as long as it may take. One that surely nobody looked at (a stream
+refused, or left out by a GOAWAY) is made again; any other that breaks off is its caller's to judge.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Callable
+from datetime import timedelta
+from typing import Final
+
+from latermq._endpoints import AddressScheme, Endpoints
+from latermq._identity import VERSION
+from latermq._lean.blocks import Blocks
+from latermq._lean.caller import Call
+from latermq._lean.shell import Shell
+from latermq._status import GrpcStatus, error_of, nobody_answers
+from latermq._tls import Tls
+from latermq._transport import Metadata, Stream
+from latermq.backoff import Backoff
+from latermq.errors import LaterMQError, UnavailableError
+
+CONNECT_S_MAX: Final = 5.0  # for one address, until the broker has greeted
+CLOSE_S_MAX: Final = 1.0
+# A broker that restarts should be found within a second.
+REDIAL: Final = Backoff(
+    initial=timedelta(milliseconds=50),
+    multiplier=2,
+    limit=timedelta(seconds=2),
+    jitter=0.2,
+)
+YOUNG_S: Final = 0.2  # a connection that ended so soon was no success
+
+
+class LeanTransport:
+    """To be made inside a running event loop.
+
+    Args:
+        tls: None: clear text.
+    """
+
+    def __init__(self, endpoints: Endpoints, tls: Tls | None = None) -> None:
+        self._endpoints = endpoints
+        self._context = None if tls is None else tls.context()
+        self._server_name = None if tls is None else tls.server_name
+        host = endpoints.addresses[0][0]
+        authority = str(endpoints).partition(",")[0]
+        if self._server_name is None and endpoints.scheme is AddressScheme.DOMAIN_NAME:
+            self._server_name = host
+        scheme = "http" if tls is None else "https"
+        self._blocks = Blocks(scheme, authority, f"latermq/{VERSION}")
+        self._loop = asyncio.get_running_loop()
+        self._shells: set[Shell] = set()
+        self._shell: Shell | None = None  # takes calls, or did until a moment ago
+        self._dialling: asyncio.Task[None] | None = None
+        self._waiting = 0  # calls that want a connection
+        self._failure = ""
+        self._greeted_s = -YOUNG_S
+        self._closed = False
+
+    async def unary(self, path: str, request: bytes, metadata: Metadata, timeout: float) -> bytes:
+        end_s = self._loop.time() + timeout
+        while True:
+            call = await self._unary_once(path, request, metadata, end_s)
+            if call.code == GrpcStatus.OK and len(call.messages) == 1:
+                return call.messages[0]
+            if not call.refused:
+                raise self._error(call)
+
+    async def _unary_once(
+        self, path: str, request: bytes, metadata: Metadata, end_s: float
+    ) -> Call:
+        """The call, ended."""
+        shell = await self._accepting(end_s)
+        block = self._blocks.block(path, metadata, self._left_ms(end_s))
+        done = self._loop.create_future()
+
+        def wake() -> None:
+            if call.ended and not done.done():
+                done.set_result(None)
+
+        call = shell.caller.start(block, request, int(end_s * 1_000), wake)
+        shell.wake()
+        try:
+            await done
+        except asyncio.CancelledError:
+            shell.caller.cancel(call)
+            shell.wake()
+            raise
+        return call
+
+    async def server_stream(
+        self, path: str, request: bytes, metadata: Metadata, timeout: float
+    ) -> AsyncGenerator[bytes, None]:
+        end_s = self._loop.time() + timeout
+        while True:
+            shell = await self._accepting(end_s)
+            block = self._blocks.block(path, metadata, self._left_ms(end_s))
+            news = _News(self._loop)
+            call = shell.caller.start(block, request, int(end_s * 1_000), news.tell)
+            shell.wake()
+            try:
+                while True:
+                    while (message := shell.caller.read(call)) is not None:
+                        yield message
+                    if call.ended:
+                        break
+                    await news.wait()
+            finally:
+                shell.caller.cancel(call)
+                shell.wake()
+            if call.code == GrpcStatus.OK:
+                return
+            if not call.refused:
+                raise self._error(call)
+
+    def bidi_stream(self, path: str, metadata: Metadata) -> Stream:
+        return _LeanStream(self, path, metadata)
+
+    async def close(self) -> None:
+        self._closed = True
+        if self._dialling is not None:
+            self._dialling.cancel()
+            await asyncio.gather(self._dialling, return_exceptions=True)
+        shells = list(self._shells)
+        for shell in shells:
+            shell.close()
+        if shells:
+            await asyncio.wait([shell.closed for shell in shells], timeout=CLOSE_S_MAX)
+
+    async def open_stream(
+        self, path: str, metadata: Metadata, wake: Callable[[], None]
+    ) -> tuple[Shell, Call]:
+        """A stream in both directions, as soon as there is a connection."""
+        shell = await self._accepting(None)
+        call = shell.caller.start_stream(self._blocks.block(path, metadata, None), None, wake)
+        shell.wake()
+        return shell, call
+
+    def _error(self, call: Call) -> LaterMQError:
+        if call.code == GrpcStatus.OK:
+            text = f"{len(call.messages)} messages in the answer, not one"
+            return error_of(GrpcStatus.INTERNAL, text, self._endpoints)
+        return error_of(call.code, call.details, self._endpoints)
+
+    def _left_ms(self, end_s: float) -> int:
+        """For the broker to know, rounded up: alike for calls that may take equally long."""
+        return -int((self._loop.time() - end_s) * 1_000 // 1)
+
+    # --- the connection ---------------------------------------------------------------------
+
+    async def _accepting(self, end_s: float | None) -> Shell:
+        """A connection that takes a call now, waited for until `end_s` of the loop's time.
+
+        Raises:
+            UnavailableError: none came to be.
+        """
+        shell = self._shell
+        if shell is not None:
+            shell.look()
+            if shell.accepts:
+                return shell
+        self._waiting += 1
+        try:
+            async with asyncio.timeout_at(end_s):
+                while True:
+                    shell = self._shell
+                    if self._closed:
+                        raise UnavailableError(f"{self._endpoints}: this client is closed")
+                    if shell is None or shell.ends:
+                        await asyncio.shield(self._dial_task())
+                    elif not shell.accepts:
+                        await shell.wait_to_accept()
+                    else:
+                        return shell
+        except TimeoutError:
+            raise nobody_answers(self._endpoints, self._failure) from None
+        except asyncio.CancelledError:
+            if self._closed and not self._cancelling():
+                raise UnavailableError(f"{self._endpoints}: this client is closed") from None
+            raise
+        finally:
+            self._waiting -= 1
+
+    def _cancelling(self) -> bool:
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
+
+    def _dial_task(self) -> asyncio.Task[None]:
+        if self._dialling is None or self._dialling.done():
+            self._dialling = self._loop.create_task(self._dial(), name="latermq connecting")
+        return self._dialling
+
+    async def _dial(self) -> None:
+        """Connect, address by address and again, for as long as a call waits for it."""
+        tries = 0
+        young = self._loop.time() - self._greeted_s < YOUNG_S
+        while self._waiting:
+            if tries or young:
+                wait = REDIAL.wait(max(tries, 1), random.random())
+                await asyncio.sleep(wait.total_seconds())
+            addresses = self._endpoints.addresses
+            host, port = addresses[tries % len(addresses)]
+            tries += 1
+            try:
+                async with asyncio.timeout(CONNECT_S_MAX):
+                    shell = await self._connected(host, port)
+            except TimeoutError:
+                self._failure = "no greeting in time"
+            except OSError as error:
+                self._failure = str(error) or type(error).__name__
+            else:
+                self._shell, self._failure = shell, ""
+                self._greeted_s = self._loop.time()
+                return
+
+    async def _connected(self, host: str, port: int) -> Shell:
+        """A connection whose broker has greeted us: it accepts calls. Raises OSError."""
+        greeted: asyncio.Future[None] = self._loop.create_future()
+
+        def changed(shell: Shell) -> None:
+            if not greeted.done():
+                greeted.set_result(None)
+
+        name = (self._server_name or host) if self._context is not None else None
+        transport, shell = await self._loop.create_connection(
+            lambda: Shell(changed), host, port, ssl=self._context, server_hostname=name
+        )
+        self._shells.add(shell)
+        shell.closed.add_done_callback(lambda _: self._shells.discard(shell))
+        try:
+            await asyncio.wait((greeted, shell.closed), return_when=asyncio.FIRST_COMPLETED)
+            if shell.ends:
+                raise ConnectionError(shell.caller.lost_why or "the broker ended the connection")
+        except BaseException:
+            transport.abort()
+            raise
+        return shell
+
+
+class _News:
+    """Lets one reader sleep until it is told."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._told = False
+        self._waiter: asyncio.Future[None] | None = None
+
+    def tell(self) -> None:
+        self._told = True
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def wait(self) -> None:
+        if not self._told:
+            self._waiter = self._loop.create_future()
+            await self._waiter
+            self._waiter = None
+        self._told = False
+
+
+class _LeanStream:
+    """Opened by the first write or read."""
+
+    def __init__(self, transport: LeanTransport, path: str, metadata: Metadata) -> None:
+        self._transport = transport
+        self._path = path
+        self._metadata = metadata
+        self._news = _News(asyncio.get_running_loop())
+        self._room = asyncio.Event()
+        self._opening = asyncio.Lock()
+        self._cancelled = False
+        self._shell: Shell | None = None
+        self._call: Call | None = None
+
+    async def write(self, data: bytes) -> None:
+        shell, call = await self._open()
+        if call.ended:
+            if call.code == GrpcStatus.OK:
+                raise UnavailableError("the stream has ended")
+            raise self._transport._error(call)
+        shell.caller.write(call, data)
+        shell.wake()
+        while not shell.caller.has_room(call):
+            self._room.clear()
+            shell.caller.want_room(call)
+            await self._room.wait()
+
+    async def read(self) -> bytes | None:
+        shell, call = await self._open()
+        while True:
+            if (message := shell.caller.read(call)) is not None:
+                shell.wake()
+                return message
+            if call.ended:
+                break
+            await self._news.wait()
+        if call.code != GrpcStatus.OK:
+            raise self._transport._error(call)
+        return None
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        if self._shell is not None and self._call is not None:
+            self._shell.caller.cancel(self._call)
+            self._shell.wake()
+
+    async def _open(self) -> tuple[Shell, Call]:
+        if self._shell is not None and self._call is not None:
+            return self._shell, self._call
+        async with self._opening:
+            if self._cancelled:
+                raise UnavailableError("the stream was cancelled")
+            if self._shell is None or self._call is None:
+                opened = await self._transport.open_stream(self._path, self._metadata, self._wake)
+                self._shell, self._call = opened
+            return self._shell, self._call
+
+    def _wake(self) -> None:
+        self._room.set()
+        self._news.tell()

@@ -1,0 +1,34 @@
+"""Which transport a client uses."""
+
+from collections.abc import Callable
+from typing import Final
+
+from latermq._endpoints import Endpoints
+from latermq._lean.transport import LeanTransport
+from latermq._tls import Tls
+from latermq._transport import GrpcTransport, Transport
+
+TRANSPORT_VARIABLE: Final = "LATERMQ_TRANSPORT"
+TRANSPORT: Final = "lean"
+_TRANSPORTS: Final[dict[str, Callable[[Endpoints, Tls | None], Transport]]] = {
+    "lean": LeanTransport,
+    "grpcio": GrpcTransport,
+}
+
+
+def chosen(name: str | None = None, tls: bool | Tls = False) -> Callable[[Endpoints], Transport]:
+    """What opens connections.
+
+    Raises:
+        ValueError: no such transport.
+        OSError: a file of `tls` cannot be read.
+    """
+    name = name or TRANSPORT
+    if name not in _TRANSPORTS:
+        known = " or ".join(repr(one) for one in _TRANSPORTS)
+        raise ValueError(f"transport must be {known}, not {name!r}")
+    make = _TRANSPORTS[name]
+    security = (Tls() if tls else None) if isinstance(tls, bool) else tls
+    if security is not None:
+        security.context()  # so that a file that cannot be used is told of here
+    return lambda endpoints: make(endpoints, security)

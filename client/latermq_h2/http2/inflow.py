@@ -1,0 +1,45 @@
+"""What comes in: the connection's window, and giving back what was taken."""
+
+from typing import Final
+
+from latermq_h2.http2 import frames
+from latermq_h2.http2.frames import ConnectionFault, ErrorCode
+from latermq_h2.http2.limits import Limits
+from latermq_h2.http2.outbound import Outbound
+from latermq_h2.http2.stream import Stream
+
+CREDIT_SHARE: Final = 4  # the connection's window is given back by quarters
+
+
+class Inflow:
+    """Of one connection. Its own window is given back on receipt, a stream's on consumption."""
+
+    __slots__ = ("_credit", "_credit_due", "_outbound", "_room", "_stream_due")
+
+    def __init__(self, limits: Limits, outbound: Outbound) -> None:
+        self._outbound = outbound
+        self._room = max(limits.connection_window_bytes, frames.WINDOW_DEFAULT)
+        self._credit = 0
+        self._credit_due = self._room // CREDIT_SHARE
+        self._stream_due = limits.stream_window_bytes // 2
+
+    def take(self, bytes_count: int) -> None:
+        """A DATA frame of so many bytes came. Raises ConnectionFault: more than the window."""
+        self._room -= bytes_count
+        if self._room < 0:
+            raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "more than the window allows")
+        self._credit += bytes_count
+        if self._credit >= self._credit_due:
+            self._outbound.put(frames.window_update(0, self._credit))
+            self._room += self._credit
+            self._credit = 0
+
+    def consume(self, stream: Stream, bytes_count: int) -> None:
+        """So many bytes of the stream's body were taken by whom they are for."""
+        if not stream.input_open:
+            return
+        stream.credit += bytes_count
+        if stream.credit >= self._stream_due:
+            self._outbound.put(frames.window_update(stream.id, stream.credit))
+            stream.room += stream.credit
+            stream.credit = 0
