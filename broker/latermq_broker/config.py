@@ -7,6 +7,7 @@ section is built, before the first request. Names end in their unit; `_max` boun
 from dataclasses import dataclass, field
 from enum import Enum
 
+from latermq_broker.config_auth import AuthConfig
 from latermq_broker.config_transport import Http2Config, TlsConfig, Transport
 from latermq_broker.errors import ConfigError
 
@@ -288,6 +289,7 @@ class Config:
     server: ServerConfig = field(default_factory=ServerConfig)
     http2: Http2Config = field(default_factory=Http2Config)
     tls: TlsConfig = field(default_factory=TlsConfig)
+    auth: AuthConfig = field(default_factory=AuthConfig)
     log: LogConfig = field(default_factory=LogConfig)
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
     admin: AdminConfig = field(default_factory=AdminConfig)

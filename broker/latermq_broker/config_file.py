@@ -18,6 +18,7 @@ from latermq_broker.config import Config
 from latermq_broker.errors import ConfigError
 
 ENVIRONMENT_PREFIX: Final = "LATERMQ_"
+_SECRET: Final = frozenset({"auth.root_secret_key"})  # in no message
 _TRUE: Final = frozenset({"1", "true", "yes", "on"})
 _FALSE: Final = frozenset({"0", "false", "no", "off"})
 
@@ -45,13 +46,17 @@ def load(file: Path | None, environment: Mapping[str, str], flags: Mapping[str, 
 
 
 def to_toml(config: Config) -> str:
-    """Every setting with its value, as a file that `load` takes."""
+    """Every setting with its value, as a file that `load` takes; secrets are not told."""
     lines: list[str] = []
     for section in dataclasses.fields(config):
         lines += ["", f"[{section.name}]"] if lines else [f"[{section.name}]"]
         values = getattr(config, section.name)
         for setting in dataclasses.fields(values):
-            lines.append(f"{setting.name} = {_toml(getattr(values, setting.name))}")
+            value = getattr(values, setting.name)
+            if setting.repr or not value:
+                lines.append(f"{setting.name} = {_toml(value)}")
+            else:
+                lines.append(f"# {setting.name} is set and not shown")
     return "\n".join(lines) + "\n"
 
 
@@ -118,6 +123,8 @@ def _kind(name: str, known: Mapping[str, Any], origin: str) -> Any:
 def _typed(name: str, value: object, known: Mapping[str, Any], origin: str) -> Any:
     """A value as TOML or a flag gives it, in the setting's type."""
     kind = _kind(name, known, origin)
+    if name in _SECRET and not isinstance(value, str):
+        raise ConfigError(name, f"its value is not text ({origin})")
     if isinstance(kind, type) and issubclass(kind, Enum):
         words = [str(member.value) for member in kind]
         if value in words:

@@ -157,6 +157,12 @@ class InvalidClientPropertiesError(RequestError):
     code = 40021
 
 
+class UnauthorizedError(RequestError):
+    """Not signed, or not by a user of ours."""
+
+    code = 40100
+
+
 class ForbiddenError(RequestError):
     code = 40300
 

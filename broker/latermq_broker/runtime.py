@@ -24,6 +24,8 @@ from latermq_broker.observability import log as logs
 from latermq_broker.observability.metrics import render
 from latermq_broker.observability.metrics_endpoint import MetricsEndpoint
 from latermq_broker.pump import Pump
+from latermq_broker.services.admin_gate import listens_on_loopback
+from latermq_broker.services.first_admin import complain_of_open_door, make_first_admin
 from latermq_broker.services.registry import Services, assemble
 from latermq_broker.services.seam import MethodTable
 from latermq_broker.store.files import RealFiles
@@ -107,6 +109,7 @@ async def _serve(
     try:
         pump = Pump(engine, clock, config, threads, on_failure)
         services = assemble(engine, pump, config)
+        _look_at_the_door(engine, clock, config)
         pump.on_ready = services.parked.wake
         pump.on_second = services.on_second
         server = _server(services.methods, config)
@@ -127,6 +130,18 @@ async def _serve(
         threads.shutdown()
         closed = _close(engine, clock, store_failed=bool(failed))
     return CLEAN if closed else STORE_FAILED
+
+
+def _look_at_the_door(engine: Engine, clock: SystemClock, config: Config) -> None:
+    """Who may come in: say it when everybody may, make the first admin when nobody could.
+
+    Raises ConfigError: `auth.open_beyond_loopback` is "refuse", and it is open.
+    """
+    if config.auth.enabled:
+        directory = Path(config.server.data_dir).expanduser().absolute()
+        make_first_admin(engine, config.auth, directory, clock.now_ms())
+    elif not listens_on_loopback(config):
+        complain_of_open_door(config)
 
 
 def _figures(

@@ -5,6 +5,7 @@ from datetime import timedelta
 from enum import IntEnum
 from typing import Final
 
+from latermq._credentials import Credentials
 from latermq._endpoints import Endpoints
 from latermq.backoff import DEFAULT_RETRY_POLICY, RetryPolicy
 
@@ -39,6 +40,7 @@ class Profile:
     group: str = ""
     topics: dict[str, str] = field(default_factory=dict)
     request_timeout: timedelta = REQUEST_TIMEOUT
+    credentials: Credentials | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,11 +1,18 @@
 """How a client of a broker with TLS checks the broker, and says who it is itself."""
 
+import os
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import grpc
+
+TLS_VARIABLE: Final = "LATERMQ_TLS"
+CA_VARIABLE: Final = "LATERMQ_CA"
+SKIP_VERIFY_VARIABLE: Final = "LATERMQ_INSECURE_SKIP_VERIFY"
+
+_OFF: Final = frozenset({"", "0", "false", "no", "off"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,12 +23,14 @@ class Tls:
         ca: certificates of whom to trust; None: whom the system trusts.
         certificate, key: our own, for a broker that asks for it; both or none.
         server_name: what the broker's certificate must say; None: the host we connect to.
+        verify: False: trust whoever answers, perhaps the wrong one; not with grpcio.
     """
 
     ca: str | Path | None = None
     certificate: str | Path | None = None
     key: str | Path | None = None
     server_name: str | None = None
+    verify: bool = True
 
     def __post_init__(self) -> None:
         if (self.certificate is None) != (self.key is None):
@@ -38,17 +47,38 @@ class Tls:
         )
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(["h2"])
+        if not self.verify:
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         if self.certificate is not None and self.key is not None:
             context.load_cert_chain(str(self.certificate), str(self.key))
         return context
 
     def channel_credentials(self) -> Any:
-        """For grpc.aio. Raises OSError: a file cannot be read."""
+        """For grpc.aio.
+
+        Raises:
+            ValueError: `verify` is False, which gRPC cannot be told.
+            OSError: a file cannot be read.
+        """
+        if not self.verify:
+            raise ValueError('verify=False needs the transport "lean"')
         return grpc.ssl_channel_credentials(
             root_certificates=_read(self.ca),
             private_key=_read(self.key),
             certificate_chain=_read(self.certificate),
         )
+
+
+def tls_of(given: bool | Tls | None) -> bool | Tls:
+    """Return what is given, or, for None, what the environment says; False: clear text."""
+    if given is not None:
+        return given
+    said = os.environ.get
+    ca = said(CA_VARIABLE) or None
+    verify = said(SKIP_VERIFY_VARIABLE, "").lower() in _OFF
+    if ca is None and verify:
+        return said(TLS_VARIABLE, "").lower() not in _OFF
+    return Tls(ca=ca, verify=verify)
 
 
 def _read(path: str | Path | None) -> bytes | None:

@@ -284,4 +284,6 @@ def client_headers(profile: Profile, request_id: str) -> list[tuple[str, str | b
     ]
     if profile.namespace:
         headers.append(("x-mq-namespace", profile.namespace))
+    if profile.credentials is not None:
+        headers += profile.credentials.headers()
     return headers

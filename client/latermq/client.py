@@ -6,12 +6,13 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Final
 
+from latermq._credentials import Credentials, credentials_of
 from latermq._endpoints import Endpoints
 from latermq._identity import new_client_id
 from latermq._inbox import CACHED_BYTES_MAX, CACHED_COUNT_MAX
 from latermq._session import Connections, Session
 from latermq._settings import MATCH_ALL, REQUEST_TIMEOUT, ClientKind, Profile
-from latermq._tls import Tls
+from latermq._tls import Tls, tls_of
 from latermq._transport import Transport
 from latermq._transports import TRANSPORT_VARIABLE, chosen
 from latermq.errors import ClosedError
@@ -37,6 +38,7 @@ class Client:
         *,
         namespace: str = "",
         request_timeout: timedelta = REQUEST_TIMEOUT,
+        credentials: Credentials | None = None,
         transport: Callable[[Endpoints], Transport] | None = None,
     ) -> None:
         if request_timeout <= timedelta(0):
@@ -44,6 +46,7 @@ class Client:
         self._endpoints = endpoints
         self._namespace = namespace
         self._request_timeout = request_timeout
+        self._credentials = credentials
         self._connections = Connections(transport or chosen())
         self._producer: Producer | None = None
         self._consumers: list[SimpleConsumer | PushConsumer] = []
@@ -232,6 +235,7 @@ class Client:
             group=group,
             topics=dict(topics),
             request_timeout=self._request_timeout,
+            credentials=self._credentials,
         )
         return Session(profile, self._connections)
 
@@ -241,7 +245,9 @@ def connect(
     *,
     namespace: str = "",
     request_timeout: timedelta = REQUEST_TIMEOUT,
-    tls: bool | Tls = False,
+    access_key: str | None = None,
+    secret: str | None = None,
+    tls: bool | Tls | None = None,
     transport: str | None = None,
 ) -> Client:
     """Return a client of the broker at "host:port"; nothing is opened yet.
@@ -250,11 +256,14 @@ def connect(
         endpoint: without it $LATERMQ_ENDPOINT, without that 127.0.0.1:8081.
         namespace: goes with every topic and group name.
         request_timeout: for each call to the broker; a receive adds its wait.
-        tls: True: encrypt, and trust whom the system trusts; a `Tls` says more.
+        access_key, secret: sign every call as this user; without both $LATERMQ_ACCESS_KEY and
+            $LATERMQ_SECRET_KEY, where they are set.
+        tls: True: encrypt, and trust whom the system trusts; a `Tls` says more. None: what
+            $LATERMQ_TLS, $LATERMQ_CA and $LATERMQ_INSECURE_SKIP_VERIFY say, else clear text.
         transport: "lean", our own HTTP/2, or "grpcio"; without it $LATERMQ_TRANSPORT, without that
             "lean".
     Raises:
-        ValueError: not an endpoint, or no such transport.
+        ValueError: not an endpoint, no such transport, or one of key and secret is missing.
         OSError: a file of `tls` cannot be read.
     """
     text = endpoint or os.environ.get(ENDPOINT_VARIABLE) or ENDPOINT
@@ -262,7 +271,8 @@ def connect(
         Endpoints.parse(text),
         namespace=namespace,
         request_timeout=request_timeout,
-        transport=chosen(transport or os.environ.get(TRANSPORT_VARIABLE), tls),
+        credentials=credentials_of(access_key, secret),
+        transport=chosen(transport or os.environ.get(TRANSPORT_VARIABLE), tls_of(tls)),
     )
 
 

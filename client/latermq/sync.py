@@ -422,7 +422,9 @@ def connect(
     *,
     namespace: str = "",
     request_timeout: timedelta = REQUEST_TIMEOUT,
-    tls: bool | Tls = False,
+    access_key: str | None = None,
+    secret: str | None = None,
+    tls: bool | Tls | None = None,
     transport: str | None = None,
 ) -> Client:
     """Return a client for threads; arguments as for `latermq.connect`."""
@@ -430,6 +432,8 @@ def connect(
         endpoint,
         namespace=namespace,
         request_timeout=request_timeout,
+        access_key=access_key,
+        secret=secret,
         tls=tls,
         transport=transport,
     )

@@ -13,7 +13,9 @@ from typing import Any, Final
 
 import grpc
 
-from latermq_broker.cli.connection import client_metadata
+from latermq_broker.cli.connection import Metadata, client_metadata
+from latermq_broker.cli.door import current_door
+from latermq_broker.cli.door_channels import open_aio_channel
 from latermq_broker.cli.failures import OK
 from latermq_broker.cli.message_id import MessageIds
 from latermq_broker.clock import SystemClock
@@ -124,7 +126,8 @@ class _Client:
 
     def __init__(self, target: Target, load: Load) -> None:
         self._target = target
-        self._channel = grpc.aio.insecure_channel(target.endpoint)
+        self._door = current_door()
+        self._channel = open_aio_channel(self._door, target.endpoint)
         self._stub: Any = service_pb2_grpc.MessagingServiceStub(self._channel)
         self._metadata = client_metadata()
         self._ids = MessageIds(SystemClock().now_ms())
@@ -133,6 +136,9 @@ class _Client:
     async def close(self) -> None:
         await self._channel.close()
 
+    def _headers(self) -> Metadata:
+        return self._metadata + self._door.signature()
+
     def batch(self, size: int) -> service_pb2.SendMessageRequest:
         """A send of `size` messages with ids of their own."""
         return service_pb2.SendMessageRequest(messages=[self._message() for _ in range(size)])
@@ -140,7 +146,7 @@ class _Client:
     async def send(self, request: service_pb2.SendMessageRequest) -> str:
         """Send one batch; the error's text, or "" when all were accepted."""
         response = await self._stub.SendMessage(
-            request, timeout=CALL_TIMEOUT_S, metadata=self._metadata
+            request, timeout=CALL_TIMEOUT_S, metadata=self._headers()
         )
         return "" if response.status.code == OK else str(response.status.message)
 
@@ -165,7 +171,7 @@ class _Client:
         request.invisible_duration.FromSeconds(INVISIBLE_S)
         request.long_polling_timeout.FromSeconds(wait_s)
         call = self._stub.ReceiveMessage(
-            request, timeout=wait_s + CALL_TIMEOUT_S, metadata=self._metadata
+            request, timeout=wait_s + CALL_TIMEOUT_S, metadata=self._headers()
         )
         async for element in call:
             kind = element.WhichOneof("content")
@@ -181,7 +187,7 @@ class _Client:
             entries=[service_pb2.AckMessageEntry(receipt_handle=handle) for handle in handles],
         )
         response = await self._stub.AckMessage(
-            request, timeout=CALL_TIMEOUT_S, metadata=self._metadata
+            request, timeout=CALL_TIMEOUT_S, metadata=self._headers()
         )
         return "" if response.status.code == OK else str(response.status.message)
 

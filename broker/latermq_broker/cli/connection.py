@@ -12,6 +12,8 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # grpc's own log lines are not 
 
 import grpc
 
+from latermq_broker.cli.door import current_door
+from latermq_broker.cli.door_channels import open_channel
 from latermq_broker.cli.failures import (
     MULTIPLE_RESULTS,
     OK,
@@ -27,6 +29,7 @@ from latermq_proto.latermq.v1 import (
     message_pb2_grpc,
     pending_pb2_grpc,
     topic_pb2_grpc,
+    user_pb2_grpc,
 )
 
 CALL_TIMEOUT_S: Final = 30.0
@@ -35,11 +38,11 @@ PAGE_SIZE_MAX: Final = 1000
 Response = TypeVar("Response")
 Metadata = tuple[tuple[str, str | bytes], ...]
 
-_CHANNEL_OPTIONS: Final = (
+_CHANNEL_OPTIONS: Final = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
     ("grpc.primary_user_agent", "latermq-cli"),
-)
+]
 
 
 def checked_endpoint(endpoint: str) -> tuple[str, int]:
@@ -82,12 +85,14 @@ class Connection:
     def __init__(self, endpoint: str) -> None:
         self.host, self.port = checked_endpoint(endpoint)
         self.endpoint = endpoint.strip()
-        self._channel = grpc.insecure_channel(self.endpoint, options=_CHANNEL_OPTIONS)
+        self._door = current_door()
+        self._channel = open_channel(self._door, self.endpoint, list(_CHANNEL_OPTIONS))
         self._metadata = client_metadata()
         self.messaging: Any = service_pb2_grpc.MessagingServiceStub(self._channel)
         self.topics: Any = topic_pb2_grpc.TopicsStub(self._channel)
         self.groups: Any = group_pb2_grpc.GroupsStub(self._channel)
         self.pending: Any = pending_pb2_grpc.PendingStub(self._channel)
+        self.users: Any = user_pb2_grpc.UsersStub(self._channel)
         self.messages: Any = message_pb2_grpc.MessagesStub(self._channel)
         self.brokers: Any = broker_pb2_grpc.BrokersStub(self._channel)
         self.dead_letters: Any = dead_letter_pb2_grpc.DeadLettersStub(self._channel)
@@ -108,7 +113,7 @@ class Connection:
     ) -> Response:
         """The response, whose status is OK or MULTIPLE_RESULTS."""
         try:
-            response = method(request, timeout=timeout_s, metadata=self._metadata + metadata)
+            response = method(request, timeout=timeout_s, metadata=self._headers() + metadata)
         except grpc.RpcError as error:
             raise self.unreachable(error) from None
         check_status(response)
@@ -123,7 +128,7 @@ class Connection:
     ) -> Iterator[Response]:
         """The stream's elements as they come; their statuses are the caller's to check."""
         try:
-            yield from method(request, timeout=timeout_s, metadata=self._metadata)
+            yield from method(request, timeout=timeout_s, metadata=self._headers())
         except grpc.RpcError as error:
             raise self.unreachable(error) from None
 
@@ -151,6 +156,9 @@ class Connection:
     ) -> tuple[list[Any], bool]:
         """The items of `each` as a list, and whether there are more."""
         return list(self.each(method, request, field, limit)), bool(request.page_token)
+
+    def _headers(self) -> Metadata:
+        return self._metadata + self._door.signature()
 
     def unreachable(self, error: grpc.RpcError) -> CommandError:
         """What a failed call means, in words."""

@@ -10,6 +10,9 @@ from typing import Final
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from latermq_broker.cli.door import door_of_environment
+from latermq_broker.cli.door_channels import open_channel
+from latermq_broker.cli.failures import CommandError
 from latermq_broker.cli.options import DEFAULT_ENDPOINT
 
 TIMEOUT_S: Final = 2.0
@@ -18,7 +21,12 @@ TIMEOUT_S: Final = 2.0
 def main() -> int:
     """0: serving. 1: not, with one line on stderr that says why."""
     endpoint = os.environ.get("LATERMQ_ENDPOINT", DEFAULT_ENDPOINT)
-    with grpc.insecure_channel(endpoint) as channel:
+    try:
+        opened = open_channel(door_of_environment(), endpoint, [])
+    except CommandError as error:
+        print(f"latermq: {error.format_message()}", file=sys.stderr)
+        return 1
+    with opened as channel:
         try:
             reply = health_pb2_grpc.HealthStub(channel).Check(
                 health_pb2.HealthCheckRequest(), timeout=TIMEOUT_S

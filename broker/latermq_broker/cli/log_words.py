@@ -11,7 +11,9 @@ from typing import Any, Final
 from latermq_broker.delivery.history import Outcome, decode_history
 from latermq_broker.engine.model import DeadState
 from latermq_broker.services.wire_stored import stored_message
+from latermq_broker.store.access import decode_user
 from latermq_broker.store.catalog import OnDead, TopicType
+from latermq_broker.store.payload_access import USER_PUT, decode_access
 from latermq_broker.store.payload_catalog import (
     CONFIG_PUT,
     CONFIG_TOPIC,
@@ -96,6 +98,7 @@ class RecordReader:
             RecordType.OFFSET: self._offset,
             RecordType.RESET: self._reset,
             RecordType.CLIENT: self._client,
+            RecordType.ACCESS: _access,
             RecordType.MOVE: self._move,
             RecordType.DROP: lambda record: _drop(record, self.topic),
             RecordType.HALF: self._message,
@@ -296,6 +299,22 @@ class RecordReader:
 
     def client_name(self, position: int) -> str:
         return self._clients.get(position, f"@{position}")
+
+
+def _access(record: Record) -> Fields:
+    """All of a user but its secret."""
+    access = decode_access(record.payload)
+    if access.operation != USER_PUT:
+        return {"deleted_user": access.body.decode()}
+    user = decode_user(access.body)
+    grants = [f"{one.kind}:{one.pattern}:{'+'.join(one.rights)}" for one in user.grants]
+    return {
+        "user": user.access_key,
+        "admin": user.admin,
+        "disabled": user.disabled,
+        "rotated_at_ms": user.rotated_ms,
+        "grants": grants,
+    }
 
 
 def _txn(record: Record) -> Fields:

@@ -6,6 +6,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from latermq_broker.cli.door import door_options
 from latermq_broker.cli.failures import CommandError
 from latermq_broker.cli.times import parse_duration_ms, parse_instant_ms
 from latermq_broker.clock import SystemClock
@@ -42,8 +43,11 @@ def pair(text: str) -> tuple[str, str]:
 
 
 def broker_options(command: Decorated) -> Decorated:
-    """`--endpoint` and `--json`; the command takes `endpoint: str` and `as_json: bool`."""
-    command = json_option(command)
+    """`--endpoint` and `--json`; the command takes `endpoint: str` and `as_json: bool`.
+
+    With them come those of `door_options`, which the command does not see.
+    """
+    command = door_options(json_option(command))
     return click.option(
         "--endpoint",
         envvar="LATERMQ_ENDPOINT",

@@ -27,6 +27,8 @@ _CLI: Final = "latermq_broker.cli"
             f"{_CLI}.pending", "pending", "What waits: delayed, in backoff, in consumers' hands."
         ),
         "dead": Lazy(f"{_CLI}.dead", "dead", "Dead letters: why they died; redrive or drop them."),
+        "user": Lazy(f"{_CLI}.user", "user", "Who may come in: users and their secrets."),
+        "acl": Lazy(f"{_CLI}.user", "acl", "What users may do: rights on topics and groups."),
         "broker": Lazy(f"{_CLI}.broker", "broker", "The broker: log, disk, retention, figures."),
         "log": Lazy(f"{_CLI}.log", "log", "Read, check or repair a data directory, offline."),
         "bench": Lazy(f"{_CLI}.bench", "bench", "Measure a broker under load."),

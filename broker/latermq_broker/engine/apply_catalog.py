@@ -1,13 +1,15 @@
-"""Records → state: topics, groups, offsets, clients. See `journal.py`."""
+"""Records → state: topics, groups, offsets, clients, users. See `journal.py`."""
 
 from latermq_broker.engine.state import EngineState, Stamp
 from latermq_broker.store import payload_catalog
+from latermq_broker.store.access import decode_user
 from latermq_broker.store.catalog import decode_group, decode_topic
+from latermq_broker.store.payload_access import USER_PUT, AccessPayload
 from latermq_broker.store.payload_catalog import ConfigPayload, OffsetPayload, ResetPayload
 
 
 class CatalogApplier:
-    """CONFIG, OFFSET, RESET, CLIENT: what is configured, and who is known."""
+    """CONFIG, OFFSET, RESET, CLIENT, ACCESS: what is configured, and who is known."""
 
     def __init__(self, state: EngineState) -> None:
         self._state = state
@@ -73,3 +75,9 @@ class CatalogApplier:
         if len(known) > state.config.delivery.client_names_max:
             _, position = known.popitem(last=False)
             state.client_names.pop(position, None)
+
+    def access(self, access: AccessPayload, at: Stamp) -> None:
+        if access.operation == USER_PUT:
+            self._state.users.put(decode_user(access.body))
+        else:
+            self._state.users.remove(access.body.decode())

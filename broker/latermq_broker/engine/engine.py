@@ -43,6 +43,7 @@ from latermq_broker.engine.snapshot import restore
 from latermq_broker.engine.state import EngineState, Stamp
 from latermq_broker.engine.topics import TopicAdmin
 from latermq_broker.engine.transactions import Transactions
+from latermq_broker.engine.users import UserAdmin
 from latermq_broker.errors import InvalidReceiptHandleError, RequestError, StoreFullError
 from latermq_broker.schedule.levels import level_ms
 from latermq_broker.store.payload_lease import (
@@ -76,6 +77,7 @@ class Engine:
         self.figures = state.figures
         self.topics = TopicAdmin(state, journal)
         self.groups = GroupAdmin(state, journal)
+        self.users = UserAdmin(state, journal)
         self.message_groups = MessageGroups(state)
         self._attempts = Attempts(state, journal, self.topics.dead_letter_topic)
         self._due = DueWork(state, journal, self._attempts)

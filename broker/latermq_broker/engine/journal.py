@@ -19,6 +19,7 @@ from latermq_broker.engine.lossy import LossyReplay
 from latermq_broker.engine.state import EngineState, Stamp
 from latermq_broker.errors import StoreError
 from latermq_broker.store import (
+    payload_access,
     payload_catalog,
     payload_lease,
     payload_message,
@@ -80,6 +81,9 @@ class Journal:
             RecordType.OFFSET: _Kind(catalog.encode_offset, catalog.decode_offset, others.offset),
             RecordType.RESET: _Kind(catalog.encode_reset, catalog.decode_reset, others.reset),
             RecordType.CLIENT: _Kind(lease.encode_client, lease.decode_client, others.client),
+            RecordType.ACCESS: _Kind(
+                payload_access.encode_access, payload_access.decode_access, others.access
+            ),
             RecordType.MOVE: _Kind(
                 payload_retention.encode_move, payload_retention.decode_move, retention.move
             ),

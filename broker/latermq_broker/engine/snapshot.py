@@ -12,6 +12,7 @@ clients        JSON [[client id, position of its CLIENT record], …]
 halves         fixed structs, below: half messages that are pending, the oldest first
 ended          fixed structs, below: the last transactions that ended, in that order
 order_keys     u64 pairs (delivery id, order key) of those in `deliveries` that have one: only read
+users          JSON, as `store/access.py` writes them, secrets included; empty without users
 fifo           what is held back and what is parked, per message group: `engine/fifo_section.py`
 """
 
@@ -57,6 +58,7 @@ def snapshot(state: EngineState, new_run: str = "") -> dict[str, bytes]:
     ]
     return {
         "catalog": state.catalog.snapshot(),
+        "users": state.users.snapshot(),
         "subscriptions": _json(subscriptions),
         "leases": encode_leases(state),
         **state.timer.snapshot(),
@@ -84,6 +86,7 @@ def restore(state: EngineState, sections: Mapping[str, bytes]) -> None:
     runs = _open_runs(state, json.loads(sections["runs"])) if whole else []
     state.store.named_runs = frozenset(run.name for run in runs)
     state.catalog.restore(sections["catalog"])
+    state.users.restore(sections.get("users", b""))
     for group_id, topic_id, cursors, last_consumed_ms in json.loads(sections["subscriptions"]):
         subscription = state.subscription(group_id, topic_id)
         subscription.cursors = {int(queue_id): offset for queue_id, offset in cursors.items()}

@@ -19,6 +19,7 @@ from latermq_broker.engine.model import DeadState, Ready, Topic, TopicType
 from latermq_broker.engine.segment_use import SegmentUses
 from latermq_broker.errors import CorruptRecordError, StoreError, StoreReadOnlyError
 from latermq_broker.schedule.timer import Timer
+from latermq_broker.store.access import Users
 from latermq_broker.store.catalog import Catalog
 from latermq_broker.store.consume_queue import ConsumeQueue, Entry
 from latermq_broker.store.payload_lease import decode_client
@@ -94,6 +95,7 @@ class EngineState:
         self.store = store
         self.config = config
         self.catalog = Catalog()
+        self.users = Users()
         self.leases = Leases()
         self.timer = Timer()
         self.halves = HalfMessages(

@@ -15,11 +15,17 @@ from latermq_broker.config import Config
 from latermq_broker.engine.engine import Engine
 from latermq_broker.errors import NotImplementedYetError
 from latermq_broker.services.ack import AckService
-from latermq_broker.services.admin_gate import admin_served, refuse_admin
+from latermq_broker.services.admin_gate import (
+    admin_served,
+    refuse_admin,
+    refuse_users,
+    users_served,
+)
 from latermq_broker.services.admin_groups import AdminGroups
 from latermq_broker.services.admin_messages import AdminMessages
 from latermq_broker.services.admin_topics import AdminTopics
-from latermq_broker.services.answers import ADMIN, Caller, unary
+from latermq_broker.services.answers import ADMIN, MESSAGING, Caller, unary
+from latermq_broker.services.guard import Guard, refusal_of
 from latermq_broker.services.health import HealthService
 from latermq_broker.services.heartbeat import HeartbeatService
 from latermq_broker.services.offsets import OffsetService
@@ -41,7 +47,8 @@ from latermq_broker.services.v1_messages import MessagesService
 from latermq_broker.services.v1_pending import PendingService
 from latermq_broker.services.v1_queues import QueuesService
 from latermq_broker.services.v1_topics import TopicsService
-from latermq_proto.apache.rocketmq.v2 import admin_pb2, definition_pb2, service_pb2
+from latermq_broker.services.v1_users import USERS, UsersService
+from latermq_proto.apache.rocketmq.v2 import admin_pb2, service_pb2
 from latermq_proto.latermq.v1 import (
     broker_pb2,
     dead_letter_pb2,
@@ -50,12 +57,13 @@ from latermq_proto.latermq.v1 import (
     pending_pb2,
     queue_pb2,
     topic_pb2,
+    user_pb2,
 )
 
 FILES: Final = (
     service_pb2, admin_pb2, topic_pb2, group_pb2, pending_pb2, dead_letter_pb2, queue_pb2,
     message_pb2,
-    broker_pb2,
+    broker_pb2, user_pb2,
 )  # fmt: skip
 LATER_METHODS: Final = frozenset({"SyncLiteSubscription"})
 
@@ -106,6 +114,7 @@ def assemble(engine: Engine, committer: Committer, config: Config) -> Services:
         QueuesService(*rooms),
         MessagesService(*rooms),
         BrokersService(*rooms),
+        UsersService(*rooms),
         AdminTopics(*rooms),
         AdminGroups(*rooms),
         AdminMessages(*rooms, send, replies),
@@ -123,6 +132,13 @@ def assemble(engine: Engine, committer: Committer, config: Config) -> Services:
             assert path in methods, f"nobody serves {path}"
             if path.startswith(ADMIN) and not admin_served(config):
                 methods[path] = _refused(rpc, refuse_admin)
+            if path.startswith(USERS) and not users_served(config):
+                methods[path] = _refused(rpc, refuse_users)
+    if config.auth.enabled:
+        guard = Guard(
+            engine.users, sessions, config.auth, lambda: engine.wall.at(committer.now_ms())
+        )
+        methods = guard.guarded(methods, _descriptors())
     return Services(
         methods=methods,
         parked=EveryParking((receive, offsets)),
@@ -153,15 +169,14 @@ def _later(rpc: Any) -> Method:
 
 
 def _refused(rpc: Any, answer: Callable[[Message, Caller], NoReturn]) -> Method:
-    response_class = GetMessageClass(rpc.output_type)
-
-    def refuse(status: definition_pb2.Status, request: Message) -> Message:
-        if "status" in response_class.DESCRIPTOR.fields_by_name:
-            return response_class(status=status)
-        return response_class(remark=status.message)  # ChangeLogLevel
-
-    required = not rpc.full_name.startswith(ADMIN[1:])
-    return unary(GetMessageClass(rpc.input_type), answer, refuse, client_id_required=required)
+    refusal = refusal_of(rpc)
+    required = rpc.full_name.startswith(MESSAGING[1:])
+    return unary(
+        GetMessageClass(rpc.input_type),
+        answer,
+        lambda status, request: refusal(status),
+        client_id_required=required,
+    )
 
 
 def _descriptors() -> Iterator[Any]:

@@ -109,7 +109,7 @@ class RealFiles:
     """The operating system's files."""
 
     def open(self, path: Path, mode: OpenMode) -> int:
-        return os.open(path, mode.value | os.O_CLOEXEC, 0o640)
+        return os.open(path, mode.value | os.O_CLOEXEC, 0o600)
 
     def close(self, fd: int) -> None:
         os.close(fd)
@@ -165,7 +165,7 @@ class RealFiles:
         os.unlink(path)
 
     def make_directory(self, path: Path) -> None:
-        os.makedirs(path, mode=0o750, exist_ok=True)
+        os.makedirs(path, mode=0o700, exist_ok=True)
 
     def remove_directory(self, path: Path) -> None:
         os.rmdir(path)

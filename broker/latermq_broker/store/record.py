@@ -48,7 +48,7 @@ FLAG_CLEAN: Final = 4  # on MARK: the broker stopped in order
 
 
 class RecordType(IntEnum):
-    """What a record says. Payloads of 1 to 18, 22 and 23 belong to the core (`payload_*`)."""
+    """What a record says. Payloads of 1 to 18 and from 22 on belong to the core (`payload_*`)."""
 
     MESSAGE = 1
     REF = 2
@@ -73,6 +73,7 @@ class RecordType(IntEnum):
     BLANK = 21  # closes a segment; fills it to its end
     HALF = 22  # a message whose transaction has not ended
     LEASE_ORDERED = 23
+    ACCESS = 26  # a user was put or deleted
 
 
 INTERNAL_TYPES: Final = frozenset({RecordType.MARK, RecordType.BLANK})

@@ -1,0 +1,83 @@
+"""Channels to a broker, in clear text or over TLS, as a `Door` says."""
+
+import os
+import socket
+import ssl
+from pathlib import Path
+from typing import Any, Final
+
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # grpc's own log lines are not for users
+
+import grpc
+import grpc.aio
+
+from latermq_broker.cli.door import Door
+from latermq_broker.cli.failures import CommandError, RefusedError
+
+HANDSHAKE_S: Final = 5.0
+
+Options = list[tuple[str, Any]]
+
+
+def open_channel(door: Door, endpoint: str, options: Options) -> grpc.Channel:
+    """Raises RefusedError, CommandError."""
+    if not door.encrypted:
+        return grpc.insecure_channel(endpoint, options=options)
+    credentials, more = _trust(door, endpoint)
+    return grpc.secure_channel(endpoint, credentials, options=options + more)
+
+
+def open_aio_channel(door: Door, endpoint: str) -> grpc.aio.Channel:
+    """Raises RefusedError, CommandError."""
+    if not door.encrypted:
+        return grpc.aio.insecure_channel(endpoint)
+    credentials, more = _trust(door, endpoint)
+    return grpc.aio.secure_channel(endpoint, credentials, options=more)
+
+
+def _trust(door: Door, endpoint: str) -> tuple[grpc.ChannelCredentials, Options]:
+    if door.skip_verify:
+        certificate, name = _shown_by(endpoint)
+        override: Options = [("grpc.ssl_target_name_override", name)] if name else []
+        return grpc.ssl_channel_credentials(certificate), override
+    if not door.ca:
+        return grpc.ssl_channel_credentials(), []
+    try:
+        return grpc.ssl_channel_credentials(Path(door.ca).expanduser().read_bytes()), []
+    except OSError as error:
+        raise RefusedError(f"cannot read --ca {door.ca}: {error.strerror}") from None
+
+
+def _shown_by(endpoint: str) -> tuple[bytes, str]:
+    """The certificate that whoever listens there shows, and a name in it: trusted as it is.
+
+    gRPC has no switch for this. Raises CommandError.
+    """
+    host, _, port = endpoint.rpartition(":")
+    address = (host.removeprefix("[").removesuffix("]"), int(port))
+    anybody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE
+    anybody.set_alpn_protocols(["h2"])
+    try:
+        with (
+            socket.create_connection(address, HANDSHAKE_S) as raw,
+            anybody.wrap_socket(raw, server_hostname=address[0]) as shown,
+        ):
+            pem = ssl.DER_cert_to_PEM_cert(shown.getpeercert(binary_form=True) or b"")
+        itself = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        itself.check_hostname = False
+        itself.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        itself.load_verify_locations(cadata=pem)
+        itself.set_alpn_protocols(["h2"])
+        with (
+            socket.create_connection(address, HANDSHAKE_S) as raw,
+            itself.wrap_socket(raw, server_hostname=address[0]) as known,
+        ):
+            told: Any = known.getpeercert() or {}
+    except (OSError, ValueError) as error:
+        raise CommandError(f"no TLS at {endpoint}: {error}") from None
+    names = [name for kind, name in told.get("subjectAltName", ()) if kind == "DNS"]
+    common = [
+        value for part in told.get("subject", ()) for key, value in part if key == "commonName"
+    ]
+    return pem.encode(), next(iter(names + common), "")

@@ -1,0 +1,40 @@
+"""Settings of the room `[auth]`: who may come in at all. Users and rights are in the log."""
+
+import re
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from latermq_broker.errors import ConfigError
+
+ACCESS_KEY: Final = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
+ACCESS_KEY_RULE: Final = "1 to 64 of a-z A-Z 0-9 _ - ."
+SECRET: Final = re.compile(r"[!-~]{8,128}")
+SECRET_RULE: Final = "8 to 128 printable ASCII characters without blanks"
+
+
+class OpenBroker(Enum):
+    """What to do about listening beyond this machine while everybody may do everything."""
+
+    WARN = "warn"  # serve, and say so at every start
+    REFUSE = "refuse"  # do not start
+    ALLOW = "allow"  # serve: something else keeps the wrong people out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuthConfig:
+    enabled: bool = False  # every call is signed by a user who may do what it asks
+    root_access_key: str = ""  # an admin who is not stored; "": only the stored users
+    root_secret_key: str = field(default="", repr=False)
+    clock_skew_ms_max: int = 900_000  # of a signature's date against our clock; 0: any date
+    open_beyond_loopback: OpenBroker = OpenBroker.WARN
+
+    def __post_init__(self) -> None:
+        if bool(self.root_access_key) != bool(self.root_secret_key):
+            raise ConfigError("auth.root_access_key", "key and secret are given together")
+        if self.root_access_key and ACCESS_KEY.fullmatch(self.root_access_key) is None:
+            raise ConfigError("auth.root_access_key", f"must be {ACCESS_KEY_RULE}")
+        if self.root_secret_key and SECRET.fullmatch(self.root_secret_key) is None:
+            raise ConfigError("auth.root_secret_key", f"must be {SECRET_RULE}")
+        if self.clock_skew_ms_max < 0:
+            raise ConfigError("auth.clock_skew_ms_max", "must be at least 0")

@@ -1,0 +1,257 @@
+"""Which right each RPC needs on what: one row per RPC, nothing else decides.
+
+A row turns a parsed request into what it wants; the guard asks the caller's grants for each of it.
+An RPC without a row is not served at all where users are asked for their names. Dead letters belong
+to the group they died in: whoever wants %DLQ%group as a topic needs rights on that group.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from latermq_broker.services.answers import ADMIN, MESSAGING
+from latermq_broker.store.access import ALL, Kind, Right
+from latermq_broker.store.catalog import (
+    DLQ_PREFIX,
+    INTERNAL_PREFIXES,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+)
+
+PUB, SUB, BROWSE, BODY = Right.PUB, Right.SUB, Right.BROWSE, Right.BODY
+REDRIVE, PURGE = Right.REDRIVE, Right.PURGE
+V1: Final = "/latermq.v1"
+
+
+class Want(NamedTuple):
+    """One of these rights on this; no right at all is an admin's alone."""
+
+    rights: tuple[Right, ...]
+    kind: Kind
+    name: str
+
+    def __str__(self) -> str:
+        if not self.rights:
+            return "to be an admin"
+        words = " or ".join(right.value for right in self.rights)
+        every = f"all {self.kind.value}s" if self.name == ALL else f"{self.kind.value} {self.name}"
+        return f"the right {words} on {every}"
+
+
+Wants: TypeAlias = Callable[[Any], Iterable[Want]]
+
+ADMIN_ONLY: Final = Want((), Kind.TOPIC, ALL)
+
+
+def topic(name: str, *rights: Right) -> Iterator[Want]:
+    """One of the rights on a topic; on dead letters and retries the like on their group."""
+    if not name.startswith(INTERNAL_PREFIXES):
+        yield Want(rights, Kind.TOPIC, name)
+        return
+    owner = name.removeprefix(DLQ_PREFIX).removeprefix(RETRY_PREFIX)
+    if BROWSE in rights:
+        yield Want((BROWSE,), Kind.GROUP, owner)
+    elif SUB in rights:
+        yield Want((BROWSE,), Kind.GROUP, owner)
+        yield Want((BODY,), Kind.GROUP, owner)
+    elif rights in ((BODY,), (PURGE,)):
+        yield Want(rights, Kind.GROUP, owner)
+    else:
+        yield ADMIN_ONLY
+
+
+def group(name: str, *rights: Right) -> Iterator[Want]:
+    yield Want(rights, Kind.GROUP, name)
+
+
+def settings(request: Any) -> Iterator[Want]:
+    """Of a client that says what it will do: v2.Settings."""
+    for named in request.publishing.topics:
+        yield from topic(named.name, PUB)
+    if request.HasField("subscription"):
+        if request.subscription.HasField("group"):
+            yield from group(request.subscription.group.name, SUB)
+        for entry in request.subscription.subscriptions:
+            yield from topic(entry.topic.name, SUB)
+
+
+def _admin(request: Any) -> Iterator[Want]:
+    yield ADMIN_ONLY
+
+
+def _known(request: Any) -> Iterator[Want]:
+    """Whoever is a user may."""
+    return iter(())
+
+
+def _send(request: Any) -> Iterator[Want]:
+    for name in {message.topic.name for message in request.messages}:
+        yield from topic(name, PUB)
+
+
+def _topic_pub(request: Any) -> Iterator[Want]:
+    return topic(request.topic.name, PUB)
+
+
+def _route(request: Any) -> Iterator[Want]:
+    return topic(request.topic.name, PUB, SUB)
+
+
+def _of_both(request: Any) -> Iterator[Want]:
+    """Who settles has received: SUB on the topic and on the group."""
+    yield from topic(request.topic.name, SUB)
+    yield from group(request.group.name, SUB)
+
+
+def _of_queue(request: Any) -> Iterator[Want]:
+    yield from topic(request.message_queue.topic.name, SUB)
+    yield from group(request.group.name, SUB)
+
+
+def _query_offset(request: Any) -> Iterator[Want]:
+    return topic(request.message_queue.topic.name, SUB, BROWSE)
+
+
+def _of_group(request: Any) -> Iterator[Want]:
+    """Producers send none, or one without a name."""
+    if request.group.name:
+        yield from group(request.group.name, SUB)
+
+
+def _change_invisible(request: Any) -> Iterator[Want]:
+    return group(request.group.name, SUB)
+
+
+def _get_topic(request: Any) -> Iterator[Want]:
+    return topic(request.name, PUB, SUB, BROWSE)
+
+
+def _get_group(request: Any) -> Iterator[Want]:
+    return group(request.name, SUB, BROWSE)
+
+
+def _all_topics(request: Any) -> Iterator[Want]:
+    return topic(ALL, BROWSE)
+
+
+def _all_groups(request: Any) -> Iterator[Want]:
+    return group(ALL, BROWSE)
+
+
+def _everything(*rights: Right) -> Iterator[Want]:
+    for right in rights:
+        yield from topic(ALL, right)
+        yield from group(ALL, right)
+
+
+def _pending(request: Any) -> Iterator[Want]:
+    name = request.filter.topic
+    if request.filter.group:
+        yield from group(request.filter.group, BROWSE)
+    if name.startswith(INTERNAL_PREFIXES) or not request.filter.group:
+        yield from topic(ALL if name in ("", SCHEDULE_TOPIC) else name, BROWSE)
+
+
+def _change_pending(request: Any) -> Iterator[Want]:
+    """An id names neither topic nor group, so it may be of any."""
+    return _everything(PURGE)
+
+
+def _list_letters(request: Any) -> Iterator[Want]:
+    yield from group(request.group, BROWSE)
+    if request.include_body:
+        yield from group(request.group, BODY)
+
+
+def _get_letter(request: Any) -> Iterator[Want]:
+    yield from group(request.group, BROWSE)
+    yield from group(request.group, BODY)
+
+
+def _redrive(request: Any) -> Iterator[Want]:
+    yield from group(request.group, REDRIVE)
+    if request.to_topic:
+        yield from topic(request.to_topic, PUB)
+
+
+def _describe_queues(request: Any) -> Iterator[Want]:
+    if request.topic_pattern:
+        yield from _everything(BROWSE)
+    for name in request.topics:
+        yield from topic(name, BROWSE)
+
+
+def _read_queue(request: Any) -> Iterator[Want]:
+    yield from topic(request.topic, BROWSE)
+    if not request.columns or "body" in request.columns:
+        yield from topic(request.topic, BODY)
+
+
+def _find(request: Any) -> Iterator[Want]:
+    """Without a topic the search goes through dead letters too."""
+    rights = (BROWSE, BODY) if request.with_body else (BROWSE,)
+    if not request.topic:
+        yield from _everything(*rights)
+        return
+    for right in rights:
+        yield from topic(request.topic, right)
+
+
+RULES: Final[Mapping[str, Wants]] = {
+    f"{MESSAGING}/QueryRoute": _route,
+    f"{MESSAGING}/Heartbeat": _of_group,
+    f"{MESSAGING}/SendMessage": _send,
+    f"{MESSAGING}/QueryAssignment": _of_both,
+    f"{MESSAGING}/ReceiveMessage": _of_queue,
+    f"{MESSAGING}/AckMessage": _of_both,
+    f"{MESSAGING}/ForwardMessageToDeadLetterQueue": _of_both,
+    f"{MESSAGING}/PullMessage": _of_queue,
+    f"{MESSAGING}/UpdateOffset": _of_queue,
+    f"{MESSAGING}/GetOffset": _of_queue,
+    f"{MESSAGING}/QueryOffset": _query_offset,
+    f"{MESSAGING}/EndTransaction": _topic_pub,
+    f"{MESSAGING}/Telemetry": settings,
+    f"{MESSAGING}/NotifyClientTermination": _of_group,
+    f"{MESSAGING}/ChangeInvisibleDuration": _change_invisible,
+    f"{MESSAGING}/RecallMessage": _topic_pub,
+    f"{MESSAGING}/SyncLiteSubscription": _of_both,
+    f"{V1}.Topics/CreateTopic": _admin,
+    f"{V1}.Topics/AlterTopic": _admin,
+    f"{V1}.Topics/ListTopics": _all_topics,
+    f"{V1}.Topics/GetTopic": _get_topic,
+    f"{V1}.Topics/DeleteTopic": _admin,
+    f"{V1}.Groups/CreateGroup": _admin,
+    f"{V1}.Groups/AlterGroup": _admin,
+    f"{V1}.Groups/ListGroups": _all_groups,
+    f"{V1}.Groups/GetGroup": _get_group,
+    f"{V1}.Groups/DeleteGroup": _admin,
+    f"{V1}.Groups/ResetGroup": lambda request: group(request.name, PURGE),
+    f"{V1}.Groups/ListMessageGroups": lambda request: group(request.group, BROWSE),
+    f"{V1}.Pending/ListPending": _pending,
+    f"{V1}.Pending/CountPending": _pending,
+    f"{V1}.Pending/CancelPending": _change_pending,
+    f"{V1}.Pending/CommitPending": _change_pending,
+    f"{V1}.Pending/ExpeditePending": _change_pending,
+    f"{V1}.Pending/PostponePending": _change_pending,
+    f"{V1}.DeadLetters/ListDeadLetters": _list_letters,
+    f"{V1}.DeadLetters/GetDeadLetter": _get_letter,
+    f"{V1}.DeadLetters/RedriveDeadLetters": _redrive,
+    f"{V1}.DeadLetters/DropDeadLetters": lambda request: group(request.group, REDRIVE),
+    f"{V1}.Queues/DescribeQueues": _describe_queues,
+    f"{V1}.Queues/ReadQueue": _read_queue,
+    f"{V1}.Messages/FindMessages": _find,
+    f"{V1}.Messages/DescribeMessage": _find,
+    f"{V1}.Brokers/GetBroker": _known,
+    f"{V1}.Users/CreateUser": _admin,
+    f"{V1}.Users/AlterUser": _admin,
+    f"{V1}.Users/GetUser": _admin,
+    f"{V1}.Users/ListUsers": _admin,
+    f"{V1}.Users/RotateUser": _admin,
+    f"{V1}.Users/DeleteUser": _admin,
+    f"{V1}.Users/GrantRights": _admin,
+    f"{V1}.Users/RevokeRights": _admin,
+}
+
+
+def rule_of(path: str) -> Wants:
+    """Raises KeyError: no row, which is a mistake of ours."""
+    return _admin if path.startswith(f"{ADMIN}/") else RULES[path]

@@ -1,0 +1,267 @@
+"""Who may call what: stands before every handler when `auth.enabled`, and is not there otherwise.
+
+A call is signed by a user (`signature`), who may do what the RPC's row in `access_rules` asks for.
+A refusal is a status inside the response, UNAUTHORIZED or FORBIDDEN, and gRPC's status stays OK;
+nothing of the request has reached a handler. A telemetry stream is told so by one command with the
+status, and ends. Health and reflection say nothing that is anybody's, and stay open to all.
+
+A signature is good for a second's worth of calls of one client, so one that was verified is looked
+up, not computed, the next time. Any change of a user makes all of them be computed anew.
+"""
+
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Any, Final, NamedTuple, Protocol, cast
+
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
+
+from latermq_broker.config_auth import AuthConfig
+from latermq_broker.errors import ForbiddenError, RequestError, UnauthorizedError
+from latermq_broker.services.access_rules import Want, rule_of
+from latermq_broker.services.answers import MESSAGING, client_id_of, status_of
+from latermq_broker.services.health import HEALTH
+from latermq_broker.services.names import shown
+from latermq_broker.services.reflection import REFLECTION_V1, REFLECTION_V1ALPHA
+from latermq_broker.services.seam import BidiStream, Call, Method, MethodKind, MethodTable
+from latermq_broker.services.session import Sessions
+from latermq_broker.services.signature import (
+    AUTHORIZATION_HEADER,
+    DATE_HEADER,
+    Claim,
+    claim_of,
+    is_signed_with,
+    span_ms,
+)
+from latermq_broker.store.access import User
+from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
+
+log = logging.getLogger("latermq.services")
+
+OPEN: Final = tuple(f"/{name}/" for name in (HEALTH, REFLECTION_V1ALPHA, REFLECTION_V1))
+OF_A_CLIENT: Final = frozenset(
+    {f"{MESSAGING}/Heartbeat", f"{MESSAGING}/NotifyClientTermination", f"{MESSAGING}/Telemetry"}
+)
+VERIFIED_MAX: Final = 8_192
+COMPLAIN_MS: Final = 60_000  # one line in the log per address in so long
+COMPLAINTS_MAX: Final = 1_000
+NOBODYS_SECRET: Final = "a user who is not there takes as long as one who is"
+
+
+class UserList(Protocol):
+    """What the guard needs of the engine."""
+
+    @property
+    def version(self) -> int: ...
+
+    def find(self, access_key: str) -> User | None: ...
+
+
+class _Verified(NamedTuple):
+    user: User
+    version: int
+    until_ms: int
+
+
+class Guard:
+    """
+    Args:
+        wall_ms: the time of day; signatures are dated.
+    """
+
+    def __init__(
+        self, users: UserList, sessions: Sessions, config: AuthConfig, wall_ms: Callable[[], int]
+    ) -> None:
+        self._users = users
+        self._sessions = sessions
+        self._skew_ms = config.clock_skew_ms_max
+        self._wall_ms = wall_ms
+        self._root = root_user(config)
+        self._verified: dict[tuple[str | None, str | None], _Verified] = {}
+        self._owners: dict[str, str] = {}  # client id → access key, of clients with a session
+        self._complaints: dict[str, int] = {}
+
+    def guarded(self, methods: MethodTable, descriptors: Iterable[Any]) -> MethodTable:
+        """The same table behind this guard. Every RPC of the services needs a row of its own."""
+        rpcs = {
+            f"/{each.full_name}/{rpc.name}": rpc for each in descriptors for rpc in each.methods
+        }
+        table: MethodTable = {}
+        for path, method in methods.items():
+            table[path] = (
+                method if path.startswith(OPEN) else self._behind(path, method, rpcs[path])
+            )
+        return table
+
+    def caller_of(self, call: Call) -> User:
+        """The user who signed the call.
+
+        Raises:
+            UnauthorizedError: nobody did, or a user who is disabled, or too long ago.
+        """
+        headers = (call.metadata(AUTHORIZATION_HEADER), call.metadata(DATE_HEADER))
+        known = self._verified.get(headers)
+        wall_ms = self._wall_ms()
+        if known is not None and known.version == self._users.version and wall_ms <= known.until_ms:
+            return known.user
+        user, until_ms = self._verify(claim_of(*headers), wall_ms)
+        if len(self._verified) >= VERIFIED_MAX:
+            self._verified.clear()
+        self._verified[headers] = _Verified(user, self._users.version, until_ms)
+        return user
+
+    def _verify(self, claim: Claim, wall_ms: int) -> tuple[User, int]:
+        user = self._find(claim.access_key)
+        right = is_signed_with(claim, NOBODYS_SECRET if user is None else user.secret)
+        if user is None or not right:
+            raise UnauthorizedError(
+                f"no user {shown(claim.access_key)} with the secret that signed this call"
+            )
+        if user.disabled:
+            raise UnauthorizedError(f"user {user.access_key} is disabled")
+        if not self._skew_ms:
+            return user, 1 << 62
+        earliest_ms, latest_ms = span_ms(claim.date)
+        if not earliest_ms - self._skew_ms <= wall_ms <= latest_ms + self._skew_ms:
+            raise UnauthorizedError(
+                f"{DATE_HEADER} {claim.date} is more than {self._skew_ms // 1_000} s from the "
+                "broker's clock in every time zone it may mean (auth.clock_skew_ms_max)"
+            )
+        return user, latest_ms + self._skew_ms
+
+    def _find(self, access_key: str) -> User | None:
+        if self._root is not None and access_key == self._root.access_key:
+            return self._root
+        return self._users.find(access_key)
+
+    def _behind(self, path: str, method: Method, rpc: Any) -> Method:
+        if method.kind is MethodKind.BIDI_STREAM:
+            return Method.bidi_stream(self._stream(path, cast(BidiStream, method.handler)))
+        inner = cast(Callable[[bytes, Call], Any], method.handler)
+        wants = rule_of(path)
+        request_class = GetMessageClass(rpc.input_type)
+        refuse = refusal_of(rpc)
+        of_a_client = path in OF_A_CLIENT
+        streams = method.kind is MethodKind.SERVER_STREAM
+
+        def handler(data: bytes, call: Call) -> Any:
+            try:
+                user = self.caller_of(call)
+                if not user.admin:
+                    request = request_class()
+                    try:
+                        request.ParseFromString(data)
+                    except DecodeError:
+                        return inner(data, call)  # which says so, and does nothing else
+                    require(user, wants(request))
+                if of_a_client:
+                    self._require_own(user, call)
+            except RequestError as error:
+                self._complain(error, call)
+                refused = refuse(status_of(error)).SerializeToString()
+                return [refused] if streams else refused
+            return inner(data, call)
+
+        return Method(method.kind, handler, method.large)
+
+    def _stream(self, path: str, inner: BidiStream) -> BidiStream:
+        wants = rule_of(path)
+
+        def handler(requests: AsyncIterator[bytes], call: Call) -> AsyncIterator[bytes]:
+            return inner(self._checked(requests, call, wants), call)
+
+        return handler
+
+    async def _checked(
+        self,
+        requests: AsyncIterator[bytes],
+        call: Call,
+        wants: Callable[[Any], Iterable[Want]],
+    ) -> AsyncIterator[bytes]:
+        """What the client sends, up to what it may not; a RequestError then ends the stream."""
+        try:
+            user = self.caller_of(call)
+            async for data in requests:
+                self._take(data, self._still(user), call, wants)
+                yield data
+        except RequestError as error:
+            self._complain(error, call)
+            raise
+
+    def _take(
+        self, data: bytes, user: User, call: Call, wants: Callable[[Any], Iterable[Want]]
+    ) -> None:
+        command = service_pb2.TelemetryCommand()
+        try:
+            command.ParseFromString(data)
+        except DecodeError:
+            return  # the service says so
+        self._require_own(user, call)
+        if command.HasField("settings"):
+            require(user, wants(command.settings))
+            self._own(client_id_of(call), user)
+
+    def _still(self, user: User) -> User:
+        """What the user may by now. Raises UnauthorizedError."""
+        now = self._find(user.access_key)
+        if now is None or now.disabled or now.secret != user.secret:
+            raise UnauthorizedError(f"user {user.access_key} was disabled, deleted or rotated")
+        return now
+
+    def _require_own(self, user: User, call: Call) -> None:
+        """A client id that lives is its user's alone. Raises ForbiddenError."""
+        client_id = client_id_of(call)
+        if self._sessions.get(client_id) is None:
+            return
+        if self._owners.get(client_id, user.access_key) != user.access_key:
+            raise ForbiddenError(f"client id {shown(client_id)} is in use by another user")
+
+    def _own(self, client_id: str, user: User) -> None:
+        if len(self._owners) > 2 * len(self._sessions) + 1_000:
+            self._owners = {
+                known: key for known, key in self._owners.items() if self._sessions.get(known)
+            }
+        self._owners[client_id] = user.access_key
+
+    def _complain(self, error: RequestError, call: Call) -> None:
+        """One line per address and minute: a client that is refused asks again and again."""
+        host = call.peer.rpartition(":")[0]
+        wall_ms = self._wall_ms()
+        if abs(wall_ms - self._complaints.get(host, -COMPLAIN_MS)) < COMPLAIN_MS:
+            return
+        if len(self._complaints) >= COMPLAINTS_MAX:
+            self._complaints.clear()
+        self._complaints[host] = wall_ms
+        log.warning(
+            "call refused", extra={"rpc": call.path, "peer": call.peer, "reason": str(error)}
+        )
+
+
+def root_user(config: AuthConfig) -> User | None:
+    """The admin whom the configuration names; it is in no log and no list."""
+    if not config.root_access_key:
+        return None
+    return User(access_key=config.root_access_key, secret=config.root_secret_key, admin=True)
+
+
+def require(user: User, wants: Iterable[Want]) -> None:
+    """
+    Raises:
+        ForbiddenError: the user lacks one of them.
+    """
+    if user.admin:
+        return
+    for want in wants:
+        for right in want.rights:
+            if user.may(right, want.kind, want.name):
+                break
+        else:
+            raise ForbiddenError(f"user {user.access_key} needs {want}")
+
+
+def refusal_of(rpc: Any) -> Callable[[definition_pb2.Status], Message]:
+    """Builds an RPC's response that carries nothing but an error's status."""
+    response_class = GetMessageClass(rpc.output_type)
+    if "status" in response_class.DESCRIPTOR.fields_by_name:
+        return lambda status: response_class(status=status)
+    return lambda status: response_class(remark=status.message)  # ChangeLogLevel
