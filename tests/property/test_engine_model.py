@@ -74,6 +74,7 @@ def facts(engine: Engine) -> dict[str, object]:
         "deliveries": {id: one.key() for id, one in state.leases.deliveries.items()},
         "timer": sorted(state.timer.in_order()),
         "catalog": state.catalog.snapshot(),
+        "users": state.users.snapshot(),
         "dead": {id: letters for id, letters in state.dead.items() if letters},
         "delayed": state.delayed_counts,
         "halves": [half.key() for half in state.halves],

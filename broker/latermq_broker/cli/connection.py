@@ -163,6 +163,11 @@ class Connection:
     def unreachable(self, error: grpc.RpcError) -> CommandError:
         """What a failed call means, in words."""
         code = error.code()
+        if code is grpc.StatusCode.UNAVAILABLE and self._door.encrypted:
+            return CommandError(
+                f"no TLS with {self.endpoint}: nobody answers there, or not with TLS, or with a "
+                "certificate that is not trusted; see --ca"
+            )
         if code is grpc.StatusCode.UNAVAILABLE:
             return CommandError(
                 f"no broker answers at {self.endpoint}; is `latermq serve` running there?"

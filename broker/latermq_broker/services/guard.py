@@ -60,6 +60,7 @@ class UserList(Protocol):
 class _Verified(NamedTuple):
     user: User
     version: int
+    from_ms: int
     until_ms: int
 
 
@@ -102,15 +103,20 @@ class Guard:
         headers = (call.metadata(AUTHORIZATION_HEADER), call.metadata(DATE_HEADER))
         known = self._verified.get(headers)
         wall_ms = self._wall_ms()
-        if known is not None and known.version == self._users.version and wall_ms <= known.until_ms:
+        if (
+            known is not None
+            and known.version == self._users.version
+            and known.from_ms <= wall_ms <= known.until_ms
+        ):
             return known.user
-        user, until_ms = self._verify(claim_of(*headers), wall_ms)
+        user, from_ms, until_ms = self._verify(claim_of(*headers), wall_ms)
         if len(self._verified) >= VERIFIED_MAX:
             self._verified.clear()
-        self._verified[headers] = _Verified(user, self._users.version, until_ms)
+        self._verified[headers] = _Verified(user, self._users.version, from_ms, until_ms)
         return user
 
-    def _verify(self, claim: Claim, wall_ms: int) -> tuple[User, int]:
+    def _verify(self, claim: Claim, wall_ms: int) -> tuple[User, int, int]:
+        """The user, and from when until when the signature's date is good."""
         user = self._find(claim.access_key)
         right = is_signed_with(claim, NOBODYS_SECRET if user is None else user.secret)
         if user is None or not right:
@@ -120,14 +126,15 @@ class Guard:
         if user.disabled:
             raise UnauthorizedError(f"user {user.access_key} is disabled")
         if not self._skew_ms:
-            return user, 1 << 62
+            return user, 0, 1 << 62
         earliest_ms, latest_ms = span_ms(claim.date)
-        if not earliest_ms - self._skew_ms <= wall_ms <= latest_ms + self._skew_ms:
+        from_ms, until_ms = earliest_ms - self._skew_ms, latest_ms + self._skew_ms
+        if not from_ms <= wall_ms <= until_ms:
             raise UnauthorizedError(
                 f"{DATE_HEADER} {claim.date} is more than {self._skew_ms // 1_000} s from the "
                 "broker's clock in every time zone it may mean (auth.clock_skew_ms_max)"
             )
-        return user, latest_ms + self._skew_ms
+        return user, from_ms, until_ms
 
     def _find(self, access_key: str) -> User | None:
         if self._root is not None and access_key == self._root.access_key:

@@ -12,11 +12,15 @@ from latermq_broker.config import Config
 from latermq_broker.delivery.transaction import HalfEvent
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.model import Failure, Outgoing, ReceiveRequest
+from latermq_broker.store.access import Kind, Right
 from latermq_broker.store.files import RealFiles
 from latermq_broker.store.record import RecordType
 from latermq_broker.store.store import Store
 from support.engine_rig import SMALL_STORE
 from support.v1_rig import V1Rig
+
+
+SECRET = "nobody-may-read-this"
 
 
 class DiskRig(V1Rig):
@@ -66,6 +70,9 @@ def data(tmp_path: Path) -> Path:
     for _ in range(2):
         rig.engine.send([one], rig.now_ms)
         rig.engine.receive(ReceiveRequest("ordered", "orders", "client-1", 9, 1_000), rig.now_ms)
+    rig.engine.users.create("shop", SECRET, admin=False, now_ms=rig.now_ms)
+    rig.engine.users.grant("shop", Kind.TOPIC, "orders-*", frozenset({Right.PUB}), rig.now_ms)
+    rig.engine.users.delete("shop", rig.now_ms)
     rig.engine.close(rig.now_ms)
     rig.close()
     return path
@@ -75,6 +82,17 @@ def records(path: Path, *words: str) -> list[dict[str, object]]:
     result = run("dump", str(path), "--json", *words)
     assert result.exit_code == 0, result.output
     return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_users_are_shown_without_their_secrets(data: Path) -> None:
+    made, granted, deleted = records(data, "--type", "access")
+    assert made["user"] == "shop"
+    assert granted["grants"] == ["topic:orders-*:pub"]
+    assert deleted["deleted_user"] == "shop"
+    for words in (("dump", "--json"), ("dump",), ("verify",), ("verify", "--json")):
+        assert SECRET not in run(words[0], str(data), *words[1:]).output
+    stored = b"".join(path.read_bytes() for path in data.rglob("*.seg"))
+    assert SECRET.encode() in stored  # so that the lines above look for the right thing
 
 
 def test_every_record_is_explained(data: Path) -> None:
