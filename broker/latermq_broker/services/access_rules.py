@@ -1,14 +1,14 @@
 """Which right each RPC needs on what: one row per RPC, nothing else decides.
 
 A row turns a parsed request into what it wants; the guard asks the caller's grants for each of it.
-An RPC without a row is not served at all where users are asked for their names. Dead letters belong
+An RPC without a row is an admin's alone. Dead letters belong
 to the group they died in: whoever wants %DLQ%group as a topic needs rights on that group.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from latermq_broker.services.answers import ADMIN, MESSAGING
+from latermq_broker.services.answers import MESSAGING
 from latermq_broker.store.access import ALL, Kind, Right
 from latermq_broker.store.catalog import (
     DLQ_PREFIX,
@@ -253,5 +253,5 @@ RULES: Final[Mapping[str, Wants]] = {
 
 
 def rule_of(path: str) -> Wants:
-    """Raises KeyError: no row, which is a mistake of ours."""
-    return _admin if path.startswith(f"{ADMIN}/") else RULES[path]
+    """What has no row, all of v2.Admin for one, is an admin's alone."""
+    return RULES.get(path, _admin)

@@ -83,7 +83,7 @@ class Guard:
         self._complaints: dict[str, int] = {}
 
     def guarded(self, methods: MethodTable, descriptors: Iterable[Any]) -> MethodTable:
-        """The same table behind this guard. Every RPC of the services needs a row of its own."""
+        """The same table behind this guard."""
         rpcs = {
             f"/{each.full_name}/{rpc.name}": rpc for each in descriptors for rpc in each.methods
         }

@@ -19,7 +19,6 @@ from latermq_broker.store.store import Store
 from support.engine_rig import SMALL_STORE
 from support.v1_rig import V1Rig
 
-
 SECRET = "nobody-may-read-this"
 
 
