@@ -113,7 +113,9 @@ async def _serve(
         pump.on_ready = services.parked.wake
         pump.on_second = services.on_second
         server = _server(services.methods, config)
-        async with MetricsEndpoint(config.metrics, _figures(engine, services, server)):
+        if isinstance(server, LeanServer):
+            services.edges.transport = server.figures
+        async with MetricsEndpoint(config.metrics, _page(engine, services)):
             await server.start()
             pump.start()
             services.health.set_serving(True)
@@ -144,16 +146,15 @@ def _look_at_the_door(engine: Engine, clock: SystemClock, config: Config) -> Non
         complain_of_open_door(config)
 
 
-def _figures(
-    engine: Engine, services: Services, server: GrpcioServer | LeanServer
-) -> Callable[[], str]:
+def _page(engine: Engine, services: Services) -> Callable[[], str]:
     """The page of metrics, with what only the edges know."""
 
     def text() -> str:
-        gauges: dict[str, float] = {"clients": len(services.sessions)}
-        if isinstance(server, LeanServer):
-            gauges |= {"calls": server.calls, "connections": server.connections}
-        return render(engine, gauges)
+        gauges: dict[str, float] = {
+            "clients": len(services.sessions),
+            "receives_parked": services.edges.receives_parked,
+        }
+        return render(engine, gauges, services.edges.transport())
 
     return text
 

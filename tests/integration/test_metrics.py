@@ -1,6 +1,7 @@
 """The figures of a broker process: over HTTP where it is told to, and by the command line."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -32,7 +33,16 @@ def test_a_broker_serves_its_figures(tmp_path: Path) -> None:
             [*command, "--endpoint", broker.endpoint], capture_output=True, text=True, timeout=60
         )
         assert ended.returncode == 0, ended.stderr
-        assert json.loads(ended.stdout)["totals"]["messages_sent"] == 1
+        told = json.loads(ended.stdout)
+        assert told["totals"]["messages_sent"] == 1
+        if os.environ.get("LATERMQ_SERVER_TRANSPORT", "lean") == "lean":
+            assert "\nlatermq_connections_total 1\n" in page
+            assert told["transport"]["calls_open"] == 1  # GetBroker itself
+            assert told["transport"]["connections"] == 2
+            shown = subprocess.run(
+                [*command[:-1], "--endpoint", broker.endpoint], capture_output=True, text=True
+            )
+            assert "3 since start" in shown.stdout, shown.stdout
         assert broker.terminate().code == 0
 
 

@@ -16,6 +16,12 @@ from latermq_broker.cli.times import format_ago, format_duration, format_instant
 from latermq_proto.latermq.v1 import broker_pb2
 
 _UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
+_UNUSUAL: Final = (
+    ("status", "calls that failed"),
+    ("refused", "requests refused"),
+    ("fault", "connections ended"),
+    ("connection", "connections not taken"),
+)
 
 
 @click.group(cls=CommandGroup)
@@ -85,6 +91,8 @@ def _facts(found: Any) -> Iterator[tuple[str, list[str]]]:
     )
     if totals.messages_unreadable:
         yield "damaged", [f"{counted(totals.messages_unreadable, 'message')} given up"]
+    if found.HasField("transport"):
+        yield "transport", _transport(found.transport)
     yield (
         "p99",
         [
@@ -92,6 +100,22 @@ def _facts(found: Any) -> Iterator[tuple[str, list[str]]]:
             f"loop by {_bound(totals.loop_lag_p99_ms)}, a sync takes {_bound(totals.sync_p99_ms)}"
         ],
     )
+
+
+def _transport(seen: Any) -> list[str]:
+    """What is open, what was, and each kind of thing that did not go as usual."""
+    lines = [
+        f"{counted(seen.connections_open, 'connection')} open, {seen.connections:,} since start; "
+        f"{counted(seen.calls_open, 'call')} open, {seen.calls:,} since start",
+        f"{counted(seen.receives_parked, 'receive')} waiting, "
+        f"{counted(seen.deadline_timers, 'deadline timer')}, {counted(seen.tasks, 'task')}",
+    ]
+    for kind, what in _UNUSUAL:
+        reasons = [each for each in seen.others if each.kind == kind]
+        if reasons:
+            told = ", ".join(f"{each.count:,} {plain(each.reason)}" for each in reasons)
+            lines.append(f"{what}: {told}")
+    return lines
 
 
 def _retention(done: Any) -> list[str]:

@@ -12,6 +12,7 @@ from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.figures import Histogram
 from latermq_broker.engine.model import PendingFilter
 from latermq_broker.engine.overview import Overview
+from latermq_broker.observability.transport_figures import TransportFigures
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 SUBSCRIPTIONS_MAX: Final = 500
@@ -19,8 +20,10 @@ SUBSCRIPTIONS_MAX: Final = 500
 Sample = tuple[Mapping[str, str], float]
 
 
-def render(engine: Engine, gauges: Mapping[str, float]) -> str:
-    """`gauges`: what the edges know, by name without the prefix, e.g. `connections`."""
+def render(
+    engine: Engine, gauges: Mapping[str, float], transport: TransportFigures | None = None
+) -> str:
+    """`gauges`: what the edges know, by name without the prefix, e.g. `clients`."""
     seen = engine.overview()
     figures = seen.figures
     lines = [
@@ -33,6 +36,8 @@ def render(engine: Engine, gauges: Mapping[str, float]) -> str:
     ]
     for name, value in sorted(gauges.items()):
         lines += _family(name, "gauge", "", [({}, value)])
+    if transport is not None:
+        lines += _transport(transport)
     return "\n".join(lines) + "\n"
 
 
@@ -100,6 +105,24 @@ def _waiting(engine: Engine) -> Iterator[str]:
             left_out += 1
     yield from _family("pending", "gauge", "what waits, by topic and group", samples)
     yield from _family("pending_series_left_out", "gauge", "", [({}, left_out)])
+
+
+def _transport(seen: TransportFigures) -> Iterator[str]:
+    for name, help, value in (
+        ("calls", "open now", seen.calls_open),
+        ("connections", "open now", seen.connections_open),
+        ("deadline_timers", "of open calls", seen.deadline_timers),
+        ("tasks", "of the event loop", seen.tasks),
+    ):
+        yield from _family(name, "gauge", help, [({}, value)])
+    yield from _family("calls_total", "counter", "begun", [({}, seen.calls)])
+    yield from _family("connections_total", "counter", "taken", [({}, seen.connections)])
+    unusual: list[Sample] = [
+        ({"kind": kind, "reason": reason}, count)
+        for (kind, reason), count in sorted(seen.others.items())
+    ]
+    help = "calls with a status of ours, refused requests, faults, connections not taken"
+    yield from _family("transport_events_total", "counter", help, unusual)
 
 
 def _family(name: str, kind: str, help: str, samples: Iterable[Sample]) -> Iterator[str]:

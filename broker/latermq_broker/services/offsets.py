@@ -200,6 +200,10 @@ class OffsetService:
                 raise BadRequestError(f"query offset policy {int(unknown)} is unknown")
         return service_pb2.QueryOffsetResponse(status=ok_status(), offset=offset)
 
+    @property
+    def waiting(self) -> int:
+        return len(self._parking)
+
     def wake(self, ready: Ready) -> None:
         self._parking.wake(ready)
 

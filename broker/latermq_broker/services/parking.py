@@ -124,6 +124,10 @@ class EveryParking(ParkedReceives):
     def __init__(self, kinds: Sequence[ParkedReceives]) -> None:
         self._kinds = kinds
 
+    @property
+    def waiting(self) -> int:
+        return sum(kind.waiting for kind in self._kinds)
+
     def wake(self, ready: Ready) -> None:
         for kind in self._kinds:
             kind.wake(ready)

@@ -110,6 +110,10 @@ class ReceiveService:
         caller.call.on_cancel(partial(self._abandon, wanted.group, waiter))
         return waiter.later.then(partial(self._reply_later, topic))
 
+    @property
+    def waiting(self) -> int:
+        return len(self._parking)
+
     def wake(self, ready: Ready) -> None:
         self._parking.wake(ready)
 

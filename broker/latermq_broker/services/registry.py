@@ -25,6 +25,7 @@ from latermq_broker.services.admin_groups import AdminGroups
 from latermq_broker.services.admin_messages import AdminMessages
 from latermq_broker.services.admin_topics import AdminTopics
 from latermq_broker.services.answers import ADMIN, MESSAGING, Caller, unary
+from latermq_broker.services.edges import Edges
 from latermq_broker.services.guard import Guard, refusal_of
 from latermq_broker.services.health import HealthService
 from latermq_broker.services.heartbeat import HeartbeatService
@@ -74,6 +75,7 @@ class Services:
 
     methods: MethodTable
     parked: ParkedReceives
+    edges: Edges
     heartbeat: HeartbeatService
     health: HealthService
     sessions: Sessions
@@ -92,6 +94,8 @@ def assemble(engine: Engine, committer: Committer, config: Config) -> Services:
     health = HealthService(names)
     send = SendService(*rooms)
     replies = Replies(sessions)
+    parked = EveryParking((receive, offsets))
+    edges = Edges(parked)
 
     def on_second() -> None:
         heartbeat.expire_silent()
@@ -113,7 +117,7 @@ def assemble(engine: Engine, committer: Committer, config: Config) -> Services:
         DeadLettersService(*rooms),
         QueuesService(*rooms),
         MessagesService(*rooms),
-        BrokersService(*rooms),
+        BrokersService(*rooms, edges),
         UsersService(*rooms),
         AdminTopics(*rooms),
         AdminGroups(*rooms),
@@ -141,7 +145,8 @@ def assemble(engine: Engine, committer: Committer, config: Config) -> Services:
         methods = guard.guarded(methods, _descriptors())
     return Services(
         methods=methods,
-        parked=EveryParking((receive, offsets)),
+        parked=parked,
+        edges=edges,
         heartbeat=heartbeat,
         health=health,
         sessions=sessions,

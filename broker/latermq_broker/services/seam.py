@@ -161,6 +161,10 @@ class Committer(Protocol):
 class ParkedReceives(Protocol):
     """The receives that wait for a message; implemented by the receive service."""
 
+    @property
+    def waiting(self) -> int:
+        """How many wait now."""
+
     def wake(self, ready: Ready) -> None:
         """Try again those that `ready` may concern; called after a write or a tick, on the loop."""
 

@@ -7,6 +7,7 @@ from latermq_broker.config import Config
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.overview import Overview
 from latermq_broker.services.answers import Caller, ok_status, unary
+from latermq_broker.services.edges import Edges
 from latermq_broker.services.seam import Committer, MethodTable
 from latermq_broker.services.session import Sessions
 from latermq_proto.latermq.v1 import broker_pb2
@@ -16,12 +17,18 @@ BROKERS: Final = "/latermq.v1.Brokers"
 
 class BrokersService:
     def __init__(
-        self, engine: Engine, committer: Committer, sessions: Sessions, config: Config
+        self,
+        engine: Engine,
+        committer: Committer,
+        sessions: Sessions,
+        config: Config,
+        edges: Edges,
     ) -> None:
         self._engine = engine
         self._committer = committer
         self._sessions = sessions
         self._config = config
+        self._edges = edges
 
     def methods(self) -> MethodTable:
         return {
@@ -58,6 +65,7 @@ class BrokersService:
                 half_messages=seen.half_messages,
             ),
             totals=_totals(seen),
+            transport=_transport(self._edges),
         )
         return broker_pb2.GetBrokerResponse(status=ok_status(), broker=broker)
 
@@ -123,6 +131,25 @@ def _totals(seen: Overview) -> broker_pb2.BrokerTotals:
         lateness_p99_ms=figures.lateness_ms.quantile(0.99),
         loop_lag_p99_ms=figures.loop_lag_ms.quantile(0.99),
         sync_p99_ms=figures.sync_ms.quantile(0.99),
+    )
+
+
+def _transport(edges: Edges) -> broker_pb2.BrokerTransport | None:
+    figures = edges.transport()
+    if figures is None:
+        return None
+    return broker_pb2.BrokerTransport(
+        calls=figures.calls,
+        connections=figures.connections,
+        calls_open=figures.calls_open,
+        connections_open=figures.connections_open,
+        deadline_timers=figures.deadline_timers,
+        tasks=figures.tasks,
+        receives_parked=edges.receives_parked,
+        others=[
+            broker_pb2.BrokerTransportCount(kind=kind, reason=reason, count=count)
+            for (kind, reason), count in sorted(figures.others.items())
+        ],
     )
 
 

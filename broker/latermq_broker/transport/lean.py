@@ -13,6 +13,7 @@ from typing import Final
 from latermq_broker.clock import monotonic_ms
 from latermq_broker.config import ServerConfig
 from latermq_broker.config_transport import Http2Config, TlsConfig
+from latermq_broker.observability.transport_figures import TransportFigures
 from latermq_broker.services.seam import GrpcCode, MethodTable
 from latermq_broker.transport.grpc_server.counts import FAULT, Counts
 from latermq_broker.transport.grpc_server.serving import Shared
@@ -97,6 +98,19 @@ class LeanServer:
     def counts(self) -> Counts:
         """What was served and what was refused since the start."""
         return self._shared.counts
+
+    def figures(self) -> TransportFigures:
+        """The counts, and what is open now."""
+        counts = self._shared.counts
+        return TransportFigures(
+            calls=counts.calls,
+            connections=counts.connections,
+            calls_open=self._shared.calls,
+            connections_open=len(self._connections),
+            deadline_timers=counts.deadline_timers,
+            tasks=len(asyncio.all_tasks()),
+            others=counts.others,
+        )
 
     async def start(self) -> None:
         """Bind and serve.

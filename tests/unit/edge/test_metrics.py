@@ -12,6 +12,7 @@ from latermq_broker.engine.figures import Histogram
 from latermq_broker.errors import ConfigError
 from latermq_broker.observability.metrics import render
 from latermq_broker.observability.metrics_endpoint import CONNECTIONS_MAX, MetricsEndpoint
+from latermq_broker.observability.transport_figures import TransportFigures
 from support.engine_rig import EngineRig
 
 SAMPLE = re.compile(r'^(latermq_[a-z_]+)(\{(?:[a-z]+="(?:[^"\\]|\\.)*",?)*\})? (-?[0-9.e+-]+)$')
@@ -37,6 +38,21 @@ def samples(page: str) -> dict[str, float]:
         assert key not in found, f"{key} twice"
         found[key] = float(match[3])
     return found
+
+
+def test_the_transport_is_on_the_page() -> None:
+    figures = TransportFigures(
+        calls=9, connections=5, calls_open=1, connections_open=2, deadline_timers=1, tasks=4,
+        others={("fault", "ENHANCE_YOUR_CALM: pings"): 3, ("status", "CANCELLED"): 2},
+    )  # fmt: skip
+    page = samples(render(EngineRig().engine, {}, figures))
+    assert page["latermq_calls"] == 1
+    assert page["latermq_calls_total"] == 9
+    assert page["latermq_connections_total"] == 5
+    assert page["latermq_tasks"] == 4
+    fault = 'latermq_transport_events_total{kind="fault",reason="ENHANCE_YOUR_CALM: pings"}'
+    assert page[fault] == 3
+    assert "latermq_calls" not in samples(render(EngineRig().engine, {}))
 
 
 def test_it_counts_what_happens() -> None:

@@ -186,9 +186,18 @@ class Answers:
         remaining_ms = call.remaining_ms()
         if remaining_ms is not None and not call.answered:
             call.timer = self._loop.call_later(remaining_ms / 1_000, self._expire, call)
+            self._counts.deadline_timers += 1
+
+    def disarm(self, call: LeanCall) -> None:
+        """The call is over: its deadline says nothing any more."""
+        if call.timer is not None:
+            call.timer.cancel()
+            call.timer = None
+            self._counts.deadline_timers -= 1
 
     def _expire(self, call: LeanCall) -> None:
         call.timer = None
+        self._counts.deadline_timers -= 1
         stream = call.stream
         if stream.queue is not None:  # nobody waits for what could not be sent
             self._streams.reset(stream, ErrorCode.CANCEL)

@@ -125,9 +125,6 @@ class LeanCall:
     def release(self) -> None:
         """The stream is over; keep nothing alive."""
         self._callbacks = None
-        if self.timer is not None:
-            self.timer.cancel()
-            self.timer = None
         if self.inbox is not None:
             self.inbox.close()
 

@@ -4,6 +4,7 @@ A count has a kind and a reason. Reasons are from a fixed set of texts, never fr
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Final
 
 STATUS: Final = "status"  # calls that ended with a gRPC status of ours other than OK
@@ -17,6 +18,7 @@ class Counts:
     def __init__(self) -> None:
         self.calls = 0  # begun
         self.connections = 0  # taken
+        self.deadline_timers = 0  # armed now
         self._others: Counter[tuple[str, str]] = Counter()
 
     def add(self, kind: str, reason: str) -> None:
@@ -25,6 +27,11 @@ class Counts:
     def of(self, kind: str) -> dict[str, int]:
         """By reason."""
         return {reason: count for (each, reason), count in self._others.items() if each == kind}
+
+    @property
+    def others(self) -> Mapping[tuple[str, str], int]:
+        """What was added, by kind and reason."""
+        return self._others
 
     def facts(self) -> dict[str, object]:
         """Everything that happened, for a log line."""

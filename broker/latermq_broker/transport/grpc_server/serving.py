@@ -299,4 +299,5 @@ class GrpcConnection:
     def _release(self, call: LeanCall) -> None:
         self._shared.calls -= 1
         self.assembly_bytes -= call.kept
+        self.answers.disarm(call)
         call.release()

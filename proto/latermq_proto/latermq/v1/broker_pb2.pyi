@@ -1,8 +1,9 @@
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as _definition_pb2
+from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from typing import ClassVar as _ClassVar, Mapping as _Mapping, Optional as _Optional, Union as _Union
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -127,8 +128,38 @@ class BrokerTotals(_message.Message):
     sync_p99_ms: float
     def __init__(self, messages_sent: _Optional[int] = ..., bytes_sent: _Optional[int] = ..., messages_due: _Optional[int] = ..., messages_delivered: _Optional[int] = ..., messages_acknowledged: _Optional[int] = ..., attempts_failed: _Optional[int] = ..., dead_letters: _Optional[int] = ..., messages_unreadable: _Optional[int] = ..., lateness_p99_ms: _Optional[float] = ..., loop_lag_p99_ms: _Optional[float] = ..., sync_p99_ms: _Optional[float] = ...) -> None: ...
 
+class BrokerTransportCount(_message.Message):
+    __slots__ = ("kind", "reason", "count")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    reason: str
+    count: int
+    def __init__(self, kind: _Optional[str] = ..., reason: _Optional[str] = ..., count: _Optional[int] = ...) -> None: ...
+
+class BrokerTransport(_message.Message):
+    __slots__ = ("calls", "connections", "calls_open", "connections_open", "deadline_timers", "tasks", "receives_parked", "others")
+    CALLS_FIELD_NUMBER: _ClassVar[int]
+    CONNECTIONS_FIELD_NUMBER: _ClassVar[int]
+    CALLS_OPEN_FIELD_NUMBER: _ClassVar[int]
+    CONNECTIONS_OPEN_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_TIMERS_FIELD_NUMBER: _ClassVar[int]
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    RECEIVES_PARKED_FIELD_NUMBER: _ClassVar[int]
+    OTHERS_FIELD_NUMBER: _ClassVar[int]
+    calls: int
+    connections: int
+    calls_open: int
+    connections_open: int
+    deadline_timers: int
+    tasks: int
+    receives_parked: int
+    others: _containers.RepeatedCompositeFieldContainer[BrokerTransportCount]
+    def __init__(self, calls: _Optional[int] = ..., connections: _Optional[int] = ..., calls_open: _Optional[int] = ..., connections_open: _Optional[int] = ..., deadline_timers: _Optional[int] = ..., tasks: _Optional[int] = ..., receives_parked: _Optional[int] = ..., others: _Optional[_Iterable[_Union[BrokerTransportCount, _Mapping]]] = ...) -> None: ...
+
 class Broker(_message.Message):
-    __slots__ = ("name", "version", "started_at_ms", "now_ms", "wall_ahead_ms", "topics", "groups", "clients", "log", "disk", "retention", "waiting", "totals")
+    __slots__ = ("name", "version", "started_at_ms", "now_ms", "wall_ahead_ms", "topics", "groups", "clients", "log", "disk", "retention", "waiting", "totals", "transport")
     NAME_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     STARTED_AT_MS_FIELD_NUMBER: _ClassVar[int]
@@ -142,6 +173,7 @@ class Broker(_message.Message):
     RETENTION_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
     TOTALS_FIELD_NUMBER: _ClassVar[int]
+    TRANSPORT_FIELD_NUMBER: _ClassVar[int]
     name: str
     version: str
     started_at_ms: int
@@ -155,7 +187,8 @@ class Broker(_message.Message):
     retention: BrokerRetention
     waiting: BrokerWaiting
     totals: BrokerTotals
-    def __init__(self, name: _Optional[str] = ..., version: _Optional[str] = ..., started_at_ms: _Optional[int] = ..., now_ms: _Optional[int] = ..., wall_ahead_ms: _Optional[int] = ..., topics: _Optional[int] = ..., groups: _Optional[int] = ..., clients: _Optional[int] = ..., log: _Optional[_Union[BrokerLog, _Mapping]] = ..., disk: _Optional[_Union[BrokerDisk, _Mapping]] = ..., retention: _Optional[_Union[BrokerRetention, _Mapping]] = ..., waiting: _Optional[_Union[BrokerWaiting, _Mapping]] = ..., totals: _Optional[_Union[BrokerTotals, _Mapping]] = ...) -> None: ...
+    transport: BrokerTransport
+    def __init__(self, name: _Optional[str] = ..., version: _Optional[str] = ..., started_at_ms: _Optional[int] = ..., now_ms: _Optional[int] = ..., wall_ahead_ms: _Optional[int] = ..., topics: _Optional[int] = ..., groups: _Optional[int] = ..., clients: _Optional[int] = ..., log: _Optional[_Union[BrokerLog, _Mapping]] = ..., disk: _Optional[_Union[BrokerDisk, _Mapping]] = ..., retention: _Optional[_Union[BrokerRetention, _Mapping]] = ..., waiting: _Optional[_Union[BrokerWaiting, _Mapping]] = ..., totals: _Optional[_Union[BrokerTotals, _Mapping]] = ..., transport: _Optional[_Union[BrokerTransport, _Mapping]] = ...) -> None: ...
 
 class GetBrokerRequest(_message.Message):
     __slots__ = ()
