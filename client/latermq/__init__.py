@@ -11,6 +11,7 @@ It is a RocketMQ 5 client: it speaks `apache.rocketmq.v2` and needs grpcio and p
 """
 
 from latermq import sync
+from latermq._batching import Batching
 from latermq._tls import Tls
 from latermq.client import Client, connect
 from latermq.codes import Code
@@ -57,6 +58,7 @@ from latermq.transaction import Transaction
 __all__ = [
     "RECONSUME_LATER",
     "BadRequestError",
+    "Batching",
     "Client",
     "ClosedError",
     "Code",

@@ -32,6 +32,11 @@ class Tasks:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
 
+    async def wait(self) -> None:
+        """Wait until what runs now has ended."""
+        if self._running:
+            await asyncio.wait(list(self._running))
+
     def _ended_awaited(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
         if not task.cancelled():

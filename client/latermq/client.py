@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Final
 
+from latermq._batching import Batching
 from latermq._credentials import Credentials, credentials_of
 from latermq._endpoints import Endpoints
 from latermq._identity import new_client_id
@@ -24,6 +25,7 @@ from latermq.transaction import Checker, Transaction
 
 ENDPOINT_VARIABLE: Final = "LATERMQ_ENDPOINT"
 ENDPOINT: Final = "127.0.0.1:8081"
+TOGETHER: Final = Batching()
 
 
 class Client:
@@ -40,6 +42,7 @@ class Client:
         request_timeout: timedelta = REQUEST_TIMEOUT,
         credentials: Credentials | None = None,
         transport: Callable[[Endpoints], Transport] | None = None,
+        batching: Batching | None = TOGETHER,
     ) -> None:
         if request_timeout <= timedelta(0):
             raise ValueError("request_timeout must be positive")
@@ -49,6 +52,7 @@ class Client:
         self._credentials = credentials
         self._connections = Connections(transport or chosen())
         self._producer: Producer | None = None
+        self._batching = batching
         self._consumers: list[SimpleConsumer | PushConsumer] = []
         self._closed = False
 
@@ -82,8 +86,7 @@ class Client:
             deliver_at=deliver_at,
             delay=delay,
         )
-        (receipt,) = await self._sender().send(topic, [message], delay_level)
-        return receipt
+        return await self._sender().send_one(topic, message, delay_level)
 
     async def send_batch(
         self, topic: str, messages: Sequence[Message], *, delay_level: int | None = None
@@ -216,7 +219,7 @@ class Client:
 
     def _sender(self) -> Producer:
         if self._producer is None:
-            self._producer = Producer(self._session(ClientKind.PRODUCER, "", {}))
+            self._producer = Producer(self._session(ClientKind.PRODUCER, "", {}), self._batching)
         return self._producer
 
     def _keep(self, consumer: SimpleConsumer | PushConsumer) -> None:
@@ -249,6 +252,7 @@ def connect(
     secret: str | None = None,
     tls: bool | Tls | None = None,
     transport: str | None = None,
+    batching: Batching | None = TOGETHER,
 ) -> Client:
     """Return a client of the broker at "host:port"; nothing is opened yet.
 
@@ -262,6 +266,7 @@ def connect(
             $LATERMQ_TLS, $LATERMQ_CA and $LATERMQ_INSECURE_SKIP_VERIFY say, else clear text.
         transport: "lean", our own HTTP/2, or "grpcio"; without it $LATERMQ_TRANSPORT, without that
             "lean".
+        batching: how sends that wait at the same time share calls; None: each makes its own.
     Raises:
         ValueError: not an endpoint, no such transport, or one of key and secret is missing.
         OSError: a file of `tls` cannot be read.
@@ -273,6 +278,7 @@ def connect(
         request_timeout=request_timeout,
         credentials=credentials_of(access_key, secret),
         transport=chosen(transport or os.environ.get(TRANSPORT_VARIABLE), tls_of(tls)),
+        batching=batching,
     )
 
 

@@ -4,11 +4,12 @@ import asyncio
 import itertools
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 from latermq import _wire_messages as wire
+from latermq._batching import Batches, Batching
 from latermq._endpoints import Endpoints
 from latermq._identity import message_ids
 from latermq._route import Queue, candidates
@@ -40,11 +41,21 @@ DELAY_LEVELS: Final = range(1, 19)
 WORTH_ANOTHER_TRY: Final = (UnavailableError, RequestTimeoutError, ServerError)
 
 
+class _Lane(NamedTuple):
+    """What may share a call: one topic, one kind of message, for ordered ones one queue."""
+
+    topic: str
+    queue: Queue | None
+    delayed: bool
+    delay_level: int | None
+
+
 class Producer:
     """What `Client.send` and `Client.send_batch` are made of."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, batching: Batching | None = None) -> None:
         self._session = session
+        self._batches = None if batching is None else Batches(batching, self._deliver)
         self._ids = message_ids()
         self._turn = itertools.count()
         self.ends = Ends(session)
@@ -82,6 +93,39 @@ class Producer:
             self._session.forget_route(topic)  # it was deleted; it may come back elsewhere
             raise
 
+    async def send_one(
+        self, topic: str, message: Message, delay_level: int | None = None
+    ) -> SendReceipt:
+        """Store a message, with others that are sent at the time if sends share calls.
+
+        Raises as `send` does; each message its own error.
+        """
+        if self._batches is None:
+            (receipt,) = await self.send(topic, [message], delay_level)
+            return receipt
+        if delay_level is not None:
+            _check_level(delay_level, [message])
+        queues = await self._writable(topic)
+        self._check_sizes([message])
+        now = datetime.now(UTC)
+        draft = wire.Draft(message, self._ids.next(), now, message.due(now))
+        group = message.message_group
+        delayed = draft.due is not None or delay_level is not None
+        queue = None if group is None else candidates(queues, 0, group)[0]
+        key = _Lane(topic, queue, delayed, delay_level)
+        return await self._batches.add(key, draft, len(message.body), ordered=group is not None)
+
+    async def _deliver(self, key: Hashable, drafts: Sequence[wire.Draft]) -> Sequence[SendReceipt]:
+        assert isinstance(key, _Lane)
+        queues = await self._writable(key.topic)
+        choices = [key.queue] if key.queue else candidates(queues, next(self._turn), None)
+        headers = () if key.delay_level is None else (wire.delay_level_header(key.delay_level),)
+        try:
+            return await self._try(choices, drafts, headers)
+        except TopicNotFoundError:
+            self._session.forget_route(key.topic)
+            raise
+
     async def send_half(
         self, topic: str, message: Message, check_after: timedelta | None
     ) -> tuple[Half, Endpoints]:
@@ -115,6 +159,8 @@ class Producer:
         return read_recall(answer)
 
     async def close(self) -> None:
+        if self._batches is not None:
+            await self._batches.close()
         await self.ends.close()
         await self._session.close()
 
@@ -125,7 +171,7 @@ class Producer:
         return queues
 
     async def _try(
-        self, queues: list[Queue], drafts: list[wire.Draft], headers: Metadata
+        self, queues: list[Queue], drafts: Sequence[wire.Draft], headers: Metadata
     ) -> list[SendReceipt]:
         for retry in range(1, TRIES_MAX):
             queue = queues[(retry - 1) % len(queues)]
@@ -138,7 +184,7 @@ class Producer:
         return await self._send_once(queues[(TRIES_MAX - 1) % len(queues)], drafts, headers)
 
     async def _send_once(
-        self, queue: Queue, drafts: list[wire.Draft], headers: Metadata
+        self, queue: Queue, drafts: Sequence[wire.Draft], headers: Metadata
     ) -> list[SendReceipt]:
         profile = self._session.profile
         request = wire.ask_send(profile, queue, drafts, delayed=bool(headers))

@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Any, Final, TypeAlias, TypeVar
 
 from latermq import client, delivery, push_consumer, simple_consumer, transaction
+from latermq._batching import Batching
 from latermq._inbox import CACHED_BYTES_MAX, CACHED_COUNT_MAX
 from latermq._settings import MATCH_ALL, REQUEST_TIMEOUT
 from latermq._tls import Tls
@@ -426,6 +427,7 @@ def connect(
     secret: str | None = None,
     tls: bool | Tls | None = None,
     transport: str | None = None,
+    batching: Batching | None = client.TOGETHER,
 ) -> Client:
     """Return a client for threads; arguments as for `latermq.connect`."""
     inner = client.connect(
@@ -436,5 +438,6 @@ def connect(
         secret=secret,
         tls=tls,
         transport=transport,
+        batching=batching,
     )
     return Client(LoopThread(), inner)

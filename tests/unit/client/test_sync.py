@@ -53,7 +53,7 @@ def test_several_threads(broker: ScriptedBroker, mq: latermq.sync.Client) -> Non
         thread.start()
     for thread in threads:
         thread.join(SOON_S)
-    assert len(broker.named("SendMessage")) == 8
+    assert sum(len(request.messages) for request in broker.requests("SendMessage")) == 8
 
 
 def test_simple_consumer(broker: ScriptedBroker, mq: latermq.sync.Client) -> None:

@@ -1,0 +1,224 @@
+"""Sends that travel together: who sends while others wait to, shares their call.
+
+A lane holds what may share a call. It leaves when its oldest message has waited for the linger (0:
+until the loop's next turn), or at once when it is full; while `in_flight_max` calls of the lane are
+under way, what comes waits for one of them to end. The lane of a message group has one call at a
+time, so that its messages are stored in the order in which they were sent.
+
+    add ──linger, or full──→ call ──┬─ each message has its outcome
+                                    ├─ refused as a whole: in halves, until only whose fault it is
+                                    └─ any other error: of every message in it
+"""
+
+import asyncio
+import copy
+from collections import deque
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final, Generic, TypeVar
+
+from latermq._tasks import Tasks
+from latermq.errors import (
+    BadRequestError,
+    IllegalMessageError,
+    IllegalTimeError,
+    LaterMQError,
+    MessageTooLargeError,
+    PartialSendError,
+    RequestError,
+)
+from latermq.message import SendReceipt
+
+LINGER_MAX: Final = timedelta(seconds=1)
+IN_FLIGHT_MAX: Final = 8  # calls of a lane without order
+HELD_BYTES_MAX: Final = 64 << 20  # bodies that were not answered yet; who sends more waits
+# One message's fault, for which the broker refuses all of a call and stores none.
+OF_ONE: Final = (BadRequestError, IllegalMessageError, IllegalTimeError, MessageTooLargeError)
+
+Item = TypeVar("Item")
+Outcome = SendReceipt | RequestError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batching:
+    """How sends share calls.
+
+    Fields:
+        linger: how long a message waits for others; 0: for those of the same turn of the loop.
+        count_max: messages of a call.
+        bytes_max: bodies of a call; one message may be larger.
+    """
+
+    linger: timedelta = timedelta(0)
+    count_max: int = 64
+    bytes_max: int = 1 << 20
+
+    def __post_init__(self) -> None:
+        if not timedelta(0) <= self.linger <= LINGER_MAX:
+            limit_ms = LINGER_MAX // timedelta(milliseconds=1)
+            raise ValueError(f"linger must be 0 to {limit_ms} ms, not {self.linger}")
+        if self.count_max < 1 or self.bytes_max < 1:
+            raise ValueError("count_max and bytes_max must be at least 1")
+
+
+class _Lane(Generic[Item]):
+    """What may share a call, in order."""
+
+    __slots__ = ("bytes", "entries", "in_flight", "in_flight_max", "timer")
+
+    def __init__(self, in_flight_max: int) -> None:
+        self.entries: deque[tuple[Item, int, asyncio.Future[SendReceipt]]] = deque()
+        self.bytes = 0
+        self.in_flight = 0
+        self.in_flight_max = in_flight_max
+        self.timer: asyncio.Handle | None = None
+
+
+class Batches(Generic[Item]):
+    """All lanes of one producer.
+
+    Args:
+        deliver: makes one call of a lane's items; their outcomes, in order.
+    """
+
+    def __init__(
+        self,
+        batching: Batching,
+        deliver: Callable[[Hashable, Sequence[Item]], Awaitable[Sequence[Outcome]]],
+    ) -> None:
+        self._batching = batching
+        self._linger_s = batching.linger.total_seconds()
+        self._deliver = deliver
+        self._lanes: dict[Hashable, _Lane[Item]] = {}
+        self._tasks = Tasks()
+        self._held_bytes = 0
+        self._room = asyncio.Event()
+
+    async def add(
+        self, key: Hashable, item: Item, size: int, *, ordered: bool = False
+    ) -> SendReceipt:
+        """Send `item`, of `size` bytes, with others of the same key. Raises what its call did."""
+        while self._held_bytes and self._held_bytes + size > HELD_BYTES_MAX:
+            self._room.clear()
+            await self._room.wait()
+        lane = self._lanes.get(key)
+        if lane is None:
+            lane = self._lanes[key] = _Lane(1 if ordered else IN_FLIGHT_MAX)
+        loop = asyncio.get_running_loop()
+        outcome: asyncio.Future[SendReceipt] = loop.create_future()
+        lane.entries.append((item, size, outcome))
+        lane.bytes += size
+        self._held_bytes += size
+        if self._full(lane):
+            self._leave(key, lane)
+        elif lane.timer is None and lane.in_flight < lane.in_flight_max:
+            if self._linger_s:
+                lane.timer = loop.call_later(self._linger_s, self._due, key, lane)
+            else:
+                lane.timer = loop.call_soon(self._due, key, lane)
+        return await outcome
+
+    async def close(self) -> None:
+        """Send what waits and wait for its outcomes; those have their bounds."""
+        while self._lanes:
+            for key, lane in list(self._lanes.items()):
+                self._due(key, lane)
+            await self._tasks.wait()
+
+    def _full(self, lane: _Lane[Item]) -> bool:
+        return (
+            len(lane.entries) >= self._batching.count_max or lane.bytes >= self._batching.bytes_max
+        )
+
+    def _due(self, key: Hashable, lane: _Lane[Item]) -> None:
+        if lane.timer is not None:
+            lane.timer.cancel()
+            lane.timer = None
+        while lane.entries and self._leave(key, lane):
+            pass
+        self._tidy(key, lane)
+
+    def _leave(self, key: Hashable, lane: _Lane[Item]) -> bool:
+        """Begin one call with the oldest; False when too many are under way."""
+        if lane.in_flight >= lane.in_flight_max:
+            return False
+        items: list[Item] = []
+        outcomes: list[asyncio.Future[SendReceipt]] = []
+        total = 0
+        while lane.entries and len(items) < self._batching.count_max:
+            item, size, outcome = lane.entries[0]
+            if items and total + size > self._batching.bytes_max:
+                break
+            lane.entries.popleft()
+            lane.bytes -= size
+            if outcome.cancelled():  # who sent it no longer wants to
+                self._give_room(size)
+                continue
+            total += size
+            items.append(item)
+            outcomes.append(outcome)
+        if items:
+            lane.in_flight += 1
+            self._tasks.start(self._call(key, lane, items, outcomes, total), "latermq send")
+        return True
+
+    async def _call(
+        self,
+        key: Hashable,
+        lane: _Lane[Item],
+        items: list[Item],
+        outcomes: list[asyncio.Future[SendReceipt]],
+        size: int,
+    ) -> None:
+        try:
+            await self._settle(key, items, outcomes)
+        finally:
+            for outcome in outcomes:
+                outcome.cancel()  # without effect on those that have one
+            lane.in_flight -= 1
+            self._give_room(size)
+            if lane.timer is None:
+                self._due(key, lane)
+
+    async def _settle(
+        self, key: Hashable, items: list[Item], outcomes: list[asyncio.Future[SendReceipt]]
+    ) -> None:
+        try:
+            found = await self._deliver(key, items)
+        except PartialSendError as error:
+            found = error.outcomes
+        except LaterMQError as error:
+            if len(items) > 1 and isinstance(error, OF_ONE):
+                half = len(items) // 2
+                await self._settle(key, items[:half], outcomes[:half])
+                await self._settle(key, items[half:], outcomes[half:])
+                return
+            _fail(outcomes, error)
+            return
+        except Exception as error:  # noqa: BLE001  whoever sent is to hear of it
+            _fail(outcomes, error)
+            return
+        for outcome, one in zip(outcomes, found, strict=True):
+            if outcome.done():
+                continue
+            if isinstance(one, SendReceipt):
+                outcome.set_result(one)
+            else:
+                outcome.set_exception(one)
+
+    def _give_room(self, size: int) -> None:
+        self._held_bytes -= size
+        self._room.set()
+
+    def _tidy(self, key: Hashable, lane: _Lane[Item]) -> None:
+        """Forget a lane that nothing is in."""
+        if not lane.entries and not lane.in_flight:
+            self._lanes.pop(key, None)
+
+
+def _fail(outcomes: list[asyncio.Future[SendReceipt]], error: Exception) -> None:
+    """Each sender gets an exception of its own: tracebacks grow where they are raised."""
+    for outcome in outcomes:
+        if not outcome.done():
+            outcome.set_exception(copy.copy(error))
