@@ -10,7 +10,7 @@ KNOWN_MAX: Final = 512  # fields, paths and timeouts kept encoded
 BLOCK_BYTES_MAX: Final = 16_384  # one HEADERS frame of the smallest size a peer may ask for
 TIMEOUT_MS_MAX: Final = 99_999_999  # eight digits
 BINARY: Final = "-bin"
-VARYING: Final = frozenset({"x-mq-request-id", "x-mq-date-time", "authorization"})
+VARYING: Final = frozenset({"x-mq-request-id"})  # in each call another; signatures last a second
 
 
 class Blocks:

@@ -1,0 +1,81 @@
+"""Our SDK on both its transports beside the official Python client, on the same broker."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from bench.cases_broker import LOAD_TIMEOUT_S, TESTS, TOPIC, load, running
+from bench.measured import HIGHER, Group, Result, medians
+
+KIB: Final = 1 << 10
+CLIENTS: Final = ("lean", "grpcio", "official")
+PROMISED: Final = {"send": 4.0, "receive": 5.0}  # times the official client
+IN_FLIGHT: Final = {"send": 256, "receive": 4}
+SPARE: Final = 2_000  # messages more than are received: no consumer waits for the last
+
+
+def client_process(endpoint: str, client: str, do: str, **fields: Any) -> dict[str, float]:
+    """Run one client to its end and return what it measured."""
+    spec = {"endpoint": endpoint, "topic": TOPIC, "client": client, "do": do, **fields}
+    path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
+    ended = subprocess.run(
+        [sys.executable, "-m", "bench.sdk_process", json.dumps(spec)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,  # the official client logs there
+        text=True,
+        timeout=LOAD_TIMEOUT_S,
+        check=True,
+        env={**os.environ, "PYTHONPATH": path, "ROCKETMQ_LOG_DIR": str(Path(os.devnull).parent)},
+    )
+    figures: dict[str, float] = json.loads(ended.stdout.splitlines()[-1])
+    return figures
+
+
+def beside_official(do: str, runs: int, counts: dict[str, int]) -> Iterator[Result]:
+    """Turn by turn, so that what disturbs the machine disturbs all of them."""
+    values: dict[str, list[dict[str, float]]] = {client: [] for client in CLIENTS}
+    for _ in range(runs):
+        with running() as broker:
+            if do == "receive":
+                load(broker.endpoint, "fill", count=max(counts.values()) + SPARE, body_bytes=KIB)
+            for client in CLIENTS:
+                values[client].append(
+                    client_process(
+                        broker.endpoint, client, do, count=counts[client],
+                        concurrency=IN_FLIGHT[do], group=f"bench-{client}",
+                    )
+                )  # fmt: skip
+    what = {
+        "send": f"SDK: sends, {IN_FLIGHT['send']} at a time, 1 KiB",
+        "receive": f"SDK: receive 32 and acknowledge each, {IN_FLIGHT['receive']} at a time, 1 KiB",
+    }[do]
+    for client in CLIENTS:
+        rates = tuple(run["per_second"] for run in values[client])
+        details = {"CPU us": tuple(run["CPU us"] for run in values[client])}
+        bound, holds = "", None
+        if client == "lean":
+            official = [run["per_second"] for run in values["official"]]
+            times = tuple(mine / its for mine, its in zip(rates, official, strict=True))
+            details["times the official client"] = times
+            bound = f"≥ {PROMISED[do]:g} times the official client"
+            holds = sorted(times)[len(times) // 2] >= PROMISED[do]
+        yield Result(
+            case=f"sdk_{do}_{client}", what=f"{what}; {client}", unit="messages/s", better=HIGHER,
+            runs=rates, details=medians(details), bound=bound, holds=holds,
+        )  # fmt: skip
+
+
+def groups(full: bool) -> Iterator[Group]:
+    """The cases of this module."""
+    runs = 5 if full else 3
+    scale = 5 if full else 1
+    sends = {"lean": 20_000 * scale, "grpcio": 10_000 * scale, "official": 3_000 * scale}
+    receives = {"lean": 10_000 * scale, "grpcio": 5_000 * scale, "official": 3_000 * scale}
+    for do, counts in (("send", sends), ("receive", receives)):
+        names = tuple(f"sdk_{do}_{client}" for client in CLIENTS)
+        yield names, partial(beside_official, do, runs, counts)
