@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import IO, Any, Final, Self
@@ -34,10 +34,14 @@ class OfficialClient:
         log_dir: the process's home; the client logs to `logs/rocketmq_python` in it, its standard
             error goes to `stderr`. Kept.
         command: what speaks the lines of `official_process`, in whatever language.
+        environment: of the process, but HOME.
     """
 
     def __init__(
-        self, log_dir: Path, command: Sequence[str] = (sys.executable, str(SCRIPT))
+        self,
+        log_dir: Path,
+        command: Sequence[str] = (sys.executable, str(SCRIPT)),
+        environment: Mapping[str, str] = os.environ,
     ) -> None:
         log_dir.mkdir(parents=True, exist_ok=True)
         self.log_dir = log_dir
@@ -51,7 +55,7 @@ class OfficialClient:
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 text=True,
-                env={**os.environ, "HOME": str(log_dir)},
+                env={**environment, "HOME": str(log_dir)},
             )
         assert self._process.stdin is not None
         assert self._process.stdout is not None

@@ -64,7 +64,8 @@ def like_the_main_thread() -> None:
 
 
 def configuration(endpoint: str) -> Any:
-    return ClientConfiguration(endpoint, Credentials())
+    key, secret = os.environ.get("TEST_ACCESS_KEY", ""), os.environ.get("TEST_SECRET_KEY", "")
+    return ClientConfiguration(endpoint, Credentials(key, secret))
 
 
 def subscriptions(tags_by_topic: dict[str, str]) -> dict[str, Any]:

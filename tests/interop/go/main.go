@@ -116,7 +116,9 @@ func listener(consumer string, failures map[string]int) mq.MessageListener {
 
 func config(c command) *mq.Config {
 	return &mq.Config{Endpoint: c.Endpoint, ConsumerGroup: c.Group,
-		Credentials: &credentials.SessionCredentials{}}
+		Credentials: &credentials.SessionCredentials{
+			AccessKey:    os.Getenv("TEST_ACCESS_KEY"),
+			AccessSecret: os.Getenv("TEST_SECRET_KEY")}}
 }
 
 func filters(c command) map[string]*mq.FilterExpression {

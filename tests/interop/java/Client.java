@@ -19,8 +19,10 @@ import java.util.concurrent.atomic.AtomicInteger;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import org.apache.rocketmq.client.apis.ClientConfiguration;
+import org.apache.rocketmq.client.apis.ClientConfigurationBuilder;
 import org.apache.rocketmq.client.apis.ClientException;
 import org.apache.rocketmq.client.apis.ClientServiceProvider;
+import org.apache.rocketmq.client.apis.StaticSessionCredentialsProvider;
 import org.apache.rocketmq.client.apis.consumer.ConsumeResult;
 import org.apache.rocketmq.client.apis.consumer.FilterExpression;
 import org.apache.rocketmq.client.apis.consumer.FilterExpressionType;
@@ -158,10 +160,15 @@ public final class Client {
     }
 
     private static ClientConfiguration configuration(JsonObject command) {
-        return ClientConfiguration.newBuilder()
+        ClientConfigurationBuilder builder = ClientConfiguration.newBuilder()
                 .setEndpoints(command.get("endpoint").getAsString())
-                .enableSsl("1".equals(System.getenv("LATERMQ_CLIENT_TLS")))
-                .build();
+                .enableSsl("1".equals(System.getenv("LATERMQ_CLIENT_TLS")));
+        String accessKey = System.getenv("TEST_ACCESS_KEY");
+        if (accessKey != null) {
+            builder.setCredentialProvider(new StaticSessionCredentialsProvider(
+                    accessKey, System.getenv("TEST_SECRET_KEY")));
+        }
+        return builder.build();
     }
 
     private static Map<String, FilterExpression> filters(JsonObject command) {

@@ -90,6 +90,9 @@ function subscriptions(topics) {
   return new Map(Object.entries(topics).map(([topic, wanted]) => [topic, filter(wanted)]));
 }
 
+const { TEST_ACCESS_KEY: accessKey, TEST_SECRET_KEY: accessSecret } = process.env;
+const credentials = accessKey ? { sessionCredentials: { accessKey, accessSecret } } : {};
+
 const commands = {
   producer: ({ name, endpoint, topics, verdicts }) =>
     start(name, new Producer({
@@ -97,6 +100,7 @@ const commands = {
       topics,
       logger,
       namespace: '',
+      ...credentials,
       checker: checker(name, verdicts ?? {}),
     })),
 
@@ -108,6 +112,7 @@ const commands = {
       awaitDuration: waitS * 1000,
       logger,
       namespace: '',
+      ...credentials,
     })),
 
   push: ({ name, endpoint, group, topics, failures }) =>
@@ -118,6 +123,7 @@ const commands = {
       messageListener: listener(name, failures),
       logger,
       namespace: '',
+      ...credentials,
     })),
 
   async shutdown({ name }) {

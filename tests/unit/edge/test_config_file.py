@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -57,7 +57,45 @@ class TestOrder:
 
     def test_variables_of_others_are_left_alone(self) -> None:
         environment = {"LATERMQ_ENDPOINT": "x", "LATERMQ_TRACEBACK": "1", "LATERMQ_STORE": "x"}
+        clients = ("ACCESS_KEY", "SECRET_KEY", "TLS", "CA", "INSECURE_SKIP_VERIFY", "TRANSPORT")
+        environment |= {f"LATERMQ_{name}": "x" for name in clients}
         assert loaded(environment=environment) == Config()
+
+
+class TestSecrets:
+    ENVIRONMENT: Final = {
+        "LATERMQ_AUTH_ROOT_ACCESS_KEY": "root",
+        "LATERMQ_AUTH_ROOT_SECRET_KEY": "nobody-may-see",
+    }
+
+    def test_are_neither_printed_nor_shown(self, file: Path) -> None:
+        config = loaded(environment=self.ENVIRONMENT)
+        assert config.auth.root_secret_key == "nobody-may-see"
+        text = to_toml(config)
+        assert "nobody-may-see" not in text + repr(config)
+        assert "# root_secret_key is set and not shown" in text
+
+    @pytest.mark.parametrize("value", ['"with blank"', '"short"', "12345678", "[1]"])
+    def test_are_not_repeated_by_a_refusal(self, file: Path, value: str) -> None:
+        file.write_text(f'[auth]\nroot_access_key = "root"\nroot_secret_key = {value}\n')
+        with pytest.raises(ConfigError, match=r"auth\.root_secret_key") as refused:
+            loaded(file)
+        assert value.strip('"') not in str(refused.value)
+
+    @pytest.mark.parametrize(
+        ("text", "reason"),
+        [
+            ('root_access_key = "root"', "given together"),
+            ('root_secret_key = "long-enough"', "given together"),
+            ('root_access_key = "a/b"\nroot_secret_key = "long-enough"', "a-z A-Z 0-9"),
+            ("clock_skew_ms_max = -1", "at least 0"),
+            ('open_beyond_loopback = "maybe"', "warn, refuse, allow"),
+        ],
+    )
+    def test_what_does_not_fit(self, file: Path, text: str, reason: str) -> None:
+        file.write_text(f"[auth]\n{text}\n")
+        with pytest.raises(ConfigError, match=reason):
+            loaded(file)
 
 
 class TestRefusals:

@@ -1,0 +1,225 @@
+"""A broker that asks who calls: the SDK, the command line, TLS, and what is told to nobody."""
+
+import asyncio
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+import latermq
+from latermq.errors import ForbiddenError, UnauthorizedError, UnavailableError
+from support.broker_process import BrokerProcess
+
+ROOT, ROOT_SECRET = "root", "the-secret-of-root"
+CONFIG = (
+    "[auth]\nenabled = true\n[tls]\nenabled = true\n[server]\npolling_ms_min = 100\n"
+    "[log]\nlevel = 'debug'\n"
+)
+NAMED = f'root_access_key = "{ROOT}"\nroot_secret_key = "{ROOT_SECRET}"\n'
+
+
+def command(
+    broker: BrokerProcess, *words: str, by: Mapping[str, str], code: int = 0
+) -> subprocess.CompletedProcess[str]:
+    environment = {key: value for key, value in os.environ.items() if key[:8] != "LATERMQ_"}
+    environment |= {"LATERMQ_ENDPOINT": broker.endpoint, **by}
+    done = subprocess.run(
+        [sys.executable, "-m", "latermq_broker", *words],
+        env=environment, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == code, done.stdout + done.stderr
+    return done
+
+
+def credentials(text: str) -> dict[str, str]:
+    """Lines of NAME=VALUE, as `user create` and the file of the first admin have them."""
+    return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    data_dir = tmp_path_factory.mktemp("security") / "data"
+    with BrokerProcess(data_dir, config=CONFIG) as broker:
+        yield broker.start()
+
+
+@pytest.fixture(scope="module")
+def root(broker: BrokerProcess) -> dict[str, str]:
+    return credentials((broker.data_dir / "root-credentials").read_text())
+
+
+@pytest.fixture(scope="module")
+def shop(broker: BrokerProcess, root: dict[str, str]) -> dict[str, str]:
+    made = credentials(command(broker, "user", "create", "shop", by=root).stdout)
+    command(
+        broker, "acl", "grant", "shop", "--topic", "orders", "--group", "billing", "--right", "sub",
+        by=root,
+    )  # fmt: skip
+    command(broker, "acl", "grant", "shop", "--topic", "orders*", "--right", "pub", by=root)
+    return made
+
+
+def trusted(broker: BrokerProcess) -> str:
+    return str(broker.data_dir / "tls" / "certificate.pem")
+
+
+def test_the_first_admin_is_for_the_brokers_user_only(
+    broker: BrokerProcess, root: dict[str, str]
+) -> None:
+    path = broker.data_dir / "root-credentials"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    for found in (broker.data_dir, *broker.data_dir.rglob("*")):
+        if "tls" not in found.parts and found.is_dir():
+            assert stat.S_IMODE(found.stat().st_mode) == 0o700, found
+        elif found.suffix in (".seg", ".ckpt", ".prep"):
+            assert stat.S_IMODE(found.stat().st_mode) == 0o600, found
+    assert "root" in command(broker, "user", "list", by=root).stdout
+
+
+@pytest.mark.parametrize("transport", ["lean", "grpcio"])
+async def test_the_sdk_signs_in_clear_text_and_over_tls(
+    broker: BrokerProcess, shop: dict[str, str], transport: str
+) -> None:
+    key, secret = shop.values()
+    for tls in (False, latermq.Tls(ca=trusted(broker))):
+        async with latermq.connect(
+            broker.endpoint, access_key=key, secret=secret, tls=tls, transport=transport
+        ) as mq:
+            await mq.send("orders", b"one")
+            consumer = mq.simple_consumer("orders", group="billing")
+            (delivery,) = await consumer.receive()
+            assert delivery.body == b"one"
+            await delivery.ack()
+            with pytest.raises(ForbiddenError, match="user shop needs the right pub or sub"):
+                await mq.send("others", b"two")
+            with pytest.raises(ForbiddenError, match="group shipping"):
+                await mq.simple_consumer("orders", group="shipping").receive()
+
+
+async def test_the_sdk_is_refused(broker: BrokerProcess) -> None:
+    async with latermq.connect(broker.endpoint, tls=False) as mq:
+        with pytest.raises(UnauthorizedError, match="not signed"):
+            await mq.send("orders", b"one")
+    wrong = latermq.connect(broker.endpoint, access_key=ROOT, secret="not-this-secret", tls=False)
+    async with wrong as mq:
+        with pytest.raises(UnauthorizedError, match="with the secret"):
+            await mq.send("orders", b"one")
+
+
+async def test_whom_the_sdk_trusts(broker: BrokerProcess, shop: dict[str, str]) -> None:
+    key, secret = shop.values()
+    anybody = latermq.Tls(verify=False)
+    async with latermq.connect(broker.endpoint, access_key=key, secret=secret, tls=anybody) as mq:
+        await mq.send("orders-2", b"one")
+    async with latermq.connect(broker.endpoint, access_key=key, secret=secret, tls=True) as mq:
+        with pytest.raises(UnavailableError):
+            await mq.send("orders-2", b"one")
+
+
+def test_threads_too(broker: BrokerProcess, shop: dict[str, str]) -> None:
+    key, secret = shop.values()
+    tls = latermq.Tls(ca=trusted(broker))
+    with latermq.sync.connect(broker.endpoint, access_key=key, secret=secret, tls=tls) as mq:
+        mq.send("orders-3", b"one")
+
+
+def test_commands_over_tls(broker: BrokerProcess, shop: dict[str, str]) -> None:
+    send = ("send", "orders", "hello")
+    command(broker, *send, "--ca", trusted(broker), by=shop)
+    command(broker, *send, by={**shop, "LATERMQ_CA": trusted(broker)})
+    command(broker, *send, "--insecure-skip-verify", by=shop)
+    told = command(broker, *send, "--tls", by=shop, code=1)
+    assert "a certificate that is not trusted" in told.stderr
+    told = command(broker, *send, by={}, code=2)
+    assert told.stderr.count("\n") == 1
+    assert "not signed" in told.stderr
+    words = ("bench", "send", "--topic", "orders", "--duration", "200ms", "--ca", trusted(broker))
+    assert "messages/s" in command(broker, *words, by=shop).stdout
+
+
+async def test_a_user_who_is_disabled_is_out_at_once(
+    broker: BrokerProcess, root: dict[str, str]
+) -> None:
+    made = credentials(command(broker, "user", "create", "guest", "--admin", by=root).stdout)
+    key, secret = made.values()
+    async with latermq.connect(broker.endpoint, access_key=key, secret=secret, tls=False) as mq:
+        await mq.send("guests", b"one")
+        await asyncio.to_thread(command, broker, "user", "disable", "guest", by=root)
+        with pytest.raises(UnauthorizedError, match="guest is disabled"):
+            await mq.send("guests", b"two")
+        await asyncio.to_thread(command, broker, "user", "enable", "guest", by=root)
+        await mq.send("guests", b"three")
+
+
+def test_users_stay_after_a_kill_and_a_stop_and_no_secret_is_told(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data", config=CONFIG + "[metrics]\n") as broker:
+        broker.start()
+        root = credentials((broker.data_dir / "root-credentials").read_text())
+        made = credentials(command(broker, "user", "create", "shop", by=root).stdout)
+        command(broker, "acl", "grant", "shop", "--topic", "*", "--right", "browse", by=root)
+        said = [broker.kill()]
+        broker.start()
+        assert command(broker, "topic", "list", by=made).returncode == 0
+        wrong = {**made, "LATERMQ_SECRET_KEY": "not-this-secret"}
+        command(broker, "topic", "list", by=wrong, code=2)
+        said.append(broker.terminate())
+        broker.start()
+        assert command(broker, "topic", "list", by=made).returncode == 0
+        assert credentials((broker.data_dir / "root-credentials").read_text()) == root
+        told = command(broker, "user", "list", "--json", by=root).stdout
+        told += command(broker, "acl", "list", by=root).stdout
+        said.append(broker.terminate())
+        dumped = command(broker, "log", "dump", str(broker.data_dir), by={}).stdout
+        dumped += command(broker, "log", "dump", str(broker.data_dir), "--json", by={}).stdout
+    text = told + dumped + "".join(life.stdout + life.stderr for life in said)
+    assert "shop" in text
+    for secret in (root["LATERMQ_SECRET_KEY"], made["LATERMQ_SECRET_KEY"], "not-this-secret"):
+        assert secret not in text
+
+
+def test_a_configured_root_makes_no_other(tmp_path: Path) -> None:
+    config = f"[auth]\nenabled = true\n{NAMED}"
+    with BrokerProcess(tmp_path / "data", config=config) as broker:
+        broker.start()
+        assert not (broker.data_dir / "root-credentials").exists()
+        root = {"LATERMQ_ACCESS_KEY": ROOT, "LATERMQ_SECRET_KEY": ROOT_SECRET}
+        assert "configured" in command(broker, "user", "list", by=root).stdout
+        assert ROOT_SECRET not in broker.terminate().stderr
+
+
+def test_the_last_admin_comes_back_with_a_restart(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data", config="[auth]\nenabled = true\n") as broker:
+        broker.start()
+        root = credentials((broker.data_dir / "root-credentials").read_text())
+        command(broker, "user", "disable", "root", by=root)
+        command(broker, "user", "list", by=root, code=2)
+        broker.terminate()
+        broker.start()
+        again = credentials((broker.data_dir / "root-credentials").read_text())
+        assert again["LATERMQ_SECRET_KEY"] != root["LATERMQ_SECRET_KEY"]
+        command(broker, "user", "list", by=again)
+        command(broker, "user", "list", by=root, code=2)
+
+
+@pytest.mark.parametrize(
+    ("policy", "serves", "says"),
+    [("warn", True, "EVERYBODY"), ("allow", True, ""), ("refuse", False, "is open to other")],
+)
+def test_open_beyond_this_machine(tmp_path: Path, policy: str, serves: bool, says: str) -> None:
+    config = f'[auth]\nopen_beyond_loopback = "{policy}"\n'
+    with BrokerProcess(tmp_path / "data", config=config, listen="0.0.0.0:0") as broker:
+        broker.spawn()
+        if not serves:
+            ended = broker.wait_end()
+            assert ended.code == 2
+            assert ended.stderr.splitlines()[-1].startswith("latermq: server.listen")
+            return
+        endpoint = broker.wait_ready().replace("0.0.0.0", "127.0.0.1")
+        told = command(broker, "user", "create", "x", "--endpoint", endpoint, by={}, code=2)
+        assert "users are not shown or changed" in told.stderr
+        ended = broker.terminate()
+        assert ("EVERYBODY" in ended.stderr) is bool(says)

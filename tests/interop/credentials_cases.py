@@ -1,0 +1,107 @@
+"""What an official client must be able to do against a broker that asks who calls.
+
+Collected through subclasses, which say in their `signed_in` fixture how their client is started.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+
+import pytest
+
+from interop.official import OfficialClient, OfficialError, text
+from latermq_broker.cli.door import Door
+from latermq_broker.cli.door_channels import open_channel
+from latermq_proto.latermq.v1 import user_pb2, user_pb2_grpc
+from support.broker_process import BrokerProcess
+
+ROOT, ROOT_SECRET = "root", "the-secret-of-root"
+SECRET = "the-secret-of-shop"
+CONFIG = (
+    "[server]\npolling_ms_min = 100\n"
+    f'[auth]\nenabled = true\nroot_access_key = "{ROOT}"\nroot_secret_key = "{ROOT_SECRET}"\n'
+)
+
+SignedIn = Callable[[str, str], AbstractContextManager[OfficialClient]]
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path_factory.mktemp("credentials") / "data", config=CONFIG) as broker:
+        yield broker.start()
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A user, topic and group that no other test has."""
+    return f"{request.cls.__name__}-{re.sub(r'[^a-z]', '', request.node.name)}"[:60]
+
+
+@pytest.fixture
+def users(broker: BrokerProcess) -> "Users":
+    return Users(broker.endpoint)
+
+
+class Users:
+    """Root's hands."""
+
+    def __init__(self, endpoint: str) -> None:
+        self._endpoint = endpoint
+
+    def make(self, key: str, *grants: tuple[int, str, str]) -> None:
+        """Grants: kind, pattern, rights with blanks between them."""
+        door = Door(access_key=ROOT, secret_key=ROOT_SECRET)
+        with open_channel(door, self._endpoint, []) as channel:
+            stub = user_pb2_grpc.UsersStub(channel)
+            create = user_pb2.CreateUserRequest(access_key=key, secret=SECRET)
+            assert stub.CreateUser(create, metadata=door.signature()).status.code == 20000
+            for kind, pattern, rights in grants:
+                grant = user_pb2.Grant(kind=kind, pattern=pattern, rights=rights.split())
+                request = user_pb2.ChangeGrantRequest(access_key=key, grant=grant)
+                assert stub.GrantRights(request, metadata=door.signature()).status.code == 20000
+
+
+def environment(key: str, secret: str) -> dict[str, str]:
+    return {**os.environ, "TEST_ACCESS_KEY": key, "TEST_SECRET_KEY": secret}
+
+
+class CredentialsCases:
+    TOPIC, GROUP = user_pb2.Grant.TOPIC, user_pb2.Grant.GROUP
+
+    def test_a_user_sends_and_receives_what_was_granted(
+        self, broker: BrokerProcess, users: Users, signed_in: SignedIn, name: str
+    ) -> None:
+        users.make(name, (self.TOPIC, f"{name}-*", "pub sub"), (self.GROUP, name, "sub"))
+        topic = f"{name}-orders"
+        with signed_in(name, SECRET) as client:
+            client.call("producer", name="p", endpoint=broker.endpoint, topics=[topic])
+            client.call("send", name="p", topic=topic, text="hello")
+            client.call(
+                "push",
+                name="c",
+                endpoint=broker.endpoint,
+                group=name,
+                topics={topic: "*"},
+                failures={},
+            )
+            (one,) = client.wait_consumed("c", 1)
+            assert text(one) == "hello"
+            for each in ("c", "p"):
+                client.call("shutdown", name=each)
+
+    def test_a_missing_right(
+        self, broker: BrokerProcess, users: Users, signed_in: SignedIn, name: str
+    ) -> None:
+        users.make(name, (self.TOPIC, name, "pub"))
+        with signed_in(name, SECRET) as client:
+            client.call("producer", name="p", endpoint=broker.endpoint, topics=[name])
+            client.call("send", name="p", topic=name, text="hello")
+            with pytest.raises(OfficialError, match=r"(?i)needs the right|forbidden"):
+                client.call("send", name="p", topic="closed", text="hello")
+            client.call("shutdown", name="p")
+
+    def test_a_wrong_secret(self, broker: BrokerProcess, signed_in: SignedIn, name: str) -> None:
+        with signed_in(ROOT, "not-this-secret") as client, pytest.raises(OfficialError):
+            client.call("producer", name="p", endpoint=broker.endpoint, topics=[name])
+        assert "no user 'root' with the secret" in broker.log_path.read_text()

@@ -1,0 +1,123 @@
+"""`latermq user`, `latermq acl`, and how every command shows who it is."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from latermq_broker.cli.door import Door
+from support.access_rig import signed
+from support.cli_rig import CliRig
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch) -> Iterator[CliRig]:
+    for variable in ("ACCESS_KEY", "SECRET_KEY", "TLS", "CA", "INSECURE_SKIP_VERIFY"):
+        monkeypatch.delenv(f"LATERMQ_{variable}", raising=False)
+    rig = CliRig(monkeypatch)
+    yield rig
+    rig.close()
+
+
+def test_the_life_of_a_user(cli: CliRig) -> None:
+    assert "no users yet" in cli.ok("user", "list")
+    lines = cli.ok("user", "create", "shop").splitlines()
+    assert lines[0] == "LATERMQ_ACCESS_KEY=shop"
+    secret = lines[1].removeprefix("LATERMQ_SECRET_KEY=")
+    assert cli.engine.users.get("shop").secret == secret
+    assert secret not in cli.ok("user", "show", "shop") + cli.ok("user", "list", "--json")
+    assert "user, disabled" in cli.ok("user", "disable", "shop")
+    assert cli.json("user", "show", "shop")["disabled"] is True
+    assert "disabled" not in cli.ok("user", "enable", "shop")
+    rotated = cli.json("user", "rotate", "shop")
+    assert rotated["secret"] not in ("", secret)
+    assert cli.json("user", "create", "ops", "--admin")["admin"] is True
+    assert [one["access_key"] for one in cli.json("user", "list")["users"]] == ["ops", "shop"]
+    assert cli.ok("user", "delete", "shop", "--yes") == "user shop deleted\n"
+    assert "there is no user shop" in cli.refused("user", "show", "shop")
+
+
+def test_grants(cli: CliRig) -> None:
+    cli.ok("user", "create", "billing")
+    assert "no rights" in cli.ok("acl", "list", "billing")
+    shown = cli.ok(
+        "acl", "grant", "billing", "--topic", "orders-*", "--group", "billing", "--right", "sub"
+    )
+    assert shown.splitlines()[2].split() == ["billing", "group", "billing", "sub"]
+    assert shown.splitlines()[3].split() == ["billing", "topic", "orders-*", "sub"]
+    cli.ok("acl", "grant", "billing", "--group", "billing", "--right", "redrive", "--json")
+    (user,) = cli.json("acl", "list")["users"]
+    assert user["grants"][0] == {
+        "kind": "group",
+        "pattern": "billing",
+        "rights": ["redrive", "sub"],
+    }
+    cli.ok("acl", "revoke", "billing", "--group", "billing", "--right", "sub")
+    cli.ok("acl", "revoke", "billing", "--topic", "orders-*")
+    assert cli.ok("acl", "list").splitlines()[1].split() == [
+        "billing",
+        "group",
+        "billing",
+        "redrive",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("user", "create", "a b"), "access key 'a b'"),
+        (("user", "create"), "NAME"),
+        (("acl", "grant", "shop", "--right", "pub"), "--topic PATTERN"),
+        (("acl", "grant", "shop", "--topic", "a"), "--right"),
+        (("acl", "grant", "shop", "--topic", "a", "--right", "all"), "'all' is not one of"),
+        (("acl", "grant", "shop", "--topic", "a*b", "--right", "pub"), "'a*b'"),
+        (("acl", "grant", "shop", "--topic", "a", "--right", "redrive"), "'redrive'"),
+        (("acl", "grant", "nobody", "--topic", "a", "--right", "pub"), "there is no user nobody"),
+        (("acl", "revoke", "shop", "--topic", "a"), "none of these rights"),
+        (("topic", "list", "--access-key", "shop"), "without the secret key"),
+        (("topic", "list", "--secret-key", "s3cret-s3cret"), "without the access key"),
+        (("topic", "list", "--ca", "/nowhere.pem"), "cannot read --ca /nowhere.pem"),
+    ],
+)
+def test_refusals(cli: CliRig, words: tuple[str, ...], reason: str) -> None:
+    cli.ok("user", "create", "shop")
+    line = cli.refused(*words)
+    assert reason in line
+    assert "s3cret" not in line
+
+
+def test_nobody_shows_a_certificate(cli: CliRig) -> None:
+    words = ("topic", "list", "--insecure-skip-verify", "--endpoint", "127.0.0.1:1")
+    assert "no TLS at 127.0.0.1:1" in cli.refused(*words, code=1)
+
+
+def test_a_command_signs_with_options_or_the_environment(
+    cli: CliRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    doors: list[Door] = []
+    sign = Door.signature
+
+    def noted(door: Door) -> tuple[tuple[str, str], ...]:
+        doors.append(door)
+        return sign(door)
+
+    monkeypatch.setattr(Door, "signature", noted)
+    cli.ok("topic", "list")
+    assert doors.pop().signature() == ()
+    doors.clear()
+    cli.ok("topic", "list", "--access-key", "shop", "--secret-key", "a-secret")
+    (headers,) = [dict(sign(door)) for door in doors]
+    assert headers == signed("shop", "a-secret", headers["x-mq-date-time"])
+    doors.clear()
+    monkeypatch.setenv("LATERMQ_ACCESS_KEY", "env")
+    monkeypatch.setenv("LATERMQ_SECRET_KEY", "env-secret")
+    cli.ok("topic", "list")
+    assert doors[0].access_key == "env"
+    assert "env-secret" not in repr(doors[0])
+
+
+def test_help_names_no_secret(cli: CliRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LATERMQ_ACCESS_KEY", "env")
+    monkeypatch.setenv("LATERMQ_SECRET_KEY", "env-secret")
+    assert "env-secret" not in cli.ok("topic", "list", "--help")
+    assert json.dumps(cli.json("topic", "list"))

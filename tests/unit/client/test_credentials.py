@@ -1,0 +1,90 @@
+"""How the SDK signs, and where it takes credentials and TLS from."""
+
+import hmac
+
+import pytest
+
+import latermq
+from latermq import _wire
+from latermq._credentials import Credentials, credentials_of
+from latermq._endpoints import Endpoints
+from latermq._settings import ClientKind, Profile
+from latermq._tls import Tls, tls_of
+
+VARIABLES = (
+    "LATERMQ_ACCESS_KEY",
+    "LATERMQ_SECRET_KEY",
+    "LATERMQ_TLS",
+    "LATERMQ_CA",
+    "LATERMQ_INSECURE_SKIP_VERIFY",
+)
+
+
+@pytest.fixture(autouse=True)
+def nothing_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in VARIABLES:
+        monkeypatch.delenv(variable, raising=False)
+
+
+def test_every_call_is_signed() -> None:
+    profile = Profile(
+        kind=ClientKind.PRODUCER,
+        client_id="c",
+        access_point=Endpoints.parse("127.0.0.1:1"),
+        credentials=Credentials("shop", "a-secret"),
+    )
+    headers = dict(_wire.client_headers(profile, "r1"))
+    date = headers["x-mq-date-time"]
+    assert isinstance(date, str)
+    signature = hmac.new(b"a-secret", date.encode(), "sha1").hexdigest()
+    assert headers["authorization"] == (
+        f"MQv2-HMAC-SHA1 Credential=shop, SignedHeaders=x-mq-date-time, Signature={signature}"
+    )
+    assert "a-secret" not in repr(profile)
+
+
+def test_a_signature_serves_for_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    credentials = Credentials("shop", "a-secret")
+    now_s = 1_706_745_599.9
+    monkeypatch.setattr("latermq._credentials.time.time", lambda: now_s)
+    first = credentials.headers()
+    assert first[0] == ("x-mq-date-time", "20240131T235959Z")
+    assert credentials.headers() is first
+    now_s += 0.2
+    assert credentials.headers()[0] == ("x-mq-date-time", "20240201T000000Z")
+
+
+def test_credentials_are_given_or_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert credentials_of(None, None) is None
+    assert credentials_of("", "") is None
+    for half in (("shop", None), (None, "a-secret"), ("shop", "")):
+        with pytest.raises(ValueError, match="given together"):
+            credentials_of(*half)
+    monkeypatch.setenv("LATERMQ_ACCESS_KEY", "env")
+    monkeypatch.setenv("LATERMQ_SECRET_KEY", "env-secret")
+    assert credentials_of(None, None) == Credentials("env", "env-secret")
+    assert credentials_of("shop", "a-secret") == Credentials("shop", "a-secret")
+    assert credentials_of("", "") is None  # said to be none
+
+
+def test_tls_is_given_or_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert tls_of(None) is False
+    monkeypatch.setenv("LATERMQ_TLS", "1")
+    assert tls_of(None) is True
+    assert tls_of(False) is False
+    monkeypatch.setenv("LATERMQ_TLS", "off")
+    assert tls_of(None) is False
+    monkeypatch.setenv("LATERMQ_CA", "/ca.pem")
+    assert tls_of(None) == Tls(ca="/ca.pem")
+    monkeypatch.setenv("LATERMQ_INSECURE_SKIP_VERIFY", "true")
+    assert tls_of(None) == Tls(ca="/ca.pem", verify=False)
+
+
+def test_grpc_cannot_trust_anybody() -> None:
+    with pytest.raises(ValueError, match="needs the transport"):
+        Tls(verify=False).channel_credentials()
+
+
+async def test_half_of_the_credentials_is_refused_at_once() -> None:
+    with pytest.raises(ValueError, match="given together"):
+        latermq.connect("127.0.0.1:1", access_key="shop")
