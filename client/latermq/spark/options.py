@@ -7,12 +7,15 @@ is an error: a typing error in `failOnDataLoss` must not pass in silence.
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from enum import Enum
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from latermq._credentials import credentials_of
+from latermq._tls import Tls, tls_of
 from latermq.spark.errors import OptionError
 
 Value = TypeVar("Value")
@@ -79,6 +82,10 @@ class Options:
     page_bytes_max: int = 1 << 20
     page_rows_max: int = PAGE_ROWS_MAX
     offset_poll_ms: int = 200
+    access_key: str = ""  # "": calls are not signed
+    secret_key: str = field(default="", repr=False)
+    tls: bool = False
+    ca: bytes = field(default=b"", repr=False)  # PEM; empty: whom the system trusts
 
 
 def parse(given: Mapping[str, str]) -> Options:
@@ -98,12 +105,14 @@ def parse(given: Mapping[str, str]) -> Options:
         try:
             values[name] = _PARSERS[name](text.strip())
         except ValueError as error:
-            raise OptionError(f"{name}={text!r}: {error}") from error
+            said = name if name in _SECRET else f"{name}={text!r}"
+            raise OptionError(f"{said}: {error}") from error
     if "endpoint" not in values:
         raise OptionError("endpoint is missing: host:port of the broker, reachable by executors")
     if values.get("minOffsetsPerTrigger", 0) > values.get("maxOffsetsPerTrigger", 1 << 62):
         raise OptionError("minOffsetsPerTrigger is above maxOffsetsPerTrigger: nothing would run")
-    fields = {field: values[name] for name, field in _FIELDS.items() if name in values}
+    fields = {known: values[name] for name, known in _FIELDS.items() if name in values}
+    fields |= _identity(values)
     return Options(
         endpoints=values["endpoint"],
         subscription=_subscription(values),
@@ -111,6 +120,28 @@ def parse(given: Mapping[str, str]) -> Options:
         ending=_boundary(values, "ending", Edge.LATEST),
         **fields,
     )
+
+
+def _identity(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Who asks, and whom to trust: from the options, else from the driver's environment."""
+    try:
+        credentials = credentials_of(values.get("accessKey"), values.get("secretKey"))
+    except ValueError as error:
+        raise OptionError(f"accessKey, secretKey: {error}") from None
+    found: dict[str, Any] = {}
+    if credentials is not None:
+        found |= {"access_key": credentials.access_key, "secret_key": credentials.secret}
+    if "caFile" in values:
+        return found | {"tls": values.get("tls", True), "ca": values["caFile"]}
+    security = tls_of(values.get("tls"))
+    if not isinstance(security, Tls):
+        return found | {"tls": security}
+    if not security.verify:
+        raise OptionError("a Spark reader cannot trust whoever answers: set the option caFile")
+    try:
+        return found | {"tls": True, "ca": _file(str(security.ca))}
+    except ValueError as error:
+        raise OptionError(f"LATERMQ_CA={security.ca}: {error}") from None
 
 
 def _subscription(values: Mapping[str, Any]) -> Subscription:
@@ -134,6 +165,18 @@ def _boundary(values: Mapping[str, Any], which: str, default: Edge) -> Boundary:
     if which == "ending" and boundary.edge is unlike:
         raise OptionError("endingOffsets=earliest would read nothing")
     return boundary
+
+
+def _file(path: str) -> bytes:
+    """Read here: executors need not have it."""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise ValueError(f"cannot be read: {error.strerror}") from error
+
+
+def _text(text: str) -> str:
+    return text
 
 
 def _list(text: str) -> tuple[str, ...]:
@@ -238,7 +281,12 @@ _PARSERS: Final[Mapping[str, Callable[[str], Any]]] = {
     "pageBytes": _count(1, PAGE_BYTES_MAX),
     "pageRows": _count(1, PAGE_ROWS_MAX),
     "offsetPollMs": _count(0),
+    "accessKey": _text,
+    "secretKey": _text,
+    "tls": _flag,
+    "caFile": _file,
 }
+_SECRET: Final = frozenset({"secretKey"})  # in no message
 _FIELDS: Final = {
     "maxOffsetsPerTrigger": "offsets_per_trigger_max",
     "minOffsetsPerTrigger": "offsets_per_trigger_min",

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import grpc
 
+from latermq._credentials import Credentials
 from latermq.spark.errors import BrokerRefusedError, ProtocolError, TopicNotFoundError
 from latermq.spark.options import Options
 from latermq.spark.ranges import Ends, QueueEnds, QueueRange, TopicEnds
@@ -87,8 +88,10 @@ class QueueClient:
         while True:
             endpoint = self._endpoint(patience)
             try:
-                answer = _stub(os.getpid(), endpoint).DescribeQueues(
-                    request, timeout=self.options.request_timeout_ms / 1_000
+                answer = self._stub(endpoint).DescribeQueues(
+                    request,
+                    timeout=self.options.request_timeout_ms / 1_000,
+                    metadata=self._signature(),
                 )
                 return _ends(answer)
             except (grpc.RpcError, _PassingError) as error:
@@ -137,8 +140,10 @@ class QueueClient:
             page_bytes_max=self.options.page_bytes_max,
             columns=fields,
         )
-        call = _stub(os.getpid(), endpoint).ReadQueue(
-            request, timeout=self.options.request_timeout_ms / 1_000
+        call = self._stub(endpoint).ReadQueue(
+            request,
+            timeout=self.options.request_timeout_ms / 1_000,
+            metadata=self._signature(),
         )
         try:
             for page in call:
@@ -148,14 +153,26 @@ class QueueClient:
         finally:
             call.cancel()
 
+    def _stub(self, endpoint: str) -> Any:
+        return _stub(os.getpid(), endpoint, self.options.tls, self.options.ca)
+
+    def _signature(self) -> tuple[tuple[str, str], ...]:
+        if not self.options.access_key:
+            return ()
+        return Credentials(self.options.access_key, self.options.secret_key).headers()
+
     def _endpoint(self, patience: Patience) -> str:
         return self.options.endpoints[patience.failure_count % len(self.options.endpoints)]
 
 
 @lru_cache(maxsize=8)
-def _stub(pid: int, endpoint: str) -> Any:
+def _stub(pid: int, endpoint: str, tls: bool, ca: bytes) -> Any:
     """By process: a forked worker never touches a channel of its parent."""
-    channel = grpc.insecure_channel(endpoint, options=_CHANNEL_OPTIONS)
+    if tls:
+        trusted = grpc.ssl_channel_credentials(ca or None)
+        channel = grpc.secure_channel(endpoint, trusted, options=_CHANNEL_OPTIONS)
+    else:
+        channel = grpc.insecure_channel(endpoint, options=_CHANNEL_OPTIONS)
     return queue_pb2_grpc.QueuesStub(channel)
 
 

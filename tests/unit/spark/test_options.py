@@ -1,6 +1,8 @@
 """latermq.spark.options: what users write."""
 
+import pickle
 import re
+from pathlib import Path
 
 import pytest
 
@@ -182,3 +184,44 @@ def test_every_error_is_one_line() -> None:
     with pytest.raises(OptionError) as caught:
         parse({**LEAST, "pageRows": "1\n2"})
     assert "\n" not in str(caught.value)
+
+
+class TestIdentity:
+    @pytest.fixture(autouse=True)
+    def nothing_in_the_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in ("ACCESS_KEY", "SECRET_KEY", "TLS", "CA", "INSECURE_SKIP_VERIFY"):
+            monkeypatch.delenv(f"LATERMQ_{name}", raising=False)
+
+    def test_from_options_or_the_environment(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        ca = tmp_path / "ca.pem"
+        ca.write_text("PEM")
+        given = {"accessKey": "spark", "secretKey": "a-secret", "caFile": str(ca)}
+        options = parse({**LEAST, **given})
+        assert (options.access_key, options.secret_key) == ("spark", "a-secret")
+        assert (options.tls, options.ca) == (True, b"PEM")
+        assert "a-secret" not in repr(options)
+        assert pickle.loads(pickle.dumps(options)) == options
+        for name, value in (("ACCESS_KEY", "spark"), ("SECRET_KEY", "a-secret"), ("CA", str(ca))):
+            monkeypatch.setenv(f"LATERMQ_{name}", value)
+        assert parse(LEAST) == options
+
+    @pytest.mark.parametrize(
+        ("given", "reason"),
+        [
+            ({"accessKey": "spark"}, "given together"),
+            ({"secretKey": "a-secret"}, "given together"),
+            ({"caFile": "/nowhere.pem"}, "cannot be read"),
+            ({"tls": "maybe"}, "true or false"),
+        ],
+    )
+    def test_what_does_not_fit(self, given: dict[str, str], reason: str) -> None:
+        with pytest.raises(OptionError, match=reason) as refused:
+            parse({**LEAST, **given})
+        assert "a-secret" not in str(refused.value)
+
+    def test_nobody_trusts_whoever_answers(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("LATERMQ_INSECURE_SKIP_VERIFY", "1")
+        with pytest.raises(OptionError, match="set the option caFile"):
+            parse(LEAST)

@@ -26,7 +26,7 @@ def test_columns() -> None:
 
 def test_options() -> None:
     named = first_cells("Options")
-    assert len(named) == 19
+    assert len(named) == 23
     with pytest.raises(OptionError) as caught:
         options.parse({"zzzzzzzz": ""})
     assert (
