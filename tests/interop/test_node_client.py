@@ -10,6 +10,8 @@ from interop import foreign
 from interop.client_cases import MIB, ClientCases, Line
 from interop.client_cases import broker as broker
 from interop.client_cases import line as line
+from interop.fifo_cases import FifoCases
+from interop.fifo_cases import fifo as fifo
 from interop.official import OfficialClient, text
 from interop.transaction_cases import TransactionCases
 from interop.transaction_cases import tx as tx
@@ -30,7 +32,7 @@ def official(room: Path) -> Iterator[OfficialClient]:
         yield client
 
 
-class TestNodeClient(ClientCases, TransactionCases):
+class TestNodeClient(ClientCases, TransactionCases, FifoCases):
     def test_receive_message_larger_than_this_client_takes(
         self, line: Line, wire: WireClient
     ) -> None:

@@ -132,7 +132,10 @@ const commands = {
     await client.shutdown();
   },
 
-  async send({ name, topic, text, tag, keys, properties, deliver_at_ms: deliverAtMs }) {
+  async send({
+    name, topic, text, tag, keys, properties, deliver_at_ms: deliverAtMs,
+    message_group: messageGroup,
+  }) {
     const sentMs = Date.now();
     const receipt = await clients.get(name).send({
       topic,
@@ -141,6 +144,7 @@ const commands = {
       keys: keys ?? [],
       properties: new Map(Object.entries(properties ?? {})),
       deliveryTimestamp: deliverAtMs ? new Date(deliverAtMs) : undefined,
+      messageGroup: messageGroup || undefined,
     });
     return {
       message_id: receipt.messageId,
