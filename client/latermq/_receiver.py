@@ -68,7 +68,11 @@ class Receiver:
                 await asyncio.sleep(EMPTY_S_MIN)
 
     async def _receive(self, room: int) -> int:
-        """Receive once; messages count as ours as soon as they are read off the stream."""
+        """Receive once; messages count as ours as soon as they are read off the stream.
+
+        In an ordered group all of a reply are handed on together: when the first one fails, what
+        came with it must be there to be returned.
+        """
         settings = self._session.settings
         wait = settings.long_polling_timeout
         request = wire.ask_receive(
@@ -82,11 +86,19 @@ class Receiver:
         timeout = wait.total_seconds() + self._session.timeout
         answers = self._session.stream(self.queue.endpoints, wire.RECEIVE_MESSAGE, request, timeout)
         count = 0
-        async with aclosing(answers):
-            async for data in answers:
-                if (arrival := wire.read_receive(data)) is not None:
-                    count += 1
-                    self._arrived(arrival, self)
+        behind: list[wire.Arrival] = []
+        try:
+            async with aclosing(answers):
+                async for data in answers:
+                    if (arrival := wire.read_receive(data)) is not None:
+                        count += 1
+                        if settings.fifo:
+                            behind.append(arrival)
+                        else:
+                            self._arrived(arrival, self)
+        finally:
+            for arrival in behind:
+                self._arrived(arrival, self)
         return count
 
     async def _pause(self, error: LaterMQError, failures: int) -> None:

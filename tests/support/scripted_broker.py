@@ -49,6 +49,7 @@ class ScriptedBroker:
     topics: dict[str, int] = field(default_factory=lambda: {"orders": 4})  # queue counts
     backoff: v2.RetryPolicy = field(default_factory=v2.RetryPolicy)
     fifo: bool = False
+    element_gap_s: float = 0.0  # between the messages of a reply
     body_bytes_max: int = 1024
     calls: list[Recorded] = field(default_factory=list)
     inbox: deque[v2.Message] = field(default_factory=deque)
@@ -217,6 +218,7 @@ class ScriptedTransport:
         yield rpc.ReceiveMessageResponse(status=status).SerializeToString()
         for message in messages:
             yield rpc.ReceiveMessageResponse(message=message).SerializeToString()
+            await asyncio.sleep(self._broker.element_gap_s)
         end = rpc.ReceiveMessageResponse()
         end.delivery_timestamp.GetCurrentTime()
         yield end.SerializeToString()

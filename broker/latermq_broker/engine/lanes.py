@@ -6,7 +6,7 @@ lane starves the other, and the queues take turns; but for topics of type PRIORI
 stands for a priority and nothing of it comes while there is something of a higher one.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 from latermq_broker.delivery.history import decode_history
@@ -65,12 +65,14 @@ class Lanes:
             for lane, queue_ids in self._ranks(subscription, topic):
                 retried = self._take_retries(wish, lane, share)
                 taken += retried
-                if group.fifo:
-                    taken += self._ordered.take_waiting(wish, share - len(retried), mine)
+                if group.fifo:  # message groups are not cut at the share: the rest would wait
+                    room.reserve(share - len(retried))
+                    for more in self._take_fresh(wish, queue_ids, mine):
+                        taken += more
+                    room.release()
+                    taken += self._ordered.take_waiting(wish, mine)
                 for more in self._take_fresh(wish, queue_ids, mine):
                     taken += more
-                if group.fifo:
-                    taken += self._ordered.take_waiting(wish, room.count, mine)
                 taken += self._take_retries(wish, lane, room.count)
                 if not room.count or wish.spent:
                     break
@@ -86,12 +88,12 @@ class Lanes:
 
     def _ranks(
         self, subscription: Subscription, topic: Topic
-    ) -> Iterator[tuple[Lane, Iterable[int]]]:
+    ) -> Iterator[tuple[Lane, Sequence[int]]]:
         """What is looked at before what: all of a topic at once, its queues taking turns; of type
         PRIORITY one priority after the other, from the highest."""
         lanes, count = subscription.ready, topic.queue_count
         if not isinstance(lanes, RankedLanes):
-            yield lanes, ((subscription.turn + step) % count for step in range(count))
+            yield lanes, [(subscription.turn + step) % count for step in range(count)]
             return
         for queue_id in range(count - 1, -1, -1):
             yield lanes.lane(queue_id), (queue_id,)

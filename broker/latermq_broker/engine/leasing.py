@@ -15,12 +15,14 @@ SCANNED_UNWRITTEN_MAX: Final = 4_096  # passed-over entries a restart may have t
 class Room:
     """What one reply may still carry: messages, and bytes; a first message always fits."""
 
-    __slots__ = ("_bytes", "_empty", "count")
+    __slots__ = ("_bytes", "_empty", "_full", "_reserved", "count")
 
     def __init__(self, count: int, size: int) -> None:
         self.count = count
         self._bytes = size
         self._empty = True
+        self._full = False
+        self._reserved = 0
 
     def take(self, length: int) -> bool:
         """Whether a message of that length goes with it; after a refusal nothing does."""
@@ -28,11 +30,22 @@ class Room:
             return False
         if length > self._bytes and not self._empty:
             self.count = 0
+            self._full = True
             return False
         self._empty = False
         self.count -= 1
         self._bytes -= length
         return True
+
+    def reserve(self, count: int) -> None:
+        """Keep room for so many messages from those who come next, until `release`."""
+        self._reserved = min(count, self.count)
+        self.count -= self._reserved
+
+    def release(self) -> None:
+        if not self._full:
+            self.count += self._reserved
+        self._reserved = 0
 
 
 def lease_flags(request: ReceiveRequest) -> int:

@@ -113,32 +113,31 @@ class OrderedLane:
 
     # --- what waits in message groups that may go on -------------------------------------------
 
-    def take_waiting(self, wish: Wish, share: int, mine: dict[int, bool]) -> list[Delivery]:
-        """Up to `share` messages of those that come again or were held back.
+    def take_waiting(self, wish: Wish, mine: dict[int, bool]) -> list[Delivery]:
+        """Messages that come again or were held back, as many as there is room for.
 
         `mine`: whether a message group that this reply has something of may go on in it.
         """
         gate = wish.subscription.gate
-        if gate is None or not share or not gate.runnable:
+        if gate is None or not gate.runnable:
             return []
         again: list[int] = []
         rows: list[OrderedRow] = []
         turned: list[int] = []
-        left = share
         for key in list(islice(gate.runnable, SCAN_MAX)):
-            if left <= 0 or not wish.room.count or wish.spent:
+            if not wish.room.count or wish.spent:
                 break
             self._exhaust(wish, gate, key)
             group = gate.groups.get(key)
             if group is None or group.blocked:
                 continue  # its last one died
-            before = left
-            left -= self._again(wish, group, left, again)
-            if before - left == len(group.live) and not self._was_alone(wish, again, before - left):
+            before = wish.room.count
+            count = self._again(wish, group, again)
+            if count == len(group.live) and not self._was_alone(wish, again, count):
                 held = len(rows)
-                left -= self._held(wish, key, group, left, rows, first=before == left)
+                self._held(wish, key, group, rows, first=not count)
                 mine[key] = len(rows) - held == len(group.held) and not wish.alone(1)
-            if before == left:
+            if wish.room.count == before:
                 turned.append(key)
         for key in turned:  # nothing of it is wanted: the others first, the next time
             if key in gate.runnable:
@@ -155,11 +154,11 @@ class OrderedLane:
                 return
             self._attempts.exhaust(delivery, wish.now_ms)
 
-    def _again(self, wish: Wish, group: MessageGroup, left: int, again: list[int]) -> int:
+    def _again(self, wish: Wish, group: MessageGroup, again: list[int]) -> int:
         """Add deliveries from its first one on; how many."""
         deliveries = self._state.leases.deliveries
         taken = 0
-        for _, delivery_id in islice(group.live, left):
+        for _, delivery_id in group.live:
             delivery = deliveries[delivery_id]
             alone = wish.alone(delivery.attempt + 1)
             if not wish.wants(delivery) or (alone and taken) or not wish.room.take(delivery.length):
@@ -181,17 +180,15 @@ class OrderedLane:
         wish: Wish,
         key: int,
         group: MessageGroup,
-        left: int,
         rows: list[OrderedRow],
         *,
         first: bool,
-    ) -> int:
-        """Add what is held, behind all its deliveries; how many are taken."""
+    ) -> None:
+        """Add what is held, behind all its deliveries."""
         if not len(group.held):
-            return 0
+            return
         queue = self._state.queue(wish.subscription.topic_id, group.queue_id)
         letters = self._state.dead.get(queue.topic_id, {})
-        taken = 0
         for offset in islice(group.held, SCAN_MAX):
             if wish.spent:
                 break
@@ -199,12 +196,10 @@ class OrderedLane:
             if offset in letters or not wish.wants(entry):
                 rows.append(OrderedRow(key, offset, group.queue_id, ORDERED_PASS))
                 continue
-            follows = taken or not first
-            if taken == left or (follows and wish.alone(1)) or not wish.room.take(entry.length):
+            if (wish.alone(1) and not first) or not wish.room.take(entry.length):
                 break
             rows.append(OrderedRow(key, offset, group.queue_id, ORDERED_TAKE))
-            taken += 1
-        return taken
+            first = False
 
     def _lease_again(self, wish: Wish, ids: list[int]) -> list[Delivery]:
         if not ids:

@@ -247,6 +247,29 @@ async def test_behind_a_failure_the_message_group_waits(
         assert broker.returned() == ["id-2"]
 
 
+@virtually
+async def test_what_came_with_a_failure_waits_too_however_late_it_is_read(
+    broker: ScriptedBroker, connect: Connect
+) -> None:
+    broker.fifo = True
+    broker.element_gap_s = 0.5
+    for body in (b"a1", b"a2", b"a3"):
+        broker.deliver(body, message_group="a")
+    async with connect() as mq:
+        consumer = mq.push_consumer("orders", group="billing")
+        seen: list[bytes] = []
+
+        @consumer.listener
+        async def bill(delivery: Delivery) -> None:
+            seen.append(delivery.body)
+            raise ValueError("no card")
+
+        async with consumer:
+            await asyncio.sleep(3)
+        assert seen == [b"a1"]
+        assert sorted(broker.returned()) == ["id-2", "id-3"]
+
+
 # The end ----------------------------------------------------------------------------------------
 
 
