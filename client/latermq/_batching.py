@@ -1,4 +1,4 @@
-"""Sends that travel together: who sends while others wait to, shares their call.
+"""Sends and acknowledgements that travel together: what waits at the same time shares a call.
 
 A lane holds what may share a call. It leaves when its oldest message has waited for the linger (0:
 until the loop's next turn), or at once when it is full; while `in_flight_max` calls of the lane are
@@ -25,10 +25,7 @@ from latermq.errors import (
     IllegalTimeError,
     LaterMQError,
     MessageTooLargeError,
-    PartialSendError,
-    RequestError,
 )
-from latermq.message import SendReceipt
 
 LINGER_MAX: Final = timedelta(seconds=1)
 IN_FLIGHT_MAX: Final = 8  # calls of a lane without order
@@ -36,8 +33,9 @@ HELD_BYTES_MAX: Final = 64 << 20  # bodies that were not answered yet; who sends
 # One message's fault, for which the broker refuses all of a call and stores none.
 OF_ONE: Final = (BadRequestError, IllegalMessageError, IllegalTimeError, MessageTooLargeError)
 
+Key = TypeVar("Key", bound=Hashable)
 Item = TypeVar("Item")
-Outcome = SendReceipt | RequestError
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,21 +60,21 @@ class Batching:
             raise ValueError("count_max and bytes_max must be at least 1")
 
 
-class _Lane(Generic[Item]):
+class _Lane(Generic[Item, Result]):
     """What may share a call, in order."""
 
     __slots__ = ("bytes", "entries", "in_flight", "in_flight_max", "timer")
 
     def __init__(self, in_flight_max: int) -> None:
-        self.entries: deque[tuple[Item, int, asyncio.Future[SendReceipt]]] = deque()
+        self.entries: deque[tuple[Item, int, asyncio.Future[Result]]] = deque()
         self.bytes = 0
         self.in_flight = 0
         self.in_flight_max = in_flight_max
         self.timer: asyncio.Handle | None = None
 
 
-class Batches(Generic[Item]):
-    """All lanes of one producer.
+class Batches(Generic[Key, Item, Result]):
+    """All lanes of one sender.
 
     Args:
         deliver: makes one call of a lane's items; their outcomes, in order.
@@ -85,19 +83,17 @@ class Batches(Generic[Item]):
     def __init__(
         self,
         batching: Batching,
-        deliver: Callable[[Hashable, Sequence[Item]], Awaitable[Sequence[Outcome]]],
+        deliver: Callable[[Key, Sequence[Item]], Awaitable[Sequence[Result | LaterMQError]]],
     ) -> None:
         self._batching = batching
         self._linger_s = batching.linger.total_seconds()
         self._deliver = deliver
-        self._lanes: dict[Hashable, _Lane[Item]] = {}
+        self._lanes: dict[Key, _Lane[Item, Result]] = {}
         self._tasks = Tasks()
         self._held_bytes = 0
         self._room = asyncio.Event()
 
-    async def add(
-        self, key: Hashable, item: Item, size: int, *, ordered: bool = False
-    ) -> SendReceipt:
+    async def add(self, key: Key, item: Item, size: int, *, ordered: bool = False) -> Result:
         """Send `item`, of `size` bytes, with others of the same key. Raises what its call did."""
         while self._held_bytes and self._held_bytes + size > HELD_BYTES_MAX:
             self._room.clear()
@@ -106,7 +102,7 @@ class Batches(Generic[Item]):
         if lane is None:
             lane = self._lanes[key] = _Lane(1 if ordered else IN_FLIGHT_MAX)
         loop = asyncio.get_running_loop()
-        outcome: asyncio.Future[SendReceipt] = loop.create_future()
+        outcome: asyncio.Future[Result] = loop.create_future()
         lane.entries.append((item, size, outcome))
         lane.bytes += size
         self._held_bytes += size
@@ -126,12 +122,12 @@ class Batches(Generic[Item]):
                 self._due(key, lane)
             await self._tasks.wait()
 
-    def _full(self, lane: _Lane[Item]) -> bool:
+    def _full(self, lane: _Lane[Item, Result]) -> bool:
         return (
             len(lane.entries) >= self._batching.count_max or lane.bytes >= self._batching.bytes_max
         )
 
-    def _due(self, key: Hashable, lane: _Lane[Item]) -> None:
+    def _due(self, key: Key, lane: _Lane[Item, Result]) -> None:
         if lane.timer is not None:
             lane.timer.cancel()
             lane.timer = None
@@ -139,12 +135,12 @@ class Batches(Generic[Item]):
             pass
         self._tidy(key, lane)
 
-    def _leave(self, key: Hashable, lane: _Lane[Item]) -> bool:
+    def _leave(self, key: Key, lane: _Lane[Item, Result]) -> bool:
         """Begin one call with the oldest; False when too many are under way."""
         if lane.in_flight >= lane.in_flight_max:
             return False
         items: list[Item] = []
-        outcomes: list[asyncio.Future[SendReceipt]] = []
+        outcomes: list[asyncio.Future[Result]] = []
         total = 0
         while lane.entries and len(items) < self._batching.count_max:
             item, size, outcome = lane.entries[0]
@@ -160,15 +156,15 @@ class Batches(Generic[Item]):
             outcomes.append(outcome)
         if items:
             lane.in_flight += 1
-            self._tasks.start(self._call(key, lane, items, outcomes, total), "latermq send")
+            self._tasks.start(self._call(key, lane, items, outcomes, total), "latermq shared call")
         return True
 
     async def _call(
         self,
-        key: Hashable,
-        lane: _Lane[Item],
+        key: Key,
+        lane: _Lane[Item, Result],
         items: list[Item],
-        outcomes: list[asyncio.Future[SendReceipt]],
+        outcomes: list[asyncio.Future[Result]],
         size: int,
     ) -> None:
         try:
@@ -182,12 +178,10 @@ class Batches(Generic[Item]):
                 self._due(key, lane)
 
     async def _settle(
-        self, key: Hashable, items: list[Item], outcomes: list[asyncio.Future[SendReceipt]]
+        self, key: Key, items: list[Item], outcomes: list[asyncio.Future[Result]]
     ) -> None:
         try:
             found = await self._deliver(key, items)
-        except PartialSendError as error:
-            found = error.outcomes
         except LaterMQError as error:
             if len(items) > 1 and isinstance(error, OF_ONE):
                 half = len(items) // 2
@@ -202,22 +196,22 @@ class Batches(Generic[Item]):
         for outcome, one in zip(outcomes, found, strict=True):
             if outcome.done():
                 continue
-            if isinstance(one, SendReceipt):
-                outcome.set_result(one)
-            else:
+            if isinstance(one, LaterMQError):
                 outcome.set_exception(one)
+            else:
+                outcome.set_result(one)
 
     def _give_room(self, size: int) -> None:
         self._held_bytes -= size
         self._room.set()
 
-    def _tidy(self, key: Hashable, lane: _Lane[Item]) -> None:
+    def _tidy(self, key: Key, lane: _Lane[Item, Result]) -> None:
         """Forget a lane that nothing is in."""
         if not lane.entries and not lane.in_flight:
             self._lanes.pop(key, None)
 
 
-def _fail(outcomes: list[asyncio.Future[SendReceipt]], error: Exception) -> None:
+def _fail(outcomes: list[asyncio.Future[Result]], error: Exception) -> None:
     """Each sender gets an exception of its own: tracebacks grow where they are raised."""
     for outcome in outcomes:
         if not outcome.done():

@@ -3,12 +3,14 @@
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import timedelta
 from enum import Enum, auto
 from typing import Final, TypeVar
 
 from latermq import _wire_messages as wire
+from latermq._batching import Batches, Batching
+from latermq._endpoints import Endpoints
 from latermq._failure import Failure, describe
 from latermq._session import Session
 from latermq._transport import Metadata
@@ -18,6 +20,7 @@ from latermq.errors import (
     ClosedError,
     InvalidReceiptHandleError,
     LaterMQError,
+    RequestError,
 )
 
 log = logging.getLogger("latermq.client")
@@ -58,13 +61,26 @@ class LeaseSettler:
         self._session = session
         self._settled = settled
         self._tries_max = tries_max
+        self._acks = Batches(Batching(), self._ack_all)
 
     async def ack(self, delivery: Delivery) -> None:
-        request = wire.ask_ack(
-            self._session.profile, delivery.topic, delivery.message_id, delivery._handle
-        )
-        await self._ask(delivery, wire.ACK_MESSAGE, request, (), wire.read_ack)
+        """Acknowledgements that wait at the same time share a call; each has its own answer."""
+        key = (delivery._endpoints, delivery.topic)
+        lease = (delivery.message_id, delivery._handle)
+        try:
+            await self._acks.add(key, lease, len(delivery._handle))
+        except InvalidReceiptHandleError:
+            self._left(delivery, Outcome.LOST)
+            raise
         self._left(delivery, Outcome.DONE)
+
+    async def _ack_all(
+        self, key: tuple[Endpoints, str], leases: Sequence[tuple[str, str]]
+    ) -> Sequence[RequestError | None]:
+        endpoints, topic = key
+        request = wire.ask_ack(self._session.profile, topic, leases)
+        answer = await self._session.call(endpoints, wire.ACK_MESSAGE, request)
+        return wire.read_ack(answer, len(leases))
 
     async def nack(
         self, delivery: Delivery, after: timedelta | None, failure: Failure | None

@@ -245,19 +245,37 @@ def _unpacked(message: v2.Message) -> tuple[bytes, str]:
 # Settling ---------------------------------------------------------------------------------------
 
 
-def ask_ack(profile: Profile, topic: str, message_id: str, handle: str) -> bytes:
+def ask_ack(profile: Profile, topic: str, leases: Sequence[tuple[str, str]]) -> bytes:
+    """Build an acknowledgement of these (message id, handle)."""
     return rpc.AckMessageRequest(
         group=resource_of(profile, profile.group),
         topic=resource_of(profile, topic),
-        entries=[rpc.AckMessageEntry(message_id=message_id, receipt_handle=handle)],
+        entries=[
+            rpc.AckMessageEntry(message_id=one, receipt_handle=handle) for one, handle in leases
+        ],
     ).SerializeToString()
 
 
-def read_ack(data: bytes) -> None:
+def read_ack(data: bytes, count: int) -> list[RequestError | None]:
+    """Return each message's error, None where it is acknowledged, in order.
+
+    Raises:
+        RequestError: the whole request was refused.
+    """
     answer = parsed(rpc.AckMessageResponse, data)
-    for entry in answer.entries:  # says more than the status of the whole
-        check(entry.status)
-    check(answer.status)
+    if len(answer.entries) != count:
+        check(answer.status)
+        if not answer.entries:
+            return [None] * count
+        raise ServerError(
+            Code.INTERNAL_ERROR, f"{len(answer.entries)} results for {count} acknowledgements"
+        )
+    return [
+        None
+        if int(entry.status.code) == Code.OK
+        else error_for(int(entry.status.code), entry.status.message)
+        for entry in answer.entries
+    ]
 
 
 def ask_change_invisible(

@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import logging
 import random
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
@@ -115,13 +115,16 @@ class Producer:
         key = _Lane(topic, queue, delayed, delay_level)
         return await self._batches.add(key, draft, len(message.body), ordered=group is not None)
 
-    async def _deliver(self, key: Hashable, drafts: Sequence[wire.Draft]) -> Sequence[SendReceipt]:
-        assert isinstance(key, _Lane)
+    async def _deliver(
+        self, key: _Lane, drafts: Sequence[wire.Draft]
+    ) -> Sequence[SendReceipt | RequestError]:
         queues = await self._writable(key.topic)
         choices = [key.queue] if key.queue else candidates(queues, next(self._turn), None)
         headers = () if key.delay_level is None else (wire.delay_level_header(key.delay_level),)
         try:
             return await self._try(choices, drafts, headers)
+        except PartialSendError as error:
+            return error.outcomes
         except TopicNotFoundError:
             self._session.forget_route(key.topic)
             raise

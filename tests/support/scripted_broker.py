@@ -99,7 +99,8 @@ class ScriptedBroker:
 
     def acked(self) -> list[str]:
         """Ids of acknowledged messages, in order."""
-        return [request.entries[0].message_id for request in self.requests("AckMessage")]
+        requests = self.requests("AckMessage")
+        return [entry.message_id for request in requests for entry in request.entries]
 
     def returned(self) -> list[str]:
         """Ids of leases that were given back at once and uncounted."""

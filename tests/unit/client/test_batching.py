@@ -199,7 +199,7 @@ async def test_calls_under_way_and_bytes_held_are_bounded() -> None:
         under_way -= 1
         return [SendReceipt(topic="t", message_id=str(i), queue_offset=0) for i in items]
 
-    batches: Batches[int] = Batches(Batching(count_max=1), deliver)
+    batches: Batches[str, int, SendReceipt] = Batches(Batching(count_max=1), deliver)
     sends = [asyncio.create_task(batches.add("k", i, HELD_BYTES_MAX // 4)) for i in range(10)]
     await asyncio.sleep(0.5)
     assert under_way == 4
@@ -224,6 +224,6 @@ async def test_a_bug_of_ours_is_heard_of() -> None:
     async def deliver(key: object, items: Any) -> list[SendReceipt]:
         raise RuntimeError("a bug")
 
-    batches: Batches[int] = Batches(Batching(), deliver)
+    batches: Batches[str, int, SendReceipt] = Batches(Batching(), deliver)
     with pytest.raises(RuntimeError, match="a bug"):
         await batches.add("k", 1, 1)

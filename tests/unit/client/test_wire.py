@@ -17,6 +17,7 @@ from latermq._wire import Command, Order
 from latermq.backoff import DEFAULT_RETRY_POLICY, Exponential, Ladder
 from latermq.errors import (
     BadRequestError,
+    ForbiddenError,
     InvalidReceiptHandleError,
     ServerError,
     TopicNotFoundError,
@@ -354,8 +355,25 @@ def test_receive_with_leases_the_broker_keeps() -> None:
 def test_an_ack_entry_says_more_than_the_whole() -> None:
     entry = rpc.AckMessageResultEntry(status=status(v2.INVALID_RECEIPT_HANDLE))
     answer = rpc.AckMessageResponse(status=status(v2.MULTIPLE_RESULTS), entries=[entry])
-    with pytest.raises(InvalidReceiptHandleError):
-        _wire_messages.read_ack(answer.SerializeToString())
+    (error,) = _wire_messages.read_ack(answer.SerializeToString(), 1)
+    assert isinstance(error, InvalidReceiptHandleError)
+
+
+def test_each_acknowledgement_has_its_result() -> None:
+    entries = [rpc.AckMessageResultEntry(status=status(code)) for code in (v2.OK, v2.FORBIDDEN)]
+    answer = rpc.AckMessageResponse(status=status(v2.MULTIPLE_RESULTS), entries=entries)
+    first, second = _wire_messages.read_ack(answer.SerializeToString(), 2)
+    assert first is None
+    assert isinstance(second, ForbiddenError)
+    with pytest.raises(ServerError, match="2 results for 3"):
+        _wire_messages.read_ack(
+            rpc.AckMessageResponse(status=status(v2.OK), entries=entries).SerializeToString(), 3
+        )
+    bare = rpc.AckMessageResponse(status=status(v2.OK)).SerializeToString()
+    assert _wire_messages.read_ack(bare, 2) == [None, None]
+    refused = rpc.AckMessageResponse(status=status(v2.FORBIDDEN)).SerializeToString()
+    with pytest.raises(ForbiddenError):
+        _wire_messages.read_ack(refused, 2)
 
 
 def test_the_failure_header_is_latermqs_failure() -> None:
