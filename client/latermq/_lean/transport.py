@@ -61,12 +61,13 @@ class LeanTransport:
 
     async def unary(self, path: str, request: bytes, metadata: Metadata, timeout: float) -> bytes:
         end_s = self._loop.time() + timeout
+        refusals = 0
         while True:
             call = await self._unary_once(path, request, metadata, end_s)
             if call.code == GrpcStatus.OK and len(call.messages) == 1:
                 return call.messages[0]
-            if not call.refused:
-                raise self._error(call)
+            refusals += 1
+            await self._pause_or_raise(call, refusals, end_s)
 
     async def _unary_once(
         self, path: str, request: bytes, metadata: Metadata, end_s: float
@@ -94,6 +95,7 @@ class LeanTransport:
         self, path: str, request: bytes, metadata: Metadata, timeout: float
     ) -> AsyncGenerator[bytes, None]:
         end_s = self._loop.time() + timeout
+        refusals = 0
         while True:
             shell = await self._accepting(end_s)
             block = self._blocks.block(path, metadata, self._left_ms(end_s))
@@ -112,8 +114,8 @@ class LeanTransport:
                 shell.wake()
             if call.code == GrpcStatus.OK:
                 return
-            if not call.refused:
-                raise self._error(call)
+            refusals += 1
+            await self._pause_or_raise(call, refusals, end_s)
 
     def bidi_stream(self, path: str, metadata: Metadata) -> Stream:
         return _LeanStream(self, path, metadata)
@@ -137,6 +139,13 @@ class LeanTransport:
         call = shell.caller.start_stream(self._blocks.block(path, metadata, None), None, wake)
         shell.wake()
         return shell, call
+
+    async def _pause_or_raise(self, call: Call, refusals: int, end_s: float) -> None:
+        """Return when a refused call may be made again; raise the error of any other."""
+        wait_s = REDIAL.wait(refusals, random.random()).total_seconds() if refusals > 1 else 0.0
+        if not call.refused or self._loop.time() + wait_s >= end_s:
+            raise self._error(call)
+        await asyncio.sleep(wait_s)
 
     def _error(self, call: Call) -> LaterMQError:
         if call.code == GrpcStatus.OK:
