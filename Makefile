@@ -20,6 +20,7 @@ IMAGE ?= latermq:latest
 DATA_DIR ?= data
 ROUNDS ?= 10000
 SEED ?= 1
+MINUTES ?= 60
 LISTEN ?= 127.0.0.1:8081
 
 .PHONY: help
@@ -63,7 +64,7 @@ image: ## build the Docker image (IMAGE=latermq:latest)
 # --- to change it ---------------------------------------------------------------------------
 
 .PHONY: test
-test: check integration interop transports crash spark ## every test that CI runs
+test: check integration interop transports crash soak-short spark ## every test that CI runs
 
 .PHONY: check
 check: lint types layers drift unit property ## format, lint, types, layers, generated code, unit and property tests
@@ -126,6 +127,14 @@ crash: $(STAMP) ## kill -9, power loss, full and failing disks: nothing acknowle
 .PHONY: crash-long
 crash-long: $(STAMP) ## the same for hours, seed by seed, and a table (ROUNDS=10000 SEED=1; it goes on where it stopped)
 	PYTHONPATH=tests ROUNDS=$(ROUNDS) SEED=$(SEED) nice $(BIN)/python -m crash.long
+
+.PHONY: soak
+soak: $(STAMP) ## everything at once for an hour, and a table: flat memory, nothing leaked or lost (MINUTES=60 SEED=1)
+	PYTHONPATH=tests nice $(BIN)/python tests/soak/run.py --minutes $(MINUTES) --seed $(SEED)
+
+.PHONY: soak-short
+soak-short: $(STAMP) ## the same for a minute: what leaks with each call or loses a message shows
+	PYTHONPATH=tests $(BIN)/python tests/soak/run.py --minutes 0.4
 
 .PHONY: spark
 spark: $(STAMP) ## the Spark source (needs Java 17 or 21)

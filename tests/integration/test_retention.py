@@ -5,12 +5,12 @@ import sys
 from pathlib import Path
 
 from support.broker_process import BrokerProcess
-from support.retention_story import CONFIG, Story
+from support.retention_story import Story, config
 
 
 def test_what_waits_outlives_its_segments(tmp_path: Path) -> None:
     story = Story(seed=11, wait_ms_max=9_000)
-    with BrokerProcess(tmp_path / "data", config=CONFIG) as broker:
+    with BrokerProcess(tmp_path / "data", config=config()) as broker:
         seen = story.run(broker, 24, restarts=2)
         story.check()
         done = seen.retention

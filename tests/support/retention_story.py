@@ -17,17 +17,24 @@ from support.broker_process import BrokerProcess
 from support.wire_client import WireClient, now_ms, require_ok
 
 RETENTION_MS: Final = 3_000
-CONFIG: Final = f"""\
+_CONFIG: Final = """\
 [store]
 segment_bytes = 1048576
 message_body_bytes_max = 131072
-retention_ms = {RETENTION_MS}
+retention_ms = %d
 checkpoint_interval_ms = 300
 disk_full_percent = 0
 disk_low_percent = 0
 [server]
 polling_ms_min = 100
 """
+
+
+def config(retention_ms: int = RETENTION_MS) -> str:
+    """Whoever reads later than `retention_ms` after a message came due misses it."""
+    return _CONFIG % retention_ms
+
+
 TOPIC: Final = "orders"
 FILLER: Final = "filler"
 GROUP: Final = "billing"
@@ -45,6 +52,7 @@ class Story:
     came: Counter[str] = field(default_factory=Counter)
     early: list[str] = field(default_factory=list)
     attempts_wrong: list[str] = field(default_factory=list)
+    expired_unread: int = 0  # the broker's own count, of all lives
 
     def __post_init__(self) -> None:
         self._chance = random.Random(self.seed)
@@ -109,6 +117,7 @@ class Story:
                     time.sleep(max(0.0, began + ROUND_S - time.monotonic()))
                 if life == lives - 1:
                     return self._finish(wire)
+                self._look(wire)
             if life % 2:
                 assert broker.terminate().code == 0
             else:
@@ -120,14 +129,19 @@ class Story:
         while self.missing and time.monotonic() < until:
             self.receive(wire)
         self.receive(wire)  # whatever comes too often
+        return self._look(wire)
+
+    def _look(self, wire: WireClient) -> broker_pb2.Broker:
         broker: broker_pb2.Broker = wire.call(
             wire.brokers.GetBroker, broker_pb2.GetBrokerRequest()
         ).broker
+        self.expired_unread += broker.retention.entries_expired_unread
         return broker
 
     def check(self) -> None:
         """Everything came, exactly as often as it should, none early, attempts counted right."""
-        assert not self.missing, (self.seed, self.missing[:5], len(self.missing))
+        unread = self.expired_unread
+        assert not self.missing, (self.seed, self.missing[:5], len(self.missing), unread)
         assert dict(self.came) == self.expected, self.seed
         assert not self.early, (self.seed, self.early[:5])
         assert not self.attempts_wrong, (self.seed, self.attempts_wrong[:5])
