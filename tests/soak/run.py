@@ -140,7 +140,7 @@ async def restarted(
 
     def tell() -> None:
         try:
-            story.run(broker, seconds, restarts=max(1, int(seconds / LIFE_S)))
+            story.run(broker, seconds, restarts=max(2, int(seconds / LIFE_S)))
         except BaseException as error:  # noqa: BLE001  raised again below, in the caller's thread
             failed.append(error)
 
