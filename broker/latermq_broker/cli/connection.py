@@ -26,6 +26,7 @@ from latermq_proto.latermq.v1 import (
     broker_pb2_grpc,
     dead_letter_pb2_grpc,
     group_pb2_grpc,
+    limit_pb2_grpc,
     message_pb2_grpc,
     pending_pb2_grpc,
     topic_pb2_grpc,
@@ -91,6 +92,7 @@ class Connection:
         self.messaging: Any = service_pb2_grpc.MessagingServiceStub(self._channel)
         self.topics: Any = topic_pb2_grpc.TopicsStub(self._channel)
         self.groups: Any = group_pb2_grpc.GroupsStub(self._channel)
+        self.limits: Any = limit_pb2_grpc.LimitsStub(self._channel)
         self.pending: Any = pending_pb2_grpc.PendingStub(self._channel)
         self.users: Any = user_pb2_grpc.UsersStub(self._channel)
         self.messages: Any = message_pb2_grpc.MessagesStub(self._channel)

@@ -14,6 +14,7 @@ from latermq_broker.services.wire_stored import stored_message
 from latermq_broker.store.access import decode_user
 from latermq_broker.store.catalog import OnDead, TopicType
 from latermq_broker.store.payload_access import USER_PUT, decode_access
+from latermq_broker.store.limits import FIELDS, decode_limit
 from latermq_broker.store.payload_catalog import (
     CONFIG_PUT,
     CONFIG_TOPIC,
@@ -37,6 +38,7 @@ from latermq_broker.store.payload_lease import (
     decode_lease_ordered,
     decode_lease_retry,
 )
+from latermq_broker.store.payload_limit import LIMIT_PUT, decode_limit_change
 from latermq_broker.store.payload_lost import decode_lost
 from latermq_broker.store.payload_message import (
     DEAD_PARKS,
@@ -99,6 +101,7 @@ class RecordReader:
             RecordType.RESET: self._reset,
             RecordType.CLIENT: self._client,
             RecordType.ACCESS: _access,
+            RecordType.LIMIT: _limit,
             RecordType.MOVE: self._move,
             RecordType.DROP: lambda record: _drop(record, self.topic),
             RecordType.HALF: self._message,
@@ -372,3 +375,12 @@ def place(record: Record, names: RecordReader) -> Fields:
     if head.queue_id != QUEUE_UNSET:
         fields |= {"queue": head.queue_id, "offset": head.queue_offset}
     return fields
+
+
+def _limit(record: Record) -> Fields:
+    change = decode_limit_change(record.payload)
+    limit = decode_limit(change.body)
+    fields: Fields = {"scope": limit.scope.name.lower(), "name": limit.name}
+    if change.operation != LIMIT_PUT:
+        return fields | {"unset": True}
+    return fields | {field: most for field in FIELDS if (most := getattr(limit, field))}

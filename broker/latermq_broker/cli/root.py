@@ -16,6 +16,7 @@ _CLI: Final = "latermq_broker.cli"
         "demo": Lazy(f"{_CLI}.demo", "demo", "Show the life of a few messages, start to end."),
         "topic": Lazy(f"{_CLI}.topic", "topic", "Create, list, show, alter and delete topics."),
         "group": Lazy(f"{_CLI}.group", "group", "The same for consumer groups; reset one in time."),
+        "limit": Lazy(f"{_CLI}.limit", "limit", "Limit what clients and groups may do."),
         "send": Lazy(f"{_CLI}.send", "send", "Send a message, now or later."),
         "receive": Lazy(f"{_CLI}.receive", "receive", "Receive messages and print them."),
         "ack": Lazy(f"{_CLI}.receive", "ack", "Acknowledge a message that was received."),

@@ -21,16 +21,23 @@ Receiver = TypeVar("Receiver")
 class Parked(Generic[Receiver]):
     """One place in a line."""
 
-    __slots__ = ("group", "number", "receiver", "topic", "wish")
+    __slots__ = ("client", "group", "number", "receiver", "topic", "wish")
 
     def __init__(
-        self, group: str, topic: str, wish: Hashable, number: int, receiver: Receiver
+        self,
+        group: str,
+        topic: str,
+        wish: Hashable,
+        number: int,
+        receiver: Receiver,
+        client: str = "",
     ) -> None:
         self.group = group
         self.topic = topic
         self.wish = wish
         self.number = number  # order of arrival
         self.receiver = receiver
+        self.client = client
 
 
 class LongPolls(Generic[Receiver]):
@@ -41,6 +48,7 @@ class LongPolls(Generic[Receiver]):
         self._group_count_max = group_count_max
         self._count = 0
         self._group_counts: dict[str, int] = {}
+        self._client_counts: dict[str, int] = {}
         self._next_number = 0
         # topic → group → wish → place by number, in the order of arrival
         self._lines: dict[str, dict[str, dict[Hashable, dict[int, Parked[Receiver]]]]] = {}
@@ -69,7 +77,17 @@ class LongPolls(Generic[Receiver]):
         """The groups of which somebody waits for that topic."""
         return list(self._lines.get(topic, ()))
 
-    def park(self, group: str, topic: str, wish: Hashable, receiver: Receiver) -> Parked[Receiver]:
+    def group_count(self, group: str) -> int:
+        """How many of that consumer group wait."""
+        return self._group_counts.get(group, 0)
+
+    def client_count(self, client: str) -> int:
+        """How many of that client wait."""
+        return self._client_counts.get(client, 0)
+
+    def park(
+        self, group: str, topic: str, wish: Hashable, receiver: Receiver, client: str = ""
+    ) -> Parked[Receiver]:
         """Stand at the end of a line.
 
         Args:
@@ -88,10 +106,11 @@ class LongPolls(Generic[Receiver]):
                 f"{group_count} receives of consumer group {group} wait, at most "
                 f"{self._group_count_max} may"
             )
-        parked = Parked(group, topic, wish, self._next_number, receiver)
+        parked = Parked(group, topic, wish, self._next_number, receiver, client)
         self._next_number += 1
         self._count += 1
         self._group_counts[group] = group_count + 1
+        self._client_counts[client] = self._client_counts.get(client, 0) + 1
         line = self._lines.setdefault(topic, {}).setdefault(group, {})
         line.setdefault(wish, {})[parked.number] = parked
         return parked
@@ -104,11 +123,8 @@ class LongPolls(Generic[Receiver]):
         if queue.pop(parked.number, None) is None:
             return False
         self._count -= 1
-        left = self._group_counts[parked.group] - 1
-        if left:
-            self._group_counts[parked.group] = left
-        else:
-            del self._group_counts[parked.group]
+        _count_down(self._group_counts, parked.group)
+        _count_down(self._client_counts, parked.client)
         if not queue:
             del line[parked.wish]
             if not line:
@@ -138,3 +154,11 @@ class LongPolls(Generic[Receiver]):
                 self.leave(parked)
                 if queue:
                     heappush(heads, (next(iter(queue)), wish))
+
+
+def _count_down(counts: dict[str, int], name: str) -> None:
+    left = counts[name] - 1
+    if left:
+        counts[name] = left
+    else:
+        del counts[name]

@@ -5,11 +5,13 @@ from latermq_broker.store import payload_catalog
 from latermq_broker.store.access import decode_user
 from latermq_broker.store.catalog import decode_group, decode_topic
 from latermq_broker.store.payload_access import USER_PUT, AccessPayload
+from latermq_broker.store.limits import decode_limit
 from latermq_broker.store.payload_catalog import ConfigPayload, OffsetPayload, ResetPayload
+from latermq_broker.store.payload_limit import LIMIT_PUT, LimitPayload
 
 
 class CatalogApplier:
-    """CONFIG, OFFSET, RESET, CLIENT, ACCESS: what is configured, and who is known."""
+    """CONFIG, OFFSET, RESET, CLIENT, ACCESS, LIMIT: what is configured, and who is known."""
 
     def __init__(self, state: EngineState) -> None:
         self._state = state
@@ -66,6 +68,13 @@ class CatalogApplier:
         subscription = state.subscription(*key)
         subscription.cursors = dict(enumerate(reset.offsets))
         state.announce(subscription)
+
+    def limit(self, change: LimitPayload, at: Stamp) -> None:
+        limit = decode_limit(change.body)
+        if change.operation == LIMIT_PUT:
+            self._state.limits.put(limit)
+        else:
+            self._state.limits.remove(*limit.key)
 
     def client(self, client_id: str, at: Stamp) -> None:
         state = self._state

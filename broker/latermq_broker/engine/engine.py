@@ -21,6 +21,7 @@ from latermq_broker.engine.groups import GroupAdmin
 from latermq_broker.engine.indexing import IndexRebuild
 from latermq_broker.engine.journal import Journal
 from latermq_broker.engine.lanes import Lanes
+from latermq_broker.engine.limits import LimitAdmin
 from latermq_broker.engine.message_groups import MessageGroups
 from latermq_broker.engine.message_life import MessageLives
 from latermq_broker.engine.message_query import MessageQuery
@@ -78,6 +79,7 @@ class Engine:
         self.topics = TopicAdmin(state, journal)
         self.groups = GroupAdmin(state, journal)
         self.users = UserAdmin(state, journal)
+        self.limits = LimitAdmin(state, journal)
         self.message_groups = MessageGroups(state)
         self._attempts = Attempts(state, journal, self.topics.dead_letter_topic)
         self._due = DueWork(state, journal, self._attempts)

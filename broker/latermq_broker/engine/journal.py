@@ -22,6 +22,7 @@ from latermq_broker.store import (
     payload_access,
     payload_catalog,
     payload_lease,
+    payload_limit,
     payload_message,
     payload_retention,
     payload_transaction,
@@ -83,6 +84,9 @@ class Journal:
             RecordType.CLIENT: _Kind(lease.encode_client, lease.decode_client, others.client),
             RecordType.ACCESS: _Kind(
                 payload_access.encode_access, payload_access.decode_access, others.access
+            ),
+            RecordType.LIMIT: _Kind(
+                payload_limit.encode_limit_change, payload_limit.decode_limit_change, others.limit
             ),
             RecordType.MOVE: _Kind(
                 payload_retention.encode_move, payload_retention.decode_move, retention.move

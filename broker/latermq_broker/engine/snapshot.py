@@ -13,6 +13,7 @@ halves         fixed structs, below: half messages that are pending, the oldest 
 ended          fixed structs, below: the last transactions that ended, in that order
 order_keys     u64 pairs (delivery id, order key) of those in `deliveries` that have one: only read
 users          JSON, as `store/access.py` writes them, secrets included; empty without users
+limits         a line of JSON (store/limits.py) for each; empty without limits
 fifo           what is held back and what is parked, per message group: `engine/fifo_section.py`
 """
 
@@ -59,6 +60,7 @@ def snapshot(state: EngineState, new_run: str = "") -> dict[str, bytes]:
     return {
         "catalog": state.catalog.snapshot(),
         "users": state.users.snapshot(),
+        "limits": state.limits.snapshot(),
         "subscriptions": _json(subscriptions),
         "leases": encode_leases(state),
         **state.timer.snapshot(),
@@ -87,6 +89,7 @@ def restore(state: EngineState, sections: Mapping[str, bytes]) -> None:
     state.store.named_runs = frozenset(run.name for run in runs)
     state.catalog.restore(sections["catalog"])
     state.users.restore(sections.get("users", b""))
+    state.limits.restore(sections.get("limits", b""))
     for group_id, topic_id, cursors, last_consumed_ms in json.loads(sections["subscriptions"]):
         subscription = state.subscription(group_id, topic_id)
         subscription.cursors = {int(queue_id): offset for queue_id, offset in cursors.items()}

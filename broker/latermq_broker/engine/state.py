@@ -22,6 +22,7 @@ from latermq_broker.schedule.timer import Timer
 from latermq_broker.store.access import Users
 from latermq_broker.store.catalog import Catalog
 from latermq_broker.store.consume_queue import ConsumeQueue, Entry
+from latermq_broker.store.limits import Limits
 from latermq_broker.store.payload_lease import decode_client
 from latermq_broker.store.payload_message import NO_PRIORITY
 from latermq_broker.store.payload_retention import original
@@ -96,6 +97,7 @@ class EngineState:
         self.config = config
         self.catalog = Catalog()
         self.users = Users()
+        self.limits = Limits()
         self.leases = Leases()
         self.timer = Timer()
         self.halves = HalfMessages(

@@ -21,6 +21,7 @@ from latermq_broker.services.answers import (
     server_stream,
     unary,
 )
+from latermq_broker.services.flow import FlowControl
 from latermq_broker.services.later import Later
 from latermq_broker.services.parking import Parking
 from latermq_broker.services.polling import polling_ms
@@ -70,7 +71,7 @@ class OffsetService:
         self._committer = committer
         self._sessions = sessions
         self._config = config
-        self._parking: Parking[Pulled] = Parking(config.server)
+        self._parking: Parking[Pulled] = Parking(config.server, FlowControl(engine.limits))
 
     def methods(self) -> MethodTable:
         return {
@@ -127,7 +128,7 @@ class OffsetService:
         if found is not None or not wait_ms:
             return self._reply(topic, pull, found or Pulled((), pull.offset))
         waiter = self._parking.park(
-            group, pull.topic, id(pull), partial(self._attempt, pull), wait_ms
+            group, pull.topic, id(pull), partial(self._attempt, pull), wait_ms, caller.client_id
         )
         caller.call.on_cancel(partial(self._parking.leave, waiter))
         return waiter.later.then(

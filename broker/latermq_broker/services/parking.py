@@ -13,6 +13,7 @@ from latermq_broker.config import ServerConfig
 from latermq_broker.delivery.long_poll import LongPolls, Parked
 from latermq_broker.engine.model import Ready
 from latermq_broker.errors import LaterMQError
+from latermq_broker.services.flow import FlowControl
 from latermq_broker.services.later import Later
 from latermq_broker.services.seam import ParkedReceives
 
@@ -38,7 +39,8 @@ class Waiter(Generic[Found]):
 class Parking(Generic[Found]):
     """All parked calls of one kind. Made and used in one running loop."""
 
-    def __init__(self, config: ServerConfig) -> None:
+    def __init__(self, config: ServerConfig, flow: FlowControl) -> None:
+        self._flow = flow
         self._lines: LongPolls[Waiter[Found]] = LongPolls(
             config.parked_receives_max, config.parked_receives_per_group_max
         )
@@ -55,17 +57,22 @@ class Parking(Generic[Found]):
         wish: Hashable,
         attempt: Callable[[], Found | None],
         polling_ms: int,
+        client_id: str,
     ) -> Waiter[Found]:
         """Wait for at most `polling_ms`; when draining, not at all.
 
         Raises:
-            TooManyRequestsError: as many wait as may.
+            TooManyRequestsError: as many wait as may, of all, the group or the client.
         """
         waiter = Waiter(attempt)
         if self._draining:
             waiter.later.give(None)
             return waiter
-        waiter.parked = self._lines.park(group, topic, wish, waiter)
+        lines, flow = self._lines, self._flow
+        if flow.table.polls:
+            of_client, of_group = lines.client_count(client_id), lines.group_count(group)
+            flow.admit_poll(client_id, group, of_client, of_group)
+        waiter.parked = lines.park(group, topic, wish, waiter, client_id)
         waiter.timer = self._loop.call_later(polling_ms / 1_000, self._time_over, waiter)
         return waiter
 

@@ -30,6 +30,7 @@ from latermq_broker.errors import InvalidReceiptHandleError
 from latermq_broker.services import wire
 from latermq_broker.services.answers import MESSAGING, Caller, StreamAnswer, server_stream
 from latermq_broker.services.bounds import Bounds
+from latermq_broker.services.flow import FlowControl
 from latermq_broker.services.later import Later
 from latermq_broker.services.parking import Parking, Waiter
 from latermq_broker.services.polling import polling_ms
@@ -68,7 +69,8 @@ class ReceiveService:
         self._sessions = sessions
         self._config = config
         self._bounds = Bounds(config)
-        self._parking: Parking[Leased] = Parking(config.server)
+        self._flow = FlowControl(engine.limits)
+        self._parking: Parking[Leased] = Parking(config.server, self._flow)
 
     def methods(self) -> MethodTable:
         return {
@@ -90,7 +92,7 @@ class ReceiveService:
             IllegalInvisibleTimeError: out of bounds, unless the broker renews the lease.
             IllegalPollingTimeError, BadRequestError: it would wait past the caller's deadline.
             TopicNotFoundError, GroupNotFoundError: not there and not made on demand.
-            TooManyRequestsError: too many wait already.
+            TooManyRequestsError: too many wait already, or a limit of `flow` is reached.
         """
         wanted = self._wanted(request, caller)
         asked = request.long_polling_timeout if request.HasField("long_polling_timeout") else None
@@ -105,7 +107,12 @@ class ReceiveService:
         if not wait_ms:
             return self._nothing()
         waiter = self._parking.park(
-            wanted.group, wanted.topic, wanted.filter, partial(self._attempt, wanted), wait_ms
+            wanted.group,
+            wanted.topic,
+            wanted.filter,
+            partial(self._attempt, wanted),
+            wait_ms,
+            caller.client_id,
         )
         caller.call.on_cancel(partial(self._abandon, wanted.group, waiter))
         return waiter.later.then(partial(self._reply_later, topic))
@@ -144,6 +151,8 @@ class ReceiveService:
         # Asked for before the leases are appended, so that it covers the messages alone; and asked
         # for in any case: it arms the write of a group made on first use, of offsets passed over.
         stored = self._committer.written()
+        if self._flow.table.in_flight:
+            wanted = self._flow.fitted(wanted)
         delivered = self._engine.receive(wanted, self._committer.now_ms())
         return Leased(delivered, stored) if delivered else None
 

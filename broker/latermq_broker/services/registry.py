@@ -44,6 +44,7 @@ from latermq_broker.services.transaction import TransactionService
 from latermq_broker.services.v1_broker import BrokersService
 from latermq_broker.services.v1_dead_letters import DeadLettersService
 from latermq_broker.services.v1_groups import GroupsService
+from latermq_broker.services.v1_limits import LimitsService
 from latermq_broker.services.v1_messages import MessagesService
 from latermq_broker.services.v1_pending import PendingService
 from latermq_broker.services.v1_queues import QueuesService
@@ -54,6 +55,7 @@ from latermq_proto.latermq.v1 import (
     broker_pb2,
     dead_letter_pb2,
     group_pb2,
+    limit_pb2,
     message_pb2,
     pending_pb2,
     queue_pb2,
@@ -64,7 +66,7 @@ from latermq_proto.latermq.v1 import (
 FILES: Final = (
     service_pb2, admin_pb2, topic_pb2, group_pb2, pending_pb2, dead_letter_pb2, queue_pb2,
     message_pb2,
-    broker_pb2, user_pb2,
+    broker_pb2, user_pb2, limit_pb2,
 )  # fmt: skip
 LATER_METHODS: Final = frozenset({"SyncLiteSubscription"})
 
@@ -119,6 +121,7 @@ def assemble(engine: Engine, committer: Committer, config: Config) -> Services:
         MessagesService(*rooms),
         BrokersService(*rooms, edges),
         UsersService(*rooms),
+        LimitsService(*rooms),
         AdminTopics(*rooms),
         AdminGroups(*rooms),
         AdminMessages(*rooms, send, replies),

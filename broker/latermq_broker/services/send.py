@@ -21,6 +21,7 @@ from latermq_broker.errors import (
 from latermq_broker.schedule.levels import level_ms
 from latermq_broker.services import validate, wire
 from latermq_broker.services.answers import CLIENT_ID_HEADER, MESSAGING, Caller, told, unary
+from latermq_broker.services.flow import FlowControl
 from latermq_broker.services.later import Later
 from latermq_broker.services.lookalikes import Lookalikes
 from latermq_broker.services.names import PROPERTIES_BYTES_MAX
@@ -52,6 +53,7 @@ class SendService:
     ) -> None:
         self._engine = engine
         self._committer = committer
+        self._flow = FlowControl(engine.limits)
         self._rules = validate.MessageRules(config)
         self._lookalikes = Lookalikes(config.store.message_body_bytes_max)
         self._messages_max = config.server.send_messages_max
@@ -86,13 +88,23 @@ class SendService:
             validate.check_type(self._engine.catalog.topic(outgoing[0].topic), NORMAL)
             if len(outgoing) > 1:
                 self._check_group(outgoing)
-            self._committer.admit()
+            self._admit(call, outgoing, data, now_ms)
             sent = self._engine.send(outgoing, now_ms)
         except Exception as error:  # noqa: BLE001  `told` logs what is not the caller's
             return self._refused(call, error)
         answer = self._committer.acknowledged(sent_response(outgoing, sent))
         answer.rescue(partial(self._refused, call))
         return answer
+
+    def _admit(self, call: Call, outgoing: Sequence[Outgoing], data: bytes, now_ms: int) -> None:
+        """
+        Raises:
+            TooManyRequestsError: the disk is behind, or the client sends more than it may.
+        """
+        self._committer.admit()
+        if self._flow.table.sends:
+            client_id = (call.metadata(CLIENT_ID_HEADER) or "").strip()
+            self._flow.admit_send(client_id, len(outgoing), len(data), now_ms)
 
     def _refused(self, call: Call, error: BaseException) -> bytes:
         return service_pb2.SendMessageResponse(status=told(error, call)).SerializeToString()
@@ -109,7 +121,7 @@ class SendService:
         now_ms = self._committer.now_ms()
         halves = validate.are_halves(request.messages)
         outgoing = self._outgoing(request.messages, caller, now_ms)
-        self._committer.admit()
+        self._admit(caller.call, outgoing, caller.data, now_ms)
         send = self._engine.transactions.send if halves else self._engine.send
         sent = send(outgoing, now_ms)
         return self._committer.acknowledged(sent_response(outgoing, sent))

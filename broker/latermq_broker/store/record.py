@@ -74,6 +74,7 @@ class RecordType(IntEnum):
     HALF = 22  # a message whose transaction has not ended
     LEASE_ORDERED = 23
     ACCESS = 26  # a user was put or deleted
+    LIMIT = 28  # of a client or a group: put or removed
 
 
 INTERNAL_TYPES: Final = frozenset({RecordType.MARK, RecordType.BLANK})

@@ -14,6 +14,7 @@ from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.model import Failure, Outgoing, ReceiveRequest
 from latermq_broker.store.access import Kind, Right
 from latermq_broker.store.files import RealFiles
+from latermq_broker.store.limits import Limit, Scope
 from latermq_broker.store.record import RecordType
 from latermq_broker.store.store import Store
 from support.engine_rig import SMALL_STORE
@@ -65,6 +66,8 @@ def data(tmp_path: Path) -> Path:
     rig.engine.transactions.end("orders", committed.transaction_id, "m-5", commit, rig.now_ms)
     rig.engine.pending.cancel(checked.transaction_id, rig.now_ms)
     rig.engine.groups.create("ordered", fifo=True, max_attempts=0, backoff=None, now_ms=rig.now_ms)
+    rig.engine.limits.set(Limit(scope=Scope.CLIENT, name="*", sends_per_s=9), rig.now_ms)
+    rig.engine.limits.unset(Scope.CLIENT, "*", rig.now_ms)
     one = Outgoing("orders", b"*\x04body", b"*\x03m-6", "m-6", message_group="customer-7")
     for _ in range(2):
         rig.engine.send([one], rig.now_ms)
@@ -103,6 +106,12 @@ def test_every_record_is_explained(data: Path) -> None:
         record["position"]
         for record in dumped  # type: ignore[type-var]
     )
+
+
+def test_limits_are_told(data: Path) -> None:
+    told = records(data, "--type", "limit")
+    assert [(one["scope"], one["name"]) for one in told] == [("client", "*")] * 2
+    assert (told[0]["sends_per_s"], told[1]["unset"]) == (9, True)
 
 
 def test_names_stand_for_ids(data: Path) -> None:
