@@ -36,6 +36,7 @@ from latermq_broker.errors import StoreFullError
 from latermq_broker.schedule import minutes
 from latermq_broker.schedule.run_merge import merge_runs
 from latermq_broker.store.inspect import verify_directory
+from latermq_broker.store.limits import Limit, Scope
 from latermq_broker.store.store import Store
 from support.audit import locked
 from support.index_contents import indexed
@@ -75,6 +76,7 @@ def facts(engine: Engine) -> dict[str, object]:
         "timer": sorted(state.timer.in_order()),
         "catalog": state.catalog.snapshot(),
         "users": state.users.snapshot(),
+        "limits": state.limits.snapshot(),
         "dead": {id: letters for id, letters in state.dead.items() if letters},
         "delayed": state.delayed_counts,
         "halves": [half.key() for half in state.halves],
@@ -87,6 +89,14 @@ def facts(engine: Engine) -> dict[str, object]:
         "index": indexed(engine),
         "start": engine.store.log.start,
     }
+
+
+def set_limit(engine: Engine, most: int, now_ms: int) -> None:
+    """0: no longer."""
+    if most:
+        engine.limits.set(Limit(scope=Scope.GROUP, name="*", parked_polls=most), now_ms)
+    elif engine.limits.table.get(Scope.GROUP, "*") is not None:
+        engine.limits.unset(Scope.GROUP, "*", now_ms)
 
 
 class EngineMachine(RuleBasedStateMachine):
@@ -330,9 +340,14 @@ class EngineMachine(RuleBasedStateMachine):
         self.wall_ahead_ms = self.engine.wall.ahead_ms = ahead_ms
         self.tick(self.engine)
 
-    @rule()
-    def checkpoint(self) -> None:
+    @rule(most=st.integers(0, 3), before=st.booleans())
+    def checkpoint(self, most: int, before: bool) -> None:
+        """A limit is set or unset before it or after it, too."""
+        if before:
+            set_limit(self.engine, most, self.now_ms)
         self.engine.checkpoints.take(self.now_ms)
+        if not before:
+            set_limit(self.engine, most, self.now_ms)
         arguments = self.engine.checkpoints.merge_arguments()
         if arguments:
             merge_runs(

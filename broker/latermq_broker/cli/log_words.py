@@ -11,10 +11,11 @@ from typing import Any, Final
 from latermq_broker.delivery.history import Outcome, decode_history
 from latermq_broker.engine.model import DeadState
 from latermq_broker.services.wire_stored import stored_message
+from latermq_broker.store import payload_limit
 from latermq_broker.store.access import decode_user
 from latermq_broker.store.catalog import OnDead, TopicType
-from latermq_broker.store.payload_access import USER_PUT, decode_access
 from latermq_broker.store.limits import FIELDS, decode_limit
+from latermq_broker.store.payload_access import USER_PUT, decode_access
 from latermq_broker.store.payload_catalog import (
     CONFIG_PUT,
     CONFIG_TOPIC,
@@ -38,7 +39,6 @@ from latermq_broker.store.payload_lease import (
     decode_lease_ordered,
     decode_lease_retry,
 )
-from latermq_broker.store.payload_limit import LIMIT_PUT, decode_limit_change
 from latermq_broker.store.payload_lost import decode_lost
 from latermq_broker.store.payload_message import (
     DEAD_PARKS,
@@ -378,9 +378,9 @@ def place(record: Record, names: RecordReader) -> Fields:
 
 
 def _limit(record: Record) -> Fields:
-    change = decode_limit_change(record.payload)
+    change = payload_limit.decode_limit(record.payload)
     limit = decode_limit(change.body)
     fields: Fields = {"scope": limit.scope.name.lower(), "name": limit.name}
-    if change.operation != LIMIT_PUT:
+    if change.operation != payload_limit.LIMIT_PUT:
         return fields | {"unset": True}
     return fields | {field: most for field in FIELDS if (most := getattr(limit, field))}

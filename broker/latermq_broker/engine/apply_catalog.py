@@ -4,8 +4,8 @@ from latermq_broker.engine.state import EngineState, Stamp
 from latermq_broker.store import payload_catalog
 from latermq_broker.store.access import decode_user
 from latermq_broker.store.catalog import decode_group, decode_topic
-from latermq_broker.store.payload_access import USER_PUT, AccessPayload
 from latermq_broker.store.limits import decode_limit
+from latermq_broker.store.payload_access import USER_PUT, AccessPayload
 from latermq_broker.store.payload_catalog import ConfigPayload, OffsetPayload, ResetPayload
 from latermq_broker.store.payload_limit import LIMIT_PUT, LimitPayload
 

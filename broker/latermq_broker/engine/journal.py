@@ -48,6 +48,7 @@ class Journal:
         transactions = TransactionApplier(state)
         self.lossy = LossyReplay(state, deliveries, others)
         message, lease, catalog = payload_message, payload_lease, payload_catalog
+        limit = payload_limit
         self._dropped = state.store.dropped
         self._kinds: dict[RecordType, _Kind] = {
             RecordType.MESSAGE: _Kind(
@@ -85,9 +86,7 @@ class Journal:
             RecordType.ACCESS: _Kind(
                 payload_access.encode_access, payload_access.decode_access, others.access
             ),
-            RecordType.LIMIT: _Kind(
-                payload_limit.encode_limit_change, payload_limit.decode_limit_change, others.limit
-            ),
+            RecordType.LIMIT: _Kind(limit.encode_limit, limit.decode_limit, others.limit),
             RecordType.MOVE: _Kind(
                 payload_retention.encode_move, payload_retention.decode_move, retention.move
             ),

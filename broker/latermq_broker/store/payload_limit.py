@@ -22,9 +22,9 @@ class LimitPayload(NamedTuple):
     body: bytes
 
 
-def encode_limit_change(change: LimitPayload) -> list[Bytes]:
+def encode_limit(change: LimitPayload) -> list[Bytes]:
     return [_LIMIT.pack(change.operation), change.body]
 
 
-def decode_limit_change(payload: Bytes) -> LimitPayload:
+def decode_limit(payload: Bytes) -> LimitPayload:
     return LimitPayload(_LIMIT.unpack_from(payload)[0], bytes(payload[_LIMIT.size :]))

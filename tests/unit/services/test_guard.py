@@ -140,6 +140,9 @@ ROWS: Final[list[tuple[str, dict[str, Any], Sequence[Granted] | None]]] = [
     ("latermq.v1.Messages/DescribeMessage", {"message_id": "a"}, ALL_BROWSE),
     ("latermq.v1.Messages/DescribeMessage", {"message_id": "a", "with_body": True}, ALL_BODY),
     ("latermq.v1.Brokers/GetBroker", {}, NOBODY),
+    ("latermq.v1.Limits/SetLimit", {}, None),
+    ("latermq.v1.Limits/UnsetLimit", {}, None),
+    ("latermq.v1.Limits/ListLimits", {}, NOBODY),
     *((f"latermq.v1.Users/{name}", {"access_key": USER}, None) for name in (
         "CreateUser", "AlterUser", "GetUser", "RotateUser", "DeleteUser", "GrantRights",
         "RevokeRights",
