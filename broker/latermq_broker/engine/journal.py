@@ -48,7 +48,7 @@ class Journal:
         transactions = TransactionApplier(state)
         self.lossy = LossyReplay(state, deliveries, others)
         message, lease, catalog = payload_message, payload_lease, payload_catalog
-        limit = payload_limit
+        access, limit, expiry = payload_access, payload_limit, payload_retention
         self._dropped = state.store.dropped
         self._kinds: dict[RecordType, _Kind] = {
             RecordType.MESSAGE: _Kind(
@@ -83,16 +83,10 @@ class Journal:
             RecordType.OFFSET: _Kind(catalog.encode_offset, catalog.decode_offset, others.offset),
             RecordType.RESET: _Kind(catalog.encode_reset, catalog.decode_reset, others.reset),
             RecordType.CLIENT: _Kind(lease.encode_client, lease.decode_client, others.client),
-            RecordType.ACCESS: _Kind(
-                payload_access.encode_access, payload_access.decode_access, others.access
-            ),
+            RecordType.ACCESS: _Kind(access.encode_access, access.decode_access, others.access),
             RecordType.LIMIT: _Kind(limit.encode_limit, limit.decode_limit, others.limit),
-            RecordType.MOVE: _Kind(
-                payload_retention.encode_move, payload_retention.decode_move, retention.move
-            ),
-            RecordType.DROP: _Kind(
-                payload_retention.encode_drop, payload_retention.decode_drop, retention.drop
-            ),
+            RecordType.MOVE: _Kind(expiry.encode_move, expiry.decode_move, retention.move),
+            RecordType.DROP: _Kind(expiry.encode_drop, expiry.decode_drop, retention.drop),
             RecordType.HALF: _Kind(
                 message.encode_message, message.decode_message_head, transactions.half
             ),
