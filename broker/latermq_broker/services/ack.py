@@ -27,7 +27,7 @@ from latermq_broker.services.later import Later
 from latermq_broker.services.seam import Committer, MethodTable
 from latermq_broker.services.session import Sessions
 from latermq_broker.services.wire_messages import acked_response
-from latermq_proto.apache.rocketmq.v2 import service_pb2
+from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 
 ENTRIES_COUNT_MAX: Final = 4_096  # of one AckMessage; a receive gives 32 at most
 
@@ -46,7 +46,7 @@ class AckService:
             f"{MESSAGING}/AckMessage": unary(
                 service_pb2.AckMessageRequest,
                 self.ack,
-                lambda status, request: service_pb2.AckMessageResponse(status=status),
+                refused_ack,
             ),
             f"{MESSAGING}/ChangeInvisibleDuration": unary(
                 service_pb2.ChangeInvisibleDurationRequest,
@@ -140,3 +140,17 @@ class AckService:
         )
         await self._committer.written()
         return service_pb2.ForwardMessageToDeadLetterQueueResponse(status=ok_status())
+
+
+def refused_ack(
+    status: definition_pb2.Status, request: service_pb2.AckMessageRequest
+) -> service_pb2.AckMessageResponse:
+    """Each entry with the status of all: Rust reads the first one unseen. Too many: none."""
+    response = service_pb2.AckMessageResponse(status=status)
+    if len(request.entries) > ENTRIES_COUNT_MAX:
+        return response
+    for entry in request.entries:
+        response.entries.add(
+            message_id=entry.message_id, receipt_handle=entry.receipt_handle, status=status
+        )
+    return response

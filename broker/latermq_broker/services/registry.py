@@ -4,7 +4,7 @@ Every RPC of apache.rocketmq.v2 and latermq.v1 is in it. Those that come later a
 NOT_IMPLEMENTED in their status, never a wrong OK: a client then knows, and does not wait.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
@@ -128,19 +128,7 @@ def assemble(engine: Engine, committer: Committer, config: Config) -> Services:
         health,
         ReflectionService(names),
     )
-    methods = later_methods()
-    for service in served:
-        for path, method in service.methods().items():
-            assert path not in methods, f"two services serve {path}"
-            methods[path] = method
-    for descriptor in _descriptors():
-        for rpc in descriptor.methods:
-            path = f"/{descriptor.full_name}/{rpc.name}"
-            assert path in methods, f"nobody serves {path}"
-            if path.startswith(ADMIN) and not admin_served(config):
-                methods[path] = _refused(rpc, refuse_admin)
-            if path.startswith(USERS) and not users_served(config):
-                methods[path] = _refused(rpc, refuse_users)
+    methods = _table([service.methods() for service in served], config)
     if config.auth.enabled:
         guard = Guard(
             engine.users, sessions, config.auth, lambda: engine.wall.at(committer.now_ms())
@@ -155,6 +143,24 @@ def assemble(engine: Engine, committer: Committer, config: Config) -> Services:
         sessions=sessions,
         on_second=on_second,
     )
+
+
+def _table(tables: Sequence[MethodTable], config: Config) -> MethodTable:
+    """All in one; what the configuration does not let anybody call refuses."""
+    methods = later_methods()
+    for table in tables:
+        for path, method in table.items():
+            assert path not in methods, f"two services serve {path}"
+            methods[path] = method
+    for descriptor in _descriptors():
+        for rpc in descriptor.methods:
+            path = f"/{descriptor.full_name}/{rpc.name}"
+            assert path in methods, f"nobody serves {path}"
+            if path.startswith(ADMIN) and not admin_served(config):
+                methods[path] = _refused(rpc, refuse_admin)
+            if path.startswith(USERS) and not users_served(config):
+                methods[path] = _refused(rpc, refuse_users)
+    return methods
 
 
 def later_methods() -> MethodTable:
