@@ -6,6 +6,7 @@ from typing import Final
 import pytest
 
 from latermq_broker.config import Flush
+from latermq_broker.store import checkpoint_job
 from latermq_broker.store.inspect import scan_directory, verify_directory
 from latermq_broker.store.record import RecordType
 from support.store_rig import ROOT, StoreRig, small_config
@@ -52,6 +53,14 @@ def test_power_lost_after_any_call(seed: int, flush: Flush) -> None:
     live(rig, Random(seed))
     rig.close()
     assert images > 30
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_power_lost_where_queue_files_are_synced_with_their_file_system(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoint_job, "SYNC_EACH_MAX", 0)
+    test_power_lost_after_any_call(seed, Flush.ASYNC)
 
 
 def check_image(files: TornFiles, rig: StoreRig, seed: int) -> None:

@@ -37,6 +37,9 @@ class MemoryMap:
         assert stop <= len(self._inode.data), "SIGBUS: the file was shortened under its map"
         return bytes(self._inode.data[start:stop])
 
+    def will_need(self, offset: int, size: int) -> None:
+        assert 0 <= offset < offset + size <= self._size
+
     def close(self) -> None:
         self._inode = None
 
@@ -241,7 +244,8 @@ class MemoryFiles:
             raise _error(errno.ENOTEMPTY, path)
         self.disk.directories.remove(path)
 
-    def sync_directory(self, path: Path) -> None:
+    def sync_directory(self, path: Path, *, everything: bool = False) -> None:
+        del everything
         self._called("sync_directory")
         self.disk.require_directory(path)
 

@@ -167,6 +167,12 @@ class TornDisk(MemoryDisk):
     def sync_file(self, fd: int) -> None:
         torn(self.opened(fd)).store()
 
+    def sync_all(self) -> None:
+        for inode in self.inodes.values():
+            torn(inode).store()
+        for directory in list(self._changes):
+            self.sync_names(directory)
+
     def sync_names(self, directory: Path) -> None:
         for change in self._changes.pop(directory, ()):
             _apply(change, self._durable, self._durable_directories)
@@ -245,12 +251,14 @@ class TornFiles(MemoryFiles):
         self.disk.note(path.parent, NameChange(path, None))
         self._changed()
 
-    def sync_directory(self, path: Path) -> None:
+    def sync_directory(self, path: Path, *, everything: bool = False) -> None:
         try:
-            super().sync_directory(path)
+            super().sync_directory(path, everything=everything)
         except _LieError:
             self.lies.append(("sync_directory", path))
             return
+        if everything:
+            self.disk.sync_all()
         self.disk.sync_names(path)
         self._changed()
 

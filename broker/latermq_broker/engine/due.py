@@ -23,6 +23,7 @@ from latermq_broker.store.payload_message import (
     TimerPayload,
     decode_message_head,
 )
+from latermq_broker.store.read_ahead import RECORD_BYTES, read_ahead
 from latermq_broker.store.record import RecordType
 
 GONE_CLIENT_LEASE_MS: Final = 1_000  # protocol.md 2.6
@@ -42,7 +43,9 @@ class DueWork:
         """A bounded slice, in order. Raises StoreFullError; the rest stays due."""
         wall_ms = self._state.wall.at(now_ms)
         figures = self._state.figures
-        for due_ms, position in self._state.timer.due(wall_ms, self._config.tick_timers_max):
+        due = self._state.timer.due(wall_ms, self._config.tick_timers_max)
+        read_ahead(self._state.store.log, [(position, RECORD_BYTES) for _, position in due])
+        for due_ms, position in due:
             self._fire(due_ms, position, now_ms)
             figures.messages_due += 1
             figures.lateness_ms.observe(wall_ms - due_ms)

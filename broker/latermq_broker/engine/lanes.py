@@ -31,6 +31,7 @@ from latermq_broker.store.consume_queue import ConsumeQueue
 from latermq_broker.store.payload_catalog import OffsetPayload
 from latermq_broker.store.payload_lease import LeaseFreshPayload, LeaseRetryPayload
 from latermq_broker.store.payload_message import dead_slices
+from latermq_broker.store.read_ahead import read_ahead
 from latermq_broker.store.record import Record, RecordType
 
 
@@ -212,9 +213,10 @@ class Lanes:
     def _deliver(self, taken: list[Delivery], topic: Topic, now_ms: int) -> list[Delivered]:
         state = self._state
         slab = state.leases.slab
+        rows = [delivery.row for delivery in taken]
+        read_ahead(state.store.log, [(slab.position[row], slab.length[row]) for row in rows])
         delivered: list[Delivered] = []
-        for delivery in taken:
-            row = delivery.row
+        for delivery, row in zip(taken, rows, strict=True):
             try:
                 record = state.read(slab.position[row])
             except CorruptRecordError as error:

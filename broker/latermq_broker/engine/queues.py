@@ -1,5 +1,6 @@
 """A topic's queues, read without a lease: bulk readers, pull consumers, offsets."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from latermq_broker.engine.attempts import stored_slices
@@ -18,6 +19,7 @@ from latermq_broker.errors import (
 )
 from latermq_broker.store.consume_queue import ConsumeQueue, Entry
 from latermq_broker.store.payload_catalog import OffsetPayload
+from latermq_broker.store.read_ahead import read_ahead
 from latermq_broker.store.record import RecordType
 
 PULL_SCAN_MAX: Final = 2_048  # entries one filtered pull looks at
@@ -69,7 +71,9 @@ class QueueReads:
         rows: list[QueueRow] = []
         size = 0
         count = min(rows_max, end_offset - start_offset)
-        for index, entry in enumerate(queue.scan(start_offset, count) if count > 0 else ()):
+        entries = queue.scan(start_offset, count) if count > 0 else []
+        self._read_ahead(entries)
+        for index, entry in enumerate(entries):
             offset = start_offset + index
             size += entry.length
             if rows and size > bytes_max:
@@ -117,7 +121,9 @@ class QueueReads:
         self._check(topic, queue, offset)
         wanted = self._wishes.of(filter)
         rows: list[QueueRow] = []
-        for entry in queue.scan(offset, PULL_SCAN_MAX if wanted is not None else count_max):
+        entries = queue.scan(offset, PULL_SCAN_MAX if wanted is not None else count_max)
+        self._read_ahead(entries[:count_max])
+        for entry in entries:
             if len(rows) == count_max or (wanted is not None and wanted.spent):
                 break
             if wanted is None or wanted(entry.tag_hash, entry.position):
@@ -127,6 +133,9 @@ class QueueReads:
                     self._state.unreadable(error)
             offset += 1
         return rows, offset
+
+    def _read_ahead(self, entries: Sequence[Entry]) -> None:
+        read_ahead(self._state.store.log, [(entry.position, entry.length) for entry in entries])
 
     def _row(self, topic: Topic, offset: int, entry: Entry, *, letters: bool) -> QueueRow:
         record = self._state.read(entry.position)

@@ -14,6 +14,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
+SYNCFS_TELLS: Final = (5, 8)
 STATFS_BYTES: Final = 256  # more than any statfs(2) fills
 # linux/magic.h: file systems whose promises end at somebody else's machine or process.
 REMOTE_TYPES: Final = {
@@ -44,6 +45,9 @@ class FileMap(Protocol):
     """A file mapped for reading: slices are copies, and see what is written to the file later."""
 
     def __getitem__(self, key: slice, /) -> bytes: ...
+
+    def will_need(self, offset: int, size: int) -> None:
+        """Start reading these bytes into the page cache, and do not wait. Raises OSError."""
 
     def close(self) -> None: ...
 
@@ -95,14 +99,24 @@ class Files(Protocol):
 
     def remove_directory(self, path: Path) -> None: ...
 
-    def sync_directory(self, path: Path) -> None:
-        """Make creations, renames and removals in this directory durable."""
+    def sync_directory(self, path: Path, *, everything: bool = False) -> None:
+        """Make creations, renames and removals in this directory durable.
+
+        `everything`: and all that was written and renamed on its file system. Raises OSError ENOSYS
+        where the system cannot do that, or would not tell of a failure.
+        """
 
     def list_directory(self, path: Path) -> list[str]:
         """Names in it, sorted."""
 
     def free_bytes(self, path: Path) -> Space:
         """Of the file system that holds this directory."""
+
+
+class _Map(mmap.mmap):
+    def will_need(self, offset: int, size: int) -> None:
+        begin = offset & -mmap.PAGESIZE
+        self.madvise(mmap.MADV_WILLNEED, begin, offset + size - begin)
 
 
 class RealFiles:
@@ -143,7 +157,7 @@ class RealFiles:
             raise
 
     def map(self, fd: int, size: int) -> FileMap:
-        return mmap.mmap(fd, size, prot=mmap.PROT_READ)
+        return _Map(fd, size, prot=mmap.PROT_READ)
 
     def datasync(self, fd: int) -> None:
         os.fdatasync(fd)
@@ -170,10 +184,10 @@ class RealFiles:
     def remove_directory(self, path: Path) -> None:
         os.rmdir(path)
 
-    def sync_directory(self, path: Path) -> None:
+    def sync_directory(self, path: Path, *, everything: bool = False) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            os.fsync(fd)
+            (_sync_file_system if everything else os.fsync)(fd)
         finally:
             os.close(fd)
 
@@ -184,6 +198,17 @@ class RealFiles:
         found = os.statvfs(path)
         remote = REMOTE_TYPES.get(_file_system_type(path), "")
         return Space(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize, remote)
+
+
+def _sync_file_system(fd: int) -> None:
+    """syncfs(2). Before Linux 5.8 it kept failures to itself."""
+    release = os.uname().release.split(".")
+    if sys.platform != "linux" or (int(release[0]), int(release[1])) < SYNCFS_TELLS:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.syncfs(fd):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
 
 
 def _file_system_type(path: Path) -> int:

@@ -1,5 +1,6 @@
 """Checkpoint files: golden bytes, nothing but the exact bytes is believed, the newest two stay."""
 
+import errno
 from pathlib import Path
 from typing import Final
 
@@ -17,8 +18,10 @@ from latermq_broker.store.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
+from latermq_broker.store.checkpoint_job import SYNC_EACH_MAX
 from latermq_broker.store.consume_queue import QueueState
 from support.memory_files import MemoryFiles
+from support.store_rig import started
 from support.torn_files import TornFiles
 
 DIRECTORY: Final = Path("/ckpt")
@@ -115,3 +118,37 @@ def test_power_lost_at_any_call_leaves_a_whole_one() -> None:
         assert len(found) > 8
         assert all(found)
         assert 300 in found[-1]
+
+
+class CountedSyncs(MemoryFiles):
+    """`old`: a system that would not tell of a failure."""
+
+    def __init__(self, *, old: bool) -> None:
+        super().__init__()
+        self.syncs: list[str] = []
+        self._old = old
+
+    def datasync(self, fd: int) -> None:
+        self.syncs.append("file")
+        super().datasync(fd)
+
+    def sync_directory(self, path: Path, *, everything: bool = False) -> None:
+        if everything and self._old:
+            raise OSError(errno.ENOSYS, "not here")
+        self.syncs.append("all" if everything else "names")
+        super().sync_directory(path, everything=everything)
+
+
+@pytest.mark.parametrize("old", [False, True])
+@pytest.mark.parametrize("queues", [SYNC_EACH_MAX, SYNC_EACH_MAX + 1])
+def test_many_queue_files_are_synced_at_once(queues: int, old: bool) -> None:
+    files = CountedSyncs(old=old)
+    rig = started(files)
+    for queue_id in range(queues):
+        rig.append(10, queue_id=queue_id)
+    rig.write()
+    files.syncs.clear()
+    rig.checkpoint()
+    at_once = queues > SYNC_EACH_MAX and not old
+    assert files.syncs.count("all") == at_once
+    assert (files.syncs.count("file") > queues) != at_once
