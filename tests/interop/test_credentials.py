@@ -1,5 +1,6 @@
 """The official clients with an access key and a secret."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -13,6 +14,9 @@ from interop.credentials_cases import users as users
 from interop.official import SCRIPT, OfficialClient
 
 INSTALL_TIMEOUT_S = 90.0
+ALL = pytest.mark.skipif(
+    os.environ.get("LATERMQ_INTEROP_ALL") != "1", reason="LATERMQ_INTEROP_ALL=1 runs these"
+)
 
 
 class TestPythonClient(CredentialsCases):
@@ -32,21 +36,23 @@ class TestNodeClient(CredentialsCases):
         return lambda key, secret: OfficialClient(tmp_path, command, environment(key, secret))
 
 
+@ALL
 class TestGoClient(CredentialsCases):
     @pytest.fixture
     def signed_in(self, tmp_path: Path) -> SignedIn:
         try:
-            command = foreign.command("go", INSTALL_TIMEOUT_S)
+            command = foreign.command("go", foreign.BUILD_TIMEOUT_S)
         except foreign.UnavailableError as reason:
             pytest.skip(str(reason))
         return lambda key, secret: OfficialClient(tmp_path, command, environment(key, secret))
 
 
+@ALL
 class TestJavaClient(CredentialsCases):
     @pytest.fixture
     def signed_in(self, tmp_path: Path) -> SignedIn:
         try:
-            command = foreign.command("java", INSTALL_TIMEOUT_S)
+            command = foreign.command("java", foreign.BUILD_TIMEOUT_S)
         except foreign.UnavailableError as reason:
             pytest.skip(str(reason))
         return lambda key, secret: OfficialClient(tmp_path, command, environment(key, secret))

@@ -5,7 +5,8 @@ An RPC without a row is an admin's alone. Dead letters belong
 to the group they died in: whoever wants %DLQ%group as a topic needs rights on that group.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from latermq_broker.services.answers import MESSAGING
@@ -33,167 +34,161 @@ class Want(NamedTuple):
         if not self.rights:
             return "to be an admin"
         words = " or ".join(right.value for right in self.rights)
-        every = f"all {self.kind.value}s" if self.name == ALL else f"{self.kind.value} {self.name}"
-        return f"the right {words} on {every}"
+        whole = f"all {self.kind.value}s" if self.name == ALL else f"{self.kind.value} {self.name}"
+        return f"the right {words} on {whole}"
 
 
-Wants: TypeAlias = Callable[[Any], Iterable[Want]]
+All: TypeAlias = tuple[Want, ...]  # each of them is needed
+Wants: TypeAlias = Callable[[Any], All]
 
-ADMIN_ONLY: Final = Want((), Kind.TOPIC, ALL)
+ADMIN_ONLY: Final[All] = (Want((), Kind.TOPIC, ALL),)
+NOTHING: Final[All] = ()
 
 
-def topic(name: str, *rights: Right) -> Iterator[Want]:
+def topic(name: str, *rights: Right) -> All:
     """One of the rights on a topic; on dead letters and retries the like on their group."""
     if not name.startswith(INTERNAL_PREFIXES):
-        yield Want(rights, Kind.TOPIC, name)
-        return
+        return (Want(rights, Kind.TOPIC, name),)
     owner = name.removeprefix(DLQ_PREFIX).removeprefix(RETRY_PREFIX)
     if BROWSE in rights:
-        yield Want((BROWSE,), Kind.GROUP, owner)
-    elif SUB in rights:
-        yield Want((BROWSE,), Kind.GROUP, owner)
-        yield Want((BODY,), Kind.GROUP, owner)
-    elif rights in ((BODY,), (PURGE,)):
-        yield Want(rights, Kind.GROUP, owner)
-    else:
-        yield ADMIN_ONLY
+        return group(owner, BROWSE)
+    if SUB in rights:
+        return group(owner, BROWSE) + group(owner, BODY)
+    if rights in ((BODY,), (PURGE,)):
+        return group(owner, *rights)
+    return ADMIN_ONLY
 
 
-def group(name: str, *rights: Right) -> Iterator[Want]:
-    yield Want(rights, Kind.GROUP, name)
+def group(name: str, *rights: Right) -> All:
+    return (Want(rights, Kind.GROUP, name),)
 
 
-def settings(request: Any) -> Iterator[Want]:
+def every(wants: Iterable[All]) -> All:
+    return tuple(chain.from_iterable(wants))
+
+
+def settings(request: Any) -> All:
     """Of a client that says what it will do: v2.Settings."""
-    for named in request.publishing.topics:
-        yield from topic(named.name, PUB)
+    wants = every(topic(named.name, PUB) for named in request.publishing.topics)
     if request.HasField("subscription"):
-        if request.subscription.HasField("group"):
-            yield from group(request.subscription.group.name, SUB)
-        for entry in request.subscription.subscriptions:
-            yield from topic(entry.topic.name, SUB)
+        subscription = request.subscription
+        if subscription.HasField("group"):
+            wants += group(subscription.group.name, SUB)
+        wants += every(topic(entry.topic.name, SUB) for entry in subscription.subscriptions)
+    return wants
 
 
-def _admin(request: Any) -> Iterator[Want]:
-    yield ADMIN_ONLY
+def _admin(request: Any) -> All:
+    return ADMIN_ONLY
 
 
-def _known(request: Any) -> Iterator[Want]:
+def _known(request: Any) -> All:
     """Whoever is a user may."""
-    return iter(())
+    return NOTHING
 
 
-def _send(request: Any) -> Iterator[Want]:
-    for name in {message.topic.name for message in request.messages}:
-        yield from topic(name, PUB)
+def _send(request: Any) -> All:
+    messages = request.messages
+    if len(messages) == 1:
+        return topic(messages[0].topic.name, PUB)
+    return every(topic(name, PUB) for name in {message.topic.name for message in messages})
 
 
-def _topic_pub(request: Any) -> Iterator[Want]:
+def _topic_pub(request: Any) -> All:
     return topic(request.topic.name, PUB)
 
 
-def _route(request: Any) -> Iterator[Want]:
+def _route(request: Any) -> All:
     return topic(request.topic.name, PUB, SUB)
 
 
-def _of_both(request: Any) -> Iterator[Want]:
+def _of_both(request: Any) -> All:
     """Who settles has received: SUB on the topic and on the group."""
-    yield from topic(request.topic.name, SUB)
-    yield from group(request.group.name, SUB)
+    return topic(request.topic.name, SUB) + group(request.group.name, SUB)
 
 
-def _of_queue(request: Any) -> Iterator[Want]:
-    yield from topic(request.message_queue.topic.name, SUB)
-    yield from group(request.group.name, SUB)
+def _of_queue(request: Any) -> All:
+    return topic(request.message_queue.topic.name, SUB) + group(request.group.name, SUB)
 
 
-def _query_offset(request: Any) -> Iterator[Want]:
+def _query_offset(request: Any) -> All:
     return topic(request.message_queue.topic.name, SUB, BROWSE)
 
 
-def _of_group(request: Any) -> Iterator[Want]:
+def _of_group(request: Any) -> All:
     """Producers send none, or one without a name."""
-    if request.group.name:
-        yield from group(request.group.name, SUB)
+    return group(request.group.name, SUB) if request.group.name else NOTHING
 
 
-def _change_invisible(request: Any) -> Iterator[Want]:
+def _change_invisible(request: Any) -> All:
     return group(request.group.name, SUB)
 
 
-def _get_topic(request: Any) -> Iterator[Want]:
+def _get_topic(request: Any) -> All:
     return topic(request.name, PUB, SUB, BROWSE)
 
 
-def _get_group(request: Any) -> Iterator[Want]:
+def _get_group(request: Any) -> All:
     return group(request.name, SUB, BROWSE)
 
 
-def _all_topics(request: Any) -> Iterator[Want]:
+def _all_topics(request: Any) -> All:
     return topic(ALL, BROWSE)
 
 
-def _all_groups(request: Any) -> Iterator[Want]:
+def _all_groups(request: Any) -> All:
     return group(ALL, BROWSE)
 
 
-def _everything(*rights: Right) -> Iterator[Want]:
-    for right in rights:
-        yield from topic(ALL, right)
-        yield from group(ALL, right)
+def _everything(*rights: Right) -> All:
+    return every(topic(ALL, right) + group(ALL, right) for right in rights)
 
 
-def _pending(request: Any) -> Iterator[Want]:
-    name = request.filter.topic
-    if request.filter.group:
-        yield from group(request.filter.group, BROWSE)
-    if name.startswith(INTERNAL_PREFIXES) or not request.filter.group:
-        yield from topic(ALL if name in ("", SCHEDULE_TOPIC) else name, BROWSE)
+def _pending(request: Any) -> All:
+    name, of_group = request.filter.topic, request.filter.group
+    wants = group(of_group, BROWSE) if of_group else NOTHING
+    if name.startswith(INTERNAL_PREFIXES) or not of_group:
+        wants += topic(ALL if name in ("", SCHEDULE_TOPIC) else name, BROWSE)
+    return wants
 
 
-def _change_pending(request: Any) -> Iterator[Want]:
+def _change_pending(request: Any) -> All:
     """An id names neither topic nor group, so it may be of any."""
     return _everything(PURGE)
 
 
-def _list_letters(request: Any) -> Iterator[Want]:
-    yield from group(request.group, BROWSE)
-    if request.include_body:
-        yield from group(request.group, BODY)
+def _list_letters(request: Any) -> All:
+    wants = group(request.group, BROWSE)
+    return wants + group(request.group, BODY) if request.include_body else wants
 
 
-def _get_letter(request: Any) -> Iterator[Want]:
-    yield from group(request.group, BROWSE)
-    yield from group(request.group, BODY)
+def _get_letter(request: Any) -> All:
+    return group(request.group, BROWSE) + group(request.group, BODY)
 
 
-def _redrive(request: Any) -> Iterator[Want]:
-    yield from group(request.group, REDRIVE)
-    if request.to_topic:
-        yield from topic(request.to_topic, PUB)
+def _redrive(request: Any) -> All:
+    wants = group(request.group, REDRIVE)
+    return wants + topic(request.to_topic, PUB) if request.to_topic else wants
 
 
-def _describe_queues(request: Any) -> Iterator[Want]:
-    if request.topic_pattern:
-        yield from _everything(BROWSE)
-    for name in request.topics:
-        yield from topic(name, BROWSE)
+def _describe_queues(request: Any) -> All:
+    wants = every(topic(name, BROWSE) for name in request.topics)
+    return wants + _everything(BROWSE) if request.topic_pattern else wants
 
 
-def _read_queue(request: Any) -> Iterator[Want]:
-    yield from topic(request.topic, BROWSE)
+def _read_queue(request: Any) -> All:
+    wants = topic(request.topic, BROWSE)
     if not request.columns or "body" in request.columns:
-        yield from topic(request.topic, BODY)
+        wants += topic(request.topic, BODY)
+    return wants
 
 
-def _find(request: Any) -> Iterator[Want]:
+def _find(request: Any) -> All:
     """Without a topic the search goes through dead letters too."""
     rights = (BROWSE, BODY) if request.with_body else (BROWSE,)
     if not request.topic:
-        yield from _everything(*rights)
-        return
-    for right in rights:
-        yield from topic(request.topic, right)
+        return _everything(*rights)
+    return every(topic(request.topic, right) for right in rights)
 
 
 RULES: Final[Mapping[str, Wants]] = {

@@ -24,8 +24,8 @@ ALGORITHM: Final = "MQv2-HMAC-SHA1"
 HEADER_CHARACTERS_MAX: Final = 1_024
 SIGNATURE_BYTES: Final = 20
 
-_COMPACT: Final = re.compile(r"\d{8}T\d{6}Z")
-_RFC3339: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d{1,9})?(Z|[+-]\d\d:\d\d)")
+_COMPACT: Final = re.compile(r"([0-9]{4})([0-9]{2})([0-9]{2})T([0-9]{2})([0-9]{2})([0-9]{2})Z")
+_RFC3339: Final = re.compile(r"([0-9-]{10}T[0-9:]{8})(?:\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})")
 _WEST_MS: Final = 12 * 3_600_000  # the zones that are farthest from UTC
 _EAST_MS: Final = 14 * 3_600_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -85,8 +85,10 @@ def span_ms(date: str) -> tuple[int, int]:
         UnauthorizedError: neither form, or no such day.
     """
     try:
-        if _COMPACT.fullmatch(date) is not None:
-            stamp = datetime.strptime(date, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+        compact = _COMPACT.fullmatch(date)
+        if compact is not None:  # strptime takes ten times as long
+            year, month, day, hour, minute, second = map(int, compact.groups())
+            stamp = datetime(year, month, day, hour, minute, second, tzinfo=UTC)
             at_ms = (stamp - _EPOCH) // timedelta(milliseconds=1)
             return at_ms - _EAST_MS, at_ms + _WEST_MS
         found = _RFC3339.fullmatch(date)

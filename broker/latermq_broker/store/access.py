@@ -11,7 +11,7 @@ directory can act as any user. It is in no `repr`, no dump and no answer but the
 import json
 import re
 from dataclasses import asdict, dataclass, field, replace
-from enum import Enum
+from enum import StrEnum
 from typing import Any, Final
 
 GRANTS_MAX: Final = 256  # of one user
@@ -24,7 +24,7 @@ PATTERN_CHARACTERS_MAX: Final = 128
 _KEPT_PREFIX: Final = "%"  # %DLQ%group, %RETRY%group: covered only by patterns that say so
 
 
-class Right(Enum):
+class Right(StrEnum):
     PUB = "pub"  # send to a topic
     SUB = "sub"  # receive from a topic; receive as a group, settle, heartbeat
     BROWSE = "browse"  # see what is there: messages of a topic, dead letters and waits of a group
@@ -33,7 +33,7 @@ class Right(Enum):
     PURGE = "purge"  # take delayed messages back or move their time; reset a group
 
 
-class Kind(Enum):
+class Kind(StrEnum):
     TOPIC = "topic"
     GROUP = "group"
 
@@ -51,9 +51,6 @@ class Grant:
     kind: str  # Kind's value
     pattern: str
     rights: tuple[str, ...]  # Right's values, sorted
-
-    def covers(self, name: str) -> bool:
-        return covers(self.pattern, name)
 
 
 def covers(pattern: str, name: str) -> bool:
@@ -86,11 +83,10 @@ class User:
         """Whether an enabled user may; `*` as the name asks for all that users may choose."""
         if self.admin:
             return True
-        wanted, of = right.value, kind.value
-        return any(
-            grant.kind == of and wanted in grant.rights and grant.covers(name)
-            for grant in self.grants
-        )
+        for grant in self.grants:  # a plain loop: it runs for every call
+            if right in grant.rights and kind == grant.kind and covers(grant.pattern, name):
+                return True
+        return False
 
     def granted(self, kind: Kind, pattern: str, rights: frozenset[Right]) -> "User":
         """With these rights on the pattern too."""

@@ -132,7 +132,9 @@ def _identity(values: Mapping[str, Any]) -> dict[str, Any]:
     if credentials is not None:
         found |= {"access_key": credentials.access_key, "secret_key": credentials.secret}
     if "caFile" in values:
-        return found | {"tls": values.get("tls", True), "ca": values["caFile"]}
+        if values.get("tls") is False:
+            raise OptionError("tls=false does not go with caFile")
+        return found | {"tls": True, "ca": values["caFile"]}
     security = tls_of(values.get("tls"))
     if not isinstance(security, Tls):
         return found | {"tls": security}

@@ -214,6 +214,7 @@ class TestIdentity:
             ({"secretKey": "a-secret"}, "given together"),
             ({"caFile": "/nowhere.pem"}, "cannot be read"),
             ({"tls": "maybe"}, "true or false"),
+            ({"tls": "false", "caFile": __file__}, "does not go with caFile"),
         ],
     )
     def test_what_does_not_fit(self, given: dict[str, str], reason: str) -> None:
