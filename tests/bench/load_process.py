@@ -109,6 +109,22 @@ async def send(spec: dict[str, Any]) -> dict[str, float]:
     return {"per_second": rate, **latencies(taken)}
 
 
+async def pace(spec: dict[str, Any]) -> dict[str, float]:
+    """One send each `pause_ms`, for `seconds`."""
+    client = Client(spec["endpoint"])
+    requests = pool(spec["topic"], 1_024, 1)
+    taken: list[float] = []
+    begin = time.perf_counter()
+    for index in range(int(spec["seconds"] * 1_000 / spec["pause_ms"])):
+        due = begin + index * spec["pause_ms"] / 1_000
+        await asyncio.sleep(max(0.0, due - time.perf_counter()))
+        asked = time.perf_counter()
+        await client.send(next(requests))
+        taken.append(time.perf_counter() - asked)
+    await client.close()
+    return latencies(taken)
+
+
 async def fill(spec: dict[str, Any]) -> dict[str, float]:
     """`count` messages into the topic, in batches of 100."""
     client = Client(spec["endpoint"])
@@ -255,6 +271,7 @@ async def _paced(
 
 LOADS: Final[dict[str, Callable[[dict[str, Any]], Awaitable[dict[str, float]]]]] = {
     "send": send,
+    "pace": pace,
     "fill": fill,
     "receive_ack": receive_ack,
     "wake": wake,

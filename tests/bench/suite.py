@@ -12,9 +12,20 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
-from bench import cases_broker, cases_engine, cases_leases, cases_sdk, cases_store, cases_timers
+from bench import (
+    cases_broker,
+    cases_engine,
+    cases_idle,
+    cases_leases,
+    cases_sdk,
+    cases_store,
+    cases_timers,
+)
 from bench.measured import HIGHER, Result
 
+MODULES: Final = (
+    cases_broker, cases_idle, cases_engine, cases_leases, cases_store, cases_timers, cases_sdk,
+)  # fmt: skip
 ROOT: Final = Path(__file__).resolve().parents[2]
 PAGE: Final = ROOT / "docs" / "benchmarks.md"
 LAST: Final = ROOT / ".cache" / "bench.jsonl"
@@ -67,7 +78,7 @@ def main(words: list[str]) -> int:
 
 def every_case(full: bool, only: str) -> Iterator[Result]:
     """In the order of the table; with `only`, unwanted groups of cases are not even run."""
-    for module in (cases_broker, cases_engine, cases_leases, cases_store, cases_timers, cases_sdk):
+    for module in MODULES:
         for names, run in module.groups(full):
             if any(only in name for name in names):
                 yield from (result for result in run() if only in result.case)
