@@ -112,9 +112,11 @@ interop: $(STAMP) ## the official RocketMQ client against a broker process
 	$(ON_TRANSPORT) $(PYTEST) tests/interop
 
 .PHONY: transports
-transports: $(STAMP) ## what clients see most, once more on grpc.aio, the other transport
+transports: $(STAMP) ## what clients see most, once more on grpc.aio, the other transport, of broker and SDK
 	LATERMQ_SERVER_TRANSPORT=grpcio $(PYTEST) tests/integration/test_wire_messaging.py \
 		tests/interop/test_send_message.py tests/interop/test_simple_consumer.py
+	LATERMQ_TRANSPORT=grpcio $(PYTEST) tests/integration/test_sdk_send.py \
+		tests/integration/test_sdk_simple_consumer.py tests/integration/test_sdk_push_consumer.py
 
 .PHONY: interop-all
 interop-all: $(STAMP) ## the same with the official Go and Java clients too (needs Go and Maven)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import statistics
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -56,14 +57,18 @@ def beside_official(do: str, runs: int, counts: dict[str, int]) -> Iterator[Resu
     }[do]
     for client in CLIENTS:
         rates = tuple(run["per_second"] for run in values[client])
-        details = {"CPU us": tuple(run["CPU us"] for run in values[client])}
+        cpu = tuple(run["CPU us"] for run in values[client])
+        details = {"CPU us": cpu}
         bound, holds = "", None
         if client == "lean":
-            official = [run["per_second"] for run in values["official"]]
-            times = tuple(mine / its for mine, its in zip(rates, official, strict=True))
-            details["times the official client"] = times
-            bound = f"≥ {PROMISED[do]:g} times the official client"
-            holds = sorted(times)[len(times) // 2] >= PROMISED[do]
+            official = values["official"]
+            pairs = zip(values[client], official, strict=True)
+            times = [(mine["per_second"] / its["per_second"], its["CPU us"] / mine["CPU us"])
+                     for mine, its in pairs]  # fmt: skip
+            details["times the official client's rate"] = tuple(rate for rate, _ in times)
+            details["times less CPU"] = tuple(less for _, less in times)
+            bound = f"≥ {PROMISED[do]:g} times the official client's, or that much less CPU"
+            holds = statistics.median(max(pair) for pair in times) >= PROMISED[do]
         yield Result(
             case=f"sdk_{do}_{client}", what=f"{what}; {client}", unit="messages/s", better=HIGHER,
             runs=rates, details=medians(details), bound=bound, holds=holds,
