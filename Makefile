@@ -108,8 +108,12 @@ integration: $(STAMP) ## our client and command line against a broker process; t
 	$(ON_TRANSPORT) $(PYTEST) tests/integration
 
 .PHONY: interop
-interop: $(STAMP) ## the official RocketMQ client against a broker process
-	$(ON_TRANSPORT) $(PYTEST) tests/interop
+interop: $(STAMP) ## official clients against a broker, and their matrix (ALL=1: not only Python and Node.js)
+	PYTHONPATH=tests $(ON_TRANSPORT) $(BIN)/python -m interop.run $(if $(ALL),--clients all --page)
+
+.PHONY: interop-mass
+interop-mass: $(STAMP) ## 400 official consumers of five languages in one group: once, or never lost
+	PYTHONPATH=tests $(BIN)/python -m interop.mass
 
 .PHONY: transports
 transports: $(STAMP) ## what clients see most, once more on grpc.aio, the other transport, of broker and SDK
@@ -117,10 +121,6 @@ transports: $(STAMP) ## what clients see most, once more on grpc.aio, the other 
 		tests/interop/test_send_message.py tests/interop/test_simple_consumer.py
 	LATERMQ_TRANSPORT=grpcio $(PYTEST) tests/integration/test_sdk_send.py \
 		tests/integration/test_sdk_simple_consumer.py tests/integration/test_sdk_push_consumer.py
-
-.PHONY: interop-all
-interop-all: $(STAMP) ## the same with the official Go and Java clients too (needs Go and Maven)
-	$(ON_TRANSPORT) LATERMQ_INTEROP_ALL=1 $(PYTEST) tests/interop
 
 .PHONY: crash
 crash: $(STAMP) ## kill -9, power loss, full and failing disks: nothing acknowledged is lost (< 6 min)

@@ -7,7 +7,9 @@ into the source tree.
 """
 
 import hashlib
+import importlib.metadata
 import os
+import re
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -32,6 +34,7 @@ class Recipe:
     tools: tuple[str, ...]
     build: tuple[tuple[str, ...], ...]
     run: tuple[str, ...]
+    version: tuple[str, str]  # a file beside the built program, and a pattern in it
 
 
 RECIPES: Final = {
@@ -39,11 +42,13 @@ RECIPES: Final = {
         tools=("node", "npm"),
         build=(("npm", "install", "--no-audit", "--no-fund", "--ignore-scripts"),),
         run=("node", "{here}/client.js"),
+        version=("node_modules/rocketmq-client-nodejs/package.json", r'"version": "([^"]+)"'),
     ),
     "go": Recipe(
         tools=("go",),
         build=(("go", "build", "-mod=mod", "-o", "client", "."),),
         run=("{here}/client",),
+        version=("go.mod", r"rocketmq-clients/golang/v5 v(\S+)"),
     ),
     "java": Recipe(
         tools=("java", "javac", "mvn"),
@@ -52,11 +57,13 @@ RECIPES: Final = {
             ("javac", "-cp", "lib/*", "-d", "classes", "Client.java"),
         ),
         run=("java", "-Duser.home={here}", "-cp", "{here}/classes:{here}/lib/*", "Client"),
+        version=("pom.xml", r"rocketmq-client-java</artifactId>\s*<version>([^<]+)"),
     ),
     "rust": Recipe(
         tools=("cargo",),
         build=(("cargo", "build", "--quiet", "--release"),),
         run=("{here}/target/release/client",),
+        version=("Cargo.toml", r'rocketmq = "=([^"]+)"'),
     ),
 }
 
@@ -79,6 +86,16 @@ def command(language: str, timeout_s: float = BUILD_TIMEOUT_S) -> list[str]:
             _build(words, here, timeout_s)
         built.write_text(digest)
     return [word.replace("{here}", str(here)) for word in recipe.run]
+
+
+def version(language: str) -> str:
+    """Of the official client that is built."""
+    if language == "python":
+        return importlib.metadata.version("rocketmq-python-client")
+    name, pattern = RECIPES[language].version
+    found = re.search(pattern, (CACHE / language / name).read_text(encoding="utf-8"))
+    assert found, f"{language}: no version in {name}"
+    return found[1]
 
 
 def _digest(sources: Path) -> str:

@@ -13,6 +13,8 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import IO, Any, Final, Self
 
+from latermq_proto.apache.rocketmq.v2 import definition_pb2
+
 SCRIPT: Final = Path(__file__).with_name("official_process.py")
 ANSWER_TIMEOUT_S: Final = 60.0
 
@@ -77,6 +79,13 @@ class OfficialClient:
             self._process.wait()
         self._reader.join()
 
+    def kill(self) -> None:
+        """Kill -9. What it had told by then is there."""
+        self._process.kill()
+        self._process.wait()
+        self._reader.join()
+        self._stdin.close()
+
     def call(self, do: str, **fields: Any) -> Any:
         """Raises OfficialError."""
         return self.begin(do, **fields).result(ANSWER_TIMEOUT_S)
@@ -124,9 +133,10 @@ class OfficialClient:
                     if "event" in line:
                         self.events.append(line)
                     elif "error" in line:
-                        error = OfficialError(
-                            line["error"], line["code"], line["message"], self.log_dir
-                        )
+                        code = line["code"]
+                        if isinstance(code, str):  # by its name (Rust)
+                            code = definition_pb2.Code.Value(code)
+                        error = OfficialError(line["error"], code, line["message"], self.log_dir)
                         self._answers[line["id"]].set_exception(error)
                     else:
                         self._answers[line["id"]].set_result(line["ok"])

@@ -38,7 +38,8 @@ from rocketmq.grpc_protocol import FilterType
 from rocketmq.v5.exception import ClientException
 
 COMMANDS_AT_ONCE: Final = 32
-SHOWN_BODY_BYTES_MAX: Final = 4096
+SHOWN_BODY_BYTES_MAX: Final = 1 << 20
+TLS: Final = os.environ.get("LATERMQ_CLIENT_TLS") == "1"
 
 _output = threading.Lock()
 _serial = itertools.count(1)
@@ -127,6 +128,23 @@ class Listener(MessageListener):  # type: ignore[misc]
         return ConsumeResult.FAILURE if failing else ConsumeResult.SUCCESS
 
 
+def took(consumer: str, message: Any) -> bool:
+    """Tell it in few words, for many; whether this attempt fails: a "nack…" at first."""
+    text, attempt = message.body.decode(), message.delivery_attempt
+    line = {"event": "took", "consumer": consumer, "text": text, "attempt": attempt}
+    say({**line, "at_ms": now_ms()})
+    return bool(attempt == 1 and text.startswith("nack"))
+
+
+class BriefListener(MessageListener):  # type: ignore[misc]
+    def __init__(self, consumer: str) -> None:
+        self._consumer = consumer
+
+    def consume(self, message: Any) -> Any:
+        failing = took(self._consumer, message)
+        return ConsumeResult.FAILURE if failing else ConsumeResult.SUCCESS
+
+
 RESOLUTIONS: Final = {
     "commit": TransactionResolution.COMMIT,
     "rollback": TransactionResolution.ROLLBACK,
@@ -172,7 +190,8 @@ class Clients:
         topics: list[str],
         verdicts: dict[str, str] | None = None,
     ) -> None:
-        client = Producer(configuration(endpoint), topics, Checker(name, verdicts or {}))
+        checker = Checker(name, verdicts or {})
+        client = Producer(configuration(endpoint), topics, checker, tls_enable=TLS)
         client.startup()
         self._clients[name] = client
 
@@ -180,16 +199,27 @@ class Clients:
         self, name: str, endpoint: str, group: str, topics: dict[str, str], wait_s: int
     ) -> None:
         client = SimpleConsumer(
-            configuration(endpoint), group, subscriptions(topics), await_duration=wait_s
+            configuration(endpoint),
+            group,
+            subscriptions(topics),
+            await_duration=wait_s,
+            tls_enable=TLS,
         )
         client.startup()
         self._clients[name] = client
 
     def push(
-        self, name: str, endpoint: str, group: str, topics: dict[str, str], failures: dict[str, int]
+        self,
+        name: str,
+        endpoint: str,
+        group: str,
+        topics: dict[str, str],
+        failures: dict[str, int],
+        brief: bool = False,
     ) -> None:
-        listener = Listener(name, failures)
-        client = PushConsumer(configuration(endpoint), group, listener, subscriptions(topics))
+        listener = BriefListener(name) if brief else Listener(name, failures)
+        wanted = subscriptions(topics)
+        client = PushConsumer(configuration(endpoint), group, listener, wanted, tls_enable=TLS)
         client.startup()
         self._clients[name] = client
 
@@ -264,6 +294,23 @@ class Clients:
             self._messages[ref] = message
             lines.append({**told(message, ref), "at_ms": at_ms})
         return lines
+
+    def drain(self, name: str, invisible_s: int = 30) -> None:
+        """Receive, tell and acknowledge until the process ends; a "nack…" not at first."""
+        threading.Thread(target=self._drain, args=(name, invisible_s), daemon=True).start()
+
+    def _drain(self, name: str, invisible_s: int) -> None:
+        like_the_main_thread()
+        client = self._clients[name]
+        while True:
+            try:
+                for message in client.receive(32, invisible_s):
+                    if took(name, message):
+                        client.change_invisible_duration(message, 1)
+                    else:
+                        client.ack(message)
+            except (ClientException, grpc.RpcError):
+                time.sleep(0.2)
 
     def ack(self, name: str, ref: str, handle: str = "") -> None:
         """`handle`: one that this message had before."""

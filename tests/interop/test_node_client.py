@@ -1,4 +1,4 @@
-"""The official Node.js client (npm `rocketmq-client-nodejs`) against a broker process."""
+"""What only the official Node.js client (npm `rocketmq-client-nodejs`) does."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,15 +7,10 @@ import grpc
 import pytest
 
 from interop import foreign
-from interop.client_cases import MIB, ClientCases, Line
+from interop.client_cases import MIB, Line
 from interop.client_cases import broker as broker
 from interop.client_cases import line as line
-from interop.fifo_cases import FifoCases
-from interop.fifo_cases import fifo as fifo
 from interop.official import OfficialClient, text
-from interop.transaction_cases import TransactionCases
-from interop.transaction_cases import tx as tx
-from interop.transaction_cases import verdicts as verdicts
 from latermq_proto.apache.rocketmq.v2 import admin_pb2, admin_pb2_grpc, definition_pb2
 from support.wire_client import WireClient
 
@@ -32,7 +27,7 @@ def official(room: Path) -> Iterator[OfficialClient]:
         yield client
 
 
-class TestNodeClient(ClientCases, TransactionCases, FifoCases):
+class TestNodeClient:
     def test_receive_message_larger_than_this_client_takes(
         self, line: Line, wire: WireClient
     ) -> None:

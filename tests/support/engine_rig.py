@@ -146,6 +146,7 @@ class EngineRig:
         push: bool = False,
         tags: str = "",
         client: str = "client-1",
+        single_file: bool = False,
     ) -> list[Delivered]:
         delivered = self.engine.receive(
             ReceiveRequest(
@@ -156,6 +157,7 @@ class EngineRig:
                 invisible_ms=lease_ms,
                 auto_renew=push,
                 filter=TagFilter(frozenset(tags.split())) if tags else EVERYTHING,
+                single_file=single_file,
             ),
             self.now_ms,
         )

@@ -70,6 +70,7 @@ class ReceiveRequest(NamedTuple):
     auto_renew: bool = False
     filter: MessageFilter = EVERYTHING
     attempt_id: str = ""  # names the try: the same again is answered with the same, if ordered
+    single_file: bool = False  # at most one of each message group in a reply, if ordered
 
 
 class Delivered(NamedTuple):

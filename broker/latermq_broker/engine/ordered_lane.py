@@ -4,7 +4,8 @@ A message is taken if nothing before it in its message group is out of this very
 A reply may hold several messages of one message group, in order; they come back together when
 nothing of them is leased or waits any more. Since the first of them may be what fails, the last
 allowed attempt of a message, and every one from the third on, goes alone: those behind would use up
-their attempts without having been tried. A group that parks gets them one at a time in any case.
+their attempts without having been tried. A group that parks gets them one at a time in any case, so
+does a client that asks for single file.
 """
 
 from collections import OrderedDict
@@ -68,7 +69,9 @@ class Wish(NamedTuple):
 
     def alone(self, attempt: int) -> bool:
         group = self.group
-        return attempt >= min(ALONE_FROM, group.max_attempts) or group.on_dead is OnDead.PARK
+        if self.request.single_file or group.on_dead is OnDead.PARK:
+            return True
+        return attempt >= min(ALONE_FROM, group.max_attempts)
 
 
 class OrderedLane:

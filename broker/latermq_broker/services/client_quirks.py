@@ -20,6 +20,7 @@ class Quirk(Flag):
     LADDER_ONE_AHEAD = auto()  # looks the wait after attempt n up at n, counting from 0
     NO_PUSHED_SETTINGS = auto()  # settings it did not ask for do not reach it, or do harm
     ANSWERS_NO_QUESTIONS = auto()  # ignores stack traces and messages to verify
+    PASSES_FAILURES_BY = auto()  # goes on with a reply while one of it waits to be tried again
     OLD_POLLING_CODE = auto()  # does not know ILLEGAL_POLLING_TIME
 
 
@@ -53,6 +54,9 @@ TABLE: Final = (
     Row(Quirk.EXPONENTIAL_ONLY, "HTTP", _up_to((1, 0, 8))),
     # And of that it counts the whole seconds as milliseconds.
     Row(Quirk.SECONDS_FOR_MS, "HTTP", _up_to((1, 0, 8))),
+    # Go plans the retry of a failed message and goes on at once, in FIFO groups too, up to the
+    # newest, 5.1.4: its push consumer gets one of each message group at a time.
+    Row(Quirk.PASSES_FAILURES_BY, "GO", _up_to((5, 1, 4))),
     # C++ takes the second step of a ladder after the first failure: it gets the first one twice.
     Row(Quirk.LADDER_ONE_AHEAD, "CPP", _every),
     # C++ appends the steps of every answer to those it has: a new policy would never be looked at.

@@ -30,6 +30,7 @@ from latermq_broker.errors import InvalidReceiptHandleError
 from latermq_broker.services import wire
 from latermq_broker.services.answers import MESSAGING, Caller, StreamAnswer, server_stream
 from latermq_broker.services.bounds import Bounds
+from latermq_broker.services.client_quirks import Quirk, quirks_of
 from latermq_broker.services.flow import FlowControl
 from latermq_broker.services.later import Later
 from latermq_broker.services.parking import Parking, Waiter
@@ -145,6 +146,7 @@ class ReceiveService:
             auto_renew=request.auto_renew,
             filter=wire.message_filter(request.filter_expression),
             attempt_id=request.attempt_id,
+            single_file=request.auto_renew and self._single_file(group, caller),
         )
 
     def _lease(self, wanted: ReceiveRequest) -> Leased | None:
@@ -168,6 +170,14 @@ class ReceiveService:
             # engine has announced it, and the next turn must come.
             asyncio.get_running_loop().call_soon(self._committer.leased)
         return leased
+
+    def _single_file(self, group: str, caller: Caller) -> bool:
+        """Whether this push consumer would mix up what it is given more than one of."""
+        if not self._keeps_order(group):
+            return False
+        language = caller.call.metadata("x-mq-language") or ""
+        version = caller.call.metadata("x-mq-client-version") or ""
+        return Quirk.PASSES_FAILURES_BY in quirks_of(language, version)
 
     def _keeps_order(self, group_name: str) -> bool:
         group = self._engine.catalog.group(group_name)

@@ -25,27 +25,29 @@ const lineBytesMax = 16 << 20
 
 // command has the fields of every command; each reads its own.
 type command struct {
-	ID          int               `json:"id"`
-	Do          string            `json:"do"`
-	Name        string            `json:"name"`
-	Endpoint    string            `json:"endpoint"`
-	Group       string            `json:"group"`
-	WaitS       int               `json:"wait_s"`
-	Failures    map[string]int    `json:"failures"`
-	Topics      json.RawMessage   `json:"topics"` // a list, for consumers tags by topic
-	Topic       string            `json:"topic"`
-	Text        string            `json:"text"`
-	Tag         string            `json:"tag"`
-	Keys        []string          `json:"keys"`
-	Properties  map[string]string `json:"properties"`
-	DeliverAtMs int64             `json:"deliver_at_ms"`
-	CountMax    int32             `json:"count_max"`
-	InvisibleS  int               `json:"invisible_s"`
-	Seconds     int               `json:"seconds"`
-	Ref         string            `json:"ref"`
-	Verdicts    map[string]string `json:"verdicts"`
-	Resolution  string            `json:"resolution"`
-	Handle      string            `json:"recall_handle"`
+	ID           int               `json:"id"`
+	Do           string            `json:"do"`
+	Name         string            `json:"name"`
+	Endpoint     string            `json:"endpoint"`
+	Group        string            `json:"group"`
+	WaitS        int               `json:"wait_s"`
+	Failures     map[string]int    `json:"failures"`
+	Topics       json.RawMessage   `json:"topics"` // a list, for consumers tags by topic
+	Topic        string            `json:"topic"`
+	Text         string            `json:"text"`
+	Tag          string            `json:"tag"`
+	Keys         []string          `json:"keys"`
+	Properties   map[string]string `json:"properties"`
+	DeliverAtMs  int64             `json:"deliver_at_ms"`
+	CountMax     int32             `json:"count_max"`
+	InvisibleS   int               `json:"invisible_s"`
+	Seconds      int               `json:"seconds"`
+	Ref          string            `json:"ref"`
+	Verdicts     map[string]string `json:"verdicts"`
+	Resolution   string            `json:"resolution"`
+	Handle       string            `json:"recall_handle"`
+	MessageGroup string            `json:"message_group"`
+	Brief        bool              `json:"brief"`
 }
 
 type fields map[string]any
@@ -93,6 +95,24 @@ func told(message *mq.MessageView, ref string) fields {
 		"born_ms":    message.GetBornTimestamp().UnixMilli(),
 		"at_ms":      time.Now().UnixMilli(),
 	}
+}
+
+// took tells in few words, for many messages, and whether this attempt fails: a "nack…" at first.
+func took(consumer string, message *mq.MessageView) bool {
+	text, attempt := string(message.GetBody()), message.GetDeliveryAttempt()
+	say(fields{"event": "took", "consumer": consumer, "text": text, "attempt": attempt,
+		"at_ms": time.Now().UnixMilli()})
+	return attempt == 1 && strings.HasPrefix(text, "nack")
+}
+
+// brief is a listener that tells in few words.
+func brief(consumer string) mq.MessageListener {
+	return &mq.FuncMessageListener{Consume: func(message *mq.MessageView) mq.ConsumerResult {
+		if took(consumer, message) {
+			return mq.FAILURE
+		}
+		return mq.SUCCESS
+	}}
 }
 
 // listener fails a body as often as failures says (-1: always).
@@ -190,9 +210,13 @@ func startSimple(c command) (any, error) {
 }
 
 func startPush(c command) (any, error) {
+	heard := listener(c.Name, c.Failures)
+	if c.Brief {
+		heard = brief(c.Name)
+	}
 	consumer, err := mq.NewPushConsumer(config(c),
 		mq.WithPushSubscriptionExpressions(filters(c)),
-		mq.WithPushMessageListener(listener(c.Name, c.Failures)))
+		mq.WithPushMessageListener(heard))
 	if err != nil {
 		return nil, err
 	}
@@ -211,6 +235,9 @@ func send(c command) (any, error) {
 	}
 	if c.DeliverAtMs != 0 {
 		message.SetDelayTimestamp(time.UnixMilli(c.DeliverAtMs))
+	}
+	if c.MessageGroup != "" {
+		message.SetMessageGroup(c.MessageGroup)
 	}
 	sentMs := time.Now().UnixMilli()
 	receipts, err := client(c.Name).(mq.Producer).Send(context.Background(), message)
@@ -278,6 +305,28 @@ func ack(c command) (any, error) {
 	return nil, client(c.Name).(mq.SimpleConsumer).Ack(context.Background(), message(c.Ref))
 }
 
+// drain receives, tells and acknowledges until the process ends; a "nack…" not at first.
+func drain(c command) (any, error) {
+	consumer := client(c.Name).(mq.SimpleConsumer)
+	invisible := time.Duration(c.InvisibleS) * time.Second
+	go func() {
+		for {
+			received, err := consumer.Receive(context.Background(), 32, invisible)
+			if err != nil {
+				time.Sleep(200 * time.Millisecond)
+			}
+			for _, one := range received {
+				if took(c.Name, one) {
+					_ = consumer.ChangeInvisibleDuration(one, time.Second)
+				} else {
+					_ = consumer.Ack(context.Background(), one)
+				}
+			}
+		}
+	}()
+	return nil, nil
+}
+
 func changeInvisible(c command) (any, error) {
 	one := message(c.Ref)
 	err := client(c.Name).(mq.SimpleConsumer).ChangeInvisibleDuration(
@@ -299,6 +348,7 @@ var commands = map[string]func(command) (any, error){
 	"recall":           recall,
 	"receive":          receive,
 	"ack":              ack,
+	"drain":            drain,
 	"change_invisible": changeInvisible,
 	"shutdown":         shutdown,
 }

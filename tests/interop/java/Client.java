@@ -147,6 +147,11 @@ public final class Client {
             case "ack":
                 ((SimpleConsumer) clients.get(name)).ack(message(command));
                 return null;
+            case "drain":
+                Thread drain = new Thread(() -> drain(name, command));
+                drain.setDaemon(true);
+                drain.start();
+                return null;
             case "change_invisible":
                 ((SimpleConsumer) clients.get(name))
                         .changeInvisibleDuration(message(command), seconds(command, "seconds", 0));
@@ -182,8 +187,50 @@ public final class Client {
         return filters;
     }
 
+    /** Tells in few words, for many; whether this attempt fails: a "nack…" at first. */
+    private boolean took(String consumer, MessageView message) {
+        String text = StandardCharsets.UTF_8.decode(message.getBody()).toString();
+        say(
+                Map.of(
+                        "event", "took",
+                        "consumer", consumer,
+                        "text", text,
+                        "attempt", message.getDeliveryAttempt(),
+                        "at_ms", System.currentTimeMillis()));
+        return message.getDeliveryAttempt() == 1 && text.startsWith("nack");
+    }
+
+    /** Receive, tell and acknowledge until the process ends; a "nack…" not at first. */
+    private void drain(String name, JsonObject command) {
+        SimpleConsumer consumer = (SimpleConsumer) clients.get(name);
+        while (true) {
+            try {
+                for (MessageView message : consumer.receive(32, seconds(command, "invisible_s", 30))) {
+                    if (took(name, message)) {
+                        consumer.changeInvisibleDurationAsync(message, Duration.ofSeconds(1));
+                    } else {
+                        consumer.ackAsync(message);
+                    }
+                }
+            } catch (Exception error) {
+                pause();
+            }
+        }
+    }
+
+    private static void pause() {
+        try {
+            Thread.sleep(200);
+        } catch (InterruptedException error) {
+            Thread.currentThread().interrupt();
+        }
+    }
+
     /** Fails a body as often as `failures` says (-1: always), by throwing every other time. */
     private MessageListener listener(String consumer, JsonObject command) {
+        if (command.has("brief")) {
+            return message -> took(consumer, message) ? ConsumeResult.FAILURE : ConsumeResult.SUCCESS;
+        }
         JsonObject failures = command.getAsJsonObject("failures");
         Map<String, Integer> seen = new ConcurrentHashMap<>();
         return message -> {
@@ -222,6 +269,9 @@ public final class Client {
                     command.getAsJsonObject("properties").entrySet()) {
                 message.addProperty(property.getKey(), property.getValue().getAsString());
             }
+        }
+        if (command.has("message_group")) {
+            message.setMessageGroup(command.get("message_group").getAsString());
         }
         if (command.has("deliver_at_ms")) {
             message.setDeliveryTimestamp(command.get("deliver_at_ms").getAsLong());

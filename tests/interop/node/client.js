@@ -20,6 +20,7 @@ const logger = { // the default one writes into the home directory
   error: (...words) => console.error('error', ...words),
 };
 const SQL = 2; // FilterType's number
+const TLS = process.env.LATERMQ_CLIENT_TLS === '1';
 const RESOLUTIONS = { unknown: null, commit: 1, rollback: 2 }; // TransactionResolution's numbers
 const clients = new Map();
 const transactions = new Map(); // by ref
@@ -47,11 +48,22 @@ function told(message, ref) {
   };
 }
 
+/** In few words, for many messages. Returns whether this attempt fails: a "nack…" at first. */
+function took(consumer, message) {
+  const text = message.body.toString();
+  const attempt = message.deliveryAttempt;
+  say({ event: 'took', consumer, text, attempt, at_ms: Date.now() });
+  return attempt === 1 && text.startsWith('nack');
+}
+
 /** Fails a body as often as `failures` says (-1: always), by raising every other time. */
-function listener(consumer, failures) {
+function listener(consumer, failures, brief) {
   const seen = new Map();
   return {
     async consume(message) {
+      if (brief) {
+        return took(consumer, message) ? ConsumeResult.FAILURE : ConsumeResult.SUCCESS;
+      }
       const text = message.body.toString();
       const count = (seen.get(text) ?? 0) + 1;
       seen.set(text, count);
@@ -97,6 +109,7 @@ const commands = {
   producer: ({ name, endpoint, topics, verdicts }) =>
     start(name, new Producer({
       endpoints: endpoint,
+      sslEnabled: TLS,
       topics,
       logger,
       namespace: '',
@@ -107,6 +120,7 @@ const commands = {
   simple: ({ name, endpoint, group, topics, wait_s: waitS }) =>
     start(name, new SimpleConsumer({
       endpoints: endpoint,
+      sslEnabled: TLS,
       consumerGroup: group,
       subscriptions: subscriptions(topics),
       awaitDuration: waitS * 1000,
@@ -115,12 +129,13 @@ const commands = {
       ...credentials,
     })),
 
-  push: ({ name, endpoint, group, topics, failures }) =>
+  push: ({ name, endpoint, group, topics, failures, brief }) =>
     start(name, new PushConsumer({
       endpoints: endpoint,
+      sslEnabled: TLS,
       consumerGroup: group,
       subscriptions: subscriptions(topics),
-      messageListener: listener(name, failures),
+      messageListener: listener(name, failures, brief),
       logger,
       namespace: '',
       ...credentials,
@@ -180,6 +195,24 @@ const commands = {
       messages.set(ref, message);
       return told(message, ref);
     });
+  },
+
+  /** Receive, tell and acknowledge until the process ends; a "nack…" not at first. */
+  drain({ name, invisible_s: invisibleS = 30 }) {
+    const consumer = clients.get(name);
+    const settle = message => (took(name, message)
+      ? consumer.changeInvisibleDuration(message, 1000)
+      : consumer.ack(message));
+    const turn = async () => {
+      try {
+        const received = await consumer.receive(32, invisibleS * 1000);
+        await Promise.allSettled(received.map(settle));
+      } catch {
+        await new Promise(resolve => setTimeout(resolve, 200));
+      }
+      setImmediate(turn);
+    };
+    void turn();
   },
 
   /** `handle`: one that this message had before. */

@@ -93,6 +93,21 @@ def test_after_a_nack_the_message_group_waits_for_its_backoff() -> None:
     assert rig.attempts() == [("a1", 2), ("a2", 1)]
 
 
+def test_in_single_file_a_reply_has_one_of_each_message_group() -> None:
+    """Fresh, held back, and when they come again."""
+    rig = FifoRig()
+    rig.put("a1", "b1", "a2", "-1", "a3", "-2")
+    first, *others = rig.receive(single_file=True)
+    assert [one.sys for one in (first, *others)] == [b"a1", b"b1", b"-1", b"-2"]
+    rig.nack(first)
+    assert rig.receive(single_file=True) == []
+    rig.advance(1_000)
+    (again,) = (one for one in rig.receive(single_file=True) if one.sys.startswith(b"a"))
+    assert (again.sys, again.attempt) == (b"a1", 2)
+    rig.ack(again)
+    assert [one.sys for one in rig.receive(single_file=True)] == [b"a2"]
+
+
 def test_from_the_third_attempt_on_alone_so_that_the_innocent_live() -> None:
     rig = FifoRig()
     rig.put("a1", "a2")
