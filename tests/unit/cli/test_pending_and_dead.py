@@ -1,5 +1,6 @@
 """`latermq pending` and `latermq dead`."""
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -21,7 +22,8 @@ def test_a_delay_level_is_told(rig: CliRig) -> None:
     rig.ok("send", "orders", "body", "--delay-level", "5")
     [told] = rig.json("pending", "list")["messages"]
     assert told["delay_level"] == 5
-    assert rig.ok("pending", "list").splitlines()[1].split()[7] == "5"
+    titles, row = (re.split(r"\s{2,}", line) for line in rig.ok("pending", "list").splitlines())
+    assert row[titles.index("LEVEL")] == "5"
     assert len(rig.json("pending", "list", "--delay-level", "5")["messages"]) == 1
     assert rig.json("pending", "list", "--delay-level", "4")["messages"] == []
 
