@@ -26,6 +26,7 @@ class AuthConfig:
     enabled: bool = False  # every call is signed by a user who may do what it asks
     root_access_key: str = ""  # an admin who is not stored; "": only the stored users
     root_secret_key: str = field(default="", repr=False)
+    certificate_users: bool = False  # an unsigned call is the user's whom its certificate names
     clock_skew_ms_max: int = 900_000  # of a signature's date against our clock; 0: any date
     open_beyond_loopback: OpenBroker = OpenBroker.WARN
 

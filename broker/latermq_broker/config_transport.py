@@ -96,3 +96,7 @@ class TlsConfig:
         for name in ("handshake_ms_max", "handshakes_max"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"tls.{name}", "must be at least 1")
+
+    @property
+    def asks_for_certificates(self) -> bool:
+        return self.enabled and self.client_certificates is not ClientCertificates.NONE

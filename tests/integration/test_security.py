@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import socket
 import stat
 import subprocess
 import sys
@@ -118,6 +119,30 @@ async def test_whom_the_sdk_trusts(broker: BrokerProcess, shop: dict[str, str]) 
     async with latermq.connect(broker.endpoint, access_key=key, secret=secret, tls=True) as mq:
         with pytest.raises(UnavailableError):
             await mq.send("orders-2", b"one")
+
+
+async def test_a_client_certificate_names_a_user(broker: BrokerProcess, tmp_path: Path) -> None:
+    """The other broker's own certificate serves as one, and as the CA that signed it."""
+    own = broker.data_dir / "tls"
+    config = (
+        f"[auth]\nenabled = true\ncertificate_users = true\n{NAMED}[tls]\nenabled = true\n"
+        f'client_certificates = "optional"\nclient_ca = "{own / "certificate.pem"}"\n'
+    )
+    name = socket.gethostname()[:64]
+    with BrokerProcess(tmp_path / "data", config=config) as asking:
+        asking.start()
+        root = {"LATERMQ_ACCESS_KEY": ROOT, "LATERMQ_SECRET_KEY": ROOT_SECRET}
+        shows = latermq.Tls(
+            ca=trusted(asking), certificate=own / "certificate.pem", key=own / "key.pem"
+        )
+        async with latermq.connect(asking.endpoint, tls=shows) as mq:
+            with pytest.raises(UnauthorizedError, match="who is no user"):
+                await mq.send("orders", b"one")
+            await asyncio.to_thread(command, asking, "user", "create", name, "--admin", by=root)
+            await mq.send("orders", b"one")
+        async with latermq.connect(asking.endpoint, tls=latermq.Tls(ca=trusted(asking))) as mq:
+            with pytest.raises(UnauthorizedError, match="not signed"):
+                await mq.send("orders", b"one")
 
 
 def test_threads_too(broker: BrokerProcess, shop: dict[str, str]) -> None:

@@ -35,6 +35,7 @@ def peer_of(request: bytes, call: Call) -> bytes:
 ECHO: MethodTable = {
     "/s/M": Method.unary(lambda request, call: request),
     "/s/Peer": Method.unary(peer_of),
+    "/s/Certificate": Method.unary(lambda request, call: (call.certificate_name or "-").encode()),
 }
 
 
@@ -172,8 +173,13 @@ class TestTls:
         async with lean(directory=tmp_path, tls=tls) as server:
             pair = (client / "key.pem").read_bytes(), (client / "certificate.pem").read_bytes()
             assert await over_tls(server, own_pem(tmp_path), *pair) == b"x"
+            named = await over_tls(server, own_pem(tmp_path), *pair, path="/s/Certificate")
+            assert named.decode() == socket.gethostname()[:64]
             with pytest.raises(grpc.aio.AioRpcError):
                 await over_tls(server, own_pem(tmp_path))
+        async with lean(directory=tmp_path, tls=TlsConfig(enabled=True)) as server:
+            named = await over_tls(server, own_pem(tmp_path), *pair, path="/s/Certificate")
+            assert named == b"-"  # nobody has verified it
 
     async def test_files_that_are_none(self, tmp_path: Path) -> None:
         tls = TlsConfig(enabled=True, certificate=str(tmp_path / "no"), key=str(tmp_path / "no"))

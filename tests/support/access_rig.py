@@ -7,6 +7,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from latermq_broker.config_auth import AuthConfig
+from latermq_broker.config_transport import ClientCertificates, TlsConfig
 from latermq_broker.services.registry import assemble
 from latermq_broker.services.seam import MethodKind
 from latermq_broker.services.signature import sign
@@ -38,7 +39,10 @@ class AccessRig(V1Rig):
         self.engine.users.create(USER, USER_SECRET, admin=False, now_ms=self.now_ms)
 
     async def _assemble(self) -> Any:
-        self.config = replace(self.config, auth=self._auth)
+        asking = TlsConfig(
+            enabled=True, client_ca="ca.pem", client_certificates=ClientCertificates.OPTIONAL
+        )
+        self.config = replace(self.config, auth=self._auth, tls=asking)
         return assemble(self.engine, self.committer, self.config).methods
 
     @property

@@ -16,6 +16,7 @@ class FakeCall:
         client_id: str = CLIENT_ID,
         remaining_ms: int | None = None,
         path: str = "/test/Call",
+        certificate_name: str = "",
     ) -> None:
         self._metadata = {"x-mq-client-id": client_id} if client_id else {}
         self._metadata.update(metadata or {})
@@ -24,6 +25,7 @@ class FakeCall:
         self._on_cancel: list[Callable[[], None]] = []
         self._cancelled = False
         self._path = path
+        self._certificate_name = certificate_name
 
     @property
     def path(self) -> str:
@@ -40,6 +42,10 @@ class FakeCall:
     @property
     def connection_id(self) -> str:
         return "connection-1"
+
+    @property
+    def certificate_name(self) -> str:
+        return self._certificate_name
 
     def metadata(self, name: str) -> str | None:
         return self._metadata.get(name)

@@ -76,6 +76,7 @@ class Guard:
         self._users = users
         self._sessions = sessions
         self._skew_ms = config.clock_skew_ms_max
+        self._certificate_users = config.certificate_users
         self._wall_ms = wall_ms
         self._root = root_user(config)
         self._verified: dict[tuple[str | None, str | None], _Verified] = {}
@@ -95,12 +96,14 @@ class Guard:
         return table
 
     def caller_of(self, call: Call) -> User:
-        """The user who signed the call.
+        """The user who signed the call, or whom its certificate names.
 
         Raises:
             UnauthorizedError: nobody did, or a user who is disabled, or too long ago.
         """
         headers = (call.metadata(AUTHORIZATION_HEADER), call.metadata(DATE_HEADER))
+        if self._certificate_users and headers[0] is None and call.certificate_name:
+            return self._certified(call.certificate_name)
         known = self._verified.get(headers)
         wall_ms = self._wall_ms()
         if (
@@ -113,6 +116,15 @@ class Guard:
         if len(self._verified) >= VERIFIED_MAX:
             self._verified.clear()
         self._verified[headers] = _Verified(user, self._users.version, from_ms, until_ms)
+        return user
+
+    def _certified(self, name: str) -> User:
+        """The user of a certificate that one of our CAs signed. Raises UnauthorizedError."""
+        user = self._find(name)
+        if user is None:
+            raise UnauthorizedError(f"the certificate is of {shown(name)}, who is no user")
+        if user.disabled:
+            raise UnauthorizedError(f"user {user.access_key} is disabled")
         return user
 
     def _verify(self, claim: Claim, wall_ms: int) -> tuple[User, int, int]:

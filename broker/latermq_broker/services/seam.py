@@ -66,6 +66,10 @@ class Call(Protocol):
     def connection_id(self) -> str:
         """Equal for calls of one connection, as far as the transport can tell."""
 
+    @property
+    def certificate_name(self) -> str:
+        """The common name of the caller's certificate, which a CA of ours signed; "" without."""
+
     def metadata(self, name: str) -> str | None:
         """First value of a text header (lower-case name); None when absent."""
 

@@ -65,6 +65,10 @@ class GrpcioCall:
     def connection_id(self) -> str:
         return cast(str, self._context.peer())
 
+    @property
+    def certificate_name(self) -> str:
+        return ""  # no TLS on this transport
+
     def metadata(self, name: str) -> str | None:
         value = self._value(name)
         return value if isinstance(value, str) else None

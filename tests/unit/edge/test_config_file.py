@@ -90,6 +90,7 @@ class TestSecrets:
             ('root_access_key = "a/b"\nroot_secret_key = "long-enough"', "a-z A-Z 0-9"),
             ("clock_skew_ms_max = -1", "at least 0"),
             ('open_beyond_loopback = "maybe"', "warn, refuse, allow"),
+            ("certificate_users = true", "needs tls.enabled"),
         ],
     )
     def test_what_does_not_fit(self, file: Path, text: str, reason: str) -> None:

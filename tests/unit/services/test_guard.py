@@ -296,6 +296,38 @@ class TestCallers:
         assert "secret-of" not in caplog.text + str([vars(each) for each in caplog.records])
 
 
+class TestCertificates:
+    """`auth.certificate_users`: the transport has verified them."""
+
+    PATH = "latermq.v1.Brokers/GetBroker"
+
+    @pytest.fixture
+    def certified(self) -> Iterator[AccessRig]:
+        rig = AccessRig(AuthConfig(enabled=True, certificate_users=True))
+        yield rig
+        rig.close()
+
+    def code(self, rig: AccessRig, call: FakeCall) -> int:
+        return code_of(rig, self.PATH, {}, call)
+
+    def test_name_a_user(self, certified: AccessRig) -> None:
+        call = FakeCall(certificate_name=USER)
+        assert self.code(certified, call) == 20000
+        assert self.code(certified, FakeCall(certificate_name="nobody")) == UNAUTHORIZED
+        assert self.code(certified, FakeCall()) == UNAUTHORIZED
+        users = certified.engine.users
+        users.alter(USER, admin=None, disabled=True, now_ms=certified.now_ms)
+        assert self.code(certified, call) == UNAUTHORIZED
+
+    def test_do_not_stand_in_for_a_wrong_signature(self, certified: AccessRig) -> None:
+        headers = signed(USER, "not-this-secret", certified.date)
+        call = FakeCall(metadata=headers, certificate_name=USER)
+        assert self.code(certified, call) == UNAUTHORIZED
+
+    def test_name_nobody_unless_asked_for(self, rig: AccessRig) -> None:
+        assert self.code(rig, FakeCall(certificate_name=USER)) == UNAUTHORIZED
+
+
 def test_nothing_is_stored_of_a_refused_message(rig: AccessRig) -> None:
     rig.grant(T, "other", PUB)
     request = {"messages": [{"topic": {"name": "orders"}, "body": b"x"}]}

@@ -71,6 +71,10 @@ class LeanCall:
     def connection_id(self) -> str:
         return self._connection.connection_id
 
+    @property
+    def certificate_name(self) -> str:
+        return self._connection.certificate_name
+
     def metadata(self, name: str) -> str | None:
         if name.endswith(BINARY_SUFFIX):
             return None

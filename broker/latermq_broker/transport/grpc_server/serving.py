@@ -95,6 +95,7 @@ class GrpcConnection:
         self, shared: Shared, peer: str, local: str, connection_id: str, wake: Callable[[], None]
     ) -> None:
         self.peer = peer
+        self.certificate_name = ""
         self.local = local
         self.connection_id = connection_id
         self.now_ms = shared.now_ms

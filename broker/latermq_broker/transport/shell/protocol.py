@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol, cast
 
 from latermq_broker.transport.grpc_server.serving import GrpcConnection, Shared
+from latermq_broker.transport.shell.tls import common_name
 from latermq_h2.http2.connection import Connection
 from latermq_h2.http2.limits import Keepalive, ServerLimits
 
@@ -75,6 +76,8 @@ class ShellProtocol(asyncio.Protocol):
         if ssl_object is not None and ssl_object.selected_alpn_protocol() != "h2":
             self.abort()
             return
+        if ssl_object is not None:
+            self.serving.certificate_name = common_name(ssl_object.getpeercert())
         self._settle()
 
     def data_received(self, data: bytes) -> None:

@@ -10,8 +10,9 @@ import logging
 import os
 import socket
 import ssl
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from latermq_broker.clock import SystemClock
 from latermq_broker.config_transport import ClientCertificates, TlsConfig
@@ -96,6 +97,13 @@ class CertificateFiles:
         if self._config.client_ca:
             context.load_verify_locations(Path(self._config.client_ca).expanduser())
         return context
+
+
+def common_name(certificate: Mapping[str, Any] | None) -> str:
+    """Of a peer's certificate as `getpeercert` tells it: only of one that was verified."""
+    subject = (certificate or {}).get("subject", ())
+    names = [value for part in subject for key, value in part if key == "commonName"]
+    return str(names[0]) if len(names) == 1 else ""
 
 
 def _make_own(certificate_path: Path, key_path: Path) -> None:
