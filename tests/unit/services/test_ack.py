@@ -91,7 +91,7 @@ async def test_without_a_client_id(rpc: str) -> None:
         assert response.status.code == Code.CLIENT_ID_REQUIRED
 
 
-@settings(max_examples=100)
+@settings(max_examples=100, deadline=None)
 @given(rpc=st.sampled_from(sorted(CALLS)), data=st.data())
 async def test_junk_is_answered(rpc: str, data: st.DataObject) -> None:
     request = bytearray(CALLS[rpc]("orders", "billing").SerializeToString())

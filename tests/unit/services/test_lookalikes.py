@@ -14,6 +14,7 @@ from latermq_broker.services.send import SendService
 from latermq_broker.services.session import Sessions
 from latermq_broker.services.wire_messages import StoreSide
 from latermq_broker.store.catalog import Catalog
+from latermq_broker.store.limits import Limits
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 from support.fake_call import CLIENT_ID, FakeCall
 from support.fake_committer import FakeCommitter
@@ -27,7 +28,10 @@ class Ways:
     """Both ways of one service, which learns from the whole one."""
 
     def __init__(self) -> None:
-        engine: Any = SimpleNamespace(catalog=Catalog(), wall=SimpleNamespace(at=int))
+        limits = SimpleNamespace(table=Limits())
+        engine: Any = SimpleNamespace(
+            catalog=Catalog(), wall=SimpleNamespace(at=int), limits=limits
+        )
         config = Config(server=ServerConfig(send_messages_max=BATCH_MAX))
         self._service = SendService(engine, FakeCommitter(), Sessions(config.server), config)
 

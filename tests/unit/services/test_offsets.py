@@ -225,7 +225,7 @@ async def test_a_groups_offset_is_kept_and_is_where_it_goes_on() -> None:
             assert broker.log_end == before
 
 
-@settings(max_examples=100)
+@settings(max_examples=100, deadline=None)
 @given(rpc=st.sampled_from(sorted(requests("orders", 0))), data=st.data())
 async def test_junk_is_answered(rpc: str, data: st.DataObject) -> None:
     request = bytearray(requests("orders", 0)[rpc].SerializeToString())

@@ -157,7 +157,7 @@ async def test_without_a_client_id() -> None:
         )
 
 
-@settings(max_examples=150)
+@settings(max_examples=150, deadline=None)
 @given(data=st.data())
 async def test_junk_is_answered(data: st.DataObject) -> None:
     request = bytearray(receive("orders", "billing", wait_ms=1).SerializeToString())
