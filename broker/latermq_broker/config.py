@@ -63,6 +63,7 @@ class StoreConfig:
     disk_full_percent: int = 5  # free; less, or than two segments: sends are refused. 0: never
     message_body_bytes_max: int = 4 * MIB
     on_corrupt: OnCorrupt = OnCorrupt.SKIP
+    scrub_pause_ms: int = 600_000  # between two old segments that are checked; 0: never
     allow_network_files: bool = False  # a data directory on NFS, SMB, FUSE and the like
 
     def __post_init__(self) -> None:
@@ -80,7 +81,7 @@ class StoreConfig:
             if getattr(self, name) < 1:
                 raise ConfigError(f"store.{name}", "must be at least 1")
 
-        for name in ("retention_ms", "dead_letter_retention_ms"):
+        for name in ("retention_ms", "dead_letter_retention_ms", "scrub_pause_ms"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"store.{name}", "must be at least 0")
         if self.retention_bytes and self.retention_bytes < 2 * self.segment_bytes:

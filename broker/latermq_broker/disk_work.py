@@ -15,13 +15,14 @@ from typing import Final, Protocol
 from latermq_broker.config import StoreConfig
 from latermq_broker.engine.engine import Engine
 from latermq_broker.errors import StoreError, StoreFullError
+from latermq_broker.scrub_work import Scrub
 from latermq_broker.store.files import NO_ROOM_ERRNOS
 
 log = logging.getLogger("latermq.pump")
 
 MARK_IDLE_MS: Final = 100
 PREPARE_RETRY_MS: Final = 10_000
-THREADS_MAX: Final = 4  # one sync, one checkpoint, one segment being prepared, one merge
+THREADS_MAX: Final = 5  # a sync, a checkpoint, a segment being prepared, a merge, a scrub
 MERGE_SECONDS_MAX: Final = 60
 
 
@@ -131,6 +132,7 @@ class DiskWork:
         self._loop = asyncio.get_running_loop()
         self._sync_began_s = 0.0
         self._prepare_from_ms = 0
+        self._scrub = Scrub(engine.store, config, self._jobs.start, on_failure)
         self._merged: list[str] = []  # arguments of a merge whose result waits to be taken up
 
     async def join(self) -> None:
@@ -178,6 +180,7 @@ class DiskWork:
             self._merge(arguments)
         if now_ms >= self._prepare_from_ms and not self._log.failed:
             self._prepare(now_ms)
+        self._scrub.look(now_ms)
 
     def _look_at_disk(self) -> None:
         disk = self._store.disk

@@ -10,6 +10,7 @@ from latermq_broker.engine.state import EngineState
 from latermq_broker.errors import CorruptRecordError
 from latermq_broker.store.commit_log import CommitLog
 from latermq_broker.store.disk_pressure import DiskPressure
+from latermq_broker.store.scrub import ScrubCounts
 from latermq_broker.store.segment import SEGMENT_HEADER_BYTES
 
 
@@ -25,6 +26,7 @@ class Overview:
     ready_retries: int
     half_messages: int
     unreadable: int  # damaged messages that were given up
+    scrubbed: ScrubCounts
     log_start: int  # positions
     log_end: int
     log_durable: int
@@ -57,6 +59,7 @@ def overview(state: EngineState, retention: Retention, due: DueWork) -> Overview
         ready_retries=counts[State.READY],
         half_messages=len(state.halves),
         unreadable=state.unreadable_count,
+        scrubbed=state.store.scrubbed,
         log_start=log.segments[0].base,
         log_end=log.end,
         log_durable=log.durable,

@@ -52,6 +52,8 @@ def _counters(seen: Overview) -> Iterator[str]:
         ("attempts_failed", "nacks and leases that ran out", figures.attempts_failed),
         ("dead_letters", "messages that became dead letters", figures.dead_letters),
         ("messages_unreadable", "damaged messages, given up", seen.unreadable),
+        ("segments_scrubbed", "old segments read and checked", seen.scrubbed.segments),
+        ("records_damaged", "damaged places found by that, each time", seen.scrubbed.damages),
         ("log_records", "records appended to the log", seen.log_records),
         ("sends_refused_disk_full", "sends refused on a full disk", seen.disk.sends_refused),
         ("segments_dropped", "segments retention let go", done.segments_dropped),

@@ -116,14 +116,15 @@ def found_segments(files: Files, directory: Path) -> list[Segment]:
 def _opened(files: Files, log: Path, names: list[str], bases: list[int]) -> Iterator[FoundSegment]:
     uuid = b""
     for name, base, following in zip(names, bases, [*bases[1:], None], strict=False):
-        segment = _open(files, log / name, base, following)
+        segment = open_segment(files, log / name, base, following)
         if uuid and segment.uuid and segment.uuid != uuid:
             raise CorruptRecordError(base, f"segment {name} belongs to another log than {names[0]}")
         uuid = uuid or segment.uuid
         yield segment
 
 
-def _open(files: Files, path: Path, base: int, following: int | None) -> FoundSegment:
+def open_segment(files: Files, path: Path, base: int, following: int | None) -> FoundSegment:
+    """The file of a segment; `following` is the base of the next file, if there is one."""
     fd = files.open(path, OpenMode.READ)
     try:
         data = files.pread(fd, SEGMENT_HEADER_BYTES, 0)

@@ -69,6 +69,7 @@ from latermq_broker.store.recovery import (
     seal_tail,
     unreadable,
 )
+from latermq_broker.store.scrub import ScrubCounts
 from latermq_broker.store.segment import PREPARED_SUFFIX
 
 STORE_SECTIONS: Final = "store."  # prefix of the section names the store keeps for itself
@@ -96,6 +97,7 @@ class Store:
         self.index = MessageIndex(files, directory / INDEX_NAME, lambda: log.start)
         self.dropped = Dropped(log)
         self.disk = DiskPressure(config)
+        self.scrubbed = ScrubCounts()
         self.checkpointed = 0  # position of the newest checkpoint
         self._job: CheckpointJob | None = None
         self._passed_over: list[str] = []  # checkpoints that a start could not use, and why
