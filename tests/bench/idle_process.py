@@ -29,6 +29,7 @@ GROUP: Final = "idlers"
 PER_ADDRESS: Final = 900  # a broker takes 1,000 of one address, and ports run out
 OPENING: Final = 100  # at once
 OPEN_S_MAX: Final = 120.0
+LAST_ANSWERS_S_MAX: Final = 5.0
 WINDOWS: Final = frames.settings(
     ((frames.INITIAL_WINDOW_SIZE, frames.WINDOW_MAX),)
 ) + frames.window_update(0, frames.WINDOW_MAX - frames.WINDOW_DEFAULT)
@@ -145,14 +146,20 @@ async def run(spec: dict[str, Any]) -> None:
     print(json.dumps({"opened per second": spec["count"] / (time.perf_counter() - began)}))
     sys.stdout.flush()
 
+    over = False
+
     def beat(idler: Idler) -> None:
-        if not idler.lost:
+        if not idler.lost and not over:
             idler.beat()
             loop.call_later(spec["heartbeat_s"], beat, idler)
 
     for idler in idlers:
         loop.call_later(chance.random() * spec["heartbeat_s"], beat, idler)
     await loop.run_in_executor(None, sys.stdin.read)
+    over = True
+    until = time.perf_counter() + LAST_ANSWERS_S_MAX
+    while any(idler.unanswered for idler in idlers) and time.perf_counter() < until:
+        await asyncio.sleep(0.1)
     taken = sorted(one for idler in idlers for one in idler.taken_ms)
     print(
         json.dumps(

@@ -89,7 +89,7 @@ async def repeat(
 def hostile(
     endpoint: str, seed: int, outcomes: Outcomes, over: asyncio.Event
 ) -> "list[asyncio.Task[None]]":
-    from soak.hostile import ROUNDS, Target
+    from support.hostile import ROUNDS, Target
 
     target, chance = Target.of(endpoint, TOPIC), random.Random(seed)
     tasks = []

@@ -82,13 +82,18 @@ async def goodbye(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
         return "not ended"
     finally:
         writer.close()
-    said, position = "closed", 0
+    return last_code(found, frames.GOAWAY, 4) or "closed"
+
+
+def last_code(found: bytes, wanted: int, at: int) -> str:
+    """Of the last whole frame of this kind; its code is `at` that byte. "" without one."""
+    said, position = "", 0
     while position + frames.HEAD_BYTES <= len(found):
         high, low, kind, _, _ = frames.HEAD.unpack_from(found, position)
-        end = position + frames.HEAD_BYTES + (high << 8 | low)
-        if kind == frames.GOAWAY and end <= len(found):
-            said = frames.ErrorCode(int.from_bytes(found[end - (high << 8 | low) + 4 :][:4])).name
-        position = end
+        start = position + frames.HEAD_BYTES
+        position = start + (high << 8 | low)
+        if kind == wanted and position <= len(found):
+            said = frames.ErrorCode(int.from_bytes(found[start + at : start + at + 4])).name
     return said
 
 
@@ -199,6 +204,40 @@ async def tls_call(target: Target, chance: random.Random) -> str:
             found += data
     drop(writer, chance)
     return "answered" if found else "no answer"
+
+
+async def slow_hello(target: Target, chance: random.Random) -> str:
+    """The preface a byte at a time, and never all of it."""
+    reader, writer = await opened(target)
+    for byte in frames.PREFACE[:-1]:
+        writer.write(bytes((byte,)))
+        await asyncio.sleep(0.01)
+    return await goodbye(reader, writer)
+
+
+async def slow_headers(target: Target, chance: random.Random) -> str:
+    """A header block that is never ended."""
+    reader, writer = await opened(target)
+    block = encode([(b":method", b"POST"), (b":scheme", b"http")])
+    writer.write(HELLO + SETTINGS_ACK + frames.frame(frames.HEADERS, 0, 1, block))
+    return await goodbye(reader, writer)
+
+
+async def zero_window(target: Target, chance: random.Random) -> str:
+    """Answers are wanted and never taken: what their streams are reset with."""
+    reader, writer = await opened(target)
+    shut = struct.pack(">HI", frames.INITIAL_WINDOW_SIZE, 0)
+    writer.write(frames.PREFACE + frames.frame(frames.SETTINGS, 0, 0, shut) + SETTINGS_ACK)
+    for number in range(100):
+        writer.write(head(2 * number + 1, BROKERS) + body(2 * number + 1, b""))
+    found, said = b"", ""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(ANSWER_S_MAX):
+            while not said and (data := await reader.read(65_536)):
+                found += data
+                said = last_code(found, frames.RST_STREAM, 0)
+    writer.close()
+    return said or "not reset"
 
 
 def flood(pieces: Callable[[], bytes]) -> Round:
