@@ -25,7 +25,11 @@ from latermq_broker.observability.metrics import render
 from latermq_broker.observability.metrics_endpoint import MetricsEndpoint
 from latermq_broker.pump import Pump
 from latermq_broker.services.admin_gate import listens_on_loopback
-from latermq_broker.services.first_admin import complain_of_open_door, make_first_admin
+from latermq_broker.services.first_admin import (
+    complain_of_open_door,
+    make_first_admin,
+    warn_of_open_files,
+)
 from latermq_broker.services.registry import Services, assemble
 from latermq_broker.services.seam import MethodTable
 from latermq_broker.store.files import RealFiles
@@ -142,6 +146,7 @@ def _look_at_the_door(engine: Engine, clock: SystemClock, config: Config) -> Non
     if config.auth.enabled:
         directory = Path(config.server.data_dir).expanduser().absolute()
         make_first_admin(engine, config.auth, directory, clock.now_ms())
+        warn_of_open_files(directory)
     elif not listens_on_loopback(config):
         complain_of_open_door(config)
 

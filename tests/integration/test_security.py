@@ -222,8 +222,10 @@ def test_the_last_admin_comes_back_with_a_restart(tmp_path: Path) -> None:
         root = credentials((broker.data_dir / "root-credentials").read_text())
         command(broker, "user", "disable", "root", by=root)
         command(broker, "user", "list", by=root, code=2)
-        broker.terminate()
+        assert "others on this machine" not in broker.terminate().stderr
+        (broker.data_dir / "log").chmod(0o750)
         broker.start()
+        assert "others on this machine" in broker.log_path.read_text()
         again = credentials((broker.data_dir / "root-credentials").read_text())
         assert again["LATERMQ_SECRET_KEY"] != root["LATERMQ_SECRET_KEY"]
         command(broker, "user", "list", by=again)

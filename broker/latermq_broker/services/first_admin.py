@@ -6,6 +6,7 @@ printed or logged: what a process says ends up where many can read it.
 
 import logging
 import os
+import stat
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +15,7 @@ from latermq_broker.config_auth import AuthConfig, OpenBroker
 from latermq_broker.engine.engine import Engine
 from latermq_broker.errors import ConfigError
 from latermq_broker.services.v1_users import new_secret
+from latermq_broker.store.directory import LOG_NAME
 
 log = logging.getLogger("latermq.services")
 
@@ -53,6 +55,16 @@ def make_first_admin(engine: Engine, config: AuthConfig, directory: Path, now_ms
         "made an admin, because there was none; its secret is in the file",
         extra={"access_key": FIRST_ADMIN, "file": str(path)},
     )
+
+
+def warn_of_open_files(directory: Path) -> None:
+    """Secrets are in the log: say so when an older version made it readable for others."""
+    mode = stat.S_IMODE((directory / LOG_NAME).stat().st_mode)
+    if mode & 0o077:
+        log.warning(
+            "others on this machine may read the log, which has users' secrets: chmod -R go= DIR",
+            extra={"directory": str(directory), "mode": f"{mode:04o}"},
+        )
 
 
 def complain_of_open_door(config: Config) -> None:

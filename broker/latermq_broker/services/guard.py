@@ -68,16 +68,24 @@ class Guard:
     """
     Args:
         wall_ms: the time of day; signatures are dated.
+        strict: answer UNAUTHORIZED for a missing right too, as RocketMQ does.
     """
 
     def __init__(
-        self, users: UserList, sessions: Sessions, config: AuthConfig, wall_ms: Callable[[], int]
+        self,
+        users: UserList,
+        sessions: Sessions,
+        config: AuthConfig,
+        wall_ms: Callable[[], int],
+        *,
+        strict: bool = False,
     ) -> None:
         self._users = users
         self._sessions = sessions
         self._skew_ms = config.clock_skew_ms_max
         self._certificate_users = config.certificate_users
         self._wall_ms = wall_ms
+        self._strict = strict
         self._root = root_user(config)
         self._verified: dict[tuple[str | None, str | None], _Verified] = {}
         self._owners: dict[str, str] = {}  # client id → access key, of clients with a session
@@ -176,8 +184,8 @@ class Guard:
                 if of_a_client:
                     self._require_own(user, call)
             except RequestError as error:
-                self._complain(error, call)
-                refused = refuse(status_of(error)).SerializeToString()
+                told = self._told(error, call)
+                refused = refuse(status_of(told)).SerializeToString()
                 return [refused] if streams else refused
             return inner(data, call)
 
@@ -204,8 +212,7 @@ class Guard:
                 self._take(data, self._still(user), call, wants)
                 yield data
         except RequestError as error:
-            self._complain(error, call)
-            raise
+            raise self._told(error, call) from error
 
     def _take(
         self, data: bytes, user: User, call: Call, wants: Callable[[Any], Iterable[Want]]
@@ -241,6 +248,13 @@ class Guard:
                 known: key for known, key in self._owners.items() if self._sessions.get(known)
             }
         self._owners[client_id] = user.access_key
+
+    def _told(self, error: RequestError, call: Call) -> RequestError:
+        """What the caller is told; the log is told too."""
+        self._complain(error, call)
+        if self._strict and isinstance(error, ForbiddenError):
+            return UnauthorizedError(str(error))
+        return error
 
     def _complain(self, error: RequestError, call: Call) -> None:
         """One line per address and minute: a client that is refused asks again and again."""

@@ -131,7 +131,11 @@ def assemble(engine: Engine, committer: Committer, config: Config) -> Services:
     methods = _table([service.methods() for service in served], config)
     if config.auth.enabled:
         guard = Guard(
-            engine.users, sessions, config.auth, lambda: engine.wall.at(committer.now_ms())
+            engine.users,
+            sessions,
+            config.auth,
+            lambda: engine.wall.at(committer.now_ms()),
+            strict=config.compat.strict,
         )
         methods = guard.guarded(methods, _descriptors())
     return Services(

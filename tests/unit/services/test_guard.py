@@ -3,11 +3,13 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import pytest
 from google.protobuf.message_factory import GetMessageClass
 
+from latermq_broker.config import CompatConfig
 from latermq_broker.config_auth import AuthConfig
 from latermq_broker.engine.model import PendingFilter
 from latermq_broker.services.access_rules import RULES
@@ -326,6 +328,14 @@ class TestCertificates:
 
     def test_name_nobody_unless_asked_for(self, rig: AccessRig) -> None:
         assert self.code(rig, FakeCall(certificate_name=USER)) == UNAUTHORIZED
+
+
+def test_strict_says_unauthorized_for_a_missing_right(rig: AccessRig) -> None:
+    rig.config = replace(rig.config, compat=CompatConfig(strict=True))
+    rig.methods = rig.loop.run_until_complete(rig._assemble())
+    assert code_of(rig, "latermq.v1.Topics/ListTopics", {}, rig.by()) == UNAUTHORIZED
+    rig.grant(T, "*", BROWSE)
+    assert code_of(rig, "latermq.v1.Topics/ListTopics", {}, rig.by()) == 20000
 
 
 def test_nothing_is_stored_of_a_refused_message(rig: AccessRig) -> None:
