@@ -22,11 +22,25 @@ class TransactionLine(Line):
     """A line whose producer begins transactions, and answers for them as `verdicts` says."""
 
     def second_producer(self, verdicts: dict[str, str]) -> str:
+        """Node.js gives up after 3 s while its process waits longer to connect again: once more."""
         name = f"{self.topic}-second"
-        self.official.call(
-            "producer", name=name, endpoint=self.endpoint, topics=[self.topic], verdicts=verdicts
-        )
+        fields = {"name": name, "endpoint": self.endpoint, "topics": [self.topic]}
+        self._at_last("producer", **fields, verdicts=verdicts)
         return name
+
+    def _at_last(self, do: str, **fields: Any) -> None:
+        """Until the broker, which is coming up again, can be reached; what it refuses is final."""
+        until = time.monotonic() + 30
+        while True:
+            try:
+                self.official.call(do, **fields)
+            except OfficialError as error:
+                refused = (error.code or 0) >= Code.OK  # below are those of gRPC (Node.js)
+                if refused or time.monotonic() > until:
+                    raise
+                time.sleep(0.5)
+            else:
+                return
 
     def begin(self, body: str) -> str:
         """A half message; the reference of its transaction."""
@@ -34,7 +48,7 @@ class TransactionLine(Line):
         return str(begun["ref"])
 
     def end(self, ref: str, resolution: str) -> None:
-        self.official.call("end", name=self.topic, ref=ref, resolution=resolution)
+        self._at_last("end", name=self.topic, ref=ref, resolution=resolution)
 
     def checked(self) -> list[tuple[str, str]]:
         """(producer, body) of every question the clients got so far."""
