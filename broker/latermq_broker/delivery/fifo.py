@@ -98,6 +98,13 @@ class FifoGate:
         insort(self._group(key).live, (offset, delivery_id))
         self._settle(key)
 
+    def lend(self, key: int, offset: int, delivery_id: int) -> None:
+        """A delivery begins; it is leased at once."""
+        group = self._group(key)
+        insort(group.live, (offset, delivery_id))
+        group.busy += 1
+        self.runnable.pop(key, None)
+
     def seize(self, key: int) -> None:
         """One that was ready is leased."""
         self.groups[key].busy += 1

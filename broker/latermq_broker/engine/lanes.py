@@ -6,8 +6,9 @@ lane starves the other, and the queues take turns; but for topics of type PRIORI
 stands for a priority and nothing of it comes while there is something of a higher one.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from typing import Final
 
 from latermq_broker.delivery.history import decode_history
 from latermq_broker.delivery.lane import Lane, RankedLanes
@@ -23,7 +24,7 @@ from latermq_broker.engine.leasing import (
     lease_flags,
 )
 from latermq_broker.engine.model import Delivered, Group, ReceiveRequest, Topic
-from latermq_broker.engine.ordered_lane import OrderedLane, Wish
+from latermq_broker.engine.ordered_lane import Looks, OrderedLane, Wish
 from latermq_broker.engine.state import EngineState, Subscription
 from latermq_broker.engine.wanted import Wanted, Wishes
 from latermq_broker.errors import CorruptRecordError, StoreFullError
@@ -33,6 +34,8 @@ from latermq_broker.store.payload_lease import LeaseFreshPayload, LeaseRetryPayl
 from latermq_broker.store.payload_message import dead_slices
 from latermq_broker.store.read_ahead import read_ahead
 from latermq_broker.store.record import Record, RecordType
+
+_NONE: Final[Mapping[int, Record]] = {}
 
 
 class Lanes:
@@ -57,7 +60,7 @@ class Lanes:
         share = count * config.retry_weight // weights
         if not share and turn % weights < config.retry_weight:
             share = 1
-        wish = Wish(request, group, subscription, wanted, room, now_ms)
+        wish = Wish(request, group, subscription, wanted, room, now_ms, Looks())
         taken: list[Delivery] = self._ordered.again(wish) if group.fifo else []
         if taken:
             return self._deliver(taken, topic, now_ms)
@@ -83,9 +86,9 @@ class Lanes:
             # What was leased before the log was full goes out: nobody else may have it now.
         if group.fifo:
             self._ordered.remember(wish, taken)
-        if wanted is not None and wanted.spent:  # not all was looked at: ask again
+        if wish.spent or wish.looks.spent:  # not all was looked at: ask again
             self._state.announce(subscription)
-        return self._deliver(taken, topic, now_ms)
+        return self._deliver(taken, topic, now_ms, wish.looks.records)
 
     def _ranks(
         self, subscription: Subscription, topic: Topic
@@ -100,7 +103,7 @@ class Lanes:
             yield lanes.lane(queue_id), (queue_id,)
 
     def _take_retries(self, wish: Wish, ready: Lane, share: int) -> list[Delivery]:
-        request, group, _, wanted, room, now_ms = wish
+        request, group, _, wanted, room, now_ms, _ = wish
         passed: list[Delivery] = []
         taken: list[Delivery] = []
         spent: list[Delivery] = []  # no attempt is left: the policy was tightened
@@ -135,7 +138,7 @@ class Lanes:
         self, wish: Wish, queue_ids: Iterable[int], mine: dict[int, bool]
     ) -> Iterator[list[Delivery]]:
         """What one queue after the other gives, as much as there is room for."""
-        request, group, subscription, wanted, room, now_ms = wish
+        request, group, subscription, wanted, room, now_ms, _ = wish
         for queue_id in queue_ids:
             if not room.count or wish.spent:
                 break
@@ -210,15 +213,21 @@ class Lanes:
             )
             self._journal.write(RecordType.OFFSET, payload, now_ms)
 
-    def _deliver(self, taken: list[Delivery], topic: Topic, now_ms: int) -> list[Delivered]:
+    def _deliver(
+        self, taken: list[Delivery], topic: Topic, now_ms: int, known: Mapping[int, Record] = _NONE
+    ) -> list[Delivered]:
+        """`known`: records that were read already, by position."""
         state = self._state
         slab = state.leases.slab
+        internal = topic.internal
+        encode = state.handles.encode
         rows = [delivery.row for delivery in taken]
-        read_ahead(state.store.log, [(slab.position[row], slab.length[row]) for row in rows])
+        spans = [(slab.position[row], slab.length[row]) for row in rows]
+        read_ahead(state.store.log, [span for span in spans if span[0] not in known])
         delivered: list[Delivered] = []
-        for delivery, row in zip(taken, rows, strict=True):
+        for delivery, row, (position, _) in zip(taken, rows, spans, strict=True):
             try:
-                record = state.read(slab.position[row])
+                record = known.get(position) or state.read(position)
             except CorruptRecordError as error:
                 state.give_up(error)
                 state.announce(state.subscription(delivery.group_id, delivery.topic_id))
@@ -228,14 +237,14 @@ class Lanes:
             place = slab.places.values[slab.place[row]]
             delivered.append(
                 Delivered(
-                    handle=state.handles.encode(slab.id[row], slab.generation[row]),
-                    attempt=slab.attempt[row],
-                    queue_id=place.queue_id,
-                    queue_offset=place.offset_high << LOW_BITS | slab.offset[row],
-                    rest=rest,
-                    sys=sys,
-                    deadline_ms=slab.deadline_ms[row],
-                    dead_origin_topic=_origin_topic(record) if topic.internal else "",
+                    encode(slab.id[row], slab.generation[row]),
+                    slab.attempt[row],
+                    place.queue_id,
+                    place.offset_high << LOW_BITS | slab.offset[row],
+                    rest,
+                    sys,
+                    slab.deadline_ms[row],
+                    _origin_topic(record) if internal else "",
                 )
             )
         return delivered

@@ -40,13 +40,43 @@ from latermq_broker.store.payload_lease import (
     LeaseRetryPayload,
     OrderedRow,
 )
-from latermq_broker.store.record import RecordType
+from latermq_broker.store.record import Record, RecordType
 
 ALONE_FROM: Final = 3  # attempt
 ATTEMPT_IDS_MAX: Final = 4_096  # replies that can be asked for again
 ATTEMPT_ID_CHARS_MAX: Final = 128  # of one, that count
 
+READS_MAX: Final = 512  # messages one receive reads and then does not deliver
+READ_BYTES_MAX: Final = 4 << 20
+
 _AttemptKey = tuple[int, int, str, str]  # group, topic, client id, attempt id
+
+
+class Looks:
+    """How much one receive may still look at that it does not deliver: all its queues share it."""
+
+    __slots__ = ("_bytes", "_entries", "_reads", "records")
+
+    def __init__(self) -> None:
+        self._entries = SCAN_MAX
+        self._reads = READS_MAX
+        self._bytes = READ_BYTES_MAX
+        self.records: dict[int, Record] = {}
+        """By position: what was read of messages that go out, which need not be read again."""
+
+    @property
+    def spent(self) -> bool:
+        return self._entries <= 0 or self._reads <= 0 or self._bytes <= 0
+
+    def passed(self) -> None:
+        """An entry was looked at."""
+        self._entries -= 1
+
+    def held(self, length: int) -> None:
+        """The same, and its message was read."""
+        self._entries -= 1
+        self._reads -= 1
+        self._bytes -= length
 
 
 class Wish(NamedTuple):
@@ -58,6 +88,7 @@ class Wish(NamedTuple):
     wanted: Wanted | None  # None: everything
     room: Room
     now_ms: int
+    looks: Looks  # of the fresh lane
 
     def wants(self, message: Delivery | Entry) -> bool:
         return self.wanted is None or self.wanted(message.tag_hash, message.position)
@@ -127,8 +158,9 @@ class OrderedLane:
         again: list[int] = []
         rows: list[OrderedRow] = []
         turned: list[int] = []
+        looks = Looks()  # its own: what is fresh must not keep these waiting
         for key in list(islice(gate.runnable, SCAN_MAX)):
-            if not wish.room.count or wish.spent:
+            if not wish.room.count or wish.spent or looks.spent:
                 break
             self._exhaust(wish, gate, key)
             group = gate.groups.get(key)
@@ -138,10 +170,13 @@ class OrderedLane:
             count = self._again(wish, group, again)
             if count == len(group.live) and not self._was_alone(wish, again, count):
                 held = len(rows)
-                self._held(wish, key, group, rows, first=not count)
+                self._held(wish, looks, key, group, rows, first=not count)
                 mine[key] = len(rows) - held == len(group.held) and not wish.alone(1)
             if wish.room.count == before:
+                looks.passed()
                 turned.append(key)
+        if looks.spent:
+            self._state.announce(wish.subscription)
         for key in turned:  # nothing of it is wanted: the others first, the next time
             if key in gate.runnable:
                 del gate.runnable[key]
@@ -181,6 +216,7 @@ class OrderedLane:
     def _held(
         self,
         wish: Wish,
+        looks: Looks,
         key: int,
         group: MessageGroup,
         rows: list[OrderedRow],
@@ -192,12 +228,13 @@ class OrderedLane:
             return
         queue = self._state.queue(wish.subscription.topic_id, group.queue_id)
         letters = self._state.dead.get(queue.topic_id, {})
-        for offset in islice(group.held, SCAN_MAX):
-            if wish.spent:
+        for offset in group.held:
+            if wish.spent or looks.spent:
                 break
             entry = queue.get(offset)
             if offset in letters or not wish.wants(entry):
                 rows.append(OrderedRow(key, offset, group.queue_id, ORDERED_PASS))
+                looks.passed()
                 continue
             if (wish.alone(1) and not first) or not wish.room.take(entry.length):
                 break
@@ -216,12 +253,15 @@ class OrderedLane:
     # --- fresh messages ------------------------------------------------------------------------
 
     def take_fresh(self, wish: Wish, queue: ConsumeQueue, mine: dict[int, bool]) -> list[Delivery]:
-        """From the group's next offset on; `mine` as for `take_waiting`."""
+        """From the group's next offset on; `mine` as for `take_waiting`.
+
+        When the looks are spent it ends early: the receive is to announce that there is more.
+        """
         cursor = self._state.cursor(wish.subscription, queue.queue_id)
         rows: list[OrderedRow] = []
         looked = 0
         for entry in self._entries(queue, cursor, wish.room.count):
-            if wish.spent:
+            if wish.spent or wish.looks.spent:
                 break
             row = self._choose(wish, queue, cursor + looked, entry, mine, len(rows))
             if row is None:
@@ -264,24 +304,29 @@ class OrderedLane:
         """What becomes of a fresh message; None: the reply ends before it."""
         letters = self._state.dead.get(queue.topic_id)
         if not wish.wants(entry) or (letters and offset in letters):
+            wish.looks.passed()
             return OrderedRow(0, offset, queue.queue_id, ORDERED_PASS)
-        key = self._order_key(entry)
+        record = self._read(entry)
+        key = stored_order_key(record) if record is not None else 0
         gate = wish.subscription.ordered()
         if key and not mine.get(key, key not in gate.groups):
             if gate.held_count + decided >= self._state.config.delivery.held_messages_max:
                 return None
+            wish.looks.held(entry.length)
             return OrderedRow(key, offset, queue.queue_id, ORDERED_HOLD)
         if not wish.room.take(entry.length):
             return None
+        if record is not None:
+            wish.looks.records[entry.position] = record
         if key:
             mine[key] = not wish.alone(1)
         return OrderedRow(key, offset, queue.queue_id, ORDERED_TAKE)
 
-    def _order_key(self, entry: Entry) -> int:
+    def _read(self, entry: Entry) -> Record | None:
         try:
-            return stored_order_key(self._state.read(entry.position))
+            return self._state.read(entry.position)
         except CorruptRecordError:
-            return 0  # found out again when it is to be delivered
+            return None  # found out again when it is to be delivered
 
     def _write(
         self, wish: Wish, queue_id: int, next_offset: int, rows: list[OrderedRow]

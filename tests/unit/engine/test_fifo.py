@@ -15,8 +15,11 @@ from latermq_broker.engine.model import (
     PendingFilter,
     ReceiveRequest,
     TagFilter,
+    TopicType,
 )
+from latermq_broker.engine.state import EngineState
 from latermq_broker.errors import BadRequestError
+from latermq_broker.store.record import Record
 from support.engine_rig import EngineRig
 
 FAILURE = Failure("ValueError", "bad", "", "")
@@ -281,9 +284,14 @@ def test_a_full_gate_reads_on_when_something_goes_on() -> None:
     assert [name for _ in range(3) for name in rig.names()] == ["a2", "a3", "a4", "b1"]
 
 
-def test_a_receive_looks_at_a_slice_and_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ordered_lane, "SCAN_MAX", 4)
+@pytest.mark.parametrize("bound", ["SCAN_MAX", "READS_MAX", "READ_BYTES_MAX"])
+def test_a_receive_looks_at_a_slice_and_is_asked_again(
+    bound: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rig = FifoRig()
+    rig.put("a0")
+    length = rig.engine._state.queue(1, 0).get(0).length
+    monkeypatch.setattr(ordered_lane, bound, 4 * length if "BYTES" in bound else 4)
     rig.put("a1")
     rig.receive()
     rig.put(*(f"a{n}" for n in range(2, 14)), "b1")
@@ -292,7 +300,54 @@ def test_a_receive_looks_at_a_slice_and_is_asked_again(monkeypatch: pytest.Monke
     while not (names := rig.names()):
         assert rig.engine.take_ready().pairs == {("billing", "orders")}
         asked += 1
-    assert (names, asked) == (["b1"], 1)
+    assert (names, asked) == (["b1"], 3)
+
+
+@pytest.mark.parametrize("queue_count", [1, 4])
+def test_all_queues_share_what_one_receive_reads(
+    queue_count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ordered_lane, "READS_MAX", 4)
+    rig = FifoRig()
+    rig.engine.topics.create("many", TopicType.MIXED, queue_count, rig.now_ms)
+    groups = [f"group {n}" for n in range(16)]
+
+    def put() -> None:
+        messages = [Outgoing("many", b"x", b"s", "id", message_group=group) for group in groups]
+        rig.engine.send(messages, rig.now_ms)
+
+    put()
+    assert len(rig.receive(topic="many")) == 16
+    put()
+    rig.engine.take_ready()
+    reads = counted_reads(monkeypatch)
+    for _ in range(4):
+        assert not rig.receive(topic="many")
+        assert rig.engine.take_ready().pairs == {("billing", "many")}
+    assert len(reads) == 16
+    assert not rig.receive(topic="many")
+    assert not rig.engine.take_ready().pairs
+
+
+def test_what_is_delivered_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = FifoRig()
+    rig.put("a1", "a2", "b1", "-1")
+    reads = counted_reads(monkeypatch)
+    assert rig.names() == ["a1", "a2", "b1", "-1"]
+    assert len(reads) == len(set(reads)) == 4
+
+
+def counted_reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Positions of what the engine reads from here on."""
+    reads: list[int] = []
+    read = EngineState.read
+
+    def counted(state: EngineState, position: int) -> Record:
+        reads.append(position)
+        return read(state, position)
+
+    monkeypatch.setattr(EngineState, "read", counted)
+    return reads
 
 
 def test_keys_that_are_idle_leave_nothing_behind() -> None:
