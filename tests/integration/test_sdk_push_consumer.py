@@ -195,7 +195,9 @@ async def test_consuming_goes_on_after_a_kill(tmp_path: Path, kill_after_s: floa
     seen: set[bytes] = set()
     with BrokerProcess(tmp_path / "data") as broker:
         broker.start()
-        async with latermq.connect(broker.endpoint) as mq:
+        # A broker on a busy machine may take longer to be back than a call usually may.
+        patience = timedelta(seconds=30)
+        async with latermq.connect(broker.endpoint, request_timeout=patience) as mq:
             consumer = mq.push_consumer("orders", group="billing")
 
             @consumer.listener
