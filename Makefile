@@ -93,11 +93,11 @@ drift: $(STAMP) ## the generated code is what the .proto files say
 
 .PHONY: unit
 unit: $(STAMP) ## tests without a socket or a sleep
-	$(PYTEST) tests/unit
+	$(PYTEST) --numprocesses=2 tests/unit
 
 .PHONY: property
 property: $(STAMP) ## the core against models, by hypothesis
-	$(PYTEST) tests/property
+	$(PYTEST) --numprocesses=2 tests/property
 
 # `make integration TRANSPORT=grpcio` and `make interop TRANSPORT=grpcio`: the same on grpc.aio.
 TRANSPORT ?= lean

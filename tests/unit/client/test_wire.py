@@ -314,7 +314,9 @@ def test_packed_bodies(pack: Any) -> None:
     assert (arrival.received.body, arrival.damage) == (b"body" * 1000, "")
 
 
-@pytest.mark.parametrize("body", [b"no gzip at all", gzip.compress(b"body")[:-9]])
+@pytest.mark.parametrize(
+    "body", [b"no gzip at all", gzip.compress(b"body")[:-9]], ids=["none", "cut"]
+)
 def test_bodies_that_cannot_be_unpacked(body: bytes) -> None:
     assert packed(body).damage != ""
 

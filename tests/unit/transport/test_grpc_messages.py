@@ -64,6 +64,7 @@ class TestAssembly:
             (True, 1, gzip.compress(bytes(LIMIT + 1)), GrpcCode.RESOURCE_EXHAUSTED),
             (True, 1, gzip.compress(bytes(10 << 20))[:LIMIT], GrpcCode.RESOURCE_EXHAUSTED),
         ],
+        ids=["off", "flag", "not gzip", "cut", "more", "too large", "bomb"],
     )
     def test_refused(self, allowed: bool, flag: int, payload: bytes, code: GrpcCode) -> None:
         assert aborted(Assembly(LIMIT, allowed), wire(payload, flag=flag)) is code
