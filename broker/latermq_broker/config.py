@@ -13,6 +13,7 @@ from latermq_broker.errors import ConfigError
 
 KIB = 1 << 10
 MIB = 1 << 20
+LITE_IDLE_MS_MIN = 60_000
 
 RECORD_BODY_OVERHEAD_BYTES = 64 * KIB  # headers, properties and history beside one message's body
 
@@ -178,6 +179,33 @@ class CatalogConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LiteConfig:
+    """Topics of type lite, and the lite topics in them."""
+
+    topics_per_parent_max: int = 100_000
+    subscriptions_per_client_max: int = 2_000  # told to clients; some more are let through
+    subscriptions_max: int = 1_000_000  # of all clients
+    syncs_per_second_max: int = 5_000
+    client_silent_ms_max: int = 180_000  # without a sync: its subscriptions are forgotten
+    topic_idle_ms_max: int = (
+        0  # nothing sent for so long: the lite topic goes; 0: with its messages
+    )
+
+    def __post_init__(self) -> None:
+        for name in (
+            "topics_per_parent_max",
+            "subscriptions_per_client_max",
+            "subscriptions_max",
+            "syncs_per_second_max",
+            "client_silent_ms_max",
+        ):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"lite.{name}", "must be at least 1")
+        if self.topic_idle_ms_max and self.topic_idle_ms_max < LITE_IDLE_MS_MIN:
+            raise ConfigError("lite.topic_idle_ms_max", f"must be 0 or at least {LITE_IDLE_MS_MIN}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
     """The port, the clients behind it, and how they are let go."""
 
@@ -299,6 +327,7 @@ class Config:
     transaction: TransactionConfig = field(default_factory=TransactionConfig)
     catalog: CatalogConfig = field(default_factory=CatalogConfig)
     compat: CompatConfig = field(default_factory=CompatConfig)
+    lite: LiteConfig = field(default_factory=LiteConfig)
 
     def __post_init__(self) -> None:
         if self.tls.enabled and self.server.transport is not Transport.LEAN:

@@ -223,6 +223,18 @@ class TooManyRequestsError(RequestError):
     code = 42900
 
 
+class LiteTopicQuotaError(RequestError):
+    """The parent has as many lite topics as it may have."""
+
+    code = 42901
+
+
+class LiteSubscriptionQuotaError(RequestError):
+    """The client subscribes to as many lite topics as it may."""
+
+    code = 42902
+
+
 class IndexRebuildingError(TooManyRequestsError):
     """That part of the message index is being made again from the log."""
 

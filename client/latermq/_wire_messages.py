@@ -91,6 +91,9 @@ def _message(profile: Profile, queue: Queue, draft: Draft, delayed: bool) -> v2.
     if message.priority is not None:
         system.priority = message.priority
         system.message_type = v2.PRIORITY
+    if message.lite_topic is not None:
+        system.lite_topic = message.lite_topic
+        system.message_type = v2.LITE
     if draft.due is not None:
         system.delivery_timestamp.CopyFrom(timestamp_of(draft.due))
     if draft.due is not None or delayed:
@@ -209,6 +212,7 @@ def read_message(message: v2.Message) -> Arrival:
         properties=dict(message.user_properties),
         message_group=system.message_group if system.HasField("message_group") else None,
         priority=system.priority if system.HasField("priority") else None,
+        lite_topic=system.lite_topic if system.HasField("lite_topic") else None,
         born_at=instant_of(system.born_timestamp),
         born_host=system.born_host,
         stored_at=instant_of(stored) if system.HasField("store_timestamp") else None,

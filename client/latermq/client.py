@@ -66,6 +66,7 @@ class Client:
         properties: Mapping[str, str] = NO_PROPERTIES,
         message_group: str | None = None,
         priority: int | None = None,
+        lite_topic: str | None = None,
         deliver_at: datetime | None = None,
         delay: timedelta | None = None,
         delay_level: int | None = None,
@@ -83,6 +84,7 @@ class Client:
             properties=properties,
             message_group=message_group,
             priority=priority,
+            lite_topic=lite_topic,
             deliver_at=deliver_at,
             delay=delay,
         )

@@ -32,6 +32,7 @@ class Message:
         properties: the application's own; keys reserved by RocketMQ are refused.
         message_group: messages of one group are delivered in order, in an ordered (FIFO) group.
         priority: 0 is the lowest; for topics of type priority, which give the higher ones first.
+        lite_topic: the queue of its own inside a topic of type lite.
         deliver_at: not before this instant; must know its time zone. The past means at once.
         delay: not before so much from now, by this machine's clock. Excludes `deliver_at`.
     """
@@ -42,6 +43,7 @@ class Message:
     properties: Mapping[str, str] = field(default_factory=dict, kw_only=True)
     message_group: str | None = field(default=None, kw_only=True)
     priority: int | None = field(default=None, kw_only=True)
+    lite_topic: str | None = field(default=None, kw_only=True)
     deliver_at: datetime | None = field(default=None, kw_only=True)
     delay: timedelta | None = field(default=None, kw_only=True)
 
@@ -139,6 +141,7 @@ class Received:
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
     message_group: str | None = None
     priority: int | None = None
+    lite_topic: str | None = None
     born_at: datetime
     born_host: str = ""
     stored_at: datetime | None = None

@@ -26,6 +26,8 @@ from rocketmq import (
     ConsumeResult,
     Credentials,
     FilterExpression,
+    LitePushConsumer,
+    LiteSimpleConsumer,
     Message,
     MessageListener,
     Producer,
@@ -100,6 +102,7 @@ def told(message: Any, ref: str) -> dict[str, Any]:
         "delivery_ms": message.delivery_timestamp,
         "type": message.message_type,
         "priority": message.priority,
+        "lite_topic": message.lite_topic,
         "corrupted": message.corrupted,
         "at_ms": now_ms(),
     }
@@ -223,6 +226,25 @@ class Clients:
         client.startup()
         self._clients[name] = client
 
+    def lite_simple(self, name: str, endpoint: str, group: str, topic: str, wait_s: int) -> None:
+        client = LiteSimpleConsumer(topic, configuration(endpoint), group, await_duration=wait_s)
+        client.startup()
+        self._clients[name] = client
+
+    def lite_push(
+        self, name: str, endpoint: str, group: str, topic: str, failures: dict[str, int]
+    ) -> None:
+        listener = Listener(name, failures)
+        client = LitePushConsumer(configuration(endpoint), group, topic, listener)
+        client.startup()
+        self._clients[name] = client
+
+    def subscribe_lite(self, name: str, lite_topic: str) -> None:
+        self._clients[name].subscribe_lite(lite_topic)
+
+    def unsubscribe_lite(self, name: str, lite_topic: str) -> None:
+        self._clients[name].unsubscribe_lite(lite_topic)
+
     def shutdown(self, name: str) -> None:
         self._clients.pop(name).shutdown()
 
@@ -336,6 +358,7 @@ class Clients:
         deliver_at_ms: int = 0,
         message_group: str = "",
         priority: int | None = None,
+        lite_topic: str = "",
     ) -> Any:
         message = Message()
         message.topic = topic
@@ -353,6 +376,8 @@ class Clients:
             message.message_group = message_group
         if priority is not None:
             message.priority = priority
+        if lite_topic:
+            message.lite_topic = lite_topic
         return message
 
 

@@ -20,6 +20,8 @@ from latermq_broker.engine.engine import Engine
 from latermq_broker.pump import Pump
 from latermq_broker.services.ack import AckService
 from latermq_broker.services.answers import MESSAGING
+from latermq_broker.services.lite import LiteService
+from latermq_broker.services.lite_subscriptions import LiteSubscriptions
 from latermq_broker.services.offsets import OffsetService
 from latermq_broker.services.parking import EveryParking
 from latermq_broker.services.recall import RecallService
@@ -68,7 +70,8 @@ class Messaging:
         self._threads = threads or ThreadPoolExecutor(1)
         self.pump = Pump(self.engine, self, config, self._threads, self.failures.append)
         rooms = (self.engine, self.pump, self.sessions, config)
-        self.receives = ReceiveService(*rooms)
+        self.lite = LiteSubscriptions(config.lite)
+        self.receives = ReceiveService(*rooms, self.lite)
         offsets = OffsetService(*rooms)
         self.parked = EveryParking((self.receives, offsets))
         self.pump.on_ready = self.parked.wake
@@ -78,6 +81,7 @@ class Messaging:
             SendService(*rooms),
             self.receives,
             AckService(*rooms),
+            LiteService(*rooms, self.lite, self.receives.serve),
             offsets,
             self.transactions,
             RecallService(*rooms),

@@ -87,6 +87,8 @@ def _facts(letter: dead_pb2.DeadLetter, telling: Telling) -> Iterator[str]:
         yield from fact("keys", [", ".join(letter.keys)], telling.width)
     if letter.message_group:
         yield from fact("group of", [f"message group {letter.message_group}"], telling.width)
+    if letter.lite_topic:
+        yield from fact("lite topic", [letter.lite_topic], telling.width)
     if letter.HasField("priority"):
         yield from fact("priority", [str(letter.priority)], telling.width)
     if letter.parks:

@@ -69,10 +69,16 @@ def group() -> None:
         'latermq group create billing --max-attempts 3 --backoff "1s 5s"',
         'latermq group create mail --backoff "exponential 5s 2h 2 jitter 20%"',
         "latermq group create ledger --fifo --on-dead park",
+        "latermq group create agents --lite-topics-of chat",
     )
 )
 @click.argument("name")
 @click.option("--fifo", is_flag=True, help="Deliver each message group in order.")
+@click.option(
+    "--lite-topics-of", default="", metavar="TOPIC",
+    help="Read lite topics of TOPIC, which its clients choose; each in order.",
+)  # fmt: skip
+@click.option("--exclusive", is_flag=True, help="A lite topic goes to its last subscriber alone.")
 @_on_dead_option("skip: go on with the next (default)")
 @click.option(
     "--max-attempts", type=click.IntRange(min=1), metavar="N",
@@ -83,6 +89,8 @@ def group() -> None:
 def create(
     name: str,
     fifo: bool,
+    lite_topics_of: str,
+    exclusive: bool,
     on_dead: str | None,
     max_attempts: int | None,
     backoff: group_pb2.Backoff | None,
@@ -93,11 +101,16 @@ def create(
 
     Doing it twice is no error as long as the policy is the same.
     """
+    if exclusive and not lite_topics_of:
+        raise click.UsageError("--exclusive needs --lite-topics-of")
+    fifo = fifo or bool(lite_topics_of)
     if on_dead == "park" and not fifo:
         raise click.UsageError("--on-dead park needs --fifo: there is no order to keep")
     wanted = group_pb2.Group(
         name=name,
         fifo=fifo,
+        lite_topics_of=lite_topics_of,
+        lite_exclusive=exclusive,
         max_attempts=max_attempts or 0,
         backoff=backoff,
         on_dead=_ON_DEAD[on_dead],
@@ -279,6 +292,10 @@ def _print_policy(found: group_pb2.Group, as_json: bool) -> None:
 def _order(found: group_pb2.Group) -> str:
     if not found.fifo:
         return "any"
+    if found.lite_topics_of:
+        alone = ", exclusive" if found.lite_exclusive else ""
+        parks = ", parks" if found.on_dead == group_pb2.PARK else ""
+        return f"lite topics of {plain(found.lite_topics_of)}{alone}{parks}"
     return "fifo, parks" if found.on_dead == group_pb2.PARK else "fifo"
 
 

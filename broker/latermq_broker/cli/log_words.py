@@ -39,6 +39,7 @@ from latermq_broker.store.payload_lease import (
     decode_lease_ordered,
     decode_lease_retry,
 )
+from latermq_broker.store.payload_lite import LITE_EXPIRED, decode_lite
 from latermq_broker.store.payload_lost import decode_lost
 from latermq_broker.store.payload_message import (
     DEAD_PARKS,
@@ -106,6 +107,7 @@ class RecordReader:
             RecordType.DROP: lambda record: _drop(record, self.topic),
             RecordType.HALF: self._message,
             RecordType.TXN: _txn,
+            RecordType.LITE: lambda record: _lite(record, self),
             RecordType.LOST: _lost,
         }
 
@@ -126,6 +128,8 @@ class RecordReader:
             fields[name] = head.due_ms
         if head.delay_level:
             fields["delay_level"] = head.delay_level
+        if head.lite_topic:
+            fields["lite_topic"] = head.lite_topic
         if stored.tag:
             fields["tag"] = stored.tag
         if stored.keys:
@@ -318,6 +322,18 @@ def _access(record: Record) -> Fields:
         "rotated_at_ms": user.rotated_ms,
         "grants": grants,
     }
+
+
+def _lite(record: Record, reader: RecordReader) -> Fields:
+    lite = decode_lite(record.payload)
+    fields: Fields = {"topic": reader.topic(lite.topic_id)}
+    if lite.kind == LITE_EXPIRED:
+        what, word = "lite topics have expired", "upto"
+    else:
+        fields["group"] = reader.group(lite.group_id)
+        what, word = "goes on elsewhere", "from"
+    rows = [f"{key:016x}:{offset}" for key, offset in lite.rows]
+    return fields | {"what": what, word: rows}
 
 
 def _txn(record: Record) -> Fields:

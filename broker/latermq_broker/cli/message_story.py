@@ -71,6 +71,8 @@ def _facts(life: message_pb2.MessageLife, telling: Telling) -> Iterator[str]:
         yield from fact("keys", [", ".join(message.keys)], width)
     if message.message_group:
         yield from fact("group of", [f"message group {message.message_group}"], width)
+    if message.lite_topic:
+        yield from fact("lite topic", [message.lite_topic], width)
     if message.HasField("priority"):
         yield from fact("priority", [str(message.priority)], width)
     if message.properties:

@@ -226,6 +226,7 @@ def _jsonable(message: Message, acked: bool) -> dict[str, Any]:
         "keys": list(system.keys),
         "message_group": system.message_group,
         "priority": system.priority if system.HasField("priority") else None,
+        "lite_topic": system.lite_topic,
         "properties": dict(message.user_properties),
         **bytes_entry("body", decoded(message.body, _encoding(message))),
         "born_at_ms": system.born_timestamp.ToMilliseconds(),
@@ -257,6 +258,7 @@ def _lines(message: Message, now_ms: int, invisible_ms: int, *, acked: bool) -> 
     yield from fact("keys", [", ".join(system.keys)] if system.keys else [], width)
     priority = [str(system.priority)] if system.HasField("priority") else []
     yield from fact("priority", priority, width)
+    yield from fact("lite topic", [system.lite_topic] if system.lite_topic else [], width)
     named = sorted(message.user_properties.items())
     yield from fact("properties", [f"{name} = {value}" for name, value in named], width)
     body = decoded(message.body, _encoding(message))

@@ -57,6 +57,9 @@ class Sent:
     "--priority", type=click.IntRange(0, PRIORITY_MAX), metavar="N",
     help="In a topic of type priority, deliver before those with a lower N.",
 )  # fmt: skip
+@click.option(
+    "--lite-topic", default="", metavar="NAME", help="In a topic of type lite: its queue."
+)
 @click.option("--delay", type=duration, default=None, help="Deliver after this long.")
 @click.option("--at", type=instant, default=None, metavar="TIME", help="Deliver then.")
 @click.option(
@@ -167,6 +170,9 @@ def _template(
     if labels["priority"] is not None:
         system.priority = labels["priority"]
         system.message_type = definition_pb2.PRIORITY
+    if labels["lite_topic"]:
+        system.lite_topic = labels["lite_topic"]
+        system.message_type = definition_pb2.LITE
     if due_ms is not None:
         system.delivery_timestamp.FromMilliseconds(due_ms)
         system.message_type = definition_pb2.DELAY

@@ -1,6 +1,6 @@
 """Records → state: topics, groups, offsets, clients, users. See `journal.py`."""
 
-from latermq_broker.engine.state import EngineState, Stamp
+from latermq_broker.engine.state import EngineState, Stamp, Subscription, lite_reader
 from latermq_broker.store import payload_catalog
 from latermq_broker.store.access import decode_user
 from latermq_broker.store.catalog import decode_group, decode_topic
@@ -50,12 +50,14 @@ class CatalogApplier:
         state.delayed_counts.pop(config.id, None)
         state.round_robin.pop(config.id, None)
         state.dead.pop(config.id, None)
+        state.lites.pop(config.id, None)
         state.store.drop_topic(config.id)
 
     def offset(self, offset: OffsetPayload, at: Stamp) -> None:
         subscription = self._state.subscription(offset.group_id, offset.topic_id)
         subscription.cursors[offset.queue_id] = offset.offset
         subscription.scanned.pop(offset.queue_id, None)
+        self._reset_lite(subscription, offset.offset)
         if subscription.gate is not None:
             subscription.gate.forget_held(offset.queue_id)
         self._state.announce(subscription)
@@ -67,6 +69,8 @@ class CatalogApplier:
             state.drop_subscription(key)
         subscription = state.subscription(*key)
         subscription.cursors = dict(enumerate(reset.offsets))
+        if reset.offsets:
+            self._reset_lite(subscription, reset.offsets[0])
         state.announce(subscription)
 
     def limit(self, change: LimitPayload, at: Stamp) -> None:
@@ -75,6 +79,14 @@ class CatalogApplier:
             self._state.limits.put(limit)
         else:
             self._state.limits.remove(*limit.key)
+
+    def _reset_lite(self, subscription: Subscription, offset: int) -> None:
+        """All lite topics go on there."""
+        reader = lite_reader(self._state, subscription)
+        if reader is not None:
+            reader.floor = offset
+            reader.cursors.clear()
+            reader.ready = dict.fromkeys(self._state.lites[subscription.topic_id].topics)
 
     def client(self, client_id: str, at: Stamp) -> None:
         state = self._state

@@ -8,7 +8,7 @@ from latermq_broker.delivery.lease import Delivery, Event, State
 from latermq_broker.delivery.slab import LOW_BITS, Holder, Place
 from latermq_broker.engine.indexing import index_letter
 from latermq_broker.engine.model import DeadState
-from latermq_broker.engine.state import EngineState, Stamp, Subscription
+from latermq_broker.engine.state import EngineState, Stamp, Subscription, lite_may_go, lite_reader
 from latermq_broker.store import payload_lease, payload_message
 from latermq_broker.store.consume_queue import ENTRY_LETTER, Entry
 from latermq_broker.store.payload_lease import (
@@ -87,6 +87,8 @@ class DeliveryApplier:
                 order_key=row.order_key,
             )
             delivery_id += 1
+            if (reader := lite_reader(state, subscription)) is not None:
+                reader.cursors[row.order_key] = row.offset + 1
             self._grant(subscription, delivery, lease, at)
             subscription.last_consumed_ms = at.store_ms
         if lease.queue_id != NO_QUEUE:
@@ -195,6 +197,8 @@ class DeliveryApplier:
         state.unpark((redrive.dlq_topic_id, redrive.letter_offset))
         if not delivery.order_key:
             subscription.ready.append(delivery)
+        elif state.lites:
+            lite_may_go(state, subscription, delivery.order_key)
         state.announce(subscription)
 
     def _grant(
@@ -257,6 +261,8 @@ class DeliveryApplier:
             gate.seize(key)
         if key in gate.runnable:
             self._state.announce(subscription)
+        if self._state.lites and state is not State.LEASED:
+            lite_may_go(self._state, subscription, key)
 
 
 def margin_ms(delivery: Delivery, deadline_ms: int) -> int:

@@ -1,5 +1,7 @@
 """Records → state: messages on their way into queues. See `journal.py`."""
 
+from latermq_broker.delivery.filter import hash64
+from latermq_broker.delivery.lite import LiteParent
 from latermq_broker.delivery.transaction import HalfEvent
 from latermq_broker.engine.apply_transactions import end_half
 from latermq_broker.engine.model import DeadState
@@ -8,6 +10,7 @@ from latermq_broker.store import payload_message
 from latermq_broker.store.consume_queue import ENTRY_LETTER, Entry
 from latermq_broker.store.payload_message import (
     MESSAGE_LETTER,
+    MESSAGE_LITE,
     DeadChangePayload,
     MessageHead,
     MessagePayload,
@@ -33,6 +36,11 @@ class MessageApplier:
             counts = state.delayed_counts
             counts[message.topic_id] = counts.get(message.topic_id, 0) + 1
             return
+        if message.kind & MESSAGE_LITE:
+            name = message.lite_topic
+            state.lites.setdefault(message.topic_id, LiteParent()).enter(
+                hash64(name), name, message.queue_offset, at.store_ms
+            )
         flags = ENTRY_LETTER if message.kind & MESSAGE_LETTER else 0
         entry = (at.position, at.length, flags, 0, message.tag_hash, at.store_ms)
         state.enqueue(

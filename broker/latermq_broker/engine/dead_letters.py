@@ -17,7 +17,7 @@ from latermq_broker.engine.attempts import (
     stored_slices,
 )
 from latermq_broker.engine.journal import Journal
-from latermq_broker.engine.model import DeadFilter, DeadLetter, DeadState, Group, Topic
+from latermq_broker.engine.model import DeadFilter, DeadLetter, DeadState, Group, Topic, TopicType
 from latermq_broker.engine.state import EngineState
 from latermq_broker.errors import (
     BadRequestError,
@@ -134,6 +134,10 @@ class DeadLetters:
             record = state.read(entry.position)
         if to_topic:
             target = self._target(to_topic)
+            if target.type is TopicType.LITE:
+                raise BadRequestError(
+                    f"{to_topic} has lite topics, and nothing says which: redrive it to its group"
+                )
             queue_id = queue_for(state, target, record)
             ref = RefPayload(
                 origin=entry.position,

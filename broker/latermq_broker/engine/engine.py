@@ -22,6 +22,7 @@ from latermq_broker.engine.indexing import IndexRebuild
 from latermq_broker.engine.journal import Journal
 from latermq_broker.engine.lanes import Lanes
 from latermq_broker.engine.limits import LimitAdmin
+from latermq_broker.engine.lites import Lites
 from latermq_broker.engine.message_groups import MessageGroups
 from latermq_broker.engine.message_life import MessageLives
 from latermq_broker.engine.message_query import MessageQuery
@@ -54,6 +55,7 @@ from latermq_broker.store.payload_message import (
     DEAD_FORWARDED,
     DEAD_REJECTED,
     MESSAGE_LETTER,
+    MESSAGE_LITE,
     MESSAGE_ORDERED,
     MESSAGE_PRIORITY,
     NO_PRIORITY,
@@ -81,6 +83,7 @@ class Engine:
         self.users = UserAdmin(state, journal)
         self.limits = LimitAdmin(state, journal)
         self.message_groups = MessageGroups(state)
+        self.lites = Lites(state, journal, self.groups)
         self._attempts = Attempts(state, journal, self.topics.dead_letter_topic)
         self._due = DueWork(state, journal, self._attempts)
         self.transactions = Transactions(state, journal, self.topics)
@@ -125,7 +128,7 @@ class Engine:
     def send(self, messages: Sequence[Outgoing], now_ms: int) -> list[Sent]:
         """Store messages of one topic, all or none; the delayed among them wait in the timer.
 
-        Raises TopicNotFoundError, StoreFullError.
+        Raises TopicNotFoundError, LiteTopicQuotaError, StoreFullError.
         """
         state = self._state
         self.store.disk.admit()
@@ -133,13 +136,16 @@ class Engine:
         turn = -1  # the queue of those that have no message group
         nexts: dict[int, int] = {}
         letter = MESSAGE_LETTER if topic.internal else 0
+        lite = topic.type is TopicType.LITE
+        if lite:
+            self.lites.check_room(topic, (message.lite_topic for message in messages))
         levels_ms = self._config.delivery.delay_levels_ms
         wall_ms = state.wall.at(now_ms)
         payloads: list[MessagePayload] = []
         for message in messages:
             due_ms = _due_ms(message, wall_ms, levels_ms)
             waits = due_ms > wall_ms
-            order_key = hash64(message.message_group)
+            order_key = hash64(message.message_group or message.lite_topic)
             if order_key or topic.type is TopicType.PRIORITY:
                 queue_id = state.next_queue(topic, order_key, message.priority)
             else:
@@ -152,7 +158,7 @@ class Engine:
                 MessagePayload(
                     topic_id=topic.id,
                     queue_id=QUEUE_UNSET if waits else queue_id,
-                    kind=letter | _kind_bits(message, order_key),
+                    kind=letter | _kind_bits(message, order_key, lite=lite),
                     queue_offset=-1 if waits else offset,
                     due_ms=due_ms,
                     tag_hash=hash64(message.tag),
@@ -163,6 +169,7 @@ class Engine:
                     sys=message.sys,
                     order_key=order_key,
                     priority=message.priority,
+                    lite_topic=message.lite_topic,
                 )
             )
         log_end = self.store.log.end
@@ -291,6 +298,7 @@ class Engine:
         self._due.fire_timers(now_ms)
         self._due.end_leases(now_ms)
         self.transactions.tick(now_ms)
+        self.lites.tick(now_ms)
         self.retention.step(now_ms)
         self._index_rebuild.step(now_ms)
         return self.next_deadline_ms()
@@ -302,6 +310,7 @@ class Engine:
             self._state.leases.deadlines.next_deadline_ms(),
             self._state.halves.deadlines.next_deadline_ms(),
             self.retention.next_deadline_ms(),
+            self.lites.next_deadline_ms(),
             self._index_rebuild.next_deadline_ms(),
         )
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
@@ -328,9 +337,9 @@ class Engine:
         self.store.abandon()
 
 
-def _kind_bits(message: Outgoing, order_key: int) -> int:
+def _kind_bits(message: Outgoing, order_key: int, *, lite: bool) -> int:
     if order_key:
-        return MESSAGE_ORDERED
+        return MESSAGE_ORDERED | MESSAGE_LITE if lite else MESSAGE_ORDERED
     return MESSAGE_PRIORITY if message.priority != NO_PRIORITY else 0
 
 

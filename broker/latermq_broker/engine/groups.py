@@ -7,7 +7,7 @@ from latermq_broker.delivery.lease import State
 from latermq_broker.delivery.retry import BACKOFF_MS_MAX, LADDER_STEPS_MAX
 from latermq_broker.engine.journal import Journal
 from latermq_broker.engine.model import Backoff, Group, GroupInfo, OnDead, TopicProgress
-from latermq_broker.engine.state import EngineState, Subscription
+from latermq_broker.engine.state import EngineState, Subscription, lite_reader
 from latermq_broker.errors import (
     BadRequestError,
     GroupNotFoundError,
@@ -53,6 +53,8 @@ class GroupAdmin:
         backoff: Backoff | None,
         now_ms: int,
         on_dead: OnDead = OnDead.SKIP,
+        lite_parent: str = "",
+        lite_exclusive: bool = False,
     ) -> Group:
         """max_attempts 0: the default. The same again is OK.
 
@@ -69,10 +71,20 @@ class GroupAdmin:
                 backoff=backoff,
                 now_ms=now_ms,
                 on_dead=on_dead,
+                lite_parent=lite_parent,
+                lite_exclusive=lite_exclusive,
             )
         attempts = max_attempts or self._state.config.delivery.max_attempts
-        known = (existing.fifo, existing.max_attempts, existing.backoff, existing.on_dead)
-        if known != (fifo, attempts, backoff, on_dead):
+        known = replace(
+            existing,
+            fifo=fifo,
+            max_attempts=attempts,
+            backoff=backoff,
+            on_dead=on_dead,
+            lite_parent=lite_parent,
+            lite_exclusive=lite_exclusive,
+        )
+        if known != existing:
             raise BadRequestError(f"group {name} exists with another policy; alter it instead")
         return existing
 
@@ -161,10 +173,14 @@ class GroupAdmin:
         topic = state.catalog.topic_by_id(subscription.topic_id)
         if topic is None:
             return None
-        fresh = sum(
-            state.queue(topic.id, queue_id).next - state.cursor(subscription, queue_id)
-            for queue_id in range(topic.queue_count)
-        )
+        reader = lite_reader(state, subscription)
+        if reader is not None:
+            fresh = reader.unread_count()
+        else:
+            fresh = sum(
+                state.queue(topic.id, queue_id).next - state.cursor(subscription, queue_id)
+                for queue_id in range(topic.queue_count)
+            )
         counts = subscription.counts
         gate = subscription.gate or FifoGate()
         return TopicProgress(
@@ -187,6 +203,8 @@ class GroupAdmin:
         backoff: Backoff | None,
         now_ms: int,
         on_dead: OnDead = OnDead.SKIP,
+        lite_parent: str = "",
+        lite_exclusive: bool = False,
     ) -> Group:
         state = self._state
         limit = state.config.catalog.group_count_max
@@ -200,6 +218,8 @@ class GroupAdmin:
             backoff=backoff,
             created_ms=now_ms,
             on_dead=on_dead,
+            lite_parent=lite_parent,
+            lite_exclusive=lite_exclusive,
         )
         self._put(group, now_ms)
         return group

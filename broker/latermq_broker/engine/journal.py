@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from latermq_broker.engine.apply_catalog import CatalogApplier
 from latermq_broker.engine.apply_deliveries import DeliveryApplier
+from latermq_broker.engine.apply_lite import LiteApplier
 from latermq_broker.engine.apply_messages import MessageApplier
 from latermq_broker.engine.apply_retention import RetentionApplier
 from latermq_broker.engine.apply_transactions import TransactionApplier
@@ -23,6 +24,7 @@ from latermq_broker.store import (
     payload_catalog,
     payload_lease,
     payload_limit,
+    payload_lite,
     payload_message,
     payload_retention,
     payload_transaction,
@@ -49,6 +51,7 @@ class Journal:
         self.lossy = LossyReplay(state, deliveries, others)
         message, lease, catalog = payload_message, payload_lease, payload_catalog
         access, limit, expiry = payload_access, payload_limit, payload_retention
+        lite = payload_lite
         self._dropped = state.store.dropped
         self._kinds: dict[RecordType, _Kind] = {
             RecordType.MESSAGE: _Kind(
@@ -87,6 +90,7 @@ class Journal:
             RecordType.LIMIT: _Kind(limit.encode_limit, limit.decode_limit, others.limit),
             RecordType.MOVE: _Kind(expiry.encode_move, expiry.decode_move, retention.move),
             RecordType.DROP: _Kind(expiry.encode_drop, expiry.decode_drop, retention.drop),
+            RecordType.LITE: _Kind(lite.encode_lite, lite.decode_lite, LiteApplier(state).lite),
             RecordType.HALF: _Kind(
                 message.encode_message, message.decode_message_head, transactions.half
             ),

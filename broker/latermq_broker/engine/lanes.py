@@ -23,6 +23,7 @@ from latermq_broker.engine.leasing import (
     client_position,
     lease_flags,
 )
+from latermq_broker.engine.lite_lane import LiteLane
 from latermq_broker.engine.model import Delivered, Group, ReceiveRequest, Topic
 from latermq_broker.engine.ordered_lane import Looks, OrderedLane, Wish
 from latermq_broker.engine.state import EngineState, Subscription
@@ -44,6 +45,7 @@ class Lanes:
         self._journal = journal
         self._attempts = attempts
         self._ordered = OrderedLane(state, journal, attempts)
+        self._lite = LiteLane(state, journal, attempts)
         self._wishes = Wishes(state)
 
     def receive(
@@ -61,6 +63,8 @@ class Lanes:
         if not share and turn % weights < config.retry_weight:
             share = 1
         wish = Wish(request, group, subscription, wanted, room, now_ms, Looks())
+        if group.lite_parent:
+            return self._deliver(self._lite.receive(wish, request.lite_keys), topic, now_ms)
         taken: list[Delivery] = self._ordered.again(wish) if group.fifo else []
         if taken:
             return self._deliver(taken, topic, now_ms)

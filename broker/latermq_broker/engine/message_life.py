@@ -14,7 +14,7 @@ from latermq_broker.engine.attempts import stored_order_key
 from latermq_broker.engine.indexing import MESSAGE_TYPES
 from latermq_broker.engine.message_query import FROM_THE_END, Found
 from latermq_broker.engine.model import DeadState, Topic
-from latermq_broker.engine.state import EngineState, Subscription
+from latermq_broker.engine.state import EngineState, Subscription, lite_reader
 from latermq_broker.errors import CorruptRecordError
 from latermq_broker.store.payload_message import DeadHead, decode_dead_head, decode_message_head
 from latermq_broker.store.payload_retention import original
@@ -112,6 +112,10 @@ class MessageLives:
             known = GroupLife(group.name, LifeState.UNKNOWN, max_attempts=group.max_attempts)
             delivery = self._delivery(subscription, queue_id, offset)
             cursor = state.cursor(subscription, queue_id)
+            reader = lite_reader(state, subscription)
+            if reader is not None:
+                ahead = reader.ahead(stored_order_key(state.read(found.position)), offset)
+                cursor = offset - ahead  # behind it if it was given
             if delivery is not None:
                 yield _held(known, delivery)
             elif offset >= cursor:

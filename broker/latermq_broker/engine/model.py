@@ -40,6 +40,7 @@ class Outgoing(NamedTuple):
     first_check_ms: int = 0  # of a half message: from now; 0: the broker's default
     message_group: str = ""  # delivered in order to groups that keep it
     priority: int = NO_PRIORITY  # of a message without a message group
+    lite_topic: str = ""  # of a topic of type LITE
 
 
 class Sent(NamedTuple):
@@ -71,6 +72,7 @@ class ReceiveRequest(NamedTuple):
     filter: MessageFilter = EVERYTHING
     attempt_id: str = ""  # names the try: the same again is answered with the same, if ordered
     single_file: bool = False  # at most one of each message group in a reply, if ordered
+    lite_keys: frozenset[int] = frozenset()  # what the client of a group for lite topics reads
 
 
 class Delivered(NamedTuple):

@@ -15,6 +15,7 @@ order_keys     u64 pairs (delivery id, order key) of those in `deliveries` that 
 users          JSON, as `store/access.py` writes them, secrets included; empty without users
 limits         a line of JSON (store/limits.py) for each; empty without limits
 fifo           what is held back and what is parked, per message group: `engine/fifo_section.py`
+lites          lite topics, and how far groups are on them: `engine/lite_section.py`
 """
 
 import json
@@ -27,6 +28,7 @@ from latermq_broker.delivery.slab import Holder
 from latermq_broker.delivery.transaction import HalfMessage, HalfState
 from latermq_broker.engine.fifo_section import pack_fifo, restore_fifo, unpack_order_keys
 from latermq_broker.engine.leases_section import encode_leases, restore_leases, take_up
+from latermq_broker.engine.lite_section import pack_lites, restore_lites
 from latermq_broker.engine.model import DeadState
 from latermq_broker.engine.state import EngineState
 from latermq_broker.schedule.run_file import DamagedRunError, RunFile
@@ -76,6 +78,7 @@ def snapshot(state: EngineState, new_run: str = "") -> dict[str, bytes]:
             _ENDED.pack(first, id_hash, end) for first, (end, id_hash) in state.halves.ended.items()
         ),
         "fifo": pack_fifo(state),
+        "lites": pack_lites(state),
     }
 
 
@@ -108,6 +111,7 @@ def restore(state: EngineState, sections: Mapping[str, bytes]) -> None:
         state_of = state.leases.slab.state
         take_up(state, rows, [row for row in rows if state_of[row] == State.READY])
     restore_fifo(state, sections.get("fifo", b""))
+    restore_lites(state, sections.get("lites", b""))
     if whole:
         state.timer.restore(sections, runs)
         state.uses.restore(sections["uses"])

@@ -11,6 +11,7 @@ from latermq_broker.config import Config, OnCorrupt
 from latermq_broker.delivery.fifo import FifoGate, Letter
 from latermq_broker.delivery.lane import Lane, RankedLanes
 from latermq_broker.delivery.lease import Delivery, Leases, State
+from latermq_broker.delivery.lite import LiteParent, LiteReader
 from latermq_broker.delivery.receipt_handle import ReceiptHandles
 from latermq_broker.delivery.recently_done import RecentlyDone
 from latermq_broker.delivery.transaction import HalfMessages
@@ -51,6 +52,7 @@ class Subscription:
         "gate",
         "group_id",
         "last_consumed_ms",
+        "lite",
         "ready",
         "scanned",
         "topic_id",
@@ -61,6 +63,7 @@ class Subscription:
         self.group_id = group_id
         self.topic_id = topic_id
         self.gate: FifoGate | None = None  # once it had to keep an order
+        self.lite: LiteReader | None = None  # its progress, if it reads lite topics
         self.cursors: dict[int, int] = {}  # queue id → next offset; absent: earliest retained
         self.ready = ready  # its deliveries that are READY, but those of a message group
         self.counts = {State.READY: 0, State.LEASED: 0, State.BACKOFF: 0}
@@ -70,6 +73,8 @@ class Subscription:
 
     def unread_from(self, queue_id: int) -> int:
         """The oldest offset that the group may not have been given yet, as far as is written."""
+        if self.lite is not None:
+            return self.lite.first_unread()
         cursor = self.cursors.get(queue_id, 0)
         held = self.gate.first_held(queue_id) if self.gate is not None else None
         return cursor if held is None else min(cursor, held)
@@ -100,6 +105,7 @@ class EngineState:
         self.limits = Limits()
         self.leases = Leases()
         self.timer = Timer()
+        self.lites: dict[int, LiteParent] = {}  # by topic id, once something was sent to one
         self.halves = HalfMessages(
             config.transaction.ended_remembered_max, config.transaction.checks_max
         )
@@ -176,6 +182,8 @@ class EngineState:
             for offset in range(queue.first, first):
                 self.unpark((topic_id, offset))
         queue.trim(first)
+        if topic_id in self.lites:
+            self.lites[topic_id].trim(first)
         for (_, read_id), subscription in self.subscriptions.items():
             if read_id == topic_id and subscription.gate is not None:
                 subscription.gate.trim(queue_id, first)
@@ -192,6 +200,8 @@ class EngineState:
 
     def cursor(self, subscription: Subscription, queue_id: int) -> int:
         """The group's next offset on the queue, never below what is retained."""
+        if (reader := lite_reader(self, subscription)) is not None:
+            return reader.first_unread()
         first = self.queue(subscription.topic_id, queue_id).first
         durable = subscription.cursors.get(queue_id, first)
         return max(first, durable, subscription.scanned.get(queue_id, first))
@@ -266,10 +276,13 @@ class EngineState:
         if parked is not None:
             subscription = self.subscription(parked[0], parked[1])
             subscription.ordered().unpark(parked[2], letter)
+            lite_may_go(self, subscription, parked[2])
             self.announce(subscription)
 
     def drop_subscription(self, key: tuple[int, int]) -> None:
         subscription = self.subscriptions.pop(key)
+        if key[1] in self.lites:
+            self.lites[key[1]].readers.pop(key[0], None)
         if subscription.gate is not None:
             for letter in subscription.gate.letters():
                 del self.parking[letter]
@@ -307,3 +320,22 @@ class EngineState:
         if known is None or owner is None:
             return False
         return self.recently_done.holds(*known, owner.id, now_ms)
+
+
+def lite_reader(state: EngineState, subscription: Subscription) -> LiteReader | None:
+    """None: the group reads whole topics, or nothing was ever sent to a lite topic of this one."""
+    if subscription.lite is None and subscription.topic_id in state.lites:
+        group = state.catalog.group_by_id(subscription.group_id)
+        if group is not None and group.lite_parent:
+            subscription.lite = state.lites[subscription.topic_id].reader(group.id)
+    return subscription.lite
+
+
+def lite_may_go(state: EngineState, subscription: Subscription, key: int) -> None:
+    """Nothing of a lite topic is in the group's hands any more, or it is to be received again."""
+    reader = lite_reader(state, subscription)
+    if reader is not None:
+        group = subscription.ordered().groups.get(key)
+        if group is None or not group.blocked:
+            reader.may_go(key, retries=group is not None)
+            state.announce(subscription)

@@ -84,6 +84,7 @@ class TopicAdmin:
             raise ForbiddenError(f"{name} is kept by the broker and cannot be altered")
         if queue_count:
             self._check_queue_count(queue_count)
+            _check_lite(name, topic.type, queue_count)
             if queue_count < topic.queue_count:
                 raise BadRequestError(
                     f"queues of topic {name} cannot shrink from {topic.queue_count} to "
@@ -148,6 +149,7 @@ class TopicAdmin:
             raise TooManyRequestsError(f"topic {name} not created: {limit} topics is the limit")
         if queue_count:
             self._check_queue_count(queue_count)
+            _check_lite(name, type, queue_count)
         topic_id = state.catalog.next_topic_id
         birth = state.store.log.uuid + topic_id.to_bytes(8, "little")
         topic = Topic(
@@ -163,6 +165,8 @@ class TopicAdmin:
 
     def _queue_count(self, type: TopicType) -> int:
         catalog = self._state.config.catalog
+        if type is TopicType.LITE:
+            return 1
         if type is TopicType.PRIORITY:
             return min(PRIORITIES, catalog.queue_count_max)
         return catalog.default_queue_count
@@ -175,3 +179,8 @@ class TopicAdmin:
         limit = self._state.config.catalog.queue_count_max
         if not 1 <= queue_count <= limit:
             raise BadRequestError(f"queue count {queue_count} is not within 1 to {limit}")
+
+
+def _check_lite(name: str, type: TopicType, queue_count: int) -> None:
+    if type is TopicType.LITE and queue_count != 1:
+        raise BadRequestError(f"topic {name} of type lite has one queue, not {queue_count}")

@@ -1,14 +1,12 @@
 """What the Admin services share: required fields, and clients as they are told."""
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any
 
 from latermq_broker.errors import BadRequestError, NotFoundError
 from latermq_broker.services import wire
-from latermq_broker.services.session import ClientKind, Session, Sessions
+from latermq_broker.services.session import Session, Sessions
 from latermq_proto.apache.rocketmq.v2 import admin_pb2, definition_pb2
-
-_LITE_KINDS: Final = frozenset({ClientKind.LITE_PUSH_CONSUMER, ClientKind.LITE_SIMPLE_CONSUMER})
 
 
 def named_topic(request: Any) -> str:
@@ -64,7 +62,7 @@ def client_info(session: Session) -> admin_pb2.ClientInfo:
 
 
 def message_model(session: Session) -> admin_pb2.MessageModel:
-    return admin_pb2.LITE_SELECTIVE if session.kind in _LITE_KINDS else admin_pb2.CLUSTERING
+    return admin_pb2.LITE_SELECTIVE if session.lite else admin_pb2.CLUSTERING
 
 
 def expression_of(session: Session, topic: str) -> definition_pb2.FilterExpression:

@@ -10,7 +10,7 @@ from typing import Final
 
 from latermq_broker.config import Config
 from latermq_broker.engine.engine import Engine
-from latermq_broker.engine.model import TopicProgress
+from latermq_broker.engine.model import Group, TopicProgress
 from latermq_broker.errors import BadRequestError, NotFoundError, TopicNotFoundError
 from latermq_broker.services import wire
 from latermq_broker.services.admin_fields import (
@@ -23,6 +23,7 @@ from latermq_broker.services.admin_fields import (
     named_topic,
 )
 from latermq_broker.services.answers import ADMIN, Caller, ok_status, status, unary
+from latermq_broker.services.lite_subscriptions import LiteSubscriptions
 from latermq_broker.services.seam import Committer, MethodTable
 from latermq_broker.services.session import Session, Sessions
 from latermq_proto.apache.rocketmq.v2 import admin_pb2, definition_pb2
@@ -34,8 +35,14 @@ FORGOTTEN_MAX: Final = 10_000
 
 class AdminGroups:
     def __init__(
-        self, engine: Engine, committer: Committer, sessions: Sessions, config: Config
+        self,
+        engine: Engine,
+        committer: Committer,
+        sessions: Sessions,
+        config: Config,
+        lite: LiteSubscriptions | None = None,
     ) -> None:
+        self._lite = lite or LiteSubscriptions(config.lite)
         self._engine = engine
         self._committer = committer
         self._sessions = sessions
@@ -188,7 +195,7 @@ class AdminGroups:
         group = named_group(request)
         info = self._engine.groups.describe(group)
         if request.lite_topic:
-            raise NotFoundError(f"lite topic {request.lite_topic} is not read by group {group}")
+            return self._lite_accumulation(info.group, request.lite_topic)
         wanted = [wire.topic_name(topic) for topic in request.topics]
         progress = {one.topic: one for one in info.topics}
         for name in wanted:
@@ -211,6 +218,23 @@ class AdminGroups:
             oldest_ms = min(filter(None, (oldest_ms, first_ms)), default=0)
         total.deliver_delay_time.FromMilliseconds(max(0, now_ms - oldest_ms) if oldest_ms else 0)
         return response
+
+    def _lite_accumulation(
+        self, group: Group, lite_topic: str
+    ) -> admin_pb2.DescribeGroupAccumulationResponse:
+        row = self._engine.lites.row(group, lite_topic) if group.lite_parent else None
+        if row is None:
+            raise NotFoundError(f"lite topic {lite_topic} is not read by group {group.name}")
+        each = _Accumulation(
+            inflight_messages=row.live_count,
+            ready_messages=row.unread_count,
+            accumulation=row.live_count + row.unread_count,
+        )
+        late_ms = self._committer.now_ms() - row.oldest_ms if row.oldest_ms else 0
+        each.deliver_delay_time.FromMilliseconds(max(0, late_ms))
+        return admin_pb2.DescribeGroupAccumulationResponse(
+            status=ok_status(), accumulation=each, lite_topic_accumulation={lite_topic: each}
+        )
 
     def time_span(
         self, request: admin_pb2.QueryTimeSpanRequest, _: Caller
@@ -260,6 +284,8 @@ class AdminGroups:
         group = named_group(request)
         topic = wire.topic_name(request.topic) if request.topic.name else ""
         found = list(consumers(self._sessions, group, topic))
+        if request.liteTopic:
+            found = [s for s in found if request.liteTopic in self._lite.names(s.client_id)]
         if not found:
             self._engine.groups.get(group)
         return admin_pb2.ListConsumerConnectionResponse(

@@ -4,6 +4,7 @@ What a client is comes from its stored settings, not from these requests. A clie
 is silent for too long, gives the leases that the broker renews for it back.
 """
 
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from latermq_broker.config import Config
@@ -27,8 +28,18 @@ class ClientEngine(Protocol):
 
 class HeartbeatService:
     def __init__(
-        self, engine: ClientEngine, committer: Committer, sessions: Sessions, config: Config
+        self,
+        engine: ClientEngine,
+        committer: Committer,
+        sessions: Sessions,
+        config: Config,
+        left: Callable[[str], None] = lambda client_id: None,
     ) -> None:
+        """
+        Args:
+            left: told of each client that left or was silent for too long.
+        """
+        self._left = left
         self._engine = engine
         self._committer = committer
         self._sessions = sessions
@@ -77,6 +88,7 @@ class HeartbeatService:
         if session is not None:
             self._require(session, caller.client_id, request.group)
             self._sessions.remove(caller.client_id)
+        self._left(caller.client_id)
         self._engine.client_gone(caller.client_id, self._committer.now_ms())
         await self._committer.leased()
         self._require(session, caller.client_id, request.group)
@@ -86,6 +98,7 @@ class HeartbeatService:
         """Called every second or so: let go of the clients that were silent for too long."""
         now_ms = self._committer.now_ms()
         for session in self._sessions.expire(now_ms):
+            self._left(session.client_id)
             self._engine.client_gone(session.client_id, now_ms)
             self._committer.leased()
         if now_ms - self._looked_ms >= SILENT_LOOK_MS:

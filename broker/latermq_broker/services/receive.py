@@ -17,7 +17,7 @@ the ladder while they pass, and in the end it is a dead letter that says why.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -33,6 +33,7 @@ from latermq_broker.services.bounds import Bounds
 from latermq_broker.services.client_quirks import Quirk, quirks_of
 from latermq_broker.services.flow import FlowControl
 from latermq_broker.services.later import Later
+from latermq_broker.services.lite_subscriptions import LiteSubscriptions
 from latermq_broker.services.parking import Parking, Waiter
 from latermq_broker.services.polling import polling_ms
 from latermq_broker.services.seam import Committer, MethodTable
@@ -63,8 +64,14 @@ class ReceiveService:
     """`ParkedReceives` too."""
 
     def __init__(
-        self, engine: Engine, committer: Committer, sessions: Sessions, config: Config
+        self,
+        engine: Engine,
+        committer: Committer,
+        sessions: Sessions,
+        config: Config,
+        lite: LiteSubscriptions | None = None,
     ) -> None:
+        self._lite = lite or LiteSubscriptions(config.lite)
         self._engine = engine
         self._committer = committer
         self._sessions = sessions
@@ -100,20 +107,21 @@ class ReceiveService:
         server, short = self._config.server, self._bounds.short_polling
         wait_ms = polling_ms(asked, caller, self._sessions, server, short=short)
         topic = request.message_queue.topic
-        self._parking.serve(wanted.group, wanted.topic)
-        leased = self._lease(wanted)
+        reads_lite = self._reads_lite(wanted, caller)
+        if not reads_lite:
+            self._parking.serve(wanted.group, wanted.topic)
+        leased = self._lease(self._with_lite_topics(wanted) if reads_lite else wanted)
         if leased is not None:
             caller.call.on_cancel(partial(self._give_back, wanted.group, leased))
             return self._reply(topic, leased)
         if not wait_ms:
             return self._nothing()
+        wish: Hashable = wanted.filter
+        attempt = partial(self._attempt, wanted)
+        if reads_lite:  # what there is for one client is of no use to another
+            wish, attempt = wanted.client_id, partial(self._attempt_lite, wanted)
         waiter = self._parking.park(
-            wanted.group,
-            wanted.topic,
-            wanted.filter,
-            partial(self._attempt, wanted),
-            wait_ms,
-            caller.client_id,
+            wanted.group, wanted.topic, wish, attempt, wait_ms, caller.client_id
         )
         caller.call.on_cancel(partial(self._abandon, wanted.group, waiter))
         return waiter.later.then(partial(self._reply_later, topic))
@@ -125,8 +133,38 @@ class ReceiveService:
     def wake(self, ready: Ready) -> None:
         self._parking.wake(ready)
 
+    def serve(self, group: str, topic: str) -> None:
+        """Let those who wait look once more: what a client may be given has changed."""
+        self._parking.serve(group, topic)
+
     def drain(self) -> None:
         self._parking.drain()
+
+    def _reads_lite(self, wanted: ReceiveRequest, caller: Caller) -> bool:
+        """Whether the group reads lite topics; it is made, if it is not there, for such a client.
+
+        Raises IllegalTopicError, IllegalGroupError, and as `Lites.bind`.
+        """
+        group = self._engine.catalog.group(wanted.group)
+        session = self._sessions.get(caller.client_id)
+        if session is not None and session.lite:
+            self._engine.lites.bind(wanted.group, wanted.topic, self._committer.now_ms())
+            return True
+        if group is None or not group.lite_parent:
+            return False
+        self._engine.lites.check_group(wanted.group, wanted.topic)
+        return True
+
+    def _with_lite_topics(self, wanted: ReceiveRequest) -> ReceiveRequest:
+        keys = self._lite.keys(wanted.client_id, wanted.group, wanted.topic)
+        return wanted._replace(lite_keys=keys)
+
+    def _attempt_lite(self, wanted: ReceiveRequest) -> Leased | None:
+        """As `_attempt`; not before there may be something for this client."""
+        wanted = self._with_lite_topics(wanted)
+        if not self._engine.lites.waits(wanted.group, wanted.topic, wanted.lite_keys):
+            return None
+        return self._lease(wanted)
 
     def _wanted(self, request: service_pb2.ReceiveMessageRequest, caller: Caller) -> ReceiveRequest:
         config = self._config.delivery

@@ -1,10 +1,9 @@
 """Assembles all services into one method table.
 
-Every RPC of apache.rocketmq.v2 and latermq.v1 is in it. Those that come later answer
-NOT_IMPLEMENTED in their status, never a wrong OK: a client then knows, and does not wait.
+Every RPC of apache.rocketmq.v2 and latermq.v1 is in it.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
@@ -13,7 +12,6 @@ from google.protobuf.message_factory import GetMessageClass
 
 from latermq_broker.config import Config
 from latermq_broker.engine.engine import Engine
-from latermq_broker.errors import NotImplementedYetError
 from latermq_broker.services.ack import AckService
 from latermq_broker.services.admin_gate import (
     admin_served,
@@ -29,6 +27,8 @@ from latermq_broker.services.edges import Edges
 from latermq_broker.services.guard import Guard, refusal_of
 from latermq_broker.services.health import HealthService
 from latermq_broker.services.heartbeat import HeartbeatService
+from latermq_broker.services.lite import LiteService
+from latermq_broker.services.lite_subscriptions import LiteSubscriptions
 from latermq_broker.services.offsets import OffsetService
 from latermq_broker.services.parking import EveryParking
 from latermq_broker.services.recall import RecallService
@@ -68,7 +68,6 @@ FILES: Final = (
     message_pb2,
     broker_pb2, user_pb2, limit_pb2,
 )  # fmt: skip
-LATER_METHODS: Final = frozenset({"SyncLiteSubscription"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,9 +88,11 @@ def assemble(engine: Engine, committer: Committer, config: Config) -> Services:
     names = [service.full_name for service in _descriptors()]
     sessions = Sessions(config.server)
     rooms = (engine, committer, sessions, config)
-    receive = ReceiveService(*rooms)
+    subscriptions = LiteSubscriptions(config.lite)
+    receive = ReceiveService(*rooms, subscriptions)
+    lite = LiteService(*rooms, subscriptions, receive.serve)
     offsets = OffsetService(*rooms)
-    heartbeat = HeartbeatService(*rooms)
+    heartbeat = HeartbeatService(*rooms, subscriptions.drop)
     transactions = TransactionService(*rooms)
     health = HealthService(names)
     send = SendService(*rooms)
@@ -101,6 +102,7 @@ def assemble(engine: Engine, committer: Committer, config: Config) -> Services:
 
     def on_second() -> None:
         heartbeat.expire_silent()
+        lite.on_second()
         transactions.check_orphans()
 
     served = (
@@ -109,6 +111,7 @@ def assemble(engine: Engine, committer: Committer, config: Config) -> Services:
         heartbeat,
         send,
         receive,
+        lite,
         AckService(*rooms),
         transactions,
         RecallService(*rooms),
@@ -123,12 +126,12 @@ def assemble(engine: Engine, committer: Committer, config: Config) -> Services:
         UsersService(*rooms),
         LimitsService(*rooms),
         AdminTopics(*rooms),
-        AdminGroups(*rooms),
+        AdminGroups(*rooms, subscriptions),
         AdminMessages(*rooms, send, replies),
         health,
         ReflectionService(names),
     )
-    methods = _table([service.methods() for service in served], config)
+    methods = _table((service.methods() for service in served), config)
     if config.auth.enabled:
         guard = Guard(
             engine.users,
@@ -149,10 +152,10 @@ def assemble(engine: Engine, committer: Committer, config: Config) -> Services:
     )
 
 
-def _table(tables: Sequence[MethodTable], config: Config) -> MethodTable:
-    """All in one; what the configuration does not let anybody call refuses."""
-    methods = later_methods()
-    for table in tables:
+def _table(served: Iterable[MethodTable], config: Config) -> MethodTable:
+    """All of them in one; every RPC is there, and those that are not for everybody are refused."""
+    methods: MethodTable = {}
+    for table in served:
         for path, method in table.items():
             assert path not in methods, f"two services serve {path}"
             methods[path] = method
@@ -165,25 +168,6 @@ def _table(tables: Sequence[MethodTable], config: Config) -> MethodTable:
             if path.startswith(USERS) and not users_served(config):
                 methods[path] = _refused(rpc, refuse_users)
     return methods
-
-
-def later_methods() -> MethodTable:
-    """The RPCs that are not built yet, each with an answer that says so."""
-    return {
-        f"/{service.full_name}/{rpc.name}": _later(rpc)
-        for service in _descriptors()
-        for rpc in service.methods
-        if rpc.name in LATER_METHODS
-    }
-
-
-def _later(rpc: Any) -> Method:
-    name = rpc.full_name
-
-    def answer(request: Message, caller: Caller) -> NoReturn:
-        raise NotImplementedYetError(f"{name} is not implemented yet")
-
-    return _refused(rpc, answer)
 
 
 def _refused(rpc: Any, answer: Callable[[Message, Caller], NoReturn]) -> Method:

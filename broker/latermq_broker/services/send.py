@@ -15,7 +15,6 @@ from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.model import Outgoing
 from latermq_broker.errors import (
     BodyTooLargeError,
-    NotImplementedYetError,
     PropertiesTooLargeError,
 )
 from latermq_broker.schedule.levels import level_ms
@@ -29,9 +28,7 @@ from latermq_broker.services.seam import Call, Committer, Method, MethodTable, U
 from latermq_broker.services.session import Sessions
 from latermq_broker.services.wire_messages import (
     DELAY,
-    FIFO,
     NORMAL,
-    PRIORITY,
     TRANSACTION,
     StoreSide,
     message_type,
@@ -39,7 +36,6 @@ from latermq_broker.services.wire_messages import (
 )
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 
-_SERVED_TYPES: Final = frozenset({NORMAL, FIFO, DELAY, TRANSACTION, PRIORITY})
 # A dead letter's record holds the message and its history, so the history's room is kept free.
 _RECORD_HEAD_BYTES: Final = 1_024
 _OVERHEAD_BYTES_MAX: Final = RECORD_BODY_OVERHEAD_BYTES - HISTORY_BYTES_MAX - _RECORD_HEAD_BYTES
@@ -114,7 +110,7 @@ class SendService:
 
         Raises:
             RequestError: as `validate` says; nothing was stored.
-            NotImplementedYetError: a message type that is not served yet.
+            LiteTopicQuotaError: one lite topic too many.
             TopicNotFoundError: it does not exist and is not made on demand.
             TooManyRequestsError, StoreFullError: no room now.
         """
@@ -142,10 +138,6 @@ class SendService:
             ranked = message.system_properties.HasField("priority")
             validate.check_type(topic, kind, ranked=ranked)
         validate.check_halves(kinds)
-        for kind in kinds:
-            if kind not in _SERVED_TYPES:
-                name = definition_pb2.MessageType.Name(kind)
-                raise NotImplementedYetError(f"{name} messages are not implemented yet")
         level_due_ms = wall_ms + level_ms(level, self._levels_ms) if level else 0
         side = StoreSide(now_ms=now_ms, call=caller.call)
         outgoing: list[Outgoing] = []

@@ -13,6 +13,7 @@ import logging
 from collections.abc import AsyncIterator, Collection, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Final
 
 from latermq_broker.config import ServerConfig
 from latermq_broker.errors import TooManyRequestsError
@@ -32,6 +33,9 @@ class ClientKind(IntEnum):
     PULL_CONSUMER = 4
     LITE_PUSH_CONSUMER = 5
     LITE_SIMPLE_CONSUMER = 6
+
+
+LITE_KINDS: Final = frozenset({ClientKind.LITE_PUSH_CONSUMER, ClientKind.LITE_SIMPLE_CONSUMER})
 
 
 class CommandStream:
@@ -77,6 +81,10 @@ class Session:
     @property
     def quirks(self) -> Quirk:
         return quirks_of(self.language, self.version)
+
+    @property
+    def lite(self) -> bool:
+        return self.kind in LITE_KINDS
 
     @property
     def consumes(self) -> bool:

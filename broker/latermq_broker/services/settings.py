@@ -9,15 +9,20 @@ the group's policy is (Python and C++ understand nothing else; the exceptions ar
 """
 
 import re
-from typing import Final
+from typing import Final, Protocol
 
 from latermq_broker.config import Config
 from latermq_broker.delivery.retry import LADDER_STEPS_MAX, backoff_ms
 from latermq_broker.engine.model import Backoff, Group
-from latermq_broker.errors import BadRequestError, InvalidClientPropertiesError
+from latermq_broker.errors import (
+    BadRequestError,
+    IllegalGroupError,
+    IllegalTopicError,
+    InvalidClientPropertiesError,
+)
 from latermq_broker.services import wire
 from latermq_broker.services.client_quirks import Quirk
-from latermq_broker.services.session import ClientKind
+from latermq_broker.services.session import LITE_KINDS, ClientKind
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 from latermq_proto.google.protobuf import duration_pb2
 
@@ -26,7 +31,6 @@ PRODUCER_BACKOFF_INITIAL_MS: Final = 10
 PRODUCER_BACKOFF_MAX_MS: Final = 1_000
 BACKOFF_MULTIPLIER: Final = 2.0
 
-LITE_SUBSCRIPTION_QUOTA: Final = 2_000  # unset means 0 to lite clients: they could not subscribe
 LITE_TOPIC_CHARACTERS_MAX: Final = 64
 
 CLIENT_PROPERTIES_COUNT_MAX: Final = 32
@@ -66,6 +70,30 @@ def check(settings: definition_pb2.Settings) -> ClientKind:
         wire.topic_name(entry.topic)
         wire.message_filter(entry.expression)
     return ClientKind.SIMPLE_CONSUMER if kind is ClientKind.UNSPECIFIED else kind
+
+
+class Groups(Protocol):
+    def group(self, name: str) -> Group | None: ...
+
+
+def check_group(kind: ClientKind, settings: definition_pb2.Settings, groups: Groups) -> None:
+    """Clients of lite topics have groups of their own, each bound to one topic.
+
+    Raises:
+        IllegalGroupError: the group is there, and not for this kind of client.
+        IllegalTopicError: not the topic it is bound to.
+    """
+    group = groups.group(settings.subscription.group.name)
+    if kind is ClientKind.PRODUCER or group is None:
+        return
+    if bool(group.lite_parent) is not (kind in LITE_KINDS):
+        what = "lite topics" if group.lite_parent else "whole topics"
+        raise IllegalGroupError(f"group {group.name} reads {what}: not for a {kind.name}")
+    for name in topics_of(settings):
+        if group.lite_parent and name != group.lite_parent:
+            raise IllegalTopicError(
+                f"group {group.name} reads lite topics of {group.lite_parent}, not of {name}"
+            )
 
 
 def topics_of(settings: definition_pb2.Settings) -> frozenset[str]:
@@ -111,11 +139,13 @@ def _merge_subscription(
     merged: definition_pb2.Settings, group: Group | None, quirks: Quirk, config: Config
 ) -> None:
     subscription = merged.subscription
-    subscription.fifo = group is not None and group.fifo
+    lite = int(merged.client_type) in LITE_KINDS
+    subscription.fifo = lite if group is None else group.fifo
     subscription.receive_batch_size = config.delivery.receive_batch_max
     subscription.long_polling_timeout.Clear()
     _set_duration(subscription.long_polling_timeout, config.server.polling_ms_max)
-    subscription.lite_subscription_quota = LITE_SUBSCRIPTION_QUOTA
+    # Unset means 0 to lite clients: they could not subscribe.
+    subscription.lite_subscription_quota = config.lite.subscriptions_per_client_max
     subscription.max_lite_topic_size = LITE_TOPIC_CHARACTERS_MAX
 
     policy = merged.backoff_policy

@@ -136,6 +136,7 @@ class TelemetryService:
         """
         try:
             kind = client_settings.check(settings)
+            client_settings.check_group(kind, settings, self._engine.catalog)
         except RequestError as error:
             code = GrpcCode.INVALID_ARGUMENT if error.code in CLIENT_ERRORS else GrpcCode.INTERNAL
             raise CallAborted(code, str(error)) from error

@@ -95,9 +95,16 @@ class GroupsService:
         """
         wanted = request.group
         names.check_group(wanted.name)
+        if wanted.lite_topics_of:
+            names.check_topic(wanted.lite_topics_of)
+            self._engine.lites.parent(wanted.lite_topics_of)
+        elif wanted.lite_exclusive:
+            raise BadRequestError(f"group {wanted.name} is exclusive, but reads no lite topics")
         group = self._engine.groups.create(
             wanted.name,
-            fifo=wanted.fifo,
+            fifo=wanted.fifo or bool(wanted.lite_topics_of),
+            lite_parent=wanted.lite_topics_of,
+            lite_exclusive=wanted.lite_exclusive,
             max_attempts=wanted.max_attempts,
             backoff=_backoff(wanted.backoff) if wanted.HasField("backoff") else None,
             on_dead=_on_dead(wanted.on_dead) or OnDead.SKIP,
@@ -224,6 +231,8 @@ class GroupsService:
             created_at_ms=group.created_ms,
             dead_letter_count=self._engine.groups.dead_letter_count(group),
             on_dead=_ON_DEAD_NAMES[group.on_dead] if group.fifo else None,
+            lite_topics_of=group.lite_parent,
+            lite_exclusive=group.lite_exclusive,
         )
 
 
@@ -264,7 +273,7 @@ def _message_group(row: MessageGroupRow) -> group_pb2.MessageGroup:
     stored = stored_message(row.rest, row.sys)
     return group_pb2.MessageGroup(
         topic=row.topic,
-        name=stored.message_group,
+        name=stored.message_group or stored.lite_topic,
         state=group_pb2.MessageGroup.State.Name(row.state),
         due_at_ms=row.due_ms,
         message_id=stored.message_id,

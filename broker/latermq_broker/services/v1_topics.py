@@ -10,7 +10,7 @@ from typing import Final
 from latermq_broker.config import Config
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.model import QueueEnds, Topic, TopicType
-from latermq_broker.errors import BadRequestError, IllegalTopicError, NotImplementedYetError
+from latermq_broker.errors import BadRequestError, IllegalTopicError
 from latermq_broker.services import names
 from latermq_broker.services.answers import Caller, ok_status, unary
 from latermq_broker.services.seam import Committer, MethodTable
@@ -21,15 +21,6 @@ from latermq_proto.latermq.v1 import topic_pb2
 
 TOPICS: Final = "/latermq.v1.Topics"
 SLICE_TOPICS_MAX: Final = 64  # shown in one turn of the loop
-
-_MADE_TYPES: Final = (
-    TopicType.NORMAL,
-    TopicType.FIFO,
-    TopicType.DELAY,
-    TopicType.TRANSACTION,
-    TopicType.PRIORITY,
-    TopicType.MIXED,
-)
 
 
 class TopicsService:
@@ -80,7 +71,6 @@ class TopicsService:
 
         Raises:
             IllegalTopicError: against the rules of names, or a name the broker keeps.
-            NotImplementedYetError: a type of a later release.
             BadRequestError: exists otherwise, or the queue count is out of bounds.
         """
         names.check_topic(request.name)
@@ -104,7 +94,6 @@ class TopicsService:
         Raises:
             TopicNotFoundError: as named.
             ForbiddenError: a %DLQ% topic.
-            NotImplementedYetError: a type of a later release.
             BadRequestError: fewer queues, or too many; to or from a type that has its own queues.
         """
         names.check_topic(request.name)
@@ -191,20 +180,13 @@ def _topic_type(number: int) -> TopicType | None:
 
     Raises:
         BadRequestError: an unknown number.
-        NotImplementedYetError: a type of a later release.
     """
     if number == topic_pb2.TOPIC_TYPE_UNSPECIFIED:
         return None
     try:
-        kind = TopicType(number)
+        return TopicType(number)
     except ValueError as error:
         raise BadRequestError(f"topic type {number} is unknown") from error
-    if kind not in _MADE_TYPES:
-        raise NotImplementedYetError(
-            f"topics of type {kind.name.lower()} are not implemented yet; "
-            f"{', '.join(made.name.lower() for made in _MADE_TYPES)} are"
-        )
-    return kind
 
 
 def _check_queue_count(queue_count: int) -> None:

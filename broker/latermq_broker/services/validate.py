@@ -22,7 +22,7 @@ from latermq_broker.errors import (
 )
 from latermq_broker.services import names, wire
 from latermq_broker.services.bounds import Bounds
-from latermq_broker.services.wire_messages import DELAY, PRIORITY, TRANSACTION
+from latermq_broker.services.wire_messages import DELAY, LITE, PRIORITY, TRANSACTION
 from latermq_broker.store.catalog import RETRY_PREFIX
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 
@@ -95,7 +95,7 @@ class MessageRules:
         if properties.HasField("priority") and properties.priority < 0:
             raise BadRequestError(f"priority {properties.priority} is negative; 0 is the lowest")
         if properties.HasField("lite_topic"):
-            _check_lite_topic(properties.lite_topic)
+            check_lite_topic(properties.lite_topic)
 
     def _check_body(self, body: bytes) -> None:
         if len(body) > self._body_bytes_max:
@@ -157,7 +157,11 @@ def check_halves(kinds: Sequence[definition_pb2.MessageType]) -> None:
         raise BadRequestError("messages of transactions and others in one request")
 
 
-def _check_lite_topic(lite_topic: str) -> None:
+def check_lite_topic(lite_topic: str) -> None:
+    """
+    Raises:
+        IllegalLiteTopicError: blank, too long, other characters.
+    """
     size = names.utf8_bytes(lite_topic)
     if size > LITE_TOPIC_BYTES_MAX:
         raise IllegalLiteTopicError(
@@ -188,14 +192,14 @@ def check_type(
     Args:
         ranked: the message has a priority. Then a topic of type PRIORITY takes it delayed, too.
     Raises:
-        TypeConflictError: another type. Never for dead-letter topics; for mixed ones only if the
-            type is PRIORITY: they do not know an order of priorities.
+        TypeConflictError: another type. Never for dead-letter topics; for mixed ones only if it is
+            PRIORITY or LITE: their queues are not made for it.
     """
     if topic is not None and topic.internal:
         return
     type = topic.type if topic is not None else TopicType.MIXED
     if type is TopicType.MIXED:
-        fits = kind != PRIORITY
+        fits = kind not in (LITE, PRIORITY)
     else:
         fits = int(kind) == int(type)  # the same numbers
         fits |= ranked and kind == DELAY and type is TopicType.PRIORITY

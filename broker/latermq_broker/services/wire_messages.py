@@ -113,6 +113,7 @@ class StoreSide:
         tag, message_id = properties.tag, properties.message_id
         message_group = properties.message_group
         priority = properties.priority if properties.HasField("priority") else NO_PRIORITY
+        lite_topic = properties.lite_topic
         message.ClearField("topic")
         message.ClearField("system_properties")
         return Outgoing(
@@ -126,6 +127,7 @@ class StoreSide:
             delay_level=delay_level,
             message_group=message_group,
             priority=priority,
+            lite_topic=lite_topic,
         )
 
     def completed(

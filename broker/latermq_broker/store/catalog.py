@@ -84,6 +84,8 @@ class Group:
     backoff: Backoff | None  # None: the broker's ladder, offered to push consumers
     created_ms: int
     on_dead: OnDead = OnDead.SKIP  # in a fifo group
+    lite_parent: str = ""  # the topic whose lite topics it reads; it is a fifo group then
+    lite_exclusive: bool = False  # a lite topic goes to the client that subscribed last
 
     @property
     def dead_letter_topic(self) -> str:

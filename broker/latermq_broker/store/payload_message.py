@@ -17,23 +17,25 @@ tuple_new: Final = tuple.__new__  # as MessageHead._make, without the call
 #            | topic| queue| kind| nkeys| queue_offset| due_ms| tag_hash| id_hash| rest_len| sys_len
 #            48     49        52
 #            | level| pad     | key hashes 8 x nkeys | rest | sys | order key u64, if ORDERED, or
-#            priority u64, if PRIORITY
+#            priority u64, if PRIORITY; before the order key, if LITE: | name | name size u8 |
 #  queue and queue_offset are -1 (0xffff, -1) while the message waits for due_ms.
 _MESSAGE: Final = struct.Struct("<IHBBqQQQIIB3x")
 assert _MESSAGE.size == 52
 #  kind, bits. LETTER: sent to a dead-letter topic, kept as long as the letters there. ORDERED: the
 #  message is of a message group, the order key is the hash of its name, never 0. PRIORITY: it has a
-#  priority, and no message group.
+#  priority, and no message group. LITE: it is of a lite topic, whose name is told; the order key is
+#  the hash of that.
 QUEUE_UNSET: Final = 0xFFFF
 MESSAGE_LETTER: Final = 1
 MESSAGE_ORDERED: Final = 2
 MESSAGE_PRIORITY: Final = 4
+MESSAGE_LITE: Final = 8
 NO_PRIORITY: Final = -1
 _ORDER_KEY: Final = struct.Struct("<Q")
 _PRIORITY: Final = struct.Struct("<Q")
 
 
-_NO_KEYS: Final[tuple[tuple[int, ...]]] = ((),)
+_NO_TAIL: Final[tuple[tuple[int, ...], str]] = ((), "")  # no keys, no lite topic
 
 
 class MessagePayload(NamedTuple):
@@ -50,6 +52,7 @@ class MessagePayload(NamedTuple):
     sys: bytes
     order_key: int = 0  # set if, and only if, `kind` says ORDERED
     priority: int = NO_PRIORITY  # set if, and only if, `kind` says PRIORITY
+    lite_topic: str = ""  # set if, and only if, `kind` says LITE
 
 
 class MessageHead(NamedTuple):
@@ -67,6 +70,7 @@ class MessageHead(NamedTuple):
     sys_length: int
     delay_level: int
     key_hashes: tuple[int, ...]
+    lite_topic: str = ""
 
 
 def encode_message(message: MessagePayload) -> list[Bytes]:
@@ -85,6 +89,10 @@ def encode_message(message: MessagePayload) -> list[Bytes]:
     )
     if message.key_hashes:
         head += struct.pack(f"<{len(message.key_hashes)}Q", *message.key_hashes)
+    if message.kind & MESSAGE_LITE:
+        name = message.lite_topic.encode()
+        tail = b"%b%c%b" % (name, len(name), _ORDER_KEY.pack(message.order_key))
+        return [head, message.rest, message.sys, tail]
     if message.kind & MESSAGE_ORDERED:
         return [head, message.rest, message.sys, _ORDER_KEY.pack(message.order_key)]
     if message.kind & MESSAGE_PRIORITY:
@@ -94,10 +102,16 @@ def encode_message(message: MessagePayload) -> list[Bytes]:
 
 def decode_message_head(payload: Bytes) -> MessageHead:
     fields = _MESSAGE.unpack_from(payload)
-    if not fields[3]:
-        return tuple_new(MessageHead, fields + _NO_KEYS)
+    if not fields[3] and not fields[2] & MESSAGE_LITE:
+        return tuple_new(MessageHead, fields + _NO_TAIL)
     keys = struct.unpack_from(f"<{fields[3]}Q", payload, _MESSAGE.size)
-    return tuple_new(MessageHead, (*fields, keys))
+    name = _lite_topic(payload) if fields[2] & MESSAGE_LITE else ""
+    return tuple_new(MessageHead, (*fields, keys, name))
+
+
+def _lite_topic(payload: Bytes) -> str:
+    size_at = len(payload) - _ORDER_KEY.size - 1
+    return str(payload[size_at - payload[size_at] : size_at], "utf-8")
 
 
 def message_order_key(payload: Bytes) -> int:

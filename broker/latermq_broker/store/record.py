@@ -73,6 +73,7 @@ class RecordType(IntEnum):
     BLANK = 21  # closes a segment; fills it to its end
     HALF = 22  # a message whose transaction has not ended
     LEASE_ORDERED = 23
+    LITE = 24  # lite topics: a group's progress was moved, or one has expired
     ACCESS = 26  # a user was put or deleted
     LIMIT = 28  # of a client or a group: put or removed
 

@@ -11,7 +11,8 @@ from latermq_broker.clock import SystemClock
 from latermq_broker.config import Config
 from latermq_broker.delivery.transaction import HalfEvent
 from latermq_broker.engine.engine import Engine
-from latermq_broker.engine.model import Failure, Outgoing, ReceiveRequest
+from latermq_broker.engine.lites import Begin, Beginning
+from latermq_broker.engine.model import Failure, Outgoing, ReceiveRequest, TopicType
 from latermq_broker.store.access import Kind, Right
 from latermq_broker.store.files import RealFiles
 from latermq_broker.store.limits import Limit, Scope
@@ -75,6 +76,11 @@ def data(tmp_path: Path) -> Path:
     rig.engine.users.create("shop", SECRET, admin=False, now_ms=rig.now_ms)
     rig.engine.users.grant("shop", Kind.TOPIC, "orders-*", frozenset({Right.PUB}), rig.now_ms)
     rig.engine.users.delete("shop", rig.now_ms)
+    rig.engine.topics.create("chat", TopicType.LITE, 0, rig.now_ms)
+    agents = rig.engine.lites.bind("agents", "chat", rig.now_ms)
+    lite = Outgoing("chat", b"*\x04body", b"*\x03m-7", "m-7", lite_topic="room-7")
+    rig.engine.send([lite], rig.now_ms)
+    rig.engine.lites.begin(agents, ["room-7"], Beginning(Begin.END), rig.now_ms)
     rig.engine.close(rig.now_ms)
     rig.close()
     return path
@@ -95,6 +101,15 @@ def test_users_are_shown_without_their_secrets(data: Path) -> None:
         assert SECRET not in run(words[0], str(data), *words[1:]).output
     stored = b"".join(path.read_bytes() for path in data.rglob("*.seg"))
     assert SECRET.encode() in stored  # so that the lines above look for the right thing
+
+
+def test_lite_topics_are_named(data: Path) -> None:
+    [moved] = records(data, "--type", "lite")
+    assert (moved["topic"], moved["group"], moved["what"]) == (
+        "chat", "agents", "goes on elsewhere",
+    )  # fmt: skip
+    [sent] = [one for one in records(data, "--type", "message") if "lite_topic" in one]
+    assert sent["lite_topic"] == "room-7"
 
 
 def test_every_record_is_explained(data: Path) -> None:

@@ -44,7 +44,7 @@ def test_topics_as_json(rig: CliRig) -> None:
 
 
 def test_topics_that_are_refused(rig: CliRig) -> None:
-    assert "not implemented yet" in rig.refused("topic", "create", "o", "--type", "lite")
+    assert "one queue" in rig.refused("topic", "create", "o", "--type", "lite", "--queues", "2")
     assert "other characters" in rig.refused("topic", "create", "a b")
     assert "say what to change" in rig.refused("topic", "alter", "o")
     assert "not found" in rig.refused("topic", "delete", "o", "--yes")

@@ -130,7 +130,12 @@ RULES: Final[list[tuple[str, Change, int, str]]] = [
         "PRIORITY does not fit a new topic of type MIXED",
     ),
     ("15 negative", with_system(priority=-1), Code.BAD_REQUEST, "priority -1 is negative"),
-    ("later: lite", with_system(lite_topic="l"), Code.NOT_IMPLEMENTED, "LITE"),
+    (
+        "15 lite",
+        with_system(lite_topic="l"),
+        Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+        "LITE does not fit a new topic of type MIXED",
+    ),
     (
         "no single rule",
         with_system(trace_context="x" * 30_000),

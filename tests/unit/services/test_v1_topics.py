@@ -57,14 +57,6 @@ def test_the_same_again_is_ok_and_another_is_refused(rig: V1Rig) -> None:
         assert create(rig, "orders", **other).status.code == Code.BAD_REQUEST
 
 
-@pytest.mark.parametrize("kind", ["LITE"])
-def test_types_of_a_later_release_are_not_implemented(rig: V1Rig, kind: str) -> None:
-    status = create(rig, "orders", type=topic_pb2.TopicType.Value(kind)).status
-    assert status.code == Code.NOT_IMPLEMENTED
-    assert kind.lower() in status.message
-    assert get(rig, "orders").status.code == Code.TOPIC_NOT_FOUND
-
-
 @pytest.mark.parametrize(
     ("name", "fields", "code"),
     [
@@ -93,7 +85,7 @@ def test_altering_grows_and_never_shrinks(rig: V1Rig) -> None:
     assert alter(queue_count=4).topic.queue_count == 4
     assert alter(type=topic_pb2.NORMAL).topic.type == topic_pb2.NORMAL
     assert alter(queue_count=3).status.code == Code.BAD_REQUEST
-    assert alter(type=topic_pb2.LITE).status.code == Code.NOT_IMPLEMENTED
+    assert alter(type=topic_pb2.LITE).status.code == Code.BAD_REQUEST
     assert get(rig, "orders").topic.queue_count == 4
 
 
