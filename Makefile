@@ -97,7 +97,7 @@ unit: $(STAMP) ## tests without a socket or a sleep
 
 .PHONY: property
 property: $(STAMP) ## the core against models, by hypothesis
-	$(PYTEST) --numprocesses=2 tests/property
+	$(PYTEST) --numprocesses=2 --timeout=300 tests/property
 
 # `make integration TRANSPORT=grpcio` and `make interop TRANSPORT=grpcio`: the same on grpc.aio.
 TRANSPORT ?= lean

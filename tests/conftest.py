@@ -2,6 +2,12 @@
 
 import signal
 
+from hypothesis import settings
+
 # A shell starts background jobs with SIGINT ignored, and what they start inherits it. Tests press
 # Ctrl-C on processes of theirs; from here on those get it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# How long an example takes says how busy the machine is; `timeout` ends what hangs.
+settings.register_profile("latermq", deadline=None)
+settings.load_profile("latermq")
