@@ -31,10 +31,8 @@ def lend_and_end(count: int, batch: int) -> dict[str, float]:
 
     def lend(now_ms: int) -> None:
         first = leases.next_id
-        rows = [
-            leases.lend_new(id, place, id, entry, holder, now_ms)
-            for id in range(first, first + batch)
-        ]
+        messages = [(place, id, entry) for id in range(first, first + batch)]
+        rows = leases.lend_new(first, messages, holder, now_ms)
         leases.deadlines.arm_all(rows, now_ms + LEASE_MS)
         in_flight.append(rows)
 

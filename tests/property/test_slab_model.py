@@ -96,7 +96,7 @@ class SlabMachine(RuleBasedStateMachine):
         message = self  # has the three numbers of a queue entry
         self.position, self.length, self.tag_hash = one.position, one.length, one.tag_hash
         place = Place(1, 3, 0, FAR_OFFSET >> 32, 5)
-        row = self.leases.lend_new(id, place, FAR_OFFSET, message, holder, self.now_ms)
+        [row] = self.leases.lend_new(id, [(place, FAR_OFFSET, message)], holder, self.now_ms)
         self.leases.deadlines.arm_all([row], self.now_ms + wait_ms)
         one.holder, one.leased_ms = holder, self.now_ms
         one.deadline_ms = one.armed_ms = self.now_ms + wait_ms

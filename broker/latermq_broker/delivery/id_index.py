@@ -51,15 +51,20 @@ class IdIndex:
 
     def add(self, row: int) -> None:
         """The id in that row, which is in no other."""
-        self._count += 1
-        if self._count > len(self._buckets):
-            self._split()
-        buckets = self._buckets
-        number = self._slab.id[row] * _SPREAD >> _SPREAD_BITS & self._mask
-        if number >= len(buckets):
-            number &= self._mask >> 1
-        self._slab.chain[row] = buckets[number]
-        buckets[number] = row
+        self.add_all((row,))
+
+    def add_all(self, rows: Sequence[int]) -> None:
+        """The same for several."""
+        buckets, ids, chain = self._buckets, self._slab.id, self._slab.chain
+        for row in rows:
+            self._count += 1
+            if self._count > len(buckets):
+                self._split()
+            number = ids[row] * _SPREAD >> _SPREAD_BITS & self._mask
+            if number >= len(buckets):
+                number &= self._mask >> 1
+            chain[row] = buckets[number]
+            buckets[number] = row
 
     def fill(self, rows: Sequence[int]) -> None:
         """As `add` for each, into one that is empty."""

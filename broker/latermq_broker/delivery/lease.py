@@ -21,7 +21,7 @@ DONE and DEAD have no row; `RecentlyDone` remembers their last handle while its 
 lasted, so that a repeated ack is answered OK.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Final, Protocol, cast
 
@@ -274,31 +274,36 @@ class Leases:
 
     def lend_new(
         self,
-        id: int,
-        place: Place,
-        offset: int,
-        message: Message,
+        first_id: int,
+        messages: Sequence[tuple[Place, int, Message]],
         holder: Holder,
         now_ms: int,
-    ) -> int:
-        """A new one, through RECEIVE at once; its deadline is not armed yet. Returns its row."""
+    ) -> list[int]:
+        """New ones of (place, offset, message), with ids in sequence, through RECEIVE at once;
+        their deadline is not armed yet. Returns their rows."""
         slab = self.slab
-        row = slab.take()
-        slab.id[row] = id
-        slab.position[row] = message.position
-        slab.length[row] = message.length
-        slab.offset[row] = offset & LOW_MASK
-        slab.place[row] = slab.places.hold(place)
-        slab.leased_ms[row] = now_ms
-        slab.last_attempt[row] = slab.first_attempt[row] = 0
-        slab.attempt[row] = slab.generation[row] = 1
-        slab.renewals[row] = 0
-        slab.state[row] = _LENT
-        slab.index.add(row)
-        self._renewals.give_new(row, holder)
-        if id >= self.next_id:
-            self.next_id = id + 1
-        return row
+        rows = [slab.take() for _ in messages]  # the columns may move
+        ids, positions, lengths, offsets = slab.id, slab.position, slab.length, slab.offset
+        places, leased_ms, states = slab.place, slab.leased_ms, slab.state
+        first_attempts, last_attempts = slab.first_attempt, slab.last_attempt
+        attempts, generations, renewals = slab.attempt, slab.generation, slab.renewals
+        hold = slab.places.hold
+        id = first_id
+        for row, (place, offset, message) in zip(rows, messages, strict=True):
+            ids[row] = id
+            positions[row] = message.position
+            lengths[row] = message.length
+            offsets[row] = offset & LOW_MASK
+            places[row] = hold(place)
+            leased_ms[row] = now_ms
+            first_attempts[row] = last_attempts[row] = renewals[row] = 0
+            attempts[row] = generations[row] = 1
+            states[row] = _LENT
+            id += 1
+        slab.index.add_all(rows)
+        self._renewals.give_new(rows, holder)
+        self.next_id = max(self.next_id, id)
+        return rows
 
     def load(
         self,

@@ -1,6 +1,7 @@
 """Who holds which row, and for whom the broker renews leases."""
 
 from array import array
+from collections.abc import Sequence
 from typing import Final
 
 from latermq_broker.delivery.slab import Holder, Slab
@@ -30,16 +31,23 @@ class Renewals:
         """The row is `holder`'s from now on."""
         slab = self._slab
         before = slab.holder[row]
-        self.give_new(row, holder)
+        self.give_new((row,), holder)
         if before and slab.holders.release(before):
             self.forget(before)
 
-    def give_new(self, row: int, holder: Holder) -> None:
-        """The same for a row that was nobody's."""
+    def give_new(self, rows: Sequence[int], holder: Holder) -> None:
+        """The same for rows that were nobody's."""
+        if not rows:
+            return
         slab = self._slab
-        number = slab.holder[row] = slab.holders.hold(holder)
-        if holder.auto_renew:
-            self._note(row, holder, new=slab.holders.count(number) == 1)
+        number = slab.holders.hold(holder, len(rows))
+        new = slab.holders.count(number) == len(rows)
+        column = slab.holder
+        for row in rows:
+            column[row] = number
+            if holder.auto_renew:
+                self._note(row, holder, new=new)
+                new = False
 
     def load(self) -> None:
         """As the slab was loaded."""

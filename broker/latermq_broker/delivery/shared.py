@@ -23,20 +23,20 @@ class Shared(Generic[T]):
         """How many are named."""
         return len(self._numbers)
 
-    def hold(self, value: T) -> int:
-        """The number of an equal value, named once more."""
+    def hold(self, value: T, times: int = 1) -> int:
+        """The number of an equal value, named so many times more."""
         number = self._numbers.get(value)
         if number is not None:
-            self._counts[number] += 1
+            self._counts[number] += times
             return number
         if self._free:
             number = self._free.pop()
             self.values[number] = value
-            self._counts[number] = 1
+            self._counts[number] = times
         else:
             number = len(self.values)
             self.values.append(value)
-            self._counts.append(1)
+            self._counts.append(times)
         self._numbers[value] = number
         return number
 

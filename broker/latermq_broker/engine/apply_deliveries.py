@@ -33,26 +33,21 @@ class DeliveryApplier:
     def __init__(self, state: EngineState) -> None:
         self._state = state
         self.lent: list[int] = []
-        """Rows of the newest fresh lease, for whoever has just written it."""
+        """Rows of the newest fresh or ordered lease, for whoever has just written it."""
 
     def lease_fresh(self, lease: LeaseFreshPayload, at: Stamp) -> None:
         state = self._state
         subscription = state.subscription(lease.group_id, lease.topic_id)
         queue = state.queue(lease.topic_id, lease.queue_id)
         entries = queue.scan(lease.first_offset, lease.span)
-        holder = self._holder(lease)
         where = (lease.group_id, lease.topic_id, lease.queue_id)
-        self.lent = rows = []
-        for id, delta in enumerate(lease.deltas, lease.first_id):
+        messages: list[tuple[Place, int, Entry]] = []
+        for delta in lease.deltas:
             entry, offset = entries[delta], lease.first_offset + delta
             place = tuple_new(Place, (*where, offset >> LOW_BITS, entry.tag_hash, 0))
-            rows.append(state.leases.lend_new(id, place, offset, entry, holder, at.store_ms))
-            state.uses.hold(entry.position)
-        early_ms = min(RENEW_MARGIN_MS, lease.invisible_ms // 2) if holder.auto_renew else 0
-        state.leases.deadlines.arm_all(rows, at.store_ms + lease.invisible_ms, early_ms)
-        subscription.counts[State.LEASED] += len(rows)
+            messages.append((place, offset, entry))
+        self._lend(subscription, lease, messages, at)
         subscription.cursors[lease.queue_id] = lease.first_offset + lease.span
-        subscription.last_consumed_ms = at.store_ms
 
     def lease_retry(self, lease: LeaseRetryPayload, at: Stamp) -> None:
         state = self._state
@@ -67,39 +62,54 @@ class DeliveryApplier:
         state = self._state
         subscription = state.subscription(lease.group_id, lease.topic_id)
         gate = subscription.ordered()
-        delivery_id = lease.first_id
-        for row in lease.rows:
-            if row.act == ORDERED_HOLD:
-                gate.hold(row.order_key, row.queue_id, row.offset)
+        reader = lite_reader(state, subscription)
+        where = (lease.group_id, lease.topic_id)
+        messages: list[tuple[Place, int, Entry]] = []
+        for key, offset, queue_id, act in lease.rows:
+            if act == ORDERED_HOLD:
+                gate.hold(key, queue_id, offset)
                 continue
-            gate.unhold(row.order_key, row.offset)
-            if row.act != ORDERED_TAKE:
+            gate.unhold(key, offset)
+            if act != ORDERED_TAKE:
                 continue
-            entry = state.queue(lease.topic_id, row.queue_id).get(row.offset)
-            delivery = self._add(
-                subscription,
-                id=delivery_id,
-                queue_id=row.queue_id,
-                offset=row.offset,
-                position=entry.position,
-                length=entry.length,
-                tag_hash=entry.tag_hash,
-                order_key=row.order_key,
-            )
-            delivery_id += 1
-            if (reader := lite_reader(state, subscription)) is not None:
-                reader.cursors[row.order_key] = row.offset + 1
-            self._grant(subscription, delivery, lease, at)
-            subscription.last_consumed_ms = at.store_ms
+            entry = state.queue(lease.topic_id, queue_id).get(offset)
+            place = tuple_new(Place, (*where, queue_id, offset >> LOW_BITS, entry.tag_hash, key))
+            if key:
+                gate.lend(key, offset, lease.first_id + len(messages))
+            if reader is not None:
+                reader.cursors[key] = offset + 1
+            messages.append((place, offset, entry))
+        self._lend(subscription, lease, messages, at)
         if lease.queue_id != NO_QUEUE:
             subscription.cursors[lease.queue_id] = lease.next_offset
+
+    def _lend(
+        self,
+        subscription: Subscription,
+        lease: LeaseFreshPayload | LeaseOrderedPayload,
+        messages: Sequence[tuple[Place, int, Entry]],
+        at: Stamp,
+    ) -> None:
+        """Messages that the group had not received yet."""
+        state = self._state
+        holder = self._holder(lease)
+        self.lent = rows = state.leases.lend_new(lease.first_id, messages, holder, at.store_ms)
+        if not rows:
+            return
+        for _, _, entry in messages:
+            state.uses.hold(entry.position)
+        early_ms = min(RENEW_MARGIN_MS, lease.invisible_ms // 2) if holder.auto_renew else 0
+        state.leases.deadlines.arm_all(rows, at.store_ms + lease.invisible_ms, early_ms)
+        subscription.counts[State.LEASED] += len(rows)
+        subscription.last_consumed_ms = at.store_ms
 
     def ack(self, ids: Sequence[int], at: Stamp) -> None:
         state = self._state
         leases, slab = state.leases, state.leases.slab
+        find, unhold, remember = slab.index.find, state.uses.unhold, state.recently_done.remember
         number = 0  # of the place of the one before: most often of the next one too
         for delivery_id in ids:
-            row = slab.index.find(delivery_id)
+            row = find(delivery_id)
             if not row:
                 raise KeyError(delivery_id)
             if slab.place[row] != number:
@@ -109,13 +119,11 @@ class DeliveryApplier:
             before = leases.finish(row, Event.ACK)  # what the row holds can be read still
             subscription.counts[before] -= 1
             if place.order_key:
-                self._move_in_order(subscription, Delivery(slab, row), before, State.DONE)
-            state.uses.unhold(slab.position[row])
+                self._leave_in_order(subscription, place, row, before)
+            unhold(slab.position[row])
             if slab.first_attempt[row]:
                 state.uses.unchain(slab.first_attempt[row])
-            state.recently_done.remember(
-                delivery_id, slab.generation[row], place.group_id, slab.deadline_ms[row]
-            )
+            remember(delivery_id, slab.generation[row], place.group_id, slab.deadline_ms[row])
         state.recently_done.forget(at.store_ms)
 
     def extend(self, extend: ExtendPayload, at: Stamp) -> None:
@@ -205,7 +213,7 @@ class DeliveryApplier:
         self,
         subscription: Subscription,
         delivery: Delivery,
-        lease: LeaseFreshPayload | LeaseRetryPayload | LeaseOrderedPayload,
+        lease: LeaseRetryPayload,
         at: Stamp,
     ) -> None:
         self._move(subscription, delivery, Event.RECEIVE)
@@ -252,10 +260,11 @@ class DeliveryApplier:
         self, subscription: Subscription, delivery: Delivery, before: State, state: State
     ) -> None:
         """What the step means for its message group."""
-        key, gate = delivery.order_key, subscription.ordered()
         if state in (State.DONE, State.DEAD):
-            gate.leave(key, delivery.offset, delivery.id, ready=before is State.READY)
-        elif state is State.READY:
+            self._leave_in_order(subscription, delivery.place, delivery.row, before)
+            return
+        key, gate = delivery.order_key, subscription.ordered()
+        if state is State.READY:
             gate.ease(key)
         elif before is State.READY:
             gate.seize(key)
@@ -263,6 +272,17 @@ class DeliveryApplier:
             self._state.announce(subscription)
         if self._state.lites and state is not State.LEASED:
             lite_may_go(self._state, subscription, key)
+
+    def _leave_in_order(
+        self, subscription: Subscription, place: Place, row: int, before: State
+    ) -> None:
+        slab, gate = self._state.leases.slab, subscription.ordered()
+        offset = place.offset_high << LOW_BITS | slab.offset[row]
+        gate.leave(place.order_key, offset, slab.id[row], ready=before is State.READY)
+        if place.order_key in gate.runnable:
+            self._state.announce(subscription)
+        if self._state.lites:
+            lite_may_go(self._state, subscription, place.order_key)
 
 
 def margin_ms(delivery: Delivery, deadline_ms: int) -> int:

@@ -216,8 +216,8 @@ class Engine:
         """Per handle None, or InvalidReceiptHandleError. Repeats within the lease are fine."""
         results: list[RequestError | None] = []
         ids: dict[int, None] = {}  # each once
-        for handle in handles:
-            live = self._state.live_id(group, handle, now_ms)
+        lives = self._state.live_ids(group, handles, now_ms)
+        for handle, live in zip(handles, lives, strict=True):
             if live:
                 ids[live] = None
                 results.append(None)

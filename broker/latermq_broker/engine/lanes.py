@@ -36,6 +36,7 @@ from latermq_broker.store.payload_message import dead_slices
 from latermq_broker.store.read_ahead import read_ahead
 from latermq_broker.store.record import Record, RecordType
 
+tuple_new: Final = tuple.__new__  # as Delivered(...), without its keyword handling
 _NONE: Final[Mapping[int, Record]] = {}
 
 
@@ -240,15 +241,18 @@ class Lanes:
             rest, sys = stored_slices(record)
             place = slab.places.values[slab.place[row]]
             delivered.append(
-                Delivered(
-                    encode(slab.id[row], slab.generation[row]),
-                    slab.attempt[row],
-                    place.queue_id,
-                    place.offset_high << LOW_BITS | slab.offset[row],
-                    rest,
-                    sys,
-                    slab.deadline_ms[row],
-                    _origin_topic(record) if internal else "",
+                tuple_new(
+                    Delivered,
+                    (
+                        encode(slab.id[row], slab.generation[row]),
+                        slab.attempt[row],
+                        place.queue_id,
+                        place.offset_high << LOW_BITS | slab.offset[row],
+                        rest,
+                        sys,
+                        slab.deadline_ms[row],
+                        _origin_topic(record) if internal else "",
+                    ),
                 )
             )
         return delivered

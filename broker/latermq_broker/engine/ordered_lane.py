@@ -354,8 +354,8 @@ class OrderedLane:
         self._journal.write(RecordType.LEASE_ORDERED, payload, wish.now_ms)
         if not count:
             self._state.announce(wish.subscription)  # others may go on now
-        deliveries = self._state.leases.deliveries
-        return [deliveries[first_id + index] for index in range(count)]
+        slab = self._state.leases.slab
+        return [Delivery(slab, row) for row in self._journal.deliveries.lent]
 
 
 def _attempt_key(wish: Wish) -> _AttemptKey:

@@ -5,6 +5,7 @@ Changed only by `apply_*.py`, except what is marked "live": hints that recovery 
 
 import logging
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from latermq_broker.config import Config, OnCorrupt
@@ -32,6 +33,7 @@ from latermq_broker.store.store import Store
 
 log = logging.getLogger("latermq.engine")
 
+_NO_HANDLE: Final = (0, 0)  # of no delivery
 MISSING_ENTRIES_MAX: Final = 1 << 20  # made up at the begin of a queue; more, and it begins later
 
 
@@ -294,24 +296,29 @@ class EngineState:
 
     def live_delivery(self, group: str, handle: str, now_ms: int) -> Delivery | None:
         """The delivery a handle holds at `now_ms`; None: acked, expired, superseded, never ours."""
-        live = self.live_id(group, handle, now_ms)
+        (live,) = self.live_ids(group, (handle,), now_ms)
         return self.leases.deliveries[live] if live else None
 
-    def live_id(self, group: str, handle: str, now_ms: int) -> int:
-        """The same by its id; 0 for none."""
-        known = self.handles.decode(handle)
-        if known is None:
-            return 0
-        slab = self.leases.slab
-        row = slab.index.find(known[0])
-        if not row or slab.generation[row] != known[1]:
-            return 0
-        owner = self.catalog.group_by_id(slab.places.values[slab.place[row]].group_id)
-        if owner is None or owner.name != group:
-            return 0
-        if slab.state[row] == State.READY or slab.deadline_ms[row] <= now_ms:
-            return 0
-        return known[0]
+    def live_ids(self, group: str, handles: Sequence[str], now_ms: int) -> list[int]:
+        """The same by id, for each handle; 0 for none."""
+        owner = self.catalog.group(group)
+        if owner is None:
+            return [0] * len(handles)
+        slab, decode = self.leases.slab, self.handles.decode
+        find, places = slab.index.find, slab.places.values
+        live: list[int] = []
+        for handle in handles:
+            id, generation = decode(handle) or _NO_HANDLE
+            row = find(id)
+            held = (
+                row
+                and slab.generation[row] == generation
+                and places[slab.place[row]].group_id == owner.id
+                and slab.state[row] != State.READY
+                and slab.deadline_ms[row] > now_ms
+            )
+            live.append(id if held else 0)
+        return live
 
     def was_done(self, group: str, handle: str, now_ms: int) -> bool:
         """The handle's message is acknowledged or dead, and its lease would still last."""

@@ -98,3 +98,12 @@ def test_taken_offsets_are_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
         held.append(offset)
     assert [held.drop_upto(end) for end in (3, 3, 6, 7)] == [3, 0, 3, 1]
     assert (list(held), len(held._offsets), held.first, held.place(8)) == ([7, 8, 9], 4, 7, 1)
+
+
+def test_lending_is_entering_and_leasing_at_once() -> None:
+    gate, steps = FifoGate(), FifoGate()
+    for offset, delivery_id in ((7, 1), (9, 2)):
+        gate.lend(KEY, offset, delivery_id)
+        steps.enter(KEY, offset, delivery_id)
+        steps.seize(KEY)
+    assert gate.facts() == steps.facts()
