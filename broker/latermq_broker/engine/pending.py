@@ -237,7 +237,7 @@ class PendingView:
             if subscription.gate is not None:
                 ripe += _ripe_in_order(self._state, subscription.gate)
             for delivery in islice(subscription.ready, SCAN_MAX):
-                ripe.append((self._state.wall.at(delivery.deadline_ms), 1, delivery.id))
+                ripe.append((_due_ms(self._state, delivery), 1, delivery.id))
         return iter(sorted(entry for entry in ripe if entry > after))
 
     def known_counts(
@@ -314,7 +314,7 @@ class PendingView:
             pending_id=_pending_id(state, waiting),
             topic=topic,
             group=group,
-            due_ms=state.wall.at(delivery.deadline_ms) if delivery else waiting[0],
+            due_ms=_due_ms(state, delivery) if delivery else waiting[0],
             stored_ms=record.store_ms,
             attempt=delivery.attempt if delivery else 0,
             max_attempts=limits.max_attempts if limits else 0,
@@ -359,12 +359,17 @@ class PendingView:
             return None
 
 
+def _due_ms(state: EngineState, delivery: Delivery) -> int:
+    """On the wall clock; 0: nobody has held it in this life."""
+    return state.wall.at(delivery.deadline_ms) if delivery.deadline_ms else 0
+
+
 def _ripe_in_order(state: EngineState, gate: FifoGate) -> Iterator[_Waiting]:
     for group in gate.groups.values():
         for _, delivery_id in group.live:
             delivery = state.leases.deliveries[delivery_id]
             if delivery.state is State.READY:
-                yield delivery.deadline_ms, 1, delivery_id
+                yield _due_ms(state, delivery), 1, delivery_id
 
 
 def _retry(state: EngineState, waiting: _Waiting, pending_id: str) -> Delivery:

@@ -114,3 +114,14 @@ def test_a_restart_with_an_earlier_clock_neither_ends_leases_nor_delivers_early(
         0
     ]
     assert item.group == "billing"
+
+
+def test_a_letter_that_was_redriven_is_pending_though_the_clock_was_set_back() -> None:
+    rig = EngineRig()
+    rig.send("m")
+    [held] = rig.receive()
+    rig.engine.forward("billing", held.handle, rig.now_ms)
+    rig.engine.dead.redrive("billing", 0, "", rig.now_ms)
+    rig.engine.wall.ahead_ms = -1_000
+    items, _ = rig.engine.pending.page(PendingFilter(kind=PendingKind.BACKOFF), 10)
+    assert [item.sys for item in items] == [b"m"]
