@@ -50,7 +50,7 @@ def test_the_ten_lines_work(broker: BrokerProcess) -> None:
 
 def tour() -> list[list[str]]:
     """The words of each `latermq …` line, as a shell would split them."""
-    [block] = [block for block in blocks("sh") if block.startswith("latermq serve")]
+    [block] = [block for block in blocks("sh") if block.startswith("latermq serve --data-dir")]
     return [shlex.split(line, comments=True)[1:] for line in block.splitlines()]
 
 

@@ -107,14 +107,14 @@ async def test_a_process_that_died_is_answered_for_by_another(broker: BrokerProc
 
 async def test_recall(broker: BrokerProcess) -> None:
     async with latermq.connect(broker.endpoint) as mq:
-        receipt = await mq.send("orders", b"one", delay=2 * SECOND)
-        kept = await mq.send("orders", b"two", delay=2 * SECOND)
+        receipt = await mq.send("orders", b"one", delay=6 * SECOND)
+        kept = await mq.send("orders", b"two", delay=6 * SECOND)
         broker.kill()
         broker.start()
         assert await mq.recall(receipt.topic, receipt.recall_handle) == receipt.message_id
         with pytest.raises(NotFoundError, match="delivered or recalled"):
             await mq.recall(receipt.topic, receipt.recall_handle)
-        assert await bodies(mq, "orders", 2, 4 * SECOND) == ["two"]
+        assert await bodies(mq, "orders", 2, 8 * SECOND) == ["two"]
         with pytest.raises(NotFoundError):
             await mq.recall(kept.topic, kept.recall_handle)
 

@@ -44,6 +44,11 @@ def _up_to(last: tuple[int, int, int]) -> Callable[[str], bool]:
     return concerns
 
 
+def _official(version: str) -> bool:
+    """Our SDK speaks for itself in its version; it reads on and answers."""
+    return not version.startswith("latermq-")
+
+
 def _every(version: str) -> bool:
     return True
 
@@ -62,9 +67,9 @@ TABLE: Final = (
     # C++ appends the steps of every answer to those it has: a new policy would never be looked at.
     Row(Quirk.NO_PUSHED_SETTINGS, "CPP", _every),
     # Python's push consumer stops reading its stream after the first settings: metrics are off.
-    Row(Quirk.NO_PUSHED_SETTINGS, "PYTHON", _every),
+    Row(Quirk.NO_PUSHED_SETTINGS, "PYTHON", _official),
     # Python and Rust take questions of the broker and never answer: nobody should wait for that.
-    Row(Quirk.ANSWERS_NO_QUESTIONS, "PYTHON", _every),
+    Row(Quirk.ANSWERS_NO_QUESTIONS, "PYTHON", _official),
     Row(Quirk.ANSWERS_NO_QUESTIONS, "RUST", _every),
     # Compared as text, as RocketMQ does; those who tell no version are old too.
     Row(Quirk.OLD_POLLING_CODE, "", lambda version: version < _FIRST_WITH_POLLING_CODE),

@@ -37,6 +37,7 @@ OLD = Quirk.OLD_POLLING_CODE
         ("CPP", "5.1.0", CPP),
         ("CPP", "", CPP | OLD),
         ("PYTHON", "5.1.2", PYTHON),
+        ("PYTHON", "latermq-0.1.0", Quirk.NONE),
         ("RUST", "5.0.0", Quirk.ANSWERS_NO_QUESTIONS | OLD),
         ("RUST", "5.0.3", Quirk.ANSWERS_NO_QUESTIONS),
         ("JAVA", "5.2.1", Quirk.NONE),
