@@ -105,7 +105,7 @@ ON_TRANSPORT := LATERMQ_SERVER_TRANSPORT=$(TRANSPORT)
 
 .PHONY: integration
 integration: $(STAMP) ## our client and command line against a broker process; the README's first lines
-	$(ON_TRANSPORT) $(PYTEST) tests/integration
+	$(ON_TRANSPORT) $(PYTEST) --numprocesses=2 --dist=loadfile tests/integration
 
 .PHONY: interop
 interop: $(STAMP) ## official clients against a broker, and their matrix (ALL=1: not only Python and Node.js)
@@ -124,7 +124,7 @@ transports: $(STAMP) ## what clients see most, once more on grpc.aio, the other 
 
 .PHONY: crash
 crash: $(STAMP) ## kill -9, power loss, full and failing disks: nothing acknowledged is lost (< 6 min)
-	$(PYTEST) tests/crash
+	$(PYTEST) --numprocesses=2 tests/crash
 
 .PHONY: crash-long
 crash-long: $(STAMP) ## the same for hours, seed by seed, and a table (ROUNDS=10000 SEED=1; it goes on where it stopped)

@@ -15,8 +15,8 @@ SHARES = (Share("python", 6, 4), Share("node", 6, 4), Share("python", 6, 4), Sha
 @pytest.mark.parametrize(
     "stage",
     [
-        Stage("FIFO quiet", 2_000, fifo=True, timeout_s=60),
-        Stage("attempts fail", 4_000, failing=True, timeout_s=60),
+        Stage("FIFO quiet", 2_000, fifo=True, timeout_s=100),
+        Stage("attempts fail", 4_000, failing=True, timeout_s=100),
     ],
     ids=lambda stage: stage.name.replace(" ", "-"),
 )

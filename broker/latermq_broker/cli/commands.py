@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 import click
 
-from latermq_broker.cli.failures import CommandError, one_line
+from latermq_broker.cli.failures import CommandError, RefusedError, one_line
 
 INTERRUPTED: Final = 130  # what a shell reports for SIGINT
 
@@ -78,6 +78,11 @@ class RootGroup(CommandGroup):
             return super().invoke(ctx)
         except BrokenPipeError:  # here, because click would end it with 1
             _reader_gone()
+        except ValueError as error:  # protobuf's, of a number that no field of a request holds
+            before, words, number = str(error).partition("Value out of range: ")
+            if before or not words:
+                raise
+            raise RefusedError(f"{number} is too large a number, or below 0") from error
 
     def main(
         self,

@@ -149,6 +149,7 @@ def root(action: object) -> RootGroup:
         (CommandError("it\nfailed"), 1, "latermq: it failed\n"),
         (RefusedError("no"), 2, "latermq: no\n"),
         (KeyboardInterrupt(), 130, "\nlatermq: interrupted\n"),
+        (ValueError("Value out of range: 5000000000"), 2, "latermq: 5000000000 is too large a "),
         (ValueError("a bug"), 1, "latermq: unexpected ValueError: a bug (LATERMQ_TRACEBACK=1 "),
         (None, 4, ""),
     ],
