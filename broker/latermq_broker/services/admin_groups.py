@@ -22,7 +22,7 @@ from latermq_broker.services.admin_fields import (
     named_group,
     named_topic,
 )
-from latermq_broker.services.answers import ADMIN, Caller, ok_status, status, unary
+from latermq_broker.services.answers import ADMIN, Caller, ok_status, open_unary, status
 from latermq_broker.services.lite_subscriptions import LiteSubscriptions
 from latermq_broker.services.seam import Committer, MethodTable
 from latermq_broker.services.session import Session, Sessions
@@ -50,53 +50,39 @@ class AdminGroups:
 
     def methods(self) -> MethodTable:
         return {
-            f"{ADMIN}/ListSubscription": unary(
-                admin_pb2.ListSubscriptionRequest,
-                self.list,
-                lambda status, _: admin_pb2.ListSubscriptionResponse(status=status),
-                client_id_required=False,
+            f"{ADMIN}/ListSubscription": open_unary(
+                admin_pb2.ListSubscriptionRequest, self.list, admin_pb2.ListSubscriptionResponse
             ),
-            f"{ADMIN}/DescribeSubscription": unary(
+            f"{ADMIN}/DescribeSubscription": open_unary(
                 admin_pb2.DescribeSubscriptionRequest,
                 self.describe,
-                lambda status, _: admin_pb2.DescribeSubscriptionResponse(status=status),
-                client_id_required=False,
+                admin_pb2.DescribeSubscriptionResponse,
             ),
-            f"{ADMIN}/DeleteSubscription": unary(
+            f"{ADMIN}/DeleteSubscription": open_unary(
                 admin_pb2.DeleteSubscriptionRequest,
                 self.delete,
-                lambda status, _: admin_pb2.DeleteSubscriptionResponse(status=status),
-                client_id_required=False,
+                admin_pb2.DeleteSubscriptionResponse,
             ),
-            f"{ADMIN}/DescribeGroupAccumulation": unary(
+            f"{ADMIN}/DescribeGroupAccumulation": open_unary(
                 admin_pb2.DescribeGroupAccumulationRequest,
                 self.accumulation,
-                lambda status, _: admin_pb2.DescribeGroupAccumulationResponse(status=status),
-                client_id_required=False,
+                admin_pb2.DescribeGroupAccumulationResponse,
             ),
-            f"{ADMIN}/ListConsumerConnection": unary(
+            f"{ADMIN}/ListConsumerConnection": open_unary(
                 admin_pb2.ListConsumerConnectionRequest,
                 self.connections,
-                lambda status, _: admin_pb2.ListConsumerConnectionResponse(status=status),
-                client_id_required=False,
+                admin_pb2.ListConsumerConnectionResponse,
             ),
-            f"{ADMIN}/ResetGroupOffset": unary(
-                admin_pb2.ResetGroupOffsetRequest,
-                self.reset,
-                lambda status, _: admin_pb2.ResetGroupOffsetResponse(status=status),
-                client_id_required=False,
+            f"{ADMIN}/ResetGroupOffset": open_unary(
+                admin_pb2.ResetGroupOffsetRequest, self.reset, admin_pb2.ResetGroupOffsetResponse
             ),
-            f"{ADMIN}/GetConsumerRunningInfo": unary(
+            f"{ADMIN}/GetConsumerRunningInfo": open_unary(
                 admin_pb2.GetConsumerRunningInfoRequest,
                 self.running_info,
-                lambda status, _: admin_pb2.GetConsumerRunningInfoResponse(status=status),
-                client_id_required=False,
+                admin_pb2.GetConsumerRunningInfoResponse,
             ),
-            f"{ADMIN}/QueryTimeSpan": unary(
-                admin_pb2.QueryTimeSpanRequest,
-                self.time_span,
-                lambda status, _: admin_pb2.QueryTimeSpanResponse(status=status),
-                client_id_required=False,
+            f"{ADMIN}/QueryTimeSpan": open_unary(
+                admin_pb2.QueryTimeSpanRequest, self.time_span, admin_pb2.QueryTimeSpanResponse
             ),
         }
 

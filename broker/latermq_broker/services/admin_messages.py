@@ -15,7 +15,7 @@ from latermq_broker.errors import (
 )
 from latermq_broker.services import wire
 from latermq_broker.services.admin_fields import known_client, named_group, named_topic
-from latermq_broker.services.answers import ADMIN, Caller, ok_status, unary
+from latermq_broker.services.answers import ADMIN, Caller, ok_status, open_unary
 from latermq_broker.services.replies import Replies
 from latermq_broker.services.seam import Committer, MethodTable
 from latermq_broker.services.send import SendService
@@ -46,29 +46,19 @@ class AdminMessages:
 
     def methods(self) -> MethodTable:
         return {
-            f"{ADMIN}/QueryMessage": unary(
-                admin_pb2.ListMessageRequest,
-                self.query,
-                lambda status, _: admin_pb2.ListMessageResponse(status=status),
-                client_id_required=False,
+            f"{ADMIN}/QueryMessage": open_unary(
+                admin_pb2.ListMessageRequest, self.query, admin_pb2.ListMessageResponse
             ),
-            f"{ADMIN}/AdminSendMessage": unary(
-                admin_pb2.AdminSendMessageRequest,
-                self.send,
-                lambda status, _: admin_pb2.AdminSendMessageResponse(status=status),
-                client_id_required=False,
+            f"{ADMIN}/AdminSendMessage": open_unary(
+                admin_pb2.AdminSendMessageRequest, self.send, admin_pb2.AdminSendMessageResponse
             ),
-            f"{ADMIN}/VerifyMessage": unary(
-                admin_pb2.VerifyMessageRequest,
-                self.verify,
-                lambda status, _: admin_pb2.VerifyMessageResponse(status=status),
-                client_id_required=False,
+            f"{ADMIN}/VerifyMessage": open_unary(
+                admin_pb2.VerifyMessageRequest, self.verify, admin_pb2.VerifyMessageResponse
             ),
-            f"{ADMIN}/PrintThreadStackTrace": unary(
+            f"{ADMIN}/PrintThreadStackTrace": open_unary(
                 admin_pb2.PrintThreadStackTraceRequest,
                 self.stack_trace,
-                lambda status, _: admin_pb2.PrintThreadStackTraceResponse(status=status),
-                client_id_required=False,
+                admin_pb2.PrintThreadStackTraceResponse,
             ),
         }
 

@@ -9,7 +9,7 @@ from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.model import Topic, TopicType
 from latermq_broker.errors import BadRequestError, TopicNotFoundError
 from latermq_broker.services.admin_fields import named_topic
-from latermq_broker.services.answers import ADMIN, Caller, ok_status, unary
+from latermq_broker.services.answers import ADMIN, Caller, ok_status, open_unary, unary
 from latermq_broker.services.seam import Committer, MethodTable
 from latermq_broker.services.session import Sessions
 from latermq_broker.services.v1_broker import own_version
@@ -53,23 +53,18 @@ class AdminTopics:
                 lambda status, _: admin_pb2.ChangeLogLevelResponse(remark=status.message),
                 client_id_required=False,
             ),
-            f"{ADMIN}/DescribeTopicStatus": unary(
+            f"{ADMIN}/DescribeTopicStatus": open_unary(
                 admin_pb2.DescribeTopicStatusRequest,
                 self.describe,
-                lambda status, _: admin_pb2.DescribeTopicStatusResponse(status=status),
-                client_id_required=False,
+                admin_pb2.DescribeTopicStatusResponse,
             ),
-            f"{ADMIN}/GetTopicRoute": unary(
-                admin_pb2.GetTopicRouteRequest,
-                self.route,
-                lambda status, _: admin_pb2.GetTopicRouteResponse(status=status),
-                client_id_required=False,
+            f"{ADMIN}/GetTopicRoute": open_unary(
+                admin_pb2.GetTopicRouteRequest, self.route, admin_pb2.GetTopicRouteResponse
             ),
-            f"{ADMIN}/GetProxyRuntimeStats": unary(
+            f"{ADMIN}/GetProxyRuntimeStats": open_unary(
                 admin_pb2.GetProxyRuntimeStatsRequest,
                 self.stats,
-                lambda status, _: admin_pb2.GetProxyRuntimeStatsResponse(status=status),
-                client_id_required=False,
+                admin_pb2.GetProxyRuntimeStatsResponse,
             ),
         }
 

@@ -133,6 +133,20 @@ def unary(
     return Method.unary(handler)
 
 
+def open_unary(
+    request_class: type[Request],
+    answer: Callable[[Request, Caller], UnaryAnswer],
+    response_class: Callable[..., Encoded],
+) -> Method:
+    """A unary method that no client id is asked for; its refusal is a response with the status."""
+    return unary(
+        request_class,
+        answer,
+        lambda refusal, _: response_class(status=refusal),
+        client_id_required=False,
+    )
+
+
 def server_stream(
     request_class: type[Request],
     answer: Callable[[Request, Caller], StreamAnswer],

@@ -6,7 +6,7 @@ from typing import Final
 from latermq_broker.config import Config
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.overview import Overview
-from latermq_broker.services.answers import Caller, ok_status, unary
+from latermq_broker.services.answers import Caller, ok_status, open_unary
 from latermq_broker.services.edges import Edges
 from latermq_broker.services.seam import Committer, MethodTable
 from latermq_broker.services.session import Sessions
@@ -32,11 +32,8 @@ class BrokersService:
 
     def methods(self) -> MethodTable:
         return {
-            f"{BROKERS}/GetBroker": unary(
-                broker_pb2.GetBrokerRequest,
-                self.get,
-                lambda status, _: broker_pb2.GetBrokerResponse(status=status),
-                client_id_required=False,
+            f"{BROKERS}/GetBroker": open_unary(
+                broker_pb2.GetBrokerRequest, self.get, broker_pb2.GetBrokerResponse
             )
         }
 

@@ -23,7 +23,7 @@ from latermq_broker.errors import (
     TopicNotFoundError,
 )
 from latermq_broker.services import names
-from latermq_broker.services.answers import Caller, ok_status, server_stream, unary
+from latermq_broker.services.answers import Caller, ok_status, open_unary, server_stream
 from latermq_broker.services.seam import Committer, MethodTable
 from latermq_broker.services.session import Sessions
 from latermq_broker.services.v1_letters import dead_filter, letter_message
@@ -64,17 +64,15 @@ class DeadLettersService:
 
     def methods(self) -> MethodTable:
         return {
-            f"{DEAD_LETTERS}/ListDeadLetters": unary(
+            f"{DEAD_LETTERS}/ListDeadLetters": open_unary(
                 dead_letter_pb2.ListDeadLettersRequest,
                 self.list,
-                lambda status, _: dead_letter_pb2.ListDeadLettersResponse(status=status),
-                client_id_required=False,
+                dead_letter_pb2.ListDeadLettersResponse,
             ),
-            f"{DEAD_LETTERS}/GetDeadLetter": unary(
+            f"{DEAD_LETTERS}/GetDeadLetter": open_unary(
                 dead_letter_pb2.GetDeadLetterRequest,
                 self.get,
-                lambda status, _: dead_letter_pb2.GetDeadLetterResponse(status=status),
-                client_id_required=False,
+                dead_letter_pb2.GetDeadLetterResponse,
             ),
             f"{DEAD_LETTERS}/RedriveDeadLetters": server_stream(
                 dead_letter_pb2.RedriveDeadLettersRequest,

@@ -12,7 +12,7 @@ from latermq_broker.engine.message_groups import MessageGroupRow, MessageGroupSt
 from latermq_broker.engine.model import Backoff, Group, OnDead, TopicProgress
 from latermq_broker.errors import BadRequestError, TopicNotFoundError
 from latermq_broker.services import names
-from latermq_broker.services.answers import Caller, ok_status, unary
+from latermq_broker.services.answers import Caller, ok_status, open_unary
 from latermq_broker.services.pushed_settings import push_settings
 from latermq_broker.services.seam import Committer, MethodTable
 from latermq_broker.services.session import Sessions
@@ -39,47 +39,28 @@ class GroupsService:
 
     def methods(self) -> MethodTable:
         return {
-            f"{GROUPS}/CreateGroup": unary(
-                group_pb2.CreateGroupRequest,
-                self.create,
-                lambda status, _: group_pb2.GroupResponse(status=status),
-                client_id_required=False,
+            f"{GROUPS}/CreateGroup": open_unary(
+                group_pb2.CreateGroupRequest, self.create, group_pb2.GroupResponse
             ),
-            f"{GROUPS}/AlterGroup": unary(
-                group_pb2.AlterGroupRequest,
-                self.alter,
-                lambda status, _: group_pb2.GroupResponse(status=status),
-                client_id_required=False,
+            f"{GROUPS}/AlterGroup": open_unary(
+                group_pb2.AlterGroupRequest, self.alter, group_pb2.GroupResponse
             ),
-            f"{GROUPS}/ListGroups": unary(
-                group_pb2.ListGroupsRequest,
-                self.list,
-                lambda status, _: group_pb2.ListGroupsResponse(status=status),
-                client_id_required=False,
+            f"{GROUPS}/ListGroups": open_unary(
+                group_pb2.ListGroupsRequest, self.list, group_pb2.ListGroupsResponse
             ),
-            f"{GROUPS}/GetGroup": unary(
-                group_pb2.GetGroupRequest,
-                self.get,
-                lambda status, _: group_pb2.GroupResponse(status=status),
-                client_id_required=False,
+            f"{GROUPS}/GetGroup": open_unary(
+                group_pb2.GetGroupRequest, self.get, group_pb2.GroupResponse
             ),
-            f"{GROUPS}/DeleteGroup": unary(
-                group_pb2.DeleteGroupRequest,
-                self.delete,
-                lambda status, _: group_pb2.DeleteGroupResponse(status=status),
-                client_id_required=False,
+            f"{GROUPS}/DeleteGroup": open_unary(
+                group_pb2.DeleteGroupRequest, self.delete, group_pb2.DeleteGroupResponse
             ),
-            f"{GROUPS}/ListMessageGroups": unary(
+            f"{GROUPS}/ListMessageGroups": open_unary(
                 group_pb2.ListMessageGroupsRequest,
                 self.list_message_groups,
-                lambda status, _: group_pb2.ListMessageGroupsResponse(status=status),
-                client_id_required=False,
+                group_pb2.ListMessageGroupsResponse,
             ),
-            f"{GROUPS}/ResetGroup": unary(
-                group_pb2.ResetGroupRequest,
-                self.reset,
-                lambda status, _: group_pb2.ResetGroupResponse(status=status),
-                client_id_required=False,
+            f"{GROUPS}/ResetGroup": open_unary(
+                group_pb2.ResetGroupRequest, self.reset, group_pb2.ResetGroupResponse
             ),
         }
 

@@ -6,7 +6,7 @@ from latermq_broker.config import Config
 from latermq_broker.engine.engine import Engine
 from latermq_broker.errors import BadRequestError
 from latermq_broker.services import names
-from latermq_broker.services.answers import Caller, ok_status, unary
+from latermq_broker.services.answers import Caller, ok_status, open_unary
 from latermq_broker.services.seam import Committer, MethodTable
 from latermq_broker.services.session import Sessions
 from latermq_broker.services.v1_paging import after, page_size, page_token
@@ -26,23 +26,14 @@ class LimitsService:
 
     def methods(self) -> MethodTable:
         return {
-            f"{LIMITS}/SetLimit": unary(
-                limit_pb2.SetLimitRequest,
-                self.set,
-                lambda status, _: limit_pb2.LimitResponse(status=status),
-                client_id_required=False,
+            f"{LIMITS}/SetLimit": open_unary(
+                limit_pb2.SetLimitRequest, self.set, limit_pb2.LimitResponse
             ),
-            f"{LIMITS}/UnsetLimit": unary(
-                limit_pb2.UnsetLimitRequest,
-                self.unset,
-                lambda status, _: limit_pb2.UnsetLimitResponse(status=status),
-                client_id_required=False,
+            f"{LIMITS}/UnsetLimit": open_unary(
+                limit_pb2.UnsetLimitRequest, self.unset, limit_pb2.UnsetLimitResponse
             ),
-            f"{LIMITS}/ListLimits": unary(
-                limit_pb2.ListLimitsRequest,
-                self.list,
-                lambda status, _: limit_pb2.ListLimitsResponse(status=status),
-                client_id_required=False,
+            f"{LIMITS}/ListLimits": open_unary(
+                limit_pb2.ListLimitsRequest, self.list, limit_pb2.ListLimitsResponse
             ),
         }
 

@@ -13,7 +13,7 @@ from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.message_life import GroupLife, Life
 from latermq_broker.engine.message_query import FROM_THE_END, Found, TimeCursor
 from latermq_broker.errors import BadRequestError, IndexRebuildingError, MessageNotFoundError
-from latermq_broker.services.answers import Caller, ok_status, unary
+from latermq_broker.services.answers import Caller, ok_status, open_unary
 from latermq_broker.services.names import shown
 from latermq_broker.services.seam import Committer, MethodTable
 from latermq_broker.services.session import Sessions
@@ -38,17 +38,13 @@ class MessagesService:
 
     def methods(self) -> MethodTable:
         return {
-            f"{MESSAGES}/FindMessages": unary(
-                message_pb2.FindMessagesRequest,
-                self.find,
-                lambda status, _: message_pb2.FindMessagesResponse(status=status),
-                client_id_required=False,
+            f"{MESSAGES}/FindMessages": open_unary(
+                message_pb2.FindMessagesRequest, self.find, message_pb2.FindMessagesResponse
             ),
-            f"{MESSAGES}/DescribeMessage": unary(
+            f"{MESSAGES}/DescribeMessage": open_unary(
                 message_pb2.DescribeMessageRequest,
                 self.describe,
-                lambda status, _: message_pb2.DescribeMessageResponse(status=status),
-                client_id_required=False,
+                message_pb2.DescribeMessageResponse,
             ),
         }
 

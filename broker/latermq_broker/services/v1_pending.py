@@ -19,7 +19,7 @@ from latermq_broker.errors import (
     RequestError,
     TopicNotFoundError,
 )
-from latermq_broker.services.answers import Caller, common_status, ok_status, status_of, unary
+from latermq_broker.services.answers import Caller, common_status, ok_status, open_unary, status_of
 from latermq_broker.services.names import shown
 from latermq_broker.services.seam import Committer, MethodTable
 from latermq_broker.services.session import Sessions
@@ -52,24 +52,15 @@ class PendingService:
             "PostponePending": self.postpone,
         }
         return {
-            f"{PENDING}/ListPending": unary(
-                pending_pb2.ListPendingRequest,
-                self.list,
-                lambda status, _: pending_pb2.ListPendingResponse(status=status),
-                client_id_required=False,
+            f"{PENDING}/ListPending": open_unary(
+                pending_pb2.ListPendingRequest, self.list, pending_pb2.ListPendingResponse
             ),
-            f"{PENDING}/CountPending": unary(
-                pending_pb2.CountPendingRequest,
-                self.count,
-                lambda status, _: pending_pb2.CountPendingResponse(status=status),
-                client_id_required=False,
+            f"{PENDING}/CountPending": open_unary(
+                pending_pb2.CountPendingRequest, self.count, pending_pb2.CountPendingResponse
             ),
         } | {
-            f"{PENDING}/{name}": unary(
-                pending_pb2.ChangePendingRequest,
-                answer,
-                lambda status, _: pending_pb2.ChangePendingResponse(status=status),
-                client_id_required=False,
+            f"{PENDING}/{name}": open_unary(
+                pending_pb2.ChangePendingRequest, answer, pending_pb2.ChangePendingResponse
             )
             for name, answer in changes.items()
         }

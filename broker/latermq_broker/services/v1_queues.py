@@ -20,7 +20,7 @@ from latermq_broker.errors import (
     PreconditionFailedError,
     TopicNotFoundError,
 )
-from latermq_broker.services.answers import Caller, ok_status, server_stream, status_of, unary
+from latermq_broker.services.answers import Caller, ok_status, open_unary, server_stream, status_of
 from latermq_broker.services.names import shown
 from latermq_broker.services.seam import Committer, MethodTable
 from latermq_broker.services.session import Sessions
@@ -52,11 +52,8 @@ class QueuesService:
 
     def methods(self) -> MethodTable:
         return {
-            f"{QUEUES}/DescribeQueues": unary(
-                queue_pb2.DescribeQueuesRequest,
-                self.describe,
-                lambda status, _: queue_pb2.DescribeQueuesResponse(status=status),
-                client_id_required=False,
+            f"{QUEUES}/DescribeQueues": open_unary(
+                queue_pb2.DescribeQueuesRequest, self.describe, queue_pb2.DescribeQueuesResponse
             ),
             f"{QUEUES}/ReadQueue": server_stream(
                 queue_pb2.ReadQueueRequest,

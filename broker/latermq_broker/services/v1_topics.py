@@ -12,7 +12,7 @@ from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.model import QueueEnds, Topic, TopicType
 from latermq_broker.errors import BadRequestError, IllegalTopicError
 from latermq_broker.services import names
-from latermq_broker.services.answers import Caller, ok_status, unary
+from latermq_broker.services.answers import Caller, ok_status, open_unary
 from latermq_broker.services.seam import Committer, MethodTable
 from latermq_broker.services.session import Sessions
 from latermq_broker.services.v1_paging import after, page_size, page_token
@@ -32,35 +32,20 @@ class TopicsService:
 
     def methods(self) -> MethodTable:
         return {
-            f"{TOPICS}/CreateTopic": unary(
-                topic_pb2.CreateTopicRequest,
-                self.create,
-                lambda status, _: topic_pb2.TopicResponse(status=status),
-                client_id_required=False,
+            f"{TOPICS}/CreateTopic": open_unary(
+                topic_pb2.CreateTopicRequest, self.create, topic_pb2.TopicResponse
             ),
-            f"{TOPICS}/AlterTopic": unary(
-                topic_pb2.AlterTopicRequest,
-                self.alter,
-                lambda status, _: topic_pb2.TopicResponse(status=status),
-                client_id_required=False,
+            f"{TOPICS}/AlterTopic": open_unary(
+                topic_pb2.AlterTopicRequest, self.alter, topic_pb2.TopicResponse
             ),
-            f"{TOPICS}/ListTopics": unary(
-                topic_pb2.ListTopicsRequest,
-                self.list,
-                lambda status, _: topic_pb2.ListTopicsResponse(status=status),
-                client_id_required=False,
+            f"{TOPICS}/ListTopics": open_unary(
+                topic_pb2.ListTopicsRequest, self.list, topic_pb2.ListTopicsResponse
             ),
-            f"{TOPICS}/GetTopic": unary(
-                topic_pb2.GetTopicRequest,
-                self.get,
-                lambda status, _: topic_pb2.TopicResponse(status=status),
-                client_id_required=False,
+            f"{TOPICS}/GetTopic": open_unary(
+                topic_pb2.GetTopicRequest, self.get, topic_pb2.TopicResponse
             ),
-            f"{TOPICS}/DeleteTopic": unary(
-                topic_pb2.DeleteTopicRequest,
-                self.delete,
-                lambda status, _: topic_pb2.DeleteTopicResponse(status=status),
-                client_id_required=False,
+            f"{TOPICS}/DeleteTopic": open_unary(
+                topic_pb2.DeleteTopicRequest, self.delete, topic_pb2.DeleteTopicResponse
             ),
         }
 

@@ -5,14 +5,13 @@ when they are on the disk, whatever the flush policy: a right that was taken mus
 """
 
 import secrets
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from latermq_broker.config import Config
 from latermq_broker.config_auth import ACCESS_KEY, ACCESS_KEY_RULE, SECRET, SECRET_RULE
 from latermq_broker.engine.engine import Engine
 from latermq_broker.errors import BadRequestError
-from latermq_broker.services.answers import Caller, ok_status, unary
+from latermq_broker.services.answers import Caller, ok_status, open_unary
 from latermq_broker.services.guard import root_user
 from latermq_broker.services.names import shown
 from latermq_broker.services.seam import Committer, MethodTable
@@ -40,23 +39,31 @@ class UsersService:
         self._root = root_user(config.auth)
 
     def methods(self) -> MethodTable:
-        rows: tuple[tuple[str, type[Any], Callable[..., Any], type[Any]], ...] = (
-            ("CreateUser", user_pb2.CreateUserRequest, self.create, user_pb2.SecretResponse),
-            ("AlterUser", user_pb2.AlterUserRequest, self.alter, user_pb2.UserResponse),
-            ("GetUser", user_pb2.GetUserRequest, self.get, user_pb2.UserResponse),
-            ("ListUsers", user_pb2.ListUsersRequest, self.list, user_pb2.ListUsersResponse),
-            ("RotateUser", user_pb2.RotateUserRequest, self.rotate, user_pb2.SecretResponse),
-            ("DeleteUser", user_pb2.DeleteUserRequest, self.delete, user_pb2.DeleteUserResponse),
-            ("GrantRights", user_pb2.ChangeGrantRequest, self.grant, user_pb2.UserResponse),
-            ("RevokeRights", user_pb2.ChangeGrantRequest, self.revoke, user_pb2.UserResponse),
-        )
-
-        def refuse(response: type[Any]) -> Callable[[Any, Any], Any]:
-            return lambda status, _: response(status=status)
-
         return {
-            f"{USERS}/{name}": unary(request, answer, refuse(response), client_id_required=False)
-            for name, request, answer, response in rows
+            f"{USERS}/CreateUser": open_unary(
+                user_pb2.CreateUserRequest, self.create, user_pb2.SecretResponse
+            ),
+            f"{USERS}/AlterUser": open_unary(
+                user_pb2.AlterUserRequest, self.alter, user_pb2.UserResponse
+            ),
+            f"{USERS}/GetUser": open_unary(
+                user_pb2.GetUserRequest, self.get, user_pb2.UserResponse
+            ),
+            f"{USERS}/ListUsers": open_unary(
+                user_pb2.ListUsersRequest, self.list, user_pb2.ListUsersResponse
+            ),
+            f"{USERS}/RotateUser": open_unary(
+                user_pb2.RotateUserRequest, self.rotate, user_pb2.SecretResponse
+            ),
+            f"{USERS}/DeleteUser": open_unary(
+                user_pb2.DeleteUserRequest, self.delete, user_pb2.DeleteUserResponse
+            ),
+            f"{USERS}/GrantRights": open_unary(
+                user_pb2.ChangeGrantRequest, self.grant, user_pb2.UserResponse
+            ),
+            f"{USERS}/RevokeRights": open_unary(
+                user_pb2.ChangeGrantRequest, self.revoke, user_pb2.UserResponse
+            ),
         }
 
     async def create(
