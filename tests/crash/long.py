@@ -23,7 +23,8 @@ from typing import Any, Final
 from crash.test_kill import FLUSHES, kill_history
 from support.broker_nursery import Nursery
 from support.ledger import Ledger
-from support.simulation import Simulation, small_runs
+from support.simulation import Simulation
+from support.small_runs import small_runs
 
 LIVES: Final = 25  # of one history
 KILLED_SHARE: Final = 20  # one history of so many is of real processes

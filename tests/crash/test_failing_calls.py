@@ -6,7 +6,6 @@ the log went on and was synced after it, the next start has everything, or refus
 or, where a checkpoint spares it the look, gives up what it reads and `log verify` says so.
 """
 
-from collections.abc import Iterator
 from contextlib import suppress
 from itertools import count
 from typing import Final
@@ -14,24 +13,17 @@ from typing import Final
 import pytest
 
 from latermq_broker.errors import CorruptRecordError, LaterMQError
-from latermq_broker.schedule import minutes
 from latermq_broker.store.inspect import verify_directory
 from support.simulation import DIRECTORY, ERRORS, Simulation
 from support.torn_files import LIE, Fault, TornFiles
+
+pytestmark = pytest.mark.usefixtures("small_runs")
 
 STEPS: Final = 110
 SEED: Final = 11  # one life with sends, leases, a checkpoint and two segments
 LIE_SEEDS: Final = (11, 13)
 CALLS_MIN: Final = 80
 CALLS_MAX: Final = 2_000
-
-
-@pytest.fixture(autouse=True, scope="module")
-def small_runs() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(minutes, "RUN_ENTRIES_MIN", 2)
-        patch.setattr(minutes, "MERGE_RUNS_MIN", 2)
-        yield
 
 
 def begun(seed: int) -> Simulation:

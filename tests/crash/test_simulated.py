@@ -6,28 +6,19 @@ python -m support.simulation 7      one history again, with PYTHONPATH=tests
 
 import os
 from collections import Counter
-from collections.abc import Iterator
 from typing import Final
 
 import pytest
 
-from latermq_broker.schedule import minutes
 from support.simulation import Simulation
+
+pytestmark = pytest.mark.usefixtures("small_runs")
 
 HISTORIES: Final = 45
 LIVES: Final = 25  # of each
 IMAGES_MIN: Final = 2_000  # of all
 FIRST_SEED: Final = int(os.environ.get("LATERMQ_CRASH_SEED", "0"))
 PARTS: Final = 9
-
-
-@pytest.fixture(autouse=True, scope="module")
-def small_runs() -> Iterator[None]:
-    """A timer run for a handful of entries, so that short lives have some."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(minutes, "RUN_ENTRIES_MIN", 2)
-        patch.setattr(minutes, "MERGE_RUNS_MIN", 2)
-        yield
 
 
 @pytest.mark.timeout(300)

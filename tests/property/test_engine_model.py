@@ -10,7 +10,7 @@ models of their own. Of docs/reliability.md's invariants this asserts I1 to I6 i
 `open`, I9 in `written`, I11 and I12 in `restart`; losses of power (I10) are `support/simulation`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +33,6 @@ from latermq_broker.engine.model import (
     TagFilter,
 )
 from latermq_broker.errors import StoreFullError
-from latermq_broker.schedule import minutes
 from latermq_broker.schedule.run_merge import merge_runs
 from latermq_broker.store.inspect import verify_directory
 from latermq_broker.store.limits import Limit, Scope
@@ -42,6 +41,8 @@ from support.audit import locked
 from support.index_contents import indexed
 from support.memory_files import MemoryFiles
 from support.recount import check_uses
+
+pytestmark = pytest.mark.usefixtures("small_runs")
 
 ATTEMPTS_MAX = 3
 LEASE_MS = 1_000
@@ -437,15 +438,6 @@ def start_on_copy(machine: EngineMachine) -> dict[str, object]:
     found = facts(engine)
     engine.abandon()
     return found
-
-
-@pytest.fixture(autouse=True, scope="module")
-def small_runs() -> Iterator[None]:
-    """A timer run for a handful of entries, so that examples have some."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(minutes, "RUN_ENTRIES_MIN", 2)
-        patch.setattr(minutes, "MERGE_RUNS_MIN", 2)
-        yield
 
 
 TestEngine = EngineMachine.TestCase

@@ -7,7 +7,6 @@ not done with reaches that group again. The state is sound: replays agree, count
 """
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
 from typing import Final
@@ -21,7 +20,6 @@ from latermq_broker.config import Config
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.model import DeadFilter, Outgoing, ReceiveRequest
 from latermq_broker.errors import UnsupportedFormatError
-from latermq_broker.schedule import minutes
 from latermq_broker.store.inspect import scan_directory, verify_directory
 from latermq_broker.store.record import RecordType
 from latermq_broker.store.repair import Repaired as Done
@@ -45,6 +43,8 @@ from property.test_transaction_model import TransactionMachine
 from support.engine_rig import short_store
 from support.memory_files import MemoryFiles
 from support.recount import recount_lossy
+
+pytestmark = pytest.mark.usefixtures("small_runs")
 
 SEGMENT_BYTES: Final = 16 << 10
 SECTOR_BYTES: Final = 512
@@ -304,15 +304,6 @@ def check_copies(spoiled: MemoryFiles, files: MemoryFiles, repaired: Done) -> No
             offset = copy["position"] - int(segment.stem)
             expected = spoiled.disk.bytes_of(segment)[offset : offset + copy["bytes"]]
             assert files.disk.bytes_of(path.parent / copy["file"])[: len(expected)] == expected
-
-
-@pytest.fixture(autouse=True, scope="module")
-def small_runs() -> Iterator[None]:
-    """A timer run for a handful of entries, so that examples have some."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(minutes, "RUN_ENTRIES_MIN", 2)
-        patch.setattr(minutes, "MERGE_RUNS_MIN", 2)
-        yield
 
 
 TestRepair = RepairMachine.TestCase

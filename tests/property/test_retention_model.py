@@ -4,7 +4,6 @@ Messages expire when they are old enough and not before; what waits, is held or 
 its segment goes. A pass of retention takes many ticks, and anything may happen in between.
 """
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -14,10 +13,11 @@ from hypothesis.stateful import rule
 
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.model import Outgoing
-from latermq_broker.schedule import minutes
 from latermq_broker.store.files import Space
 from property.test_engine_model import CONFIG, GROUPS, TOPIC, EngineMachine
 from support.engine_rig import short_store
+
+pytestmark = pytest.mark.usefixtures("small_runs")
 
 RETENTION_MS = 5_000
 LETTERS_MS = 9_000
@@ -73,15 +73,6 @@ def names(engine: Engine, topic_name: str) -> set[str]:
         )  # fmt: skip
         found.update(row.sys.decode() for row in rows)
     return found
-
-
-@pytest.fixture(autouse=True, scope="module")
-def small_runs() -> Iterator[None]:
-    """A timer run for a handful of entries, so that examples have some."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(minutes, "RUN_ENTRIES_MIN", 2)
-        patch.setattr(minutes, "MERGE_RUNS_MIN", 2)
-        yield
 
 
 TestRetention = RetentionMachine.TestCase

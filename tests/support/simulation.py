@@ -21,7 +21,6 @@ from latermq_broker.config import CatalogConfig, Config, DeliveryConfig, Flush
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.model import Backoff
 from latermq_broker.errors import LaterMQError
-from latermq_broker.schedule import minutes
 from latermq_broker.schedule.run_merge import merge_runs
 from latermq_broker.store.catalog import BackoffKind
 from latermq_broker.store.checkpoint_job import CheckpointJob
@@ -32,6 +31,7 @@ from support.audit import audit, drain, locked
 from support.engine_rig import EngineRig, short_store
 from support.ledger import Ledger
 from support.sim_clients import ATTEMPTS_MAX, AUTO_RENEW_MS, GROUP, LADDER_MS, Clients, imagine
+from support.small_runs import small_runs
 from support.torn_files import SHORT_WRITE, Death, Fault, TornFiles
 
 DIRECTORY: Final = EngineRig.DIRECTORY
@@ -335,12 +335,6 @@ def settled(engine: Engine, now_ms: int) -> dict[str, object]:
     engine.write()
     engine.retention.step_cost = step_cost
     return facts(engine)
-
-
-def small_runs() -> None:
-    """Timer runs of a handful of entries, so that short lives have some."""
-    minutes.RUN_ENTRIES_MIN = 2  # type: ignore[misc]
-    minutes.MERGE_RUNS_MIN = 2  # type: ignore[misc]
 
 
 if __name__ == "__main__":
