@@ -11,11 +11,9 @@ from typing import Any, Final
 from latermq_broker.delivery.history import Outcome, decode_history
 from latermq_broker.engine.model import DeadState
 from latermq_broker.services.wire_stored import stored_message
-from latermq_broker.store import payload_limit
 from latermq_broker.store.access import decode_user
 from latermq_broker.store.catalog import OnDead, TopicType
 from latermq_broker.store.limits import FIELDS, decode_limit
-from latermq_broker.store.payload_access import USER_PUT, decode_access
 from latermq_broker.store.payload_catalog import (
     CONFIG_PUT,
     CONFIG_TOPIC,
@@ -23,6 +21,7 @@ from latermq_broker.store.payload_catalog import (
     decode_offset,
     decode_reset,
 )
+from latermq_broker.store.payload_change import PUT, decode_change
 from latermq_broker.store.payload_lease import (
     EXTEND_KEEP_HANDLE,
     EXTEND_RENEWAL,
@@ -310,8 +309,8 @@ class RecordReader:
 
 def _access(record: Record) -> Fields:
     """All of a user but its secret."""
-    access = decode_access(record.payload)
-    if access.operation != USER_PUT:
+    access = decode_change(record.payload)
+    if access.operation != PUT:
         return {"deleted_user": access.body.decode()}
     user = decode_user(access.body)
     grants = [f"{one.kind}:{one.pattern}:{'+'.join(one.rights)}" for one in user.grants]
@@ -394,9 +393,9 @@ def place(record: Record, names: RecordReader) -> Fields:
 
 
 def _limit(record: Record) -> Fields:
-    change = payload_limit.decode_limit(record.payload)
+    change = decode_change(record.payload)
     limit = decode_limit(change.body)
     fields: Fields = {"scope": limit.scope.name.lower(), "name": limit.name}
-    if change.operation != payload_limit.LIMIT_PUT:
+    if change.operation != PUT:
         return fields | {"unset": True}
     return fields | {field: most for field in FIELDS if (most := getattr(limit, field))}

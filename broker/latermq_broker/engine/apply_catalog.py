@@ -5,9 +5,8 @@ from latermq_broker.store import payload_catalog
 from latermq_broker.store.access import decode_user
 from latermq_broker.store.catalog import decode_group, decode_topic
 from latermq_broker.store.limits import decode_limit
-from latermq_broker.store.payload_access import USER_PUT, AccessPayload
 from latermq_broker.store.payload_catalog import ConfigPayload, OffsetPayload, ResetPayload
-from latermq_broker.store.payload_limit import LIMIT_PUT, LimitPayload
+from latermq_broker.store.payload_change import PUT, ChangePayload
 
 
 class CatalogApplier:
@@ -73,9 +72,9 @@ class CatalogApplier:
             self._reset_lite(subscription, reset.offsets[0])
         state.announce(subscription)
 
-    def limit(self, change: LimitPayload, at: Stamp) -> None:
+    def limit(self, change: ChangePayload, at: Stamp) -> None:
         limit = decode_limit(change.body)
-        if change.operation == LIMIT_PUT:
+        if change.operation == PUT:
             self._state.limits.put(limit)
         else:
             self._state.limits.remove(*limit.key)
@@ -97,8 +96,8 @@ class CatalogApplier:
             _, position = known.popitem(last=False)
             state.client_names.pop(position, None)
 
-    def access(self, access: AccessPayload, at: Stamp) -> None:
-        if access.operation == USER_PUT:
+    def access(self, access: ChangePayload, at: Stamp) -> None:
+        if access.operation == PUT:
             self._state.users.put(decode_user(access.body))
         else:
             self._state.users.remove(access.body.decode())

@@ -20,10 +20,9 @@ from latermq_broker.engine.lossy import LossyReplay
 from latermq_broker.engine.state import EngineState, Stamp
 from latermq_broker.errors import StoreError
 from latermq_broker.store import (
-    payload_access,
     payload_catalog,
+    payload_change,
     payload_lease,
-    payload_limit,
     payload_lite,
     payload_message,
     payload_retention,
@@ -50,7 +49,7 @@ class Journal:
         transactions = TransactionApplier(state)
         self.lossy = LossyReplay(state, deliveries, others)
         message, lease, catalog = payload_message, payload_lease, payload_catalog
-        access, limit, expiry = payload_access, payload_limit, payload_retention
+        change, expiry = payload_change, payload_retention
         lite = payload_lite
         self._dropped = state.store.dropped
         self._kinds: dict[RecordType, _Kind] = {
@@ -86,8 +85,8 @@ class Journal:
             RecordType.OFFSET: _Kind(catalog.encode_offset, catalog.decode_offset, others.offset),
             RecordType.RESET: _Kind(catalog.encode_reset, catalog.decode_reset, others.reset),
             RecordType.CLIENT: _Kind(lease.encode_client, lease.decode_client, others.client),
-            RecordType.ACCESS: _Kind(access.encode_access, access.decode_access, others.access),
-            RecordType.LIMIT: _Kind(limit.encode_limit, limit.decode_limit, others.limit),
+            RecordType.ACCESS: _Kind(change.encode_change, change.decode_change, others.access),
+            RecordType.LIMIT: _Kind(change.encode_change, change.decode_change, others.limit),
             RecordType.MOVE: _Kind(expiry.encode_move, expiry.decode_move, retention.move),
             RecordType.DROP: _Kind(expiry.encode_drop, expiry.decode_drop, retention.drop),
             RecordType.LITE: _Kind(lite.encode_lite, lite.decode_lite, LiteApplier(state).lite),

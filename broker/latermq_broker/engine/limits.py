@@ -8,7 +8,7 @@ from latermq_broker.engine.journal import Journal
 from latermq_broker.engine.state import EngineState
 from latermq_broker.errors import BadRequestError, NotFoundError, TooManyRequestsError
 from latermq_broker.store.limits import FIELDS, Limit, Limits, Scope, encode_limit
-from latermq_broker.store.payload_limit import LIMIT_PUT, LIMIT_REMOVE, LimitPayload
+from latermq_broker.store.payload_change import PUT, REMOVE, ChangePayload
 from latermq_broker.store.record import RecordType
 
 LIMITS_COUNT_MAX: Final = 10_000
@@ -59,7 +59,7 @@ class LimitAdmin:
         )
         if changed != known:
             changed = replace(changed, changed_ms=now_ms)
-            payload = LimitPayload(LIMIT_PUT, encode_limit(changed))
+            payload = ChangePayload(PUT, encode_limit(changed))
             self._journal.write(RecordType.LIMIT, payload, now_ms)
         return changed
 
@@ -68,7 +68,7 @@ class LimitAdmin:
         known = self.table.get(scope, name)
         if known is None:
             raise NotFoundError(f"no limit of {scope.name.lower()} {name} is set")
-        payload = LimitPayload(LIMIT_REMOVE, encode_limit(known))
+        payload = ChangePayload(REMOVE, encode_limit(known))
         self._journal.write(RecordType.LIMIT, payload, now_ms)
 
     def in_flight(self, group_name: str) -> int:

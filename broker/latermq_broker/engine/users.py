@@ -6,7 +6,7 @@ from latermq_broker.engine.journal import Journal
 from latermq_broker.engine.state import EngineState
 from latermq_broker.errors import BadRequestError, NotFoundError, TooManyRequestsError
 from latermq_broker.store.access import GRANTS_MAX, USERS_MAX, Kind, Right, User, encode_user
-from latermq_broker.store.payload_access import USER_DELETE, USER_PUT, AccessPayload
+from latermq_broker.store.payload_change import PUT, REMOVE, ChangePayload
 from latermq_broker.store.record import RecordType
 
 
@@ -64,7 +64,7 @@ class UserAdmin:
     def delete(self, access_key: str, now_ms: int) -> None:
         """Raises NotFoundError."""
         self.get(access_key)
-        payload = AccessPayload(USER_DELETE, access_key.encode())
+        payload = ChangePayload(REMOVE, access_key.encode())
         self._journal.write(RecordType.ACCESS, payload, now_ms)
 
     def grant(
@@ -90,6 +90,6 @@ class UserAdmin:
         return self._put(changed, now_ms)
 
     def _put(self, user: User, now_ms: int) -> User:
-        payload = AccessPayload(USER_PUT, encode_user(user))
+        payload = ChangePayload(PUT, encode_user(user))
         self._journal.write(RecordType.ACCESS, payload, now_ms)
         return user

@@ -12,12 +12,12 @@ from latermq_broker.store.access import (
     encode_user,
     is_pattern,
 )
-from latermq_broker.store.payload_access import (
-    USER_DELETE,
-    USER_PUT,
-    AccessPayload,
-    decode_access,
-    encode_access,
+from latermq_broker.store.payload_change import (
+    PUT,
+    REMOVE,
+    ChangePayload,
+    decode_change,
+    encode_change,
 )
 
 SHOP = User(access_key="shop", secret="hush-hush", created_ms=7, rotated_ms=8).granted(
@@ -69,12 +69,12 @@ def test_a_secret_is_in_no_repr() -> None:
 
 
 def test_golden_records() -> None:
-    put = b"".join(encode_access(AccessPayload(USER_PUT, encode_user(SHOP))))
+    put = b"".join(encode_change(ChangePayload(PUT, encode_user(SHOP))))
     assert put == bytes.fromhex("0100000000000000") + GOLDEN.encode()
-    assert decode_user(decode_access(put).body) == SHOP
-    gone = b"".join(encode_access(AccessPayload(USER_DELETE, b"shop")))
+    assert decode_user(decode_change(put).body) == SHOP
+    gone = b"".join(encode_change(ChangePayload(REMOVE, b"shop")))
     assert gone == bytes.fromhex("020000000000000073686f70")
-    assert decode_access(gone) == (USER_DELETE, b"shop")
+    assert decode_change(gone) == (REMOVE, b"shop")
 
 
 def test_grants_add_up_and_are_taken_as_they_were_given() -> None:
