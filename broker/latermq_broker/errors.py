@@ -251,7 +251,3 @@ class InternalServerError(RequestError):
 
 class StoreFullError(InternalServerError):
     """No room for another segment; nothing of the refused request was stored."""
-
-
-class NotImplementedYetError(RequestError):
-    code = 50100

@@ -15,7 +15,6 @@ from latermq_broker.delivery.slab import Slab
 
 _SLOT_BITS: Final = 10
 SLOT_MS: Final = 1 << _SLOT_BITS
-EARLY_MS_MAX: Final = 65_534
 #  (due, id) in order, as one number.
 _ID_BITS: Final = 64
 _ID_MASK: Final = (1 << _ID_BITS) - 1

@@ -46,7 +46,6 @@ def check(settings: definition_pb2.Settings) -> ClientKind:
     Raises:
         BadRequestError: neither publishing nor subscription, or a client type that does not fit.
         IllegalTopicError, IllegalGroupError, IllegalFilterError, InvalidClientPropertiesError.
-        NotImplementedYetError: an SQL filter.
     """
     _check_client_properties(settings)
     pub_sub = settings.WhichOneof("pub_sub")

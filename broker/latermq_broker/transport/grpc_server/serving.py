@@ -50,7 +50,6 @@ log = logging.getLogger("latermq.transport")
 
 WORK_CALLS_MAX: Final = 64  # handled in one go; then others get their turn
 WORK_MS_MAX: Final = 2
-JOINED_BYTES_MAX: Final = 16_384  # an answer up to this is one piece
 RUNNING_PER_STREAM_MAX: Final = 2  # handlers that still run, for each stream that may be open
 
 INTERNAL: Final = "internal error"
