@@ -34,6 +34,7 @@ from latermq_broker.store.segment import (
     Segment,
     SegmentHeader,
     decode_segment_header,
+    read_segment_header,
     segment_name,
 )
 
@@ -174,12 +175,7 @@ def segment_base(log: Path, name: str) -> int:
 def _open_segment(
     files: Files, path: Path, base: int, *, is_first: bool, is_last: bool
 ) -> tuple[Segment, bytes]:
-    fd = files.open(path, OpenMode.READ)
-    try:
-        data = files.pread(fd, SEGMENT_HEADER_BYTES, 0)
-        size = files.size(fd)
-    finally:
-        files.close(fd)
+    data, size = read_segment_header(files, path)
     try:
         header = decode_segment_header(data, base, path.name)
     except CorruptRecordError as error:

@@ -11,13 +11,13 @@ from typing import Final
 
 from latermq_broker.errors import CorruptRecordError, UnsupportedFormatError
 from latermq_broker.store.directory import LOG_NAME, segment_base
-from latermq_broker.store.files import Files, OpenMode
+from latermq_broker.store.files import Files
 from latermq_broker.store.segment import (
-    SEGMENT_HEADER_BYTES,
     SEGMENT_MAGIC,
     SEGMENT_SUFFIX,
     Segment,
     decode_segment_header,
+    read_segment_header,
     segment_name,
 )
 
@@ -125,12 +125,7 @@ def _opened(files: Files, log: Path, names: list[str], bases: list[int]) -> Iter
 
 def open_segment(files: Files, path: Path, base: int, following: int | None) -> FoundSegment:
     """The file of a segment; `following` is the base of the next file, if there is one."""
-    fd = files.open(path, OpenMode.READ)
-    try:
-        data = files.pread(fd, SEGMENT_HEADER_BYTES, 0)
-        file_bytes = files.size(fd)
-    finally:
-        files.close(fd)
+    data, file_bytes = read_segment_header(files, path)
     foreign = False
     try:
         header = decode_segment_header(data, base, path.name)

@@ -50,6 +50,15 @@ class SegmentHeader:
     created_ms: int
 
 
+def read_segment_header(files: Files, path: Path) -> tuple[bytes, int]:
+    """The bytes where the header is, as they are, and the size of the file. Raises OSError."""
+    fd = files.open(path, OpenMode.READ)
+    try:
+        return files.pread(fd, SEGMENT_HEADER_BYTES, 0), files.size(fd)
+    finally:
+        files.close(fd)
+
+
 def encode_segment_header(header: SegmentHeader) -> bytes:
     fields = (SEGMENT_MAGIC, SEGMENT_FORMAT, CHECKSUM_XXH3, 0, SEGMENT_HEADER_BYTES)
     data = SEGMENT_HEADER.pack(
