@@ -111,7 +111,9 @@ class Echo:
         stream.call.ended = True
         if self._answers:
             body = bytes(stream.call.body) if self._answer is None else self._answer
-            self.connection.outbound.reply(stream, b"\x88", (body,), len(body), b"\x00\x01x\x010")
+            self.connection.outbound.send_whole(
+                stream, b"\x88", (body,), len(body), b"\x00\x01x\x010"
+            )
 
 
 class Peer:

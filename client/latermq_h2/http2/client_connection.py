@@ -73,7 +73,7 @@ class ClientConnection(Line):
     def request(self, block: bytes, body: Sequence[bytes], size: int) -> ClientStream:
         """A whole request, with a body of `size` bytes in pieces."""
         stream = self._start()
-        self.outbound.request(stream, block, body, size)
+        self.outbound.send_whole(stream, block, body, size, b"")
         return stream
 
     def open_request(self, block: bytes) -> ClientStream:

@@ -15,16 +15,15 @@ from typing import Any, Final, Protocol
 from latermq_h2.hpack.fields import Field
 from latermq_h2.http2 import frames
 from latermq_h2.http2.control import Control
-from latermq_h2.http2.frames import ConnectionFault, ErrorCode, unpadded
+from latermq_h2.http2.frames import ConnectionFault, ErrorCode, four_bytes, unpadded
 from latermq_h2.http2.header_blocks import Block
 from latermq_h2.http2.inflow import Inflow
 from latermq_h2.http2.limits import Limits
-from latermq_h2.http2.outbound import Outbound
+from latermq_h2.http2.outbound import Outbound, widen
 from latermq_h2.http2.request import Malformed
 from latermq_h2.http2.response import ABSENT, ResponseHead, answer_of
-from latermq_h2.http2.stream import Stream
+from latermq_h2.http2.stream import Muted, Stream
 
-MUTED_MAX: Final = 2_048  # streams
 INFORMATIONAL: Final = range(100, 200)
 
 
@@ -87,7 +86,7 @@ class ClientStreams:
         self._forgotten = forgotten
         self._inflow = Inflow(limits, outbound)
         self.consume: Final = self._inflow.consume  # the sink has taken so many bytes of a body
-        self._muted: dict[int, None] = {}
+        self._muted = Muted()
 
     def start(self) -> ClientStream:
         """A new stream; there is an id left for it."""
@@ -103,14 +102,14 @@ class ClientStreams:
         """End a stream with RST_STREAM; the sink is not told."""
         if stream.id in self._open:
             self._outbound.put(frames.rst_stream(stream.id, code))
-            self._mute(stream.id)
+            self._muted.add(stream.id)
             self._forget(stream)
 
     def refuse_after(self, last_id: int) -> None:
         """The peer will not look at later streams."""
         for stream in [one for one in self._open.values() if one.id > last_id]:
             self._forget(stream)
-            self._mute(stream.id)
+            self._muted.add(stream.id)
             self._sink.reset(stream, ErrorCode.REFUSED_STREAM)
 
     # --- frames -----------------------------------------------------------------------------
@@ -157,7 +156,7 @@ class ClientStreams:
             self.consume(stream, length - len(payload))
         ended = flags & frames.END_STREAM
         if not payload and not ended:
-            self._count_empty(stream)
+            self._inflow.count_empty(stream)
             return
         stream.empty_data_run = 0
         if stream.content_left >= 0:
@@ -172,25 +171,19 @@ class ClientStreams:
             self._sink.ended(stream, None, [])
 
     def on_rst_stream(self, flags: int, stream_id: int, payload: bytes, now_ms: int) -> None:
-        if len(payload) != 4:
-            raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "RST_STREAM is not 4 bytes")
+        code = four_bytes(payload, "RST_STREAM")
         self._refuse_idle(stream_id, "RST_STREAM")
         stream = self._open.get(stream_id)
         if stream is None:
             self._control.charge(now_ms, "resets")
             return
         self._forget(stream)
-        self._sink.reset(stream, int.from_bytes(payload, "big"))
+        self._sink.reset(stream, code)
 
     def on_window_update(self, flags: int, stream_id: int, payload: bytes, now_ms: int) -> None:
-        if len(payload) != 4:
-            raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "WINDOW_UPDATE is not 4 bytes")
-        count = int.from_bytes(payload, "big") & frames.WINDOW_MAX
+        count = four_bytes(payload, "WINDOW_UPDATE") & frames.WINDOW_MAX
         if stream_id == 0:
-            if count == 0:
-                raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a WINDOW_UPDATE of 0")
-            if not self._outbound.grow(None, count):
-                raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "a window too large")
+            widen(self._outbound, count)
             return
         self._refuse_idle(stream_id, "WINDOW_UPDATE")
         stream = self._open.get(stream_id)
@@ -198,15 +191,6 @@ class ClientStreams:
             return
         if count == 0 or not self._outbound.grow(stream, count):
             self._end_badly(stream, now_ms)
-
-    def _count_empty(self, stream: ClientStream) -> None:
-        stream.empty_data += 1
-        stream.empty_data_run += 1
-        if (
-            stream.empty_data > self._limits.empty_data_max
-            or stream.empty_data_run > self._limits.empty_data_run_max
-        ):
-            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too many empty DATA frames")
 
     def _on_stray(self, stream_id: int, what: str) -> None:
         """A frame of an answer to no open stream: dropped only if it crossed our reset."""
@@ -229,12 +213,6 @@ class ClientStreams:
             self.reset(stream, ErrorCode.CANCEL)
         else:
             self._forget(stream)
-
-    def _mute(self, stream_id: int) -> None:
-        muted = self._muted
-        muted[stream_id] = None
-        if len(muted) > MUTED_MAX:
-            del muted[next(iter(muted))]
 
     def _forget(self, stream: ClientStream) -> None:
         stream.input_open = False

@@ -99,6 +99,13 @@ def window_update(stream_id: int, bytes_count: int) -> bytes:
     return frame(WINDOW_UPDATE, 0, stream_id, bytes_count.to_bytes(4, "big"))
 
 
+def four_bytes(payload: bytes, what: str) -> int:
+    """The number that is all of a RST_STREAM or WINDOW_UPDATE. Raises ConnectionFault."""
+    if len(payload) != 4:
+        raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, f"{what} is not 4 bytes")
+    return int.from_bytes(payload, "big")
+
+
 def unpadded(payload: bytes) -> bytes:
     """The payload of a PADDED frame without its padding. Raises ConnectionFault."""
     if not payload:

@@ -14,9 +14,10 @@ CREDIT_SHARE: Final = 4  # the connection's window is given back by quarters
 class Inflow:
     """Of one connection. Its own window is given back on receipt, a stream's on consumption."""
 
-    __slots__ = ("_credit", "_credit_due", "_outbound", "_room", "_stream_due")
+    __slots__ = ("_credit", "_credit_due", "_limits", "_outbound", "_room", "_stream_due")
 
     def __init__(self, limits: Limits, outbound: Outbound) -> None:
+        self._limits = limits
         self._outbound = outbound
         self._room = max(limits.connection_window_bytes, frames.WINDOW_DEFAULT)
         self._credit = 0
@@ -33,6 +34,16 @@ class Inflow:
             self._outbound.put(frames.window_update(0, self._credit))
             self._room += self._credit
             self._credit = 0
+
+    def count_empty(self, stream: Stream) -> None:
+        """A DATA frame with nothing in it came. Raises ConnectionFault: one too many."""
+        stream.empty_data += 1
+        stream.empty_data_run += 1
+        if (
+            stream.empty_data > self._limits.empty_data_max
+            or stream.empty_data_run > self._limits.empty_data_run_max
+        ):
+            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too many empty DATA frames")
 
     def consume(self, stream: Stream, bytes_count: int) -> None:
         """So many bytes of the stream's body were taken by whom they are for."""

@@ -18,6 +18,8 @@ from latermq_h2.http2.frames import (
     HEADERS,
     WINDOW_DEFAULT,
     WINDOW_MAX,
+    ConnectionFault,
+    ErrorCode,
     head,
 )
 from latermq_h2.http2.limits import Limits
@@ -91,16 +93,11 @@ class Outbound:
         self.acks += 1
         self.put(data)
 
-    def reply(
+    def send_whole(
         self, stream: Stream, block: bytes, body: Sequence[bytes], size: int, trailers: bytes
     ) -> None:
-        """A whole answer: headers, a body of `size` bytes in pieces, trailers."""
-        if (
-            size > stream.window
-            or size > self.window
-            or size > self.frame_bytes_max
-            or self.size > self._bytes_max
-        ):
+        """Headers, a body of `size` bytes in pieces, trailers; b"": the body is the end."""
+        if not self._fits(stream, size):
             self.headers(stream, block)
             for piece in body:
                 self.data(stream, piece)
@@ -111,47 +108,29 @@ class Outbound:
         self.frames_sent += 1
         stream_id = stream.id
         block_bytes = len(block)
-        trailer_bytes = len(trailers)
         pack = HEAD.pack
         parts = self._parts
         parts.append(pack(block_bytes >> 8, block_bytes & 255, HEADERS, END_HEADERS, stream_id))
         parts.append(block)
-        parts.append(pack(size >> 8, size & 255, DATA, 0, stream_id))
+        parts.append(pack(size >> 8, size & 255, DATA, 0 if trailers else END_STREAM, stream_id))
         parts += body
-        parts.append(pack(trailer_bytes >> 8, trailer_bytes & 255, HEADERS, ENDING, stream_id))
-        parts.append(trailers)
-        self.size += 27 + block_bytes + size + trailer_bytes
+        self.size += 18 + block_bytes + size
+        if trailers:
+            trailer_bytes = len(trailers)
+            parts.append(pack(trailer_bytes >> 8, trailer_bytes & 255, HEADERS, ENDING, stream_id))
+            parts.append(trailers)
+            self.size += 9 + trailer_bytes
         stream.output_open = False
         self._finished(stream)
 
-    def request(self, stream: Stream, block: bytes, body: Sequence[bytes], size: int) -> None:
-        """A whole request: headers, and a body of `size` bytes in pieces."""
-        if (
-            size > stream.window
-            or size > self.window
-            or size > self.frame_bytes_max
-            or self.size > self._bytes_max
-        ):
-            self.headers(stream, block)
-            for piece in body:
-                self.data(stream, piece)
-            self.end(stream, b"")
-            return
-        stream.window -= size
-        self.window -= size
-        self.frames_sent += 1
-        stream_id = stream.id
-        block_bytes = len(block)
-        parts = self._parts
-        parts.append(
-            HEAD.pack(block_bytes >> 8, block_bytes & 255, HEADERS, END_HEADERS, stream_id)
+    def _fits(self, stream: Stream, size: int) -> bool:
+        """So much DATA may go out at once, in one frame."""
+        return (
+            size <= stream.window
+            and size <= self.window
+            and size <= self.frame_bytes_max
+            and self.size <= self._bytes_max
         )
-        parts.append(block)
-        parts.append(HEAD.pack(size >> 8, size & 255, DATA, END_STREAM, stream_id))
-        parts += body
-        self.size += 18 + block_bytes + size
-        stream.output_open = False
-        self._finished(stream)
 
     def headers(self, stream: Stream, block: bytes) -> None:
         self.frames_sent += 1
@@ -161,12 +140,7 @@ class Outbound:
         """Send or queue; the stream's output is open."""
         size = len(payload)
         if stream.queue is None:
-            if (
-                size <= stream.window
-                and size <= self.window
-                and size <= self.frame_bytes_max
-                and self.size <= self._bytes_max
-            ):
+            if self._fits(stream, size):
                 self._write_data(stream, (payload,), size)
                 return
             stream.queue = deque()
@@ -283,3 +257,11 @@ class Outbound:
             self.put(head(DATA, END_STREAM, stream.id, 0))
         stream.output_open = False
         self._finished(stream)
+
+
+def widen(outbound: Outbound, bytes_count: int) -> None:
+    """A WINDOW_UPDATE of the connection. Raises ConnectionFault: of nothing, or too large."""
+    if bytes_count == 0:
+        raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a WINDOW_UPDATE of 0")
+    if not outbound.grow(None, bytes_count):
+        raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "a window too large")

@@ -1,7 +1,9 @@
 """One stream: which halves are open, its windows, and the output that waits for them."""
 
 from collections import deque
-from typing import Any
+from typing import Any, Final
+
+MUTED_MAX: Final = 2_048  # streams
 
 
 class Stream:
@@ -38,3 +40,21 @@ class Stream:
         self.wants_room = False
         self.sent = 0
         self.marked = -1  # `sent` at the last look for stalled streams
+
+
+class Muted:
+    """Ids of the streams that were reset or refused last; what still comes for them is dropped."""
+
+    __slots__ = ("_ids",)
+
+    def __init__(self) -> None:
+        self._ids: dict[int, None] = {}
+
+    def add(self, stream_id: int) -> None:
+        ids = self._ids
+        ids[stream_id] = None
+        if len(ids) > MUTED_MAX:
+            del ids[next(iter(ids))]
+
+    def __contains__(self, stream_id: int) -> bool:
+        return stream_id in self._ids

@@ -14,11 +14,11 @@ from typing import Final, Protocol
 from latermq_h2.hpack.fields import Field
 from latermq_h2.http2 import frames
 from latermq_h2.http2.control import Control
-from latermq_h2.http2.frames import ConnectionFault, ErrorCode, unpadded
+from latermq_h2.http2.frames import ConnectionFault, ErrorCode, four_bytes, unpadded
 from latermq_h2.http2.header_blocks import Block
 from latermq_h2.http2.inflow import Inflow
 from latermq_h2.http2.limits import Budget, ServerLimits
-from latermq_h2.http2.outbound import Outbound
+from latermq_h2.http2.outbound import Outbound, widen
 from latermq_h2.http2.request import (
     OVERSIZED,
     Malformed,
@@ -26,9 +26,8 @@ from latermq_h2.http2.request import (
     head_of,
     trailers_allowed,
 )
-from latermq_h2.http2.stream import Stream
+from latermq_h2.http2.stream import Muted, Stream
 
-MUTED_MAX: Final = 2_048  # streams
 GAPS_MAX: Final = 16  # ranges of ids the peer left out
 
 
@@ -83,13 +82,13 @@ class Streams:
         self.consume: Final = self._inflow.consume  # the sink has taken so many bytes of a body
         self._window_updates_left = limits.window_updates_burst
         self._gaps: list[tuple[int, int]] = []
-        self._muted: dict[int, None] = {}
+        self._muted = Muted()
 
     def reset(self, stream: Stream, code: ErrorCode) -> None:
         """End a stream with RST_STREAM; the sink is not told."""
         if stream.input_open or stream.output_open:
             self._outbound.put(frames.rst_stream(stream.id, code))
-            self._mute(stream.id)
+            self._muted.add(stream.id)
             self._forget(stream)
 
     def output_finished(self, stream: Stream) -> None:
@@ -98,7 +97,7 @@ class Streams:
         self._control.budget.earn()
         if stream.input_open:
             self._outbound.put(frames.rst_stream(stream.id, ErrorCode.NO_ERROR))
-            self._mute(stream.id)
+            self._muted.add(stream.id)
         self._forget(stream)
         self._sink.completed(stream)
 
@@ -174,7 +173,7 @@ class Streams:
             self.consume(stream, length - len(payload))
         ended = bool(flags & frames.END_STREAM)
         if not payload and not ended:
-            self._count_empty(stream)
+            self._inflow.count_empty(stream)
         else:
             stream.empty_data_run = 0
         if stream.content_left >= 0:
@@ -192,40 +191,25 @@ class Streams:
         if stream_id not in self._muted and stream_id <= self.last_id_served:
             self._refuse(stream_id, ErrorCode.STREAM_CLOSED, now_ms)
 
-    def _count_empty(self, stream: Stream) -> None:
-        stream.empty_data += 1
-        stream.empty_data_run += 1
-        if (
-            stream.empty_data > self._limits.empty_data_max
-            or stream.empty_data_run > self._limits.empty_data_run_max
-        ):
-            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too many empty DATA frames")
-
     def on_rst_stream(self, flags: int, stream_id: int, payload: bytes, now_ms: int) -> None:
-        if len(payload) != 4:
-            raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "RST_STREAM is not 4 bytes")
+        code = four_bytes(payload, "RST_STREAM")
         self._refuse_idle(stream_id, "RST_STREAM")
         if not self._resets.spend(now_ms):
             raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too many resets")
         stream = self._open.get(stream_id)
         if stream is not None:
             self._forget(stream)
-            self._sink.reset(stream, int.from_bytes(payload, "big"))
+            self._sink.reset(stream, code)
 
     def on_window_update(self, flags: int, stream_id: int, payload: bytes, now_ms: int) -> None:
-        if len(payload) != 4:
-            raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "WINDOW_UPDATE is not 4 bytes")
+        count = four_bytes(payload, "WINDOW_UPDATE") & frames.WINDOW_MAX
         limit = self._window_updates_left
         limit += self._limits.window_updates_per_frame * self._outbound.frames_sent
         if limit <= 0:
             raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too many window updates")
         self._window_updates_left -= 1
-        count = int.from_bytes(payload, "big") & frames.WINDOW_MAX
         if stream_id == 0:
-            if count == 0:
-                raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a WINDOW_UPDATE of 0")
-            if not self._outbound.grow(None, count):
-                raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "a window too large")
+            widen(self._outbound, count)
             return
         self._refuse_idle(stream_id, "WINDOW_UPDATE")
         stream = self._open.get(stream_id)
@@ -244,18 +228,12 @@ class Streams:
         """RST_STREAM for a stream nobody serves."""
         self._control.charge(now_ms, "errors")
         self._outbound.put(frames.rst_stream(stream_id, code))
-        self._mute(stream_id)
+        self._muted.add(stream_id)
 
     def _end_badly(self, stream: Stream, code: ErrorCode, now_ms: int) -> None:
         self._control.charge(now_ms, "errors")
         self.reset(stream, code)
         self._sink.reset(stream, code)
-
-    def _mute(self, stream_id: int) -> None:
-        muted = self._muted
-        muted[stream_id] = None
-        if len(muted) > MUTED_MAX:
-            del muted[next(iter(muted))]
 
     def _forget(self, stream: Stream) -> None:
         stream.input_open = False

@@ -350,7 +350,7 @@ class TestLife:
         outbound = peer.connection.outbound
         for stream in list(peer.connection.open.values()):
             assert not peer.connection.over
-            outbound.reply(stream, b"\x88", (b"x",), 1, b"\x88")
+            outbound.send_whole(stream, b"\x88", (b"x",), 1, b"\x88")
         assert peer.connection.over
         assert peer.connection.next_deadline() is None
 
@@ -393,13 +393,13 @@ class TestLife:
         peer.send(headers(1, end=True) + frames.goaway(0, 0))
         assert not peer.connection.over
         outbound = peer.connection.outbound
-        outbound.reply(peer.connection.open[1], b"\x88", (b"x",), 1, b"\x88")
+        outbound.send_whole(peer.connection.open[1], b"\x88", (b"x",), 1, b"\x88")
         assert peer.connection.over
 
     def test_an_answer_before_the_request_is_whole(self) -> None:
         peer = Peer()
         peer.send(headers(1))
         stream = peer.connection.open[1]
-        peer.connection.outbound.reply(stream, b"\x88", (b"x",), 1, b"\x88")
+        peer.connection.outbound.send_whole(stream, b"\x88", (b"x",), 1, b"\x88")
         assert reset_codes(peer.take()) == [(1, ErrorCode.NO_ERROR)]
         assert peer.send(data(1, b"late") + data(1, b"", end=True)) == []

@@ -56,7 +56,7 @@ class Answers:
         gzip_from = self._gzip_from(call)
         prefix, body = framed(message, gzip_from)
         call.answered = True
-        self._outbound.reply(
+        self._outbound.send_whole(
             call.stream,
             status.HEADERS_GZIP if gzip_from else status.HEADERS,
             (prefix, body),
@@ -75,7 +75,7 @@ class Answers:
             pieces += (prefix, body)
             size += PREFIX_BYTES + len(body)
         call.answered = True
-        self._outbound.reply(call.stream, headers, pieces, size, status.TRAILERS_OK)
+        self._outbound.send_whole(call.stream, headers, pieces, size, status.TRAILERS_OK)
 
     def _gzip_from(self, call: LeanCall) -> int:
         return self._gzip_from_bytes if call.head.accepts_gzip else 0

@@ -214,7 +214,7 @@ class GrpcConnection:
             stream.call = meaning
 
     def _answer_plain(self, stream: Stream, plain: Plain) -> None:
-        self.connection.outbound.reply(
+        self.connection.outbound.send_whole(
             stream, _PLAIN_HEADERS, (plain.body,), len(plain.body), _PLAIN_TRAILERS
         )
 
