@@ -9,6 +9,8 @@ import struct
 import zlib
 from typing import Final
 
+from latermq_h2.grpc_code import GrpcCode
+
 PREFIX: Final = struct.Struct(">BI")
 PREFIX_BYTES: Final = 5
 assert PREFIX.size == PREFIX_BYTES
@@ -16,15 +18,11 @@ COMPRESSED: Final = 1
 GZIP_LEVEL: Final = 1
 _GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
 
-# gRPC status codes
-RESOURCE_EXHAUSTED: Final = 8
-INTERNAL: Final = 13
-
 
 class MessageFault(ValueError):
     """The stream's bytes are no messages, or too large ones; `code` is the gRPC status to say."""
 
-    def __init__(self, code: int, message: str) -> None:
+    def __init__(self, code: GrpcCode, message: str) -> None:
         super().__init__(message)
         self.code = code
 
@@ -66,7 +64,7 @@ class Assembly:
             flag, length = PREFIX.unpack_from(data, start)
             if length > self._message_bytes_max:
                 raise MessageFault(
-                    RESOURCE_EXHAUSTED,
+                    GrpcCode.RESOURCE_EXHAUSTED,
                     f"a message of {length} bytes, at most {self._message_bytes_max} are taken",
                 )
             end = start + PREFIX_BYTES + length
@@ -86,9 +84,9 @@ class Assembly:
         if flag == 0:
             return payload
         if flag != COMPRESSED:
-            raise MessageFault(INTERNAL, "unknown flags before a message")
+            raise MessageFault(GrpcCode.INTERNAL, "unknown flags before a message")
         if not self._gzip_allowed:
-            raise MessageFault(INTERNAL, "a compressed message without grpc-encoding")
+            raise MessageFault(GrpcCode.INTERNAL, "a compressed message without grpc-encoding")
         return inflate(payload, self._message_bytes_max)
 
 
@@ -98,11 +96,11 @@ def inflate(payload: bytes, bytes_max: int) -> bytes:
     try:
         message = inflater.decompress(payload, bytes_max + 1)
     except zlib.error:
-        raise MessageFault(INTERNAL, "a compressed message that is not gzip") from None
+        raise MessageFault(GrpcCode.INTERNAL, "a compressed message that is not gzip") from None
     if len(message) > bytes_max:
-        raise MessageFault(RESOURCE_EXHAUSTED, f"a message inflates beyond {bytes_max}")
+        raise MessageFault(GrpcCode.RESOURCE_EXHAUSTED, f"a message inflates beyond {bytes_max}")
     if not inflater.eof or inflater.unused_data:
-        raise MessageFault(INTERNAL, "a compressed message that is not whole")
+        raise MessageFault(GrpcCode.INTERNAL, "a compressed message that is not whole")
     return message
 
 

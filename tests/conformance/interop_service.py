@@ -11,7 +11,8 @@ from typing import Any, Final
 from google.protobuf import descriptor_pb2, descriptor_pool
 from google.protobuf.message_factory import GetMessageClass
 
-from latermq_broker.services.seam import Call, CallAborted, GrpcCode, Method, MethodTable
+from latermq_broker.services.seam import Call, CallAborted, Method, MethodTable
+from latermq_h2.grpc_code import GrpcCode
 
 PACKAGE: Final = "grpc.testing"
 SERVICE: Final = f"/{PACKAGE}.TestService"

@@ -10,7 +10,8 @@ from typing import Any, Final
 from google.protobuf.message import DecodeError
 
 from latermq_broker.services.health import HEALTH
-from latermq_broker.services.seam import Call, CallAborted, GrpcCode, Method, MethodTable
+from latermq_broker.services.seam import Call, CallAborted, Method, MethodTable
+from latermq_h2.grpc_code import GrpcCode
 from latermq_proto import _pool
 
 REFLECTION_V1ALPHA: Final = "grpc.reflection.v1alpha.ServerReflection"

@@ -12,30 +12,14 @@ reaches a transport is a bug; the caller sees UNKNOWN and nothing of the inside.
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from enum import Enum, IntEnum
+from enum import Enum
 from typing import Protocol, TypeAlias, TypeVar
 
 from latermq_broker.engine.model import Ready
 from latermq_broker.services.later import Later
+from latermq_h2.grpc_code import GrpcCode
 
 Answer = TypeVar("Answer")
-
-
-class GrpcCode(IntEnum):
-    """Codes of the gRPC status that ends a call (not the codes inside a response)."""
-
-    OK = 0
-    CANCELLED = 1
-    UNKNOWN = 2
-    INVALID_ARGUMENT = 3
-    DEADLINE_EXCEEDED = 4
-    NOT_FOUND = 5
-    RESOURCE_EXHAUSTED = 8
-    FAILED_PRECONDITION = 9
-    UNIMPLEMENTED = 12
-    INTERNAL = 13
-    UNAVAILABLE = 14
-    UNAUTHENTICATED = 16
 
 
 class CallAborted(Exception):

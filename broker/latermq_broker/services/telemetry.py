@@ -21,15 +21,9 @@ from latermq_broker.services import settings as client_settings
 from latermq_broker.services.answers import MESSAGING, client_id_of, ok_status, status_of
 from latermq_broker.services.client_quirks import quirks_of
 from latermq_broker.services.replies import Replies
-from latermq_broker.services.seam import (
-    Call,
-    CallAborted,
-    Committer,
-    GrpcCode,
-    Method,
-    MethodTable,
-)
+from latermq_broker.services.seam import Call, CallAborted, Committer, Method, MethodTable
 from latermq_broker.services.session import ClientKind, CommandStream, Session, Sessions
+from latermq_h2.grpc_code import GrpcCode
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 
 log = logging.getLogger("latermq.services")

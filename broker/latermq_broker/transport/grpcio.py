@@ -21,12 +21,12 @@ from latermq_broker.errors import ConfigError
 from latermq_broker.services.seam import (
     BidiStream,
     CallAborted,
-    GrpcCode,
     MethodKind,
     MethodTable,
     ServerStream,
     Unary,
 )
+from latermq_h2.grpc_code import GrpcCode
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its C core logs to stderr in a form of its own
 import grpc

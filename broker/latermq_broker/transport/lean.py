@@ -14,13 +14,14 @@ from latermq_broker.clock import monotonic_ms
 from latermq_broker.config import ServerConfig
 from latermq_broker.config_transport import Http2Config, TlsConfig
 from latermq_broker.observability.transport_figures import TransportFigures
-from latermq_broker.services.seam import GrpcCode, MethodTable
+from latermq_broker.services.seam import MethodTable
 from latermq_broker.transport.grpc_server.counts import FAULT, Counts
 from latermq_broker.transport.grpc_server.serving import Shared
 from latermq_broker.transport.shell.listener import Listener
 from latermq_broker.transport.shell.memory import keep_large_blocks
 from latermq_broker.transport.shell.protocol import ShellProtocol
 from latermq_broker.transport.shell.tls import CertificateFiles
+from latermq_h2.grpc_code import GrpcCode
 from latermq_h2.http2.frames import ConnectionFault, ErrorCode
 
 log = logging.getLogger("latermq.transport")

@@ -12,7 +12,7 @@ from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
 from latermq._lean.limits import MESSAGE_BYTES_MAX
-from latermq._status import GrpcStatus
+from latermq_h2.grpc_code import GrpcCode
 from latermq_h2.hpack.fields import Field
 from latermq_h2.http2.client_connection import ClientConnection
 from latermq_h2.http2.client_streams import ClientStream
@@ -27,20 +27,20 @@ UNREAD_BYTES_MAX: Final = 1 << 20
 HTTP_OK: Final = 200
 CONTENT_TYPE: Final = b"application/grpc"
 _OF_HTTP: Final = {
-    400: GrpcStatus.INTERNAL,
-    401: GrpcStatus.UNAUTHENTICATED,
-    403: GrpcStatus.PERMISSION_DENIED,
-    404: GrpcStatus.UNIMPLEMENTED,
-    429: GrpcStatus.UNAVAILABLE,
-    502: GrpcStatus.UNAVAILABLE,
-    503: GrpcStatus.UNAVAILABLE,
-    504: GrpcStatus.UNAVAILABLE,
+    400: GrpcCode.INTERNAL,
+    401: GrpcCode.UNAUTHENTICATED,
+    403: GrpcCode.PERMISSION_DENIED,
+    404: GrpcCode.UNIMPLEMENTED,
+    429: GrpcCode.UNAVAILABLE,
+    502: GrpcCode.UNAVAILABLE,
+    503: GrpcCode.UNAVAILABLE,
+    504: GrpcCode.UNAVAILABLE,
 }
 _OF_RESET: Final = {
-    int(ErrorCode.REFUSED_STREAM): GrpcStatus.UNAVAILABLE,
-    int(ErrorCode.CANCEL): GrpcStatus.CANCELLED,
-    int(ErrorCode.ENHANCE_YOUR_CALM): GrpcStatus.RESOURCE_EXHAUSTED,
-    int(ErrorCode.INADEQUATE_SECURITY): GrpcStatus.PERMISSION_DENIED,
+    int(ErrorCode.REFUSED_STREAM): GrpcCode.UNAVAILABLE,
+    int(ErrorCode.CANCEL): GrpcCode.CANCELLED,
+    int(ErrorCode.ENHANCE_YOUR_CALM): GrpcCode.RESOURCE_EXHAUSTED,
+    int(ErrorCode.INADEQUATE_SECURITY): GrpcCode.PERMISSION_DENIED,
 }
 
 
@@ -132,7 +132,7 @@ class Caller:
         """Nobody waits for it any more."""
         if not call.ended:
             self.connection.streams.reset(call.stream, ErrorCode.CANCEL)
-            self._end(call, GrpcStatus.CANCELLED, "cancelled")
+            self._end(call, GrpcCode.CANCELLED, "cancelled")
 
     def next_deadline(self) -> int | None:
         """When to call `on_timer`; too early does no harm."""
@@ -151,7 +151,7 @@ class Caller:
                     continue
                 if call.deadline_ms <= now_ms:
                     self.connection.streams.reset(stream, ErrorCode.CANCEL)
-                    self._end(call, GrpcStatus.DEADLINE_EXCEEDED, "deadline exceeded")
+                    self._end(call, GrpcCode.DEADLINE_EXCEEDED, "deadline exceeded")
                 else:
                     self._watch(call.deadline_ms)
         self.connection.on_timer(now_ms)
@@ -163,10 +163,10 @@ class Caller:
     ) -> None:
         call: Call = stream.call
         if head.status != HTTP_OK and head.grpc_status == ABSENT:
-            status = _OF_HTTP.get(head.status, GrpcStatus.UNKNOWN)
+            status = _OF_HTTP.get(head.status, GrpcCode.UNKNOWN)
             self._end_early(call, status, f"HTTP status {head.status}")
         elif not head.content_type.startswith(CONTENT_TYPE):
-            self._end_early(call, GrpcStatus.UNKNOWN, "the answer is not gRPC")
+            self._end_early(call, GrpcCode.UNKNOWN, "the answer is not gRPC")
         elif ended:
             self.ended(stream, head, fields)
         else:
@@ -187,7 +187,7 @@ class Caller:
         try:
             messages = assembly.feed(data)
         except MessageFault as fault:
-            self._end_early(call, GrpcStatus(fault.code), str(fault))
+            self._end_early(call, GrpcCode(fault.code), str(fault))
             return
         self._arrived(call, messages, len(data))
 
@@ -196,28 +196,28 @@ class Caller:
     ) -> None:
         call: Call = stream.call
         if trailers is None or trailers.grpc_status == ABSENT:
-            self._end(call, GrpcStatus.UNKNOWN, "an answer without a status")
-        elif trailers.grpc_status != GrpcStatus.OK:
+            self._end(call, GrpcCode.UNKNOWN, "an answer without a status")
+        elif trailers.grpc_status != GrpcCode.OK:
             self._end(call, trailers.grpc_status, _text(fields))
         elif call.assembly is not None and call.assembly.bytes_kept:
-            self._end(call, GrpcStatus.INTERNAL, "the answer ends inside a message")
+            self._end(call, GrpcCode.INTERNAL, "the answer ends inside a message")
         else:
-            self._end(call, GrpcStatus.OK, "")
+            self._end(call, GrpcCode.OK, "")
 
     def reset(self, stream: ClientStream, code: int) -> None:
         call: Call = stream.call
         if code == ErrorCode.REFUSED_STREAM and not stream.headed:
             call.refused = True
-            self._end(call, GrpcStatus.UNAVAILABLE, self.connection.farewell or "refused")
+            self._end(call, GrpcCode.UNAVAILABLE, self.connection.farewell or "refused")
             return
         if self.connection.over:
             why = self.lost_why or self.connection.farewell or "the connection broke"
             if self.connection.fault is not None:
                 why = str(self.connection.fault)
-            self._end(call, GrpcStatus.UNAVAILABLE, why)
+            self._end(call, GrpcCode.UNAVAILABLE, why)
             return
         name = ErrorCode(code).name if code in set(ErrorCode) else str(code)
-        self._end(call, _OF_RESET.get(code, GrpcStatus.INTERNAL), f"the stream was reset: {name}")
+        self._end(call, _OF_RESET.get(code, GrpcCode.INTERNAL), f"the stream was reset: {name}")
 
     def roomy(self, stream: Any) -> None:
         stream.call.wake()
@@ -244,7 +244,7 @@ class Caller:
         if messages:
             call.wake()
 
-    def _end_early(self, call: Call, status: GrpcStatus, details: str) -> None:
+    def _end_early(self, call: Call, status: GrpcCode, details: str) -> None:
         self.connection.streams.reset(call.stream, ErrorCode.CANCEL)
         self._end(call, status, details)
 

@@ -15,11 +15,12 @@ from latermq._identity import VERSION
 from latermq._lean.blocks import Blocks
 from latermq._lean.caller import Call
 from latermq._lean.shell import Shell
-from latermq._status import GrpcStatus, error_of, nobody_answers
+from latermq._status import error_of, nobody_answers
 from latermq._tls import Tls
 from latermq._transport import Metadata, Stream
 from latermq.backoff import Backoff
 from latermq.errors import LaterMQError, UnavailableError
+from latermq_h2.grpc_code import GrpcCode
 
 CONNECT_S_MAX: Final = 5.0  # for one address, until the broker has greeted
 CLOSE_S_MAX: Final = 1.0
@@ -64,7 +65,7 @@ class LeanTransport:
         refusals = 0
         while True:
             call = await self._unary_once(path, request, metadata, end_s)
-            if call.code == GrpcStatus.OK and len(call.messages) == 1:
+            if call.code == GrpcCode.OK and len(call.messages) == 1:
                 return call.messages[0]
             refusals += 1
             await self._pause_or_raise(call, refusals, end_s)
@@ -112,7 +113,7 @@ class LeanTransport:
             finally:
                 shell.caller.cancel(call)
                 shell.wake()
-            if call.code == GrpcStatus.OK:
+            if call.code == GrpcCode.OK:
                 return
             refusals += 1
             await self._pause_or_raise(call, refusals, end_s)
@@ -148,9 +149,9 @@ class LeanTransport:
         await asyncio.sleep(wait_s)
 
     def _error(self, call: Call) -> LaterMQError:
-        if call.code == GrpcStatus.OK:
+        if call.code == GrpcCode.OK:
             text = f"{len(call.messages)} messages in the answer, not one"
-            return error_of(GrpcStatus.INTERNAL, text, self._endpoints)
+            return error_of(GrpcCode.INTERNAL, text, self._endpoints)
         return error_of(call.code, call.details, self._endpoints)
 
     def _left_ms(self, end_s: float) -> int:
@@ -286,7 +287,7 @@ class _LeanStream:
     async def write(self, data: bytes) -> None:
         shell, call = await self._open()
         if call.ended:
-            if call.code == GrpcStatus.OK:
+            if call.code == GrpcCode.OK:
                 raise UnavailableError("the stream has ended")
             raise self._transport._error(call)
         shell.caller.write(call, data)
@@ -305,7 +306,7 @@ class _LeanStream:
             if call.ended:
                 break
             await self._news.wait()
-        if call.code != GrpcStatus.OK:
+        if call.code != GrpcCode.OK:
             raise self._transport._error(call)
         return None
 

@@ -5,8 +5,8 @@ import gzip
 import pytest
 
 from latermq._lean.blocks import BLOCK_BYTES_MAX, Blocks
-from latermq._status import GrpcStatus
 from latermq._transport import Metadata
+from latermq_h2.grpc_code import GrpcCode
 from latermq_h2.hpack.decoder import Decoder
 from latermq_h2.hpack.encoder import encode
 from latermq_h2.http2 import frames
@@ -30,7 +30,7 @@ class TestCalls:
         assert (block.kind, block.flags, block.stream_id) == (frames.HEADERS, 4, 1)
         assert (body.payload, body.flags) == (message(b"question"), frames.END_STREAM)
         peer.send(answer(1, b"reply"))
-        assert (call.code, list(call.messages)) == (GrpcStatus.OK, [b"reply"])
+        assert (call.code, list(call.messages)) == (GrpcCode.OK, [b"reply"])
 
     def test_many_messages_cut_anywhere(self) -> None:
         bodies = [bytes([index]) * (index * 37) for index in range(32)]
@@ -55,7 +55,7 @@ class TestCalls:
         assert peer.caller.read(call) is None
         peer.caller.cancel(call)
         assert reset_codes(peer.take()) == [(1, ErrorCode.CANCEL)]
-        assert call.code == GrpcStatus.CANCELLED
+        assert call.code == GrpcCode.CANCELLED
 
     def test_a_reader_that_does_not_read_holds_the_sender_back(self) -> None:
         peer = ServerPeer()
@@ -78,20 +78,20 @@ class TestCalls:
         [
             (trailers(1, encode([(b":status", b"200"), (b"content-type", b"application/grpc"),
                                  (b"grpc-status", b"7"), (b"grpc-message", b"no%21")])),
-             GrpcStatus.PERMISSION_DENIED, "no!"),
-            (head(1) + trailers(1, encode([(b"grpc-status", b"14")])), GrpcStatus.UNAVAILABLE, ""),
-            (head(1) + trailers(1, encode([(b"x", b"1")])), GrpcStatus.UNKNOWN, "without a status"),
-            (head(1) + data(1, message(b"x"), end=True), GrpcStatus.UNKNOWN, "without a status"),
-            (head(1) + data(1, message(b"x")[:4]) + trailers(1), GrpcStatus.INTERNAL, "inside"),
-            (head(1) + data(1, b"\x01" + message(b"x")[1:]), GrpcStatus.INTERNAL, "compressed"),
-            (head(1) + data(1, b"\0\xff\xff\xff\xff"), GrpcStatus.RESOURCE_EXHAUSTED, "at most"),
-            (head(1, encode([(b":status", b"503")])), GrpcStatus.UNAVAILABLE, "HTTP status 503"),
-            (head(1, encode([(b":status", b"404")]), end=True), GrpcStatus.UNIMPLEMENTED, "404"),
+             GrpcCode.PERMISSION_DENIED, "no!"),
+            (head(1) + trailers(1, encode([(b"grpc-status", b"14")])), GrpcCode.UNAVAILABLE, ""),
+            (head(1) + trailers(1, encode([(b"x", b"1")])), GrpcCode.UNKNOWN, "without a status"),
+            (head(1) + data(1, message(b"x"), end=True), GrpcCode.UNKNOWN, "without a status"),
+            (head(1) + data(1, message(b"x")[:4]) + trailers(1), GrpcCode.INTERNAL, "inside"),
+            (head(1) + data(1, b"\x01" + message(b"x")[1:]), GrpcCode.INTERNAL, "compressed"),
+            (head(1) + data(1, b"\0\xff\xff\xff\xff"), GrpcCode.RESOURCE_EXHAUSTED, "at most"),
+            (head(1, encode([(b":status", b"503")])), GrpcCode.UNAVAILABLE, "HTTP status 503"),
+            (head(1, encode([(b":status", b"404")]), end=True), GrpcCode.UNIMPLEMENTED, "404"),
             (head(1, encode([(b":status", b"200"), (b"content-type", b"text/html")])),
-             GrpcStatus.UNKNOWN, "not gRPC"),
+             GrpcCode.UNKNOWN, "not gRPC"),
             (head(1) + trailers(1, encode([(b"grpc-status", b"soon")])), -2, ""),
-            (frames.rst_stream(1, ErrorCode.CANCEL), GrpcStatus.CANCELLED, "CANCEL"),
-            (frames.rst_stream(1, 99), GrpcStatus.INTERNAL, "99"),
+            (frames.rst_stream(1, ErrorCode.CANCEL), GrpcCode.CANCELLED, "CANCEL"),
+            (frames.rst_stream(1, 99), GrpcCode.INTERNAL, "99"),
         ],
     )  # fmt: skip
     def test_each_end_has_its_status(self, sent: bytes, status: int, details: str) -> None:
@@ -112,20 +112,20 @@ class TestCalls:
             + data(1, b"\x01" + message(packed)[1:])
             + trailers(1)
         )
-        assert (call.code, list(call.messages)) == (GrpcStatus.OK, [b"x" * 100])
+        assert (call.code, list(call.messages)) == (GrpcCode.OK, [b"x" * 100])
 
     def test_refused_may_be_made_again(self) -> None:
         peer = ServerPeer()
         call = peer.call()
         peer.send(frames.rst_stream(1, ErrorCode.REFUSED_STREAM))
-        assert (call.code, call.refused) == (GrpcStatus.UNAVAILABLE, True)
+        assert (call.code, call.refused) == (GrpcCode.UNAVAILABLE, True)
 
     def test_a_lost_connection_may_not(self) -> None:
         peer = ServerPeer()
         call = peer.call()
         peer.caller.lost_why = "reset by peer"
         peer.connection.lost()
-        assert (call.code, call.refused) == (GrpcStatus.UNAVAILABLE, False)
+        assert (call.code, call.refused) == (GrpcCode.UNAVAILABLE, False)
         assert call.details == "reset by peer"
 
 
@@ -136,21 +136,21 @@ class TestDeadlines:
         peer.wait(150)
         assert [call.ended for call in calls] == [False, True, False]
         assert reset_codes(peer.wait(200)) == [(5, ErrorCode.CANCEL), (1, ErrorCode.CANCEL)]
-        assert {call.code for call in calls} == {GrpcStatus.DEADLINE_EXCEEDED}
+        assert {call.code for call in calls} == {GrpcCode.DEADLINE_EXCEEDED}
 
     def test_an_answer_in_time_is_one(self) -> None:
         peer = ServerPeer()
         call = peer.call(timeout_ms=100)
         peer.send(answer(1, b"x"))
         assert peer.wait(200) == []
-        assert call.code == GrpcStatus.OK
+        assert call.code == GrpcCode.OK
 
     def test_what_comes_late_is_dropped(self) -> None:
         peer = ServerPeer()
         call = peer.call(timeout_ms=100)
         peer.wait(100)
         assert peer.send(answer(1, b"late")) == []
-        assert (call.code, list(call.messages)) == (GrpcStatus.DEADLINE_EXCEEDED, [])
+        assert (call.code, list(call.messages)) == (GrpcCode.DEADLINE_EXCEEDED, [])
 
 
 class TestBlocks:

@@ -8,7 +8,8 @@ import pytest
 
 from latermq_broker import errors
 from latermq_broker.services.answers import Caller, ok_status, server_stream, status_of, unary
-from latermq_broker.services.seam import CallAborted, GrpcCode, Method, MethodKind
+from latermq_broker.services.seam import CallAborted, Method, MethodKind
+from latermq_h2.grpc_code import GrpcCode
 from latermq_proto.apache.rocketmq.v2.definition_pb2 import Status
 from latermq_proto.apache.rocketmq.v2.service_pb2 import (
     HeartbeatRequest,

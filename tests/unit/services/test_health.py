@@ -7,7 +7,8 @@ import pytest
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 
 from latermq_broker.services.health import HealthService
-from latermq_broker.services.seam import CallAborted, GrpcCode
+from latermq_broker.services.seam import CallAborted
+from latermq_h2.grpc_code import GrpcCode
 from support.fake_call import FakeCall
 
 SERVING, NOT_SERVING = HealthCheckResponse.SERVING, HealthCheckResponse.NOT_SERVING

@@ -10,7 +10,8 @@ from grpc_reflection.v1alpha.reflection_pb2 import (
 )
 
 from latermq_broker.services.reflection import ReflectionService
-from latermq_broker.services.seam import CallAborted, GrpcCode
+from latermq_broker.services.seam import CallAborted
+from latermq_h2.grpc_code import GrpcCode
 from support.fake_call import FakeCall
 
 OURS = ["apache.rocketmq.v2.MessagingService", "latermq.v1.Topics"]

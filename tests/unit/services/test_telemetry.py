@@ -7,9 +7,10 @@ import pytest
 
 from latermq_broker.config import Config, ServerConfig
 from latermq_broker.engine.model import Group
-from latermq_broker.services.seam import CallAborted, GrpcCode
+from latermq_broker.services.seam import CallAborted
 from latermq_broker.services.session import ClientKind, Sessions
 from latermq_broker.services.telemetry import TelemetryService
+from latermq_h2.grpc_code import GrpcCode
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from latermq_proto.apache.rocketmq.v2.service_pb2 import TelemetryCommand, ThreadStackTrace
 from support.fake_call import CLIENT_ID, FakeCall

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from latermq_broker.errors import ConfigError
-from latermq_broker.services.seam import GrpcCode, Method
+from latermq_broker.services.seam import Method
 from latermq_broker.transport.grpc_server import head, status
 from latermq_broker.transport.shell.listener import is_trusted, trusted_networks
 from latermq_broker.transport.shell.proxy_protocol import ProxyError, ProxyHeader, parse
+from latermq_h2.grpc_code import GrpcCode
 from latermq_h2.hpack.decoder import Decoder
 from latermq_h2.hpack.encoder import encode
 from latermq_h2.http2.request import RequestHead, head_of

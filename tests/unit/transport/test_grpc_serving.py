@@ -11,8 +11,9 @@ import pytest
 from latermq_broker.config import ServerConfig
 from latermq_broker.config_transport import Http2Config
 from latermq_broker.services.later import Later
-from latermq_broker.services.seam import Call, CallAborted, GrpcCode, Method
+from latermq_broker.services.seam import Call, CallAborted, Method
 from latermq_broker.transport.grpc_server.serving import GrpcConnection, Shared
+from latermq_h2.grpc_code import GrpcCode
 from latermq_h2.hpack.decoder import Decoder
 from latermq_h2.hpack.encoder import literal
 from latermq_h2.http2 import frames

@@ -11,10 +11,11 @@ from functools import partial
 from typing import Any, Final
 
 from latermq_broker.services.later import Later
-from latermq_broker.services.seam import CallAborted, GrpcCode, MethodKind
+from latermq_broker.services.seam import CallAborted, MethodKind
 from latermq_broker.transport.grpc_server import status
 from latermq_broker.transport.grpc_server.call import LeanCall
 from latermq_broker.transport.grpc_server.counts import STATUS, Counts
+from latermq_h2.grpc_code import GrpcCode
 from latermq_h2.http2.connection import Connection
 from latermq_h2.http2.frames import ErrorCode
 from latermq_h2.http2.stream import Stream

@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from latermq_broker.services.seam import GrpcCode, Method
+from latermq_broker.services.seam import Method
 from latermq_broker.transport.grpc_server import status
+from latermq_h2.grpc_code import GrpcCode
 from latermq_h2.http2.request import RequestHead
 
 CONTENT_TYPE: Final = b"application/grpc"

@@ -18,7 +18,7 @@ from inspect import isawaitable
 from typing import Any, Final, cast
 
 from latermq_broker.services.later import Later
-from latermq_broker.services.seam import CallAborted, GrpcCode, Method, MethodKind
+from latermq_broker.services.seam import CallAborted, Method, MethodKind
 from latermq_broker.transport.grpc_server import status
 from latermq_broker.transport.grpc_server.answers import Answers
 from latermq_broker.transport.grpc_server.call import Inbox, LeanCall
@@ -33,6 +33,7 @@ from latermq_broker.transport.grpc_server.head import (
     Refusal,
     read,
 )
+from latermq_h2.grpc_code import GrpcCode
 from latermq_h2.hpack.encoder import encode
 from latermq_h2.hpack.fields import Field
 from latermq_h2.http2.connection import Connection
@@ -178,7 +179,7 @@ class GrpcConnection:
             self.answers.abort(call, error.code, error.message)
             return
         except MessageFault as fault:
-            self.answers.abort(call, GrpcCode(fault.code), str(fault))
+            self.answers.abort(call, fault.code, str(fault))
             return
         if ended:
             self._input_ended(call)

@@ -3,7 +3,7 @@
 from functools import lru_cache
 from typing import Final
 
-from latermq_broker.services.seam import GrpcCode
+from latermq_h2.grpc_code import GrpcCode
 from latermq_h2.hpack.encoder import encode
 
 _CONTENT: Final = ((b":status", b"200"), (b"content-type", b"application/grpc"))
