@@ -3,9 +3,10 @@
 Each language has a directory beside this file with a program that speaks the lines of
 `official_process` (`send` takes `deliver_at_ms`). It is copied to `.cache/interop/` and built
 there, once: the package comes from the language's own registry, unmodified, and nothing is written
-into the source tree.
+into the source tree. Tests run in several processes: one of them builds, the others wait for it.
 """
 
+import fcntl
 import hashlib
 import importlib.metadata
 import os
@@ -78,14 +79,21 @@ def command(language: str, timeout_s: float = BUILD_TIMEOUT_S) -> list[str]:
     for tool in recipe.tools:
         if shutil.which(tool) is None:
             raise UnavailableError(f"{language}: no {tool} on this machine")
-    digest = _digest(HERE / language)
-    built = here / BUILT
-    if not built.exists() or built.read_text() != digest:
-        shutil.copytree(HERE / language, here, dirs_exist_ok=True)
-        for words in recipe.build:
-            _build(words, here, timeout_s)
-        built.write_text(digest)
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / f"{language}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _bring_up_to_date(language, here, recipe, timeout_s)
     return [word.replace("{here}", str(here)) for word in recipe.run]
+
+
+def _bring_up_to_date(language: str, here: Path, recipe: Recipe, timeout_s: float) -> None:
+    digest, built = _digest(HERE / language), here / BUILT
+    if built.exists() and built.read_text() == digest:
+        return
+    shutil.copytree(HERE / language, here, dirs_exist_ok=True)
+    for words in recipe.build:
+        _build(words, here, timeout_s)
+    built.write_text(digest)
 
 
 def version(language: str) -> str:
