@@ -160,8 +160,10 @@ class Messaging:
         assert (got.messages, got.broker_ms) == ([], self.time_ms)
         return got.status
 
-    async def ack(self, *handles: str, group: str = "billing") -> service_pb2.AckMessageResponse:
-        response = await self.call("AckMessage", wire_requests.ack("orders", group, handles))
+    async def ack(
+        self, *handles: str, topic: str = "orders", group: str = "billing"
+    ) -> service_pb2.AckMessageResponse:
+        response = await self.call("AckMessage", wire_requests.ack(topic, group, handles))
         return cast(service_pb2.AckMessageResponse, response)
 
 

@@ -123,7 +123,7 @@ class DeliveryApplier:
             unhold(slab.position[row])
             if slab.first_attempt[row]:
                 state.uses.unchain(slab.first_attempt[row])
-            remember(delivery_id, slab.generation[row], place.group_id, slab.deadline_ms[row])
+            remember(delivery_id, slab.generation[row], place, slab.deadline_ms[row])
         state.recently_done.forget(at.store_ms)
 
     def extend(self, extend: ExtendPayload, at: Stamp) -> None:
@@ -174,7 +174,7 @@ class DeliveryApplier:
             state.parking[letter] = (head.group_id, delivery.topic_id, delivery.order_key)
             subscription.ordered().park(delivery.order_key, letter)
         state.recently_done.remember(
-            head.id, delivery.generation, delivery.group_id, delivery.deadline_ms
+            head.id, delivery.generation, delivery.place, delivery.deadline_ms
         )
         state.recently_done.forget(at.store_ms)
         self._move(subscription, delivery, Event.EXHAUST if exhausted else Event.FORWARD)

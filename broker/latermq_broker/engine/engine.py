@@ -212,16 +212,19 @@ class Engine:
         self.figures.messages_delivered += len(delivered)
         return delivered
 
-    def ack(self, group: str, handles: Sequence[str], now_ms: int) -> list[RequestError | None]:
-        """Per handle None, or InvalidReceiptHandleError. Repeats within the lease are fine."""
+    def ack(
+        self, group: str, handles: Sequence[str], now_ms: int, topic: str | None = None
+    ) -> list[RequestError | None]:
+        """Per handle None, or InvalidReceiptHandleError: also for a message of another topic than
+        the one that is named. Repeats within the lease are fine."""
         results: list[RequestError | None] = []
         ids: dict[int, None] = {}  # each once
-        lives = self._state.live_ids(group, handles, now_ms)
+        lives = self._state.live_ids(group, handles, now_ms, topic)
         for handle, live in zip(handles, lives, strict=True):
             if live:
                 ids[live] = None
                 results.append(None)
-            elif self._state.was_done(group, handle, now_ms):
+            elif self._state.was_done(group, handle, now_ms, topic):
                 results.append(None)
             else:
                 results.append(_invalid(handle))
@@ -239,15 +242,16 @@ class Engine:
         *,
         suspend: bool = False,
         failure: Failure | None = None,
+        topic: str | None = None,
     ) -> str:
         """Move the deadline to now + `invisible_ms`; the old handle dies, the new one is returned.
 
         For a push consumer's lease, or with a failure, it is a nack: the attempt is over, and the
         group's backoff, where it has one, replaces `invisible_ms`. `suspend` gives the message back
         uncounted. Protocol: ChangeInvisibleDuration.
-        Raises InvalidReceiptHandleError: acked, expired or superseded.
+        Raises InvalidReceiptHandleError: acked, expired, superseded, or not of the topic named.
         """
-        delivery = _live(self._state, group, handle, now_ms)
+        delivery = _live(self._state, group, handle, now_ms, topic)
         if delivery.state is State.BACKOFF or not (
             suspend or delivery.auto_renew or failure is not None
         ):
@@ -259,14 +263,22 @@ class Engine:
             self._attempts.nack(delivery, invisible_ms, failure, now_ms)
         return self._state.handles.encode(delivery.id, delivery.generation)
 
-    def forward(self, group: str, handle: str, now_ms: int, failure: Failure | None = None) -> None:
+    def forward(
+        self,
+        group: str,
+        handle: str,
+        now_ms: int,
+        failure: Failure | None = None,
+        *,
+        topic: str | None = None,
+    ) -> None:
         """To the dead letters at the consumer's wish; idempotent within the lease.
 
-        Raises InvalidReceiptHandleError.
+        Raises InvalidReceiptHandleError: as `change_invisible`.
         """
-        if self._state.was_done(group, handle, now_ms):
+        if self._state.was_done(group, handle, now_ms, topic):
             return
-        delivery = _live(self._state, group, handle, now_ms)
+        delivery = _live(self._state, group, handle, now_ms, topic)
         rejected = failure is not None and failure.rejected
         reason = DEAD_REJECTED if rejected else DEAD_FORWARDED
         self._attempts.forward(delivery, reason, failure, now_ms)
@@ -349,8 +361,8 @@ def _due_ms(message: Outgoing, wall_ms: int, delay_levels_ms: tuple[int, ...]) -
     return message.deliver_at_ms
 
 
-def _live(state: EngineState, group: str, handle: str, now_ms: int) -> Delivery:
-    delivery = state.live_delivery(group, handle, now_ms)
+def _live(state: EngineState, group: str, handle: str, now_ms: int, topic: str | None) -> Delivery:
+    delivery = state.live_delivery(group, handle, now_ms, topic)
     if delivery is None:
         raise _invalid(handle)
     return delivery
@@ -359,5 +371,5 @@ def _live(state: EngineState, group: str, handle: str, now_ms: int) -> Delivery:
 def _invalid(handle: str) -> InvalidReceiptHandleError:
     shown = handle if len(handle) <= 12 else f"{handle[:12]}…"
     return InvalidReceiptHandleError(
-        f"receipt handle {shown!r} is acknowledged, expired or unknown"
+        f"receipt handle {shown!r} is acknowledged, expired, of another topic or unknown"
     )

@@ -294,39 +294,59 @@ class EngineState:
                 self.leases.drop(delivery)
         subscription.ready.close()
 
-    def live_delivery(self, group: str, handle: str, now_ms: int) -> Delivery | None:
-        """The delivery a handle holds at `now_ms`; None: acked, expired, superseded, never ours."""
-        (live,) = self.live_ids(group, (handle,), now_ms)
+    def live_delivery(
+        self, group: str, handle: str, now_ms: int, topic: str | None = None
+    ) -> Delivery | None:
+        """The delivery a handle holds at `now_ms`; None: acked, expired, superseded, never ours,
+        or of another topic than the one that is named."""
+        (live,) = self.live_ids(group, (handle,), now_ms, topic)
         return self.leases.deliveries[live] if live else None
 
-    def live_ids(self, group: str, handles: Sequence[str], now_ms: int) -> list[int]:
+    def live_ids(
+        self, group: str, handles: Sequence[str], now_ms: int, topic: str | None = None
+    ) -> list[int]:
         """The same by id, for each handle; 0 for none."""
-        owner = self.catalog.group(group)
+        owner = _ids_of(self.catalog, group, topic)
         if owner is None:
             return [0] * len(handles)
         slab, decode = self.leases.slab, self.handles.decode
         find, places = slab.index.find, slab.places.values
         live: list[int] = []
+        number, ours = -1, False  # of the place of the one before: most often of the next one too
         for handle in handles:
             id, generation = decode(handle) or _NO_HANDLE
             row = find(id)
+            if row and slab.place[row] != number:
+                number = slab.place[row]
+                ours = places[number].is_of(owner)
             held = (
                 row
+                and ours
                 and slab.generation[row] == generation
-                and places[slab.place[row]].group_id == owner.id
                 and slab.state[row] != State.READY
                 and slab.deadline_ms[row] > now_ms
             )
             live.append(id if held else 0)
         return live
 
-    def was_done(self, group: str, handle: str, now_ms: int) -> bool:
+    def was_done(self, group: str, handle: str, now_ms: int, topic: str | None = None) -> bool:
         """The handle's message is acknowledged or dead, and its lease would still last."""
         known = self.handles.decode(handle)
-        owner = self.catalog.group(group)
+        owner = _ids_of(self.catalog, group, topic)
         if known is None or owner is None:
             return False
-        return self.recently_done.holds(*known, owner.id, now_ms)
+        return self.recently_done.holds(*known, owner, now_ms)
+
+
+def _ids_of(catalog: Catalog, group: str, topic: str | None) -> tuple[int, int] | None:
+    """Ids of both; the topic's is 0 if none is named. None: one of them does not exist."""
+    owner = catalog.group(group)
+    if owner is None:
+        return None
+    if topic is None:
+        return owner.id, 0
+    read = catalog.topic(topic)
+    return None if read is None else (owner.id, read.id)
 
 
 def lite_reader(state: EngineState, subscription: Subscription) -> LiteReader | None:

@@ -1,8 +1,9 @@
 """How a lease ends or goes on: ack, change of the invisible duration, forward to the dead letters.
 
 INVALID_RECEIPT_HANDLE tells a client to give up; on anything else but OK it tries again every
-second, without end. So a handle that is none gets that code, and repeats are answered OK. None of
-the three makes a topic or a group.
+second, without end. So a handle that is none gets that code, and repeats are answered OK. A handle
+settles under its own topic only: rights are asked for the topic that the request names. None of the
+three makes a topic or a group.
 """
 
 from typing import Final
@@ -72,7 +73,7 @@ class AckService:
             IllegalTopicError, IllegalGroupError: as their names say.
             BadRequestError: no entries, or too many.
         """
-        wire.topic_name(request.topic)
+        topic = wire.topic_name(request.topic)
         group = wire.group_name(request.group)
         entries = request.entries
         if not entries:
@@ -82,7 +83,7 @@ class AckService:
                 f"{len(entries)} entries in one request, at most {ENTRIES_COUNT_MAX} are allowed"
             )
         handles = [entry.receipt_handle for entry in entries]
-        errors = self._engine.ack(group, handles, self._committer.now_ms())
+        errors = self._engine.ack(group, handles, self._committer.now_ms(), topic)
         if not any(errors):
             return self._committer.acknowledged(acked_response(entries))
         statuses = [ok_status() if error is None else status_of(error) for error in errors]
@@ -99,9 +100,10 @@ class AckService:
         Raises:
             IllegalTopicError, IllegalGroupError: as their names say.
             IllegalInvisibleTimeError: below 0 or above 12 h.
-            InvalidReceiptHandleError: acknowledged, expired, superseded or never ours.
+            InvalidReceiptHandleError: acknowledged, expired, superseded, of another topic, or
+                never ours.
         """
-        wire.topic_name(request.topic)
+        topic = wire.topic_name(request.topic)
         group = wire.group_name(request.group)
         invisible_ms = wire.duration_ms(request.invisible_duration)
         self._bounds.check_change(invisible_ms)
@@ -112,6 +114,7 @@ class AckService:
             self._committer.now_ms(),
             suspend=request.suspend,
             failure=wire.failure(caller.call, self._config),
+            topic=topic,
         )
         await self._committer.leased()
         return service_pb2.ChangeInvisibleDurationResponse(
@@ -126,9 +129,10 @@ class AckService:
         Raises:
             IllegalTopicError, IllegalGroupError: as their names say.
             GroupNotFoundError: no such group.
-            InvalidReceiptHandleError: acknowledged, expired, superseded or never ours.
+            InvalidReceiptHandleError: acknowledged, expired, superseded, of another topic, or
+                never ours.
         """
-        wire.topic_name(request.topic)
+        topic = wire.topic_name(request.topic)
         group = wire.group_name(request.group)
         if self._engine.catalog.group(group) is None:
             raise GroupNotFoundError(group)
@@ -137,6 +141,7 @@ class AckService:
             request.receipt_handle,
             self._committer.now_ms(),
             wire.failure(caller.call, self._config),
+            topic=topic,
         )
         await self._committer.written()
         return service_pb2.ForwardMessageToDeadLetterQueueResponse(status=ok_status())

@@ -12,7 +12,7 @@ from latermq_broker.delivery.lease import (
     after,
 )
 from latermq_broker.delivery.recently_done import RecentlyDone
-from latermq_broker.delivery.slab import Holder
+from latermq_broker.delivery.slab import Holder, Place
 
 TABLE = """
     READY   RECEIVE LEASED
@@ -110,17 +110,19 @@ def test_what_expired_in_vain_waits_again_unless_it_moved_on() -> None:
 class TestRecentlyDone:
     def test_remembers_the_last_handle_while_the_lease_would_have_lasted(self) -> None:
         done = RecentlyDone(10)
-        done.remember(3, 2, 1, 1_000)
+        done.remember(3, 2, Place(1, 7, 0), 1_000)
         done.forget(0)
-        assert done.holds(3, 2, 1, 999)
-        assert not done.holds(3, 2, 1, 1_000)
-        assert not done.holds(3, 1, 1, 500)
-        assert not done.holds(4, 2, 1, 500)
-        assert not done.holds(3, 2, 2, 500)
+        assert done.holds(3, 2, (1, 7), 999)
+        assert done.holds(3, 2, (1, 0), 999)  # no topic is named
+        assert not done.holds(3, 2, (1, 7), 1_000)
+        assert not done.holds(3, 1, (1, 7), 500)
+        assert not done.holds(4, 2, (1, 7), 500)
+        assert not done.holds(3, 2, (2, 7), 500)
+        assert not done.holds(3, 2, (1, 8), 500)
 
     def test_is_bounded_and_forgets_the_oldest(self) -> None:
         done = RecentlyDone(2)
         for id in (1, 2, 3):
-            done.remember(id, 0, 1, 1_000)
+            done.remember(id, 0, Place(1, 7, 0), 1_000)
             done.forget(0)
-        assert [done.holds(id, 0, 1, 0) for id in (1, 2, 3)] == [False, True, True]
+        assert [done.holds(id, 0, (1, 7), 0) for id in (1, 2, 3)] == [False, True, True]

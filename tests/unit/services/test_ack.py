@@ -178,6 +178,44 @@ async def test_an_expired_handle_and_another_groups() -> None:
         assert (await broker.ack(handle)).status.code == Code.INVALID_RECEIPT_HANDLE
 
 
+@pytest.mark.parametrize("rpc", CALLS)
+@pytest.mark.parametrize("topic", ["refunds", "unknown", "%DLQ%billing"])
+async def test_a_handle_settles_under_its_own_topic_only(rpc: str, topic: str) -> None:
+    requests: dict[str, Any] = {
+        "AckMessage": lambda topic, handle: ack(topic, "billing", [handle]),
+        "ChangeInvisibleDuration": lambda topic, handle: change_invisible(
+            topic, "billing", handle, 1
+        ),
+        "ForwardMessageToDeadLetterQueue": lambda topic, handle: forward(topic, "billing", handle),
+    }
+    async with Messaging() as broker:
+        await broker.send(message("refunds", b"another topic of the same group"))
+        [handle] = await leased(broker)
+        before = broker.log_end
+        response = await broker.call(rpc, requests[rpc](topic, handle))
+        assert response.status.code == Code.INVALID_RECEIPT_HANDLE
+        assert broker.log_end == before
+        response = await broker.call(rpc, requests[rpc]("orders", handle))
+        assert response.status.code == Code.OK
+        again = response.receipt_handle if rpc == "ChangeInvisibleDuration" else handle
+        repeated = await broker.call(rpc, requests[rpc](topic, again))
+        assert repeated.status.code == Code.INVALID_RECEIPT_HANDLE
+
+
+async def test_an_ack_settles_those_of_its_topic_and_no_others() -> None:
+    async with Messaging() as broker:
+        [mine] = await leased(broker)
+        await broker.send(message("refunds", b"x"))
+        [other] = (await broker.receive("refunds")).messages
+        response = await broker.ack(mine, other.system_properties.receipt_handle)
+        assert response.status.code == Code.MULTIPLE_RESULTS
+        codes = [entry.status.code for entry in response.entries]
+        assert codes == [Code.OK, Code.INVALID_RECEIPT_HANDLE]
+        await broker.advance(60_000)
+        assert [one.body for one in (await broker.receive("refunds")).messages] == [b"x"]
+        assert not (await broker.receive()).messages
+
+
 # --- ChangeInvisibleDuration ---------------------------------------------------------------------
 
 

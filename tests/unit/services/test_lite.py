@@ -58,7 +58,7 @@ class Chat(Messaging):
         got = await self.receive("chat", call=FakeCall(client_id=client), **fields)
         handles = [one.system_properties.receipt_handle for one in got.messages]
         if handles:
-            await self.ack(*handles, group=fields["group"])
+            await self.ack(*handles, topic="chat", group=fields["group"])
         return [one.body.decode() for one in got.messages]
 
 
