@@ -76,7 +76,7 @@ class WireClient:
         require_ok(self.call(self.groups.CreateGroup, request))
 
     def route(self, topic: str) -> service_pb2.QueryRouteResponse:
-        """A first query makes the topic where that is allowed."""
+        """Of an unknown topic the one it will have, where topics are made on first use."""
         host, port = "127.0.0.1", 1
         endpoints = definition_pb2.Endpoints(
             scheme=definition_pb2.AddressScheme.IPv4,

@@ -96,6 +96,18 @@ class LongPolls(Generic[Receiver]):
         Raises:
             TooManyRequestsError: the broker, or the group, has as many as it may have.
         """
+        self.check(group)
+        parked = Parked(group, topic, wish, self._next_number, receiver, client)
+        self._next_number += 1
+        self._count += 1
+        self._group_counts[group] = self._group_counts.get(group, 0) + 1
+        self._client_counts[client] = self._client_counts.get(client, 0) + 1
+        line = self._lines.setdefault(topic, {}).setdefault(group, {})
+        line.setdefault(wish, {})[parked.number] = parked
+        return parked
+
+    def check(self, group: str) -> None:
+        """Whether one more may stand in a line. Raises as `park`."""
         group_count = self._group_counts.get(group, 0)
         if self._count >= self._count_max:
             raise TooManyRequestsError(
@@ -106,14 +118,6 @@ class LongPolls(Generic[Receiver]):
                 f"{group_count} receives of consumer group {group} wait, at most "
                 f"{self._group_count_max} may"
             )
-        parked = Parked(group, topic, wish, self._next_number, receiver, client)
-        self._next_number += 1
-        self._count += 1
-        self._group_counts[group] = group_count + 1
-        self._client_counts[client] = self._client_counts.get(client, 0) + 1
-        line = self._lines.setdefault(topic, {}).setdefault(group, {})
-        line.setdefault(wish, {})[parked.number] = parked
-        return parked
 
     def leave(self, parked: Parked[Receiver]) -> bool:
         """False: it had left already."""

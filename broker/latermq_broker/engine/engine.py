@@ -204,8 +204,12 @@ class Engine:
 
         Raises TopicNotFoundError, GroupNotFoundError, StoreFullError.
         """
-        topic = self.ensure_topic(request.topic, now_ms)
-        group = self.ensure_group(request.group, now_ms)
+        topic, group = self.catalog.topic(request.topic), self.catalog.group(request.group)
+        if topic is None or group is None:
+            self.topics.planned(request.topic, now_ms)  # one is made if both may be
+            self.groups.check_use(request.group)
+            topic = self.ensure_topic(request.topic, now_ms)
+            group = self.ensure_group(request.group, now_ms)
         if request.auto_renew:
             self.client_seen(request.client_id, now_ms)
         delivered = self._lanes.receive(request, group, topic, now_ms)

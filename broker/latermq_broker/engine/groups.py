@@ -40,9 +40,21 @@ class GroupAdmin:
         group = self._state.catalog.group(name)
         if group is not None:
             return group
+        self.check_use(name)
+        return self._make(name, fifo=False, max_attempts=0, backoff=None, now_ms=now_ms)
+
+    def check_use(self, name: str) -> None:
+        """Whether its first use may make it, if it is not there. Raises as `ensure`."""
+        if self._state.catalog.group(name) is not None:
+            return
         if not self._state.config.catalog.auto_create:
             raise GroupNotFoundError(name)
-        return self._make(name, fifo=False, max_attempts=0, backoff=None, now_ms=now_ms)
+        self._check_room(name)
+
+    def _check_room(self, name: str) -> None:
+        catalog, limit = self._state.catalog, self._state.config.catalog.group_count_max
+        if catalog.group_count() >= limit:
+            raise TooManyRequestsError(f"group {name} not created: {limit} groups is the limit")
 
     def create(
         self,
@@ -207,9 +219,7 @@ class GroupAdmin:
         lite_exclusive: bool = False,
     ) -> Group:
         state = self._state
-        limit = state.config.catalog.group_count_max
-        if state.catalog.group_count() >= limit:
-            raise TooManyRequestsError(f"group {name} not created: {limit} groups is the limit")
+        self._check_room(name)
         group = Group(
             id=state.catalog.next_group_id,
             name=name,

@@ -12,7 +12,6 @@ from latermq_broker.engine.journal import Journal
 from latermq_broker.engine.model import Group, Topic, TopicType
 from latermq_broker.engine.state import EngineState, lite_reader
 from latermq_broker.errors import (
-    GroupNotFoundError,
     IllegalGroupError,
     IllegalTopicError,
     LiteTopicQuotaError,
@@ -96,15 +95,18 @@ class Lites:
 
         Raises as `parent` and `check_group`; GroupNotFoundError, TooManyRequestsError.
         """
-        self.parent(parent)
-        group = self.check_group(name, parent)
+        group = self.check_bind(name, parent)
         if group is not None:
             return group
-        if not self._state.config.catalog.auto_create:
-            raise GroupNotFoundError(name)
         return self._groups.create(
             name, fifo=True, max_attempts=0, backoff=None, now_ms=now_ms, lite_parent=parent
         )
+
+    def check_bind(self, name: str, parent: str) -> Group | None:
+        """The group; None: it may be made on first use. Raises as `bind`, which then does not."""
+        self.parent(parent)
+        self._groups.check_use(name)
+        return self.check_group(name, parent)
 
     def check_room(self, topic: Topic, names: Iterable[str]) -> None:
         """Raises LiteTopicQuotaError: the parent would have too many lite topics."""

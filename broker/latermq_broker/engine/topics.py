@@ -40,6 +40,17 @@ class TopicAdmin:
         Raises TopicNotFoundError, TooManyRequestsError (topic_count_max).
         """
         topic = self._state.catalog.topic(name)
+        if topic is None:
+            topic = self.planned(name, now_ms)
+            self._put(topic, now_ms)
+        return topic
+
+    def planned(self, name: str, now_ms: int) -> Topic:
+        """The topic, or as its first use will make it: nothing is stored.
+
+        Raises as `ensure`.
+        """
+        topic = self._state.catalog.topic(name)
         if topic is not None:
             return topic
         owner = consumer_group_of(name)
@@ -47,20 +58,18 @@ class TopicAdmin:
             group = self._state.catalog.group(owner)
             if group is None:
                 raise self._unknown(name)
-            return self.dead_letter_topic(group, now_ms)
+            return self._plan(name, TopicType.NORMAL, 1, now_ms, counted=False)
         config = self._state.config
         if name.startswith(RETRY_PREFIX) or not config.catalog.auto_create or config.compat.strict:
             raise self._unknown(name)
-        return self._make(name, TopicType.MIXED, 0, now_ms)
+        return self._plan(name, TopicType.MIXED, 0, now_ms)
 
     def _unknown(self, name: str) -> TopicNotFoundError:
         return unknown_topic(name, strict=self._state.config.compat.strict)
 
     def dead_letter_topic(self, group: Group, now_ms: int) -> Topic:
         """`%DLQ%group`: one queue, made when first needed."""
-        name = group.dead_letter_topic
-        topic = self._state.catalog.topic(name)
-        return topic or self._make(name, TopicType.NORMAL, 1, now_ms, counted=False)
+        return self.ensure(group.dead_letter_topic, now_ms)
 
     def create(self, name: str, type: TopicType, queue_count: int, now_ms: int) -> Topic:
         """queue_count 0: the default. The same again is OK.
@@ -69,7 +78,9 @@ class TopicAdmin:
         """
         existing = self._state.catalog.topic(name)
         if existing is None:
-            return self._make(name, type, queue_count, now_ms)
+            topic = self._plan(name, type, queue_count, now_ms)
+            self._put(topic, now_ms)
+            return topic
         if existing.type is not type or queue_count not in (0, existing.queue_count):
             raise BadRequestError(
                 f"topic {name} exists with type {existing.type.name.lower()} and "
@@ -140,7 +151,7 @@ class TopicAdmin:
             raise TopicNotFoundError(name)
         return topic
 
-    def _make(
+    def _plan(
         self, name: str, type: TopicType, queue_count: int, now_ms: int, *, counted: bool = True
     ) -> Topic:
         state = self._state
@@ -152,7 +163,7 @@ class TopicAdmin:
             _check_lite(name, type, queue_count)
         topic_id = state.catalog.next_topic_id
         birth = state.store.log.uuid + topic_id.to_bytes(8, "little")
-        topic = Topic(
+        return Topic(
             id=topic_id,
             name=name,
             type=type,
@@ -160,8 +171,6 @@ class TopicAdmin:
             created_ms=now_ms,
             epoch=hashlib.blake2b(birth, digest_size=8).hexdigest(),
         )
-        self._put(topic, now_ms)
-        return topic
 
     def _queue_count(self, type: TopicType) -> int:
         catalog = self._state.config.catalog

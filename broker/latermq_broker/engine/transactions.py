@@ -73,8 +73,9 @@ class Transactions:
         """
         store = self._state.store
         store.disk.admit()
-        topic = self._topics.ensure(messages[0].topic, now_ms)
+        self._topics.planned(messages[0].topic, now_ms)  # who is refused makes none, nor any room
         self._make_room(len(messages), now_ms)
+        topic = self._topics.ensure(messages[0].topic, now_ms)
         payloads = [
             MessagePayload(
                 topic_id=topic.id,

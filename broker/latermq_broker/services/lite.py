@@ -86,8 +86,9 @@ class LiteService:
         stored = self._committer.acknowledged(
             service_pb2.SyncLiteSubscriptionResponse(status=ok_status()).SerializeToString()
         )
-        group = self._bind(name, parent, now_ms)
-        new, lost = change(exclusive=group.lite_exclusive)
+        known = self._check_bind(name, parent)
+        new, lost = change(exclusive=known is not None and known.lite_exclusive)
+        group = self._engine.lites.bind(name, parent, now_ms)  # no one who is refused makes one
         if new and beginning is not None:
             self._engine.lites.begin(group, new, beginning, now_ms)
         for client_id, lite_topic in lost:
@@ -106,9 +107,9 @@ class LiteService:
     def on_second(self) -> None:
         self._subscriptions.expire(self._committer.now_ms())
 
-    def _bind(self, name: str, parent: str, now_ms: int) -> Group:
+    def _check_bind(self, name: str, parent: str) -> Group | None:
         try:
-            return self._engine.lites.bind(name, parent, now_ms)
+            return self._engine.lites.check_bind(name, parent)
         except GroupNotFoundError as error:
             raise IllegalGroupError(str(error)) from error
 

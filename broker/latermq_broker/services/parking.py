@@ -68,13 +68,22 @@ class Parking(Generic[Found]):
         if self._draining:
             waiter.later.give(None)
             return waiter
+        self._admit(group, client_id)
+        waiter.parked = self._lines.park(group, topic, wish, waiter, client_id)
+        waiter.timer = self._loop.call_later(polling_ms / 1_000, self._time_over, waiter)
+        return waiter
+
+    def check(self, group: str, client_id: str) -> None:
+        """Whether one more may wait. Raises as `park`."""
+        if not self._draining:
+            self._admit(group, client_id)
+            self._lines.check(group)
+
+    def _admit(self, group: str, client_id: str) -> None:
         lines, flow = self._lines, self._flow
         if flow.table.polls:
             of_client, of_group = lines.client_count(client_id), lines.group_count(group)
             flow.admit_poll(client_id, group, of_client, of_group)
-        waiter.parked = lines.park(group, topic, wish, waiter, client_id)
-        waiter.timer = self._loop.call_later(polling_ms / 1_000, self._time_over, waiter)
-        return waiter
 
     def leave(self, waiter: Waiter[Found]) -> None:
         """Stop waiting; no effect on one that no longer does."""

@@ -107,6 +107,8 @@ class ReceiveService:
         server, short = self._config.server, self._bounds.short_polling
         wait_ms = polling_ms(asked, caller, self._sessions, server, short=short)
         topic = request.message_queue.topic
+        if wait_ms and self._engine.catalog.topic(wanted.topic) is None:
+            self._parking.check(wanted.group, caller.client_id)  # who is refused makes no topic
         reads_lite = self._reads_lite(wanted, caller)
         if not reads_lite:
             self._parking.serve(wanted.group, wanted.topic)

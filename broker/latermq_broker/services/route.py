@@ -2,8 +2,9 @@
 
 One broker, so the answer is always this broker, under the very endpoints the client asked with:
 clients compare endpoints literally, and behind a NAT or in Docker no other address is reachable.
-An unknown topic is made here when auto-create is on, because clients ask for the route before they
-send.
+Clients ask for the route before they send or receive, so an unknown topic has the route that it
+will have, when auto-create is on. It is made by the send or the receive that follows: one that is
+refused makes none.
 """
 
 from collections.abc import Mapping
@@ -11,7 +12,6 @@ from typing import Final, Protocol
 
 from latermq_broker.config import Config, listen_address
 from latermq_broker.engine.model import Group, Topic, TopicType
-from latermq_broker.errors import unknown_topic
 from latermq_broker.services import wire
 from latermq_broker.services.answers import MESSAGING, Caller, ok_status, unary
 from latermq_broker.services.seam import Call, Committer, MethodTable
@@ -50,7 +50,12 @@ class RouteEngine(Protocol):
     @property
     def catalog(self) -> Catalog: ...
 
-    def ensure_topic(self, name: str, now_ms: int) -> Topic: ...
+    @property
+    def topics(self) -> "PlannedTopics": ...
+
+
+class PlannedTopics(Protocol):
+    def planned(self, name: str, now_ms: int) -> Topic: ...
 
 
 class RouteService:
@@ -60,7 +65,6 @@ class RouteService:
         self._engine = engine
         self._committer = committer
         self._broker_name = config.server.broker_name
-        self._strict = config.compat.strict
 
     def methods(self) -> MethodTable:
         return {
@@ -76,7 +80,7 @@ class RouteService:
             ),
         }
 
-    async def route(
+    def route(
         self, request: service_pb2.QueryRouteRequest, caller: Caller
     ) -> service_pb2.QueryRouteResponse:
         """Every queue of the topic, readable and writable.
@@ -84,12 +88,10 @@ class RouteService:
         Raises:
             IllegalTopicError: against the rules of names.
             TopicNotFoundError: it does not exist and is not made on demand.
+            TooManyRequestsError: there are too many for one more.
         """
         name = wire.topic_name(request.topic)
-        topic = self._engine.catalog.topic(name)
-        if topic is None:
-            topic = self._engine.ensure_topic(name, self._committer.now_ms())
-            await self._committer.written()
+        topic = self._engine.topics.planned(name, self._committer.now_ms())
         broker = self._broker(request.endpoints, caller.call)
         return service_pb2.QueryRouteResponse(
             status=ok_status(),
@@ -114,13 +116,11 @@ class RouteService:
 
         Raises:
             IllegalTopicError, IllegalGroupError: against the rules of names.
-            TopicNotFoundError: it does not exist.
+            TopicNotFoundError, TooManyRequestsError: as `route`.
         """
         name = wire.topic_name(request.topic)
         group = self._engine.catalog.group(wire.group_name(request.group))
-        topic = self._engine.catalog.topic(name)
-        if topic is None:
-            raise unknown_topic(name, strict=self._strict)
+        topic = self._engine.topics.planned(name, self._committer.now_ms())
         fifo = group is not None and group.fifo
         broker = self._broker(request.endpoints, caller.call)
         return service_pb2.QueryAssignmentResponse(

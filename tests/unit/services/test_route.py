@@ -5,9 +5,9 @@ from typing import Any, cast
 
 import pytest
 
-from latermq_broker.config import CompatConfig, Config, ServerConfig
+from latermq_broker.config import Config, ServerConfig
 from latermq_broker.engine.model import Group, Topic, TopicType
-from latermq_broker.errors import TopicNotFoundError
+from latermq_broker.errors import unknown_topic
 from latermq_broker.services.route import RouteService
 from latermq_broker.services.session import Sessions
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
@@ -28,20 +28,30 @@ class FakeCatalog:
         return self.groups.get(name)
 
 
+def topic_of(name: str, kind: TopicType = TopicType.MIXED, queues: int = 4) -> Topic:
+    return Topic(id=1, name=name, type=kind, queue_count=queues, created_ms=0, epoch="0" * 16)
+
+
 class FakeEngine:
     def __init__(self) -> None:
         self.catalog = FakeCatalog()
         self.auto_create = True
+        self.strict = False
 
     def add(self, name: str, kind: TopicType = TopicType.MIXED, queues: int = 4) -> Topic:
-        topic = Topic(id=1, name=name, type=kind, queue_count=queues, created_ms=0, epoch="0" * 16)
+        topic = topic_of(name, kind, queues)
         self.catalog.topics[name] = topic
         return topic
 
-    def ensure_topic(self, name: str, now_ms: int) -> Topic:
-        if not self.auto_create:
-            raise TopicNotFoundError(name)
-        return self.add(name)
+    @property
+    def topics(self) -> "FakeEngine":
+        return self
+
+    def planned(self, name: str, now_ms: int) -> Topic:
+        known = self.catalog.topics.get(name)
+        if known is None and not self.auto_create:
+            raise unknown_topic(name, strict=self.strict)
+        return known or topic_of(name)
 
 
 @pytest.fixture
@@ -50,10 +60,9 @@ def engine() -> FakeEngine:
 
 
 class Client:
-    def __init__(self, engine: FakeEngine, *, strict: bool = False) -> None:
+    def __init__(self, engine: FakeEngine) -> None:
         self.committer = FakeCommitter()
-        server, compat = ServerConfig(broker_name="latermq-7"), CompatConfig(strict=strict)
-        config = Config(server=server, compat=compat)
+        config = Config(server=ServerConfig(broker_name="latermq-7"))
         service = RouteService(engine, self.committer, Sessions(config.server), config)
         self._methods = service.methods()
         self.endpoints = v2.Endpoints(
@@ -125,13 +134,13 @@ class TestRoute:
         else:
             assert accepted == [int(kind)]
 
-    async def test_an_unknown_topic_is_made_and_written_before_the_answer(
+    async def test_an_unknown_topic_has_the_route_it_will_have(
         self, engine: FakeEngine, client: Client
     ) -> None:
         assert len((await client.route("new")).message_queues) == 4
-        assert client.committer.waits == 1
-        await client.route("new")
-        assert client.committer.waits == 1
+        assert (await client.assignment("new", "g")).assignments[0].message_queue.id == -1
+        assert not engine.catalog.topics
+        assert client.committer.waits == 0
 
     async def test_or_not_found_when_topics_are_not_made_on_demand(
         self, engine: FakeEngine, client: Client
@@ -171,13 +180,15 @@ class TestAssignment:
         self, engine: FakeEngine, client: Client, topic: str, group: str, code: int
     ) -> None:
         engine.add("t")
+        engine.auto_create = False
         assert (await client.assignment(topic, group)).status.code == code
 
 
 async def test_strict_an_assignment_of_an_unknown_topic_is_refused_in_rocketmq_s_words(
     engine: FakeEngine,
 ) -> None:
-    refused = (await Client(engine, strict=True).assignment("t", "g")).status
+    engine.auto_create, engine.strict = False, True
+    refused = (await Client(engine).assignment("t", "g")).status
     assert refused.code == v2.TOPIC_NOT_FOUND
     text = "CODE: 17  DESC: No topic route info in name server for the topic: t"
     assert refused.message == text
