@@ -14,17 +14,18 @@ nothing of it in the response. `CallAborted` and cancellation pass through.
 
     async def ack(self, request: AckMessageRequest, caller: Caller) -> AckMessageResponse: ...
 
-An answer function returns its response, or an awaitable of it, or raises. Where the bytes are
-already made (a hot reply) it may return `bytes` in place of a message, or a `Later` of bytes: then
-no task is made for the call.
+An answer function returns its response or raises; or it is an `async def` that does. It is called
+inside the coroutine that awaits it, so a call that is cancelled before its task ran leaves no
+coroutine behind that nobody awaits. Where the bytes are already made (a hot reply) it may return
+`bytes` in place of a message, or a `Later` of bytes: then no task is made for the call.
 """
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
-from inspect import isawaitable
-from typing import Final, TypeAlias, TypeVar, cast
+from inspect import iscoroutinefunction
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from google.protobuf.message import DecodeError, Message
 
@@ -61,10 +62,8 @@ class Caller:
     data: bytes = b""
 
 
-UnaryAnswer: TypeAlias = Encoded | Later[bytes] | Awaitable[Encoded]
-StreamAnswer: TypeAlias = (
-    Sequence[Encoded] | Later[list[bytes]] | Awaitable[Sequence[Encoded]] | AsyncIterator[Encoded]
-)
+UnaryAnswer: TypeAlias = Encoded | Later[bytes]
+StreamAnswer: TypeAlias = Sequence[Encoded] | Later[list[bytes]] | AsyncIterator[Encoded]
 
 
 def status(code: int, message: str) -> definition_pb2.Status:
@@ -94,7 +93,7 @@ def common_status(statuses: Sequence[definition_pb2.Status]) -> definition_pb2.S
 
 def unary(
     request_class: type[Request],
-    answer: Callable[[Request, Caller], UnaryAnswer],
+    answer: Callable[[Request, Caller], UnaryAnswer | Coroutine[Any, Any, Encoded]],
     refuse: Callable[[definition_pb2.Status, Request], Encoded],
     *,
     client_id_required: bool = True,
@@ -110,23 +109,28 @@ def unary(
     def refused(request: Request, call: Call, error: BaseException) -> bytes:
         return _bytes_of(refuse(told(error, call), request))
 
-    async def awaited(result: Awaitable[Encoded], request: Request, call: Call) -> bytes:
+    is_async = iscoroutinefunction(answer)
+
+    async def awaited(request: Request, caller: Caller) -> bytes:
         try:
-            return _bytes_of(await result)
+            return _bytes_of(await cast(Awaitable[Encoded], answer(request, caller)))
         except Exception as error:  # noqa: BLE001  `told` logs what is not the caller's
-            return refused(request, call, error)
+            return refused(request, caller.call, error)
 
     def handler(data: bytes, call: Call) -> bytes | Later[bytes] | Awaitable[bytes]:
         request = request_class()
         try:
             _parse(request, data)
-            result = answer(request, _caller(call, data, client_id_required))
+            caller = _caller(call, data, client_id_required)
+            if is_async:
+                return awaited(request, caller)
+            result = cast(UnaryAnswer, answer(request, caller))
             if isinstance(result, Later):
                 if result.settled:
                     return result.result()
                 result.rescue(partial(refused, request, call))
                 return result
-            return awaited(result, request, call) if isawaitable(result) else _bytes_of(result)
+            return _bytes_of(result)
         except Exception as error:  # noqa: BLE001  `told` logs what is not the caller's
             return refused(request, call, error)
 
@@ -135,7 +139,7 @@ def unary(
 
 def open_unary(
     request_class: type[Request],
-    answer: Callable[[Request, Caller], UnaryAnswer],
+    answer: Callable[[Request, Caller], UnaryAnswer | Coroutine[Any, Any, Encoded]],
     response_class: Callable[..., Encoded],
 ) -> Method:
     """A unary method that no client id is asked for; its refusal is a response with the status."""
@@ -149,7 +153,7 @@ def open_unary(
 
 def server_stream(
     request_class: type[Request],
-    answer: Callable[[Request, Caller], StreamAnswer],
+    answer: Callable[[Request, Caller], StreamAnswer | Coroutine[Any, Any, Sequence[Encoded]]],
     refuse: Callable[[definition_pb2.Status, Request], Sequence[Encoded]],
     *,
     client_id_required: bool = True,
@@ -163,13 +167,14 @@ def server_stream(
     def refused(request: Request, call: Call, error: BaseException) -> list[bytes]:
         return [_bytes_of(element) for element in refuse(told(error, call), request)]
 
-    async def awaited(
-        result: Awaitable[Sequence[Encoded]], request: Request, call: Call
-    ) -> list[bytes]:
+    is_async = iscoroutinefunction(answer)
+
+    async def awaited(request: Request, caller: Caller) -> list[bytes]:
         try:
-            return [_bytes_of(element) for element in await result]
+            elements = await cast(Awaitable[Sequence[Encoded]], answer(request, caller))
+            return [_bytes_of(element) for element in elements]
         except Exception as error:  # noqa: BLE001  `told` logs what is not the caller's
-            return refused(request, call, error)
+            return refused(request, caller.call, error)
 
     async def each(
         result: AsyncIterator[Encoded], request: Request, call: Call
@@ -187,7 +192,10 @@ def server_stream(
         request = request_class()
         try:
             _parse(request, data)
-            result = answer(request, _caller(call, data, client_id_required))
+            caller = _caller(call, data, client_id_required)
+            if is_async:
+                return awaited(request, caller)
+            result = cast(StreamAnswer, answer(request, caller))
             if isinstance(result, Later):
                 if result.settled:
                     return result.result()
@@ -195,8 +203,6 @@ def server_stream(
                 return result
             if isinstance(result, AsyncIterator):
                 return each(result, request, call)
-            if isawaitable(result):
-                return awaited(result, request, call)
             return [_bytes_of(element) for element in result]
         except Exception as error:  # noqa: BLE001  `told` logs what is not the caller's
             return refused(request, call, error)

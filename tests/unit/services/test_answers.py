@@ -1,6 +1,9 @@
 """Errors become statuses in one place, whatever shape an answer has."""
 
+import asyncio
+import gc
 import logging
+import warnings
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, cast
 
@@ -187,3 +190,33 @@ def test_every_request_error_has_a_code_of_the_protocol() -> None:
 
 def test_status_of_unknown_errors_never_shows_their_text() -> None:
     assert "disk0" not in status_of(OSError("disk0")).message
+
+
+async def test_a_call_that_is_cancelled_before_it_begins_leaves_nothing_unawaited() -> None:
+    """A `RuntimeWarning` of a coroutine that nobody awaits is an error in tests."""
+    begun: list[str] = []
+
+    async def beat(request: HeartbeatRequest, caller: Caller) -> HeartbeatResponse:
+        begun.append("unary")
+        return HeartbeatResponse()
+
+    async def lend(request: ReceiveMessageRequest, caller: Caller) -> list[ReceiveMessageResponse]:
+        begun.append("stream")
+        return []
+
+    methods = [
+        unary(HeartbeatRequest, beat, refuse),
+        server_stream(ReceiveMessageRequest, lend, refuse_stream),
+    ]
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        for method in methods:
+            result: Any = method.handler(cast(Any, b""), FakeCall())
+            work = asyncio.ensure_future(result)
+            work.cancel()
+            await asyncio.wait([work])
+            assert work.cancelled()
+            del result, work
+        gc.collect()
+    assert not begun
+    assert not warned
