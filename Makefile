@@ -132,6 +132,7 @@ crash-long: $(STAMP) ## the same for hours, seed by seed, and a table (ROUNDS=10
 
 .PHONY: soak
 soak: $(STAMP) ## everything at once for an hour, and a table: flat memory, nothing leaked or lost (MINUTES=60 SEED=1)
+	REPLACEMENTS=50 nice $(PYTEST) tests/interop/test_replacement.py
 	PYTHONPATH=tests nice $(BIN)/python tests/soak/run.py --minutes $(MINUTES) --seed $(SEED)
 
 .PHONY: soak-short

@@ -230,6 +230,8 @@ class ServerConfig:
     clients_max: int = 50_000  # sessions kept; further clients are refused
     commands_per_client_max: int = 64  # queued for one telemetry stream that does not read
     drain_ms_max: int = 10_000  # after SIGTERM, for calls that still run
+    replace_drain_ms_max: int = 2_000  # the same for one that is replaced: new callers wait for it
+    replace_ms_max: int = 60_000  # `serve --replace` waits so long for the other to be gone
 
     def __post_init__(self) -> None:
         listen_address("server.listen", self.listen)
@@ -239,14 +241,13 @@ class ServerConfig:
             "ping_interval_ms_min", "keepalive_interval_ms", "keepalive_timeout_ms",
             "polling_ms_min", "client_silent_ms_max", "calls_max", "clients_max",
             "commands_per_client_max", "parked_receives_max", "parked_receives_per_group_max",
-            "send_messages_max",
+            "send_messages_max", "replace_ms_max",
         ):  # fmt: skip
             if getattr(self, name) < 1:
                 raise ConfigError(f"server.{name}", "must be at least 1")
-        if self.drain_ms_max < 0:
-            raise ConfigError("server.drain_ms_max", "must be at least 0")
-        if self.polling_margin_ms < 0:
-            raise ConfigError("server.polling_margin_ms", "must be at least 0")
+        for name in ("drain_ms_max", "replace_drain_ms_max", "polling_margin_ms"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"server.{name}", "must be at least 0")
         if self.polling_ms_max < self.polling_ms_min:
             raise ConfigError("server.polling_ms_max", "must not be below polling_ms_min")
         if not 64 * KIB <= self.other_request_bytes_max <= self.request_bytes_max:

@@ -58,13 +58,10 @@ class Http2Config:
     gzip_reply_bytes_min: int = 0  # replies from here on are compressed if allowed; 0: none
     connections_max: int = 20_000
     connections_per_address_max: int = 1_000
-    reuse_port: bool = False  # several brokers' processes on one port; for restarts
     proxy_from: str = ""  # addresses or networks whose PROXY header is believed, comma-separated
 
     def __post_init__(self) -> None:
-        may_be_zero = {
-            "idle_ms_max", "age_ms_max", "gzip_reply_bytes_min", "reuse_port", "proxy_from"
-        }  # fmt: skip
+        may_be_zero = {"idle_ms_max", "age_ms_max", "gzip_reply_bytes_min", "proxy_from"}
         for setting in fields(self):
             if setting.name not in may_be_zero and getattr(self, setting.name) < 1:
                 raise ConfigError(f"http2.{setting.name}", "must be at least 1")

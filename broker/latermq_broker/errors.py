@@ -21,6 +21,10 @@ class ConfigError(LaterMQError):
         self.reason = reason
 
 
+class HandoverError(LaterMQError):
+    """The broker that runs cannot be replaced; it runs on."""
+
+
 class StoreError(LaterMQError):
     """The data directory cannot be used as asked."""
 

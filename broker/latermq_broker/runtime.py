@@ -2,6 +2,7 @@
 
 store opened, log replayed → engine → services → port → "latermq ready" ─→ serving
 SIGTERM, SIGINT → not serving, parked receives answered → calls finish → checkpoint → 0
+another process takes over → the same, the port left open for it → 0
 a write or sync failed → the same without the checkpoint → 3
 """
 
@@ -24,6 +25,7 @@ from latermq_broker.observability import log as logs
 from latermq_broker.observability.metrics import render
 from latermq_broker.observability.metrics_endpoint import MetricsEndpoint
 from latermq_broker.pump import Pump
+from latermq_broker.replacing import LISTEN, METRICS, Sockets, open_replacing
 from latermq_broker.services.admin_gate import listens_on_loopback
 from latermq_broker.services.first_admin import (
     complain_of_open_door,
@@ -32,10 +34,12 @@ from latermq_broker.services.first_admin import (
 )
 from latermq_broker.services.registry import Services, assemble
 from latermq_broker.services.seam import MethodTable
+from latermq_broker.store.directory import LOCK_NAME
 from latermq_broker.store.files import RealFiles
 from latermq_broker.store.store import Store
 from latermq_broker.transport.grpcio import GrpcioServer
 from latermq_broker.transport.lean import LeanServer
+from latermq_broker.transport.shell.handover import MeetingPoint, Port
 
 log = logging.getLogger("latermq.runtime")
 
@@ -50,26 +54,34 @@ STORE_FAILED: Final = (
 FAILED_DRAIN_MS: Final = 1_000  # for the answers that say so
 
 
-def run(config: Config, announce: Callable[[str], None]) -> int:
+def run(config: Config, announce: Callable[[str], None], *, replace: bool = False) -> int:
     """Serve until a signal or a failure; the exit code, CLEAN or STORE_FAILED.
 
     Args:
         announce: gets `latermq ready on HOST:PORT`, when calls are served.
+        replace: take over from the broker that serves this directory, if there is one.
 
     Raises:
         ConfigError: the address cannot be bound.
+        HandoverError: the broker that runs cannot be replaced.
         StoreError: the data directory cannot be used, is in use, or is damaged.
     """
     logs.set_up(config.log)
-    engine, clock = _open(config)
+    directory = Path(config.server.data_dir).expanduser().absolute()
+    sockets: Sockets = {}
+    if replace:
+        (engine, clock), sockets = open_replacing(
+            config, directory, lambda: _open(config, directory)
+        )
+    else:
+        engine, clock = _open(config, directory)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(_serve(engine, clock, config, announce))
+        return runner.run(_serve(engine, clock, config, announce, sockets))
 
 
-def _open(config: Config) -> tuple[Engine, SystemClock]:
+def _open(config: Config, directory: Path) -> tuple[Engine, SystemClock]:
     clock = SystemClock()
     began_ms = clock.now_ms()
-    directory = Path(config.server.data_dir).expanduser().absolute()
     store = Store.open(directory, config.store, RealFiles(), began_ms)
     try:
         engine = Engine.open(store, config, began_ms)
@@ -98,14 +110,24 @@ def _open(config: Config) -> tuple[Engine, SystemClock]:
 
 
 async def _serve(
-    engine: Engine, clock: SystemClock, config: Config, announce: Callable[[str], None]
+    engine: Engine,
+    clock: SystemClock,
+    config: Config,
+    announce: Callable[[str], None],
+    sockets: Sockets,
 ) -> int:
     stop = asyncio.Event()
     failed: list[BaseException] = []
+    drain_ms_max = config.server.drain_ms_max
 
     def on_failure(error: BaseException) -> None:
         log.critical("the store failed, going down", extra={"reason": str(error)})
         failed.append(error)
+        stop.set()
+
+    def replaced() -> None:
+        nonlocal drain_ms_max
+        drain_ms_max = config.server.replace_drain_ms_max
         stop.set()
 
     _on_signals(stop.set)
@@ -119,8 +141,15 @@ async def _serve(
         server = _server(services.methods, config)
         if isinstance(server, LeanServer):
             services.edges.transport = server.figures
-        async with MetricsEndpoint(config.metrics, _page(engine, services)):
-            await server.start()
+        page = _page(engine, services)
+        async with MetricsEndpoint(config.metrics, page, sockets.get(METRICS, ())) as metrics:
+            meeting: MeetingPoint | None = None
+            if isinstance(server, LeanServer):
+                await server.start(sockets.get(LISTEN, ()))
+                meeting = _meeting_point(config, server, metrics, replaced)
+                meeting.open()
+            else:
+                await server.start()
             pump.start()
             services.health.set_serving(True)
             gc.collect()
@@ -128,14 +157,32 @@ async def _serve(
             announce(f"latermq ready on {server.address}")
             log.info("ready", extra={"address": server.address})
             await stop.wait()
-            await _drain(
-                services, server, FAILED_DRAIN_MS if failed else config.server.drain_ms_max
-            )
+            await _drain(services, server, FAILED_DRAIN_MS if failed else drain_ms_max)
             await pump.stop()
+            if meeting is not None:
+                meeting.close()
     finally:
         threads.shutdown()
         closed = _close(engine, clock, store_failed=bool(failed))
     return CLEAN if closed else STORE_FAILED
+
+
+def _meeting_point(
+    config: Config, server: LeanServer, metrics: MetricsEndpoint, replaced: Callable[[], None]
+) -> MeetingPoint:
+    """Where a process that replaces this one gets its ports; `replaced` when it has them."""
+    directory = Path(config.server.data_dir).expanduser().absolute()
+    descriptors = [one.fileno() for one in server.sockets]
+    ports = {LISTEN: Port(config.server.listen, server.address, descriptors)}
+    if metrics.address:
+        ports[METRICS] = Port(config.metrics.listen, metrics.address, metrics.descriptors)
+
+    def on_go() -> None:
+        server.leave_port()
+        metrics.leave_port()
+        replaced()
+
+    return MeetingPoint(directory / LOCK_NAME, ports, on_go)
 
 
 def _look_at_the_door(engine: Engine, clock: SystemClock, config: Config) -> None:

@@ -239,9 +239,8 @@ class TestTls:
 
 
 async def test_a_restart_under_load_fails_no_call() -> None:
-    """Servers on one port, one after the other; the next listens before one says GOAWAY twice."""
-    http2 = Http2Config(reuse_port=True)
-    server = LeanServer(ECHO, ServerConfig(listen="127.0.0.1:0"), http2)
+    """Servers on one socket, one after the other; nobody accepts while one says GOAWAY twice."""
+    server = LeanServer(ECHO, ServerConfig(listen="127.0.0.1:0"))
     await server.start()
     config = ServerConfig(listen=server.address)
     transport = LeanTransport(Endpoints.parse(server.address))
@@ -256,9 +255,11 @@ async def test_a_restart_under_load_fails_no_call() -> None:
     callers = [asyncio.create_task(keep_calling()) for _ in range(32)]
     for _ in range(4):
         await asyncio.sleep(0.2)
-        following = LeanServer(ECHO, config, http2)
-        await following.start()
+        following = LeanServer(ECHO, config)
+        sockets = [one.dup() for one in server.sockets]
+        server.leave_port()
         await server.drain(5_000)
+        await following.start(sockets)
         server = following
     before = answered
     await asyncio.sleep(0.2)

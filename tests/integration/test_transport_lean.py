@@ -352,9 +352,8 @@ async def test_nothing_is_left_behind() -> None:
 
 
 async def test_a_restart_under_load_refuses_no_call() -> None:
-    """Three servers on one port, one after the other; the next listens before one drains."""
-    http2 = Http2Config(reuse_port=True)
-    server = LeanServer(ECHO, ServerConfig(listen="127.0.0.1:0"), http2)
+    """Servers on one socket, one after the other; nobody accepts while one drains."""
+    server = LeanServer(ECHO, ServerConfig(listen="127.0.0.1:0"))
     await server.start()
     config = ServerConfig(listen=server.address)
     answered = 0
@@ -370,9 +369,11 @@ async def test_a_restart_under_load_refuses_no_call() -> None:
     callers = [asyncio.create_task(keep_calling()) for _ in range(8)]
     for _ in range(3):
         await asyncio.sleep(0.3)
-        following = LeanServer(ECHO, config, http2)
-        await following.start()
+        following = LeanServer(ECHO, config)
+        sockets = [one.dup() for one in server.sockets]
+        server.leave_port()
         await server.drain(5_000)
+        await following.start(sockets)
         server = following
     before = answered
     await asyncio.sleep(0.3)

@@ -331,7 +331,8 @@ class Clients:
                         client.change_invisible_duration(message, 1)
                     else:
                         client.ack(message)
-            except (ClientException, grpc.RpcError):
+            except (ClientException, grpc.RpcError) as error:
+                say({"event": "receive failed", "message": str(error)})
                 time.sleep(0.2)
 
     def ack(self, name: str, ref: str, handle: str = "") -> None:

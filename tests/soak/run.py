@@ -38,7 +38,6 @@ LIMITS: Final = """
 hello_ms_max = 2000
 stall_ms_max = 2000
 idle_ms_max = 5000
-reuse_port = true
 [tls]
 enabled = true
 handshake_ms_max = 2000

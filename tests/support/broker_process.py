@@ -132,6 +132,26 @@ class BrokerProcess:
         self._process.send_signal(signal.SIGTERM)
         return self.wait_end()
 
+    def replace(self, *more_arguments: str) -> Ended:
+        """Have `serve --replace` take over, wait until it serves; how the process before it ended.
+
+        Raises RuntimeError: it does not serve; then it is gone, and the one before it goes on.
+        """
+        before = (self._process, self._reader, self._lines, self._log_from)
+        self._process = None
+        try:
+            self.spawn("--replace", *more_arguments)
+            self.wait_ready()
+        except RuntimeError:
+            self._process, self._reader, self._lines, self._log_from = before
+            raise
+        after = (self._process, self._reader, self._lines, self._log_from)
+        self._process, self._reader, self._lines, self._log_from = before
+        try:
+            return self.wait_end()
+        finally:
+            self._process, self._reader, self._lines, self._log_from = after
+
     def wait_end(self, timeout_s: float = STOP_TIMEOUT_S) -> Ended:
         """Wait for the process to end by itself; past the timeout it is killed."""
         process, self._process = self._process, None

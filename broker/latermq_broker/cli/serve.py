@@ -12,6 +12,7 @@ from latermq_broker.config import LOG_LEVELS, Flush, ServerConfig
 from latermq_broker.config_file import load, to_toml
 from latermq_broker.errors import (
     ConfigError,
+    HandoverError,
     StoreError,
     StoreLockedError,
     StoreUnusableError,
@@ -19,7 +20,9 @@ from latermq_broker.errors import (
 )
 
 DEFAULTS: Final = ServerConfig()
-REFUSALS: Final = (ConfigError, StoreLockedError, StoreUnusableError, UnsupportedFormatError)
+REFUSALS: Final = (
+    ConfigError, HandoverError, StoreLockedError, StoreUnusableError, UnsupportedFormatError
+)  # fmt: skip
 
 
 class StoreFailedError(CommandError):
@@ -32,12 +35,14 @@ class StoreFailedError(CommandError):
     epilog=example(
         "latermq serve",
         "latermq serve --listen 0.0.0.0:8081 --data-dir /var/lib/latermq --flush sync",
+        "latermq serve --data-dir /var/lib/latermq --replace",
         "latermq serve --config latermq.toml --print-config",
     )
     + "\n\n\b\nExit codes:\n"
-    "  0  stopped in order (SIGTERM, SIGINT)\n"
+    "  0  stopped in order (SIGTERM, SIGINT), or replaced\n"
     "  1  an unexpected failure\n"
-    "  2  refused to start: flags, configuration, port or data directory\n"
+    "  2  refused to start: flags, configuration, port or data directory; or who is replaced "
+    "does not go\n"
     "  3  the store failed: damaged log, failed write or sync"
 )
 @click.option(
@@ -64,6 +69,12 @@ class StoreFailedError(CommandError):
     default=None,
     help="Make unknown topics and groups on first use. [default: on]",
 )
+@click.option(
+    "--replace",
+    is_flag=True,
+    help="Take over from the broker that serves the data directory, if there is one: its port "
+    "stays open, its calls are answered, nobody is refused.",
+)
 @click.option("--log-level", type=click.Choice(LOG_LEVELS), help="[default: info]")
 @click.option("--log-json", is_flag=True, default=None, help="Log JSON objects instead of text.")
 @click.option(
@@ -75,6 +86,7 @@ def serve(
     flush: str | None,
     file: str | None,
     auto_create: bool | None,
+    replace: bool,
     log_level: str | None,
     log_json: bool | None,
     print_config: bool,
@@ -104,7 +116,7 @@ def serve(
             return 0
         from latermq_broker import runtime  # gRPC and the rest, only for serving
 
-        return runtime.run(config, click.echo)
+        return runtime.run(config, click.echo, replace=replace)
     except REFUSALS as error:
         raise RefusedError(str(error)) from error
     except StoreError as error:

@@ -7,8 +7,9 @@ network of its own.
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Final, Self
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Self
 
 from latermq_broker.config import MetricsConfig, listen_address
 from latermq_broker.errors import ConfigError
@@ -25,12 +26,19 @@ class MetricsEndpoint:
     """
     Args:
         text: the page, made anew for each question.
+        sockets: bound to the address already; none: it is bound here.
     """
 
-    def __init__(self, config: MetricsConfig, text: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        config: MetricsConfig,
+        text: Callable[[], str],
+        sockets: Sequence[socket.socket] = (),
+    ) -> None:
         self._config = config
         self._text = text
-        self._server: asyncio.Server | None = None
+        self._given = sockets
+        self._servers: list[asyncio.Server] = []
         self._open: set[asyncio.Task[None]] = set()
         self.address = ""  # HOST:PORT as bound
 
@@ -42,26 +50,44 @@ class MetricsEndpoint:
 
     async def __aexit__(self, *_: object) -> None:
         """Answer nobody any more."""
-        if self._server is not None:
-            self._server.close()
-            for task in self._open:
-                task.cancel()
-            await asyncio.gather(*self._open, return_exceptions=True)
+        self.leave_port()
+        for task in self._open:
+            task.cancel()
+        await asyncio.gather(*self._open, return_exceptions=True)
+
+    @property
+    def descriptors(self) -> list[int]:
+        """Of the sockets that listen now."""
+        return [one.fileno() for server in self._servers for one in server.sockets]
+
+    def leave_port(self) -> None:
+        """Accept nothing more."""
+        for server in self._servers:
+            server.close()
+        self._servers.clear()
 
     async def _bind(self) -> None:
         host, port = listen_address("metrics.listen", self._config.listen)
         try:
-            self._server = await asyncio.start_server(
-                self._accept, host, port, limit=REQUEST_BYTES_MAX
-            )
+            if self._given:
+                for given in self._given:
+                    await self._listen(sock=given)
+            else:
+                await self._listen(host=host, port=port)
         except OSError as error:
             reason = error.strerror or error
             raise ConfigError(
                 "metrics.listen", f"cannot bind {self._config.listen}: {reason}"
             ) from error
-        bound = self._server.sockets[0].getsockname()
+        bound = self._servers[0].sockets[0].getsockname()
         self.address = f"[{bound[0]}]:{bound[1]}" if ":" in bound[0] else f"{bound[0]}:{bound[1]}"
         log.info("metrics served", extra={"address": self.address})
+
+    async def _listen(self, **where: Any) -> None:
+        """Raises OSError."""
+        self._servers.append(
+            await asyncio.start_server(self._accept, limit=REQUEST_BYTES_MAX, **where)
+        )
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._open) >= CONNECTIONS_MAX:

@@ -7,6 +7,8 @@ order: stop accepting, tell every peer, wait, then end what is left.
 import asyncio
 import logging
 import random
+import socket
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -113,14 +115,23 @@ class LeanServer:
             others=counts.others,
         )
 
-    async def start(self) -> None:
-        """Bind and serve.
+    @property
+    def sockets(self) -> list[socket.socket]:
+        """Those that listen now."""
+        return self._listener.sockets
+
+    async def start(self, sockets: Sequence[socket.socket] = ()) -> None:
+        """Serve at `sockets`, which are bound to the address, or bind it.
 
         Raises:
             ConfigError: the address cannot be bound.
         """
         keep_large_blocks()
-        self._listener.start()
+        self._listener.start(sockets)
+
+    def leave_port(self) -> None:
+        """Accept nothing more; what waits at the port is for the process that has it now."""
+        self._listener.leave()
 
     async def drain(self, grace_ms: int) -> None:
         """Accept nothing new, let calls finish for `grace_ms`, then end the rest."""

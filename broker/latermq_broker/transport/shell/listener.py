@@ -11,7 +11,7 @@ import logging
 import resource
 import socket
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 from latermq_broker.clock import monotonic_ms
@@ -75,18 +75,18 @@ class Listener:
     def address(self) -> str:
         return join(self.host, self.port)
 
-    def start(self) -> None:
-        """Bind and accept. Raises ConfigError."""
-        try:
-            self._bind()
-        except OSError as error:
-            for listening in self._sockets:
-                listening.close()
-            self._sockets.clear()
-            reason = error.strerror or str(error)
-            raise ConfigError(
-                "server.listen", f"cannot listen on {self.address}: {reason}"
-            ) from error
+    @property
+    def sockets(self) -> list[socket.socket]:
+        """Those that listen now."""
+        return list(self._sockets)
+
+    def start(self, sockets: Sequence[socket.socket] = ()) -> None:
+        """Accept: at `sockets`, which are bound, or at sockets of our own. Raises ConfigError."""
+        self._sockets += sockets or bound("server.listen", self.host, self.port)
+        for listening in self._sockets:
+            listening.setblocking(False)
+            listening.listen(BACKLOG)
+            self.port = listening.getsockname()[1]
         self._connections_max = min(
             self._http2.connections_max, room_for_connections(self._http2.connections_max)
         )
@@ -94,10 +94,15 @@ class Listener:
 
     def stop(self) -> None:
         """Accept nothing more, but what the kernel accepted already."""
+        for listening in self._sockets:
+            self._accept(listening)
+        self.leave()
+
+    def leave(self) -> None:
+        """Accept nothing more: what waits at the sockets is for who else has them."""
         loop = asyncio.get_running_loop()
         for listening in self._sockets:
             loop.remove_reader(listening)
-            self._accept(listening)
             listening.close()
         self._sockets.clear()
 
@@ -126,23 +131,6 @@ class Listener:
             self.complaints.clear()
         self.complaints[host] = now_ms
         log.warning(text, extra={"peer": peer, "reason": reason})
-
-    def _bind(self) -> None:
-        found = socket.getaddrinfo(
-            self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-        for family, kind, protocol, _, address in found:
-            listening = socket.socket(family, kind, protocol)
-            self._sockets.append(listening)
-            listening.setblocking(False)
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if self._http2.reuse_port:
-                listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            if family == socket.AF_INET6:
-                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-            listening.bind((address[0], self.port, *address[2:]))
-            listening.listen(BACKLOG)
-            self.port = listening.getsockname()[1]
 
     def _listen(self) -> None:
         loop = asyncio.get_running_loop()
@@ -231,6 +219,27 @@ class Listener:
                 ssl_handshake_timeout=self._tls.handshake_ms_max / 1_000,
                 ssl_shutdown_timeout=1.0,
             )
+
+
+def bound(setting: str, host: str, port: int) -> list[socket.socket]:
+    """Sockets at every address of `host`, not listening yet. Raises ConfigError."""
+    sockets: list[socket.socket] = []
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, protocol, _, address in found:
+            one = socket.socket(family, kind, protocol)
+            sockets.append(one)
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            one.bind((address[0], port, *address[2:]))
+            port = one.getsockname()[1]
+    except OSError as error:
+        for one in sockets:
+            one.close()
+        reason = error.strerror or str(error)
+        raise ConfigError(setting, f"cannot listen on {join(host, port)}: {reason}") from error
+    return sockets
 
 
 def room_for_connections(wanted: int) -> int:

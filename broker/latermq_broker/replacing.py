@@ -1,0 +1,96 @@
+"""`latermq serve --replace`: from a broker that serves this directory to having its ports and LOCK.
+
+What can fail is tried before the other broker is told to go; until then it serves as if nobody had
+asked. From then on the ports are open here; nobody accepts until this process has the directory.
+"""
+
+import logging
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from threading import Event
+from typing import Final, TypeVar
+
+from latermq_broker.clock import monotonic_ms
+from latermq_broker.config import Config, listen_address
+from latermq_broker.config_transport import Transport
+from latermq_broker.errors import ConfigError, StoreLockedError
+from latermq_broker.store.directory import LOCK_NAME
+from latermq_broker.transport.lean import TLS_DIRECTORY
+from latermq_broker.transport.shell.handover import Predecessor
+from latermq_broker.transport.shell.listener import bound
+from latermq_broker.transport.shell.tls import CertificateFiles
+
+log = logging.getLogger("latermq.runtime")
+
+LISTEN: Final = "server.listen"
+METRICS: Final = "metrics.listen"
+LOOK_AGAIN_S: Final = 0.01
+SAY_MS: Final = 5_000  # between two lines that say what is waited for
+
+Sockets = dict[str, list[socket.socket]]  # by the setting they serve
+Opened = TypeVar("Opened")
+
+
+def open_replacing(
+    config: Config, directory: Path, open_store: Callable[[], Opened]
+) -> tuple[Opened, Sockets]:
+    """What `open_store` returns, once the broker of this directory, if there is one, has gone.
+
+    With the sockets of its ports, or new ones where the configuration names other addresses; none
+    when nobody was there.
+
+    Raises:
+        ConfigError: nothing was changed, the other broker runs on.
+        HandoverError: likewise.
+        StoreLockedError: the other one has not gone in `server.replace_ms_max`.
+    """
+    if config.server.transport is not Transport.LEAN:
+        raise ConfigError("server.transport", "--replace needs lean: grpcio takes no open port")
+    predecessor = Predecessor.meet(directory / LOCK_NAME)
+    if predecessor is None:
+        return open_store(), {}
+    sockets: Sockets = {}
+    try:
+        if config.tls.enabled:
+            CertificateFiles(config.tls, directory / TLS_DIRECTORY, monotonic_ms())
+        for setting, wanted in ((LISTEN, config.server.listen), (METRICS, config.metrics.listen)):
+            if wanted:
+                sockets[setting] = predecessor.take(setting, wanted) or bound(
+                    setting, *listen_address(setting, wanted)
+                )
+        predecessor.go()
+        log.info("told the broker that runs to go", extra={"pid": predecessor.pid})
+        return _opened(config, predecessor, open_store), sockets
+    except BaseException:
+        for each in sockets.values():
+            for one in each:
+                one.close()
+        raise
+    finally:
+        predecessor.close()
+
+
+def _opened(config: Config, predecessor: Predecessor, open_store: Callable[[], Opened]) -> Opened:
+    """Raises StoreLockedError."""
+    began_ms = said_ms = monotonic_ms()
+    while True:
+        with suppress(StoreLockedError):
+            return open_store()
+        if predecessor.wait(LOOK_AGAIN_S):
+            Event().wait(LOOK_AGAIN_S)  # its descriptors are closed one after the other
+            return open_store()  # or somebody else was faster
+        now_ms = monotonic_ms()
+        if now_ms - began_ms >= config.server.replace_ms_max:
+            raise StoreLockedError(
+                f"the broker, process {predecessor.pid}, was told to go and still has "
+                f"{config.server.data_dir} after {now_ms - began_ms} ms "
+                "(server.replace_ms_max): see its log, and start again when it has ended"
+            )
+        if now_ms - said_ms >= SAY_MS:
+            said_ms = now_ms
+            log.info(
+                "waiting for the broker that is replaced",
+                extra={"pid": predecessor.pid, "ms": now_ms - began_ms},
+            )

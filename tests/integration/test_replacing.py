@@ -1,0 +1,150 @@
+"""`latermq serve --replace`: what it takes over, and what it refuses without touching a broker."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import grpc
+import pytest
+
+from latermq_broker.store.directory import LOCK_NAME
+from latermq_broker.transport.shell.handover import Predecessor
+from support import wire_requests
+from support.broker_process import BrokerProcess
+from support.wire_client import WireClient, require_ok
+
+IMPATIENT: Final = "[server]\nreplace_ms_max = 300\n"
+SOON_S: Final = 10.0
+
+pytestmark = pytest.mark.skipif(
+    os.environ.get("LATERMQ_SERVER_TRANSPORT", "lean") != "lean", reason="grpcio has no hand-over"
+)
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path / "data") as broker:
+        yield broker.start()
+
+
+def serves(endpoint: str) -> bool:
+    with grpc.insecure_channel(
+        endpoint, options=[("grpc.use_local_subchannel_pool", 1)]
+    ) as channel:
+        check = channel.unary_unary("/grpc.health.v1.Health/Check")
+        return bool(check(b"", timeout=SOON_S) == b"\x08\x01")
+
+
+def refused(*arguments: str) -> str:
+    """The one line that `latermq serve --replace` says before it ends with code 2."""
+    command = [sys.executable, "-m", "latermq_broker", "serve", "--replace", *arguments]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 2, ended.stderr
+    return ended.stderr.splitlines()[-1]
+
+
+def where(broker: BrokerProcess) -> list[str]:
+    return ["--listen", broker.endpoint, "--data-dir", str(broker.data_dir)]
+
+
+def test_messages_and_port_pass_on(broker: BrokerProcess) -> None:
+    with WireClient(broker.endpoint) as wire:
+        wire.create_topic("orders")
+        require_ok(wire.send(wire_requests.message("orders", b"body")))
+    assert broker.replace().code == 0
+    with WireClient(broker.endpoint) as wire:
+        [message] = wire.receive("orders", "billing").messages
+        assert message.body == b"body"
+
+
+def test_a_connection_made_in_between_waits(broker: BrokerProcess) -> None:
+    """The old process holds a call for its whole grace; who connects meanwhile is served after."""
+    host, _, port = broker.endpoint.rpartition(":")
+    with WireClient(broker.endpoint) as wire:
+        wire.create_topic("orders")
+    lock = broker.data_dir / LOCK_NAME
+    predecessor = Predecessor.meet(lock)
+    assert predecessor is not None
+    assert predecessor.pid == broker.pid
+    [mine] = predecessor.take("server.listen", broker.endpoint) or []
+    predecessor.go()
+    assert broker.wait_end().code == 0
+    with mine, socket.create_connection((host, int(port)), SOON_S) as waiting:
+        waiting.settimeout(SOON_S)  # nobody listens but us, and we do not accept
+        mine.setblocking(True)
+        accepted, _ = mine.accept()
+        with accepted:
+            accepted.sendall(b"here")
+            assert waiting.recv(4) == b"here"
+    assert predecessor.wait(SOON_S)
+    predecessor.close()
+
+
+def test_nobody_there_is_a_plain_start(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        broker.start("--replace")
+        broker.kill()
+        broker.start("--replace")
+        assert serves(broker.endpoint)
+
+
+def test_who_asks_and_does_not_take_changes_nothing(broker: BrokerProcess) -> None:
+    predecessor = Predecessor.meet(broker.data_dir / LOCK_NAME)
+    assert predecessor is not None
+    assert "is being replaced already" in refused(*where(broker))
+    predecessor.close()
+    assert serves(broker.endpoint)
+    assert broker.replace().code == 0
+
+
+def test_another_address_is_tried_before_anybody_goes(broker: BrokerProcess) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        data = ["--data-dir", str(broker.data_dir)]
+        line = refused("--listen", f"127.0.0.1:{port}", *data)
+        assert f"cannot listen on 127.0.0.1:{port}" in line
+        assert serves(broker.endpoint)
+
+
+def test_grpcio_neither_takes_nor_gives_a_port(broker: BrokerProcess, tmp_path: Path) -> None:
+    config = tmp_path / "grpcio.toml"
+    config.write_text('[server]\ntransport = "grpcio"\n', encoding="utf-8")
+    line = refused("--config", str(config), *where(broker))
+    assert "server.transport: --replace needs lean" in line
+    assert serves(broker.endpoint)
+    with BrokerProcess(tmp_path / "other", "--config", str(config)) as other:
+        other.start()
+        assert "is in use by another broker" in refused(*where(other))
+        assert serves(other.endpoint)
+
+
+def test_one_that_does_not_go_is_given_up(broker: BrokerProcess, tmp_path: Path) -> None:
+    """It was told and hangs: one line that names it and the limit, code 2."""
+    config = tmp_path / "impatient.toml"
+    config.write_text(IMPATIENT, encoding="utf-8")
+    command = [sys.executable, "-m", "latermq_broker", "serve", "--replace", *where(broker)]
+    command += ["--config", str(config)]
+    asking = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert asking.stderr is not None
+    try:
+        for line in asking.stderr:
+            if "told the broker that runs to go" in line:
+                os.kill(broker.pid, signal.SIGSTOP)
+                break
+        said = asking.stderr.read()
+        code = asking.wait(60)
+    finally:
+        os.kill(broker.pid, signal.SIGCONT)
+        asking.kill()
+        asking.stderr.close()
+    if code == 2:  # the old one was not faster than the signal
+        assert f"process {broker.pid}, was told to go and still has" in said.splitlines()[-1]
+        assert "Traceback" not in said
+    assert broker.wait_end().code == 0
