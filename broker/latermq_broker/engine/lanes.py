@@ -8,8 +8,10 @@ stands for a priority and nothing of it comes while there is something of a high
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Final
+from operator import itemgetter
+from typing import Final, cast
 
+from latermq_broker.delivery.columns import Numbers
 from latermq_broker.delivery.history import decode_history
 from latermq_broker.delivery.lane import Lane, RankedLanes
 from latermq_broker.delivery.lease import Delivery
@@ -34,6 +36,7 @@ from latermq_broker.store.payload_catalog import OffsetPayload
 from latermq_broker.store.payload_lease import LeaseFreshPayload, LeaseRetryPayload
 from latermq_broker.store.payload_message import dead_slices
 from latermq_broker.store.read_ahead import read_ahead
+from latermq_broker.store.read_messages import read_messages
 from latermq_broker.store.record import Record, RecordType
 
 tuple_new: Final = tuple.__new__  # as Delivered(...), without its keyword handling
@@ -224,38 +227,57 @@ class Lanes:
         """`known`: records that were read already, by position."""
         state = self._state
         slab = state.leases.slab
-        internal = topic.internal
-        encode = state.handles.encode
         rows = [delivery.row for delivery in taken]
-        spans = [(slab.position[row], slab.length[row]) for row in rows]
+        positions, lengths = _at(slab.position, rows), _at(slab.length, rows)
+        spans = list(zip(positions, lengths, strict=True))
         read_ahead(state.store.log, [span for span in spans if span[0] not in known])
-        delivered: list[Delivered] = []
-        for delivery, row, (position, _) in zip(taken, rows, spans, strict=True):
+        slices: list[tuple[bytes, bytes] | None] = [None] * len(rows)
+        if not topic.internal:
+            slices = read_messages(state.store.log, spans)
+        origins = [""] * len(rows)
+        given_up: list[int] = []
+        for index, one in enumerate(slices):
+            if one is not None:
+                continue
             try:
-                record = known.get(position) or state.read(position)
+                record = known.get(positions[index]) or state.read(positions[index])
             except CorruptRecordError as error:
-                state.give_up(error)
-                state.announce(state.subscription(delivery.group_id, delivery.topic_id))
-                self._journal.write(RecordType.ACK, (delivery.id,), now_ms)
-                continue  # others may stand behind it: a receive that waits asks again
-            rest, sys = stored_slices(record)
-            place = slab.places.values[slab.place[row]]
-            delivered.append(
-                tuple_new(
-                    Delivered,
-                    (
-                        encode(slab.id[row], slab.generation[row]),
-                        slab.attempt[row],
-                        place.queue_id,
-                        place.offset_high << LOW_BITS | slab.offset[row],
-                        rest,
-                        sys,
-                        slab.deadline_ms[row],
-                        _origin_topic(record) if internal else "",
-                    ),
-                )
+                self._give_up(taken[index], error, now_ms)
+                given_up.append(index)
+                continue
+            slices[index] = stored_slices(record)
+            origins[index] = _origin_topic(record) if topic.internal else ""
+        for index in reversed(given_up):
+            del rows[index], slices[index], origins[index]
+        places = [slab.places.values[number] for number in _at(slab.place, rows)]
+        handles = state.handles.encode_all(_at(slab.id, rows), _at(slab.generation, rows))
+        return [
+            tuple_new(
+                Delivered,
+                (
+                    handle, attempt, place.queue_id, place.offset_high << LOW_BITS | offset,
+                    *both, deadline_ms, origin,
+                ),
             )
-        return delivered
+            for handle, attempt, place, offset, both, deadline_ms, origin in zip(
+                handles, _at(slab.attempt, rows), places, _at(slab.offset, rows), slices,
+                _at(slab.deadline_ms, rows), origins, strict=True,
+            )
+        ]  # fmt: skip
+
+    def _give_up(self, delivery: Delivery, error: CorruptRecordError, now_ms: int) -> None:
+        """It cannot be read. Others may stand behind it: a receive that waits asks again."""
+        state = self._state
+        state.give_up(error)
+        state.announce(state.subscription(delivery.group_id, delivery.topic_id))
+        self._journal.write(RecordType.ACK, (delivery.id,), now_ms)
+
+
+def _at(column: Numbers, rows: Sequence[int]) -> Sequence[int]:
+    """What the column has in those rows."""
+    if len(rows) > 1:
+        return cast(tuple[int, ...], itemgetter(*rows)(column))
+    return [column[row] for row in rows]
 
 
 def _origin_topic(record: Record) -> str:

@@ -33,7 +33,6 @@ from latermq_broker.store.store import Store
 
 log = logging.getLogger("latermq.engine")
 
-_NO_HANDLE: Final = (0, 0)  # of no delivery
 MISSING_ENTRIES_MAX: Final = 1 << 20  # made up at the begin of a queue; more, and it begins later
 
 
@@ -309,12 +308,11 @@ class EngineState:
         owner = _ids_of(self.catalog, group, topic)
         if owner is None:
             return [0] * len(handles)
-        slab, decode = self.leases.slab, self.handles.decode
+        slab = self.leases.slab
         find, places = slab.index.find, slab.places.values
         live: list[int] = []
         number, ours = -1, False  # of the place of the one before: most often of the next one too
-        for handle in handles:
-            id, generation = decode(handle) or _NO_HANDLE
+        for id, generation in zip(*self.handles.decode_all(handles), strict=True):
             row = find(id)
             if row and slab.place[row] != number:
                 number = slab.place[row]

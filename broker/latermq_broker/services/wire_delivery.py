@@ -44,18 +44,31 @@ def next_offset_element(offset: int) -> bytes:
 def message_elements(topic: definition_pb2.Resource, delivered: Iterable[Delivered]) -> list[bytes]:
     """One stream element per leased message, in order."""
     topic_field = bytes_field(b"\x0a", topic.SerializeToString())
-    elements = []
+    elements: list[bytes] = []
+    known = (-1, -1)  # queue id and attempt of the one before: most often of the next one too
+    queue_field = attempt_field = b""
+    size = sys_size = -1  # the same for the lengths
+    lead = sys_lead = b""
     for handle, attempt, queue_id, queue_offset, rest, sys, _, dead_origin_topic in delivered:
-        tail = b"".join(
-            (
-                b"\x62",
-                varint(len(handle)),
-                handle.encode("ascii"),
-                _place(queue_id, queue_offset, attempt),
-                _dead_letter_queue(dead_origin_topic, sys) if dead_origin_topic else b"",
-            )
-        )
-        elements.append(_element(topic_field, rest, sys, tail))
+        if known != (queue_id, attempt):
+            known = (queue_id, attempt)
+            # No presence: queue 0 is not written.
+            queue_field = (b"\x68" + varint(queue_id) if queue_id else b"") + b"\x70"
+            attempt_field = b"\x80\x01" + varint(attempt)
+        tail = b"\x62%b%b%b%b%b" % (
+            varint(len(handle)), handle.encode(),
+            queue_field, varint(queue_offset), attempt_field,
+        )  # fmt: skip
+        if dead_origin_topic:
+            tail += _dead_letter_queue(dead_origin_topic, sys)
+        if sys_size != len(sys) + len(tail):
+            sys_size = len(sys) + len(tail)
+            sys_lead = b"\x1a" + varint(sys_size)
+            size = -1
+        if size != len(rest) + sys_size:
+            size = len(rest) + sys_size
+            lead = b"\x12%b%b" % (varint(len(topic_field) + size + len(sys_lead)), topic_field)
+        elements.append(b"".join((lead, rest, sys_lead, sys, tail)))
     return elements
 
 

@@ -21,7 +21,7 @@ from typing import Final, NoReturn
 from xxhash import xxh3_64_intdigest
 
 from latermq_broker.config import StoreConfig
-from latermq_broker.errors import CorruptRecordError, StoreReadOnlyError, StoreUnusableError
+from latermq_broker.errors import CorruptRecordError, StoreReadOnlyError
 from latermq_broker.store.files import Files, write_all
 from latermq_broker.store.record import (
     COVERED,
@@ -345,14 +345,8 @@ class CommitLog:
             return Record(
                 position, RecordType(type_), flags, store_ms, epoch, payload, length, durable
             )
-        segment = self.segments[-1]
-        if position < segment.base:
-            segment = self.row.at(position)
+        segment, view = self.row.mapped(position)
         offset = position - segment.base
-        try:
-            view = segment.view()
-        except OSError as error:
-            raise StoreUnusableError(f"{segment.path} cannot be mapped: {error}") from error
         header = view[offset : offset + HEADER_BYTES]
         length = int.from_bytes(header[8:12], "little")
         if len(header) == HEADER_BYTES:

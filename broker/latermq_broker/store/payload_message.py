@@ -20,7 +20,8 @@ tuple_new: Final = tuple.__new__  # as MessageHead._make, without the call
 #            priority u64, if PRIORITY; before the order key, if LITE: | name | name size u8 |
 #  queue and queue_offset are -1 (0xffff, -1) while the message waits for due_ms.
 _MESSAGE: Final = struct.Struct("<IHBBqQQQIIB3x")
-assert _MESSAGE.size == 52
+MESSAGE_BYTES: Final = 52  # before the key hashes
+assert _MESSAGE.size == MESSAGE_BYTES
 #  kind, bits. LETTER: sent to a dead-letter topic, kept as long as the letters there. ORDERED: the
 #  message is of a message group, the order key is the hash of its name, never 0. PRIORITY: it has a
 #  priority, and no message group. LITE: it is of a lite topic, whose name is told; the order key is

@@ -16,7 +16,7 @@ from typing import Final
 
 from latermq_broker.config import StoreConfig
 from latermq_broker.errors import CorruptRecordError, StoreFullError, StoreUnusableError
-from latermq_broker.store.files import Files
+from latermq_broker.store.files import FileMap, Files
 from latermq_broker.store.record import HEADER_BYTES
 from latermq_broker.store.segment import (
     PREPARED_SUFFIX,
@@ -56,6 +56,19 @@ class SegmentRow:
         if index < 0 or position >= self.row[index].end:
             raise CorruptRecordError(position, "no segment of the log holds this position")
         return self.row[index]
+
+    def mapped(self, position: int) -> tuple[Segment, FileMap]:
+        """The same, and what it holds.
+
+        Raises StoreUnusableError: it cannot be mapped.
+        """
+        segment = self.row[-1]
+        if position < segment.base:
+            segment = self.at(position)
+        try:
+            return segment, segment.view()
+        except OSError as error:
+            raise StoreUnusableError(f"{segment.path} cannot be mapped: {error}") from error
 
     def base_of(self, position: int) -> int:
         """The base of the segment that holds a position; -1 below the oldest."""

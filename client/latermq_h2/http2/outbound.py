@@ -99,8 +99,7 @@ class Outbound:
         """Headers, a body of `size` bytes in pieces, trailers; b"": the body is the end."""
         if not self._fits(stream, size):
             self.headers(stream, block)
-            for piece in body:
-                self.data(stream, piece)
+            self.data(stream, b"".join(body))  # few large frames, however small the pieces are
             self.end(stream, trailers)
             return
         stream.window -= size

@@ -3,12 +3,51 @@ import pytest
 from latermq_broker.delivery.receipt_handle import ReceiptHandles
 
 SECRET = bytes(range(16))
-GOLDEN = "0100000000000000020000009a777525db4593a1"  # delivery 1, generation 2; never changes
+#  Delivery 1, generation 2; never change.
+GOLDEN = "010000000000000002000000ed3f94409bf09abb"
+GOLDEN_ALONE = "0100000000000000020000009a777525db4593a1"  # given out before macs came in blocks
 
 
 def test_golden() -> None:
     assert ReceiptHandles(SECRET).encode(1, 2) == GOLDEN
     assert ReceiptHandles(SECRET).decode(GOLDEN) == (1, 2)
+    assert ReceiptHandles(SECRET).decode(GOLDEN_ALONE) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        [(id, 1) for id in range(5, 37)],
+        [(id, 1 + id % 2) for id in range(5, 37)],
+        [(7, 1), (9, 1), (8, 1), (10, 1)],
+        [(7, 1), (7, 1)],
+        [((1 << 64) - 1, (1 << 32) - 1)],
+    ],
+)
+def test_several_are_each_as_if_alone(named: list[tuple[int, int]]) -> None:
+    handles = ReceiptHandles(SECRET)
+    ids, generations = zip(*named, strict=True)
+    encoded = handles.encode_all(ids, generations)
+    assert encoded == [handles.encode(*one) for one in named]
+    assert len(set(encoded)) == len(set(named))
+    assert handles.decode_all(encoded) == (ids, generations)
+
+
+def test_what_is_no_handle_among_others() -> None:
+    handles = ReceiptHandles(SECRET)
+    first, second = handles.encode_all((1, 2), (1, 1))
+    others = ["", first[:-1], first + "0", second[:-1] + " ", "é", first.replace("1", "2", 1)]
+    ids, generations = handles.decode_all([first, *others, GOLDEN_ALONE, second])
+    assert ids == [1, *[0] * len(others), 1, 2]
+    assert generations == [1, *[0] * len(others), 2, 1]
+    assert handles.decode_all([]) == ([], [])
+    assert handles.encode_all([], []) == []
+
+
+def test_lengths_that_are_right_together_only() -> None:
+    handles = ReceiptHandles(SECRET)
+    first, second = handles.encode_all((1, 2), (1, 1))
+    assert handles.decode_all([first + second[:1], second[1:]]) == ([0, 0], [0, 0])
 
 
 def test_a_handle_of_another_log_is_not_ours() -> None:

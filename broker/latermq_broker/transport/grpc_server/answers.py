@@ -19,11 +19,12 @@ from latermq_h2.grpc_code import GrpcCode
 from latermq_h2.http2.connection import Connection
 from latermq_h2.http2.frames import ErrorCode
 from latermq_h2.http2.stream import Stream
-from latermq_h2.messages import PREFIX_BYTES, framed
+from latermq_h2.messages import PREFIX, PREFIX_BYTES, framed
 
 log = logging.getLogger("latermq.transport")
 
 INTERNAL: Final = "internal error"
+pack: Final = PREFIX.pack
 
 
 class Answers:
@@ -70,11 +71,9 @@ class Answers:
         gzip_from = self._gzip_from(call)
         headers = status.HEADERS_GZIP if gzip_from else status.HEADERS
         pieces: list[bytes] = []
-        size = 0
         for message in messages:
-            prefix, body = framed(message, gzip_from)
-            pieces += (prefix, body)
-            size += PREFIX_BYTES + len(body)
+            pieces += framed(message, gzip_from) if gzip_from else (pack(0, len(message)), message)
+        size = sum(map(len, pieces))
         call.answered = True
         self._outbound.send_whole(call.stream, headers, pieces, size, status.TRAILERS_OK)
 
