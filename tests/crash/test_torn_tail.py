@@ -15,7 +15,7 @@ import pytest
 from latermq_broker.store.inspect import scan_directory
 from latermq_broker.store.record import HEADER_BYTES, RecordType
 from latermq_broker.store.segment import SEGMENT_HEADER_BYTES
-from property.test_engine_model import facts
+from support.engine_facts import facts
 from support.recount import check_uses
 from support.simulation import DIRECTORY, Simulation
 from support.torn_files import TornFiles

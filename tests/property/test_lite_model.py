@@ -17,7 +17,7 @@ from latermq_broker.config import DeliveryConfig
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.lites import Begin, Beginning, lite_key
 from latermq_broker.engine.model import Outgoing, ReceiveRequest, TopicType
-from property.test_engine_model import facts as engine_facts
+from support.engine_facts import facts as engine_facts
 from support.engine_rig import EngineRig
 
 PARENT = "chat"
@@ -38,13 +38,8 @@ class Known:
 
 def facts(engine: Engine) -> dict[str, object]:
     state = engine._state
-    gates = {
-        key: one.gate.facts()
-        for key, one in state.subscriptions.items()
-        if one.gate is not None and one.gate.groups
-    }
     lites = {topic_id: parent.facts() for topic_id, parent in state.lites.items()}
-    return engine_facts(engine) | {"lites": lites, "gates": gates}
+    return engine_facts(engine) | {"lites": lites}
 
 
 class LiteMachine(RuleBasedStateMachine):

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from latermq_broker.config import CatalogConfig, DeliveryConfig
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.model import Delivered, Outgoing, TopicType
-from property.test_engine_model import facts as engine_facts
+from support.engine_facts import facts as engine_facts
 from support.engine_rig import EngineRig
 
 TOPIC = "alarms"

@@ -7,7 +7,6 @@ not done with reaches that group again. The state is sound: replays agree, count
 """
 
 import json
-from dataclasses import replace
 from random import Random
 from typing import Final
 
@@ -18,7 +17,7 @@ from hypothesis.stateful import rule
 
 from latermq_broker.config import Config
 from latermq_broker.engine.engine import Engine
-from latermq_broker.engine.model import DeadFilter, Outgoing, ReceiveRequest
+from latermq_broker.engine.model import DeadFilter, ReceiveRequest
 from latermq_broker.errors import UnsupportedFormatError
 from latermq_broker.store.inspect import scan_directory, verify_directory
 from latermq_broker.store.record import RecordType
@@ -26,31 +25,19 @@ from latermq_broker.store.repair import Repaired as Done
 from latermq_broker.store.repair import plan_repair, repair_directory
 from latermq_broker.store.segment import SEGMENT_MAGIC
 from latermq_broker.store.store import Store
-from property.test_engine_model import (
-    CONFIG,
-    DIRECTORY,
-    GROUPS,
-    LEASE_MS,
-    TOPIC,
-    EngineMachine,
-    facts,
-)
-from property.test_fifo_model import FifoRetentionMachine
-from property.test_retention_model import STORE as EXPIRING_STORE
-from property.test_retention_model import RetentionMachine
-from property.test_transaction_model import CONFIG as TRANSACTION_CONFIG
-from property.test_transaction_model import TransactionMachine
-from support.engine_rig import short_store
+from property.test_engine_model import EngineMachine
+from support.engine_bench import DIRECTORY, TOPIC, body, config, do_due
+from support.engine_facts import facts
+from support.engine_model import Where
 from support.memory_files import MemoryFiles
 from support.recount import recount_lossy
 
 pytestmark = pytest.mark.usefixtures("small_runs")
 
-SEGMENT_BYTES: Final = 16 << 10
 SECTOR_BYTES: Final = 512
 END: Final = 1 << 60
 NOT_DONE: Final = ("fresh", "leased", "backoff", "ready")
-FILLER: Final = Outgoing(topic="filler", rest=bytes(1_000), sys=b"f", message_id="f")
+LEASE_MS: Final = 1_000
 
 
 class Repaired:
@@ -97,7 +84,7 @@ class Repaired:
         engine = Engine.open(store, self.config, self.now_ms)
         assert engine._state.uses.facts() == recount_lossy(engine)
         engine.retention.step_cost = 0  # it goes on where time goes on
-        tick(engine, self.now_ms)
+        do_due(engine, self.now_ms)
         return engine
 
     def engine(self) -> Engine:
@@ -106,25 +93,23 @@ class Repaired:
         for how in ("replay", "checkpoint"):
             if how == "checkpoint":
                 engine.checkpoints.take(self.now_ms)
-            before = (facts(engine), more_facts(engine))
+            before = facts(engine)
             engine.abandon()
             engine = self.open()
-            assert (facts(engine), more_facts(engine)) == before, how
+            assert facts(engine) == before, how
         return engine
 
     def live_on(self, engine: Engine) -> None:
         """Time passes, segments go: nothing trips over what is missing."""
         for _ in range(20):
             self.now_ms += 2_000
-            tick(engine, self.now_ms)
+            do_due(engine, self.now_ms)
             engine.checkpoints.take(self.now_ms)
         assert engine._state.uses.facts() == recount_lossy(engine)
         engine.abandon()
 
 
 class RepairMachine(EngineMachine):
-    CONFIG = replace(CONFIG, store=short_store(SEGMENT_BYTES, retention_ms=0))
-
     def __init__(self) -> None:
         super().__init__()
         self.seed = 0
@@ -133,45 +118,47 @@ class RepairMachine(EngineMachine):
     def draw_damage(self, seed: int) -> None:
         self.seed = seed
 
-    @rule(count=st.integers(1, 12))
-    def others_send(self, count: int) -> None:
-        """What fills segments."""
-        for _ in range(count):
-            self.engine.send([FILLER], self.now_ms)
-
     def teardown(self) -> None:
         self.engine.write()
         whole = records(self.files)
-        repaired = Repaired.after(self.engine, self.CONFIG, self.files, self.now_ms, self.seed)
+        settings = config(self.retention_ms)
+        repaired = Repaired.after(self.engine, settings, self.files, self.now_ms, self.seed)
         spoiled = {name for name, position in whole if not repaired.intact(position)}
         self.engine = repaired.engine()
-        self.after_tick = lambda engine: None
-        self.check({name for name, _ in whole} - spoiled)
-        self.engine.abandon()
+        if self.expiring:  # no more is asked than a sound state
+            repaired.live_on(self.engine)
+        else:
+            self.check({name for name, _ in whole} - spoiled)
+            self.engine.abandon()
         assert self.files.open_count == 0
 
     def check(self, readable: set[str]) -> None:
         engine = self.engine
         for _ in range(10):  # all that waits or is held becomes receivable
             self.now_ms += 100_000
-            self.tick(engine)
-        due = {n for n in readable if self.due_ms[n] <= self.now_ms and n not in self.cancelled}
+            do_due(engine, self.now_ms)
         if engine.catalog.topic(TOPIC) is None:
             return  # the record that made it is lost: its messages have another name now
+        ended = {half.message.name for half in self.model.halves.values()}
+        due = {
+            message.name
+            for message in self.model.at(Where.WAITS, Where.QUEUE)
+            if message.name in readable - ended and message.due_ms <= self.now_ms
+        }
         everything = self.drained("new")
         assert due <= set(everything)
-        assert set(everything) <= set(self.tags)
-        for group in GROUPS:
-            if engine.catalog.group(group) is None:
-                continue
-            undone = {n for n in due if self.held[group, n].state in NOT_DONE}
-            undone = {n for n in undone if GROUPS[group] in (None, frozenset({self.tags[n]}))}
-            found = set(self.drained(group))
+        assert set(everything) <= set(self.model.messages)
+        for group in self.model.groups.values():
+            if group.on_dead is not None or engine.catalog.group(group.name) is None:
+                continue  # what keeps the order may stand still
+            waiting = {n.name for n in self.model.at(Where.WAITS)}
+            undone = {held.message.name for held in group.in_state(*NOT_DONE) if group.wants(held)}
+            found = set(self.drained(group.name))
             found |= {
                 letter.sys.decode()
-                for letter in engine.dead.scan(group, DeadFilter(), count_max=1_000).letters
+                for letter in engine.dead.scan(group.name, DeadFilter(), count_max=1_000).letters
             }
-            assert undone <= found
+            assert due & (undone - waiting) <= found
 
     def drained(self, group: str) -> list[str]:
         names: list[str] = []
@@ -183,51 +170,11 @@ class RepairMachine(EngineMachine):
             delivered = self.engine.receive(request, self.now_ms)
             for one in delivered:
                 name = one.sys.decode()
-                assert one.rest == name.encode() * 20
+                assert one.rest == body(name)
                 names.append(name)
             self.engine.write()
             if self.engine.store.log.end == end:  # nothing was given up either
                 return names
-
-
-class RetentionRepairMachine(RetentionMachine, RepairMachine):
-    """With segments that go: no more is asked than a sound state."""
-
-    CONFIG = replace(CONFIG, store=EXPIRING_STORE)
-
-    def check(self, readable: set[str]) -> None:
-        del readable
-        Repaired(self.CONFIG, self.files, self.now_ms).live_on(self.engine)
-
-
-class FifoRepairMachine(FifoRetentionMachine):
-    def teardown(self) -> None:
-        seed = self.engine.store.log.end
-        repaired = Repaired.after(self.engine, self.CONFIG, self.files, self.now_ms, seed)
-        repaired.live_on(repaired.engine())
-
-
-class TransactionRepairMachine(TransactionMachine):
-    def teardown(self) -> None:
-        seed = self.engine.store.log.end
-        repaired = Repaired.after(self.engine, TRANSACTION_CONFIG, self.files, self.now_ms, seed)
-        repaired.live_on(repaired.engine())
-
-
-def tick(engine: Engine, now_ms: int) -> None:
-    while (deadline_ms := engine.tick(now_ms)) is not None:
-        if deadline_ms > now_ms:
-            break
-    engine.write()
-
-
-def more_facts(engine: Engine) -> object:
-    """What the model of the engine does not compare."""
-    state = engine._state
-    gates = {
-        key: one.gate.facts() for key, one in state.subscriptions.items() if one.gate is not None
-    }
-    return sorted(half.key() for half in state.halves), {k: v for k, v in gates.items() if v}
 
 
 def records(files: MemoryFiles) -> list[tuple[str, int]]:
@@ -308,9 +255,3 @@ def check_copies(spoiled: MemoryFiles, files: MemoryFiles, repaired: Done) -> No
 
 TestRepair = RepairMachine.TestCase
 TestRepair.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
-TestRetentionRepair = RetentionRepairMachine.TestCase
-TestRetentionRepair.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
-TestFifoRepair = FifoRepairMachine.TestCase
-TestFifoRepair.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
-TestTransactionRepair = TransactionRepairMachine.TestCase
-TestTransactionRepair.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)

@@ -26,8 +26,8 @@ from latermq_broker.store.catalog import BackoffKind
 from latermq_broker.store.checkpoint_job import CheckpointJob
 from latermq_broker.store.inspect import verify_directory
 from latermq_broker.store.store import Store
-from property.test_engine_model import facts
 from support.audit import audit, drain, locked
+from support.engine_facts import facts
 from support.engine_rig import EngineRig, short_store
 from support.ledger import Ledger
 from support.sim_clients import ATTEMPTS_MAX, AUTO_RENEW_MS, GROUP, LADDER_MS, Clients, imagine

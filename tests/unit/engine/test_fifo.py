@@ -1,4 +1,4 @@
-"""FIFO groups on the engine: each rule once. All of them at random: `test_fifo_model`."""
+"""FIFO groups on the engine: each rule once. All of them at random: `test_engine_model`."""
 
 import pytest
 

@@ -1,0 +1,130 @@
+"""What happens to brokers: time, clocks that jump, checkpoints, segments that fill and go, disks
+that fill, restarts and crashes, another retention at a start."""
+
+from contextlib import suppress
+
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from latermq_broker.delivery.transaction import HalfEvent, HalfState
+from latermq_broker.engine.model import Outgoing
+from latermq_broker.errors import StoreFullError
+from latermq_broker.schedule.run_merge import merge_runs
+from latermq_broker.store.files import Space
+from latermq_broker.store.inspect import verify_directory
+from support.engine_bench import DIRECTORY, FILLER, TOPIC, Bench, lose_checkpoints
+from support.engine_facts import facts
+
+HOUR_MS = 3_600_000
+RETENTIONS_MS = (0, 0, 5_000, 20_000)
+
+
+class BrokerRules(Bench):
+    @rule(step_ms=st.one_of(st.integers(0, 2_000), st.integers(0, 2_000), st.integers(0, 90_000)))
+    def time_passes(self, step_ms: int) -> None:
+        self.now_ms += step_ms
+        self.tick()
+
+    @rule(ahead_ms=st.sampled_from([0, 1_000, -1_000, HOUR_MS, -HOUR_MS]))
+    def wall_clock_jumps(self, ahead_ms: int) -> None:
+        """Nothing that lasts a while ends earlier or later by it."""
+        self.wall_ahead_ms = self.engine.wall.ahead_ms = ahead_ms
+        self.tick()
+
+    @rule(step_ms=st.integers(0, 20_000), asks=st.lists(st.booleans(), min_size=3, max_size=6))
+    def ask_producers(self, step_ms: int, asks: list[bool]) -> None:
+        """Some are there to be asked, for others nobody is."""
+        self.time_passes(step_ms)
+        wanted = self.engine.transactions.waiting(TOPIC, 100)
+        assert {f"t-{first:x}" for first in wanted} == self.model.due_checks(self.now_ms)
+        for first, ask in zip(wanted, asks, strict=False):
+            check = self.engine.transactions.check(first, self.now_ms)
+            assert check is not None
+            half = self.model.halves[check.transaction_id]
+            assert (check.sys.decode(), check.check) == (half.message.name, half.checks + 1)
+            if ask:
+                self.engine.transactions.asked(first, "producer", self.now_ms)
+                self.model.asked(half, self.now_ms)
+
+    # --- segments and disks --------------------------------------------------------------------
+
+    @rule()
+    def checkpoint(self) -> None:
+        self.engine.checkpoints.take(self.now_ms)
+        arguments = self.engine.checkpoints.merge_arguments()
+        if arguments:
+            merge_runs(
+                self.files, self.engine.store.runs_directory, int(arguments[1]), arguments[2:]
+            )
+            self.engine.checkpoints.adopt_merge(arguments)
+
+    @rule(count=st.integers(1, 40))
+    def others_send(self, count: int) -> None:
+        """What fills segments."""
+        if not self.engine.store.disk.full:
+            for _ in range(count):
+                self.engine.send([FILLER], self.now_ms)
+            self.engine.write()
+
+    @rule(free_percent=st.sampled_from([2, 8, 50, 50, 50]))
+    def look_at_disk(self, free_percent: int) -> None:
+        disk = self.engine.store.disk
+        total = 100 * self.engine.store.log.segments[0].size
+        disk.look(Space(total * free_percent // 100, total))
+
+    @rule(segments=st.integers(1, 3), step_ms=st.sampled_from([1_000, 6_000]))
+    def segments_grow_old(self, segments: int, step_ms: int) -> None:
+        """What waits in them, or is held or dead, is rolled forward, if retention is on."""
+        for _ in range(segments):
+            self.others_send(14)
+            self.checkpoint()
+            self.time_passes(step_ms)
+        for _ in range(10):
+            self.time_passes(100)
+
+    # --- lives ---------------------------------------------------------------------------------
+
+    @rule()
+    def replay_beside_it(self) -> None:
+        self.engine.write()
+        self.replays_agree()
+
+    @rule(
+        how=st.sampled_from(["stop", "kill", "kill in mid batch", "kill in checkpoint", "lose"]),
+        jump_ms=st.sampled_from([0, 0, -HOUR_MS, HOUR_MS]),
+        retention_ms=st.sampled_from(RETENTIONS_MS),
+    )
+    def restart(self, how: str, jump_ms: int, retention_ms: int) -> None:
+        before, written = facts(self.engine), self.engine.store.log.written
+        if how == "stop":
+            self.engine.close(self.now_ms)
+        else:
+            if how == "kill in mid batch":
+                self.do_what_is_never_written()
+            elif how == "kill in checkpoint":
+                self.engine.checkpoints.begin(self.now_ms)
+            self.engine.abandon()
+        if how == "lose":
+            lose_checkpoints(self.files)
+        assert verify_directory(DIRECTORY, self.files).ok
+        self.retention_ms = retention_ms
+        self.expiring = self.expiring or bool(retention_ms)
+        self.engine = self.start(self.files, back_ms=max(0, -jump_ms))
+        self.recovered(before, written)
+        self.tick()
+        if jump_ms > 0:
+            self.time_passes(jump_ms)
+
+    def do_what_is_never_written(self) -> None:
+        """Not acknowledged: I2, it is there as a whole or not at all; here, not at all."""
+        lost = Outgoing(topic=TOPIC, rest=b"l", sys=b"l", message_id="l", message_group="a")
+        with suppress(StoreFullError):
+            self.engine.send([lost], self.now_ms)
+        for name, half in self.model.halves.items():
+            if half.state is HalfState.PENDING:
+                self.engine.transactions.end(TOPIC, name, "", HalfEvent.COMMIT, self.now_ms)
+                break
+        for group, held in self.model.held("leased"):
+            if held.handle:
+                self.engine.ack(group.name, [held.handle], self.now_ms)
+                break

@@ -1,0 +1,265 @@
+"""What producers and consumers do: send, delay, receive, ack, extend, nack, suspend, forward, and
+the ends of transactions. Each rule asks the engine and tells the model."""
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+
+from latermq_broker.delivery.transaction import HalfEvent, HalfState
+from latermq_broker.engine.model import (
+    DeadFilter,
+    Delivered,
+    Failure,
+    Outgoing,
+    ReceiveRequest,
+    TagFilter,
+)
+from latermq_broker.errors import (
+    InvalidTransactionIdError,
+    StoreFullError,
+    TooManyRequestsError,
+)
+from support.engine_bench import HELD_MAX, KEYS, TOPIC, Bench, body
+from support.engine_model import HALVES_MAX, IN_HAND, Group, Held, Message, Where
+
+LEASE_MS = 1_000
+RETRY_LOG_BYTES_MAX = 192
+BAD = Failure("ValueError", "bad", "", "")
+ENDS = {HalfEvent.COMMIT: HalfState.COMMITTED, HalfEvent.ROLLBACK: HalfState.ROLLED_BACK}
+SORTS = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(KEYS)), min_size=1, max_size=4)
+
+
+class ClientRules(Bench):
+    tries = 0
+
+    @rule(
+        sorts=SORTS,
+        wait_ms=st.one_of(st.just(0), st.integers(-5, 3_000), st.integers(0, 400_000)),
+    )
+    def send(self, sorts: list[tuple[str, str]], wait_ms: int) -> None:
+        due_ms = self.wall_ms + wait_ms if wait_ms > 0 else 0
+        outgoing = self.outgoing(sorts, due_ms=due_ms)
+        if self.refused(outgoing, transaction=False):
+            return
+        where = Where.WAITS if due_ms else Where.ENTERS
+        for one, sent in zip(outgoing, self.engine.send(outgoing, self.now_ms), strict=True):
+            message = self.known(one, where)
+            message.due_ms, message.pending_id = due_ms, sent.pending_id
+            assert bool(sent.pending_id) == bool(due_ms)
+
+    def outgoing(
+        self, sorts: list[tuple[str, str]], *, due_ms: int = 0, first_check_ms: int = 0
+    ) -> list[Outgoing]:
+        names = [f"m{len(self.model.messages) + index}" for index in range(len(sorts))]
+        return [
+            Outgoing(
+                topic=TOPIC,
+                rest=body(name),
+                sys=name.encode(),
+                message_id=name,
+                tag=tag,
+                deliver_at_ms=due_ms,
+                first_check_ms=first_check_ms,
+                message_group=key,
+            )
+            for name, (tag, key) in zip(names, sorts, strict=True)
+        ]
+
+    def refused(self, outgoing: list[Outgoing], *, transaction: bool) -> bool:
+        """I2: on a full disk, and nothing of it is there."""
+        if not self.engine.store.disk.full:
+            return False
+        before = self.engine.store.log.end
+        send = self.engine.transactions.send if transaction else self.engine.send
+        with pytest.raises(StoreFullError, match="disk full: need"):
+            send(outgoing, self.now_ms)
+        assert self.engine.store.log.end == before, "I2"
+        return True
+
+    def known(self, one: Outgoing, where: Where) -> Message:
+        return self.model.send(one.message_id, one.tag, one.message_group, 0, where)
+
+    # --- receiving -----------------------------------------------------------------------------
+
+    @rule(
+        name=st.sampled_from(["everything", "only-a", "skip", "park"]),
+        count=st.integers(1, 6),
+        how=st.sampled_from(["", "", "push", "lost", "gone"]),
+    )
+    def receive(self, name: str, count: int, how: str) -> None:
+        """`lost`: the reply was, and is asked for again; `gone`: the client was, and it came back.
+
+        A push consumer's leases are not renewed: its client is gone at once.
+        """
+        group = self.model.groups[name]
+        self.tries += 1
+        request = ReceiveRequest(
+            group=name,
+            topic=TOPIC,
+            client_id="client",
+            count_max=count,
+            invisible_ms=LEASE_MS,
+            auto_renew=how == "push",
+            filter=TagFilter(group.tags),
+            attempt_id=f"try-{self.tries}" if how == "lost" else "",
+        )
+        must = min(count, len(group.receivable())) if group.on_dead is None else 0
+        something = group.on_dead is not None and group.runnable()
+        delivered = self.engine.receive(request, self.now_ms)
+        for _ in range(5 * (group.on_dead is not None)):
+            delivered = delivered or self.engine.receive(request, self.now_ms)
+        self.note_spent(group)
+        if group.on_dead is None:
+            assert len(delivered) == must
+        else:
+            assert delivered or not something or self.held_count(name) >= HELD_MAX
+        assert len(delivered) <= count
+        if how == "push":
+            self.engine.client_gone("client", self.now_ms)
+        if how == "lost" and delivered and group.on_dead is not None:
+            assert self.engine.receive(request, self.now_ms) == delivered
+        self.take(group, delivered, push=how == "push")
+        if how == "gone":
+            self.engine.give_back(name, [one.handle for one in delivered], self.now_ms)
+            for one in delivered:
+                held = group.held[one.sys.decode()]
+                held.state, held.deadline_ms, held.handle = "backoff", self.now_ms + 1_000, ""
+                held.attempt -= 1
+
+    def note_spent(self, group: Group) -> None:
+        """Those that a tightened policy left no attempt may have died when they were met."""
+        spent = [held for held in group.held.values() if group.spent(held)]
+        letters = self.dead(group.name) if spent else set()
+        for held in spent:
+            if held.message.name in letters:
+                group.die(held, self.now_ms)
+
+    def dead(self, group: str) -> set[str]:
+        letters = self.engine.dead.scan(group, DeadFilter(), count_max=1_000).letters
+        return {letter.sys.decode() for letter in letters}
+
+    def take(self, group: Group, delivered: list[Delivered], *, push: bool) -> None:
+        """I3, I4, I5 and the order: each is the next of what may come."""
+        lines = {key: group.line(key) for key in KEYS}
+        taken: dict[str, list[Held]] = {key: [] for key in KEYS}
+        for one in delivered:
+            held = group.held[one.sys.decode()]
+            key, line = held.message.key, lines[held.message.key]
+            assert held in line, "I3, I5: nobody may have it now"
+            assert group.wants(held)
+            if key and group.on_dead is not None:
+                assert line[0] is held, "out of order"
+            line.remove(held)
+            assert one.rest == body(held.message.name)
+            assert (one.queue_id, one.queue_offset) == held.message.place
+            group.lease(held, one.attempt, one.handle, self.now_ms + LEASE_MS, push)
+            taken[key].append(held)
+        for key, batch in taken.items():
+            if key and group.on_dead and any(group.alone(held.attempt) for held in batch):
+                assert len(batch) == 1
+
+    def held_count(self, group: str) -> int:
+        gates = (
+            one.gate
+            for (group_id, _), one in self.engine._state.subscriptions.items()
+            if group_id == self.engine.groups.get(group).id
+        )
+        return sum(gate.held_count for gate in gates if gate is not None)
+
+    # --- and then ------------------------------------------------------------------------------
+
+    def in_hand(self) -> list[tuple[Group, Held]]:
+        return [(group, held) for group, held in self.model.held(*IN_HAND) if held.handle]
+
+    @precondition(lambda self: self.in_hand())
+    @rule(draw=st.data())
+    def ack(self, draw: st.DataObject) -> None:
+        group, held = draw.draw(st.sampled_from(self.in_hand()))
+        other = next(name for name in self.model.groups if name != group.name)
+        assert self.engine.ack(other, [held.handle], self.now_ms) != [None]
+        for handles in ([held.handle, held.handle], [held.handle]):
+            assert self.engine.ack(group.name, handles, self.now_ms) == [None] * len(handles)
+        held.state = "done"
+
+    @precondition(lambda self: self.in_hand())
+    @rule(
+        draw=st.data(),
+        wait_ms=st.integers(1, 2_500),
+        kind=st.sampled_from(["extend", "nack", "nack", "suspend"]),
+    )
+    def change_invisible(self, draw: st.DataObject, wait_ms: int, kind: str) -> None:
+        group, held = draw.draw(st.sampled_from(self.in_hand()))
+        old, before = held.handle, self.engine.store.log.end
+        held.handle = self.engine.change_invisible(
+            group.name,
+            old,
+            wait_ms,
+            self.now_ms,
+            suspend=kind == "suspend",
+            failure=BAD if kind == "nack" else None,
+        )
+        if held.state == "leased" and (kind == "nack" or (kind == "extend" and held.push)):
+            group.fail(held, wait_ms, self.now_ms)
+        else:
+            held.deadline_ms = self.now_ms + wait_ms
+            if held.state == "leased" and kind == "suspend":
+                held.state, held.attempt = "backoff", held.attempt - 1
+        if held.state != "dead":
+            if self.engine.store.log.segments[-1].base < before:
+                assert self.engine.store.log.end - before <= RETRY_LOG_BYTES_MAX
+            assert self.engine.ack(group.name, [old], self.now_ms) != [None]
+
+    @precondition(lambda self: self.in_hand())
+    @rule(draw=st.data(), rejected=st.booleans())
+    def forward(self, draw: st.DataObject, rejected: bool) -> None:
+        group, held = draw.draw(st.sampled_from(self.in_hand()))
+        for _ in range(2):  # clients repeat it
+            failure = Failure("Bad", "no", "", "", rejected)
+            self.engine.forward(group.name, held.handle, self.now_ms, failure)
+        group.die(held, self.now_ms)
+        letter = self.engine.dead.get(group.name, message_id=held.message.name)
+        assert letter.reason == ("rejected" if rejected else "forwarded")
+        assert letter.attempt_count == held.attempt
+
+    # --- transactions --------------------------------------------------------------------------
+
+    @rule(sorts=SORTS, first_check_ms=st.sampled_from([0, 1, 5_000, 3_600_000]))
+    def begin_transactions(self, sorts: list[tuple[str, str]], first_check_ms: int) -> None:
+        outgoing = self.outgoing(sorts, first_check_ms=first_check_ms)
+        if self.refused(outgoing, transaction=True):
+            return
+        in_vain = list(self.model.given_up_for(len(outgoing)))
+        over = len(self.model.pending_halves()) + len(outgoing) - HALVES_MAX
+        if over > len(in_vain):
+            before = self.engine.store.log.end
+            with pytest.raises(TooManyRequestsError, match="12 transactions are open"):
+                self.engine.transactions.send(outgoing, self.now_ms)
+            assert self.engine.store.log.end == before, "I2"
+            return
+        sent = self.engine.transactions.send(outgoing, self.now_ms)
+        pending = {f"t-{half.first:x}" for half in self.engine._state.halves}
+        gone = [name for name in in_vain if name not in pending]
+        assert len(gone) == max(over, 0)
+        for name in gone:
+            self.model.end(self.model.halves[name], HalfState.ROLLED_BACK)
+        for one, half in zip(outgoing, sent, strict=True):
+            message = self.known(one, Where.HALF)
+            self.model.begin(half.transaction_id, message, first_check_ms, self.now_ms)
+
+    @precondition(lambda self: self.model.halves)
+    @rule(draw=st.data(), event=st.sampled_from(sorted(ENDS)), told=st.booleans())
+    def end_transaction(self, draw: st.DataObject, event: HalfEvent, told: bool) -> None:
+        name = draw.draw(st.sampled_from(sorted(self.model.halves)))
+        half = self.model.halves[name]
+        message_id = half.message.name if told else ""
+        end = self.engine.transactions.end
+        with pytest.raises(InvalidTransactionIdError):
+            end(TOPIC, name, "another", event, self.now_ms)
+        if half.state not in (HalfState.PENDING, ENDS[event]):
+            with pytest.raises(InvalidTransactionIdError, match="already"):
+                end(TOPIC, name, message_id, event, self.now_ms)
+            return
+        if half.state is HalfState.PENDING:
+            self.model.end(half, ENDS[event])
+        for _ in range(2):  # clients repeat it
+            assert end(TOPIC, name, message_id, event, self.now_ms) is ENDS[event]

@@ -1,0 +1,224 @@
+"""An engine beside its model: how it starts, how time passes, what is looked at.
+
+`look` holds the queues against the model after every step; `recovered` is what must hold after
+every start, by the names of docs/reliability.md: I1 to I12.
+"""
+
+from pathlib import Path
+from typing import Final
+
+from hypothesis.stateful import RuleBasedStateMachine
+
+from latermq_broker.config import CatalogConfig, Config, DeliveryConfig, TransactionConfig
+from latermq_broker.engine.engine import Engine
+from latermq_broker.engine.model import OnDead, Outgoing, PendingFilter, QueueRow, ReceiveRequest
+from latermq_broker.store.store import Store
+from support.audit import locked
+from support.engine_facts import facts
+from support.engine_model import (
+    AGE_MS,
+    CHECK_MS,
+    CHECKS_MAX,
+    FIRST_CHECK_MS,
+    HALVES_MAX,
+    Group,
+    Message,
+    Model,
+    Where,
+)
+from support.engine_rig import short_store
+from support.memory_files import MemoryFiles
+from support.recount import check_uses
+
+DIRECTORY: Final = Path("/data")
+TOPIC: Final = "orders"
+FILLER: Final = Outgoing(topic="filler", rest=bytes(1_000), sys=b"f", message_id="f")
+KEYS: Final = ("", "a", "b", "c")  # message groups
+LETTERS_MS: Final = 9_000  # retention of dead letters
+HELD_MAX: Final = 6
+
+
+def config(retention_ms: int) -> Config:
+    return Config(
+        store=short_store(retention_ms=retention_ms, dead_letter_retention_ms=LETTERS_MS),
+        delivery=DeliveryConfig(max_attempts=3, held_messages_max=HELD_MAX),
+        transaction=TransactionConfig(
+            first_check_ms=FIRST_CHECK_MS,
+            check_interval_ms=CHECK_MS,
+            checks_max=CHECKS_MAX,
+            age_ms_max=AGE_MS,
+            half_messages_max=HALVES_MAX,
+        ),
+        catalog=CatalogConfig(default_queue_count=2),
+    )
+
+
+def body(name: str) -> bytes:
+    return name.encode() * 20
+
+
+class Bench(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.files = MemoryFiles()
+        self.now_ms = 1_700_000_000_000
+        self.wall_ahead_ms = 0
+        self.retention_ms = 0
+        self.expiring = False  # retention was ever on
+        self.seen: dict[int, int] = {}  # queue id → offset up to which `look` has looked
+        self.model = Model(
+            (
+                Group("everything"),
+                Group("only-a", tags=frozenset("a")),
+                Group("skip", on_dead=OnDead.SKIP),
+                Group("park", on_dead=OnDead.PARK),
+            )
+        )
+        self.engine = self.start(self.files)
+        self.engine.ensure_topic(TOPIC, self.now_ms)
+        for group in self.model.groups.values():
+            self.engine.groups.create(
+                group.name,
+                fifo=group.on_dead is not None,
+                max_attempts=group.max_attempts,
+                backoff=None,
+                on_dead=group.on_dead or OnDead.SKIP,
+                now_ms=self.now_ms,
+            )
+            self.engine.receive(ReceiveRequest(group.name, TOPIC, "client", 1, 1), self.now_ms)
+        self.engine.write()
+
+    @property
+    def wall_ms(self) -> int:
+        return self.now_ms + self.wall_ahead_ms
+
+    def start(self, files: MemoryFiles, *, back_ms: int = 0) -> Engine:
+        """A start, whose first look at the wall clock may see it set back; what is due is done."""
+        settings, began_ms = config(self.retention_ms), self.now_ms - back_ms
+        store = Store.open(DIRECTORY, settings.store, files, began_ms)
+        engine = Engine.open(store, settings, began_ms)
+        engine.client_gone("client", self.now_ms)  # nobody renews in this model
+        engine.wall.ahead_ms = self.wall_ahead_ms
+        engine.retention.step_cost = 0
+        do_due(engine, self.now_ms)
+        engine.retention.step_cost = 3_000  # a pass takes many ticks
+        return engine
+
+    def tick(self) -> None:
+        self.model.time_passes(self.now_ms, self.wall_ms)
+        do_due(self.engine, self.now_ms)
+        self.look()
+
+    # --- what stands in the queues -------------------------------------------------------------
+
+    def look(self) -> None:
+        """What entered a queue is what had to (I5, I7), once (I1), in order and densely (I6)."""
+        self.engine.write()
+        topic = self.engine.catalog.topic(TOPIC)
+        assert topic is not None
+        found: list[str] = []
+        for ends in self.engine.topics.ends(topic):
+            seen = self.seen.get(ends.queue_id, 0)
+            rows = self.rows(TOPIC, ends.queue_id, seen, ends.next_offset)
+            assert [row.queue_offset for row in rows] == [*range(seen, ends.next_offset)], "I6"
+            entered = [self.model.messages[row.sys.decode()] for row in rows]
+            assert entered == sorted(entered, key=_turn), "I6: order in a queue is log order"
+            found += [message.name for message in entered]
+            for message, row in zip(entered, rows, strict=True):
+                assert message.where is Where.ENTERS, "I5, I7: it is not due, or was settled"
+                assert row.rest == body(message.name), "I1: its bytes are another"
+                self.model.enter(message, (ends.queue_id, row.queue_offset), row.time_ms)
+            self.seen[ends.queue_id] = ends.next_offset
+            self._note_expired(ends.queue_id, ends.earliest_offset)
+        assert len(found) == len(set(found)), "I1: it is there twice"
+        assert not self.model.at(Where.ENTERS), "I1, I5: it is due, and not there"
+        self._note_expired_letters()
+
+    def rows(self, topic: str, queue_id: int, first: int, end: int) -> list[QueueRow]:
+        return self.engine.queues.read(
+            topic, "", queue_id, first, end, rows_max=100_000, bytes_max=1 << 30
+        )
+
+    def _note_expired(self, queue_id: int, first: int) -> None:
+        for group, held in self.model.held("fresh"):
+            place = held.message.place
+            if place[0] == queue_id and place[1] < first:
+                old_ms = self.now_ms - held.message.entered_ms
+                assert self.retention_ms, "nothing is to expire"
+                assert old_ms >= self.retention_ms or not group.wants(held), "it went too early"
+                held.state = "expired"
+
+    def _note_expired_letters(self) -> None:
+        for group in self.model.groups.values():
+            here = self.letters(group.name)
+            for held in group.in_state("dead"):
+                if held.message.name not in here:
+                    assert self.now_ms - held.dead_ms >= LETTERS_MS, "a letter went too early"
+                    group.leave_dead(held, "expired")
+
+    def letters(self, group: str) -> set[str]:
+        """All in its dead-letter topic, redriven and dropped ones too."""
+        name = f"%DLQ%{group}"
+        if self.engine.catalog.topic(name) is None:
+            return set()
+        ends = self.engine.queues.ends(name, 0)
+        rows = self.rows(name, 0, ends.earliest_offset, ends.next_offset)
+        return {row.sys.decode() for row in rows}
+
+    # --- after a start -------------------------------------------------------------------------
+
+    def recovered(self, before: dict[str, object], written: int) -> None:
+        """All that must hold after a start; what rules and invariants hold anyway is not here."""
+        self.i1_every_send_is_there_once_with_its_bytes()
+        assert facts(self.engine) == before, "I8: another state than before"
+        assert self.engine.recovery is not None
+        assert self.engine.recovery.end >= written, "I10: what was written is cut off"
+        locked(DIRECTORY, config(self.retention_ms).store, self.files, self.now_ms)  # I12
+        check_uses(self.engine)  # I9
+
+    def i1_every_send_is_there_once_with_its_bytes(self) -> None:
+        topic = self.engine.catalog.topic(TOPIC)
+        assert topic is not None
+        there: dict[tuple[int, int], tuple[bytes, bytes]] = {}
+        first: dict[int, int] = {}
+        for ends in self.engine.topics.ends(topic):
+            first[ends.queue_id] = ends.earliest_offset
+            for row in self.rows(TOPIC, ends.queue_id, ends.earliest_offset, ends.next_offset):
+                there[ends.queue_id, row.queue_offset] = row.sys, row.rest
+        assert there == {
+            message.place: (message.name.encode(), body(message.name))
+            for message in self.model.at(Where.QUEUE)
+            if message.place[1] >= first[message.place[0]]
+        }, "I1, I2"
+        items, _ = self.engine.pending.page(PendingFilter(topic=TOPIC), 1_000)
+        waiting = {item.sys.decode(): item.rest for item in items if not item.group}
+        assert waiting == {
+            message.name: body(message.name) for message in self.model.at(Where.WAITS, Where.HALF)
+        }, "I1, I7"
+
+    def replays_agree(self) -> None:
+        """I8, I11: starts on copies, with the checkpoints and without, lead where it is now."""
+        before = facts(self.engine)
+        for lost in (False, True, False):
+            copy = MemoryFiles(self.files.disk.clone())
+            if lost:
+                lose_checkpoints(copy)
+            engine = self.start(copy)
+            assert facts(engine) == before, f"I8, I11: checkpoints lost: {lost}"
+            engine.abandon()
+
+
+def do_due(engine: Engine, now_ms: int) -> None:
+    while (deadline_ms := engine.tick(now_ms)) is not None and deadline_ms <= now_ms:
+        engine.write()
+    engine.write()
+
+
+def lose_checkpoints(files: MemoryFiles) -> None:
+    for path in [path for path in files.inodes if path.suffix == ".ckpt"]:
+        del files.inodes[path]
+
+
+def _turn(message: Message) -> tuple[int, int]:
+    """What enters at one moment: in the order of due times, or of sending."""
+    return (message.due_ms, 0) if message.pending_id else (0, message.number)

@@ -1,0 +1,49 @@
+"""What a recovery must bring back, of an engine: for comparisons (I8, I11)."""
+
+from copy import deepcopy
+
+from latermq_broker.engine.engine import Engine
+from support.index_contents import indexed
+
+
+def facts(engine: Engine) -> dict[str, object]:
+    """Everything that is derived from the log, as it is now."""
+    state = engine._state
+    return {
+        "deliveries": {id: one.key() for id, one in state.leases.deliveries.items()},
+        "timer": sorted(state.timer.in_order()),
+        "catalog": state.catalog.snapshot(),
+        "users": state.users.snapshot(),
+        "limits": state.limits.snapshot(),
+        "dead": {id: dict(letters) for id, letters in state.dead.items() if letters},
+        "delayed": dict(state.delayed_counts),
+        "halves": [half.key() for half in state.halves],
+        "ended": list(state.halves.ended.items()),
+        "counts": {
+            key: dict(one.counts)
+            for key, one in state.subscriptions.items()
+            if any(one.counts.values())
+        },
+        "cursors": {
+            key: dict(sorted(one.cursors.items()))
+            for key, one in state.subscriptions.items()
+            if one.cursors
+        },
+        "queues": {topic.name: engine.topics.ends(topic) for topic in state.catalog.topics()},
+        "gates": gates(engine),
+        "parking": dict(state.parking),
+        "uses": state.uses.facts(),
+        "index": indexed(engine),
+        "start": engine.store.log.start,
+    }
+
+
+def gates(engine: Engine) -> dict[tuple[int, int], dict[int, tuple[object, ...]]]:
+    """What blocks message groups and waits behind, by group and topic."""
+    found = {}
+    for key, subscription in engine._state.subscriptions.items():
+        gate = subscription.gate
+        if gate is not None and gate.groups:
+            assert gate.held_count == sum(len(group.held) for group in gate.groups.values())
+            found[key] = deepcopy(gate.facts())
+    return found
