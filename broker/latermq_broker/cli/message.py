@@ -59,7 +59,8 @@ def find(
     """Find messages of TOPIC by key or time, or of all topics by message id.
 
     By time the oldest first, otherwise the newest. What waits for its delivery time is found by id
-    and by key; `latermq pending list` has it by time.
+    and by key; `latermq pending list` has it by time. QUEUE is "later" while it waits, and "never"
+    if it was cancelled, recalled or rolled back.
     """
     timed = begin_ms is not None or end_ms is not None
     if not (key or message_id or timed):
@@ -91,13 +92,20 @@ def _row(found: message_pb2.FoundMessage) -> tuple[str, ...]:
     return (
         format_instant(found.stored_at_ms),
         found.topic,
-        str(found.queue_id) if placed else "later",
+        str(found.queue_id) if placed else _nowhere(found),
         str(found.queue_offset) if placed else "-",
         found.tag,
         ", ".join(found.keys),
         f"{found.body_size:,}",
         found.message_id,
     )
+
+
+def _nowhere(found: message_pb2.FoundMessage) -> str:
+    """Why it stands in no queue; `latermq message show` takes a longer look."""
+    if found.cancelled:
+        return "never"
+    return "later" if found.waits_until_ms else "-"
 
 
 @message.command(

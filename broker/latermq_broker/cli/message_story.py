@@ -61,8 +61,7 @@ def _facts(life: message_pb2.MessageLife, telling: Telling) -> Iterator[str]:
         yield from fact("died in", [f"topic {message.origin_topic}"], width)
     yield from fact("sent", [_sent(message, telling)], width)
     if message.due_at_ms:
-        due = format_instant(message.due_at_ms, telling.zone, millis=True)
-        yield from fact("due", [due], width)
+        yield from fact("due", [_due(message, telling)], width)
     if message.message_type not in ("", "normal"):
         yield from fact("type", [message.message_type], width)
     if message.tag:
@@ -82,6 +81,15 @@ def _facts(life: message_pb2.MessageLife, telling: Telling) -> Iterator[str]:
             shown.append(f"… and {len(named) - PROPERTIES_MAX} more; --json shows them")
         yield from fact("properties", shown, width)
     yield from _body(message, telling)
+
+
+def _due(message: message_pb2.FoundMessage, telling: Telling) -> str:
+    """When it comes; what it was sent with, should that have been changed."""
+    sent_for = format_instant(message.due_at_ms, telling.zone, millis=True)
+    if message.waits_until_ms in (0, message.due_at_ms):
+        return sent_for
+    moved = format_instant(message.waits_until_ms, telling.zone, millis=True)
+    return f"{moved}, moved from {sent_for}"
 
 
 def _sent(message: message_pb2.FoundMessage, telling: Telling) -> str:
@@ -120,12 +128,16 @@ def _whereabouts(life: message_pb2.MessageLife, telling: Telling) -> str:
         return f"Delayed; no group sees it before {_when(life.waits_until_ms, telling)}."
     if life.half:
         return "Its transaction is open; no group sees it before it is committed."
-    if message.queue_id < 0 and message.message_type == "transaction":
-        return "Not in its queue: its transaction was rolled back, or committed much later."
+    half = message.message_type == "transaction"
+    if message.cancelled and half:
+        return "Its transaction was rolled back; no group ever sees it."
+    if message.cancelled:
+        return "Cancelled or recalled while it waited for its delivery time; no group ever sees it."
     if message.queue_id < 0:
+        ended = "its transaction ended" if half else "its delivery time came, or was changed"
         return (
-            "It was sent with a delivery time and is not in its queue: it was recalled or "
-            "cancelled, or its time was moved (`latermq pending list` shows what waits)."
+            f"Not known: {ended}, and it was not found in a bounded look "
+            "(`latermq pending list` shows what waits)."
         )
     if life.expired:
         return "No longer in its queue: its time there is over (retention)."
@@ -151,6 +163,9 @@ def _group_words(
     one: message_pb2.GroupLife, life: message_pb2.MessageLife, telling: Telling
 ) -> str:
     attempt = f"attempt {one.attempt} of {one.max_attempts}"
+    again = ""
+    if one.dead_state == dead_pb2.REDRIVEN:
+        again = f"; redriven, it was dead letter {one.dead_offset}"
     holder = f" by {one.client_id}" if one.client_id else ""
     match one.state:
         case message_pb2.READY if life.expired:
@@ -160,11 +175,18 @@ def _group_words(
         case message_pb2.READY:
             return "ready; the next of its queue"
         case message_pb2.LEASED:
-            return f"leased{holder}, {attempt}; the lease ends {_when(one.until_ms, telling)}"
+            return (
+                f"leased{holder}, {attempt}; the lease ends {_when(one.until_ms, telling)}{again}"
+            )
+        case message_pb2.WAITS_RETRY if not one.attempt:
+            return f"given back, no attempt counted; waits until {_when(one.until_ms, telling)}"
         case message_pb2.WAITS_RETRY:
-            return f"failed, {attempt}; waits for the next until {_when(one.until_ms, telling)}"
+            waits = f"waits for the next until {_when(one.until_ms, telling)}"
+            return f"failed, {attempt}; {waits}{again}"
+        case message_pb2.RETRY if not one.attempt:
+            return f"ready for attempt 1 of {one.max_attempts}{again}"
         case message_pb2.RETRY:
-            return f"ready again, after {attempt}"
+            return f"ready again, after {attempt}{again}"
         case message_pb2.HELD:
             behind = counted(one.ahead_count, "message")
             why = ", which is parked behind a dead letter" if one.parked else ""

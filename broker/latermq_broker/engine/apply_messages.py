@@ -62,6 +62,7 @@ class MessageApplier:
         if state.is_gone(timer.position):
             return
         self._disarm(timer.due_ms, timer.position, timer.length)
+        state.timers_moved.note(timer.position, timer.new_due_ms)
         if timer.new_due_ms:
             state.timer.arm(timer.new_due_ms, timer.position)
             state.uses.arm(timer.position, timer.length)

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from latermq_broker.delivery.lease import Delivery, State
 from latermq_broker.engine.attempts import stored_order_key
 from latermq_broker.engine.indexing import MESSAGE_TYPES
+from latermq_broker.engine.message_place import MessagePlaces, Place
 from latermq_broker.engine.message_query import FROM_THE_END, Found
 from latermq_broker.engine.model import DeadState, Topic
 from latermq_broker.engine.state import EngineState, Subscription, lite_reader
@@ -20,7 +21,6 @@ from latermq_broker.store.payload_message import DeadHead, decode_dead_head, dec
 from latermq_broker.store.payload_retention import original
 from latermq_broker.store.record import RecordType
 
-ENTRIES_LOOKED_AT_MAX: Final = 4_096  # of one queue, for a message that was delayed
 LETTERS_LOOKED_AT_MAX: Final = 64
 BLOCKS_MAX: Final = 64
 
@@ -46,7 +46,7 @@ class GroupLife(NamedTuple):
     until_ms: int = 0
     client_id: str = ""
     ahead_count: int = 0
-    dead_offset: int = -1
+    dead_offset: int = -1  # of its letter; with another state than DEAD: it was redriven
     dead_ms: int = 0
     dead_state: DeadState | None = None
     parked: bool = False
@@ -59,11 +59,13 @@ class Life(NamedTuple):
     queue_offset: int
     expired: bool  # it was in a queue and left it with retention
     groups: tuple[GroupLife, ...]
+    cancelled: bool = False  # it never enters a queue: cancelled, recalled, or rolled back
 
 
 class MessageLives:
     def __init__(self, state: EngineState) -> None:
         self._state = state
+        self._places = MessagePlaces(state)
 
     def life(self, found: Found) -> Life:
         """Of what a query found in this state. Raises IndexRebuildingError."""
@@ -71,16 +73,10 @@ class MessageLives:
         topic = state.catalog.topic(found.topic)
         if topic is None:
             return Life(0, False, -1, -1, True, ())
-        queue_id, offset = found.queue_id, found.queue_offset
+        place = self._places.place(found)
+        queue_id, offset = place.queue_id, place.queue_offset
         if queue_id < 0:
-            if self.half(found):
-                return Life(0, True, -1, -1, False, ())
-            if not found.half and state.timer.contains(found.due_ms, found.position):
-                return Life(found.due_ms, False, -1, -1, False, ())
-            place = self._place(topic, found)
-            if place is None:
-                return Life(0, False, -1, -1, False, ())
-            queue_id, offset = place
+            return Life(place.waits_until_ms, place.half, -1, -1, False, (), place.cancelled)
         expired = offset < state.queue(topic.id, queue_id).first
         groups = tuple(self._groups(topic, found, queue_id, offset))
         return Life(0, False, queue_id, offset, expired, groups)
@@ -89,16 +85,9 @@ class MessageLives:
         """Its transaction has not ended."""
         return found.half and self._state.halves.at(found.position) is not None
 
-    def _place(self, topic: Topic, found: Found) -> tuple[int, int] | None:
-        """Where a delayed or half message entered a queue, if that is near its time."""
-        for queue_id in range(topic.queue_count):
-            queue = self._state.queue(topic.id, queue_id)
-            offset = queue.offset_at(found.due_ms or found.stored_ms)
-            for entry in queue.scan(offset, ENTRIES_LOOKED_AT_MAX):
-                if entry.position == found.position:
-                    return queue_id, offset
-                offset += 1
-        return None
+    def place(self, found: Found) -> Place:
+        """Of one of many, with a short look; see `MessagePlaces`."""
+        return self._places.place(found, glance=True)
 
     def _groups(
         self, topic: Topic, found: Found, queue_id: int, offset: int
@@ -117,7 +106,9 @@ class MessageLives:
                 ahead = reader.ahead(stored_order_key(state.read(found.position)), offset)
                 cursor = offset - ahead  # behind it if it was given
             if delivery is not None:
-                yield _held(known, delivery)
+                if letters is None:
+                    letters = self._letters(topic, found, queue_id, offset)
+                yield _held(self._redriven(known, letters.get(group_id)), delivery)
             elif offset >= cursor:
                 yield known._replace(state=LifeState.READY, ahead_count=offset - cursor)
             elif (
@@ -155,6 +146,12 @@ class MessageLives:
             ahead_count=len(group.live) + place,
             parked=bool(group.parked),
         )
+
+    def _redriven(self, known: GroupLife, letter: DeadHead | None) -> GroupLife:
+        """The group has it again: what was its letter?"""
+        if letter is None:
+            return known
+        return known._replace(dead_offset=letter.queue_offset, dead_state=DeadState.REDRIVEN)
 
     def _over(
         self, known: GroupLife, subscription: Subscription, letter: DeadHead | None

@@ -19,6 +19,7 @@ from latermq_broker.delivery.transaction import HalfMessages
 from latermq_broker.engine.figures import Figures
 from latermq_broker.engine.model import DeadState, Ready, Topic, TopicType
 from latermq_broker.engine.segment_use import SegmentUses
+from latermq_broker.engine.timers_moved import TimersMoved
 from latermq_broker.errors import CorruptRecordError, StoreError, StoreReadOnlyError
 from latermq_broker.schedule.timer import Timer
 from latermq_broker.store.access import Users
@@ -130,6 +131,7 @@ class EngineState:
         self._ready_pairs: set[tuple[int, int]] = set()
         self.round_robin: dict[int, int] = {}
         self.clients_seen: OrderedDict[str, int] = OrderedDict()
+        self.timers_moved = TimersMoved()
         self.unreadable_count = 0
         self.wall = WallClock()
         self.figures = Figures()

@@ -11,6 +11,7 @@ from typing import Final
 from latermq_broker.config import Config
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.message_life import GroupLife, Life
+from latermq_broker.engine.message_place import Place
 from latermq_broker.engine.message_query import FROM_THE_END, Found, TimeCursor
 from latermq_broker.errors import BadRequestError, IndexRebuildingError, MessageNotFoundError
 from latermq_broker.services.answers import Caller, ok_status, open_unary
@@ -75,7 +76,10 @@ class MessagesService:
                 if one.first_position in seen or not matches(stored):
                     continue
                 seen.add(one.first_position)
-                message = found_message(one, stored, body=request.with_body)
+                place = self._engine.lives.place(one)
+                message = found_message(_at(one, place), stored, body=request.with_body)
+                message.waits_until_ms = place.waits_until_ms
+                message.cancelled = place.cancelled
                 room -= len(message.body)
                 response.messages.append(message)
             if not cursor or len(response.messages) >= size or room <= 0:
@@ -155,13 +159,20 @@ class MessagesService:
         life: Life = self._engine.lives.life(found)
         stored = stored_message(found.rest, found.sys)
         placed = found._replace(queue_id=life.queue_id, queue_offset=life.queue_offset)
+        message = found_message(placed, stored, body=body)
+        message.waits_until_ms = life.waits_until_ms
+        message.cancelled = life.cancelled
         return message_pb2.MessageLife(
-            message=found_message(placed, stored, body=body),
+            message=message,
             waits_until_ms=life.waits_until_ms,
             expired=life.expired,
             half=life.half,
             groups=map(_group_life, life.groups),
         )
+
+
+def _at(found: Found, place: Place) -> Found:
+    return found._replace(queue_id=place.queue_id, queue_offset=place.queue_offset)
 
 
 def _by_position(query: Callable[[int], tuple[list[Found], int]]) -> _Step:

@@ -77,8 +77,10 @@ def test_show_a_delayed_one(rig: CliRig) -> None:
     shown = rig.ok("message", "show", "late")
     assert "Delayed; no group sees it before" in shown
     assert "latermq pending expedite late" in shown
+    assert " later " in rig.ok("message", "find", "--id", "late")
+    rig.ok("pending", "postpone", "late", "--delay", "2h")
+    assert ", moved from " in rig.ok("message", "show", "late")
     rig.ok("pending", "cancel", "late")
-    assert "it was recalled or cancelled, or its time was moved" in rig.ok(
-        "message", "show", "late"
-    )
+    assert "Cancelled or recalled while it waited" in rig.ok("message", "show", "late")
+    assert " never " in rig.ok("message", "find", "--id", "late")
     assert "no message 'gone'" in rig.refused("message", "show", "gone")

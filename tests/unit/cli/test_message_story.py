@@ -16,7 +16,7 @@ TELLING = Telling(width=100, now_ms=NOW_MS, zone=UTC)
 def said(expired: bool = False, **group: Any) -> str:
     life = m.MessageLife(
         message=m.FoundMessage(topic="orders", message_id="m", queue_offset=3, body=b"x"),
-        groups=[m.GroupLife(group="billing", attempt=2, max_attempts=3, **group)],
+        groups=[m.GroupLife(**{"group": "billing", "attempt": 2, "max_attempts": 3, **group})],
         expired=expired,
     )
     return " ".join(" ".join(tell(life, TELLING)).split())
@@ -37,6 +37,15 @@ def said(expired: bool = False, **group: Any) -> str:
             "failed, attempt 2 of 3; waits for the next until 2023-11-14 22:14:20.000 (in 1m)",
         ),
         ({"state": m.RETRY}, "ready again, after attempt 2 of 3"),
+        ({"state": m.RETRY, "attempt": 0}, "ready for attempt 1 of 3"),
+        (
+            {"state": m.RETRY, "attempt": 0, "dead_state": dead.REDRIVEN, "dead_offset": 4},
+            "ready for attempt 1 of 3; redriven, it was dead letter 4",
+        ),
+        (
+            {"state": m.WAITS_RETRY, "attempt": 0, "until_ms": NOW_MS + 5_000},
+            "given back, no attempt counted; waits until 2023-11-14 22:13:25.000 (in 5 s)",
+        ),
         ({"state": m.HELD, "ahead_count": 2}, "waits its turn: 2 messages before it in its"),
         (
             {"state": m.HELD, "parked": True},
@@ -67,14 +76,21 @@ def test_of_a_group(group: dict[str, Any], words: str) -> None:
             "delay",
             "Delayed; no group sees it before 2023-11-14",
         ),
-        ({}, "delay", "it was recalled or cancelled, or its time was moved"),
+        ({}, "delay", "Not known: its delivery time came, or was changed"),
+        ({"cancelled": True}, "delay", "Cancelled or recalled while it waited"),
         ({"half": True}, "transaction", "Its transaction is open"),
-        ({}, "transaction", "rolled back, or committed much later"),
+        ({}, "transaction", "Not known: its transaction ended"),
+        ({"cancelled": True}, "transaction", "Its transaction was rolled back"),
     ],
 )
 def test_of_one_that_is_in_no_queue(fields: dict[str, Any], kind: str, words: str) -> None:
     message = m.FoundMessage(
-        topic="orders", message_id="m", queue_id=-1, queue_offset=-1, message_type=kind
+        topic="orders",
+        message_id="m",
+        queue_id=-1,
+        queue_offset=-1,
+        message_type=kind,
+        cancelled=fields.pop("cancelled", False),
     )
     life = m.MessageLife(message=message, **fields)
     assert words in " ".join(" ".join(tell(life, TELLING)).split())

@@ -4,12 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from latermq_broker.config import DeliveryConfig
 from latermq_broker.delivery.failure import Failure
 from latermq_broker.engine import message_query
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.message_life import LifeState
+from latermq_broker.engine.message_place import Place
 from latermq_broker.engine.message_query import Found
-from latermq_broker.engine.model import DeadState, OnDead, Outgoing, TopicType
+from latermq_broker.engine.model import DeadFilter, DeadState, OnDead, Outgoing, TopicType
 from latermq_broker.errors import IndexRebuildingError, TopicNotFoundError
 from latermq_broker.store import message_index
 from support.engine_rig import START_MS, EngineRig, short_store
@@ -263,14 +265,76 @@ def test_the_life_of_a_delayed_message() -> None:
     assert (found.queue_id, found.due_ms) == (-1, START_MS + 60_000)
     assert rig.engine.lives.life(found).waits_until_ms == START_MS + 60_000
     rig.engine.pending.postpone(sent.pending_id, START_MS + 90_000, rig.now_ms)
-    life = rig.engine.lives.life(found)
-    assert (life.waits_until_ms, life.queue_id) == (0, -1)  # moved: nothing tells cheaply whither
+    assert rig.engine.lives.life(found).waits_until_ms == START_MS + 90_000
     rig.advance(90_000)
     rig.send("other")
     rig.ack(*rig.receive(count=1))
     life = rig.engine.lives.life(found)
     assert (life.queue_id, life.queue_offset) == (0, 0)
     assert [one.state for one in life.groups] == [LifeState.DONE]
+
+
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_what_was_done_to_delayed_messages_shows(forgotten: bool) -> None:
+    """Also when a restart has forgotten it: the timer and the queues are looked through."""
+    rig = EngineRig()
+    for wait_ms in (10_000, 20_000, 30_000):
+        rig.send("other", wait_ms=wait_ms)
+    ids = {
+        name: rig.send(name, wait_ms=60_000)[0].pending_id
+        for name in ("sooner", "later", "never", "as sent")
+    }
+    rig.advance(1_000)
+    rig.engine.pending.expedite(ids["sooner"], rig.now_ms)
+    rig.engine.pending.postpone(ids["later"], START_MS + 3_600_000, rig.now_ms)
+    rig.engine.pending.cancel(ids["never"], rig.now_ms)
+    rig.advance(0)
+    if forgotten:
+        rig.checkpoint()
+        rig.crash()
+
+    def place(name: str, *, glance: bool = False) -> Place:
+        (found,) = by_id(rig.engine, name)
+        if glance:
+            return rig.engine.lives.place(found)
+        life = rig.engine.lives.life(found)
+        return Place(
+            life.queue_id, life.queue_offset, life.waits_until_ms, life.half, life.cancelled
+        )
+
+    assert place("sooner") == Place(0, 0)
+    assert place("later") == Place(waits_until_ms=START_MS + 3_600_000)
+    assert place("never") == Place(cancelled=True)
+    assert place("as sent") == Place(waits_until_ms=START_MS + 60_000)
+    if not forgotten:
+        for name in ids:
+            assert place(name, glance=True) == place(name)
+    else:  # of one among many not more is told than a glance shows
+        assert place("as sent", glance=True) == place("as sent")
+        assert place("never", glance=True) == place("later", glance=True) == Place()
+    rig.advance(3_600_000)
+    for name in ("sooner", "later", "as sent"):
+        assert place(name).queue_id == 0
+    assert place("never").cancelled
+    for _ in range(6):
+        rig.ack(*rig.receive(count=1))
+    (found,) = by_id(rig.engine, "never")
+    assert rig.engine.lives.life(found).groups == ()
+
+
+def test_a_redriven_letter_shows_what_it_was() -> None:
+    rig = EngineRig(delivery=DeliveryConfig(max_attempts=1))
+    rig.send("m", wait_ms=1_000)
+    rig.advance(1_000)
+    rig.receive(lease_ms=10)
+    rig.advance(10)
+    (letter,) = rig.engine.dead.scan("billing", DeadFilter()).letters
+    rig.engine.dead.redrive("billing", letter.queue_offset, "", rig.now_ms)
+    found = next(one for one in by_id(rig.engine, "m") if one.topic == "orders")
+    assert rig.engine.lives.place(found) == Place(0, 0)
+    (life,) = rig.engine.lives.life(found).groups
+    assert (life.state, life.attempt, life.dead_offset) == (LifeState.RETRY, 0, 0)
+    assert life.dead_state is DeadState.REDRIVEN
 
 
 def test_the_directory_holds_nothing_but_the_named_blocks() -> None:

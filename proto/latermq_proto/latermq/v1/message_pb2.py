@@ -26,7 +26,7 @@ from latermq_proto.apache.rocketmq.v2 import definition_pb2 as apache_dot_rocket
 from latermq_proto.latermq.v1 import dead_letter_pb2 as latermq_dot_v1_dot_dead__letter__pb2
 
 
-DESCRIPTOR = _POOL.AddSerializedFile(b'\n\x18latermq/v1/message.proto\x12\nlatermq.v1\x1a#apache/rocketmq/v2/definition.proto\x1a\x1clatermq/v1/dead_letter.proto\"\xe8\x03\n\x0c\x46oundMessage\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x12\n\nmessage_id\x18\x02 \x01(\t\x12\x10\n\x08queue_id\x18\x03 \x01(\x05\x12\x14\n\x0cqueue_offset\x18\x04 \x01(\x03\x12\x14\n\x0cstored_at_ms\x18\x05 \x01(\x03\x12\x11\n\tdue_at_ms\x18\x06 \x01(\x03\x12\x12\n\nborn_at_ms\x18\x07 \x01(\x03\x12\x11\n\tborn_host\x18\x08 \x01(\t\x12\x14\n\x0cmessage_type\x18\t \x01(\t\x12\x0b\n\x03tag\x18\n \x01(\t\x12\x0c\n\x04keys\x18\x0b \x03(\t\x12\x15\n\rmessage_group\x18\x0c \x01(\t\x12<\n\nproperties\x18\r \x03(\x0b\x32(.latermq.v1.FoundMessage.PropertiesEntry\x12\x0c\n\x04\x62ody\x18\x0e \x01(\x0c\x12\x11\n\tbody_size\x18\x0f \x01(\x05\x12\x15\n\rbody_encoding\x18\x10 \x01(\t\x12\x14\n\x0corigin_topic\x18\x11 \x01(\t\x12\x15\n\x08priority\x18\x12 \x01(\x05H\x00\x88\x01\x01\x12\x12\n\nlite_topic\x18\x13 \x01(\t\x1a\x31\n\x0fPropertiesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0b\n\t_priority\"\xa1\x01\n\x13\x46indMessagesRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x12\n\nmessage_id\x18\x02 \x01(\t\x12\x0b\n\x03key\x18\x03 \x01(\t\x12\x10\n\x08\x62\x65gin_ms\x18\x04 \x01(\x03\x12\x0e\n\x06\x65nd_ms\x18\x05 \x01(\x03\x12\x11\n\twith_body\x18\x06 \x01(\x08\x12\x11\n\tpage_size\x18\x07 \x01(\x05\x12\x12\n\npage_token\x18\x08 \x01(\t\"\x87\x01\n\x14\x46indMessagesResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12*\n\x08messages\x18\x02 \x03(\x0b\x32\x18.latermq.v1.FoundMessage\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t\"\x8b\x02\n\tGroupLife\x12\r\n\x05group\x18\x01 \x01(\t\x12$\n\x05state\x18\x02 \x01(\x0e\x32\x15.latermq.v1.LifeState\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\x05\x12\x14\n\x0cmax_attempts\x18\x04 \x01(\x05\x12\x10\n\x08until_ms\x18\x05 \x01(\x03\x12\x11\n\tclient_id\x18\x06 \x01(\t\x12\x13\n\x0b\x61head_count\x18\x07 \x01(\x03\x12\x13\n\x0b\x64\x65\x61\x64_offset\x18\x08 \x01(\x03\x12\x12\n\ndead_at_ms\x18\t \x01(\x03\x12/\n\ndead_state\x18\n \x01(\x0e\x32\x1b.latermq.v1.DeadLetterState\x12\x0e\n\x06parked\x18\x0b \x01(\x08\"\x96\x01\n\x0bMessageLife\x12)\n\x07message\x18\x01 \x01(\x0b\x32\x18.latermq.v1.FoundMessage\x12\x16\n\x0ewaits_until_ms\x18\x02 \x01(\x03\x12\x0f\n\x07\x65xpired\x18\x03 \x01(\x08\x12%\n\x06groups\x18\x04 \x03(\x0b\x32\x15.latermq.v1.GroupLife\x12\x0c\n\x04half\x18\x05 \x01(\x08\"N\n\x16\x44\x65scribeMessageRequest\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x11\n\twith_body\x18\x03 \x01(\x08\"m\n\x17\x44\x65scribeMessageResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12&\n\x05lives\x18\x02 \x03(\x0b\x32\x17.latermq.v1.MessageLife*\x8a\x01\n\tLifeState\x12\x1a\n\x16LIFE_STATE_UNSPECIFIED\x10\x00\x12\t\n\x05READY\x10\x01\x12\n\n\x06LEASED\x10\x02\x12\x0f\n\x0bWAITS_RETRY\x10\x03\x12\t\n\x05RETRY\x10\x04\x12\x08\n\x04\x44ONE\x10\x05\x12\x08\n\x04\x44IED\x10\x06\x12\x10\n\x0cLIFE_UNKNOWN\x10\x07\x12\x08\n\x04HELD\x10\x08\x32\xb9\x01\n\x08Messages\x12Q\n\x0c\x46indMessages\x12\x1f.latermq.v1.FindMessagesRequest\x1a .latermq.v1.FindMessagesResponse\x12Z\n\x0f\x44\x65scribeMessage\x12\".latermq.v1.DescribeMessageRequest\x1a#.latermq.v1.DescribeMessageResponseb\x06proto3')
+DESCRIPTOR = _POOL.AddSerializedFile(b'\n\x18latermq/v1/message.proto\x12\nlatermq.v1\x1a#apache/rocketmq/v2/definition.proto\x1a\x1clatermq/v1/dead_letter.proto\"\x93\x04\n\x0c\x46oundMessage\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x12\n\nmessage_id\x18\x02 \x01(\t\x12\x10\n\x08queue_id\x18\x03 \x01(\x05\x12\x14\n\x0cqueue_offset\x18\x04 \x01(\x03\x12\x14\n\x0cstored_at_ms\x18\x05 \x01(\x03\x12\x11\n\tdue_at_ms\x18\x06 \x01(\x03\x12\x12\n\nborn_at_ms\x18\x07 \x01(\x03\x12\x11\n\tborn_host\x18\x08 \x01(\t\x12\x14\n\x0cmessage_type\x18\t \x01(\t\x12\x0b\n\x03tag\x18\n \x01(\t\x12\x0c\n\x04keys\x18\x0b \x03(\t\x12\x15\n\rmessage_group\x18\x0c \x01(\t\x12<\n\nproperties\x18\r \x03(\x0b\x32(.latermq.v1.FoundMessage.PropertiesEntry\x12\x0c\n\x04\x62ody\x18\x0e \x01(\x0c\x12\x11\n\tbody_size\x18\x0f \x01(\x05\x12\x15\n\rbody_encoding\x18\x10 \x01(\t\x12\x14\n\x0corigin_topic\x18\x11 \x01(\t\x12\x15\n\x08priority\x18\x12 \x01(\x05H\x00\x88\x01\x01\x12\x12\n\nlite_topic\x18\x13 \x01(\t\x12\x16\n\x0ewaits_until_ms\x18\x14 \x01(\x03\x12\x11\n\tcancelled\x18\x15 \x01(\x08\x1a\x31\n\x0fPropertiesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0b\n\t_priority\"\xa1\x01\n\x13\x46indMessagesRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x12\n\nmessage_id\x18\x02 \x01(\t\x12\x0b\n\x03key\x18\x03 \x01(\t\x12\x10\n\x08\x62\x65gin_ms\x18\x04 \x01(\x03\x12\x0e\n\x06\x65nd_ms\x18\x05 \x01(\x03\x12\x11\n\twith_body\x18\x06 \x01(\x08\x12\x11\n\tpage_size\x18\x07 \x01(\x05\x12\x12\n\npage_token\x18\x08 \x01(\t\"\x87\x01\n\x14\x46indMessagesResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12*\n\x08messages\x18\x02 \x03(\x0b\x32\x18.latermq.v1.FoundMessage\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t\"\x8b\x02\n\tGroupLife\x12\r\n\x05group\x18\x01 \x01(\t\x12$\n\x05state\x18\x02 \x01(\x0e\x32\x15.latermq.v1.LifeState\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\x05\x12\x14\n\x0cmax_attempts\x18\x04 \x01(\x05\x12\x10\n\x08until_ms\x18\x05 \x01(\x03\x12\x11\n\tclient_id\x18\x06 \x01(\t\x12\x13\n\x0b\x61head_count\x18\x07 \x01(\x03\x12\x13\n\x0b\x64\x65\x61\x64_offset\x18\x08 \x01(\x03\x12\x12\n\ndead_at_ms\x18\t \x01(\x03\x12/\n\ndead_state\x18\n \x01(\x0e\x32\x1b.latermq.v1.DeadLetterState\x12\x0e\n\x06parked\x18\x0b \x01(\x08\"\x96\x01\n\x0bMessageLife\x12)\n\x07message\x18\x01 \x01(\x0b\x32\x18.latermq.v1.FoundMessage\x12\x16\n\x0ewaits_until_ms\x18\x02 \x01(\x03\x12\x0f\n\x07\x65xpired\x18\x03 \x01(\x08\x12%\n\x06groups\x18\x04 \x03(\x0b\x32\x15.latermq.v1.GroupLife\x12\x0c\n\x04half\x18\x05 \x01(\x08\"N\n\x16\x44\x65scribeMessageRequest\x12\x12\n\nmessage_id\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x11\n\twith_body\x18\x03 \x01(\x08\"m\n\x17\x44\x65scribeMessageResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12&\n\x05lives\x18\x02 \x03(\x0b\x32\x17.latermq.v1.MessageLife*\x8a\x01\n\tLifeState\x12\x1a\n\x16LIFE_STATE_UNSPECIFIED\x10\x00\x12\t\n\x05READY\x10\x01\x12\n\n\x06LEASED\x10\x02\x12\x0f\n\x0bWAITS_RETRY\x10\x03\x12\t\n\x05RETRY\x10\x04\x12\x08\n\x04\x44ONE\x10\x05\x12\x08\n\x04\x44IED\x10\x06\x12\x10\n\x0cLIFE_UNKNOWN\x10\x07\x12\x08\n\x04HELD\x10\x08\x32\xb9\x01\n\x08Messages\x12Q\n\x0c\x46indMessages\x12\x1f.latermq.v1.FindMessagesRequest\x1a .latermq.v1.FindMessagesResponse\x12Z\n\x0f\x44\x65scribeMessage\x12\".latermq.v1.DescribeMessageRequest\x1a#.latermq.v1.DescribeMessageResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,24 +35,24 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_FOUNDMESSAGE_PROPERTIESENTRY']._loaded_options = None
   _globals['_FOUNDMESSAGE_PROPERTIESENTRY']._serialized_options = b'8\001'
-  _globals['_LIFESTATE']._serialized_start=1515
-  _globals['_LIFESTATE']._serialized_end=1653
+  _globals['_LIFESTATE']._serialized_start=1558
+  _globals['_LIFESTATE']._serialized_end=1696
   _globals['_FOUNDMESSAGE']._serialized_start=108
-  _globals['_FOUNDMESSAGE']._serialized_end=596
-  _globals['_FOUNDMESSAGE_PROPERTIESENTRY']._serialized_start=534
-  _globals['_FOUNDMESSAGE_PROPERTIESENTRY']._serialized_end=583
-  _globals['_FINDMESSAGESREQUEST']._serialized_start=599
-  _globals['_FINDMESSAGESREQUEST']._serialized_end=760
-  _globals['_FINDMESSAGESRESPONSE']._serialized_start=763
-  _globals['_FINDMESSAGESRESPONSE']._serialized_end=898
-  _globals['_GROUPLIFE']._serialized_start=901
-  _globals['_GROUPLIFE']._serialized_end=1168
-  _globals['_MESSAGELIFE']._serialized_start=1171
-  _globals['_MESSAGELIFE']._serialized_end=1321
-  _globals['_DESCRIBEMESSAGEREQUEST']._serialized_start=1323
-  _globals['_DESCRIBEMESSAGEREQUEST']._serialized_end=1401
-  _globals['_DESCRIBEMESSAGERESPONSE']._serialized_start=1403
-  _globals['_DESCRIBEMESSAGERESPONSE']._serialized_end=1512
-  _globals['_MESSAGES']._serialized_start=1656
-  _globals['_MESSAGES']._serialized_end=1841
+  _globals['_FOUNDMESSAGE']._serialized_end=639
+  _globals['_FOUNDMESSAGE_PROPERTIESENTRY']._serialized_start=577
+  _globals['_FOUNDMESSAGE_PROPERTIESENTRY']._serialized_end=626
+  _globals['_FINDMESSAGESREQUEST']._serialized_start=642
+  _globals['_FINDMESSAGESREQUEST']._serialized_end=803
+  _globals['_FINDMESSAGESRESPONSE']._serialized_start=806
+  _globals['_FINDMESSAGESRESPONSE']._serialized_end=941
+  _globals['_GROUPLIFE']._serialized_start=944
+  _globals['_GROUPLIFE']._serialized_end=1211
+  _globals['_MESSAGELIFE']._serialized_start=1214
+  _globals['_MESSAGELIFE']._serialized_end=1364
+  _globals['_DESCRIBEMESSAGEREQUEST']._serialized_start=1366
+  _globals['_DESCRIBEMESSAGEREQUEST']._serialized_end=1444
+  _globals['_DESCRIBEMESSAGERESPONSE']._serialized_start=1446
+  _globals['_DESCRIBEMESSAGERESPONSE']._serialized_end=1555
+  _globals['_MESSAGES']._serialized_start=1699
+  _globals['_MESSAGES']._serialized_end=1884
 # @@protoc_insertion_point(module_scope)

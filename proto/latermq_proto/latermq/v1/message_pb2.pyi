@@ -30,7 +30,7 @@ LIFE_UNKNOWN: LifeState
 HELD: LifeState
 
 class FoundMessage(_message.Message):
-    __slots__ = ("topic", "message_id", "queue_id", "queue_offset", "stored_at_ms", "due_at_ms", "born_at_ms", "born_host", "message_type", "tag", "keys", "message_group", "properties", "body", "body_size", "body_encoding", "origin_topic", "priority", "lite_topic")
+    __slots__ = ("topic", "message_id", "queue_id", "queue_offset", "stored_at_ms", "due_at_ms", "born_at_ms", "born_host", "message_type", "tag", "keys", "message_group", "properties", "body", "body_size", "body_encoding", "origin_topic", "priority", "lite_topic", "waits_until_ms", "cancelled")
     class PropertiesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -57,6 +57,8 @@ class FoundMessage(_message.Message):
     ORIGIN_TOPIC_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     LITE_TOPIC_FIELD_NUMBER: _ClassVar[int]
+    WAITS_UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
+    CANCELLED_FIELD_NUMBER: _ClassVar[int]
     topic: str
     message_id: str
     queue_id: int
@@ -76,7 +78,9 @@ class FoundMessage(_message.Message):
     origin_topic: str
     priority: int
     lite_topic: str
-    def __init__(self, topic: _Optional[str] = ..., message_id: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ..., stored_at_ms: _Optional[int] = ..., due_at_ms: _Optional[int] = ..., born_at_ms: _Optional[int] = ..., born_host: _Optional[str] = ..., message_type: _Optional[str] = ..., tag: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., message_group: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ..., body: _Optional[bytes] = ..., body_size: _Optional[int] = ..., body_encoding: _Optional[str] = ..., origin_topic: _Optional[str] = ..., priority: _Optional[int] = ..., lite_topic: _Optional[str] = ...) -> None: ...
+    waits_until_ms: int
+    cancelled: bool
+    def __init__(self, topic: _Optional[str] = ..., message_id: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ..., stored_at_ms: _Optional[int] = ..., due_at_ms: _Optional[int] = ..., born_at_ms: _Optional[int] = ..., born_host: _Optional[str] = ..., message_type: _Optional[str] = ..., tag: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., message_group: _Optional[str] = ..., properties: _Optional[_Mapping[str, str]] = ..., body: _Optional[bytes] = ..., body_size: _Optional[int] = ..., body_encoding: _Optional[str] = ..., origin_topic: _Optional[str] = ..., priority: _Optional[int] = ..., lite_topic: _Optional[str] = ..., waits_until_ms: _Optional[int] = ..., cancelled: bool = ...) -> None: ...
 
 class FindMessagesRequest(_message.Message):
     __slots__ = ("topic", "message_id", "key", "begin_ms", "end_ms", "with_body", "page_size", "page_token")
