@@ -4,6 +4,7 @@ Matching tags works on the 64-bit tag hash that the consume queue keeps, so noth
 log for a message that is filtered out. SQL reads the message's properties (`engine/wanted.py`).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,6 +16,12 @@ from latermq_broker.delivery.sql_filter import SqlFilter
 def hash64(text: str) -> int:
     """64-bit hash of a tag, key or message id; 0 only for the empty string."""
     return (xxhash.xxh3_64_intdigest(text.encode("utf-8", "surrogatepass")) or 1) if text else 0
+
+
+def hashes64(texts: Sequence[bytes]) -> list[int]:
+    """`hash64` of many that are encoded already; none is empty."""
+    hashes = list(map(xxhash.xxh3_64_intdigest, texts))
+    return [hash or 1 for hash in hashes] if 0 in hashes else hashes
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,7 @@
 """Records → state: messages on their way into queues. See `journal.py`."""
 
+from collections.abc import Sequence
+
 from latermq_broker.delivery.filter import hash64
 from latermq_broker.delivery.lite import LiteParent
 from latermq_broker.delivery.transaction import HalfEvent
@@ -14,6 +16,7 @@ from latermq_broker.store.payload_message import (
     DeadChangePayload,
     MessageHead,
     MessagePayload,
+    MessageRun,
     RefPayload,
     TimerPayload,
 )
@@ -46,6 +49,22 @@ class MessageApplier:
         state.enqueue(
             message.topic_id, message.queue_id, tuple_new(Entry, entry), message.queue_offset
         )
+
+    def message_run(
+        self, run: MessageRun, positions: Sequence[int], lengths: Sequence[int], store_ms: int
+    ) -> None:
+        """As `message` for each of them."""
+        state = self._state
+        state.store.index.add_run(positions, run.id_hashes, run.topic_id, run.key_hashes)
+        flags = ENTRY_LETTER if run.kind & MESSAGE_LETTER else 0
+        queue = state.store.queue(run.topic_id, run.queue_id)
+        assert queue.next == run.queue_offset
+        queue.extend(positions, lengths, flags, run.tag_hashes, store_ms)
+        if flags:
+            key = (run.topic_id, run.queue_id)
+            for offset, position in enumerate(positions, run.queue_offset):
+                state.uses.refer(position, key, offset)
+        state.ready_topics.add(run.topic_id)
 
     def ref(self, ref: RefPayload, at: Stamp) -> None:
         state = self._state

@@ -39,6 +39,7 @@ from latermq_broker.engine.model import (
 )
 from latermq_broker.engine.overview import overview
 from latermq_broker.engine.pending import PendingView, delayed_id
+from latermq_broker.engine.plain_sends import PlainSends, is_plain, plain
 from latermq_broker.engine.queues import QueueReads
 from latermq_broker.engine.retention import Retention
 from latermq_broker.engine.snapshot import restore
@@ -86,6 +87,7 @@ class Engine:
         self.lites = Lites(state, journal, self.groups)
         self._attempts = Attempts(state, journal, self.topics.dead_letter_topic)
         self._due = DueWork(state, journal, self._attempts)
+        self.plain = PlainSends(state, journal, self.topics)
         self.transactions = Transactions(state, journal, self.topics)
         self._lanes = Lanes(state, journal, self._attempts)
         self.pending = PendingView(state, journal, self._attempts, self.transactions)
@@ -133,12 +135,18 @@ class Engine:
         state = self._state
         self.store.disk.admit()
         topic = self.ensure_topic(messages[0].topic, now_ms)
-        turn = -1  # the queue of those that have no message group
-        nexts: dict[int, int] = {}
-        letter = MESSAGE_LETTER if topic.internal else 0
         lite = topic.type is TopicType.LITE
         if lite:
             self.lites.check_room(topic, (message.lite_topic for message in messages))
+        elif all(map(is_plain, messages)):
+            queue_id, offset, positions = self.plain.send(plain(messages), now_ms)
+            return [
+                Sent(position, queue_id, queue_offset, 0, "")
+                for queue_offset, position in enumerate(positions, offset)
+            ]
+        turn = -1  # the queue of those that have no message group
+        nexts: dict[int, int] = {}
+        letter = MESSAGE_LETTER if topic.internal else 0
         levels_ms = self._config.delivery.delay_levels_ms
         wall_ms = state.wall.at(now_ms)
         payloads: list[MessagePayload] = []

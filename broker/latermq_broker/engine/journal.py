@@ -29,6 +29,7 @@ from latermq_broker.store import (
     payload_transaction,
 )
 from latermq_broker.store.commit_log import NO_SPARE_TYPES
+from latermq_broker.store.payload_message import MessageRun, encode_message_run
 from latermq_broker.store.record import HEADER_BYTES, Record, RecordType
 
 
@@ -44,7 +45,8 @@ class Journal:
     def __init__(self, state: EngineState) -> None:
         self._log = state.store.log
         self.deliveries = deliveries = DeliveryApplier(state)
-        messages, others = MessageApplier(state), CatalogApplier(state)
+        self._messages = messages = MessageApplier(state)
+        others = CatalogApplier(state)
         retention = RetentionApplier(state)
         transactions = TransactionApplier(state)
         self.lossy = LossyReplay(state, deliveries, others)
@@ -118,7 +120,7 @@ class Journal:
         parts = kind.encode(payload)
         position = self._log.append(type, parts, now_ms)
         stamp = Stamp(position, self._log.last_store_ms, HEADER_BYTES + sum(map(len, parts)))
-        self._apply(kind, payload, stamp)
+        self._apply(kind.apply, payload, stamp)
         return stamp
 
     def write_group(self, items: Sequence[tuple[RecordType, Any]], now_ms: int) -> list[Stamp]:
@@ -131,17 +133,26 @@ class Journal:
         for index, ((type, payload), parts) in enumerate(zip(items, encoded, strict=True)):
             position = self._log.append(type, parts, now_ms, more=index < last)
             stamp = Stamp(position, self._log.last_store_ms, HEADER_BYTES + sizes[index])
-            self._apply(self._kinds[type], payload, stamp)
+            self._apply(self._kinds[type].apply, payload, stamp)
             stamps.append(stamp)
         return stamps
 
-    def _apply(self, kind: _Kind, payload: Any, stamp: Stamp) -> None:
+    def write_messages(self, run: MessageRun, now_ms: int) -> list[int]:
+        """The same for messages that enter one queue; their positions."""
+        positions, lengths = self._log.append_group(
+            RecordType.MESSAGE, encode_message_run(run), now_ms
+        )
+        store_ms = self._log.last_store_ms
+        self._apply(self._messages.message_run, run, positions, lengths, store_ms)
+        return positions
+
+    def _apply(self, apply: Callable[..., None], *facts: Any) -> None:
         """A record that cannot be applied is a bug, and no start could replay it: it is void.
 
         Raises what `apply` does; after a bug, the log takes nothing more.
         """
         try:
-            kind.apply(payload, stamp)
+            apply(*facts)
         except StoreError:
             raise
         except BaseException:

@@ -3,6 +3,7 @@
 Plain data; no behaviour. Times are milliseconds since the epoch, `_ms` durations milliseconds.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
@@ -41,6 +42,29 @@ class Outgoing(NamedTuple):
     message_group: str = ""  # delivered in order to groups that keep it
     priority: int = NO_PRIORITY  # of a message without a message group
     lite_topic: str = ""  # of a topic of type LITE
+
+
+class PlainMessages(NamedTuple):
+    """Messages to store of one topic that enter a queue at once, in columns.
+
+    They have no delay, message group, priority, lite topic or transaction.
+    """
+
+    topic: str
+    ids: Sequence[bytes]  # message ids, UTF-8
+    tag_hashes: Sequence[int]
+    key_hashes: Sequence[tuple[int, ...]]
+    rest_bytes: Sequence[int]
+    sys_bytes: Sequence[int]
+    stored: Sequence[bytes]  # `Outgoing.rest`, then `Outgoing.sys`
+
+
+class PlainSent(NamedTuple):
+    """They stand one after another in one queue."""
+
+    queue_id: int
+    queue_offset: int  # of the first
+    positions: Sequence[int]
 
 
 class Sent(NamedTuple):

@@ -127,7 +127,7 @@ class EngineState:
         # live:
         self.timers_touched: set[int] | None = None
         """While a segment is rolled forward: positions whose timers fired or changed meanwhile."""
-        self._ready_topics: set[int] = set()
+        self.ready_topics: set[int] = set()  # where something became receivable for every group
         self._ready_pairs: set[tuple[int, int]] = set()
         self.round_robin: dict[int, int] = {}
         self.clients_seen: OrderedDict[str, int] = OrderedDict()
@@ -231,7 +231,7 @@ class EngineState:
         queue.append(entry)
         if entry.flags:
             self.uses.refer(entry.position, (topic_id, queue_id), offset)
-        self._ready_topics.add(topic_id)
+        self.ready_topics.add(topic_id)
 
     def reach(self, topic_id: int, queue_id: int, offset: int, time_ms: int) -> None:
         """In replay: the queue's next offset is at least this one, though the entries before it
@@ -250,7 +250,7 @@ class EngineState:
     def take_ready(self) -> Ready:
         """What was announced since the last call, by name."""
         ready = Ready()
-        for topic_id in self._ready_topics:
+        for topic_id in self.ready_topics:
             topic = self.catalog.topic_by_id(topic_id)
             if topic is not None:
                 ready.topics.add(topic.name)
@@ -258,7 +258,7 @@ class EngineState:
             group, topic = self.catalog.group_by_id(group_id), self.catalog.topic_by_id(topic_id)
             if group is not None and topic is not None:
                 ready.pairs.add((group.name, topic.name))
-        self._ready_topics.clear()
+        self.ready_topics.clear()
         self._ready_pairs.clear()
         return ready
 

@@ -9,29 +9,51 @@ stored of it is the same again.
                  equal             equal                   equal
     stored sys = head  message id  middle  born timestamp  tail  and what `StoreSide` adds
 
+A shape and a size together say where everything lies: a `Cut`. Messages of one size are cut in
+one call each, and compared with what must be equal.
+
 Nothing is guessed: lengths are part of the equal pieces, the three open places are checked by the
 same rules as ever, and on any doubt the request takes the whole way. Only messages without delay,
 order, priority or transaction have a shape; the whole way gives the same result for each of them.
 """
 
 from collections.abc import Iterator, Sequence
+from operator import sub
+from struct import Struct
 from typing import Final, NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from latermq_broker.engine.model import Outgoing
+from latermq_broker.delivery.filter import hash64
+from latermq_broker.engine.model import Outgoing, PlainMessages
 from latermq_broker.services import wire
-from latermq_broker.services.wire_messages import StoreSide
+from latermq_broker.services.wire_fields import varint
+from latermq_broker.services.wire_messages import DIGEST_HEAD, StoreSide, body_digest
 from latermq_proto.google.protobuf import timestamp_pb2
 
 SHAPES_MAX: Final = 8
 CREDIT_MAX: Final = 64  # shapes that may be learnt without one being of use
 BORN_MAX: Final = 1_024
+CUTS_MAX: Final = 1_024  # of a shape
 PIECE_BYTES_MAX: Final = 4_096  # what is equal is kept only when it is short
 
 _MESSAGE: Final = 0x0A  # SendMessageRequest.messages
+_MESSAGE_TAG: Final = bytes((_MESSAGE,))
 _TOPIC, _PROPERTY, _SYSTEM, _BODY = 0x0A, 0x12, 0x1A, 0x22  # of v2.Message
 _MESSAGE_ID, _BORN, _BORN_HOST = 0x1A, 0x3A, 0x42  # of v2.SystemProperties
+_SECONDS: Final = 0x08  # of Timestamp
+_SECONDS_BYTES: Final = 6  # of the whole field, from 1978 to 3058
+
+
+class Cut(NamedTuple):
+    """Where the parts of a shape's messages of one size are, and what must be equal in them."""
+
+    parts: Struct  # head, message id, middle, seconds, nanos, tail, body
+    head: bytes  # from the tag of the request's field on
+    tail: bytes  # with the length of the body
+    before: bytes  # what is stored before the body
+    rest_bytes: int
+    shape: "Shape"
 
 
 class Shape(NamedTuple):
@@ -42,13 +64,44 @@ class Shape(NamedTuple):
     tail: bytes  # up to and with the tag of the body
     resource: bytes  # the topic's field
     topic: str
-    tag: str
-    keys: tuple[str, ...]
+    tag_hash: int
+    key_hashes: tuple[int, ...]
     properties: bytes  # the user properties, as stored before the body
     stored_head: bytes
     stored_middle: bytes
-    stored_tail: bytes
+    stored_tail: bytes  # with the head of the digest
     zipped: bool
+    cuts: dict[int, Cut]  # by the size of the message
+
+    def cut(self, size: int) -> Cut | None:
+        """None: no body has such a size."""
+        found = self.cuts.get(size)
+        if found is not None:
+            return found
+        equal = len(self.head) + self.id_bytes + len(self.middle) + self.born_bytes + len(self.tail)
+        body_bytes = size - equal - 1
+        while body_bytes > 0 and equal + len(varint(body_bytes)) + body_bytes > size:
+            body_bytes -= 1
+        length = varint(max(body_bytes, 0))
+        if body_bytes <= 0 or equal + len(length) + body_bytes != size:
+            return None
+        head = b"".join((_MESSAGE_TAG, varint(size), self.head))
+        tail = self.tail + length
+        before = b"".join((self.properties, bytes((_BODY,)), length))
+        nanos_bytes = self.born_bytes - _SECONDS_BYTES
+        sizes = (len(head), self.id_bytes, len(self.middle), _SECONDS_BYTES, nanos_bytes, len(tail))
+        parts = Struct("".join(f"{size}s" for size in (*sizes, body_bytes)))
+        if len(self.cuts) >= CUTS_MAX:
+            self.cuts.clear()
+        made = Cut(parts, head, tail, before, len(before) + body_bytes, self)
+        self.cuts[size] = made
+        return made
+
+
+_NO_CUT: Final = Cut(
+    Struct("1s0s0s0s0s0s0s"), b"unlike any", b"", b"", 0,
+    Shape(b"", 0, b"", 0, b"", b"", "", 0, (), b"", b"", b"", b"", False, {}),
+)  # fmt: skip
 
 
 class Lookalikes:
@@ -60,37 +113,86 @@ class Lookalikes:
 
     def __init__(self, body_bytes_max: int) -> None:
         self._shapes: list[Shape] = []  # the one of last use first
-        self._born: dict[bytes, None] = {}  # encoded times that are proper
+        self._last = _NO_CUT  # of the last message
+        self._seconds: set[bytes] = set()  # the fields of proper times
+        self._nanos: set[bytes] = set()
         self._credit = CREDIT_MAX
         self._unlike = 0  # the message of the last request that no shape was found for
         self._body_bytes_max = body_bytes_max
 
-    def outgoing(self, data: bytes, side: StoreSide, count_max: int) -> list[Outgoing] | None:
+    def outgoing(self, data: bytes, side: StoreSide, count_max: int) -> PlainMessages | None:
         """What is stored of a serialised SendMessageRequest; None: take the whole way."""
-        made: list[Outgoing] = []
-        resource = b""
         self._unlike = 0
+        ids: list[bytes] = []
+        cuts: list[Cut] = []
+        stored: list[bytes] = []
+        cut = self._last
+        shape = cut.shape
+        unpack, size = cut.parts.unpack_from, cut.parts.size
+        ending = side.ending(zipped=shape.zipped)
         at, end = 0, len(data)
         while at < end:
-            found = _length(data, at + 1) if data[at] == _MESSAGE else None
-            if found is None:
+            like = at + size <= end
+            if like:
+                head, message_id, middle, seconds, nanos, tail, body = unpack(data, at)
+                like = head == cut.head and middle == shape.middle and tail == cut.tail
+            if not like:
+                found = self._cut(data, at, len(ids))
+                if found is None or (ids and found.shape.resource != shape.resource):
+                    return None
+                cut, shape = found, found.shape
+                unpack, size = cut.parts.unpack_from, cut.parts.size
+                ending = side.ending(zipped=shape.zipped)
+                _, message_id, _, seconds, nanos, _, body = unpack(data, at)
+            if len(ids) == count_max:
                 return None
-            size, start = found
-            at = start + size
-            if at > end or len(made) == count_max:
+            known = nanos in self._nanos and seconds in self._seconds
+            if not (known or self._is_proper(seconds, nanos)):
                 return None
-            shape = self._shape(data, start)
-            if shape is None or (made and shape.resource != resource):
-                self._unlike = len(made)
-                return None
-            resource = shape.resource
-            one = self._one(data, start, at, shape, side)
-            if one is None:
-                return None
-            made.append(one)
+            at += size
+            ids.append(message_id)
+            cuts.append(cut)
+            stored.append(
+                b"".join(
+                    (
+                        cut.before, body, shape.stored_head, message_id, shape.stored_middle,
+                        seconds, nanos, shape.stored_tail, body_digest(body), ending,
+                    )
+                )
+            )  # fmt: skip
+        if not (ids and are_texts(ids)):
+            return None
+        self._last = cut
         if self._credit < CREDIT_MAX:
             self._credit += 1
-        return made or None
+        rest_bytes = [cut.rest_bytes for cut in cuts]
+        return PlainMessages(
+            shape.topic,
+            ids,
+            [cut.shape.tag_hash for cut in cuts],
+            [cut.shape.key_hashes for cut in cuts],
+            rest_bytes,
+            list(map(sub, map(len, stored), rest_bytes)),
+            stored,
+        )
+
+    def _cut(self, data: bytes, at: int, number: int) -> Cut | None:
+        """That of the message at `at`, the `number`th, if its shape is known."""
+        found = _length(data, at + 1) if data[at] == _MESSAGE else None
+        if found is None or sum(found) > len(data):
+            return None
+        size, start = found
+        shape = self._shape(data, start)
+        if shape is None:
+            self._unlike = number
+            return None
+        cut = shape.cut(size)
+        if cut is None or cut.rest_bytes - len(cut.before) > self._body_bytes_max:
+            return None
+        tail_at = start + len(shape.head) + shape.id_bytes + len(shape.middle) + shape.born_bytes
+        if not data.startswith(cut.head, at) or not data.startswith(cut.tail, tail_at):
+            return None  # a length that takes more bytes than it needs, or fields after the body
+        return cut
 
     def _shape(self, data: bytes, start: int) -> Shape | None:
         shapes = self._shapes
@@ -106,52 +208,23 @@ class Lookalikes:
                     return shape
         return None
 
-    def _one(
-        self, data: bytes, start: int, end: int, shape: Shape, side: StoreSide
-    ) -> Outgoing | None:
-        at = start + len(shape.head)
-        id_end = at + shape.id_bytes
-        message_id = data[at:id_end]
-        at = id_end + len(shape.middle)
-        born_end = at + shape.born_bytes
-        born = data[at:born_end]
-        body_tag = born_end + len(shape.tail) - 1
-        found = _length(data, body_tag + 1)
-        if found is None or found[0] + found[1] != end:
-            return None  # other fields follow the body
-        if not 0 < found[0] <= self._body_bytes_max:
-            return None
-        if born not in self._born and not self._is_proper(born):
-            return None
-        try:
-            text = message_id.decode()
-        except UnicodeDecodeError:
-            return None
-        if text.isspace():
-            return None
-        kept = b"".join(
-            (shape.stored_head, message_id, shape.stored_middle, born, shape.stored_tail)
-        )
-        return Outgoing(
-            shape.topic,
-            shape.properties + data[body_tag:end],
-            side.completed(kept, data[found[1] : end], zipped=shape.zipped),
-            text,
-            shape.tag,
-            shape.keys,
-        )
+    def _is_proper(self, seconds: bytes, nanos: bytes) -> bool:
+        """Together an encoded Timestamp that would be stored as it is.
 
-    def _is_proper(self, born: bytes) -> bool:
-        """An encoded Timestamp that would be stored as it is."""
+        Seconds and nanos have their limits each for itself, so they are remembered each for itself.
+        """
         try:
-            timestamp = timestamp_pb2.Timestamp.FromString(born)
+            timestamp = timestamp_pb2.Timestamp.FromString(seconds + nanos)
         except DecodeError:
             return False
-        if not wire.is_proper(timestamp) or timestamp.SerializeToString() != born:
+        if not wire.is_proper(timestamp) or timestamp.SerializeToString() != seconds + nanos:
             return False
-        if len(self._born) >= BORN_MAX:
-            self._born.clear()
-        self._born[born] = None
+        if not _is_seconds(seconds):
+            return False
+        for known, field in ((self._seconds, seconds), (self._nanos, nanos)):
+            if len(known) >= BORN_MAX:
+                known.clear()
+            known.add(field)
         return True
 
     def learn(self, data: bytes, stored: Sequence[Outgoing], side: StoreSide) -> None:
@@ -165,7 +238,7 @@ class Lookalikes:
         at = 0
         start = 0
         for _ in range(self._unlike + 1):
-            found = _length(data, at + 1)
+            found = _length(data, at + 1) if data[at : at + 1] == _MESSAGE_TAG else None
             if found is None:
                 return
             start, at = found[1], found[0] + found[1]
@@ -214,6 +287,8 @@ def _shape_of(data: bytes, start: int, end: int, stored: Outgoing, side: StoreSi
         or not stored.sys.endswith(added)
         or not stored.rest.endswith(as_sent)
         or body.at - start > PIECE_BYTES_MAX
+        or born[0].end - born[0].start < _SECONDS_BYTES
+        or not _is_seconds(data[born[0].start : born[0].start + _SECONDS_BYTES])
     ):
         return None
     return Shape(
@@ -224,13 +299,14 @@ def _shape_of(data: bytes, start: int, end: int, stored: Outgoing, side: StoreSi
         tail=data[born[0].end : body.at + 1],
         resource=data[fields[0].at : fields[0].end],
         topic=stored.topic,
-        tag=stored.tag,
-        keys=stored.keys,
+        tag_hash=hash64(stored.tag),
+        key_hashes=tuple(map(hash64, stored.keys)),
         properties=stored.rest[: -len(as_sent)],
         stored_head=kept[: stored_id.start],
         stored_middle=kept[stored_id.end : stored_born.start],
-        stored_tail=kept[stored_born.end :],
+        stored_tail=kept[stored_born.end :] + DIGEST_HEAD,
         zipped=zipped,
+        cuts={},
     )
 
 
@@ -248,6 +324,20 @@ def _fields(data: bytes, at: int, end: int) -> Iterator[_Field]:
         at = stop
     if at == end:
         yield from found
+
+
+def _is_seconds(field: bytes) -> bool:
+    """The seconds of a Timestamp, and nothing else."""
+    number = _length(field, 1)
+    return field[0] == _SECONDS and number is not None and number[1] == len(field)
+
+
+def are_texts(ids: Sequence[bytes]) -> bool:
+    """UTF-8, and none is blank."""
+    try:
+        return not any(map(str.isspace, map(bytes.decode, ids)))
+    except UnicodeDecodeError:
+        return False
 
 
 def _length(data: bytes, at: int) -> tuple[int, int] | None:

@@ -32,6 +32,7 @@ from latermq_broker.services.wire_messages import (
     TRANSACTION,
     StoreSide,
     message_type,
+    plain_response,
     sent_response,
 )
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
@@ -41,6 +42,8 @@ _RECORD_HEAD_BYTES: Final = 1_024
 _OVERHEAD_BYTES_MAX: Final = RECORD_BODY_OVERHEAD_BYTES - HISTORY_BYTES_MAX - _RECORD_HEAD_BYTES
 assert _OVERHEAD_BYTES_MAX > PROPERTIES_BYTES_MAX + 4_096
 _SEGMENT_HEAD_BYTES: Final = 8_192
+_RECORD_BYTES: Final = 128  # at most so much is stored beside a message's two slices
+_KEY_BYTES: Final = 8  # and for each of its keys
 
 
 class SendService:
@@ -78,21 +81,23 @@ class SendService:
         try:
             now_ms = self._committer.now_ms()
             side = StoreSide(now_ms=now_ms, call=call)
-            outgoing = self._lookalikes.outgoing(data, side, self._messages_max)
-            if outgoing is None:
+            messages = self._lookalikes.outgoing(data, side, self._messages_max)
+            if messages is None:
                 return None
-            validate.check_type(self._engine.catalog.topic(outgoing[0].topic), NORMAL)
-            if len(outgoing) > 1:
-                self._check_group(outgoing)
-            self._admit(call, outgoing, data, now_ms)
-            sent = self._engine.send(outgoing, now_ms)
+            validate.check_type(self._engine.catalog.topic(messages.topic), NORMAL)
+            count = len(messages.ids)
+            keys = sum(map(len, messages.key_hashes))
+            self._check_group(sum(map(len, messages.stored)), count, keys)
+            self._admit(call, count, data, now_ms)
+            sent = self._engine.plain.send(messages, now_ms)
         except Exception as error:  # noqa: BLE001  `told` logs what is not the caller's
             return self._refused(call, error)
-        answer = self._committer.acknowledged(sent_response(outgoing, sent))
+        response = plain_response(messages.ids, sent.queue_offset)
+        answer = self._committer.acknowledged(response)
         answer.rescue(partial(self._refused, call))
         return answer
 
-    def _admit(self, call: Call, outgoing: Sequence[Outgoing], data: bytes, now_ms: int) -> None:
+    def _admit(self, call: Call, count: int, data: bytes, now_ms: int) -> None:
         """
         Raises:
             TooManyRequestsError: the disk is behind, or the client sends more than it may.
@@ -100,7 +105,7 @@ class SendService:
         self._committer.admit()
         if self._flow.table.sends:
             client_id = (call.metadata(CLIENT_ID_HEADER) or "").strip()
-            self._flow.admit_send(client_id, len(outgoing), len(data), now_ms)
+            self._flow.admit_send(client_id, count, len(data), now_ms)
 
     def _refused(self, call: Call, error: BaseException) -> bytes:
         return service_pb2.SendMessageResponse(status=told(error, call)).SerializeToString()
@@ -117,7 +122,7 @@ class SendService:
         now_ms = self._committer.now_ms()
         halves = validate.are_halves(request.messages)
         outgoing = self._outgoing(request.messages, caller, now_ms)
-        self._admit(caller.call, outgoing, caller.data, now_ms)
+        self._admit(caller.call, len(outgoing), caller.data, now_ms)
         send = self._engine.transactions.send if halves else self._engine.send
         sent = send(outgoing, now_ms)
         return self._committer.acknowledged(sent_response(outgoing, sent))
@@ -156,19 +161,19 @@ class SendService:
             size = len(stored.rest) + len(stored.sys)
             _check_overhead(size - body_bytes)
             outgoing.append(stored)
-        self._check_group(outgoing)
+        stored_bytes = sum(len(stored.rest) + len(stored.sys) for stored in outgoing)
+        keys = sum(len(stored.keys) for stored in outgoing)
+        self._check_group(stored_bytes, len(outgoing), keys)
         if all(kind == NORMAL for kind in kinds):
             self._lookalikes.learn(caller.data, outgoing, side)
         return outgoing
 
-    def _check_group(self, outgoing: Sequence[Outgoing]) -> None:
+    def _check_group(self, stored_bytes: int, count: int, keys: int) -> None:
         """
         Raises:
             BodyTooLargeError: no segment holds them all.
         """
-        total_bytes = sum(
-            len(stored.rest) + len(stored.sys) + _record_bytes(stored) for stored in outgoing
-        )
+        total_bytes = stored_bytes + _RECORD_BYTES * count + _KEY_BYTES * keys
         if total_bytes > self._group_bytes_max:
             raise BodyTooLargeError(
                 f"the messages of one request take {total_bytes} bytes together, at most "
@@ -182,8 +187,3 @@ def _check_overhead(size: int) -> None:
         raise PropertiesTooLargeError(
             f"everything but the body has {size} bytes, at most {_OVERHEAD_BYTES_MAX} are allowed"
         )
-
-
-def _record_bytes(stored: Outgoing) -> int:
-    """At most so much is stored beside the two slices."""
-    return 128 + 8 * len(stored.keys)

@@ -7,6 +7,7 @@ bytes. Tags are written as literals where they are used, beside the field's name
 from typing import Final
 
 _ONE_BYTE: Final = tuple(bytes((n,)) for n in range(128))
+_LOW_GROUP: Final = tuple(bytes((n | 128,)) for n in range(128))
 _UINT64: Final = (1 << 64) - 1
 
 
@@ -23,6 +24,21 @@ def varint(number: int) -> bytes:
         number >>= 7
     groups.append(number)
     return bytes(groups)
+
+
+def varints(first: int, count: int) -> list[bytes]:
+    """Those of consecutive numbers, none of them negative."""
+    made: list[bytes] = []
+    number, end = first, first + count
+    while number < end:  # all of one round have the same high groups
+        upto = min((number | 127) + 1, end)
+        if number < 128:
+            made += _ONE_BYTE[number:upto]
+        else:
+            high = varint(number >> 7)
+            made += [low + high for low in _LOW_GROUP[number & 127 : (upto - 1 & 127) + 1]]
+        number = upto
+    return made
 
 
 def bytes_field(tag: bytes, value: bytes) -> bytes:

@@ -14,7 +14,13 @@ from typing import Final
 from latermq_broker.engine.model import Outgoing, Sent
 from latermq_broker.services import wire
 from latermq_broker.services.seam import Call
-from latermq_broker.services.wire_fields import bytes_field, text_field, timestamp, varint
+from latermq_broker.services.wire_fields import (
+    bytes_field,
+    text_field,
+    timestamp,
+    varint,
+    varints,
+)
 from latermq_broker.store.payload_message import NO_PRIORITY
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 
@@ -49,7 +55,7 @@ _DROPPED_FIELDS: Final = {
 }
 
 _ACKED: Final = bytes_field(b"\x1a", wire.OK_STATUS)  # how an AckMessageResultEntry ends
-_MD5_DIGEST_PREFIX: Final = b"\x22\x24\x08\x02\x12\x20"  # body_digest, 36 bytes: MD5, 32 hex digits
+DIGEST_HEAD: Final = b"\x22\x24\x08\x02\x12\x20"  # body_digest, 36 bytes: MD5, 32 hex digits
 
 
 def message_type(message: definition_pb2.Message, delay_level: int) -> definition_pb2.MessageType:
@@ -75,12 +81,11 @@ class StoreSide:
     called is the store host.
     """
 
-    __slots__ = ("_call", "_now_ms", "_stored")
+    __slots__ = ("_call", "_now_ms")
 
     def __init__(self, *, now_ms: int, call: Call) -> None:
         self._now_ms = now_ms
         self._call = call
-        self._stored = _stored_fields(now_ms, call.local)
 
     def outgoing(
         self,
@@ -139,17 +144,11 @@ class StoreSide:
         zipped: bool,
     ) -> bytes:
         """System properties as stored: what is kept of the client's, and what the broker adds."""
-        digest = hashlib.md5(body, usedforsecurity=False).hexdigest().upper()
-        return b"".join(
-            (
-                kept,
-                _MD5_DIGEST_PREFIX,
-                digest.encode("ascii"),
-                b"\x28\x02\x30" if zipped else b"\x28\x01\x30",  # body_encoding, message_type
-                varint(kind),
-                self._stored,
-            )
-        )
+        return b"".join((kept, DIGEST_HEAD, body_digest(body), self.ending(kind, zipped=zipped)))
+
+    def ending(self, kind: definition_pb2.MessageType = NORMAL, *, zipped: bool) -> bytes:
+        """What follows the digest, equal for all messages of a request that are alike so far."""
+        return _ending(self._now_ms, self._call.local, kind, zipped)
 
     def _settle_birth(self, properties: definition_pb2.SystemProperties) -> None:
         born = properties.born_timestamp
@@ -160,9 +159,15 @@ class StoreSide:
 
 
 @lru_cache(maxsize=16)
-def _stored_fields(now_ms: int, store_host: str) -> bytes:
-    """store_timestamp and store_host; the same for all requests of a millisecond."""
-    return bytes_field(b"\x4a", timestamp(now_ms)) + text_field(b"\x52", store_host)
+def _ending(now_ms: int, store_host: str, kind: definition_pb2.MessageType, zipped: bool) -> bytes:
+    """body_encoding, message_type, store_timestamp, store_host; for requests of a millisecond."""
+    encoding = b"\x28\x02\x30" if zipped else b"\x28\x01\x30"
+    stored_at = bytes_field(b"\x4a", timestamp(now_ms))
+    return b"".join((encoding, varint(kind), stored_at, text_field(b"\x52", store_host)))
+
+
+def body_digest(body: bytes) -> bytes:
+    return hashlib.md5(body, usedforsecurity=False).hexdigest().upper().encode()
 
 
 def _settle_delivery(
@@ -193,6 +198,26 @@ def sent_response(outgoing: Sequence[Outgoing], sent: Sequence[Sent]) -> bytes:
         if place.pending_id:
             entry.append(text_field(b"\x2a", place.pending_id))
         parts.append(bytes_field(b"\x12", b"".join(entry)))
+    return b"".join(parts)
+
+
+def plain_response(ids: Sequence[bytes], queue_offset: int) -> bytes:
+    """As `sent_response`, for messages of now that stand one after another from `queue_offset` on.
+
+    Args:
+        ids: message ids, UTF-8.
+    """
+    parts = [wire.OK_FIELD]
+    id_bytes = place_bytes = -1
+    head = again = b""
+    for message_id, place in zip(ids, varints(queue_offset, len(ids)), strict=True):
+        if len(message_id) != id_bytes or len(place) != place_bytes:
+            id_bytes, place_bytes = len(message_id), len(place)
+            size = varint(id_bytes)
+            entry_bytes = 2 * (1 + len(size) + id_bytes) + 1 + place_bytes + len(wire.OK_FIELD)
+            head = b"".join((b"\x12", varint(entry_bytes), wire.OK_FIELD, b"\x12", size))
+            again = b"\x1a" + size
+        parts += (head, message_id, again, message_id, b"\x20", place)
     return b"".join(parts)
 
 

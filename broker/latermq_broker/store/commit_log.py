@@ -15,6 +15,7 @@ never tried again, and what the failed batch left in the file is zeroed where th
 
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import accumulate, chain, repeat
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -24,8 +25,10 @@ from latermq_broker.config import StoreConfig
 from latermq_broker.errors import CorruptRecordError, StoreReadOnlyError
 from latermq_broker.store.files import Files, write_all
 from latermq_broker.store.record import (
+    CHECKSUM,
     COVERED,
     FLAG_CLEAN,
+    FLAG_MORE,
     HEADER_BYTES,
     LAG_UNKNOWN,
     MAGIC_WORD,
@@ -156,6 +159,50 @@ class CommitLog:
         self.appended += 1
         return position
 
+    def append_group(
+        self, type: RecordType, payloads: Sequence[bytes], now_ms: int
+    ) -> tuple[list[int], list[int]]:
+        """Add records of one type, which recovery takes all or none of; positions and lengths.
+
+        Raises as `reserve`; then nothing changed.
+        """
+        if len(payloads) == 1:
+            return [self.append(type, payloads, now_ms)], [HEADER_BYTES + len(payloads[0])]
+        lengths = [HEADER_BYTES + len(payload) for payload in payloads]
+        sizes = [(length + 7) & -8 for length in lengths]
+        if self.end + sum(sizes) > self._room_end or max(lengths) > self._record_bytes_max:
+            self.reserve(list(map(len, payloads)), spare=type not in NO_SPARE_TYPES)
+        if now_ms > self.last_store_ms:
+            self.last_store_ms = now_ms
+        *positions, end = accumulate(sizes, initial=self.end)
+        lags = [(position - self.durable) >> 3 for position in positions]
+        if lags[-1] > LAG_UNKNOWN:
+            lags = [min(lag, LAG_UNKNOWN) for lag in lags]
+        flags = [FLAG_MORE] * len(payloads)
+        flags[-1] = 0
+        headers = list(
+            map(
+                COVERED.pack,
+                lengths,
+                repeat(type),
+                flags,
+                repeat(MAGIC_WORD),
+                positions,
+                repeat(self.last_store_ms),
+                repeat(self.epoch),
+                lags,
+            )
+        )
+        checksums = map(xxh3_64_intdigest, payloads, map(xxh3_64_intdigest, headers))
+        paddings = [PADDING[length & 7] for length in lengths]
+        parts = zip(map(CHECKSUM.pack, checksums), headers, payloads, paddings, strict=True)
+        self._chunks.extend(chain.from_iterable(parts))
+        self._unwritten.update(zip(positions, zip(headers, payloads, strict=True), strict=True))
+        self.last_position = positions[-1]
+        self.end = end
+        self.appended += len(payloads)
+        return positions, lengths
+
     def reserve(self, payload_sizes: Sequence[int], *, spare: bool = False) -> None:
         """Make sure that records with such payloads fit one after another into one segment.
 
@@ -263,7 +310,7 @@ class CommitLog:
                     offset = piece.position - segment.base
                     write_all(self._files, fd, b"".join(piece.chunks), offset)
         except OSError as error:
-            self._erase_batch()
+            _erase(self._files, self._pieces)
             self._fail("write", error)
         self.written = self.end
         self._pieces.clear()
@@ -305,16 +352,6 @@ class CommitLog:
         """Never write the batch: it holds what must not be replayed. The log takes nothing more."""
         self._failure = self._failure or why
         self._room_end = LOG_CLOSED
-
-    def _erase_batch(self) -> None:
-        """Zero what a failed write may have left, so that a refused record cannot come back."""
-        with suppress(OSError):  # recovery cuts off what the disk does not let us erase
-            for piece in self._pieces:
-                segment = piece.segment
-                offset = piece.position - segment.base
-                end = offset + sum(map(len, piece.chunks))
-                for at in range(offset, end, len(ZERO_CHUNK)):
-                    write_all(self._files, segment.writable(), ZERO_CHUNK[: end - at], at)
 
     def _fail(self, what: str, error: OSError) -> NoReturn:
         self._failure = f"the log's {what} failed ({error}); restart the broker to recover"
@@ -365,6 +402,17 @@ class CommitLog:
         self.row.close()
         self._failure = self._failure or "the log is closed"
         self._room_end = LOG_CLOSED
+
+
+def _erase(files: Files, pieces: Sequence[_Piece]) -> None:
+    """Zero what a failed write may have left, so that a refused record cannot come back."""
+    with suppress(OSError):  # recovery cuts off what the disk does not let us erase
+        for piece in pieces:
+            segment = piece.segment
+            offset = piece.position - segment.base
+            end = offset + sum(map(len, piece.chunks))
+            for at in range(offset, end, len(ZERO_CHUNK)):
+                write_all(files, segment.writable(), ZERO_CHUNK[: end - at], at)
 
 
 def _too_large(length: int, length_max: int) -> str:

@@ -22,8 +22,9 @@ Retention moves `first` up. Entries whose message was rolled forward are replace
 import errno
 import struct
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -204,6 +205,28 @@ class ConsumeQueue:
         offset = self.next
         self.next = offset + 1
         return offset
+
+    def extend(
+        self,
+        positions: Sequence[int],
+        lengths: Sequence[int],
+        flags: int,
+        tag_hashes: Sequence[int],
+        time_ms: int,
+    ) -> None:
+        """Add entries that differ in these only, as `append` does."""
+        self._memory += b"".join(
+            map(
+                ENTRY.pack,
+                positions,
+                lengths,
+                repeat(flags),
+                repeat(0),
+                tag_hashes,
+                repeat(time_ms),
+            )
+        )
+        self.next += len(positions)
 
     def get(self, offset: int) -> Entry:
         """Raises IndexError outside `first` … `next` - 1, DamagedQueueError."""

@@ -110,6 +110,21 @@ class MessageIndex:
                 self._gap(oldest.low, oldest.high)
         tail.add(position, id_hash, topic_id, key_hashes)
 
+    def add_run(
+        self,
+        positions: Sequence[int],
+        id_hashes: Sequence[int],
+        topic_id: int,
+        key_hashes: Sequence[tuple[int, ...]],
+    ) -> None:
+        """The same for several messages of one topic, in the order of the log."""
+        tail = self._tail
+        if any(key_hashes) or tail.count + len(positions) > BLOCK_ENTRIES:
+            for position, id_hash, keys in zip(positions, id_hashes, key_hashes, strict=True):
+                self.add(position, id_hash, topic_id, keys)
+        else:
+            tail.add_ids(positions, id_hashes)
+
     def fill(
         self, gap: Gap, position: int, id_hash: int, topic_id: int, key_hashes: Sequence[int]
     ) -> None:

@@ -89,6 +89,16 @@ class Buckets:
                 hash ^= factor
                 self.buckets[hash & BUCKET_MASK] += pack_entry(hash, position)
 
+    def add_ids(self, positions: Sequence[int], id_hashes: Sequence[int]) -> None:
+        """Messages without keys, at least one; positions rise."""
+        if not self.count:
+            self.low = positions[0]
+        self.high = positions[-1]
+        self.count += len(positions)
+        buckets = self.buckets
+        for hash, entry in zip(id_hashes, map(pack_entry, id_hashes, positions), strict=True):
+            buckets[hash & BUCKET_MASK] += entry
+
     def find(self, hash: int, below: int, count_max: int) -> list[int]:
         return positions_in(self.buckets[hash & BUCKET_MASK], hash, below, count_max)
 

@@ -7,6 +7,8 @@ they do not defend against damage.
 """
 
 import struct
+from collections.abc import Iterator, Sequence
+from itertools import repeat
 from typing import Final, NamedTuple
 
 from latermq_broker.store.payload_lease import Bytes, decode_ids, encode_ids
@@ -99,6 +101,44 @@ def encode_message(message: MessagePayload) -> list[Bytes]:
     if message.kind & MESSAGE_PRIORITY:
         return [head, message.rest, message.sys, _PRIORITY.pack(message.priority)]
     return [head, message.rest, message.sys]
+
+
+class MessageRun(NamedTuple):
+    """MESSAGEs that enter one queue one after another, in columns; of no special kind."""
+
+    topic_id: int
+    queue_id: int
+    kind: int  # LETTER or nothing
+    queue_offset: int  # of the first
+    tag_hashes: Sequence[int]
+    id_hashes: Sequence[int]
+    key_hashes: Sequence[tuple[int, ...]]
+    rest_bytes: Sequence[int]
+    sys_bytes: Sequence[int]
+    stored: Sequence[bytes]  # rest and sys
+
+
+def encode_message_run(run: MessageRun) -> list[bytes]:
+    """The payload of each, as `encode_message` makes it."""
+    count = len(run.stored)
+    heads: Iterator[bytes] = map(
+        _MESSAGE.pack,
+        repeat(run.topic_id),
+        repeat(run.queue_id),
+        repeat(run.kind),
+        map(len, run.key_hashes),
+        range(run.queue_offset, run.queue_offset + count),
+        repeat(0),
+        run.tag_hashes,
+        run.id_hashes,
+        run.rest_bytes,
+        run.sys_bytes,
+        repeat(0),
+    )
+    if any(run.key_hashes):
+        keys = (struct.pack(f"<{len(hashes)}Q", *hashes) for hashes in run.key_hashes)
+        heads = (head + hashes for head, hashes in zip(heads, keys, strict=True))
+    return [head + stored for head, stored in zip(heads, run.stored, strict=True)]
 
 
 def decode_message_head(payload: Bytes) -> MessageHead:

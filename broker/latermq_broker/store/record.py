@@ -32,6 +32,7 @@ LAG_UNKNOWN: Final = 0xFFFF_FFFF
 
 HEADER: Final = struct.Struct("<QIBBHQQII")
 COVERED: Final = struct.Struct("<IBBHQQII")  # the header without its checksum
+CHECKSUM: Final = struct.Struct("<Q")
 HEADER_BYTES: Final = 40
 CHECKSUM_BYTES: Final = 8
 assert HEADER.size == HEADER_BYTES

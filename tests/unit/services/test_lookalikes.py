@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from latermq_broker.config import Config, ServerConfig
-from latermq_broker.engine.model import Outgoing
+from latermq_broker.engine.model import PlainMessages
+from latermq_broker.engine.plain_sends import is_plain, plain
 from latermq_broker.errors import RequestError
 from latermq_broker.services.answers import Caller
 from latermq_broker.services.send import SendService
@@ -35,20 +36,21 @@ class Ways:
         config = Config(server=ServerConfig(send_messages_max=BATCH_MAX))
         self._service = SendService(engine, FakeCommitter(), Sessions(config.server), config)
 
-    def whole(self, data: bytes) -> list[Outgoing] | None:
+    def whole(self, data: bytes) -> PlainMessages | None:
         """None: refused."""
         caller = Caller(CLIENT_ID, FakeCall(), data)
         try:
             request = service_pb2.SendMessageRequest.FromString(data)
-            return self._service._outgoing(request.messages, caller, NOW_MS)
+            outgoing = self._service._outgoing(request.messages, caller, NOW_MS)
         except (RequestError, ValueError):
             return None
         except Exception as error:
             if type(error).__name__ == "DecodeError":
                 return None
             raise
+        return plain(outgoing) if all(map(is_plain, outgoing)) else None
 
-    def short(self, data: bytes) -> list[Outgoing] | None:
+    def short(self, data: bytes) -> PlainMessages | None:
         side = StoreSide(now_ms=NOW_MS, call=FakeCall())
         return self._service._lookalikes.outgoing(data, side, BATCH_MAX)
 
@@ -102,6 +104,24 @@ def test_what_is_not_alike_takes_the_whole_way() -> None:
     assert ways.short(b"") is None
     assert ways.short(request(*[like(number) for number in range(BATCH_MAX + 1)])) is None
     assert ways.short(request(like(4), other_namespace)) is None
+
+
+def test_what_stands_before_a_message_teaches_nothing() -> None:
+    ways = Ways()
+    other = like(1)
+    other.topic.name = "orderz"
+    unknown = b"\x12" + request(other)[1:]  # a field that is no message, skipped by the whole way
+    assert ways.short(unknown + request(like(1))) is None
+    assert ways.whole(unknown + request(like(1))) is not None
+    assert ways.short(request(other)) is None
+
+
+def test_sizes_that_were_never_seen_are_cut_right() -> None:
+    ways = Ways()
+    ways.whole(request(like(1)))
+    for size in (1, 2, 126, 127, 128, 129, 16_382, 16_383, 16_384, 16_385, 70_000):
+        batch = request(like(2), like(3, body=b"x" * size), like(4))
+        assert ways.short(batch) == ways.whole(batch) is not None
 
 
 def test_two_topics_that_are_known_are_not_sent_to_in_one_request() -> None:

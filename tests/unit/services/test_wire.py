@@ -305,6 +305,18 @@ def test_a_send_is_answered_entry_by_entry() -> None:
     assert {e.status.code for e in response.entries} == {definition_pb2.OK}
 
 
+@pytest.mark.parametrize("first", [0, 1, 100, 127, 128, 16_300, 16_383, 16_384, (1 << 40) - 7])
+def test_a_send_of_now_is_answered_as_any(first: int) -> None:
+    message = split(definition_pb2.Message())
+    messages = [message._replace(message_id="i" * (1 + number % 150)) for number in range(300)]
+    places = [Sent(0, 1, first + number, 0, "") for number in range(300)]
+    ids = [message.message_id.encode() for message in messages]
+    parse = service_pb2.SendMessageResponse.FromString
+    assert parse(wire_messages.plain_response(ids, first)) == parse(
+        wire_messages.sent_response(messages, places)
+    )
+
+
 @pytest.mark.parametrize(
     ("expression", "wanted"),
     [

@@ -59,6 +59,31 @@ def test_an_append_is_readable_before_and_after_the_write() -> None:
     assert log.durable == 104
 
 
+@pytest.mark.parametrize("count", [1, 2, 9])
+def test_a_group_in_one_go_is_the_records_one_by_one(count: int) -> None:
+    payloads = [bytes([number]) * (number * 5) for number in range(count)]
+    one, other = TornFiles(), TornFiles()
+    log, log_too = fresh(one).log, fresh(other).log
+    log.reserve(list(map(len, payloads)))
+    positions = [
+        log.append(MESSAGE, [payload], START_MS + 7, more=number < count - 1)
+        for number, payload in enumerate(payloads)
+    ]
+    assert log_too.append_group(MESSAGE, payloads, START_MS + 7) == (
+        positions,
+        [40 + len(payload) for payload in payloads],
+    )
+    for name in ("end", "last_position", "last_store_ms", "appended"):
+        assert getattr(log, name) == getattr(log_too, name)
+    before = [log_too.read(position) for position in positions]
+    assert log.write() == log_too.write()
+    records = [log.read(position) for position in positions]
+    assert records == before == [log_too.read(position) for position in positions]
+    with pytest.raises(ValueError, match="group"):
+        log_too.append_group(MESSAGE, [LARGEST] * 9, START_MS)
+    assert log_too.end == log.end, "nothing changed"
+
+
 def test_write_without_appends_does_nothing() -> None:
     files = TornFiles()
     log = fresh(files).log

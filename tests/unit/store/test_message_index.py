@@ -136,6 +136,20 @@ def test_positions_come_newest_first_over_blocks_written_and_not(files: MemoryFi
 
 
 @pytest.mark.usefixtures("small_blocks")
+@pytest.mark.usefixtures("small_blocks")
+def test_a_run_is_indexed_as_its_messages(files: MemoryFiles) -> None:
+    one, other = an_index(files), an_index(files)
+    position = 0
+    for count, keys in ((3, ()), (6, ()), (4, (8, 9)), (25, ()), (1, (7,))):
+        positions = list(range(position + 1, position + 1 + count))
+        hashes = [at * 1_000_003 for at in positions]
+        for at, hash in zip(positions, hashes, strict=True):
+            one.add(at, hash, 5, keys)
+        other.add_run(positions, hashes, 5, [keys] * count)
+        position = positions[-1]
+        assert one.sections() == other.sections()
+
+
 def test_a_message_with_many_keys_is_not_divided(files: MemoryFiles) -> None:
     index = an_index(files)
     index.add(64, 1, 1, tuple(range(50)))
