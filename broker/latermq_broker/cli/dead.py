@@ -170,7 +170,7 @@ def _print_letters(letters: list[dead_pb2.DeadLetter]) -> None:
             format_duration(max(0, now_ms - each.dead_at_ms)),
             str(each.attempt_count),
             _reason(each),
-            each.origin_topic,
+            each.origin_topic or "-",
             failure_words(each) or _silence(each),
             each.message_id,
         )
@@ -181,6 +181,8 @@ def _print_letters(letters: list[dead_pb2.DeadLetter]) -> None:
 
 def _silence(letter: dead_pb2.DeadLetter) -> str:
     """What is known where no failure was told."""
+    if letter.reason == "sent":
+        return "(none: a producer sent it here)"
     ended = letter.attempts[-1].outcome if letter.attempts else ""
     return "(lease ended without an answer)" if ended == "expired" else "(no failure told)"
 

@@ -150,5 +150,7 @@ def _finish(
     elif last.changed_count or not last.failed_count:
         click.echo(f"{counted(last.changed_count, 'dead letter')} {done}")
     if last.failed_count:
+        # Of those that were named none went: as long as it is asked like this, none will.
+        kind = RefusedError if named and not last.changed_count else CommandError
         failed = counted(last.failed_count, "letter")
-        raise CommandError(f"{failed} failed; the last: {last.last_error or 'no reason given'}")
+        raise kind(f"{failed} failed; the last: {last.last_error or 'no reason given'}")

@@ -7,7 +7,7 @@ import click
 
 from latermq_broker.cli.commands import CommandGroup
 from latermq_broker.cli.connection import Connection
-from latermq_broker.cli.console import print_json, print_table
+from latermq_broker.cli.console import counted, print_json, print_table
 from latermq_broker.cli.jsonable import jsonable
 from latermq_broker.cli.options import broker_options, example, limit_option
 from latermq_broker.cli.table import Column, plain
@@ -37,6 +37,10 @@ def limit() -> None:
 
     Beyond it a call is answered TOO_MANY_REQUESTS, which clients take for "later". Limits hold at
     once, and stay when the broker is started again.
+
+    A client is what calls under one client id: one producer or consumer object of one process. Its
+    id is new with every start, and so with every `latermq send`; so limits of clients are set for
+    '*'. They hold for each client by itself, not for all together.
     """
 
 
@@ -79,7 +83,8 @@ def set_(
 ) -> None:
     """Set limits of the client or group NAME.
 
-    NAME '*' is each one that has no limit of its own for it. What is not given stays as it is.
+    NAME '*' is each one, by itself, that has no limit of its own for it; of a client, NAME is its
+    client id, as in the broker's log. What is not given stays as it is.
     """
     if not any((parked_polls, in_flight, sends, bytes_)):
         raise click.UsageError("say what to limit: --parked-polls, --in-flight, --sends, --bytes")
@@ -115,7 +120,7 @@ def show(scope: str, name: str, endpoint: str, as_json: bool) -> None:
     if as_json:
         print_json(jsonable(holds))
         return
-    click.echo(f"{scope} {plain(name)}: {_words(holds) or 'no limits'}")
+    click.echo(f"{_whose(scope, name)}: {_words(holds) or 'no limits'}")
 
 
 @limit.command("list", epilog=example("latermq limit list"))
@@ -166,17 +171,21 @@ def _print_one(found: Any, as_json: bool) -> None:
     if as_json:
         print_json(jsonable(found))
         return
-    click.echo(f"{_WORDS[found.scope]} {plain(found.name)}: {_words(found)}")
+    click.echo(f"{_whose(_WORDS[found.scope], found.name)}: {_words(found)}")
+
+
+def _whose(scope: str, name: str) -> str:
+    return f"each {scope} by itself (*)" if name == "*" else f"{scope} {plain(name)}"
 
 
 def _words(found: Any) -> str:
     words = (
-        (found.parked_polls, "parked polls"),
-        (found.in_flight, "messages in flight"),
-        (found.sends_per_s, "messages/s"),
-        (found.bytes_per_s, "bytes/s"),
+        (found.parked_polls, "parked poll", ""),
+        (found.in_flight, "message", " in flight"),
+        (found.sends_per_s, "message", "/s"),
+        (found.bytes_per_s, "byte", "/s"),
     )
-    return ", ".join(f"{count:,} {what}" for count, what in words if count)
+    return ", ".join(f"{counted(count, noun)}{rest}" for count, noun, rest in words if count)
 
 
 def _row(found: Any) -> tuple[str, ...]:

@@ -72,7 +72,11 @@ filters: Final = filter_options(
 @limit_option
 @broker_options
 def list_(limit: int, endpoint: str, as_json: bool, **wanted: Any) -> None:
-    """List what waits, the next due first."""
+    """List what waits, the next due first.
+
+    A retry whose backoff is over stays listed, as ready, until a consumer receives it. ATTEMPTS are
+    those that counted so far, and how many the group allows.
+    """
     request = pending_pb2.ListPendingRequest(filter=_filter(wanted))
     with Connection(endpoint) as broker:
         messages, more = broker.pages(broker.pending.ListPending, request, "messages", limit)
@@ -136,7 +140,7 @@ def count(endpoint: str, as_json: bool, **wanted: Any) -> None:
             each.group or "-",
             f"{each.count:,}",
             format_instant(each.next_due_at_ms),
-            _due_in(each.next_due_at_ms, now_ms),
+            _due_in(each.next_due_at_ms, now_ms, each.kind),
         )
         for each in counted_up.counts
     ]
@@ -229,12 +233,13 @@ def _filter(wanted: dict[str, Any]) -> pending_pb2.PendingFilter:
 
 
 def _row(message: pending_pb2.PendingMessage, now_ms: int) -> tuple[str, ...]:
-    attempts = f"{message.attempt}/{message.max_attempts}" if message.attempt else "-"
+    retry = message.kind in (pending_pb2.BACKOFF, pending_pb2.IN_FLIGHT)
+    attempts = f"{message.attempt}/{message.max_attempts}" if retry else "-"
     if message.kind == pending_pb2.HALF:
         attempts = f"{message.checks}/{message.checks_max} checks"
     return (
         format_instant(message.due_at_ms),
-        _due_in(message.due_at_ms, now_ms),
+        _due_in(message.due_at_ms, now_ms, message.kind),
         kind_word(message.kind),
         message.topic,
         message.group or "-",
@@ -250,8 +255,11 @@ def _priority(message: pending_pb2.PendingMessage) -> str:
     return str(message.priority) if message.HasField("priority") else "-"
 
 
-def _due_in(due_ms: int, now_ms: int) -> str:
-    return format_ago(due_ms, now_ms).removeprefix("in ") if due_ms > now_ms else "now"
+def _due_in(due_ms: int, now_ms: int, kind: int) -> str:
+    """A retry whose time has come waits for nothing but a receive."""
+    if due_ms > now_ms:
+        return format_ago(due_ms, now_ms).removeprefix("in ")
+    return "ready" if kind == pending_pb2.BACKOFF else "now"
 
 
 def failure_words(class_name: str, text: str) -> str:

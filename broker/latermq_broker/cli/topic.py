@@ -11,7 +11,7 @@ from latermq_broker.cli.jsonable import jsonable
 from latermq_broker.cli.options import broker_options, confirmed, example, limit_option
 from latermq_broker.cli.table import Column, plain
 from latermq_broker.cli.times import format_instant
-from latermq_proto.latermq.v1 import topic_pb2
+from latermq_proto.latermq.v1 import pending_pb2, topic_pb2
 
 TYPES: Final = ("normal", "fifo", "delay", "transaction", "priority", "lite", "mixed")
 
@@ -26,12 +26,14 @@ def topic() -> None:
         "latermq topic create orders",
         "latermq topic create payments --type delay --queues 8",
         "latermq topic create alarms --type priority",
+        "latermq topic create chat --type lite       (many small ordered queues in one topic)",
     )
 )
 @click.argument("name")
 @click.option(
     "--type", "kind", type=click.Choice(TYPES), default="mixed", show_default=True,
-    help="What the topic accepts; mixed takes normal and delayed messages.",
+    help="What the topic accepts: messages of this type only; mixed: normal, fifo, delay and "
+    "transaction messages side by side, none with a priority or a lite topic.",
 )  # fmt: skip
 @click.option(
     "--queues",
@@ -60,7 +62,11 @@ def create(name: str, kind: str, queues: int | None, endpoint: str, as_json: boo
 @click.option("--queues", type=click.IntRange(min=1), metavar="N", help="More queues; never fewer.")
 @broker_options
 def alter(name: str, kind: str | None, queues: int | None, endpoint: str, as_json: bool) -> None:
-    """Change the type or the number of queues of the topic NAME."""
+    """Change the type or the number of queues of the topic NAME.
+
+    The type is asked of new messages; what is there already is delivered as it was sent. To and
+    from priority and lite there is no way: their queues are others.
+    """
     if kind is None and queues is None:
         raise click.UsageError("say what to change: --type, --queues")
     request = topic_pb2.AlterTopicRequest(
@@ -69,11 +75,35 @@ def alter(name: str, kind: str | None, queues: int | None, endpoint: str, as_jso
         queue_count=queues or 0,
     )
     with Connection(endpoint) as broker:
+        before = broker.call(broker.topics.GetTopic, topic_pb2.GetTopicRequest(name=name)).topic
         altered = broker.call(broker.topics.AlterTopic, request).topic
+        misfits = _misfits(broker, altered) if altered.type != before.type else ""
     if as_json:
         print_json(jsonable(altered))
     else:
         click.echo(f"topic {plain(altered.name)}: {_policy(altered)}")
+    if misfits:
+        new = f"only new messages must be of type {type_word(altered.type)}"
+        click.echo(f"latermq: note: {misfits}, delivered as it was sent; {new}", err=True)
+
+
+def _misfits(broker: Connection, altered: Any) -> str:
+    """What the topic holds that is not of its type, or may not be."""
+    kind = altered.type
+    if kind == topic_pb2.MIXED:
+        return ""
+    request = pending_pb2.CountPendingRequest(filter=pending_pb2.PendingFilter(topic=altered.name))
+    waits = {
+        each.kind: each.count for each in broker.call(broker.pending.CountPending, request).counts
+    }
+    held = []
+    if altered.message_count:
+        held.append(f"{counted(altered.message_count, 'message')} in its queues")
+    if kind != topic_pb2.DELAY and waits.get(pending_pb2.DELAYED):
+        held.append(f"{waits[pending_pb2.DELAYED]:,} delayed")
+    if kind != topic_pb2.TRANSACTION and waits.get(pending_pb2.HALF):
+        held.append(counted(waits[pending_pb2.HALF], "open transaction"))
+    return f"the topic keeps what it has ({', '.join(held)})" if held else ""
 
 
 @topic.command("list", epilog=example("latermq topic list", "latermq topic list --internal"))

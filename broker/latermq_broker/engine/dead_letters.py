@@ -41,6 +41,7 @@ from latermq_broker.store.payload_message import (
 from latermq_broker.store.record import Record, RecordType
 
 SCAN_MAX: Final = 1_000  # letters one call looks at
+SENT: Final = "sent"  # the reason of what a producer sent to %DLQ%group: it did not die
 
 
 class DeadSlice(NamedTuple):
@@ -156,8 +157,8 @@ class DeadLetters:
         owner = self._group(group)
         if record.type is not RecordType.DEAD:
             raise BadRequestError(
-                f"offset {queue_offset} of {dlq.name} was sent there by a producer and belongs to "
-                "no group; redrive it to a topic"
+                f"it was sent to {dlq.name} by a producer and was never the group's; redrive it "
+                "to a topic"
             )
         head = decode_dead_head(record.payload)
         origin = state.catalog.topic_by_id(head.origin_topic_id)
@@ -233,7 +234,7 @@ class DeadLetters:
             origin_topic=history.origin_topic,
             origin_queue_id=head.origin_queue_id if head else -1,
             origin_offset=head.origin_offset if head else -1,
-            reason=history.reason,
+            reason=history.reason if head else SENT,
             attempt_count=head.attempt_count if head else 0,
             max_attempts=head.max_attempts if head else 0,
             first_failure_ms=failed[0] if failed else 0,

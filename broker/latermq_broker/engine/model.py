@@ -194,7 +194,7 @@ class DeadLetter:
     origin_topic: str
     origin_queue_id: int
     origin_offset: int
-    reason: str  # attempts_exhausted | forwarded | rejected
+    reason: str  # attempts_exhausted | forwarded | rejected | sent
     attempt_count: int
     max_attempts: int
     first_failure_ms: int

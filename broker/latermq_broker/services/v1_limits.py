@@ -1,5 +1,6 @@
 """latermq.v1 Limits: set, unset, list. The engine keeps them, `flow` asks for them."""
 
+import re
 from typing import Final
 
 from latermq_broker.config import Config
@@ -15,6 +16,7 @@ from latermq_proto.latermq.v1 import limit_pb2
 
 LIMITS: Final = "/latermq.v1.Limits"
 CLIENT_ID_BYTES_MAX: Final = 1_024
+_NO_CLIENT_ID: Final = re.compile(r"[^ -~]")  # what no gRPC header holds
 
 
 class LimitsService:
@@ -96,6 +98,11 @@ def _scope(number: int, name: str) -> Scope:
         names.check_group(name)
     if names.utf8_bytes(name) > CLIENT_ID_BYTES_MAX:
         raise BadRequestError(f"a client id has at most {CLIENT_ID_BYTES_MAX} bytes here")
+    if scope is Scope.CLIENT and (_NO_CLIENT_ID.search(name) or name != name.strip()):
+        raise BadRequestError(
+            f"client id {names.shown(name)} is none that a client can have: they come in a header, "
+            "as printable ASCII without blanks at the ends"
+        )
     return scope
 
 

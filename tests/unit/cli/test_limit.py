@@ -17,8 +17,10 @@ def rig(monkeypatch: pytest.MonkeyPatch) -> Iterator[CliRig]:
 def test_the_life_of_a_limit(rig: CliRig) -> None:
     assert "no limits" in rig.ok("limit", "list")
     made = rig.ok("limit", "set", "client", "*", "--sends", "5000", "--bytes", "20M")
-    assert made == "client *: 5,000 messages/s, 20,971,520 bytes/s\n"
+    assert made == "each client by itself (*): 5,000 messages/s, 20,971,520 bytes/s\n"
     rig.ok("limit", "set", "client", "*", "--parked-polls", "7")
+    made = rig.ok("limit", "set", "group", "billing", "--in-flight", "1")
+    assert made == "group billing: 1 message in flight\n"
     rig.ok("limit", "set", "group", "billing", "--in-flight", "10")
     rig.ok("limit", "set", "client", "c-1", "--sends", "3")
     shown = rig.ok("limit", "show", "client", "c-1")
@@ -44,6 +46,9 @@ def test_the_life_of_a_limit(rig: CliRig) -> None:
         (("set", "client", "*", "--in-flight", "1"), "in_flight is a limit of a group"),
         (("set", "group", "*", "--sends", "1"), "sends_per_s is a limit of a client"),
         (("set", "group", "a b", "--in-flight", "1"), "group"),
+        (("set", "client", "é", "--sends", "1"), "client id 'é' is none that a client can have"),
+        (("set", "client", " c", "--sends", "1"), "client id ' c' is none that a client can have"),
+        (("set", "client", "a\tb", "--sends", "1"), "is none that a client can have"),
         (("unset", "group", "billing"), "no limit of group billing is set"),
     ],
 )

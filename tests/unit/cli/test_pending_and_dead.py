@@ -48,6 +48,44 @@ def test_what_waits(rig: CliRig) -> None:
     assert "not found" in rig.refused("pending", "list", "--topic", "nothing")
 
 
+def test_a_retry_whose_time_has_come_is_ready(rig: CliRig) -> None:
+    rig.now_ms -= 60_000  # what is due in the rig is due on the command line's clock too
+    rig.make_group(wait_ms=1_000)
+    rig.send_message("retry")
+    rig.fail()
+    rig.advance(1_000)
+    _, row = rig.ok("pending", "list").splitlines()
+    assert re.split(r"\s{2,}", row)[1:6] == ["ready", "backoff", "orders", "billing", "1/3"]
+    (delivered,) = rig.receive("billing", count=1)
+    rig.engine.change_invisible("billing", delivered.handle, 0, rig.now_ms, suspend=True)
+    rig.advance(0)
+    (delivered,) = rig.receive("billing", count=1)
+    assert delivered.attempt == 2
+    rig.send_message("given back", topic="other")
+    (delivered,) = rig.receive("billing", topic="other", count=1)
+    rig.engine.change_invisible("billing", delivered.handle, 0, rig.now_ms, suspend=True)
+    rig.advance(0)
+    row = rig.ok("pending", "list", "--topic", "other").splitlines()[1]
+    assert re.split(r"\s{2,}", row)[1:6] == ["ready", "backoff", "other", "billing", "0/3"]
+
+
+def test_a_letter_that_a_producer_sent(rig: CliRig) -> None:
+    rig.make_group()
+    rig.send_message("by hand", topic="%DLQ%billing")
+    row = rig.ok("dead", "list", "billing").splitlines()[1]
+    cells = re.split(r"\s{2,}", row.strip())
+    assert cells[2:] == ["0", "sent", "-", "(none: a producer sent it here)", "by hand"]
+    assert len(rig.json("dead", "list", "billing", "--reason", "sent")["letters"]) == 1
+    assert rig.refused("dead", "redrive", "billing", "--offset", "0") == (
+        "latermq: 1 letter failed; the last: offset 0: it was sent to %DLQ%billing by a producer "
+        "and was never the group's; redrive it to a topic"
+    )
+    rig.ok("topic", "create", "orders")
+    again = rig.ok("dead", "redrive", "billing", "--offset", "0", "--to-topic", "orders")
+    assert again == "1 dead letter redriven to orders\n"
+    assert len(rig.receive("billing")) == 1
+
+
 def test_changing_what_waits(rig: CliRig) -> None:
     rig.send_message("m-1", wait_ms=3_600_000)
     assert rig.ok("pending", "postpone", "m-1", "--delay", "2h").startswith("m-1 due 20")

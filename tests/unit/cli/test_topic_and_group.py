@@ -51,6 +51,30 @@ def test_topics_that_are_refused(rig: CliRig) -> None:
     assert rig.ok("topic", "list").startswith("no topics yet")
 
 
+def test_what_does_not_fit_a_new_type_is_told(rig: CliRig) -> None:
+    rig.ok("topic", "create", "orders")
+    altered = rig.run("topic", "alter", "orders", "--type", "fifo")
+    assert (altered.exit_code, altered.stderr) == (0, "")
+    rig.send_message("in line")
+    rig.send_message("late", wait_ms=60_000)
+    rig.send_half("half")
+    note = (
+        "latermq: note: the topic keeps what it has (1 message in its queues, 1 delayed, 1 open "
+        "transaction), delivered as it was sent; only new messages must be of type normal\n"
+    )
+    altered = rig.run("topic", "alter", "orders", "--type", "normal")
+    assert (altered.exit_code, altered.stderr) == (0, note)
+    altered = rig.run("topic", "alter", "orders", "--type", "delay", "--json")
+    assert "(1 message in its queues, 1 open transaction)" in altered.stderr
+    assert rig.run("topic", "alter", "orders", "--type", "mixed").stderr == ""
+    assert rig.run("topic", "alter", "orders", "--queues", "8").stderr == ""
+
+
+def test_a_topic_of_each_type_is_made(rig: CliRig) -> None:
+    for kind in ("normal", "fifo", "delay", "transaction", "priority", "lite", "mixed"):
+        assert f"topic {kind}: {kind}, " in rig.ok("topic", "create", kind, "--type", kind)
+
+
 def test_dead_letter_topics_are_listed_when_asked(rig: CliRig) -> None:
     rig.die("m-1")
     assert "%DLQ%billing" not in rig.ok("topic", "list")
