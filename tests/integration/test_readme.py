@@ -81,7 +81,7 @@ def test_the_tour_of_the_command_line_works(broker: BrokerProcess) -> None:
         if words[:2] == ["message", "show"]:
             words = [*words[:-1], *re.findall(r"\b01[0-9A-F]{32}\b", said["message find"])[:1]]
         if words[:2] == ["pending", "commit"]:
-            words = [*words[:-1], asyncio.run(leave_open(broker.endpoint))]
+            words = [*words[:-1], asyncio.run(leave_open(broker.endpoint)), "--yes"]
         if words[:2] == ["dead", "list"]:
             asyncio.run(bury(broker.endpoint))
         if words[0] == "log":

@@ -10,7 +10,7 @@ from latermq_broker.cli.console import counted, print_json, stderr_is_terminal
 from latermq_broker.cli.dead_filter import filter_of, letter_filters
 from latermq_broker.cli.failures import CommandError, RefusedError
 from latermq_broker.cli.jsonable import jsonable
-from latermq_broker.cli.options import broker_options, example, is_interactive
+from latermq_broker.cli.options import broker_options, confirmed, example, yes_option
 from latermq_broker.cli.table import plain
 from latermq_proto.latermq.v1 import dead_letter_pb2 as dead_pb2
 
@@ -74,7 +74,7 @@ def redrive(
 @letter_filters
 @click.option("--max", "count_max", type=click.IntRange(min=1), metavar="N", help="Stop after N.")
 @click.option("--dry-run", is_flag=True, help="Only count what would be dropped.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @broker_options
 def drop(
     group: str,
@@ -94,8 +94,9 @@ def drop(
     with Connection(endpoint) as broker:
         last = _follow(broker.stream(broker.dead_letters.DropDeadLetters, request), "found")
         if not dry_run and last.changed_count:
-            if not yes:
-                _ask(f"Drop {counted(last.changed_count, 'dead letter')} of {plain(group)}?")
+            confirmed(
+                f"Drop {counted(last.changed_count, 'dead letter')} of {plain(group)}?", yes=yes
+            )
             request.dry_run = False
             stream = broker.stream(broker.dead_letters.DropDeadLetters, request)
             last = _follow(stream, "dropped")
@@ -105,13 +106,6 @@ def drop(
 def _choice(everything: bool, wanted: dict[str, Any]) -> None:
     if not everything and not any(wanted.values()):
         raise click.UsageError("say which: --id, --offset, --signature, …, or --all")
-
-
-def _ask(question: str) -> None:
-    if not is_interactive():
-        raise RefusedError("nobody is here to confirm; say --yes")
-    if not click.confirm(question, err=True):
-        raise CommandError("nothing was dropped")
 
 
 def _follow(

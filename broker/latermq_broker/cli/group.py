@@ -16,6 +16,7 @@ from latermq_broker.cli.options import (
     example,
     instant,
     limit_option,
+    yes_option,
 )
 from latermq_broker.cli.table import Column, plain
 from latermq_broker.cli.times import format_ago, format_instant
@@ -236,16 +237,15 @@ def show(name: str, endpoint: str, as_json: bool) -> None:
 
 @group.command(epilog=example("latermq group delete billing --yes"))
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @broker_options
 def delete(name: str, yes: bool, endpoint: str, as_json: bool) -> None:
     """Delete the group NAME: its progress, leases and retries. Its dead letters stay readable.
 
-    Asks first when you are at a terminal.
+    Asks first, unless --yes.
     """
+    confirmed(f"Delete group {plain(name)} and its progress?", yes=yes)
     with Connection(endpoint) as broker:
-        if not yes:
-            confirmed(f"Delete group {plain(name)} and its progress?")
         broker.call(broker.groups.DeleteGroup, group_pb2.DeleteGroupRequest(name=name))
     if as_json:
         print_json({"name": name, "deleted": True})
@@ -256,7 +256,7 @@ def delete(name: str, yes: bool, endpoint: str, as_json: bool) -> None:
 @group.command(
     epilog=example(
         "latermq group reset billing --topic orders --to -1h",
-        "latermq group reset billing --topic orders --to earliest",
+        "latermq group reset billing --topic orders --to earliest --yes",
         "latermq group reset billing --topic orders --to 2026-05-01T18:30:00Z",
     )
 )
@@ -266,9 +266,17 @@ def delete(name: str, yes: bool, endpoint: str, as_json: bool) -> None:
     "--to", "to_ms", type=reset_target, required=True, metavar="TIME",
     help="earliest, now, -1h, or a date: go on with the first message stored at or after it.",
 )  # fmt: skip
+@yes_option
 @broker_options
-def reset(name: str, topic: str, to_ms: int, endpoint: str, as_json: bool) -> None:
-    """Move the group NAME to another time in a topic. Its leases and retries there are void."""
+def reset(name: str, topic: str, to_ms: int, yes: bool, endpoint: str, as_json: bool) -> None:
+    """Move the group NAME to another time in a topic. Its leases and retries there are void.
+
+    Asks first, unless --yes.
+    """
+    confirmed(
+        f"Void the leases and retries of group {plain(name)} in {plain(topic)} and move it?",
+        yes=yes,
+    )
     request = group_pb2.ResetGroupRequest(name=name, topic=topic, to_ms=to_ms)
     with Connection(endpoint) as broker:
         offsets = list(broker.call(broker.groups.ResetGroup, request).offsets)

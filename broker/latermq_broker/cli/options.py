@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from latermq_broker.cli.door import door_options
-from latermq_broker.cli.failures import CommandError
+from latermq_broker.cli.failures import CommandError, RefusedError
 from latermq_broker.cli.times import parse_duration_ms, parse_instant_ms
 from latermq_broker.clock import SystemClock
 
@@ -87,9 +87,25 @@ def is_interactive() -> bool:
     return sys.stdin.isatty()
 
 
-def confirmed(question: str) -> None:
-    """Ask at a terminal and go on only after a yes; elsewhere the command itself is the yes."""
-    if is_interactive() and not click.confirm(question, err=True):
+def yes_option(command: Decorated) -> Decorated:
+    """`--yes`, of every command that takes away what no other command brings back."""
+    return click.option(
+        "--yes", is_flag=True, help="Do not ask. Needed where standard input is no terminal."
+    )(command)
+
+
+def confirmed(question: str, *, yes: bool) -> None:
+    """Go on only after `--yes`, or a yes at a terminal.
+
+    Raises:
+        RefusedError: nobody can be asked.
+        CommandError: the answer was no.
+    """
+    if yes:
+        return
+    if not is_interactive():
+        raise RefusedError(f"{question} Nobody is here to confirm; say --yes")
+    if not click.confirm(question, err=True):
         raise CommandError("nothing was done")
 
 

@@ -18,6 +18,7 @@ from latermq_broker.cli.options import (
     filter_options,
     instant,
     limit_option,
+    yes_option,
 )
 from latermq_broker.cli.table import Column, plain
 from latermq_broker.cli.times import format_ago, format_instant
@@ -184,16 +185,14 @@ def postpone(
 
 @pending.command(epilog=example("latermq pending commit ID --yes"))
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @broker_options
 def commit(ids: tuple[str, ...], yes: bool, endpoint: str, as_json: bool) -> None:
     """Deliver a half message whose producer does not say how its transaction ended.
 
-    ID: as for expedite. `latermq pending cancel` rolls it back. Asks first when you are at a
-    terminal.
+    ID: as for expedite. `latermq pending cancel` rolls it back. Asks first, unless --yes.
     """
-    if not yes:
-        confirmed(f"Commit {counted(len(ids), 'transaction')}?")
+    confirmed(f"Commit {counted(len(ids), 'transaction')}?", yes=yes)
     request = pending_pb2.ChangePendingRequest(ids=ids)
     with Connection(endpoint) as broker:
         changed = broker.call(broker.pending.CommitPending, request)
@@ -202,15 +201,14 @@ def commit(ids: tuple[str, ...], yes: bool, endpoint: str, as_json: bool) -> Non
 
 @pending.command(epilog=example("latermq pending cancel ID --yes"))
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @broker_options
 def cancel(ids: tuple[str, ...], yes: bool, endpoint: str, as_json: bool) -> None:
     """Never deliver it: a delayed or half message to anyone, a retry to its group.
 
-    ID: as for expedite. Asks first when you are at a terminal.
+    ID: as for expedite. Asks first, unless --yes.
     """
-    if not yes:
-        confirmed(f"Cancel {counted(len(ids), 'pending message')}?")
+    confirmed(f"Cancel {counted(len(ids), 'pending message')}?", yes=yes)
     request = pending_pb2.ChangePendingRequest(ids=ids)
     with Connection(endpoint) as broker:
         changed = broker.call(broker.pending.CancelPending, request)

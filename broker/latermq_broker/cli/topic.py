@@ -8,7 +8,7 @@ from latermq_broker.cli.commands import CommandGroup
 from latermq_broker.cli.connection import Connection
 from latermq_broker.cli.console import counted, print_json, print_table, styled
 from latermq_broker.cli.jsonable import jsonable
-from latermq_broker.cli.options import broker_options, confirmed, example, limit_option
+from latermq_broker.cli.options import broker_options, confirmed, example, limit_option, yes_option
 from latermq_broker.cli.table import Column, plain
 from latermq_broker.cli.times import format_instant
 from latermq_proto.latermq.v1 import pending_pb2, topic_pb2
@@ -175,18 +175,18 @@ def show(name: str, endpoint: str, as_json: bool) -> None:
 
 @topic.command(epilog=example("latermq topic delete orders --yes"))
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @broker_options
 def delete(name: str, yes: bool, endpoint: str, as_json: bool) -> None:
     """Delete the topic NAME: its messages, what is delayed for it, every group's progress on it.
 
-    Asks first when you are at a terminal.
+    Asks first, unless --yes.
     """
     with Connection(endpoint) as broker:
         if not yes:
             found = broker.call(broker.topics.GetTopic, topic_pb2.GetTopicRequest(name=name)).topic
             held = counted(found.message_count + found.delayed_count, "message")
-            confirmed(f"Delete topic {plain(name)} with {held}?")
+            confirmed(f"Delete topic {plain(name)} with {held}?", yes=False)
         broker.call(broker.topics.DeleteTopic, topic_pb2.DeleteTopicRequest(name=name))
     if as_json:
         print_json({"name": name, "deleted": True})

@@ -9,7 +9,7 @@ from latermq_broker.cli.commands import CommandGroup
 from latermq_broker.cli.connection import Connection
 from latermq_broker.cli.console import print_json, print_table, styled
 from latermq_broker.cli.jsonable import jsonable
-from latermq_broker.cli.options import broker_options, confirmed, example, limit_option
+from latermq_broker.cli.options import broker_options, confirmed, example, limit_option, yes_option
 from latermq_broker.cli.table import Column, plain
 from latermq_broker.cli.times import format_instant
 from latermq_proto.latermq.v1 import user_pb2
@@ -112,12 +112,11 @@ def show(name: str, endpoint: str, as_json: bool) -> None:
 
 @user.command(epilog=example("latermq user delete shop --yes"))
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @broker_options
 def delete(name: str, yes: bool, endpoint: str, as_json: bool) -> None:
-    """Delete the user NAME and its rights. Asks first when you are at a terminal."""
-    if not yes:
-        confirmed(f"Delete user {plain(name)}?")
+    """Delete the user NAME and its rights. Asks first, unless --yes."""
+    confirmed(f"Delete user {plain(name)}?", yes=yes)
     with Connection(endpoint) as broker:
         broker.call(broker.users.DeleteUser, user_pb2.DeleteUserRequest(access_key=name))
     if as_json:

@@ -48,6 +48,13 @@ ALL = [words for words in commands(latermq) if words[0] not in ("serve", "demo")
 LEAVES = [words for words in ALL if not isinstance(leaf(words), click.Group)]
 
 
+def asks(words: tuple[str, ...]) -> bool:
+    return words[0] != "log" and any(each.name == "yes" for each in leaf(words).params)
+
+
+DESTRUCTIVE = [words for words in LEAVES if asks(words)]
+
+
 def test_the_words_of_the_design_are_there() -> None:
     wanted = (
         "serve demo bench send receive|topic create|topic list|topic show|topic delete|topic alter|"
@@ -173,3 +180,33 @@ def test_commands_are_listed_in_the_order_they_were_given() -> None:
         group.add_command(click.Command(name, help=f"Help of {name}."))
     text = CliRunner().invoke(group, ["--help"]).stdout
     assert "Help of b." in text
+
+
+def test_what_takes_away_for_good_is_this() -> None:
+    assert {" ".join(words) for words in DESTRUCTIVE} == {
+        "topic delete",
+        "group delete",
+        "group reset",
+        "user delete",
+        "pending commit",
+        "pending cancel",
+        "dead drop",
+    }
+
+
+@pytest.mark.parametrize("words", DESTRUCTIVE, ids=" ".join)
+def test_what_takes_away_for_good_wants_a_yes(rig: CliRig, words: tuple[str, ...]) -> None:
+    """Asked at a terminal; where there is none only --yes is one."""
+    rig.die("m-1")
+    more = {"group reset": ["billing", "--topic", "orders", "--to", "now"]}
+    more |= {"topic delete": ["orders"], "dead drop": ["billing", "--all"]}
+    wanted = [*words, *more.get(" ".join(words), ["billing"])]
+    line = rig.refused(*wanted)
+    assert line.startswith("latermq: ")
+    assert line.endswith("? Nobody is here to confirm; say --yes")
+    help_text = " ".join(rig.ok(*words, "--help").split())
+    assert "Asks first, unless --yes." in help_text
+    assert "Do not ask. Needed where standard input is no terminal." in help_text
+    rig.ok("topic", "show", "orders")
+    rig.ok("group", "show", "billing")
+    assert "m-1" in rig.ok("dead", "list", "billing")

@@ -80,7 +80,7 @@ def test_show_a_delayed_one(rig: CliRig) -> None:
     assert " later " in rig.ok("message", "find", "--id", "late")
     rig.ok("pending", "postpone", "late", "--delay", "2h")
     assert ", moved from " in rig.ok("message", "show", "late")
-    rig.ok("pending", "cancel", "late")
+    rig.ok("pending", "cancel", "late", "--yes")
     assert "Cancelled or recalled while it waited" in rig.ok("message", "show", "late")
     assert " never " in rig.ok("message", "find", "--id", "late")
     assert "no message 'gone'" in rig.refused("message", "show", "gone")

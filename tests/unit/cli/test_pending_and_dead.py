@@ -94,13 +94,13 @@ def test_changing_what_waits(rig: CliRig) -> None:
     rig.advance(0)
     assert len(rig.receive()) == 1
     rig.send_message("m-2", wait_ms=3_600_000)
-    assert rig.ok("pending", "cancel", "m-2") == "m-2 cancelled\n"
-    assert "nothing waits under 'm-2'" in rig.refused("pending", "cancel", "m-2")
+    assert rig.ok("pending", "cancel", "m-2", "--yes") == "m-2 cancelled\n"
+    assert "nothing waits under 'm-2'" in rig.refused("pending", "cancel", "m-2", "--yes")
 
 
 def test_some_that_cannot_be_changed(rig: CliRig) -> None:
     rig.send_message("m-1", wait_ms=3_600_000)
-    result = rig.run("pending", "cancel", "m-1", "gone")
+    result = rig.run("pending", "cancel", "m-1", "gone", "--yes")
     assert result.exit_code == 2
     assert result.stdout == "m-1 cancelled\n"
     assert result.stderr.startswith("latermq: nothing waits under 'gone'")
@@ -200,10 +200,10 @@ def test_dropping_asks_first(rig: CliRig) -> None:
 
 def test_dropping_after_a_question(rig: CliRig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.die("m-1")
-    monkeypatch.setattr("latermq_broker.cli.dead_change.is_interactive", lambda: True)
+    monkeypatch.setattr("latermq_broker.cli.options.is_interactive", lambda: True)
     refused = rig.run("dead", "drop", "billing", "--all", stdin="n\n")
     assert refused.exit_code == 1
-    assert "nothing was dropped" in refused.stderr
+    assert "nothing was done" in refused.stderr
     dropped = rig.run("dead", "drop", "billing", "--all", stdin="y\n")
     assert dropped.stdout == "1 dead letter dropped\n"
     assert "Drop 1 dead letter of billing?" in dropped.stderr
@@ -218,9 +218,9 @@ def test_transactions_that_have_not_ended(rig: CliRig) -> None:
     assert line.endswith(name)
     (count,) = rig.json("pending", "count")["counts"]
     assert (count["kind"], count["topic"], count["count"]) == ("half", "orders", 2)
-    assert rig.ok("pending", "commit", name) == "m-1 committed\n"
+    assert rig.ok("pending", "commit", name, "--yes") == "m-1 committed\n"
     assert rig.ok("pending", "cancel", "m-2", "--yes") == "m-2 cancelled\n"
-    assert "nothing waits under" in rig.refused("pending", "commit", name)
+    assert "nothing waits under" in rig.refused("pending", "commit", name, "--yes")
     assert len(rig.receive()) == 1
 
 

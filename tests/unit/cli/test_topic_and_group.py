@@ -29,7 +29,7 @@ def test_a_topics_life(rig: CliRig) -> None:
     shown = rig.ok("topic", "show", "orders")
     assert "accepts   normal, 2 queues" in shown
     assert "read by   billing" in shown
-    assert rig.ok("topic", "delete", "orders") == "topic orders deleted\n"
+    assert rig.ok("topic", "delete", "orders", "--yes") == "topic orders deleted\n"
     assert rig.refused("topic", "show", "orders") == (
         "latermq: topic not found: orders (code 40402)"
     )
@@ -40,7 +40,7 @@ def test_topics_as_json(rig: CliRig) -> None:
     assert (made["name"], made["type"], made["queue_count"]) == ("orders", "mixed", 1)
     assert rig.json("topic", "list") == {"topics": [made], "more": False}
     assert rig.json("topic", "show", "orders") == made
-    assert rig.json("topic", "delete", "orders") == {"name": "orders", "deleted": True}
+    assert rig.json("topic", "delete", "orders", "--yes") == {"name": "orders", "deleted": True}
 
 
 def test_topics_that_are_refused(rig: CliRig) -> None:
@@ -111,7 +111,7 @@ def test_a_groups_life(rig: CliRig) -> None:
     shown = rig.ok("group", "show", "billing")
     assert "attempts      3, then a dead letter" in shown
     assert shown.splitlines()[-1].split()[:3] == ["orders", "2", "0"]
-    assert rig.ok("group", "delete", "billing") == (
+    assert rig.ok("group", "delete", "billing", "--yes") == (
         "group billing deleted; its dead letters stay in %DLQ%billing\n"
     )
 
@@ -137,10 +137,10 @@ def test_a_reset_reads_again(rig: CliRig) -> None:
     rig.make_group()
     rig.send_message("m-1")
     rig.ack(*rig.receive())
-    told = rig.ok("group", "reset", "billing", "--topic", "orders", "--to", "earliest")
+    told = rig.ok("group", "reset", "billing", "--topic", "orders", "--to", "earliest", "--yes")
     assert told == ("group billing goes on in orders from the earliest message (queue 0: 0)\n")
     assert len(rig.receive()) == 1
-    assert rig.json("group", "reset", "billing", "--topic", "orders", "--to", "-1h")["offsets"] == [
-        0
-    ]
+    assert rig.json("group", "reset", "billing", "--topic", "orders", "--to", "-1h", "--yes")[
+        "offsets"
+    ] == [0]
     assert "is not a time" in rig.refused("group", "reset", "b", "--topic", "o", "--to", "soon")
