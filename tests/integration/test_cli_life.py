@@ -124,6 +124,7 @@ def test_failures_are_one_line_and_a_code(shell: Shell) -> None:
         (("receive", "x", "--group", "bad name"), 2, "other characters"),
         (("topic", "list", "--endpoint", "127.0.0.1:1"), 1, "no broker answers at 127.0.0.1:1"),
         (("bench", "send", "--endpoint", "127.0.0.1:1"), 1, "no broker answers"),
+        (("bench", "receive", "--topic", "nothing"), 2, "topic not found: nothing"),
     )
     for words, code, text in cases:
         done = shell.run(*words)

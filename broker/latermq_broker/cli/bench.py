@@ -11,14 +11,19 @@ from latermq_broker.cli.bench_load import Load, Report, Target, receive_load, ro
 from latermq_broker.cli.commands import CommandGroup
 from latermq_broker.cli.connection import Connection, checked_endpoint
 from latermq_broker.cli.console import counted, print_json
-from latermq_broker.cli.failures import CommandError
+from latermq_broker.cli.failures import CommandError, RefusedError
 from latermq_broker.cli.options import broker_options, duration, example, filter_options
 from latermq_broker.cli.send import require_topic
 from latermq_broker.cli.table import plain
+from latermq_proto.latermq.v1 import topic_pb2
 
 _SIZE: Final = re.compile(r"(\d+)\s*(b|k|kb|kib|m|mb|mib)?", re.IGNORECASE)
 _UNITS: Final = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20}
 BODY_BYTES_MAX: Final = 4 << 20
+CALL_BYTES_MAX: Final = 64 << 20
+FLIGHT_BYTES_MAX: Final = 1 << 30
+RATE_MAX: Final = 1_000_000
+DURATION_MS_MAX: Final = 7 * 86_400_000
 
 
 def size(text: str) -> int:
@@ -32,12 +37,20 @@ def size(text: str) -> int:
     return count
 
 
+def run_time(text: str) -> int:
+    """As `duration`, of a run; a `type=` for options."""
+    wanted = duration(text)
+    if not 1 <= wanted <= DURATION_MS_MAX:
+        raise click.BadParameter(f"{text!r}: a run takes 1ms to 7d")
+    return wanted
+
+
 @click.group(cls=CommandGroup)
 def bench() -> None:
     """Measure a broker: how much it sends, delivers and acknowledges, and how quickly.
 
     The load generator is one Python process, so it may be the limit itself: watch its CPU, and give
-    it a core of its own.
+    it a core of its own. Exits 1 when a call failed or a message of a round trip is missing.
     """
 
 
@@ -45,14 +58,14 @@ load_options: Final = filter_options(
     click.option("--topic", default="bench", show_default=True),
     click.option("--concurrency", type=click.IntRange(1, 10_000), default=16, show_default=True,
                  help="Calls in flight at a time."),
-    click.option("--duration", type=duration, default="10s", show_default=True,
+    click.option("--duration", type=run_time, default="10s", show_default=True,
                  help="Stop after this long."),
     click.option("--count", type=click.IntRange(min=1), default=None, metavar="N",
                  help="Stop after N messages [until the time is up]."),
 )  # fmt: skip
 send_options: Final = filter_options(
     click.option("--size", type=size, default="1k", show_default=True, help="Of each body."),
-    click.option("--rate", type=click.IntRange(min=1), default=None, metavar="N",
+    click.option("--rate", type=click.IntRange(1, RATE_MAX), default=None, metavar="N",
                  help="Messages per second [as fast as it goes]."),
     click.option("--batch", type=click.IntRange(1, 1000), default=1, show_default=True,
                  help="Messages per send."),
@@ -113,15 +126,34 @@ def _run(
         rate=options.get("rate"),
         batch=options.get("batch", 1),
     )
+    _require_room(load)
     with Connection(endpoint) as broker:
-        require_topic(broker, target.topic)
+        if load.body_bytes:
+            require_topic(broker, target.topic)
+        else:  # nothing is sent: it must be there, and asking for the route would make it
+            broker.call(broker.topics.GetTopic, topic_pb2.GetTopicRequest(name=target.topic))
     report = asyncio.run(_awaited(run(target, load)))
     if as_json:
         print_json({"bench": name, "endpoint": target.endpoint, **report.figures()})
     else:
         _print(name, target, load, report)
-    if report.errors and not report.messages:
-        raise CommandError(f"nothing got through: {next(iter(report.errors))}")
+    if failure := report.failure():
+        raise CommandError(failure)
+
+
+def _require_room(load: Load) -> None:
+    """Refuse what this process could not hold in memory."""
+    call_bytes = load.batch * load.body_bytes
+    if call_bytes > CALL_BYTES_MAX:
+        raise RefusedError(
+            f"--batch {load.batch} of --size {load.body_bytes}: more than {CALL_BYTES_MAX} bytes a "
+            "call"
+        )
+    if load.concurrency * call_bytes > FLIGHT_BYTES_MAX:
+        raise RefusedError(
+            f"--concurrency {load.concurrency} with calls of {call_bytes} bytes: more than "
+            f"{FLIGHT_BYTES_MAX} bytes at a time"
+        )
 
 
 async def _awaited(result: Awaitable[Report]) -> Report:

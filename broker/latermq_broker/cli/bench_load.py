@@ -13,7 +13,8 @@ from typing import Any, Final
 
 import grpc
 
-from latermq_broker.cli.connection import Metadata, client_metadata
+from latermq_broker.cli.connection import Metadata, call_failed, client_metadata
+from latermq_broker.cli.console import counted
 from latermq_broker.cli.door import current_door
 from latermq_broker.cli.door_channels import open_aio_channel
 from latermq_broker.cli.failures import OK
@@ -62,6 +63,16 @@ class Report:
     missing: int | None = None
     doubled: int = 0
     last_at: float = 0.0  # loop time of the last message
+
+    def failure(self) -> str:
+        """One sentence on what went wrong; "" when nothing did."""
+        if self.errors:
+            reason, _ = self.errors.most_common(1)[0]
+            failed = counted(self.errors.total(), "call")
+            return f"{failed} failed: {reason}"
+        if self.missing:
+            return f"{counted(self.missing, 'message')} sent and not received within {DRAIN_S:g} s"
+        return ""
 
     def figures(self) -> dict[str, Any]:
         """The report as JSON values."""
@@ -135,6 +146,11 @@ class _Client:
 
     async def close(self) -> None:
         await self._channel.close()
+
+    def why(self, error: grpc.RpcError) -> str:
+        """What a failed call means, in words."""
+        target = self._target.endpoint
+        return call_failed(error, target, encrypted=self._door.encrypted).message
 
     def _headers(self) -> Metadata:
         return self._metadata + self._door.signature()
@@ -212,7 +228,7 @@ async def _measured(target: Target, load: Load, worker: _Worker) -> Report:
     try:
         async with asyncio.TaskGroup() as tasks:
             for _ in range(load.concurrency):
-                tasks.create_task(_guarded(worker(client, pace, load, report), report))
+                tasks.create_task(_guarded(worker(client, pace, load, report), client, report))
     finally:
         # Not until the workers ended: receivers wait for a while before they find nothing more.
         report.seconds = (report.last_at or loop.time()) - start
@@ -220,12 +236,12 @@ async def _measured(target: Target, load: Load, worker: _Worker) -> Report:
     return report
 
 
-async def _guarded(work: Awaitable[None], report: Report) -> None:
+async def _guarded(work: Awaitable[None], client: _Client, report: Report) -> None:
     """A worker that meets a failing call stops and leaves its reason."""
     try:
         await work
     except grpc.RpcError as error:
-        report.errors[f"{error.code().name}: {error.details()}"] += 1
+        report.errors[client.why(error)] += 1
     except RuntimeError as error:
         report.errors[str(error)] += 1
 
@@ -269,13 +285,13 @@ async def roundtrip(target: Target, load: Load) -> Report:
     start, pace = loop.time(), _Pace(load)
     flight = _Flight(report)
     consumers = [
-        asyncio.create_task(_guarded(_consume(client, flight, report), report))
+        asyncio.create_task(_guarded(_consume(client, flight, report), client, report))
         for _ in range(max(2, load.concurrency // 4))
     ]
     try:
         async with asyncio.TaskGroup() as tasks:
             for _ in range(load.concurrency):
-                tasks.create_task(_guarded(_produce(client, pace, flight, report), report))
+                tasks.create_task(_guarded(_produce(client, pace, flight, report), client, report))
         report.seconds = loop.time() - start
         drained = loop.time() + DRAIN_S
         while flight.missing() and loop.time() < drained:

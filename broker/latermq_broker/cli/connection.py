@@ -164,23 +164,28 @@ class Connection:
 
     def unreachable(self, error: grpc.RpcError) -> CommandError:
         """What a failed call means, in words."""
-        code = error.code()
-        if code is grpc.StatusCode.UNAVAILABLE and self._door.encrypted:
-            return CommandError(
-                f"no TLS with {self.endpoint}: nobody answers there, or not with TLS, or with a "
-                "certificate that is not trusted; see --ca"
-            )
-        if code is grpc.StatusCode.UNAVAILABLE:
-            return CommandError(
-                f"no broker answers at {self.endpoint}; is `latermq serve` running there?"
-            )
-        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-            return CommandError(f"the broker at {self.endpoint} did not answer in time")
-        if code is grpc.StatusCode.UNIMPLEMENTED:
-            return CommandError(
-                f"what serves {self.endpoint} does not know this call: not LaterMQ, or older"
-            )
-        return CommandError(f"the call to {self.endpoint} failed: {error.details()} ({code.name})")
+        return call_failed(error, self.endpoint, encrypted=self._door.encrypted)
+
+
+def call_failed(error: grpc.RpcError, endpoint: str, *, encrypted: bool) -> CommandError:
+    """What it means, in words, that a call ended with something else than an answer."""
+    code = error.code()
+    if code is grpc.StatusCode.UNAVAILABLE and encrypted:
+        return CommandError(
+            f"no TLS with {endpoint}: nobody answers there, or not with TLS, or with a "
+            "certificate that is not trusted; see --ca"
+        )
+    if code is grpc.StatusCode.UNAVAILABLE:
+        return CommandError(f"no broker answers at {endpoint}; is `latermq serve` running there?")
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return CommandError(f"the broker at {endpoint} did not answer in time")
+    if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+        return CommandError(f"the broker at {endpoint} takes no more at once: {error.details()}")
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        return CommandError(
+            f"what serves {endpoint} does not know this call: not LaterMQ, or older"
+        )
+    return CommandError(f"the call to {endpoint} failed: {error.details()} ({code.name})")
 
 
 def check_status(response: Any) -> None:

@@ -1,10 +1,15 @@
 """What `latermq bench` reckons; it is run for real in the integration tests."""
 
+from collections import Counter
+
 import click
+import grpc
 import pytest
 
 from latermq_broker.cli.bench import size
 from latermq_broker.cli.bench_load import Report, percentile
+from latermq_broker.cli.connection import call_failed
+from support.cli_rig import CliRig
 
 
 def test_percentiles_are_values_that_were_measured() -> None:
@@ -14,6 +19,46 @@ def test_percentiles_are_values_that_were_measured() -> None:
     assert percentile(ordered, 1.0) == 100.0
     assert percentile([7.0], 0.5) == 7.0
     assert percentile([], 0.99) == 0.0
+
+
+def test_a_run_in_which_something_failed_has_failed() -> None:
+    report = Report(messages=10, calls=10)
+    assert report.failure() == ""
+    report.missing = 3
+    assert report.failure() == "3 messages sent and not received within 10 s"
+    report.errors.update({"topic not found: x": 1, "the broker did not answer": 1_204})
+    assert report.failure() == ("1,205 calls failed: the broker did not answer")
+    lone = Report(errors=Counter({"busy": 1}))
+    assert lone.failure() == "1 call failed: busy"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("send --duration 0s", "'0s': a run takes 1ms to 7d"),
+        ("receive --duration 8d", "'8d': a run takes 1ms to 7d"),
+        ("roundtrip --rate 0", "0 is not in the range 1<=x<=1000000"),
+        ("send --rate 99999999999999999999", "is not in the range 1<=x<=1000000"),
+        ("send --batch 100 --size 4m", "more than 67108864 bytes a call"),
+        ("send --concurrency 10000 --size 1m", "more than 1073741824 bytes at a time"),
+        ("receive --topic nothing", "topic not found: nothing"),
+    ],
+)
+def test_what_is_no_load(monkeypatch: pytest.MonkeyPatch, words: str, said: str) -> None:
+    rig = CliRig(monkeypatch)
+    assert said in rig.refused("bench", *words.split())
+    assert "no topics yet" in rig.ok("topic", "list"), "and nothing was made for it"
+    rig.close()
+
+
+def test_a_failed_call_is_said_in_words() -> None:
+    for code, said in (
+        (grpc.StatusCode.UNAVAILABLE, "no broker answers at h:1; is `latermq serve` running"),
+        (grpc.StatusCode.DEADLINE_EXCEEDED, "the broker at h:1 did not answer in time"),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, "the broker at h:1 takes no more at once: why"),
+    ):
+        error = grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), "why")
+        assert call_failed(error, "h:1", encrypted=False).message.startswith(said)
 
 
 def test_figures() -> None:
