@@ -48,6 +48,8 @@ def credentials_of(access_key: str | None, secret: str | None) -> Credentials | 
     if access_key is None and secret is None:
         access_key = os.environ.get(ACCESS_KEY_VARIABLE)
         secret = os.environ.get(SECRET_KEY_VARIABLE)
+    if not isinstance(access_key, str | None) or not isinstance(secret, str | None):
+        raise TypeError("access_key and secret must be str or None")  # and nothing of their value
     if not access_key and not secret:
         return None
     if not access_key or not secret:

@@ -15,6 +15,7 @@ from latermq._failure import Failure, describe
 from latermq._session import Session
 from latermq._transport import Metadata
 from latermq.backoff import SETTLE_BACKOFF
+from latermq.codes import Code
 from latermq.delivery import AT_ONCE, Delivery
 from latermq.errors import (
     ClosedError,
@@ -85,12 +86,14 @@ class LeaseSettler:
     async def nack(
         self, delivery: Delivery, after: timedelta | None, failure: Failure | None
     ) -> None:
+        _require_held(delivery)
         wait = self._session.settings.retry.wait(delivery.attempt) if after is None else after
         headers = () if failure is None else (wire.failure_header(failure),)
         await self._change(delivery, max(wait, NACK_WAIT_MIN), headers)
         self._left(delivery, Outcome.FAILED)
 
     async def forward(self, delivery: Delivery, failure: Failure) -> None:
+        _require_held(delivery)
         request = wire.ask_forward(
             self._session.profile,
             delivery.topic,
@@ -105,6 +108,7 @@ class LeaseSettler:
         self._left(delivery, Outcome.DONE)
 
     async def extend(self, delivery: Delivery, invisible: timedelta) -> None:
+        _require_held(delivery)
         await self._change(delivery, invisible)
 
     async def give_back(self, delivery: Delivery) -> None:
@@ -198,6 +202,21 @@ class LeaseSettler:
         if not delivery._settled:
             delivery._settled = True
             self._settled(delivery, outcome)
+
+
+def _require_held(delivery: Delivery) -> None:
+    """A broker takes an acknowledgement again, and a dead-lettering after it, for the same thing
+    said twice: that it was something else is known here only.
+
+    Raises:
+        InvalidReceiptHandleError: it was settled, or its lease was lost.
+    """
+    if delivery.settled:
+        raise InvalidReceiptHandleError(
+            Code.INVALID_RECEIPT_HANDLE,
+            f"message {delivery.message_id} was settled before: acknowledged, given back or "
+            "dead-lettered, or its lease was lost",
+        )
 
 
 async def give_all_back(deliveries: Iterable[Delivery]) -> None:

@@ -2,11 +2,15 @@
 
 import os
 import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import grpc
+
+from latermq import _arguments
 
 TLS_VARIABLE: Final = "LATERMQ_TLS"
 CA_VARIABLE: Final = "LATERMQ_CA"
@@ -33,6 +37,12 @@ class Tls:
     verify: bool = True
 
     def __post_init__(self) -> None:
+        for name in ("ca", "certificate", "key"):
+            if not isinstance(path := getattr(self, name), str | Path | None):
+                raise _arguments.wrong(name, "a path or None", path)
+        _arguments.optional_text("server_name", self.server_name)
+        if not isinstance(self.verify, bool):
+            raise _arguments.wrong("verify", "a bool", self.verify)
         if (self.certificate is None) != (self.key is None):
             raise ValueError("a client certificate needs its key, and a key its certificate")
 
@@ -40,17 +50,22 @@ class Tls:
         """For our own HTTP/2.
 
         Raises:
-            OSError: a file cannot be read, or holds no certificate or key.
+            OSError: a file cannot be read.
+            ValueError: it holds no certificate or key in PEM.
         """
-        context = ssl.create_default_context(
-            cafile=None if self.ca is None else str(self.ca), purpose=ssl.Purpose.SERVER_AUTH
-        )
+        for path in (self.ca, self.certificate, self.key):
+            _read(path)  # ssl tells of a file without its name
+        with _named("ca", self.ca):
+            context = ssl.create_default_context(
+                cafile=None if self.ca is None else str(self.ca), purpose=ssl.Purpose.SERVER_AUTH
+            )
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(["h2"])
         if not self.verify:
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         if self.certificate is not None and self.key is not None:
-            context.load_cert_chain(str(self.certificate), str(self.key))
+            with _named("certificate and key", self.certificate, self.key):
+                context.load_cert_chain(str(self.certificate), str(self.key))
         return context
 
     def channel_credentials(self) -> Any:
@@ -71,6 +86,8 @@ class Tls:
 
 def tls_of(given: bool | Tls | None) -> bool | Tls:
     """Return what is given, or, for None, what the environment says; False: clear text."""
+    if not isinstance(given, bool | Tls | None):
+        raise _arguments.wrong("tls", "True, False, a Tls or None", given)
     if given is not None:
         return given
     said = os.environ.get
@@ -79,6 +96,17 @@ def tls_of(given: bool | Tls | None) -> bool | Tls:
     if ca is None and verify:
         return said(TLS_VARIABLE, "").lower() not in _OFF
     return Tls(ca=ca, verify=verify)
+
+
+@contextmanager
+def _named(what: str, *paths: str | Path | None) -> Iterator[None]:
+    """What OpenSSL says of files, with their names. Raises ValueError."""
+    try:
+        yield
+    except ssl.SSLError as error:
+        names = " and ".join(str(path) for path in paths)
+        reason = error.reason or "not in PEM"
+        raise ValueError(f"{what} {names}: cannot be used ({reason})") from error
 
 
 def _read(path: str | Path | None) -> bytes | None:

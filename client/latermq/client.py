@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Final
 
+from latermq import _arguments
 from latermq._batching import Batching
 from latermq._credentials import Credentials, credentials_of
 from latermq._endpoints import Endpoints
@@ -44,8 +45,12 @@ class Client:
         transport: Callable[[Endpoints], Transport] | None = None,
         batching: Batching | None = TOGETHER,
     ) -> None:
+        _arguments.duration("request_timeout", request_timeout)
         if request_timeout <= timedelta(0):
-            raise ValueError("request_timeout must be positive")
+            raise ValueError(f"request_timeout must be positive, not {request_timeout}")
+        _arguments.text("namespace", namespace)
+        if not isinstance(batching, Batching | None):
+            raise _arguments.wrong("batching", "a Batching or None", batching)
         self._endpoints = endpoints
         self._namespace = namespace
         self._request_timeout = request_timeout
@@ -124,8 +129,10 @@ class Client:
         Args:
             check_after: the broker waits so long before it asks; at most an hour. None: 6 s.
         """
+        _arguments.name_of("topic", topic)
+        _arguments.optional_duration("check_after", check_after)
         if check_after is not None and check_after <= timedelta(0):
-            raise ValueError("check_after must be positive")
+            raise ValueError(f"check_after must be positive, not {check_after}")
         message = Message(body, tag=tag, keys=keys, properties=properties)
         sender = self._sender()
         return Transaction(lambda: sender.send_half(topic, message, check_after), sender.ends)
@@ -143,6 +150,9 @@ class Client:
             TopicNotFoundError: and it is not created on use.
             UnavailableError: no broker answers.
         """
+        _arguments.name_of("topic", topic)
+        if not callable(checker):
+            raise _arguments.wrong("checker", "a function", checker)
         await self._sender().ends.check(topic, checker)
 
     async def recall(self, topic: str, recall_handle: str) -> str:
@@ -154,6 +164,8 @@ class Client:
             NotFoundError: it was delivered or recalled already.
             BadRequestError: not a handle of this broker.
         """
+        _arguments.name_of("topic", topic)
+        _arguments.text("recall_handle", recall_handle)
         return await self._sender().recall(topic, recall_handle)
 
     def simple_consumer(
@@ -190,6 +202,7 @@ class Client:
             cached_bytes_max: their bodies together.
         """
         subscriptions = _subscriptions(topics, tags)
+        _arguments.name_of("group", group)
         consumer = PushConsumer(
             lambda: self._session(ClientKind.PUSH_CONSUMER, group, subscriptions),
             concurrency=concurrency,
@@ -230,6 +243,8 @@ class Client:
         self._consumers.append(consumer)
 
     def _session(self, kind: ClientKind, group: str, topics: dict[str, str]) -> Session:
+        if kind is not ClientKind.PRODUCER:
+            _arguments.name_of("group", group)
         if self._closed:
             raise ClosedError("this client is closed")
         profile = Profile(
@@ -272,7 +287,10 @@ def connect(
     Raises:
         ValueError: not an endpoint, no such transport, or one of key and secret is missing.
         OSError: a file of `tls` cannot be read.
+        TypeError: an argument is of the wrong type, here as everywhere.
     """
+    for name, value in (("endpoint", endpoint), ("transport", transport)):
+        _arguments.optional_text(name, value)
     text = endpoint or os.environ.get(ENDPOINT_VARIABLE) or ENDPOINT
     return Client(
         Endpoints.parse(text),
@@ -285,8 +303,13 @@ def connect(
 
 
 def _subscriptions(topics: str | Mapping[str, str], tags: str) -> dict[str, str]:
+    _arguments.text("tags", tags)
     if isinstance(topics, str):
+        _arguments.name_of("topics", topics)
         return {topics: tags}
+    if not isinstance(topics, Mapping):
+        raise _arguments.wrong("topics", "a str, or a mapping of names to filters", topics)
+    _arguments.text_mapping("topics", topics)
     if tags != MATCH_ALL:
         raise ValueError("give the filters with the topics")
     return dict(topics)

@@ -14,6 +14,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Final, Protocol
 
+from latermq import _arguments
 from latermq._endpoints import Endpoints
 from latermq._failure import Failure, describe, rejection
 from latermq._wire_messages import Arrival
@@ -80,32 +81,38 @@ class Delivery(Received):
         """Give it back: the next attempt comes after this time, and `error` into its history.
 
         Raises:
-            InvalidReceiptHandleError: the lease ended.
+            InvalidReceiptHandleError: the lease ended, or it was settled before.
         """
+        _arguments.span("after", after)
+        _arguments.optional_error("error", error)
         await self._settler.nack(self, after, None if error is None else describe(error))
 
     async def nack(self, error: BaseException | None = None) -> None:
         """Give it back: the next attempt comes after what the group's retry policy says.
 
         Raises:
-            InvalidReceiptHandleError: the lease ended.
+            InvalidReceiptHandleError: the lease ended, or it was settled before.
         """
+        _arguments.optional_error("error", error)
         await self._settler.nack(self, None, None if error is None else describe(error))
 
     async def dead_letter(self, reason: str, error: BaseException | None = None) -> None:
         """Give it up: it moves to the group's dead letters, without further attempts.
 
         Raises:
-            InvalidReceiptHandleError: the lease ended.
+            InvalidReceiptHandleError: the lease ended, or it was settled before.
         """
+        _arguments.text("reason", reason)
+        _arguments.optional_error("error", error)
         await self._settler.forward(self, rejection(reason, error))
 
     async def extend(self, invisible: timedelta) -> None:
         """Keep it for `invisible` from now.
 
         Raises:
-            InvalidReceiptHandleError: the lease ended.
+            InvalidReceiptHandleError: the lease ended, or it was settled before.
         """
+        _arguments.span("invisible", invisible)
         await self._settler.extend(self, invisible)
 
     async def __aenter__(self) -> "Delivery":

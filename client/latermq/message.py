@@ -7,6 +7,8 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Final
 
+from latermq import _arguments
+
 PRIORITY_MAX: Final = (1 << 31) - 1
 NO_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -49,18 +51,25 @@ class Message:
 
     def __post_init__(self) -> None:
         if not isinstance(self.body, bytes):
-            raise TypeError(f"body must be bytes, not {type(self.body).__name__}")
-        if isinstance(self.keys, str):
-            raise TypeError("keys must be a sequence of strings, not one string")
-        if not isinstance(self.delay, timedelta | None):
-            raise TypeError(f"delay must be a timedelta, not {type(self.delay).__name__}")
+            raise _arguments.wrong("body", "bytes", self.body)
+        if self.keys != ():
+            _arguments.texts("keys", self.keys)
+        if self.properties is not NO_PROPERTIES:
+            _arguments.text_mapping("properties", self.properties)
+        for name, value in (
+            ("tag", self.tag),
+            ("message_group", self.message_group),
+            ("lite_topic", self.lite_topic),
+        ):
+            if value is not None:
+                _arguments.optional_text(name, value)
+        _arguments.optional_duration("delay", self.delay)
         if not isinstance(self.deliver_at, datetime | None):
-            raise TypeError(f"deliver_at must be a datetime, not {type(self.deliver_at).__name__}")
+            raise _arguments.wrong("deliver_at", "a datetime", self.deliver_at)
         if self.priority is not None:
-            if not isinstance(self.priority, int) or isinstance(self.priority, bool):
-                raise TypeError(f"priority must be an int, not {type(self.priority).__name__}")
+            _arguments.whole("priority", self.priority)
             if not 0 <= self.priority <= PRIORITY_MAX:
-                raise ValueError(f"priority must be 0 to {PRIORITY_MAX}")
+                raise ValueError(f"priority must be 0 to {PRIORITY_MAX}, not {self.priority}")
             if self.message_group is not None:
                 raise ValueError("give priority or message_group, not both")
         if self.deliver_at is not None:
@@ -69,7 +78,7 @@ class Message:
             if self.deliver_at.tzinfo is None:
                 raise ValueError("deliver_at must know its time zone, e.g. datetime.now(UTC) + …")
         if self.delay is not None and self.delay < timedelta(0):
-            raise ValueError("delay must not be negative")
+            raise ValueError(f"delay must not be negative: {self.delay}")
 
     def due(self, now: datetime) -> datetime | None:
         """Return the instant to deliver at, None for at once."""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
+from latermq import _arguments
 from latermq import _wire_messages as wire
 from latermq._batching import Batches, Batching
 from latermq._endpoints import Endpoints
@@ -76,6 +77,10 @@ class Producer:
             PartialSendError: a broker stored some of them only.
             UnavailableError, RequestTimeoutError, TooManyRequestsError: also at the last try.
         """
+        _arguments.name_of("topic", topic)
+        for message in messages:
+            if not isinstance(message, Message):
+                raise _arguments.wrong("each of messages", "a Message", message)
         if delay_level is not None:
             _check_level(delay_level, messages)
         if not messages:
@@ -100,6 +105,7 @@ class Producer:
 
         Raises as `send` does; each message its own error.
         """
+        _arguments.name_of("topic", topic)
         if self._batches is None:
             (receipt,) = await self.send(topic, [message], delay_level)
             return receipt
@@ -225,7 +231,9 @@ class Producer:
 
 
 def _check_level(level: int, messages: Sequence[Message]) -> None:
+    _arguments.whole("delay_level", level)
     if level not in DELAY_LEVELS:
-        raise ValueError(f"delay_level must be {DELAY_LEVELS[0]} to {DELAY_LEVELS[-1]}")
+        known = f"{DELAY_LEVELS[0]} to {DELAY_LEVELS[-1]}"
+        raise ValueError(f"delay_level must be {known}, not {level}")
     if any(m.deliver_at is not None or m.delay is not None for m in messages):
         raise ValueError("give delay_level or a time, not both")

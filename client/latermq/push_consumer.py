@@ -18,6 +18,7 @@ from functools import partial
 from types import TracebackType
 from typing import Final, TypeAlias
 
+from latermq import _arguments
 from latermq._inbox import CACHED_BYTES_MAX, CACHED_COUNT_MAX, Inbox, Window
 from latermq._line import Line, Succession
 from latermq._session import Session
@@ -67,10 +68,10 @@ class PushConsumer:
         cached_count_max: int = CACHED_COUNT_MAX,
         cached_bytes_max: int = CACHED_BYTES_MAX,
     ) -> None:
-        if concurrency < 1:
-            raise ValueError("concurrency must be at least 1")
+        _arguments.at_least_one("concurrency", concurrency)
+        _arguments.at_least_one("cached_count_max", cached_count_max)
+        _arguments.at_least_one("cached_bytes_max", cached_bytes_max)
         window = partial(Window, cached_count_max, cached_bytes_max)
-        window()  # refuses now what makes no sense
         self._concurrency = concurrency
         self._listener: Listener | None = None
         self._result_due = False
@@ -138,6 +139,7 @@ class PushConsumer:
 
         Called while holding a delivery, it does not wait for that one.
         """
+        _arguments.span("grace", grace)
         await self._close_for(asyncio.current_task(), grace)
 
     async def __aenter__(self) -> "PushConsumer":

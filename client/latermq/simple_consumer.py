@@ -9,8 +9,8 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Final
 
+from latermq import _arguments
 from latermq import _wire_messages as wire
-from latermq._failure import describe
 from latermq._route import Queue
 from latermq._session import Session
 from latermq._settings import MATCH_ALL
@@ -58,6 +58,8 @@ class SimpleConsumer:
         Raises:
             TopicNotFoundError: and it is not created on use.
         """
+        _arguments.name_of("topic", topic)
+        _arguments.text("tags", tags)
         self._session.profile.topics[topic] = tags
         await self._session.route(topic)
         await self._session.announce()
@@ -83,8 +85,9 @@ class SimpleConsumer:
         """
         if self._closed:
             raise ClosedError("this consumer is closed")
-        if max_count < 1:
-            raise ValueError("max_count must be at least 1")
+        _arguments.at_least_one("max_count", max_count)
+        _arguments.duration("invisible", invisible)
+        _arguments.span("wait", wait)
         topics = list(self._session.profile.topics.items())
         if not topics:
             raise ValueError("subscribe to a topic first")
@@ -154,8 +157,10 @@ class SimpleConsumer:
         Raises:
             InvalidReceiptHandleError: its invisible duration was over.
         """
-        failure = None if error is None else describe(error)
-        await self._settler.nack(delivery, after, failure)
+        if after is None:
+            await delivery.nack(error)
+        else:
+            await delivery.retry_in(after, error)
 
     async def change_invisible_duration(self, delivery: Delivery, invisible: timedelta) -> None:
         """Let a delivery's invisible duration end `invisible` from now.

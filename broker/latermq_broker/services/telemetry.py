@@ -132,6 +132,8 @@ class TelemetryService:
             kind = client_settings.check(settings)
             client_settings.check_group(kind, settings, self._engine.catalog)
         except RequestError as error:
+            # gRPC's own status has no place for ours; clients that look for that one pass this by.
+            stream.put(service_pb2.TelemetryCommand(status=status_of(error)))
             code = GrpcCode.INVALID_ARGUMENT if error.code in CLIENT_ERRORS else GrpcCode.INTERNAL
             raise CallAborted(code, str(error)) from error
         language = call.metadata("x-mq-language") or ""

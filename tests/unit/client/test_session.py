@@ -250,5 +250,5 @@ def test_arguments_that_make_no_sense(connect: Connect) -> None:
         connect().push_consumer({"orders": "a"}, group="g", tags="b")
     with pytest.raises(ValueError, match="concurrency"):
         connect().push_consumer("orders", group="g", concurrency=0)
-    with pytest.raises(ValueError, match="room"):
+    with pytest.raises(ValueError, match="cached_count_max must be"):
         connect().push_consumer("orders", group="g", cached_count_max=0)

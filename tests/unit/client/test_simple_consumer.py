@@ -199,3 +199,25 @@ async def test_arguments_and_order_of_calls(connect: Connect) -> None:
         await consumer.close()
         with pytest.raises(ClosedError):
             await consumer.receive()
+
+
+@virtually
+async def test_what_was_settled_is_not_settled_otherwise(
+    broker: ScriptedBroker, connect: Connect
+) -> None:
+    """A broker would take it for the same thing said twice, and do nothing."""
+    broker.deliver(b"one")
+    async with connect() as mq, mq.simple_consumer("orders", group="billing") as consumer:
+        (delivery,) = await consumer.receive()
+        await delivery.ack()
+        for settle in (
+            delivery.dead_letter("too late"),
+            delivery.retry_in(SECOND),
+            delivery.nack(),
+            delivery.extend(SECOND),
+        ):
+            with pytest.raises(InvalidReceiptHandleError, match="was settled before"):
+                await settle
+        await delivery.ack()  # the same thing said twice
+    assert not broker.requests("ForwardMessageToDeadLetterQueue")
+    assert not broker.requests("ChangeInvisibleDuration")

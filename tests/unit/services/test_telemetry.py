@@ -161,10 +161,14 @@ async def test_without_a_client_id_one_command_with_the_status_then_the_end(
 @pytest.mark.parametrize(
     ("settings", "code"),
     [
-        (v2.Settings(), GrpcCode.INVALID_ARGUMENT),
+        (v2.Settings(), v2.BAD_REQUEST),
         (
             v2.Settings(publishing=v2.Publishing(topics=[v2.Resource(name="a b")])),
-            GrpcCode.INVALID_ARGUMENT,
+            v2.ILLEGAL_TOPIC,
+        ),
+        (
+            v2.Settings(subscription=v2.Subscription(group=v2.Resource(name="a b"))),
+            v2.ILLEGAL_CONSUMER_GROUP,
         ),
         (
             v2.Settings(
@@ -178,18 +182,21 @@ async def test_without_a_client_id_one_command_with_the_status_then_the_end(
                     ],
                 )
             ),
-            GrpcCode.INVALID_ARGUMENT,
+            v2.ILLEGAL_FILTER_EXPRESSION,
         ),
     ],
 )
 async def test_settings_that_do_not_stand_end_the_call(
-    service: TelemetryService, sessions: Sessions, settings: v2.Settings, code: GrpcCode
+    service: TelemetryService, sessions: Sessions, settings: v2.Settings, code: int
 ) -> None:
+    """After a command that tells RocketMQ's code, for which gRPC's status has no place."""
     stream = Stream(service)
     stream.send(TelemetryCommand(settings=settings))
+    refused = await stream.answer()
+    assert (refused.status.code, refused.WhichOneof("command")) == (code, None)
     with pytest.raises(CallAborted) as aborted:
         await stream.answer()
-    assert aborted.value.code is code
+    assert aborted.value.code is GrpcCode.INVALID_ARGUMENT
     assert sessions.get(CLIENT_ID) is None
 
 

@@ -1,0 +1,95 @@
+"""Arguments of a wrong type, refused before anything is sent: by name, with what was given."""
+
+import reprlib
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Final
+
+# Looked at for every message that is sent: tuples, not unions, which are slower to look at.
+OPTIONAL_TEXT: Final = (str, type(None))
+
+
+def wrong(name: str, expected: str, value: object) -> TypeError:
+    """The error of an argument that should be `expected`."""
+    return TypeError(f"{name} must be {expected}, not {_shown(value)}")
+
+
+def text(name: str, value: object) -> None:
+    """Raises TypeError: not a str."""
+    if not isinstance(value, str):
+        raise wrong(name, "a str", value)
+
+
+def name_of(name: str, value: object) -> None:
+    """Raises TypeError, ValueError: not a str, or empty."""
+    text(name, value)
+    if not value:
+        raise ValueError(f"{name} must not be empty")
+
+
+def optional_text(name: str, value: object) -> None:
+    """Raises TypeError: neither a str nor None."""
+    if not isinstance(value, OPTIONAL_TEXT):
+        raise wrong(name, "a str or None", value)
+
+
+def texts(name: str, value: object) -> None:
+    """Raises TypeError: not a sequence of str."""
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+        raise wrong(name, "a sequence of str", value)
+    for item in value:
+        if not isinstance(item, str):
+            raise wrong(f"each of {name}", "a str", item)
+
+
+def text_mapping(name: str, value: object) -> None:
+    """Raises TypeError: not a mapping of str to str."""
+    if not isinstance(value, Mapping):
+        raise wrong(name, "a mapping of str to str", value)
+    for key, item in value.items():
+        if not isinstance(key, str):
+            raise wrong(f"each key of {name}", "a str", key)
+        if not isinstance(item, str):
+            raise wrong(f"{name}[{key!r}]", "a str", item)
+
+
+def whole(name: str, value: object) -> None:
+    """Raises TypeError: not an int."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise wrong(name, "an int", value)
+
+
+def at_least_one(name: str, value: object) -> None:
+    """Raises TypeError, ValueError: not an int, or below 1."""
+    whole(name, value)
+    if isinstance(value, int) and value < 1:
+        raise ValueError(f"{name} must be at least 1, not {value}")
+
+
+def duration(name: str, value: object) -> None:
+    """Raises TypeError: not a timedelta."""
+    if not isinstance(value, timedelta):
+        raise wrong(name, "a timedelta, such as timedelta(seconds=5)", value)
+
+
+def span(name: str, value: object) -> None:
+    """Raises TypeError, ValueError: not a timedelta, or negative."""
+    duration(name, value)
+    if isinstance(value, timedelta) and value < timedelta(0):
+        raise ValueError(f"{name} must not be negative: {value}")
+
+
+def optional_duration(name: str, value: object) -> None:
+    """Raises TypeError: neither a timedelta nor None."""
+    if value is not None:
+        duration(name, value)
+
+
+def optional_error(name: str, value: object) -> None:
+    """Raises TypeError: neither an exception nor None."""
+    if value is not None and not isinstance(value, BaseException):
+        raise wrong(name, "an exception or None", value)
+
+
+def _shown(value: object) -> str:
+    return f"{reprlib.repr(value)} ({type(value).__name__})"
