@@ -14,6 +14,8 @@ import grpc
 import grpc.aio
 import pytest
 
+import latermq
+from latermq_broker.cli.connection import call_failed
 from latermq_broker.config import ServerConfig
 from latermq_broker.config_transport import ClientCertificates, Http2Config, TlsConfig
 from latermq_broker.errors import ConfigError
@@ -108,6 +110,13 @@ class TestTls:
             with pytest.raises(grpc.aio.AioRpcError) as failed:
                 await in_clear(server)
             assert failed.value.code() is grpc.StatusCode.UNAVAILABLE
+            hinted = await asyncio.to_thread(
+                call_failed, failed.value, server.address, encrypted=False
+            )
+            assert "but one with TLS: say --tls, or --ca FILE" in hinted.message
+            async with latermq.connect(server.address, tls=False) as mq:
+                with pytest.raises(latermq.UnavailableError, match="if it serves TLS only"):
+                    await mq.send("orders", b"x")
 
     @pytest.mark.parametrize("protocols", [[], ["http/1.1"]])
     async def test_without_h2_there_is_nothing_to_talk_about(

@@ -13,7 +13,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # grpc's own log lines are not 
 import grpc
 
 from latermq_broker.cli.door import current_door
-from latermq_broker.cli.door_channels import open_channel
+from latermq_broker.cli.door_channels import open_channel, speaks_tls
 from latermq_broker.cli.failures import (
     MULTIPLE_RESULTS,
     OK,
@@ -174,6 +174,11 @@ def call_failed(error: grpc.RpcError, endpoint: str, *, encrypted: bool) -> Comm
         return CommandError(
             f"no TLS with {endpoint}: nobody answers there, or not with TLS, or with a "
             "certificate that is not trusted; see --ca"
+        )
+    if code is grpc.StatusCode.UNAVAILABLE and speaks_tls(endpoint):
+        return CommandError(
+            f"no broker answers in clear text at {endpoint}, but one with TLS: say --tls, or "
+            "--ca FILE to name whom to trust"
         )
     if code is grpc.StatusCode.UNAVAILABLE:
         return CommandError(f"no broker answers at {endpoint}; is `latermq serve` running there?")

@@ -15,6 +15,7 @@ from latermq_broker.cli.door import Door
 from latermq_broker.cli.failures import CommandError, RefusedError
 
 HANDSHAKE_S: Final = 5.0
+PROBE_S: Final = 2.0
 
 Options = list[tuple[str, Any]]
 
@@ -42,10 +43,45 @@ def _trust(door: Door, endpoint: str) -> tuple[grpc.ChannelCredentials, Options]
         return grpc.ssl_channel_credentials(certificate), override
     if not door.ca:
         return grpc.ssl_channel_credentials(), []
+    return grpc.ssl_channel_credentials(_authorities(door.ca)), []
+
+
+def _authorities(ca: str) -> bytes:
+    """What `--ca` names. Raises RefusedError: nothing that can be trusted."""
+    path = Path(ca).expanduser()
     try:
-        return grpc.ssl_channel_credentials(Path(door.ca).expanduser().read_bytes()), []
+        data = path.read_bytes()
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
+    except ssl.SSLError:
+        raise RefusedError(f"--ca {ca} holds no certificate in PEM") from None
     except OSError as error:
-        raise RefusedError(f"cannot read --ca {door.ca}: {error.strerror}") from None
+        raise RefusedError(f"cannot read --ca {ca}: {error.strerror or error}") from None
+    return data
+
+
+def speaks_tls(endpoint: str) -> bool:
+    """Whether somebody there takes a TLS handshake: for whoever came in clear text in vain."""
+    host, port = _address(endpoint)
+    try:
+        with (
+            socket.create_connection((host, port), PROBE_S) as raw,
+            _trusting_anybody().wrap_socket(raw, server_hostname=host),
+        ):
+            return True
+    except (OSError, ValueError):
+        return False
+
+
+def _address(endpoint: str) -> tuple[str, int]:
+    host, _, port = endpoint.rpartition(":")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _trusting_anybody() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    return context
 
 
 def _shown_by(endpoint: str) -> tuple[bytes, str]:
@@ -53,15 +89,11 @@ def _shown_by(endpoint: str) -> tuple[bytes, str]:
 
     gRPC has no switch for this. Raises CommandError.
     """
-    host, _, port = endpoint.rpartition(":")
-    address = (host.removeprefix("[").removesuffix("]"), int(port))
-    anybody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE
-    anybody.set_alpn_protocols(["h2"])
+    address = _address(endpoint)
     try:
         with (
             socket.create_connection(address, HANDSHAKE_S) as raw,
-            anybody.wrap_socket(raw, server_hostname=address[0]) as shown,
+            _trusting_anybody().wrap_socket(raw, server_hostname=address[0]) as shown,
         ):
             pem = ssl.DER_cert_to_PEM_cert(shown.getpeercert(binary_form=True) or b"")
         itself = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -24,6 +24,7 @@ from latermq_h2.grpc_code import GrpcCode
 
 CONNECT_S_MAX: Final = 5.0  # for one address, until the broker has greeted
 CLOSE_S_MAX: Final = 1.0
+MAYBE_TLS: Final = "if it serves TLS only, connect with tls=True or tls=latermq.Tls(ca=...)"
 # A broker that restarts should be found within a second.
 REDIAL: Final = Backoff(
     initial=timedelta(milliseconds=50),
@@ -242,7 +243,8 @@ class LeanTransport:
         try:
             await asyncio.wait((greeted, shell.closed), return_when=asyncio.FIRST_COMPLETED)
             if shell.ends:
-                raise ConnectionError(shell.caller.lost_why or "the broker ended the connection")
+                why = shell.caller.lost_why or "the broker ended the connection"
+                raise ConnectionError(why if name is not None else f"{why}; {MAYBE_TLS}")
         except BaseException:
             transport.abort()
             raise

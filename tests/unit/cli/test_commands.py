@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
@@ -123,6 +124,17 @@ def test_what_is_no_endpoint(rig: CliRig, endpoint: str) -> None:
     assert "is not an endpoint" in rig.refused("topic", "list", "--endpoint", endpoint) or (
         "a port is" in rig.refused("topic", "list", "--endpoint", endpoint)
     )
+
+
+def test_a_file_that_is_no_certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = CliRig(monkeypatch)
+    notes = tmp_path / "notes.txt"
+    notes.write_text("no certificate")
+    line = rig.refused("topic", "list", "--ca", str(notes))
+    assert line == f"latermq: --ca {notes} holds no certificate in PEM"
+    line = rig.refused("topic", "list", "--ca", "/nope")
+    assert line == "latermq: cannot read --ca /nope: No such file or directory"
+    rig.close()
 
 
 def test_endpoints() -> None:

@@ -23,6 +23,7 @@ log = logging.getLogger("latermq.transport")
 LOOK_MS: Final = 1_000  # between two looks at the files
 CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"  # of TLS 1.2, those that HTTP/2 does not forbid
 ALPN: Final = "h2"
+PEM_MARK: Final = b"-----BEGIN "
 OWN_DAYS: Final = 3_650
 OWN_CERTIFICATE: Final = "certificate.pem"
 OWN_KEY: Final = "key.pem"
@@ -56,10 +57,7 @@ class CertificateFiles:
                 _make_own(self._certificate, self._key)
         self._looked_ms = now_ms
         self._seen = self._stamps()
-        try:
-            self._context = self._load()
-        except (OSError, ssl.SSLError) as error:
-            raise ConfigError("tls.certificate", f"cannot be used: {error}") from error
+        self._context = self._load()
 
     def current(self, now_ms: int) -> ssl.SSLContext:
         """The context for the next handshake."""
@@ -74,7 +72,7 @@ class CertificateFiles:
     def _reload(self) -> None:
         try:
             self._context = self._load()
-        except (OSError, ssl.SSLError) as error:
+        except ConfigError as error:
             log.error("the changed certificate is not used", extra={"reason": str(error)})
         else:
             log.info("certificate reloaded", extra={"file": str(self._certificate)})
@@ -87,16 +85,39 @@ class CertificateFiles:
         return tuple(file.stat().st_mtime_ns if file.exists() else 0 for file in files)
 
     def _load(self) -> ssl.SSLContext:
+        """Raises ConfigError, with the file's name."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_ciphers(CIPHERS)
         context.set_alpn_protocols([ALPN])
         context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
-        context.load_cert_chain(self._certificate, self._key)
+        _require_pem("tls.certificate", self._certificate)
+        _require_pem("tls.key", self._key)
+        try:
+            context.load_cert_chain(self._certificate, self._key)
+        except (OSError, ssl.SSLError) as error:
+            why = f"{self._certificate} and {self._key} cannot be used together: {error}"
+            raise ConfigError("tls.certificate", why) from error
         context.verify_mode = _VERIFY[self._config.client_certificates]
         if self._config.client_ca:
-            context.load_verify_locations(Path(self._config.client_ca).expanduser())
+            trusted = Path(self._config.client_ca).expanduser()
+            _require_pem("tls.client_ca", trusted)
+            try:
+                context.load_verify_locations(trusted)
+            except (OSError, ssl.SSLError) as error:
+                raise ConfigError("tls.client_ca", f"{trusted} cannot be used: {error}") from error
         return context
+
+
+def _require_pem(setting: str, path: Path) -> None:
+    """Raises ConfigError: it cannot be read, or is of another kind."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        why = f"{path} cannot be read: {error.strerror or error}"
+        raise ConfigError(setting, why) from error
+    if PEM_MARK not in data:
+        raise ConfigError(setting, f"{path} is not a PEM file")
 
 
 def common_name(certificate: Mapping[str, Any] | None) -> str:
@@ -141,7 +162,7 @@ def _make_own(certificate_path: Path, key_path: Path) -> None:
         serialization.NoEncryption(),
     )
     try:
-        certificate_path.parent.mkdir(parents=True, exist_ok=True)
+        certificate_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         _write_whole(key_path, private, 0o600)
         _write_whole(certificate_path, certificate.public_bytes(serialization.Encoding.PEM), 0o644)
     except OSError as error:
