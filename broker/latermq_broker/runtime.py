@@ -36,6 +36,7 @@ from latermq_broker.services.registry import Services, assemble
 from latermq_broker.services.seam import MethodTable
 from latermq_broker.store.directory import LOCK_NAME
 from latermq_broker.store.files import RealFiles
+from latermq_broker.store.recovery import RecoveryReport
 from latermq_broker.store.store import Store
 from latermq_broker.transport.grpcio import GrpcioServer
 from latermq_broker.transport.lean import LeanServer
@@ -95,18 +96,25 @@ def _open(config: Config, directory: Path) -> tuple[Engine, SystemClock]:
         log.warning(
             "checkpoint not usable, an older one or the log itself is", extra={"reason": why}
         )
+    _say_what_was_found(directory, recovery, clock.now_ms() - began_ms)
+    return engine, clock
+
+
+def _say_what_was_found(directory: Path, found: RecoveryReport, took_ms: int) -> None:
+    where = {"directory": str(directory), "ms": took_ms}
+    if found.new:
+        log.info("store made", extra=where)
+        return
     log.info(
         "store open",
-        extra={
-            "directory": str(directory),
-            "clean": recovery.clean,
-            "records": recovery.records,
-            "torn_bytes": recovery.torn_bytes,
-            "rebuilt": recovery.rebuilt,
-            "ms": clock.now_ms() - began_ms,
+        extra=where
+        | {
+            "clean": found.clean,
+            "records": found.records,
+            "torn_bytes": found.torn_bytes,
+            "rebuilt": found.rebuilt,
         },
     )
-    return engine, clock
 
 
 async def _serve(

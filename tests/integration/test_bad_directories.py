@@ -65,12 +65,14 @@ def bodies(broker: BrokerProcess, group: str) -> list[bytes]:
 def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
     """Forty messages, two checkpoints, stopped in order."""
     with BrokerProcess(tmp_path / "data") as broker:
-        for half in (BODIES[:20], BODIES[20:]):
+        for half, found in ((BODIES[:20], "store made "), (BODIES[20:], "store open ")):
             broker.start()
             with WireClient(broker.endpoint) as client:
                 for body in half:
                     require_ok(client.send(wire_requests.message("orders", body)))
-            assert broker.terminate().code == 0
+            ended = broker.terminate()
+            assert ended.code == 0
+            assert found in ended.stderr
         yield broker
 
 
@@ -105,6 +107,7 @@ def test_a_damaged_segment_header(broker: BrokerProcess) -> None:
     said = serve(broker.data_dir)
     assert said.code == DAMAGED
     assert "does not match its checksum" in said.line
+    assert "see `latermq log repair --help`" in said.line
     assert contents(broker.data_dir) == before
 
 

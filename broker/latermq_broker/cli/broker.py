@@ -74,7 +74,7 @@ def _facts(found: Any) -> Iterator[tuple[str, list[str]]]:
             f"{size(log.bytes)} in {counted(log.segments, 'segment')} "
             f"of {size(log.segment_bytes)}, flush {log.flush}",
             f"{size(unsynced)} not yet synced, a start would replay {size(replayed)}",
-            f"oldest record {_since(log.oldest_stored_at_ms, found.now_ms)}",
+            _oldest(log.oldest_stored_at_ms, found.now_ms),
         ],
     )
     yield "disk", [_disk(found.disk)]
@@ -145,6 +145,14 @@ def _disk(disk: Any) -> str:
     if disk.state == broker_pb2.LOW:
         return f"nearly full: {free}; old messages go early"
     return free
+
+
+def _oldest(at_ms: int, now_ms: int) -> str:
+    return (
+        f"oldest record {_since(at_ms, now_ms)}"
+        if at_ms
+        else "the age of its oldest record is not known"
+    )
 
 
 def _since(at_ms: int, now_ms: int) -> str:

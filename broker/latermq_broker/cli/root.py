@@ -40,5 +40,6 @@ def latermq() -> None:
     """The broker for messages that have to come back.
 
     Every command explains itself with --help. Those that speak to a broker take --endpoint, or
-    LATERMQ_ENDPOINT, and --json. Exit codes: 0 done, 1 failed, 2 asked wrongly.
+    LATERMQ_ENDPOINT, and --json. Exit codes: 0 done, 1 failed, 2 asked wrongly, 3 (of serve) the
+    log is damaged or the disk failed.
     """

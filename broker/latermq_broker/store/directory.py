@@ -27,9 +27,11 @@ from latermq_broker.errors import (
 )
 from latermq_broker.store.checkpoint import CHECKPOINT_SUFFIX
 from latermq_broker.store.files import Files, OpenMode
+from latermq_broker.store.recovery import WAY_BACK, holds_a_record
 from latermq_broker.store.segment import (
     PREPARED_SUFFIX,
     SEGMENT_HEADER_BYTES,
+    SEGMENT_MAGIC,
     SEGMENT_SUFFIX,
     Segment,
     SegmentHeader,
@@ -156,12 +158,24 @@ def find_log(files: Files, directory: Path) -> FoundLog:
             )
         uuid = uuid or found_uuid
         segments.append(segment)
-    checkpoints = _names(files, directory / CHECKPOINTS_NAME)
-    if not segments and any(name.endswith(CHECKPOINT_SUFFIX) for name in checkpoints):
-        raise CorruptRecordError(
-            0, f"{log} holds no segment, yet there are checkpoints: the log itself is missing"
-        )
+    if not segments:
+        require_unused(files, directory)
     return FoundLog(segments, uuid)
+
+
+def require_unused(files: Files, directory: Path) -> None:
+    """Where no segment is, there never was one. Raises CorruptRecordError, OSError."""
+    if _has_checkpoints(files, directory):
+        raise CorruptRecordError(
+            0,
+            f"{directory / LOG_NAME} holds no segment, yet there are checkpoints: the log itself "
+            "is missing. Restore it from a backup; nothing was changed",
+        )
+
+
+def _has_checkpoints(files: Files, directory: Path) -> bool:
+    names = _names(files, directory / CHECKPOINTS_NAME)
+    return any(name.endswith(CHECKPOINT_SUFFIX) for name in names)
 
 
 def segment_base(log: Path, name: str) -> int:
@@ -176,29 +190,39 @@ def _open_segment(
     files: Files, path: Path, base: int, *, is_first: bool, is_last: bool
 ) -> tuple[Segment, bytes]:
     data, size = read_segment_header(files, path)
+    segment = Segment(files, path, base, max(size, SEGMENT_HEADER_BYTES), None)
     try:
         header = decode_segment_header(data, base, path.name)
+    except UnsupportedFormatError as error:
+        if data.startswith(SEGMENT_MAGIC) or (is_last and not _was_ours(files, segment)):
+            raise
+        raise CorruptRecordError(
+            base, f"{error}, but it was: records are there. {WAY_BACK}"
+        ) from error
     except CorruptRecordError as error:
         if not is_last or is_first:
-            raise
-        segment = Segment(files, path, base, max(size, SEGMENT_HEADER_BYTES), None)
+            raise CorruptRecordError(error.position, f"{error.reason}. {WAY_BACK}") from error
         segment.fault = error.reason
         return segment, b""
     if size < header.size and not is_last:
         raise CorruptRecordError(
             base + size,
-            f"segment {path.name} has {size} of its {header.size} bytes. "
-            "Restore it from a backup, or see `latermq log repair --help`; nothing was changed",
+            f"segment {path.name} has {size} of its {header.size} bytes. {WAY_BACK}",
         )
     return Segment(files, path, base, header.size, None), header.uuid
+
+
+def _was_ours(files: Files, segment: Segment) -> bool:
+    """Whether a first and only segment, whose header is none of ours, is one of a log of ours."""
+    directory = segment.path.parent.parent
+    return _has_checkpoints(files, directory) or holds_a_record(segment)
 
 
 def hole(expected: int, name: str) -> CorruptRecordError:
     """Segment `name` was found where the one for position `expected` should be."""
     return CorruptRecordError(
         expected,
-        f"the log has a hole: {segment_name(expected)} is missing before {name}. "
-        "Restore it from a backup, or see `latermq log repair --help`; nothing was changed",
+        f"the log has a hole: {segment_name(expected)} is missing before {name}. {WAY_BACK}",
     )
 
 

@@ -23,6 +23,7 @@ from latermq_broker.store.directory import (
     find_log,
     hole,
     require_ours,
+    require_unused,
     unusable,
 )
 from latermq_broker.store.files import Files
@@ -148,6 +149,7 @@ def examine_directory(path: Path, files: Files, look: Look = ignore) -> Examinat
             raise StoreUnusableError(f"{path} does not exist")
         segments = found_segments(files, path)
         if not segments:
+            require_unused(files, path)
             raise StoreUnusableError(f"{path} holds no log yet")
         return _Examination(path, files, segments, look).run()
     except OSError as error:

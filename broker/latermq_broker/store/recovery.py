@@ -29,6 +29,9 @@ from latermq_broker.store.record import (
 )
 from latermq_broker.store.segment import SEGMENT_HEADER_BYTES, Segment
 
+WAY_BACK: Final = (
+    "Restore it from a backup, or see `latermq log repair --help`; nothing was changed"
+)
 PIECE_BYTES: Final = 4 << 20
 ZERO_PIECE: Final = bytes(PIECE_BYTES)
 
@@ -45,6 +48,11 @@ class RecoveryReport:
     rebuilt: bool  # no checkpoint could be used: the whole log was replayed
     epoch: int
     passed_over: tuple[str, ...] = ()  # checkpoints that could not be used, newest first, and why
+
+    @property
+    def new(self) -> bool:
+        """Nothing was there yet."""
+        return self.rebuilt and self.end == self.start and not self.torn_bytes
 
 
 class LogScan:
@@ -177,6 +185,11 @@ def inspect_tail(segments: Sequence[Segment], bad: int, epoch: int) -> Tail:
     return Tail(end, newest, first, None)
 
 
+def holds_a_record(segment: Segment) -> bool:
+    """Whether anything in the file is a whole record for its place in the log. Raises OSError."""
+    return inspect_tail([segment], segment.base, 0).first is not None
+
+
 def _pieces_with_data(segment: Segment, position: int) -> list[int]:
     """Where to read. Asked for before anything is read: what reading ahead brings into the cache
     counts as data from then on, and would have the whole segment read."""
@@ -217,7 +230,8 @@ def require_torn(segments: Sequence[Segment], scan: LogScan) -> Tail:
     Raises CorruptRecordError: it was durable once; nothing is changed.
     """
     if scan.position < scan.start:  # the header of the very segment the checkpoint ends in
-        raise CorruptRecordError(scan.position, f"{scan.reason}; a checkpoint covers it")
+        why = f"{scan.reason}; a checkpoint covers it. {WAY_BACK}"
+        raise CorruptRecordError(scan.position, why)
     tail = inspect_tail(segments, scan.position, scan.epoch)
     if tail.proof is not None:
         raise damage(segments, scan.position, scan.reason, tail.proof)
@@ -228,8 +242,7 @@ def unreadable(scan: LogScan, error: OSError) -> CorruptRecordError:
     """The medium refuses to read: that is damage."""
     return CorruptRecordError(
         scan.position,
-        f"the disk cannot read the log here or a little behind ({error.strerror}); nothing was "
-        "changed. Restore it from a backup, or see `latermq log repair --help`",
+        f"the disk cannot read the log here or a little behind ({error.strerror}). {WAY_BACK}",
     )
 
 
@@ -240,8 +253,7 @@ def damage(
     return CorruptRecordError(
         position,
         f"{reason}. It was safely on disk before: the record at position {proof.position} says so. "
-        f"The file {name} is damaged, not merely cut short by a crash; nothing was changed. "
-        "Restore it from a backup, or see `latermq log repair --help`",
+        f"The file {name} is damaged, not merely cut short by a crash. {WAY_BACK}",
     )
 
 

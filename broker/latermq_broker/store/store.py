@@ -207,7 +207,7 @@ class Store:
         self._remove_leftovers()
         store_ms = max(scan.store_ms, checkpoint.last_store_ms if checkpoint else 0)
         self.log.adopt(segments)
-        self.log.resume(end, max(tail.epoch, scan.epoch) + 1, store_ms)
+        self.log.resume(end, max(tail.epoch, scan.epoch) + 1, store_ms or now_ms)
         self.dropped.recovered()
         self._queue_files.on_damage = self._distrust_checkpoints
         self._checkpoint_end, self._checkpoint_appended = start, self.log.appended - records

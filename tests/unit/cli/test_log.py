@@ -200,6 +200,15 @@ def test_a_damaged_record_is_found_and_named(data: Path) -> None:
     assert dump.stderr.startswith(f"latermq: damaged record at position {position}")
 
 
+def test_checkpoints_without_a_log(data: Path) -> None:
+    for segment in (data / "log").glob("*.seg"):
+        segment.unlink()
+    for words in (("verify",), ("dump",), ("repair", "--skip"), ("repair", "--skip", "--yes")):
+        result = run(*words, str(data))
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert "the log itself is missing. Restore it from a backup" in result.stderr
+
+
 def test_what_is_no_data_directory(tmp_path: Path) -> None:
     for path in (tmp_path / "nothing", tmp_path):
         for word in ("dump", "verify"):

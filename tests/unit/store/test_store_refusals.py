@@ -15,7 +15,7 @@ from latermq_broker.errors import (
     StoreUnusableError,
     UnsupportedFormatError,
 )
-from latermq_broker.store.inspect import scan_directory
+from latermq_broker.store.inspect import scan_directory, verify_directory
 from latermq_broker.store.record import RecordType
 from latermq_broker.store.repair import repair_directory
 from latermq_broker.store.segment import SegmentHeader, encode_segment_header
@@ -161,7 +161,55 @@ def test_checkpoints_without_a_log() -> None:
     used(files)
     for name in names(files, LOG):
         files.unlink(LOG / name)
-    refused(files, CorruptRecordError, "the log itself is missing")
+    error = refused(files, CorruptRecordError, "the log itself is missing")
+    with pytest.raises(CorruptRecordError) as verified:
+        verify_directory(ROOT, files)
+    assert str(verified.value) == str(error)
+
+
+@pytest.mark.parametrize("evidence", ["records", "checkpoints", "segments"])
+def test_a_first_header_that_is_none_of_ours_in_a_log_of_ours(evidence: str) -> None:
+    """Damage for everybody who looks, with its way back; not a foreign file."""
+    files = MemoryFiles()
+    used(files, rounds={"records": 1, "checkpoints": 5, "segments": 20}[evidence])
+    first = files.disk.bytes_of(LOG / f"{0:020d}.seg")
+    first[:64] = b"\xff" * 64
+    if evidence != "records":
+        first[64:] = bytes(len(first) - 64)
+    if evidence != "checkpoints":
+        for name in names(files, CHECKPOINTS):
+            files.unlink(CHECKPOINTS / name)
+    refused(files, CorruptRecordError, "is not a segment", "see `latermq log repair --help`")
+    assert not verify_directory(ROOT, files).ok
+    repair_directory(ROOT, files, 5, lambda record: {})
+    assert verify_directory(ROOT, files).ok
+
+
+@pytest.mark.parametrize("header", [b"", b"\0" * 64, b"\xa9LMQSEG\n" + b"\xff" * 56])
+def test_a_damaged_first_header_has_a_way_back(header: bytes) -> None:
+    files = MemoryFiles()
+    used(files)
+    path = LOG / f"{0:020d}.seg"
+    files.disk.replace(path, header + files.disk.bytes_of(path)[64:] if header else b"")
+    refused(files, CorruptRecordError, "header", "see `latermq log repair --help`")
+
+
+def test_a_foreign_file_alone_is_none_of_ours() -> None:
+    files = MemoryFiles()
+    files.make_directory(LOG)
+    files.disk.replace(LOG / f"{0:020d}.seg", b"\x7fELF" * 1_000)
+    refused(files, UnsupportedFormatError, "is not a segment of a LaterMQ log")
+    with pytest.raises(UnsupportedFormatError):
+        verify_directory(ROOT, files)
+
+
+def test_a_new_directory_is_told_from_an_old_one() -> None:
+    rig = StoreRig(MemoryFiles())
+    report = rig.start()
+    assert report.new
+    assert rig.store.log.last_store_ms > 0, "its first record has a time"
+    rig.store.abandon()
+    assert not rig.restart().new
 
 
 def test_a_log_that_ends_before_its_checkpoint() -> None:
