@@ -17,8 +17,7 @@ same rules as ever, and on any doubt the request takes the whole way. Only messa
 order, priority or transaction have a shape; the whole way gives the same result for each of them.
 """
 
-from collections.abc import Iterator, Sequence
-from operator import sub
+from collections.abc import Callable, Iterator, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -43,15 +42,21 @@ _TOPIC, _PROPERTY, _SYSTEM, _BODY = 0x0A, 0x12, 0x1A, 0x22  # of v2.Message
 _MESSAGE_ID, _BORN, _BORN_HOST = 0x1A, 0x3A, 0x42  # of v2.SystemProperties
 _SECONDS: Final = 0x08  # of Timestamp
 _SECONDS_BYTES: Final = 6  # of the whole field, from 1978 to 3058
+_PARTS: Final = "{}s{}s{}s{}s{}s{}s{}s"  # head, message id, middle, seconds, nanos, tail, body
 
 
 class Cut(NamedTuple):
     """Where the parts of a shape's messages of one size are, and what must be equal in them."""
 
-    parts: Struct  # head, message id, middle, seconds, nanos, tail, body
+    unpack: Callable[[bytes, int], tuple[bytes, ...]]  # as `_PARTS`
+    size: int  # of all parts
     head: bytes  # from the tag of the request's field on
+    middle: bytes
     tail: bytes  # with the length of the body
     before: bytes  # what is stored before the body
+    stored_head: bytes
+    stored_middle: bytes
+    stored_tail: bytes
     rest_bytes: int
     shape: "Shape"
 
@@ -90,16 +95,19 @@ class Shape(NamedTuple):
         before = b"".join((self.properties, bytes((_BODY,)), length))
         nanos_bytes = self.born_bytes - _SECONDS_BYTES
         sizes = (len(head), self.id_bytes, len(self.middle), _SECONDS_BYTES, nanos_bytes, len(tail))
-        parts = Struct("".join(f"{size}s" for size in (*sizes, body_bytes)))
+        parts = Struct(_PARTS.format(*sizes, body_bytes))
         if len(self.cuts) >= CUTS_MAX:
             self.cuts.clear()
-        made = Cut(parts, head, tail, before, len(before) + body_bytes, self)
-        self.cuts[size] = made
+        made = self.cuts[size] = Cut(
+            parts.unpack_from, parts.size, head, self.middle, tail, before,
+            self.stored_head, self.stored_middle, self.stored_tail, len(before) + body_bytes, self,
+        )  # fmt: skip
         return made
 
 
 _NO_CUT: Final = Cut(
-    Struct("1s0s0s0s0s0s0s"), b"unlike any", b"", b"", 0,
+    Struct(_PARTS.format(1, 0, 0, 0, 0, 0, 0)).unpack_from, 1, b"unlike any",
+    b"", b"", b"", b"", b"", b"", 0,
     Shape(b"", 0, b"", 0, b"", b"", "", 0, (), b"", b"", b"", b"", False, {}),
 )  # fmt: skip
 
@@ -124,57 +132,45 @@ class Lookalikes:
         """What is stored of a serialised SendMessageRequest; None: take the whole way."""
         self._unlike = 0
         ids: list[bytes] = []
-        cuts: list[Cut] = []
         stored: list[bytes] = []
+        all_seconds, all_nanos = self._seconds, self._nanos
         cut = self._last
-        shape = cut.shape
-        unpack, size = cut.parts.unpack_from, cut.parts.size
-        ending = side.ending(zipped=shape.zipped)
+        ending = side.ending(zipped=cut.shape.zipped)
+        unpack, size, head, middle, tail, before, first, second, third = cut[:9]
+        runs = [(cut, 0)]  # and the number of the message from which on it is used
         at, end = 0, len(data)
         while at < end:
             like = at + size <= end
             if like:
-                head, message_id, middle, seconds, nanos, tail, body = unpack(data, at)
-                like = head == cut.head and middle == shape.middle and tail == cut.tail
+                its_head, message_id, its_middle, seconds, nanos, its_tail, body = unpack(data, at)
+                like = its_head == head and its_middle == middle and its_tail == tail
             if not like:
                 found = self._cut(data, at, len(ids))
-                if found is None or (ids and found.shape.resource != shape.resource):
+                if found is None or (ids and found.shape.resource != cut.shape.resource):
                     return None
-                cut, shape = found, found.shape
-                unpack, size = cut.parts.unpack_from, cut.parts.size
-                ending = side.ending(zipped=shape.zipped)
+                cut = found
+                runs.append((cut, len(ids)))
+                ending = side.ending(zipped=cut.shape.zipped)
+                unpack, size, head, middle, tail, before, first, second, third = cut[:9]
                 _, message_id, _, seconds, nanos, _, body = unpack(data, at)
             if len(ids) == count_max:
                 return None
-            known = nanos in self._nanos and seconds in self._seconds
+            known = nanos in all_nanos and seconds in all_seconds
             if not (known or self._is_proper(seconds, nanos)):
                 return None
             at += size
             ids.append(message_id)
-            cuts.append(cut)
-            stored.append(
-                b"".join(
-                    (
-                        cut.before, body, shape.stored_head, message_id, shape.stored_middle,
-                        seconds, nanos, shape.stored_tail, body_digest(body), ending,
-                    )
-                )
+            digest = body_digest(body)
+            parts = (
+                before, body, first, message_id, second, seconds, nanos, third, digest, ending,
             )  # fmt: skip
+            stored.append(b"".join(parts))
         if not (ids and are_texts(ids)):
             return None
         self._last = cut
         if self._credit < CREDIT_MAX:
             self._credit += 1
-        rest_bytes = [cut.rest_bytes for cut in cuts]
-        return PlainMessages(
-            shape.topic,
-            ids,
-            [cut.shape.tag_hash for cut in cuts],
-            [cut.shape.key_hashes for cut in cuts],
-            rest_bytes,
-            list(map(sub, map(len, stored), rest_bytes)),
-            stored,
-        )
+        return _columns(runs, ids, stored)
 
     def _cut(self, data: bytes, at: int, number: int) -> Cut | None:
         """That of the message at `at`, the `number`th, if its shape is known."""
@@ -247,6 +243,30 @@ class Lookalikes:
             self._credit -= 1
             self._shapes.insert(0, shape)
             del self._shapes[SHAPES_MAX:]
+
+
+def _columns(
+    runs: Sequence[tuple[Cut, int]], ids: list[bytes], stored: list[bytes]
+) -> PlainMessages:
+    """What messages of one cut have in common, once for each."""
+    tag_hashes: list[int] = []
+    key_hashes: list[tuple[int, ...]] = []
+    rest_bytes: list[int] = []
+    sys_bytes: list[int] = []
+    end = len(ids)
+    for cut, first in reversed(runs):
+        count, end = end - first, first
+        if count:
+            shape = cut.shape
+            tag_hashes += [shape.tag_hash] * count
+            key_hashes += [shape.key_hashes] * count
+            rest_bytes += [cut.rest_bytes] * count
+            sys_bytes += [len(stored[first]) - cut.rest_bytes] * count
+    for column in (tag_hashes, key_hashes, rest_bytes, sys_bytes):
+        column.reverse()
+    return PlainMessages(
+        runs[-1][0].shape.topic, ids, tag_hashes, key_hashes, rest_bytes, sys_bytes, stored
+    )
 
 
 class _Field(NamedTuple):
