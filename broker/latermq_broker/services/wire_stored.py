@@ -83,7 +83,7 @@ class StoredMessage:
 
     @property
     def body_digest(self) -> str:
-        """MD5, upper-case hex."""
+        """Upper-case hex: SHA-1, or MD5 of what an older version stored."""
         return self.system.body_digest.checksum
 
     @property
