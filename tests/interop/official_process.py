@@ -41,6 +41,7 @@ from rocketmq.v5.exception import ClientException
 
 COMMANDS_AT_ONCE: Final = 32
 SHOWN_BODY_BYTES_MAX: Final = 1 << 20
+SEND_TIMEOUT_S: Final = 50.0  # less than who asked waits
 TLS: Final = os.environ.get("LATERMQ_CLIENT_TLS") == "1"
 
 _output = threading.Lock()
@@ -270,12 +271,13 @@ class Clients:
     ) -> list[str]:
         """`count` bodies `prefix`0… by four threads for each producer, which rest between sends.
 
-        Each body is tried until it is sent.
+        Each body is tried until it is sent; a broker takes seconds to start on a busy machine.
         """
+        until_s = time.monotonic() + SEND_TIMEOUT_S
 
         def send(index: int) -> str:
             client = self._clients[names[index % len(names)]]
-            for _ in range(100):
+            while time.monotonic() < until_s:
                 time.sleep(pause_ms / 1000)
                 try:
                     message = self._outgoing(topic=topic, text=f"{prefix}{index}")
