@@ -29,11 +29,16 @@ class GroupProgress:
     def subscriptions(
         self, group_name: str = "", topic_name: str = ""
     ) -> Iterator[tuple[tuple[str, str], int]]:
-        """((group, topic), when it last received) of all that have read; "" for any."""
+        """((group, topic), when it last received) of all that have read; "" for any.
+
+        But for those that were forgotten since: see `GroupAdmin.forget`.
+        """
         catalog = self._state.catalog
         for (group_id, topic_id), subscription in self._state.subscriptions.items():
             group, topic = catalog.group_by_id(group_id), catalog.topic_by_id(topic_id)
             if group is None or topic is None:
+                continue
+            if subscription.last_consumed_ms <= dict(group.forgotten).get(topic_id, -1):
                 continue
             if group_name in ("", group.name) and topic_name in ("", topic.name):
                 yield (group.name, topic.name), subscription.last_consumed_ms

@@ -1,6 +1,7 @@
 """Consumer groups: make, alter, delete, describe, reset."""
 
 from dataclasses import replace
+from typing import Final
 
 from latermq_broker.delivery.fifo import FifoGate
 from latermq_broker.delivery.lease import State
@@ -23,6 +24,8 @@ from latermq_broker.store.payload_catalog import (
     ResetPayload,
 )
 from latermq_broker.store.record import RecordType
+
+FORGOTTEN_MAX: Final = 256  # deleted subscriptions that a group remembers
 
 
 class GroupAdmin:
@@ -50,6 +53,26 @@ class GroupAdmin:
         if not self._state.config.catalog.auto_create:
             raise GroupNotFoundError(name)
         self._check_room(name)
+
+    def forget(self, name: str, topic_name: str, now_ms: int) -> None:
+        """The group's subscription to the topic is not listed until it receives of it again.
+
+        Its progress stays. Of a group the FORGOTTEN_MAX newest are kept.
+        Raises GroupNotFoundError, TopicNotFoundError.
+        """
+        catalog = self._state.catalog
+        group, topic = catalog.group(name), catalog.topic(topic_name)
+        if group is None:
+            raise GroupNotFoundError(name)
+        if topic is None:
+            raise TopicNotFoundError(topic_name)
+        known = {
+            topic_id: at_ms
+            for topic_id, at_ms in group.forgotten
+            if topic_id != topic.id and catalog.topic_by_id(topic_id) is not None
+        }
+        forgotten = (*known.items(), (topic.id, now_ms))[-FORGOTTEN_MAX:]
+        self._put(replace(group, forgotten=forgotten), now_ms)
 
     def _check_room(self, name: str) -> None:
         catalog, limit = self._state.catalog, self._state.config.catalog.group_count_max

@@ -2,11 +2,10 @@
 
 Protocol: admin.proto. A subscription is known from connected clients, with their expressions, and
 from progress, which tells no expression. Forgetting one forgets nothing of the progress: it is not
-listed again until the group reads the topic again, or the broker is started again.
+listed again until the group reads the topic again.
 """
 
 from collections.abc import Iterator
-from typing import Final
 
 from latermq_broker.config import Config
 from latermq_broker.engine.engine import Engine
@@ -30,7 +29,6 @@ from latermq_proto.apache.rocketmq.v2 import admin_pb2, definition_pb2
 
 _Accumulation = admin_pb2.DescribeGroupAccumulationResponse.GroupAccumulation
 _ClientSubscription = admin_pb2.DescribeSubscriptionResponse.ClientSubscriptionInfo
-FORGOTTEN_MAX: Final = 10_000
 
 
 class AdminGroups:
@@ -46,7 +44,6 @@ class AdminGroups:
         self._engine = engine
         self._committer = committer
         self._sessions = sessions
-        self._forgotten: dict[tuple[str, str], int] = {}  # (group, topic) → when
 
     def methods(self) -> MethodTable:
         return {
@@ -115,7 +112,7 @@ class AdminGroups:
                     )
         return response
 
-    def delete(
+    async def delete(
         self, request: admin_pb2.DeleteSubscriptionRequest, _: Caller
     ) -> admin_pb2.DeleteSubscriptionResponse:
         """The relation is not listed any more; the group and its progress stay.
@@ -129,17 +126,15 @@ class AdminGroups:
             raise NotFoundError(f"group {pair[0]} has no subscription to topic {pair[1]}")
         if list(consumers(self._sessions, *pair)):
             raise BadRequestError(f"a client of group {pair[0]} subscribes to topic {pair[1]} now")
-        if len(self._forgotten) >= FORGOTTEN_MAX:
-            del self._forgotten[next(iter(self._forgotten))]
-        self._forgotten[pair] = self._committer.now_ms()
+        self._engine.groups.forget(*pair, self._committer.now_ms())
+        await self._committer.written()
         return admin_pb2.DeleteSubscriptionResponse(status=ok_status())
 
     def _relations(self, group: str, topic: str) -> dict[tuple[str, str], int]:
         """(group, topic) → when the group last received of it, 0 for never."""
         found: dict[tuple[str, str], int] = {}
         for pair, last_consumed_ms in self._engine.progress.subscriptions(group, topic):
-            if last_consumed_ms > self._forgotten.get(pair, -1):
-                found[pair] = last_consumed_ms
+            found[pair] = last_consumed_ms
         for session in consumers(self._sessions, group, topic):
             for name in session.topics:
                 if topic in ("", name):

@@ -86,6 +86,8 @@ class Group:
     on_dead: OnDead = OnDead.SKIP  # in a fifo group
     lite_parent: str = ""  # the topic whose lite topics it reads; it is a fifo group then
     lite_exclusive: bool = False  # a lite topic goes to the client that subscribed last
+    forgotten: tuple[tuple[int, int], ...] = ()
+    """(topic id, when its subscription was deleted), the oldest first; see `GroupAdmin.forget`."""
 
     @property
     def dead_letter_topic(self) -> str:
@@ -104,7 +106,7 @@ def decode_topic(body: bytes) -> Topic:
 
 def encode_group(group: Group) -> bytes:
     """The JSON body of a CONFIG record that puts a group."""
-    return _dump(asdict(group))
+    return _dump(_group_fields(group))
 
 
 def decode_group(body: bytes) -> Group:
@@ -114,7 +116,16 @@ def decode_group(body: bytes) -> Group:
         kind = BackoffKind(backoff["kind"])
         delays_ms = tuple(backoff["delays_ms"])
         fields["backoff"] = Backoff(**{**backoff, "kind": kind, "delays_ms": delays_ms})
-    return Group(**{**fields, "on_dead": OnDead(fields.get("on_dead", OnDead.SKIP))})
+    on_dead = OnDead(fields.get("on_dead", OnDead.SKIP))
+    forgotten = tuple((topic_id, at_ms) for topic_id, at_ms in fields.get("forgotten", ()))
+    return Group(**{**fields, "on_dead": on_dead, "forgotten": forgotten})
+
+
+def _group_fields(group: Group) -> dict[str, Any]:
+    fields = asdict(group)
+    if not group.forgotten:
+        del fields["forgotten"]
+    return fields
 
 
 def _dump(fields: dict[str, Any]) -> bytes:
@@ -184,7 +195,7 @@ class Catalog:
         return _dump(
             {
                 "topics": [asdict(topic) for topic in self.topics()],
-                "groups": [asdict(group) for group in self.groups()],
+                "groups": [_group_fields(group) for group in self.groups()],
                 "next_topic_id": self.next_topic_id,
                 "next_group_id": self.next_group_id,
             }

@@ -233,6 +233,7 @@ ROWS: Final[list[Row]] = [
     ack("6.1 twice within the lease", Code.OK, lambda world: world.acked),
     ack("6.1 mixed", Code.MULTIPLE_RESULTS, live, lambda _: "junk"),
     ack("6.1 another group's", Code.INVALID_RECEIPT_HANDLE, live, group=res("shipping")),
+    ack("6.1 another topic's", Code.INVALID_RECEIPT_HANDLE, live, topic=res("plain")),
     # 6.2: change
     *names("6.2", change),
     change("6.2 ok", Code.OK),
@@ -241,12 +242,14 @@ ROWS: Final[list[Row]] = [
     change("6.2 above 12 h", BAD_LEASE, invisible_duration=seconds(43_201)),
     change("6.2 expired", Code.INVALID_RECEIPT_HANDLE, receipt_handle=lambda w: w.expired),
     change("6.2 acknowledged", Code.INVALID_RECEIPT_HANDLE, receipt_handle=lambda w: w.acked),
+    change("6.2 another topic's", Code.INVALID_RECEIPT_HANDLE, topic=res("plain")),
     change("6.2 junk", Code.INVALID_RECEIPT_HANDLE, receipt_handle="☃"),
     # 6.3: forward
     *names("6.3", forward),
     forward("6.3 ok", Code.OK),
     forward("6.3 unknown group", Code.CONSUMER_GROUP_NOT_FOUND, group=NOWHERE),
     forward("6.3 expired", Code.INVALID_RECEIPT_HANDLE, receipt_handle=lambda w: w.expired),
+    forward("6.3 another topic's", Code.INVALID_RECEIPT_HANDLE, topic=res("plain")),
     forward("6.3 no handle", Code.INVALID_RECEIPT_HANDLE, receipt_handle=""),
     forward("6.3 again", Code.OK, receipt_handle=lambda w: w.acked),
     # 6.4: transactions
