@@ -141,9 +141,12 @@ def _whereabouts(life: message_pb2.MessageLife, telling: Telling) -> str:
         )
     if life.expired:
         return "No longer in its queue: its time there is over (retention)."
-    if not life.groups:
-        return "In its queue. No group has read the topic yet."
-    return "In its queue."
+    where = {
+        dead_pb2.REDRIVEN: "A dead letter that was redriven: readers of the topic pass it over.",
+        dead_pb2.DROPPED: "A dead letter that was dropped: readers of the topic pass it over.",
+        dead_pb2.DEAD: "In its queue, as a dead letter.",
+    }.get(life.letter_state, "In its queue.")
+    return where if life.groups else f"{where} No group has read the topic yet."
 
 
 def _groups(life: message_pb2.MessageLife, telling: Telling) -> Iterator[str]:

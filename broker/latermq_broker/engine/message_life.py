@@ -60,6 +60,7 @@ class Life(NamedTuple):
     expired: bool  # it was in a queue and left it with retention
     groups: tuple[GroupLife, ...]
     cancelled: bool = False  # it never enters a queue: cancelled, recalled, or rolled back
+    letter_state: DeadState | None = None  # in a dead-letter topic
 
 
 class MessageLives:
@@ -79,7 +80,10 @@ class MessageLives:
             return Life(place.waits_until_ms, place.half, -1, -1, False, (), place.cancelled)
         expired = offset < state.queue(topic.id, queue_id).first
         groups = tuple(self._groups(topic, found, queue_id, offset))
-        return Life(0, False, queue_id, offset, expired, groups)
+        letter_state = None
+        if topic.internal:
+            letter_state, _ = state.dead.get(topic.id, {}).get(offset, (DeadState.DEAD, 0))
+        return Life(0, False, queue_id, offset, expired, groups, letter_state=letter_state)
 
     def half(self, found: Found) -> bool:
         """Its transaction has not ended."""

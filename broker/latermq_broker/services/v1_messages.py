@@ -13,6 +13,7 @@ from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.message_life import GroupLife, Life
 from latermq_broker.engine.message_place import Place
 from latermq_broker.engine.message_query import FROM_THE_END, Found, TimeCursor
+from latermq_broker.engine.model import DeadState
 from latermq_broker.errors import BadRequestError, IndexRebuildingError, MessageNotFoundError
 from latermq_broker.services.answers import Caller, ok_status, open_unary
 from latermq_broker.services.names import shown
@@ -164,6 +165,7 @@ class MessagesService:
         message.cancelled = life.cancelled
         return message_pb2.MessageLife(
             message=message,
+            letter_state=_letter_state(life.letter_state),
             waits_until_ms=life.waits_until_ms,
             expired=life.expired,
             half=life.half,
@@ -228,8 +230,11 @@ def found_message(found: Found, stored: StoredMessage, *, body: bool) -> message
     )
 
 
+def _letter_state(state: DeadState | None) -> str:
+    return state.name if state else "DEAD_LETTER_STATE_UNSPECIFIED"
+
+
 def _group_life(life: GroupLife) -> message_pb2.GroupLife:
-    dead_state = life.dead_state.name if life.dead_state else "DEAD_LETTER_STATE_UNSPECIFIED"
     return message_pb2.GroupLife(
         group=life.group,
         state=message_pb2.LifeState.Name(life.state),
@@ -240,6 +245,6 @@ def _group_life(life: GroupLife) -> message_pb2.GroupLife:
         ahead_count=life.ahead_count,
         dead_offset=life.dead_offset,
         dead_at_ms=life.dead_ms,
-        dead_state=dead_state,
+        dead_state=_letter_state(life.dead_state),
         parked=life.parked,
     )

@@ -68,6 +68,8 @@ def test_show_tells_where_it_is(rig: CliRig) -> None:
     rig.engine.dead.redrive("billing", 0, "", rig.now_ms)
     rig.ack(*rig.receive())
     assert "was dead letter 0; redriven" in rig.ok("message", "show", "m-1", "--topic", "orders")
+    letter = rig.ok("message", "show", "m-1", "--topic", "%DLQ%billing")
+    assert "A dead letter that was redriven: readers of the topic pass it over." in letter
     lives = rig.json("message", "show", "m-1", "--topic", "orders")["lives"]
     assert lives[0]["groups"][0]["state"] == "died"
 

@@ -139,18 +139,20 @@ class GroupLife(_message.Message):
     def __init__(self, group: _Optional[str] = ..., state: _Optional[_Union[LifeState, str, int]] = ..., attempt: _Optional[int] = ..., max_attempts: _Optional[int] = ..., until_ms: _Optional[int] = ..., client_id: _Optional[str] = ..., ahead_count: _Optional[int] = ..., dead_offset: _Optional[int] = ..., dead_at_ms: _Optional[int] = ..., dead_state: _Optional[_Union[_dead_letter_pb2.DeadLetterState, str, int]] = ..., parked: bool = ...) -> None: ...
 
 class MessageLife(_message.Message):
-    __slots__ = ("message", "waits_until_ms", "expired", "groups", "half")
+    __slots__ = ("message", "waits_until_ms", "expired", "groups", "half", "letter_state")
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     WAITS_UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
     EXPIRED_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     HALF_FIELD_NUMBER: _ClassVar[int]
+    LETTER_STATE_FIELD_NUMBER: _ClassVar[int]
     message: FoundMessage
     waits_until_ms: int
     expired: bool
     groups: _containers.RepeatedCompositeFieldContainer[GroupLife]
     half: bool
-    def __init__(self, message: _Optional[_Union[FoundMessage, _Mapping]] = ..., waits_until_ms: _Optional[int] = ..., expired: bool = ..., groups: _Optional[_Iterable[_Union[GroupLife, _Mapping]]] = ..., half: bool = ...) -> None: ...
+    letter_state: _dead_letter_pb2.DeadLetterState
+    def __init__(self, message: _Optional[_Union[FoundMessage, _Mapping]] = ..., waits_until_ms: _Optional[int] = ..., expired: bool = ..., groups: _Optional[_Iterable[_Union[GroupLife, _Mapping]]] = ..., half: bool = ..., letter_state: _Optional[_Union[_dead_letter_pb2.DeadLetterState, str, int]] = ...) -> None: ...
 
 class DescribeMessageRequest(_message.Message):
     __slots__ = ("message_id", "topic", "with_body")
