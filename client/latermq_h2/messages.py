@@ -7,6 +7,7 @@ are kept; a compressed one is never inflated beyond the limit.
 import gzip
 import struct
 import zlib
+from enum import Enum
 from typing import Final
 
 from latermq_h2.grpc_code import GrpcCode
@@ -16,7 +17,17 @@ PREFIX_BYTES: Final = 5
 assert PREFIX.size == PREFIX_BYTES
 COMPRESSED: Final = 1
 GZIP_LEVEL: Final = 1
-_GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
+
+
+class Encoding(Enum):
+    """Of compressed messages; the value tells zlib which."""
+
+    GZIP = 16 + zlib.MAX_WBITS
+    DEFLATE = zlib.MAX_WBITS  # with zlib's frame around it, as HTTP and gRPC understand it
+
+
+# By grpc-encoding.
+ENCODINGS: Final = {b"identity": None, b"gzip": Encoding.GZIP, b"deflate": Encoding.DEFLATE}
 
 
 class MessageFault(ValueError):
@@ -31,14 +42,14 @@ class Assembly:
     """The incoming messages of one call.
 
     Args:
-        gzip_allowed: the call announced grpc-encoding gzip.
+        encoding: what the call announced as grpc-encoding; None: nothing, or identity.
     """
 
-    __slots__ = ("_gzip_allowed", "_have", "_message_bytes_max", "_need", "_parts")
+    __slots__ = ("_encoding", "_have", "_message_bytes_max", "_need", "_parts")
 
-    def __init__(self, message_bytes_max: int, gzip_allowed: bool) -> None:
+    def __init__(self, message_bytes_max: int, encoding: Encoding | None) -> None:
         self._message_bytes_max = message_bytes_max
-        self._gzip_allowed = gzip_allowed
+        self._encoding = encoding
         self._parts: list[bytes] = []
         self._have = 0
         self._need = PREFIX_BYTES
@@ -85,18 +96,20 @@ class Assembly:
             return payload
         if flag != COMPRESSED:
             raise MessageFault(GrpcCode.INTERNAL, "unknown flags before a message")
-        if not self._gzip_allowed:
+        if self._encoding is None:
             raise MessageFault(GrpcCode.INTERNAL, "a compressed message without grpc-encoding")
-        return inflate(payload, self._message_bytes_max)
+        return inflate(payload, self._message_bytes_max, self._encoding)
 
 
-def inflate(payload: bytes, bytes_max: int) -> bytes:
-    """Raises MessageFault: larger than `bytes_max`, or not gzip."""
-    inflater = zlib.decompressobj(_GZIP_WINDOW)
+def inflate(payload: bytes, bytes_max: int, encoding: Encoding = Encoding.GZIP) -> bytes:
+    """Raises MessageFault: larger than `bytes_max`, or not of that encoding."""
+    inflater = zlib.decompressobj(encoding.value)
     try:
         message = inflater.decompress(payload, bytes_max + 1)
     except zlib.error:
-        raise MessageFault(GrpcCode.INTERNAL, "a compressed message that is not gzip") from None
+        raise MessageFault(
+            GrpcCode.INTERNAL, f"a compressed message that is not {encoding.name.lower()}"
+        ) from None
     if len(message) > bytes_max:
         raise MessageFault(GrpcCode.RESOURCE_EXHAUSTED, f"a message inflates beyond {bytes_max}")
     if not inflater.eof or inflater.unused_data:

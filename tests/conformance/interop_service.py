@@ -8,16 +8,15 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
-from google.protobuf import descriptor_pb2, descriptor_pool
-from google.protobuf.message_factory import GetMessageClass
-
+from conformance.messages import described
 from latermq_broker.services.seam import Call, CallAborted, Method, MethodTable
 from latermq_h2.grpc_code import GrpcCode
 
 PACKAGE: Final = "grpc.testing"
+ECHO_INITIAL: Final = "x-grpc-test-echo-initial"
+ECHO_TRAILING: Final = "x-grpc-test-echo-trailing-bin"
 SERVICE: Final = f"/{PACKAGE}.TestService"
 
-# message: field, number, type; a type that begins with "." is a message, one with "*" is repeated
 MESSAGES: Final = {
     "Empty": (),
     "Payload": (("type", 1, "int32"), ("body", 2, "bytes")),
@@ -37,36 +36,7 @@ MESSAGES: Final = {
     "StreamingOutputCallResponse": (("payload", 1, ".Payload"),),
 }  # fmt: skip
 
-_Field: Final = descriptor_pb2.FieldDescriptorProto
-_TYPES: Final = {
-    "int32": _Field.TYPE_INT32, "bytes": _Field.TYPE_BYTES, "string": _Field.TYPE_STRING,
-}  # fmt: skip
-
-
-def _classes() -> dict[str, Any]:
-    file = descriptor_pb2.FileDescriptorProto(
-        name="interop_service.proto", package=PACKAGE, syntax="proto3"
-    )
-    for name, fields in MESSAGES.items():
-        message = file.message_type.add(name=name)
-        for field, number, kind in fields:
-            made = message.field.add(name=field, number=number, label=_Field.LABEL_OPTIONAL)
-            if kind.startswith("*"):
-                made.label = _Field.LABEL_REPEATED
-            plain = kind.lstrip("*")
-            if plain.startswith("."):
-                made.type = _Field.TYPE_MESSAGE
-                made.type_name = f".{PACKAGE}{plain}"
-            else:
-                made.type = _TYPES[plain]
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return {
-        name: GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.{name}")) for name in MESSAGES
-    }
-
-
-_classes_by_name: Final = _classes()
+_classes_by_name: Final = described(PACKAGE, MESSAGES)
 
 
 def _made(name: str, **fields: Any) -> bytes:
@@ -84,11 +54,22 @@ def _end_as_asked(request: Any) -> None:
         raise CallAborted(GrpcCode(status.code), status.message)
 
 
+def _echo_metadata(call: Call) -> None:
+    """What the case custom_metadata sends comes back."""
+    initial = call.metadata(ECHO_INITIAL)
+    if initial is not None:
+        call.extra.add_header(ECHO_INITIAL, initial)
+    trailing = call.metadata_bin(ECHO_TRAILING)
+    if trailing is not None:
+        call.extra.add_trailer(ECHO_TRAILING, trailing)
+
+
 def empty(data: bytes, call: Call) -> bytes:
     return b""
 
 
 def unary(data: bytes, call: Call) -> bytes:
+    _echo_metadata(call)
     request = _classes_by_name["SimpleRequest"].FromString(data)
     _end_as_asked(request)
     return _made("SimpleResponse", payload=_payload(request.response_size))
@@ -107,6 +88,7 @@ async def output_stream(data: bytes, call: Call) -> AsyncIterator[bytes]:
 
 
 async def full_duplex(requests: AsyncIterator[bytes], call: Call) -> AsyncIterator[bytes]:
+    _echo_metadata(call)
     async for data in requests:
         async for element in _answers(data):
             yield element
@@ -126,5 +108,5 @@ METHODS: Final[MethodTable] = {
     f"{SERVICE}/UnaryCall": Method.unary(unary),
     f"{SERVICE}/StreamingInputCall": Method.bidi_stream(input_stream),
     f"{SERVICE}/StreamingOutputCall": Method.server_stream(output_stream),
-    f"{SERVICE}/FullDuplexCall": Method.bidi_stream(full_duplex),
+    f"{SERVICE}/FullDuplexCall": Method.bidi_stream(full_duplex, headers_first=False),
 }

@@ -3,8 +3,8 @@
     python tests/conformance/run.py
 
 h2spec (strict) in clear text and over TLS, on one port, against a server with one plain route; the
-interop client of grpc-go against a TestService. A tool that is neither installed nor can be built
-here is reported as skipped, and fails nothing.
+interop client of grpc-go against a TestService; connectconformance against a ConformanceService. A
+tool that is neither installed nor can be built here is reported as skipped, and fails nothing.
 """
 
 import asyncio
@@ -40,12 +40,12 @@ INTEROP_CASES: Final = (
     "empty_unary", "large_unary", "client_streaming", "server_streaming", "ping_pong",
     "empty_stream", "timeout_on_sleeping_server", "cancel_after_begin",
     "cancel_after_first_response", "status_code_and_message", "special_status_message",
-    "unimplemented_method", "unimplemented_service",
+    "unimplemented_method", "unimplemented_service", "custom_metadata",
 )  # fmt: skip
-NOT_HERE: Final = (
-    ("gRPC interop: custom_metadata", "handlers of ours send no metadata of their own"),
-    ("connectconformance", "needs a ConformanceService, and there is none here"),
-)
+CONNECT: Final = "connectrpc.com/conformance/cmd/connectconformance@latest"
+CONNECT_SERVER: Final = Path(__file__).with_name("connect_server.py")
+CONNECT_CONFIG: Final = Path(__file__).with_name("connect.yaml")
+CONNECT_SUMMARY: Final = re.compile(r"(\d+) passed, (\d+) failed")
 
 
 def main() -> int:
@@ -63,8 +63,7 @@ def main() -> int:
             except ConfigError as error:
                 say(case, f"skipped: {error}")
     failed |= not run_interop(tool("client", INTEROP, installed=False))
-    for case, why in NOT_HERE:
-        say(case, f"skipped: {why}")
+    failed |= not run_connect(tool("connectconformance", CONNECT))
     return 1 if failed else 0
 
 
@@ -103,6 +102,21 @@ def run_interop(client: str | None) -> bool:
             say(f"gRPC interop, {name}", text.strip())
             passed &= not failed
     return passed
+
+
+def run_connect(connectconformance: str | None) -> bool:
+    """Its cases for gRPC servers: three encodings, clear text, TLS, client certificates."""
+    if connectconformance is None:
+        say("connectconformance", "skipped: neither it nor Go is installed, or it cannot be built")
+        return True
+    command = [connectconformance, "--mode", "server", "--conf", str(CONNECT_CONFIG)]
+    command += ["--max-servers", "2", "--", sys.executable, str(CONNECT_SERVER)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_TIMEOUT_S)
+    found = CONNECT_SUMMARY.search(done.stdout + done.stderr)
+    say("connectconformance, gRPC server", found[0] if found else "no summary")
+    if done.returncode:
+        print(done.stdout, done.stderr, sep="\n")
+    return done.returncode == 0 and found is not None
 
 
 def tool(name: str, module: str, *, installed: bool = True) -> str | None:

@@ -58,9 +58,9 @@ class Client:
 
 @asynccontextmanager
 async def served(
-    transport: ServerClass, methods: MethodTable, listen: str = "127.0.0.1:0"
+    transport: ServerClass, methods: MethodTable, listen: str = "127.0.0.1:0", **limits: Any
 ) -> AsyncIterator[Client]:
-    server = transport(methods, ServerConfig(listen=listen))
+    server = transport(methods, ServerConfig(listen=listen, **limits))
     await server.start()
     client = Client(server.address)
     try:
@@ -377,3 +377,58 @@ async def until(happened: Any) -> None:
     async with asyncio.timeout(TIMEOUT_S):
         while not happened():
             await asyncio.sleep(0.005)
+
+
+class TestMetadata:
+    async def test_headers_and_trailers_with_an_answer_and_with_a_status(
+        self, transport: ServerClass
+    ) -> None:
+        def say(request: bytes, call: Call) -> bytes:
+            assert ("x-ask-bin", b"\0\xff") in call.all_metadata()
+            call.extra.add_header("x-head", "one")
+            call.extra.add_trailer("x-tail-bin", b"\0\xff")
+            if request:
+                raise CallAborted(GrpcCode.ABORTED, "no")
+            return b"said"
+
+        async def late(requests: AsyncIterator[bytes], call: Call) -> AsyncIterator[bytes]:
+            async for _ in requests:
+                yield say(b"", call)
+
+        table = {
+            "/s/Say": Method.unary(say),
+            "/s/Late": Method.bidi_stream(late, headers_first=False),
+        }
+        asked = (("x-ask-bin", b"\0\xff"),)
+        async with served(transport, table) as client:
+            streaming = client.bidi("/s/Late", metadata=asked)
+            await streaming.write(b"")
+            assert await streaming.read() == b"said"
+            await streaming.done_writing()
+            for call in (
+                client.unary("/s/Say", metadata=asked),
+                client.unary("/s/Say", b"!", metadata=asked),
+                streaming,
+            ):
+                assert ("x-head", "one") in tuple(await call.initial_metadata())
+                assert ("x-tail-bin", b"\0\xff") in tuple(await call.trailing_metadata())
+
+    @pytest.mark.parametrize("encoding", list(grpc.Compression), ids=lambda one: one.name)
+    async def test_compressed_requests_and_answers(
+        self, transport: ServerClass, encoding: grpc.Compression
+    ) -> None:
+        def pack(request: bytes, call: Call) -> bytes:
+            call.extra.compress = True
+            return request
+
+        async with served(transport, {"/s/Pack": Method.unary(pack)}) as client:
+            body = bytes(100_000)
+            assert await client.unary("/s/Pack", body, compression=encoding) == body
+
+    async def test_a_bomb_inflates_to_no_more_than_the_limit(self, transport: ServerClass) -> None:
+        methods = {"/s/Echo": Method.unary(lambda request, call: request)}
+        async with served(transport, methods, request_bytes_max=5 << 20) as client:
+            for encoding in (grpc.Compression.Gzip, grpc.Compression.Deflate):
+                call = client.unary("/s/Echo", bytes(6 << 20), compression=encoding)
+                code, _ = await failure(call)
+                assert code is grpc.StatusCode.RESOURCE_EXHAUSTED

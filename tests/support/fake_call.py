@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Mapping
 
+from latermq_broker.transport.grpc_server.metadata import AnswerExtra
+
 CLIENT_ID = "test@1@0@x"
 
 
@@ -26,6 +28,8 @@ class FakeCall:
         self._cancelled = False
         self._path = path
         self._certificate_name = certificate_name
+        self.extra = AnswerExtra()
+        self.closed: dict[str, Callable[[], None]] = {}
 
     @property
     def path(self) -> str:
@@ -52,6 +56,12 @@ class FakeCall:
 
     def metadata_bin(self, name: str) -> bytes | None:
         return self._metadata_bin.get(name)
+
+    def all_metadata(self) -> list[tuple[str, str | bytes]]:
+        return [*self._metadata.items(), *self._metadata_bin.items()]
+
+    def on_connection_closed(self, key: str, callback: Callable[[], None]) -> None:
+        self.closed[key] = callback
 
     def remaining_ms(self) -> int | None:
         return self._remaining_ms

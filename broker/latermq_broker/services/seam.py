@@ -31,6 +31,22 @@ class CallAborted(Exception):
         self.message = message
 
 
+class Extra(Protocol):
+    """What a handler adds to its answer, before it answers."""
+
+    compress: bool  # the answer's messages, if the caller takes gzip
+
+    def add_header(self, name: str, value: str | bytes) -> None:
+        """Send metadata before the answer: bytes under names that end in `-bin`.
+
+        Raises:
+            ValueError: not metadata, a reserved name, too much, or the headers are out.
+        """
+
+    def add_trailer(self, name: str, value: str | bytes) -> None:
+        """Send metadata after the answer, or with the status that ends it. Raises ValueError."""
+
+
 class Call(Protocol):
     """One call, as its transport shows it to a handler. Used on the event loop only."""
 
@@ -60,6 +76,9 @@ class Call(Protocol):
     def metadata_bin(self, name: str) -> bytes | None:
         """First value of a `-bin` header, decoded; None when absent."""
 
+    def all_metadata(self) -> list[tuple[str, str | bytes]]:
+        """Every header that is no pseudo-header, in order, `-bin` ones decoded, each value."""
+
     def remaining_ms(self) -> int | None:
         """Milliseconds until the caller's deadline, at least 0; None without a deadline."""
 
@@ -72,6 +91,17 @@ class Call(Protocol):
 
         It never runs for a call whose whole reply was handed to the connection.
         """
+
+    def on_connection_closed(self, key: str, callback: Callable[[], None]) -> None:
+        """Run `callback` once when the caller's connection has closed; at once if it has.
+
+        A connection keeps one callback for a key, the last. grpc.aio tells it only to calls that
+        are open then.
+        """
+
+    @property
+    def extra(self) -> Extra:
+        """What goes out beside the answer."""
 
 
 Unary: TypeAlias = Callable[[bytes, Call], bytes | Later[bytes] | Awaitable[bytes]]
@@ -96,6 +126,7 @@ class Method:
     kind: MethodKind
     handler: Unary | ServerStream | BidiStream
     large: bool = False  # its requests may have `server.request_bytes_max`
+    headers_first: bool = True  # of a stream's answer; else with its first element
 
     @classmethod
     def unary(cls, handler: Unary, *, large: bool = False) -> "Method":
@@ -106,8 +137,8 @@ class Method:
         return cls(MethodKind.SERVER_STREAM, handler)
 
     @classmethod
-    def bidi_stream(cls, handler: BidiStream) -> "Method":
-        return cls(MethodKind.BIDI_STREAM, handler)
+    def bidi_stream(cls, handler: BidiStream, *, headers_first: bool = True) -> "Method":
+        return cls(MethodKind.BIDI_STREAM, handler, headers_first=headers_first)
 
 
 MethodTable: TypeAlias = dict[str, Method]

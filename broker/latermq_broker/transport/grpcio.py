@@ -8,6 +8,7 @@ A call counts as cancelled when its coroutine is left before the whole reply was
 by the caller's cancel, its deadline, or a lost connection.
 """
 
+import asyncio
 import logging
 import os
 import socket
@@ -26,6 +27,7 @@ from latermq_broker.services.seam import (
     ServerStream,
     Unary,
 )
+from latermq_broker.transport.grpc_server.metadata import AnswerExtra
 from latermq_h2.grpc_code import GrpcCode
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its C core logs to stderr in a form of its own
@@ -47,6 +49,8 @@ class GrpcioCall:
         self._metadata: dict[str, str | bytes] | None = None
         self._cancelled = False
         self._on_cancel: list[Callable[[], None]] = []
+        self._on_closed: dict[str, Callable[[], None]] = {}
+        self.extra = AnswerExtra()
 
     @property
     def path(self) -> str:
@@ -77,6 +81,9 @@ class GrpcioCall:
         value = self._value(name)
         return value if isinstance(value, bytes) else None
 
+    def all_metadata(self) -> list[tuple[str, str | bytes]]:
+        return [(key, value) for key, value in self._context.invocation_metadata() or ()]
+
     def remaining_ms(self) -> int | None:
         remaining = self._context.time_remaining()
         return None if remaining is None else max(0, int(remaining * 1000))
@@ -91,15 +98,47 @@ class GrpcioCall:
         else:
             self._on_cancel.append(callback)
 
+    def on_connection_closed(self, key: str, callback: Callable[[], None]) -> None:
+        if self._cancelled:
+            callback()
+        else:
+            self._on_closed[key] = callback
+
+    @property
+    def has_headers(self) -> bool:
+        """There is more to say before the answer than grpc says by itself."""
+        return self.extra.compress or bool(self.extra.headers)
+
+    async def send_headers(self) -> None:
+        """Once, before anything else is sent."""
+        if self.extra.headers_sent:
+            return
+        self.extra.headers_sent = True
+        if self.extra.compress:
+            self._context.set_compression(grpc.Compression.Gzip)
+        await self._context.send_initial_metadata(tuple(self.extra.headers))
+
+    async def write(self, element: bytes) -> None:
+        """An element of a stream, after the headers."""
+        if self.has_headers:
+            await self.send_headers()
+        await self._context.write(element)
+
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: object
     ) -> None:
+        if self.extra.trailers:
+            self._context.set_trailing_metadata(tuple(self.extra.trailers))
         if error is None:
             return
+        if self.extra.headers and not self._context.cancelled():
+            await self.send_headers()
         self._cancel()
+        if isinstance(error, asyncio.CancelledError) and self._context.cancelled():
+            self._run(list(self._on_closed.values()))
         if isinstance(error, CallAborted):
             await self._context.abort(STATUS_CODES[error.code], error.message)
         if isinstance(error, Exception) and not self._context.cancelled():
@@ -110,6 +149,9 @@ class GrpcioCall:
         """The reply did not get out whole: run what was asked for this case, each once."""
         self._cancelled = True
         callbacks, self._on_cancel = self._on_cancel, []
+        self._run(callbacks)
+
+    def _run(self, callbacks: list[Callable[[], None]]) -> None:
         for callback in callbacks:
             try:
                 callback()
@@ -195,7 +237,7 @@ class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc]
                 )
             case MethodKind.BIDI_STREAM:
                 return grpc.stream_stream_rpc_method_handler(
-                    _bidi_stream(cast(BidiStream, method.handler), call)
+                    _bidi_stream(cast(BidiStream, method.handler), call, method.headers_first)
                 )
 
 
@@ -206,7 +248,10 @@ def _unary(handler: Unary, call_of: CallOf) -> Callable[[bytes, Any], Awaitable[
     async def serve(request: bytes, context: Any) -> bytes:
         async with call_of(context) as call:
             result = handler(request, call)
-            return await result if isawaitable(result) else result
+            answer = await result if isawaitable(result) else result
+            if call.has_headers:
+                await call.send_headers()
+            return answer
 
     return serve
 
@@ -219,22 +264,23 @@ def _server_stream(
             result = handler(request, call)
             if isinstance(result, AsyncIterator):
                 async for element in result:
-                    await context.write(element)
+                    await call.write(element)
             else:
                 for element in await result if isawaitable(result) else result:
-                    await context.write(element)
+                    await call.write(element)
 
     return serve
 
 
 def _bidi_stream(
-    handler: BidiStream, call_of: CallOf
+    handler: BidiStream, call_of: CallOf, headers_first: bool
 ) -> Callable[[AsyncIterator[bytes], Any], Awaitable[None]]:
     async def serve(requests: AsyncIterator[bytes], context: Any) -> None:
         async with call_of(context) as call:
-            await context.send_initial_metadata(())
+            if headers_first:
+                await call.send_headers()
             async for element in handler(requests, call):
-                await context.write(element)
+                await call.write(element)
 
     return serve
 

@@ -19,7 +19,7 @@ from latermq_h2.http2.client_streams import ClientStream
 from latermq_h2.http2.frames import ErrorCode
 from latermq_h2.http2.limits import Keepalive, Limits
 from latermq_h2.http2.response import ABSENT, ResponseHead
-from latermq_h2.messages import PREFIX, PREFIX_BYTES, Assembly, MessageFault
+from latermq_h2.messages import ENCODINGS, PREFIX, PREFIX_BYTES, Assembly, Encoding, MessageFault
 
 UNENDED: Final = -1
 # Messages of a stream that nobody read yet, before its sender has to wait.
@@ -54,7 +54,7 @@ class Call:
     """
 
     __slots__ = (
-        "assembly", "code", "deadline_ms", "details", "gzip", "messages", "owed", "refused",
+        "assembly", "code", "deadline_ms", "details", "encoding", "messages", "owed", "refused",
         "stream", "unread_bytes", "wake",
     )  # fmt: skip
 
@@ -65,7 +65,7 @@ class Call:
         self.code = UNENDED
         self.details = ""
         self.refused = False
-        self.gzip = False
+        self.encoding: Encoding | None = None
         self.assembly: Assembly | None = None
         self.messages: deque[bytes] = deque()
         self.unread_bytes = 0
@@ -170,7 +170,7 @@ class Caller:
         elif ended:
             self.ended(stream, head, fields)
         else:
-            call.gzip = head.encoding == b"gzip"
+            call.encoding = ENCODINGS.get(head.encoding)
 
     def received(self, stream: ClientStream, data: bytes) -> None:
         call: Call = stream.call
@@ -183,7 +183,7 @@ class Caller:
                 return
         assembly = call.assembly
         if assembly is None:
-            assembly = call.assembly = Assembly(MESSAGE_BYTES_MAX, call.gzip)
+            assembly = call.assembly = Assembly(MESSAGE_BYTES_MAX, call.encoding)
         try:
             messages = assembly.feed(data)
         except MessageFault as fault:

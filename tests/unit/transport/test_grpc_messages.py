@@ -3,6 +3,7 @@
 import gzip
 import ipaddress
 import struct
+import zlib
 
 import pytest
 from hypothesis import given
@@ -17,8 +18,9 @@ from latermq_h2.grpc_code import GrpcCode
 from latermq_h2.hpack.decoder import Decoder
 from latermq_h2.hpack.encoder import encode
 from latermq_h2.http2.request import RequestHead, head_of
-from latermq_h2.messages import Assembly, MessageFault, framed
+from latermq_h2.messages import Assembly, Encoding, MessageFault, framed
 
+GZIP, DEFLATE = Encoding.GZIP, Encoding.DEFLATE
 LIMIT = 1_000
 
 
@@ -39,7 +41,7 @@ class TestAssembly:
     ) -> None:
         data = wire(*messages)
         cuts = draw.draw(st.lists(st.integers(0, len(data)), max_size=8).map(sorted))
-        assembly = Assembly(LIMIT, False)
+        assembly = Assembly(LIMIT, None)
         found: list[bytes] = []
         for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True):
             found += assembly.feed(data[start:end])
@@ -47,28 +49,43 @@ class TestAssembly:
         assert assembly.bytes_kept == 0
 
     def test_too_long_is_known_from_the_prefix(self) -> None:
-        assembly = Assembly(LIMIT, False)
+        assembly = Assembly(LIMIT, None)
         assert aborted(assembly, struct.pack(">BI", 0, LIMIT + 1)) is GrpcCode.RESOURCE_EXHAUSTED
 
     def test_compression(self) -> None:
-        assembly = Assembly(LIMIT, True)
-        assert (assembly.feed(wire(gzip.compress(b"x" * LIMIT), flag=1))) == [b"x" * LIMIT]
+        for encoding, compress in ((GZIP, gzip.compress), (DEFLATE, zlib.compress)):
+            assembly = Assembly(LIMIT, encoding)
+            assert assembly.feed(wire(compress(b"x" * LIMIT), flag=1)) == [b"x" * LIMIT]
 
     @pytest.mark.parametrize(
-        ("allowed", "flag", "payload", "code"),
+        ("encoding", "flag", "payload", "code"),
         [
-            (False, 1, gzip.compress(b"x"), GrpcCode.INTERNAL),
-            (True, 2, b"x", GrpcCode.INTERNAL),
-            (True, 1, b"not gzip", GrpcCode.INTERNAL),
-            (True, 1, gzip.compress(b"x")[:-3], GrpcCode.INTERNAL),
-            (True, 1, gzip.compress(b"x") + b"more", GrpcCode.INTERNAL),
-            (True, 1, gzip.compress(bytes(LIMIT + 1)), GrpcCode.RESOURCE_EXHAUSTED),
-            (True, 1, gzip.compress(bytes(10 << 20))[:LIMIT], GrpcCode.RESOURCE_EXHAUSTED),
+            (None, 1, gzip.compress(b"x"), GrpcCode.INTERNAL),
+            (GZIP, 2, b"x", GrpcCode.INTERNAL),
+            (GZIP, 1, b"not gzip", GrpcCode.INTERNAL),
+            (GZIP, 1, gzip.compress(b"x")[:-3], GrpcCode.INTERNAL),
+            (GZIP, 1, gzip.compress(b"x") + b"more", GrpcCode.INTERNAL),
+            (GZIP, 1, gzip.compress(bytes(LIMIT + 1)), GrpcCode.RESOURCE_EXHAUSTED),
+            (GZIP, 1, gzip.compress(bytes(10 << 20))[:LIMIT], GrpcCode.RESOURCE_EXHAUSTED),
+            (DEFLATE, 1, gzip.compress(b"x"), GrpcCode.INTERNAL),
+            (DEFLATE, 1, zlib.compress(bytes(10 << 20))[:LIMIT], GrpcCode.RESOURCE_EXHAUSTED),
         ],
-        ids=["off", "flag", "not gzip", "cut", "more", "too large", "bomb"],
+        ids=[
+            "off",
+            "flag",
+            "not gzip",
+            "cut",
+            "more",
+            "too large",
+            "bomb",
+            "not zlib",
+            "zlib bomb",
+        ],
     )
-    def test_refused(self, allowed: bool, flag: int, payload: bytes, code: GrpcCode) -> None:
-        assert aborted(Assembly(LIMIT, allowed), wire(payload, flag=flag)) is code
+    def test_refused(
+        self, encoding: Encoding | None, flag: int, payload: bytes, code: GrpcCode
+    ) -> None:
+        assert aborted(Assembly(LIMIT, encoding), wire(payload, flag=flag)) is code
 
     def test_framed(self) -> None:
         assert framed(b"abc") == (b"\0\0\0\0\x03", b"abc")
@@ -114,6 +131,7 @@ class TestHead:
         ("content_type", "refused"),
         [("application/grpc", None), ("application/grpc+proto", None),
          ("application/grpc;x=y", None), ("application/grpcx", head.NOT_GRPC),
+         ("application/grpc+json", head.NOT_GRPC),
          ("text/html", head.NOT_GRPC), ("", head.NOT_GRPC)],
     )  # fmt: skip
     def test_content_types(self, content_type: str, refused: object) -> None:
@@ -131,7 +149,7 @@ class TestHead:
         assert read(_path="/plain", _method="GET") == head.Plain(b"x")
         accepted = read(grpc_accept_encoding="identity, gzip", grpc_encoding="gzip")
         assert isinstance(accepted, head.CallHead)
-        assert accepted.gzip
+        assert accepted.encoding is GZIP
         assert accepted.accepts_gzip
 
 

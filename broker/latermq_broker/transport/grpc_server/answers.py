@@ -57,28 +57,39 @@ class Answers:
         """The whole answer is one message."""
         gzip_from = self._gzip_from(call)
         prefix, body = framed(message, gzip_from)
+        if call.added is None:  # nearly always
+            headers = status.HEADERS_GZIP if gzip_from else status.HEADERS
+            trailers = status.TRAILERS_OK
+        else:
+            headers, trailers = self._headers(call), self._trailers(call)
         call.answered = True
         self._outbound.send_whole(
-            call.stream,
-            status.HEADERS_GZIP if gzip_from else status.HEADERS,
-            (prefix, body),
-            PREFIX_BYTES + len(body),
-            status.TRAILERS_OK,
+            call.stream, headers, (prefix, body), PREFIX_BYTES + len(body), trailers
         )
 
     def answer_all(self, call: LeanCall, messages: Iterable[bytes]) -> None:
         """The whole answer is these messages."""
         gzip_from = self._gzip_from(call)
-        headers = status.HEADERS_GZIP if gzip_from else status.HEADERS
+        headers, trailers = self._headers(call), self._trailers(call)
         pieces: list[bytes] = []
         for message in messages:
             pieces += framed(message, gzip_from) if gzip_from else (pack(0, len(message)), message)
         size = sum(map(len, pieces))
         call.answered = True
-        self._outbound.send_whole(call.stream, headers, pieces, size, status.TRAILERS_OK)
+        self._outbound.send_whole(call.stream, headers, pieces, size, trailers)
 
     def _gzip_from(self, call: LeanCall) -> int:
-        return self._gzip_from_bytes if call.head.accepts_gzip else 0
+        if not call.head.accepts_gzip:
+            return 0
+        return 1 if call.added is not None and call.added.compress else self._gzip_from_bytes
+
+    def _headers(self, call: LeanCall) -> bytes:
+        block = status.HEADERS_GZIP if self._gzip_from(call) else status.HEADERS
+        return block if call.added is None else block + call.added.header_block()
+
+    def _trailers(self, call: LeanCall) -> bytes:
+        block = status.TRAILERS_OK
+        return block if call.added is None else block + call.added.trailer_block()
 
     def abort(self, call: LeanCall, code: GrpcCode, message: str) -> None:
         """End the call with a status, whatever it is at."""
@@ -87,7 +98,11 @@ class Answers:
         call.answered = True
         self._counts.add(STATUS, code.name)
         stream = call.stream
+        if call.added is not None and call.added.headers and not call.headers_sent:
+            self._send_headers(call)
         block = status.trailers(code, message) if call.headers_sent else status.only(code, message)
+        if call.added is not None:
+            block += call.added.trailer_block()
         call.cancel()
         self._outbound.end(stream, block)
 
@@ -146,17 +161,17 @@ class Answers:
         self._wake()
 
     async def _send_each(self, call: LeanCall, elements: AsyncIterator[bytes]) -> None:
-        """Send what the handler yields; its headers before the first."""
+        """Send what the handler yields; its headers at once, or before the first."""
         outbound, stream = self._outbound, call.stream
-        gzip_from = self._gzip_from(call)
-        outbound.headers(stream, status.HEADERS_GZIP if gzip_from else status.HEADERS)
-        call.headers_sent = True
-        self._wake()
+        if call.head.method.headers_first:
+            self._send_headers(call)
         try:
             async for element in elements:
                 if call.cancelled:
                     break
-                for piece in framed(element, gzip_from):
+                if not call.headers_sent:
+                    self._send_headers(call)
+                for piece in framed(element, self._gzip_from(call) if call.zipped else 0):
                     outbound.data(stream, piece)
                 self._wake()
                 while not outbound.has_room(stream) and not call.cancelled:
@@ -173,13 +188,23 @@ class Answers:
             self.failed(call, error)
         else:
             if not call.cancelled:
+                if not call.headers_sent:
+                    self._send_headers(call)
                 call.answered = True
-                outbound.end(stream, status.TRAILERS_OK)
+                outbound.end(stream, self._trailers(call))
         finally:
             self._wake()
             close = getattr(elements, "aclose", None)
             if close is not None:
                 await close()
+
+    def _send_headers(self, call: LeanCall) -> None:
+        call.zipped = self._gzip_from(call) > 0
+        self._outbound.headers(call.stream, self._headers(call))
+        call.headers_sent = True
+        if call.added is not None:
+            call.added.headers_sent = True
+        self._wake()
 
     def arm(self, call: LeanCall) -> None:
         """End the call at its deadline, if it has one."""

@@ -1,15 +1,20 @@
 """One call: what its handler sees, and the state its connection keeps."""
 
 import asyncio
-import base64
-import binascii
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from latermq_broker.services.seam import MethodKind
 from latermq_broker.transport.grpc_server.head import CallHead
+from latermq_broker.transport.grpc_server.metadata import (
+    BINARY_SUFFIX,
+    AnswerExtra,
+    binary_values,
+    shown,
+    text_of,
+)
 from latermq_h2.hpack.fields import REGULAR, Field
 from latermq_h2.http2.stream import Stream
 from latermq_h2.messages import Assembly
@@ -19,15 +24,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("latermq.transport")
 
-BINARY_SUFFIX: Final = "-bin"
-
 
 class LeanCall:
     """A `Call`; over when its stream is."""
 
     __slots__ = (
-        "_callbacks", "_connection", "_fields", "answered", "arrived_ms", "assembly", "cancelled",
-        "head", "headers_sent", "inbox", "kept", "request", "room", "stream", "timer", "work",
+        "_callbacks", "_connection", "_fields", "added", "answered", "arrived_ms", "assembly",
+        "cancelled", "head", "headers_sent", "inbox", "kept", "request", "room", "stream",
+        "timer", "work", "zipped",
     )  # fmt: skip
 
     def __init__(
@@ -48,6 +52,8 @@ class LeanCall:
         self.request: bytes | None = None  # the message, until the request's end is seen
         self.answered = False  # the end of its answer was handed over
         self.headers_sent = False
+        self.added: AnswerExtra | None = None  # `extra`, if it was asked for
+        self.zipped = False  # its headers announced gzip
         self.assembly: Assembly | None = None
         self.kept = 0  # bytes of an incomplete message, as counted by the connection
         self.inbox: Inbox | None = None
@@ -79,12 +85,7 @@ class LeanCall:
         if name.endswith(BINARY_SUFFIX):
             return None
         value = self._value(name)
-        if value is None:
-            return None
-        try:
-            return value.decode()
-        except UnicodeDecodeError:
-            return value.decode("latin-1")
+        return None if value is None else text_of(value)
 
     def metadata_bin(self, name: str) -> bytes | None:
         if not name.endswith(BINARY_SUFFIX):
@@ -92,11 +93,13 @@ class LeanCall:
         value = self._value(name)
         if value is None:
             return None
-        first = value.partition(b",")[0].rstrip(b"=")
         try:
-            return base64.b64decode(first + b"=" * (-len(first) % 4), validate=True)
-        except binascii.Error:
+            return binary_values(value.partition(b",")[0])[0]
+        except ValueError:
             return None
+
+    def all_metadata(self) -> list[tuple[str, str | bytes]]:
+        return shown(self._fields, REGULAR)
 
     def remaining_ms(self) -> int | None:
         timeout_ms = self.head.timeout_ms
@@ -111,6 +114,15 @@ class LeanCall:
             self._callbacks = [callback]
         else:
             self._callbacks.append(callback)
+
+    def on_connection_closed(self, key: str, callback: Callable[[], None]) -> None:
+        self._connection.closing.tell(key, callback)
+
+    @property
+    def extra(self) -> AnswerExtra:
+        if self.added is None:
+            self.added = AnswerExtra(headers_sent=self.headers_sent or self.answered)
+        return self.added
 
     def cancel(self) -> None:
         """The answer will not get out whole: stop the work, run what was asked for this case."""

@@ -9,8 +9,10 @@ from latermq_broker.services.seam import Method
 from latermq_broker.transport.grpc_server import status
 from latermq_h2.grpc_code import GrpcCode
 from latermq_h2.http2.request import RequestHead
+from latermq_h2.messages import ENCODINGS, Encoding
 
 CONTENT_TYPE: Final = b"application/grpc"
+CODECS: Final = (b"", b"+proto")
 _TIMEOUT: Final = re.compile(rb"([0-9]{1,8})([HMSmun])")
 _UNIT_NS: Final = {
     b"H": 3_600_000_000_000, b"M": 60_000_000_000, b"S": 1_000_000_000, b"m": 1_000_000,
@@ -26,7 +28,7 @@ class CallHead:
     path: str
     method: Method
     timeout_ms: int | None
-    gzip: bool  # messages may be compressed
+    encoding: Encoding | None  # that messages may have
     accepts_gzip: bool
 
 
@@ -75,7 +77,7 @@ def read(head: RequestHead, methods: Methods, plain: Mapping[bytes, bytes]) -> M
     content_type = values.get(b"content-type", b"")
     if not content_type.startswith(CONTENT_TYPE):
         return NOT_GRPC
-    if content_type[len(CONTENT_TYPE) :][:1] not in (b"", b"+", b";"):
+    if content_type[len(CONTENT_TYPE) :].partition(b";")[0].rstrip() not in CODECS:
         return NOT_GRPC
     method = methods.get(head.path)
     if method is None:
@@ -88,11 +90,11 @@ def read(head: RequestHead, methods: Methods, plain: Mapping[bytes, bytes]) -> M
         if timeout_ms == 0:
             return EXPIRED
     encoding = values.get(b"grpc-encoding", b"identity")
-    if encoding not in (b"identity", b"gzip"):
+    if encoding not in ENCODINGS:
         return NO_ENCODING
     accepted = values.get(b"grpc-accept-encoding", b"").replace(b" ", b"").split(b",")
     return CallHead(
-        head.path.decode("latin-1"), method, timeout_ms, encoding == b"gzip", b"gzip" in accepted
+        head.path.decode("latin-1"), method, timeout_ms, ENCODINGS[encoding], b"gzip" in accepted
     )
 
 

@@ -22,6 +22,7 @@ from latermq_broker.services.seam import CallAborted, Method, MethodKind
 from latermq_broker.transport.grpc_server import status
 from latermq_broker.transport.grpc_server.answers import Answers
 from latermq_broker.transport.grpc_server.call import Inbox, LeanCall
+from latermq_broker.transport.grpc_server.closing import Closing
 from latermq_broker.transport.grpc_server.counts import REFUSED, Counts
 from latermq_broker.transport.grpc_server.deadlines import Deadlines
 from latermq_broker.transport.grpc_server.head import (
@@ -104,6 +105,7 @@ class GrpcConnection:
         self._handled = 0
         self._now_ms = self._until_ms = 0
         self.assembly_bytes = 0  # of messages that are not whole
+        self.closing = Closing()
 
     def serve(self, connection: Connection) -> None:
         """Called once, before anything is received."""
@@ -224,7 +226,9 @@ class GrpcConnection:
         shared = self._shared
         assembly = call.assembly
         if assembly is None:
-            assembly = call.assembly = Assembly(shared.bytes_max(call.head.method), call.head.gzip)
+            assembly = call.assembly = Assembly(
+                shared.bytes_max(call.head.method), call.head.encoding
+            )
         messages = assembly.feed(data)
         kept = assembly.bytes_kept
         self.assembly_bytes += kept - call.kept

@@ -10,7 +10,7 @@ _CONTENT: Final = ((b":status", b"200"), (b"content-type", b"application/grpc"))
 HEADERS: Final = encode(_CONTENT)
 HEADERS_GZIP: Final = encode((*_CONTENT, (b"grpc-encoding", b"gzip")))
 TRAILERS_OK: Final = encode([(b"grpc-status", b"0")])
-ACCEPT_ENCODING: Final = (b"grpc-accept-encoding", b"identity,gzip")
+ACCEPT_ENCODING: Final = (b"grpc-accept-encoding", b"identity,deflate,gzip")
 
 MESSAGE_BYTES_MAX: Final = 1_024  # of the text, before escaping
 

@@ -7,6 +7,7 @@ continued in later turns of the loop.
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final, Protocol, cast
 
 from latermq_broker.transport.grpc_server.serving import GrpcConnection, Shared
@@ -92,6 +93,7 @@ class ShellProtocol(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._lost()
+        self.serving.closing.closed()
         self._owner.left(self)
 
     def pause_writing(self) -> None:
@@ -182,7 +184,8 @@ class ShellProtocol(asyncio.Protocol):
         if fault is not None and transport.can_write_eof() and not self._write_paused:
             if self._read_paused:
                 transport.resume_reading()  # what still comes is dropped
-            transport.write_eof()
+            with suppress(OSError):  # the peer was faster
+                transport.write_eof()
             self._timer = self._loop.call_later(LINGER_S, transport.abort)
         else:
             transport.close()
