@@ -2,7 +2,7 @@
 
 import gc
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -13,7 +13,6 @@ from latermq_broker.delivery.lease import Event, Leases
 from latermq_broker.delivery.slab import Holder, Place
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.model import ReceiveRequest
-from latermq_broker.store.consume_queue import Entry
 
 IN_FLIGHT: Final = 20_000
 LEASE_MS: Final = 60_000
@@ -26,21 +25,24 @@ def lend_and_end(count: int, batch: int) -> dict[str, float]:
     """The state machine and its table of rows alone: the oldest of many in flight end."""
     leases = Leases()
     place, holder = Place(1, 1, 0), Holder(64, "bench", False)
-    entry = Entry(4_096, 1_200, 0, 0, 0, NOW_MS)
-    in_flight: deque[list[int]] = deque()
+    positions, lengths = [4_096] * batch, [1_200] * batch
+    in_flight: deque[Sequence[int]] = deque()
 
     def lend(now_ms: int) -> None:
         first = leases.next_id
-        messages = [(place, id, entry) for id in range(first, first + batch)]
-        rows = leases.lend_new(first, messages, holder, now_ms)
+        rows = leases.lend_new(
+            first, [place] * batch, range(first, first + batch), positions, lengths, holder, now_ms
+        )
         leases.deadlines.arm_all(rows, now_ms + LEASE_MS)
         in_flight.append(rows)
 
     def work() -> None:
         for step in range(count // batch):
             lend(NOW_MS + step // 16)
-            for row in in_flight.popleft():
-                leases.finish(row, Event.ACK)
+            rows = in_flight.popleft()
+            if not isinstance(rows, range) or leases.finish_all(rows, Event.ACK) is None:
+                for row in rows:
+                    leases.finish(row, Event.ACK)
 
     for _ in range(IN_FLIGHT // batch):
         lend(NOW_MS)

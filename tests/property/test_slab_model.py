@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from latermq_broker.delivery.lane import Lane
 from latermq_broker.delivery.lease import TRANSITIONS, Delivery, Event, Leases, State
-from latermq_broker.delivery.slab import NOBODY, RENEWALS_MAX, Holder, Place
+from latermq_broker.delivery.slab import FEW_ROWS_MAX, NOBODY, RENEWALS_MAX, Holder, Place
 
 GROUP_IDS = (1, 2)
 FAR_OFFSET = (5 << 32) + 7
@@ -89,19 +89,67 @@ class SlabMachine(RuleBasedStateMachine):
             self.join(found)
             self.next_id += 1 + more % 2  # some numbers are left out
 
-    @rule(holder=st.sampled_from(HOLDERS), wait_ms=st.integers(0, 60_000))
-    def lend_new(self, holder: Holder, wait_ms: int) -> None:
-        id = self.next_id
-        one = Known(id, 1, 3, 0, FAR_OFFSET, 8 * id, 100, 5, State.LEASED, 1, 1)
-        message = self  # has the three numbers of a queue entry
-        self.position, self.length, self.tag_hash = one.position, one.length, one.tag_hash
-        place = Place(1, 3, 0, FAR_OFFSET >> 32, 5)
-        [row] = self.leases.lend_new(id, [(place, FAR_OFFSET, message)], holder, self.now_ms)
-        self.leases.deadlines.arm_all([row], self.now_ms + wait_ms)
-        one.holder, one.leased_ms = holder, self.now_ms
-        one.deadline_ms = one.armed_ms = self.now_ms + wait_ms
-        self.known[id] = one
-        self.next_id += 1
+    @rule(
+        count=st.integers(1, 40),
+        tags=st.sampled_from([[5], [5, 6]]),
+        holder=st.sampled_from(HOLDERS),
+        wait_ms=st.integers(0, 60_000),
+        margin_ms=st.sampled_from([0, 0, 10_000]),
+    )
+    def lend_new(
+        self, count: int, tags: list[int], holder: Holder, wait_ms: int, margin_ms: int
+    ) -> None:
+        first = self.next_id
+        made = [
+            Known(
+                id, 1, 3, 0, FAR_OFFSET + id, 8 * id, 100 + id % 7, tags[id % len(tags)],
+                State.LEASED, 1, 1,
+            )
+            for id in range(first, first + count)
+        ]  # fmt: skip
+        rows = self.leases.lend_new(
+            first,
+            [Place(1, 3, 0, FAR_OFFSET >> 32, one.tag_hash) for one in made],
+            [one.offset for one in made],
+            [one.position for one in made],
+            [one.length for one in made],
+            holder,
+            self.now_ms,
+        )
+        self.leases.deadlines.arm_all(rows, self.now_ms + wait_ms, margin_ms)
+        for one in made:
+            one.holder, one.leased_ms = holder, self.now_ms
+            one.deadline_ms = self.now_ms + wait_ms
+            one.armed_ms = one.deadline_ms - margin_ms
+            self.known[one.id] = one
+        self.next_id += count
+
+    @precondition(lambda self: self.known)
+    @rule(draw=st.data(), count=st.integers(1, 40))
+    def finish_all(self, draw: st.DataObject, count: int) -> None:
+        """Those from one on, as far as they are alike: together; else one by one."""
+        first = draw.draw(st.sampled_from(sorted(self.known)))
+        slab = self.leases.slab
+        ids = range(first, first + count)
+        rows = slab.rows_of(ids)
+        assert list(rows) == [slab.index.find(id) for id in ids]
+        if not isinstance(rows, range):
+            return
+        there = [self.known[id] for id in ids]
+        state = self.leases.finish_all(rows, Event.ACK)
+        alike = {
+            (one.state, one.holder, one.generation, one.deadline_ms, one.queue_id, one.tag_hash,
+             one.group_id, one.offset >> 32)
+            for one in there
+        }  # fmt: skip
+        assert (state is not None) == (
+            len(alike) == 1 and not any(one.first_attempt for one in there)
+        )
+        if state is not None:
+            assert state is there[0].state
+            for one in there:
+                self.leave(one)
+                del self.known[one.id]
 
     @precondition(lambda self: self.known)
     @rule(
@@ -268,7 +316,7 @@ class SlabMachine(RuleBasedStateMachine):
         slab = self.leases.slab
         rings = len(GROUP_IDS) + len(self.leases.deadlines)
         self.most = max(self.most, len(self.known) + 60 * 60)
-        assert slab.rows <= self.most + rings
+        assert slab.rows <= self.most + rings + FEW_ROWS_MAX
         assert len(slab.places) == len({slab.place[row] for row in slab.live()})
         named = {slab.holder[row] for row in slab.live()} - {0}
         assert len(slab.holders) == len(named)

@@ -36,6 +36,8 @@ from latermq_broker.delivery.slab import (
     Holder,
     Place,
     Slab,
+    fill,
+    put,
 )
 
 
@@ -89,17 +91,6 @@ def after(state: State, event: Event) -> State:
         return TRANSITIONS[state, event]
     except KeyError:
         raise IllegalTransitionError(f"{event.name} in state {state.name}") from None
-
-
-class Message(Protocol):
-    """What an entry of a queue tells of its message."""
-
-    @property
-    def position(self) -> int: ...
-    @property
-    def length(self) -> int: ...
-    @property
-    def tag_hash(self) -> int: ...
 
 
 class _Number(Protocol):
@@ -227,6 +218,12 @@ class Deliveries(Mapping[int, Delivery]):
         return map(self._slab.id.__getitem__, self._slab.live())
 
 
+def _all(column: Numbers, rows: range) -> bool:
+    """Whether the rows have the same there."""
+    there = column[rows.start : rows.stop].tobytes()
+    return there == there[: column.itemsize] * len(rows)
+
+
 _LENT: Final = after(State.READY, Event.RECEIVE)
 _OVER: Final = (State.DONE, State.DEAD)
 
@@ -275,34 +272,34 @@ class Leases:
     def lend_new(
         self,
         first_id: int,
-        messages: Sequence[tuple[Place, int, Message]],
+        places: Sequence[Place],
+        offsets: Sequence[int],
+        positions: Sequence[int],
+        lengths: Sequence[int],
         holder: Holder,
         now_ms: int,
-    ) -> list[int]:
-        """New ones of (place, offset, message), with ids in sequence, through RECEIVE at once;
-        their deadline is not armed yet. Returns their rows."""
-        slab = self.slab
-        rows = [slab.take() for _ in messages]  # the columns may move
-        ids, positions, lengths, offsets = slab.id, slab.position, slab.length, slab.offset
-        places, leased_ms, states = slab.place, slab.leased_ms, slab.state
-        first_attempts, last_attempts = slab.first_attempt, slab.last_attempt
-        attempts, generations, renewals = slab.attempt, slab.generation, slab.renewals
-        hold = slab.places.hold
-        id = first_id
-        for row, (place, offset, message) in zip(rows, messages, strict=True):
-            ids[row] = id
-            positions[row] = message.position
-            lengths[row] = message.length
-            offsets[row] = offset & LOW_MASK
-            places[row] = hold(place)
-            leased_ms[row] = now_ms
-            first_attempts[row] = last_attempts[row] = renewals[row] = 0
-            attempts[row] = generations[row] = 1
-            states[row] = _LENT
-            id += 1
+    ) -> Sequence[int]:
+        """New ones, with ids in sequence, through RECEIVE at once; their deadline is not armed yet.
+        Returns their rows."""
+        slab, count = self.slab, len(places)
+        rows = slab.take_all(count)  # the columns may move
+        put(slab.id, rows, range(first_id, first_id + count))
+        put(slab.position, rows, positions)
+        put(slab.length, rows, lengths)
+        put(slab.offset, rows, [offset & LOW_MASK for offset in offsets])
+        if places.count(places[0]) == count:
+            fill(slab.place, rows, slab.places.hold(places[0], count))
+        else:
+            put(slab.place, rows, [slab.places.hold(place) for place in places])
+        fill(slab.leased_ms, rows, now_ms)
+        for column in (slab.first_attempt, slab.last_attempt, slab.renewals):
+            fill(column, rows, 0)
+        fill(slab.attempt, rows, 1)
+        fill(slab.generation, rows, 1)
+        fill(slab.state, rows, _LENT)
         slab.index.add_all(rows)
         self._renewals.give_new(rows, holder)
-        self.next_id = max(self.next_id, id)
+        self.next_id = max(self.next_id, first_id + count)
         return rows
 
     def load(
@@ -334,6 +331,34 @@ class Leases:
         before = STATES[self.slab.state[row]]
         assert after(before, event) in _OVER
         self._end(row)
+        return before
+
+    def finish_all(self, rows: range, event: Event) -> State | None:
+        """The same for those whose ids are in sequence, if they are alike but for id, offset and
+        message, and of no message group; None: they are not, and nothing is done."""
+        slab, first, stop = self.slab, rows.start, rows.stop
+        number, before = slab.place[first], STATES[slab.state[first]]
+        alike = (
+            _all(slab.state, rows)
+            and _all(slab.place, rows)
+            and _all(slab.holder, rows)
+            and _all(slab.generation, rows)
+            and _all(slab.deadline_ms, rows)
+            and not slab.places.values[number].order_key
+            and not any(slab.first_attempt[first:stop])
+        )
+        if not alike:
+            return None
+        assert after(before, event) in _OVER
+        self.deadlines.disarm_all(rows)
+        for row in rows if before is State.READY else ():
+            slab.leave(row)  # its lane
+        slab.index.remove_all(rows)
+        slab.places.release(number, len(rows))
+        holder = slab.holder[first]
+        if holder and slab.holders.release(holder, len(rows)):
+            self._renewals.forget(holder)
+        slab.give_all(rows)
         return before
 
     def lend(self, delivery: Delivery, holder: Holder, now_ms: int) -> None:

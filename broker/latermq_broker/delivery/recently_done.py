@@ -1,6 +1,7 @@
 """Receipt handles of what is over, for repeated acks."""
 
-from collections import OrderedDict
+from collections import deque
+from collections.abc import Sequence
 
 from latermq_broker.delivery.slab import Place
 
@@ -14,22 +15,20 @@ class RecentlyDone:
 
     def __init__(self, count_max: int) -> None:
         self._count_max = count_max
-        self._handles: OrderedDict[int, tuple[int, Place, int]] = OrderedDict()
-        self._first_ms = 0  # deadline of the oldest
+        self._handles: dict[int, tuple[int, Place, int]] = {}
+        self._order: deque[tuple[int, Sequence[int]]] = deque()  # deadline, ids
 
-    def remember(self, id: int, generation: int, place: Place, deadline_ms: int) -> None:
-        """What is over; `forget` is to follow."""
-        if not self._handles:
-            self._first_ms = deadline_ms
-        self._handles[id] = (generation, place, deadline_ms)
+    def remember(self, ids: Sequence[int], generation: int, place: Place, deadline_ms: int) -> None:
+        """What is over, together; `forget` is to follow."""
+        self._handles.update(dict.fromkeys(ids, (generation, place, deadline_ms)))
+        self._order.append((deadline_ms, ids))
 
     def forget(self, now_ms: int) -> None:
         """What is too old, or too much."""
-        handles = self._handles
-        while handles and (len(handles) > self._count_max or self._first_ms <= now_ms):
-            handles.popitem(last=False)
-            oldest = next(iter(handles.values()), None)
-            self._first_ms = oldest[2] if oldest else 0
+        handles, order = self._handles, self._order
+        while order and (len(handles) > self._count_max or order[0][0] <= now_ms):
+            for id in order.popleft()[1]:
+                handles.pop(id, None)
 
     def holds(self, delivery_id: int, generation: int, owner: tuple[int, int], now_ms: int) -> bool:
         """`owner`: ids of group and topic, as in `Place.is_of`."""

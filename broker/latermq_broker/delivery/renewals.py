@@ -4,7 +4,7 @@ from array import array
 from collections.abc import Sequence
 from typing import Final
 
-from latermq_broker.delivery.slab import Holder, Slab
+from latermq_broker.delivery.slab import Holder, Slab, fill
 
 _ROWS_MIN: Final = 64
 
@@ -42,12 +42,10 @@ class Renewals:
         slab = self._slab
         number = slab.holders.hold(holder, len(rows))
         new = slab.holders.count(number) == len(rows)
-        column = slab.holder
-        for row in rows:
-            column[row] = number
-            if holder.auto_renew:
-                self._note(row, holder, new=new)
-                new = False
+        fill(slab.holder, rows, number)
+        for row in rows if holder.auto_renew else ():
+            self._note(row, holder, new=new)
+            new = False
 
     def load(self) -> None:
         """As the slab was loaded."""

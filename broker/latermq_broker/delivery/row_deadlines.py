@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-from latermq_broker.delivery.slab import Slab
+from latermq_broker.delivery.slab import Slab, fill
 
 _SLOT_BITS: Final = 10
 SLOT_MS: Final = 1 << _SLOT_BITS
@@ -43,9 +43,8 @@ class RowDeadlines:
     def arm_all(self, rows: Sequence[int], deadline_ms: int, early_ms: int = 0) -> None:
         """The same for several with one deadline."""
         slab = self._slab
-        for row in rows:
-            slab.deadline_ms[row] = deadline_ms
-            slab.armed[row] = 1 + early_ms
+        fill(slab.deadline_ms, rows, deadline_ms)
+        fill(slab.armed, rows, 1 + early_ms)
         self._count += len(rows)
         due_ms = deadline_ms - early_ms
         slot = due_ms >> _SLOT_BITS
@@ -73,6 +72,16 @@ class RowDeadlines:
             following[before[row]] = following[row]
             before[following[row]] = before[row]
             following[row] = 0
+
+    def disarm_all(self, rows: range) -> None:
+        """The same for several."""
+        slab = self._slab
+        if 0 not in slab.armed[rows.start : rows.stop] and slab.leave_all(rows):
+            fill(slab.armed, rows, 0)
+            self._count -= len(rows)
+        else:
+            for row in rows:
+                self.disarm(row)
 
     def expire(self, now_ms: int, count_max: int) -> list[int]:
         """Up to `count_max` rows due at `now_ms`, earliest first; they are disarmed."""

@@ -40,10 +40,10 @@ class Shared(Generic[T]):
         self._numbers[value] = number
         return number
 
-    def release(self, number: int) -> bool:
-        """Named once less; whether that was the last. The value can be read until its number is
-        given away."""
-        left = self._counts[number] - 1
+    def release(self, number: int, times: int = 1) -> bool:
+        """Named so many times less; whether that was the last. The value can be read until its
+        number is given away."""
+        left = self._counts[number] - times
         self._counts[number] = left
         if left:
             return False

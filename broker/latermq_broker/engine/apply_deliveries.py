@@ -32,21 +32,19 @@ class DeliveryApplier:
 
     def __init__(self, state: EngineState) -> None:
         self._state = state
-        self.lent: list[int] = []
+        self.lent: Sequence[int] = []
         """Rows of the newest fresh or ordered lease, for whoever has just written it."""
 
     def lease_fresh(self, lease: LeaseFreshPayload, at: Stamp) -> None:
         state = self._state
         subscription = state.subscription(lease.group_id, lease.topic_id)
         queue = state.queue(lease.topic_id, lease.queue_id)
-        entries = queue.scan(lease.first_offset, lease.span)
-        where = (lease.group_id, lease.topic_id, lease.queue_id)
-        messages: list[tuple[Place, int, Entry]] = []
-        for delta in lease.deltas:
-            entry, offset = entries[delta], lease.first_offset + delta
-            place = tuple_new(Place, (*where, offset >> LOW_BITS, entry.tag_hash, 0))
-            messages.append((place, offset, entry))
-        self._lend(subscription, lease, messages, at)
+        entries: Sequence[Entry] = queue.scan(lease.first_offset, lease.span)
+        offsets: Sequence[int] = range(lease.first_offset, lease.first_offset + lease.span)
+        if len(lease.deltas) < lease.span:
+            entries = [entries[delta] for delta in lease.deltas]
+            offsets = [offsets[delta] for delta in lease.deltas]
+        self._lend(subscription, lease, _places(lease, offsets, entries), offsets, entries, at)
         subscription.cursors[lease.queue_id] = lease.first_offset + lease.span
 
     def lease_retry(self, lease: LeaseRetryPayload, at: Stamp) -> None:
@@ -64,7 +62,9 @@ class DeliveryApplier:
         gate = subscription.ordered()
         reader = lite_reader(state, subscription)
         where = (lease.group_id, lease.topic_id)
-        messages: list[tuple[Place, int, Entry]] = []
+        places: list[Place] = []
+        offsets: list[int] = []
+        entries: list[Entry] = []
         for key, offset, queue_id, act in lease.rows:
             if act == ORDERED_HOLD:
                 gate.hold(key, queue_id, offset)
@@ -73,13 +73,15 @@ class DeliveryApplier:
             if act != ORDERED_TAKE:
                 continue
             entry = state.queue(lease.topic_id, queue_id).get(offset)
-            place = tuple_new(Place, (*where, queue_id, offset >> LOW_BITS, entry.tag_hash, key))
             if key:
-                gate.lend(key, offset, lease.first_id + len(messages))
+                gate.lend(key, offset, lease.first_id + len(entries))
             if reader is not None:
                 reader.cursors[key] = offset + 1
-            messages.append((place, offset, entry))
-        self._lend(subscription, lease, messages, at)
+            place = (*where, queue_id, offset >> LOW_BITS, entry.tag_hash, key)
+            places.append(tuple_new(Place, place))
+            offsets.append(offset)
+            entries.append(entry)
+        self._lend(subscription, lease, places, offsets, entries, at)
         if lease.queue_id != NO_QUEUE:
             subscription.cursors[lease.queue_id] = lease.next_offset
 
@@ -87,17 +89,22 @@ class DeliveryApplier:
         self,
         subscription: Subscription,
         lease: LeaseFreshPayload | LeaseOrderedPayload,
-        messages: Sequence[tuple[Place, int, Entry]],
+        places: Sequence[Place],
+        offsets: Sequence[int],
+        entries: Sequence[Entry],
         at: Stamp,
     ) -> None:
         """Messages that the group had not received yet."""
+        self.lent = []
+        if not entries:
+            return
         state = self._state
         holder = self._holder(lease)
-        self.lent = rows = state.leases.lend_new(lease.first_id, messages, holder, at.store_ms)
-        if not rows:
-            return
-        for _, _, entry in messages:
-            state.uses.hold(entry.position)
+        positions, lengths, *_ = zip(*entries, strict=True)
+        self.lent = rows = state.leases.lend_new(
+            lease.first_id, places, offsets, positions, lengths, holder, at.store_ms
+        )
+        state.uses.hold_all(positions)
         early_ms = min(RENEW_MARGIN_MS, lease.invisible_ms // 2) if holder.auto_renew else 0
         state.leases.deadlines.arm_all(rows, at.store_ms + lease.invisible_ms, early_ms)
         subscription.counts[State.LEASED] += len(rows)
@@ -105,26 +112,42 @@ class DeliveryApplier:
 
     def ack(self, ids: Sequence[int], at: Stamp) -> None:
         state = self._state
-        leases, slab = state.leases, state.leases.slab
-        find, unhold, remember = slab.index.find, state.uses.unhold, state.recently_done.remember
-        number = 0  # of the place of the one before: most often of the next one too
-        for delivery_id in ids:
-            row = find(delivery_id)
-            if not row:
-                raise KeyError(delivery_id)
-            if slab.place[row] != number:
-                number = slab.place[row]
-                place = slab.places.values[number]
-                subscription = state.subscription(place.group_id, place.topic_id)
-            before = leases.finish(row, Event.ACK)  # what the row holds can be read still
-            subscription.counts[before] -= 1
-            if place.order_key:
-                self._leave_in_order(subscription, place, row, before)
-            unhold(slab.position[row])
-            if slab.first_attempt[row]:
-                state.uses.unchain(slab.first_attempt[row])
-            remember(delivery_id, slab.generation[row], place, slab.deadline_ms[row])
+        slab = state.leases.slab
+        rows = slab.rows_of(ids)
+        if not isinstance(rows, range) or not self._ack_alike(ids, rows):
+            for delivery_id, row in zip(ids, rows, strict=True):
+                if not row:
+                    raise KeyError(delivery_id)
+                self._ack(delivery_id, row)
         state.recently_done.forget(at.store_ms)
+
+    def _ack_alike(self, ids: Sequence[int], rows: range) -> bool:
+        """Those that were lent together and are still as they were then; or nothing is done."""
+        state, first = self._state, rows.start
+        slab = state.leases.slab
+        before = state.leases.finish_all(rows, Event.ACK)
+        if before is None:
+            return False
+        place = slab.places.values[slab.place[first]]  # what the rows hold can be read still
+        state.subscription(place.group_id, place.topic_id).counts[before] -= len(rows)
+        state.uses.hold_all(slab.position[first : rows.stop].tolist(), -1)
+        state.recently_done.remember(ids, slab.generation[first], place, slab.deadline_ms[first])
+        return True
+
+    def _ack(self, delivery_id: int, row: int) -> None:
+        state = self._state
+        slab = state.leases.slab
+        place = slab.places.values[slab.place[row]]
+        subscription = state.subscription(place.group_id, place.topic_id)
+        before = state.leases.finish(row, Event.ACK)
+        subscription.counts[before] -= 1
+        if place.order_key:
+            self._leave_in_order(subscription, place, row, before)
+        state.uses.unhold(slab.position[row])
+        if slab.first_attempt[row]:
+            state.uses.unchain(slab.first_attempt[row])
+        generation, deadline_ms = slab.generation[row], slab.deadline_ms[row]
+        state.recently_done.remember((delivery_id,), generation, place, deadline_ms)
 
     def extend(self, extend: ExtendPayload, at: Stamp) -> None:
         delivery = self._state.leases.deliveries[extend.id]
@@ -174,7 +197,7 @@ class DeliveryApplier:
             state.parking[letter] = (head.group_id, delivery.topic_id, delivery.order_key)
             subscription.ordered().park(delivery.order_key, letter)
         state.recently_done.remember(
-            head.id, delivery.generation, delivery.place, delivery.deadline_ms
+            (head.id,), delivery.generation, delivery.place, delivery.deadline_ms
         )
         state.recently_done.forget(at.store_ms)
         self._move(subscription, delivery, Event.EXHAUST if exhausted else Event.FORWARD)
@@ -283,6 +306,22 @@ class DeliveryApplier:
             self._state.announce(subscription)
         if self._state.lites:
             lite_may_go(self._state, subscription, place.order_key)
+
+
+def _places(
+    lease: LeaseFreshPayload, offsets: Sequence[int], entries: Sequence[Entry]
+) -> list[Place]:
+    """Of messages of one queue: most often the same for all."""
+    where = (lease.group_id, lease.topic_id, lease.queue_id)
+    places: dict[tuple[int, int], Place] = {}
+    of_each: list[Place] = []
+    for offset, entry in zip(offsets, entries, strict=True):
+        key = (offset >> LOW_BITS, entry.tag_hash)
+        place = places.get(key)
+        if place is None:
+            place = places[key] = Place(*where, *key)
+        of_each.append(place)
+    return of_each
 
 
 def margin_ms(delivery: Delivery, deadline_ms: int) -> int:

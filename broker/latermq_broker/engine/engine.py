@@ -229,19 +229,16 @@ class Engine:
     ) -> list[RequestError | None]:
         """Per handle None, or InvalidReceiptHandleError: also for a message of another topic than
         the one that is named. Repeats within the lease are fine."""
-        results: list[RequestError | None] = []
-        ids: dict[int, None] = {}  # each once
+        results: list[RequestError | None] = [None] * len(handles)
         lives = self._state.live_ids(group, handles, now_ms, topic)
-        for handle, live in zip(handles, lives, strict=True):
-            if live:
-                ids[live] = None
-                results.append(None)
-            elif self._state.was_done(group, handle, now_ms, topic):
-                results.append(None)
-            else:
-                results.append(_invalid(handle))
+        ids = tuple(dict.fromkeys(lives))  # each once
+        if 0 in ids:
+            ids = tuple(filter(None, ids))
+            for index, live in enumerate(lives):
+                if not live and not self._state.was_done(group, handles[index], now_ms, topic):
+                    results[index] = _invalid(handles[index])
         if ids:
-            self._journal.write(RecordType.ACK, tuple(ids), now_ms)
+            self._journal.write(RecordType.ACK, ids, now_ms)
             self.figures.messages_acknowledged += len(ids)
         return results
 

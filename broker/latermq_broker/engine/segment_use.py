@@ -82,14 +82,21 @@ class SegmentUses:
 
     def hold(self, position: int) -> None:
         """A delivery begins, of the message there, or was moved to there."""
-        if not self._near_base <= position < self._near_end:
-            self._come_near(position)
-        self._near.deliveries += 1
+        self.hold_all((position,))
 
     def unhold(self, position: int) -> None:
-        if not self._near_base <= position < self._near_end:
-            self._come_near(position)
-        self._near.deliveries -= 1
+        self.hold_all((position,), -1)
+
+    def hold_all(self, positions: Sequence[int], step: int = 1) -> None:
+        """Deliveries begin; or are over, where `step` is -1."""
+        if self._near_base <= min(positions) and max(positions) < self._near_end:
+            self._near.deliveries += step * len(positions)
+            return
+        for position in positions:
+            if not self._near_base <= position < self._near_end:
+                self._near_base, self._near_end = self._span_of(position)
+                self._near = self.at(self._near_base)
+            self._near.deliveries += step
 
     def chain(self, first_attempt: int) -> None:
         """A delivery's first attempt was written, or its attempts were moved."""
@@ -163,10 +170,6 @@ class SegmentUses:
                 (topic_id, queue_id): QueueUse(count, low, high)
                 for topic_id, queue_id, count, low, high in queues
             }
-
-    def _come_near(self, position: int) -> None:
-        self._near_base, self._near_end = self._span_of(position)
-        self._near = self.at(self._near_base)
 
     def _rows(self) -> Iterator[list[Any]]:
         for base, use in sorted(self._uses.items()):

@@ -4,6 +4,7 @@ Changed only by `apply_*.py`, except what is marked "live": hints that recovery 
 """
 
 import logging
+from array import array
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -311,11 +312,21 @@ class EngineState:
         if owner is None:
             return [0] * len(handles)
         slab = self.leases.slab
-        find, places = slab.index.find, slab.places.values
+        places = slab.places.values
+        ids, generations = self.handles.decode_all(handles)
+        rows = slab.rows_of(ids)
+        if isinstance(rows, range):
+            first, stop = rows.start, rows.stop
+            if (
+                all(places[number].is_of(owner) for number in {*slab.place[first:stop]})
+                and slab.generation[first:stop] == array("I", generations)
+                and State.READY not in slab.state[first:stop].tobytes()
+                and min(slab.deadline_ms[first:stop]) > now_ms
+            ):
+                return list(ids)
         live: list[int] = []
         number, ours = -1, False  # of the place of the one before: most often of the next one too
-        for id, generation in zip(*self.handles.decode_all(handles), strict=True):
-            row = find(id)
+        for id, generation, row in zip(ids, generations, rows, strict=True):
             if row and slab.place[row] != number:
                 number = slab.place[row]
                 ours = places[number].is_of(owner)
