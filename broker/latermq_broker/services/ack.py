@@ -6,31 +6,40 @@ settles under its own topic only: rights are asked for the topic that the reques
 three makes a topic or a group.
 """
 
-from typing import Final
+from collections.abc import Awaitable, Sequence
+from functools import partial
+from typing import Final, cast
+
+from google.protobuf.message import DecodeError
 
 from latermq_broker.config import Config
 from latermq_broker.engine.engine import Engine
 from latermq_broker.errors import (
     BadRequestError,
     GroupNotFoundError,
+    RequestError,
 )
 from latermq_broker.services import wire
 from latermq_broker.services.answers import (
+    CLIENT_ID_HEADER,
     MESSAGING,
     Caller,
     common_status,
     ok_status,
     status_of,
+    told,
     unary,
 )
 from latermq_broker.services.bounds import Bounds
 from latermq_broker.services.later import Later
-from latermq_broker.services.seam import Committer, MethodTable
+from latermq_broker.services.lookalike_acks import alike
+from latermq_broker.services.seam import Call, Committer, Method, MethodTable, Unary
 from latermq_broker.services.session import Sessions
 from latermq_broker.services.wire_messages import acked_response
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 
 ENTRIES_COUNT_MAX: Final = 4_096  # of one AckMessage; a receive gives 32 at most
+NAMES_MAX: Final = 1_024  # of groups and topics that are known to be proper
 
 
 class AckService:
@@ -41,14 +50,11 @@ class AckService:
         self._committer = committer
         self._config = config.delivery
         self._bounds = Bounds(config)
+        self._names: dict[bytes, tuple[str, str]] = {}  # group and topic, by their fields
 
     def methods(self) -> MethodTable:
         return {
-            f"{MESSAGING}/AckMessage": unary(
-                service_pb2.AckMessageRequest,
-                self.ack,
-                refused_ack,
-            ),
+            f"{MESSAGING}/AckMessage": self._acks(),
             f"{MESSAGING}/ChangeInvisibleDuration": unary(
                 service_pb2.ChangeInvisibleDurationRequest,
                 self.change_invisible,
@@ -65,6 +71,48 @@ class AckService:
                 ),
             ),
         }
+
+    def _acks(self) -> Method:
+        whole_way = unary(service_pb2.AckMessageRequest, self.ack, refused_ack)
+
+        def handler(data: bytes, call: Call) -> bytes | Later[bytes] | Awaitable[bytes]:
+            answer = self._short_way(data, call)
+            return cast(Unary, whole_way.handler)(data, call) if answer is None else answer
+
+        return Method.unary(handler)
+
+    def _short_way(self, data: bytes, call: Call) -> bytes | Later[bytes] | None:
+        """The answer to a request whose entries look alike; None: take the whole way."""
+        acks = alike(data, ENTRIES_COUNT_MAX)
+        if acks is None or not (call.metadata(CLIENT_ID_HEADER) or "").strip():
+            return None
+        try:
+            names = self._names.get(acks.resources) or self._learn(acks.resources)
+            if names is None:
+                return None
+            errors = self._engine.ack(names[0], acks.handles, self._committer.now_ms(), names[1])
+            response = acks.response
+            if any(errors):
+                response = _response(service_pb2.AckMessageRequest.FromString(data), errors)
+        except Exception as error:  # noqa: BLE001  `told` logs what is not the caller's
+            return _refused(data, call, error)
+        answer = self._committer.acknowledged(response)
+        answer.rescue(partial(_refused, data, call))
+        return answer
+
+    def _learn(self, resources: bytes) -> tuple[str, str] | None:
+        """Names of group and topic in a request that begins so; None: it is not proper."""
+        try:
+            request = service_pb2.AckMessageRequest.FromString(resources)
+            names = wire.group_name(request.group), wire.topic_name(request.topic)
+        except (DecodeError, RequestError):
+            return None
+        if request.entries:
+            return None
+        if len(self._names) >= NAMES_MAX:
+            self._names.clear()
+        self._names[resources] = names
+        return names
 
     def ack(self, request: service_pb2.AckMessageRequest, caller: Caller) -> Later[bytes]:
         """The messages are done for the group: one result per entry, in their order.
@@ -84,13 +132,7 @@ class AckService:
             )
         handles = [entry.receipt_handle for entry in entries]
         errors = self._engine.ack(group, handles, self._committer.now_ms(), topic)
-        if not any(errors):
-            return self._committer.acknowledged(acked_response(entries))
-        statuses = [ok_status() if error is None else status_of(error) for error in errors]
-        response = service_pb2.AckMessageResponse(status=common_status(statuses))
-        for entry, handle, status in zip(entries, handles, statuses, strict=True):
-            response.entries.add(message_id=entry.message_id, receipt_handle=handle, status=status)
-        return self._committer.acknowledged(response.SerializeToString())
+        return self._committer.acknowledged(_response(request, errors))
 
     async def change_invisible(
         self, request: service_pb2.ChangeInvisibleDurationRequest, caller: Caller
@@ -145,6 +187,25 @@ class AckService:
         )
         await self._committer.written()
         return service_pb2.ForwardMessageToDeadLetterQueueResponse(status=ok_status())
+
+
+def _response(
+    request: service_pb2.AckMessageRequest, errors: Sequence[RequestError | None]
+) -> bytes:
+    if not any(errors):
+        return acked_response(request.entries)
+    statuses = [ok_status() if error is None else status_of(error) for error in errors]
+    response = service_pb2.AckMessageResponse(status=common_status(statuses))
+    for entry, status in zip(request.entries, statuses, strict=True):
+        response.entries.add(
+            message_id=entry.message_id, receipt_handle=entry.receipt_handle, status=status
+        )
+    return response.SerializeToString()
+
+
+def _refused(data: bytes, call: Call, error: BaseException) -> bytes:
+    request = service_pb2.AckMessageRequest.FromString(data)
+    return refused_ack(told(error, call), request).SerializeToString()
 
 
 def refused_ack(

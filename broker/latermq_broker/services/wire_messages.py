@@ -14,6 +14,7 @@ from typing import Final
 
 from latermq_broker.engine.model import Outgoing, Sent
 from latermq_broker.services import wire
+from latermq_broker.services.lookalike_acks import ACKED
 from latermq_broker.services.seam import Call
 from latermq_broker.services.wire_fields import (
     bytes_field,
@@ -55,7 +56,6 @@ _DROPPED_FIELDS: Final = {
     for kind in (NORMAL, FIFO, DELAY, TRANSACTION, LITE, PRIORITY)
 }
 
-_ACKED: Final = bytes_field(b"\x1a", wire.OK_STATUS)  # how an AckMessageResultEntry ends
 DIGEST_HEAD: Final = b"\x22\x2c\x08\x03\x12\x28"  # body_digest, 44 bytes: SHA1, 40 hex digits
 
 
@@ -231,7 +231,7 @@ def acked_response(entries: Iterable[service_pb2.AckMessageEntry]) -> bytes:
         id_size, handle_size = varint(len(message_id)), varint(len(handle))
         size = len(id_size) + len(message_id) + len(handle_size) + len(handle)
         parts += (
-            b"\x12", varint(2 + size + len(_ACKED)),
-            b"\x0a", id_size, message_id, b"\x12", handle_size, handle, _ACKED,
+            b"\x12", varint(2 + size + len(ACKED)),
+            b"\x0a", id_size, message_id, b"\x12", handle_size, handle, ACKED,
         )  # fmt: skip
     return b"".join(parts)
