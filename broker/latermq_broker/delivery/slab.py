@@ -240,14 +240,17 @@ class Slab:
 
     def rows_of(self, ids: Sequence[int]) -> Sequence[int]:
         """The row of each id, 0 where there is none; a range for ids in sequence, if it is one."""
-        find = self.index.find
-        count, first = len(ids), find(ids[0])
-        if first and count > 1 and ids[-1] - ids[0] == count - 1 and first + count <= self._end:
+        find, count = self.index.find, len(ids)
+        if count > 1 and ids[-1] - ids[0] == count - 1:
+            first = find(ids[0])
             rows = range(first, first + count)
-            there = self.id[first : rows.stop] == array("Q", ids)
-            if there and 0 not in self.state[first : rows.stop].tobytes():
+            if (
+                0 < first <= self._end - count
+                and self.id[first : rows.stop] == array("Q", ids)
+                and 0 not in self.state[first : rows.stop].tobytes()
+            ):
                 return rows
-        return [first, *map(find, ids[1:])]
+        return [*map(find, ids)]
 
     def live(self) -> Iterator[int]:
         """Rows of deliveries, in their order."""
