@@ -313,15 +313,9 @@ def _places(
 ) -> list[Place]:
     """Of messages of one queue: most often the same for all."""
     where = (lease.group_id, lease.topic_id, lease.queue_id)
-    places: dict[tuple[int, int], Place] = {}
-    of_each: list[Place] = []
-    for offset, entry in zip(offsets, entries, strict=True):
-        key = (offset >> LOW_BITS, entry.tag_hash)
-        place = places.get(key)
-        if place is None:
-            place = places[key] = Place(*where, *key)
-        of_each.append(place)
-    return of_each
+    keys = [(offset >> LOW_BITS, entry[4]) for offset, entry in zip(offsets, entries, strict=True)]
+    places = {key: Place(*where, *key) for key in set(keys)}
+    return [places[key] for key in keys]
 
 
 def margin_ms(delivery: Delivery, deadline_ms: int) -> int:

@@ -8,7 +8,6 @@ stands for a priority and nothing of it comes while there is something of a high
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from operator import itemgetter
 from typing import Final, cast
 
 from latermq_broker.delivery.columns import Numbers
@@ -180,7 +179,7 @@ class Lanes:
         queue: ConsumeQueue,
         wanted: Wanted | None,
         room: Room,
-    ) -> tuple[int, tuple[int, ...], int]:
+    ) -> tuple[int, Sequence[int], int]:
         """(first offset, offsets of what is taken relative to it, how far was looked)."""
         cursor = self._state.cursor(subscription, queue.queue_id)
         if cursor >= queue.next:
@@ -188,6 +187,9 @@ class Lanes:
         letters = self._state.dead.get(queue.topic_id)
         count = SCAN_MAX if letters else room.count
         entries = queue.scan(cursor, count if wanted is None else wanted.look_max)
+        if wanted is None and not letters:
+            count = room.take_some([entry.length for entry in entries])
+            return cursor, range(count), count
         chosen: list[int] = []
         looked = 0
         for index, entry in enumerate(entries):
@@ -227,43 +229,45 @@ class Lanes:
         """`known`: records that were read already, by position."""
         state = self._state
         slab = state.leases.slab
-        rows = [delivery.row for delivery in taken]
-        positions, lengths = _at(slab.position, rows), _at(slab.length, rows)
-        spans = list(zip(positions, lengths, strict=True))
-        read_ahead(state.store.log, [span for span in spans if span[0] not in known])
+        rows = _in_sequence([delivery.row for delivery in taken])
+        spans = list(zip(_at(slab.position, rows), _at(slab.length, rows), strict=True))
+        read_ahead(state.store.log, spans, known)
         slices: list[tuple[bytes, bytes] | None] = [None] * len(rows)
         if not topic.internal:
             slices = read_messages(state.store.log, spans)
         origins = [""] * len(rows)
-        given_up: list[int] = []
-        for index, one in enumerate(slices):
-            if one is not None:
-                continue
-            try:
-                record = known.get(positions[index]) or state.read(positions[index])
-            except CorruptRecordError as error:
-                self._give_up(taken[index], error, now_ms)
-                given_up.append(index)
-                continue
-            slices[index] = stored_slices(record)
-            origins[index] = _origin_topic(record) if topic.internal else ""
-        for index in reversed(given_up):
-            del rows[index], slices[index], origins[index]
+        if None in slices:
+            gone: list[int] = []
+            for index, one in enumerate(slices):
+                if one is not None:
+                    continue
+                position, _ = spans[index]
+                try:
+                    record = known.get(position) or state.read(position)
+                except CorruptRecordError as error:
+                    self._give_up(taken[index], error, now_ms)
+                    gone.append(index)
+                    continue
+                slices[index] = stored_slices(record)
+                origins[index] = _origin_topic(record) if topic.internal else ""
+            rows = [row for index, row in enumerate(rows) if index not in gone]
+            slices = [one for one in slices if one is not None]
+            origins = [origin for index, origin in enumerate(origins) if index not in gone]
+        if not rows:
+            return []
         places = [slab.places.values[number] for number in _at(slab.place, rows)]
-        handles = state.handles.encode_all(_at(slab.id, rows), _at(slab.generation, rows))
-        return [
-            tuple_new(
-                Delivered,
-                (
-                    handle, attempt, place.queue_id, place.offset_high << LOW_BITS | offset,
-                    *both, deadline_ms, origin,
-                ),
-            )
-            for handle, attempt, place, offset, both, deadline_ms, origin in zip(
-                handles, _at(slab.attempt, rows), places, _at(slab.offset, rows), slices,
-                _at(slab.deadline_ms, rows), origins, strict=True,
-            )
-        ]  # fmt: skip
+        offsets = _at(slab.offset, rows)
+        columns = zip(
+            state.handles.encode_all(_at(slab.id, rows), _at(slab.generation, rows)),
+            _at(slab.attempt, rows),
+            [place.queue_id for place in places],
+            [place[3] << LOW_BITS | offset for place, offset in zip(places, offsets, strict=True)],
+            *zip(*cast(list[tuple[bytes, bytes]], slices), strict=True),
+            _at(slab.deadline_ms, rows),
+            origins,
+            strict=True,
+        )
+        return [tuple_new(Delivered, fields) for fields in columns]
 
     def _give_up(self, delivery: Delivery, error: CorruptRecordError, now_ms: int) -> None:
         """It cannot be read. Others may stand behind it: a receive that waits asks again."""
@@ -273,10 +277,19 @@ class Lanes:
         self._journal.write(RecordType.ACK, (delivery.id,), now_ms)
 
 
+def _in_sequence(rows: list[int]) -> Sequence[int]:
+    """As a range, if they are one: what was lent together."""
+    if len(rows) > 1:
+        run = range(rows[0], rows[0] + len(rows))
+        if rows == [*run]:
+            return run
+    return rows
+
+
 def _at(column: Numbers, rows: Sequence[int]) -> Sequence[int]:
     """What the column has in those rows."""
-    if len(rows) > 1:
-        return cast(tuple[int, ...], itemgetter(*rows)(column))
+    if isinstance(rows, range):
+        return column[rows.start : rows.stop].tolist()
     return [column[row] for row in rows]
 
 

@@ -1,5 +1,6 @@
 """What every lane needs to lease messages: how much goes into a reply, and who gets it."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from latermq_broker.engine.journal import Journal
@@ -36,6 +37,16 @@ class Room:
         self.count -= 1
         self._bytes -= length
         return True
+
+    def take_some(self, lengths: Sequence[int]) -> int:
+        """How many messages of those lengths go with it, from the first on."""
+        size, count = sum(lengths), len(lengths)
+        if count > self.count or size > self._bytes:
+            return next((at for at, length in enumerate(lengths) if not self.take(length)), count)
+        self._empty = self._empty and not count
+        self.count -= count
+        self._bytes -= size
+        return count
 
     def reserve(self, count: int) -> None:
         """Keep room for so many messages from those who come next, until `release`."""

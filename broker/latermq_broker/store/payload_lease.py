@@ -38,7 +38,7 @@ class LeaseFreshPayload(NamedTuple):
     queue_id: int
     span: int
     flags: int
-    deltas: tuple[int, ...]  # offset - first_offset of each message; len() = count
+    deltas: Sequence[int]  # offset - first_offset of each message; len() = count
 
 
 def encode_lease_fresh(lease: LeaseFreshPayload) -> list[Bytes]:
@@ -63,7 +63,7 @@ def encode_lease_fresh(lease: LeaseFreshPayload) -> list[Bytes]:
 def decode_lease_fresh(payload: Bytes) -> LeaseFreshPayload:
     *before, count, span, flags = _LEASE_FRESH.unpack_from(payload)
     deltas = (
-        tuple(range(count))
+        range(count)
         if count == span
         else struct.unpack_from(f"<{count}I", payload, _LEASE_FRESH.size)
     )

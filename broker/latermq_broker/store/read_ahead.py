@@ -5,7 +5,7 @@ as long as the disk takes, one after the other. Asked for together they come tog
 then waits for the slowest only. Asking for what is there already costs about a microsecond a range.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -22,15 +22,19 @@ ASKED_BYTES_MAX: Final = 16 << 20
 Span = tuple[int, int]  # position, length
 
 
-def read_ahead(log: CommitLog, spans: Sequence[Span]) -> None:
-    """Have the disk read these records, the old ones among them; waits for nothing."""
+def read_ahead(log: CommitLog, spans: Sequence[Span], known: Container[int] = ()) -> None:
+    """Have the disk read these records, the old ones among them; waits for nothing.
+
+    Args:
+        known: positions that need not be read again.
+    """
     cold_end = log.end - HOT_BYTES
     if cold_end <= 0:
         return
     cold: list[Span] = []
     size = 0
     for span in spans:
-        if span[0] < cold_end and size < ASKED_BYTES_MAX:
+        if span[0] < cold_end and size < ASKED_BYTES_MAX and span[0] not in known:
             cold.append(span)
             size += span[1]
     for begin, end in _merged(sorted(cold)):
