@@ -99,7 +99,7 @@ class DeliveryApplier:
         if not entries:
             return
         state = self._state
-        holder = self._holder(lease)
+        holder = _holder(state, lease)
         positions, lengths, *_ = zip(*entries, strict=True)
         self.lent = rows = state.leases.lend_new(
             lease.first_id, places, offsets, positions, lengths, holder, at.store_ms
@@ -114,25 +114,12 @@ class DeliveryApplier:
         state = self._state
         slab = state.leases.slab
         rows = slab.rows_of(ids)
-        if not isinstance(rows, range) or not self._ack_alike(ids, rows):
+        if not isinstance(rows, range) or not _ack_alike(state, ids, rows):
             for delivery_id, row in zip(ids, rows, strict=True):
                 if not row:
                     raise KeyError(delivery_id)
                 self._ack(delivery_id, row)
         state.recently_done.forget(at.store_ms)
-
-    def _ack_alike(self, ids: Sequence[int], rows: range) -> bool:
-        """Those that were lent together and are still as they were then; or nothing is done."""
-        state, first = self._state, rows.start
-        slab = state.leases.slab
-        before = state.leases.finish_all(rows, Event.ACK)
-        if before is None:
-            return False
-        place = slab.places.values[slab.place[first]]  # what the rows hold can be read still
-        state.subscription(place.group_id, place.topic_id).counts[before] -= len(rows)
-        state.uses.hold_all(slab.position[first : rows.stop].tolist(), -1)
-        state.recently_done.remember(ids, slab.generation[first], place, slab.deadline_ms[first])
-        return True
 
     def _ack(self, delivery_id: int, row: int) -> None:
         state = self._state
@@ -240,13 +227,8 @@ class DeliveryApplier:
         at: Stamp,
     ) -> None:
         self._move(subscription, delivery, Event.RECEIVE)
-        self._state.leases.lend(delivery, self._holder(lease), at.store_ms)
+        self._state.leases.lend(delivery, _holder(self._state, lease), at.store_ms)
         self._hold(delivery, at.store_ms + lease.invisible_ms)
-
-    def _holder(self, lease: LeaseFreshPayload | LeaseRetryPayload | LeaseOrderedPayload) -> Holder:
-        client_id = self._state.client_names.get(lease.client, "")
-        auto_renew = lease.flags & payload_lease.LEASE_AUTO_RENEW != 0
-        return Holder(lease.client, client_id, auto_renew)
 
     def _hold(self, delivery: Delivery, deadline_ms: int) -> None:
         self._state.leases.hold(delivery, deadline_ms, margin_ms=margin_ms(delivery, deadline_ms))
@@ -306,6 +288,27 @@ class DeliveryApplier:
             self._state.announce(subscription)
         if self._state.lites:
             lite_may_go(self._state, subscription, place.order_key)
+
+
+def _ack_alike(state: EngineState, ids: Sequence[int], rows: range) -> bool:
+    """Those that were lent together and are still as they were then; or nothing is done."""
+    slab, first = state.leases.slab, rows.start
+    before = state.leases.finish_all(rows, Event.ACK)
+    if before is None:
+        return False
+    place = slab.places.values[slab.place[first]]  # what the rows hold can be read still
+    state.subscription(place.group_id, place.topic_id).counts[before] -= len(rows)
+    state.uses.hold_all(slab.position[first : rows.stop].tolist(), -1)
+    state.recently_done.remember(ids, slab.generation[first], place, slab.deadline_ms[first])
+    return True
+
+
+def _holder(
+    state: EngineState, lease: LeaseFreshPayload | LeaseRetryPayload | LeaseOrderedPayload
+) -> Holder:
+    client_id = state.client_names.get(lease.client, "")
+    auto_renew = lease.flags & payload_lease.LEASE_AUTO_RENEW != 0
+    return Holder(lease.client, client_id, auto_renew)
 
 
 def _places(
