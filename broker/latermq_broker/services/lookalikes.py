@@ -60,6 +60,11 @@ class Cut(NamedTuple):
     rest_bytes: int
     shape: "Shape"
 
+    def fits(self, data: bytes, at: int) -> bool:
+        """The message that begins at `at` is as long as it says, and like this."""
+        parts = self.unpack(data, at)
+        return parts[0] == self.head and parts[2] == self.middle and parts[5] == self.tail
+
 
 class Shape(NamedTuple):
     head: bytes  # from the message's first byte to its message id
@@ -78,8 +83,8 @@ class Shape(NamedTuple):
     zipped: bool
     cuts: dict[int, Cut]  # by the size of the message
 
-    def cut(self, size: int) -> Cut | None:
-        """None: no body has such a size."""
+    def cut(self, size: int, body_bytes_max: int) -> Cut | None:
+        """None: no body has such a size, or it may not have it."""
         found = self.cuts.get(size)
         if found is not None:
             return found
@@ -88,7 +93,8 @@ class Shape(NamedTuple):
         while body_bytes > 0 and equal + len(varint(body_bytes)) + body_bytes > size:
             body_bytes -= 1
         length = varint(max(body_bytes, 0))
-        if body_bytes <= 0 or equal + len(length) + body_bytes != size:
+        fits = equal + len(length) + body_bytes == size
+        if not fits or not 0 < body_bytes <= body_bytes_max:
             return None
         head = b"".join((_MESSAGE_TAG, varint(size), self.head))
         tail = self.tail + length
@@ -145,12 +151,15 @@ class Lookalikes:
                 its_head, message_id, its_middle, seconds, nanos, its_tail, body = unpack(data, at)
                 like = its_head == head and its_middle == middle and its_tail == tail
             if not like:
-                found = self._cut(data, at, len(ids))
-                if found is None or (ids and found.shape.resource != cut.shape.resource):
+                found = self._cut(data, at, len(ids), cut.shape)
+                if found is None:
                     return None
+                if found.shape is not cut.shape:
+                    if ids and found.shape.resource != cut.shape.resource:
+                        return None
+                    ending = side.ending(zipped=found.shape.zipped)
                 cut = found
                 runs.append((cut, len(ids)))
-                ending = side.ending(zipped=cut.shape.zipped)
                 unpack, size, head, middle, tail, before, first, second, third = cut[:9]
                 _, message_id, _, seconds, nanos, _, body = unpack(data, at)
             if len(ids) == count_max:
@@ -172,23 +181,28 @@ class Lookalikes:
             self._credit += 1
         return _columns(runs, ids, stored)
 
-    def _cut(self, data: bytes, at: int, number: int) -> Cut | None:
-        """That of the message at `at`, the `number`th, if its shape is known."""
+    def _cut(self, data: bytes, at: int, number: int, likely: Shape) -> Cut | None:
+        """That of the message at `at`, the `number`th, if its shape is known.
+
+        Args:
+            likely: its shape, more often than not.
+        """
         found = _length(data, at + 1) if data[at] == _MESSAGE else None
-        if found is None or sum(found) > len(data):
+        if found is None or found[0] + found[1] > len(data):
             return None
         size, start = found
+        cut = likely.cuts.get(size)
+        if cut is not None and cut.fits(data, at):
+            return cut
         shape = self._shape(data, start)
         if shape is None:
             self._unlike = number
             return None
-        cut = shape.cut(size)
-        if cut is None or cut.rest_bytes - len(cut.before) > self._body_bytes_max:
+        cut = shape.cut(size, self._body_bytes_max)
+        if cut is None:
             return None
-        tail_at = start + len(shape.head) + shape.id_bytes + len(shape.middle) + shape.born_bytes
-        if not data.startswith(cut.head, at) or not data.startswith(cut.tail, tail_at):
-            return None  # a length that takes more bytes than it needs, or fields after the body
-        return cut
+        # Else a length takes more bytes than it needs, or fields follow the body.
+        return cut if cut.fits(data, at) else None
 
     def _shape(self, data: bytes, start: int) -> Shape | None:
         shapes = self._shapes
@@ -362,6 +376,8 @@ def are_texts(ids: Sequence[bytes]) -> bool:
 
 def _length(data: bytes, at: int) -> tuple[int, int] | None:
     """(the varint at `at`, where it ends); None: none of at most five bytes."""
+    if at + 1 < len(data) and data[at + 1] < 128 <= data[at]:  # two bytes, as most have
+        return data[at] - 128 | data[at + 1] << 7, at + 2
     number = shift = 0
     for index, byte in enumerate(data[at : at + 5]):
         number |= (byte & 127) << shift

@@ -6,7 +6,7 @@ from typing import Any, Final
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from latermq_broker.config import Config, ServerConfig
+from latermq_broker.config import Config, ServerConfig, StoreConfig
 from latermq_broker.engine.model import PlainMessages
 from latermq_broker.engine.plain_sends import is_plain, plain
 from latermq_broker.errors import RequestError
@@ -28,12 +28,15 @@ BATCH_MAX: Final = 4
 class Ways:
     """Both ways of one service, which learns from the whole one."""
 
-    def __init__(self) -> None:
+    def __init__(self, body_bytes_max: int = 1 << 20) -> None:
         limits = SimpleNamespace(table=Limits())
         engine: Any = SimpleNamespace(
             catalog=Catalog(), wall=SimpleNamespace(at=int), limits=limits
         )
-        config = Config(server=ServerConfig(send_messages_max=BATCH_MAX))
+        config = Config(
+            server=ServerConfig(send_messages_max=BATCH_MAX),
+            store=StoreConfig(message_body_bytes_max=body_bytes_max),
+        )
         self._service = SendService(engine, FakeCommitter(), Sessions(config.server), config)
 
     def whole(self, data: bytes) -> PlainMessages | None:
@@ -122,6 +125,15 @@ def test_sizes_that_were_never_seen_are_cut_right() -> None:
     for size in (1, 2, 126, 127, 128, 129, 16_382, 16_383, 16_384, 16_385, 70_000):
         batch = request(like(2), like(3, body=b"x" * size), like(4))
         assert ways.short(batch) == ways.whole(batch) is not None
+
+
+def test_a_body_beyond_the_limit_takes_the_whole_way_every_time() -> None:
+    ways = Ways(body_bytes_max=100)
+    ways.whole(request(like(1)))
+    for _ in range(2):
+        assert ways.short(request(like(2, body=b"x" * 100))) is not None
+        assert ways.short(request(like(3, body=b"x" * 101))) is None
+        assert ways.short(request(like(2), like(3, body=b"x" * 101))) is None
 
 
 def test_two_topics_that_are_known_are_not_sent_to_in_one_request() -> None:
