@@ -31,7 +31,8 @@ KILLED_SHARE: Final = 20  # one history of so many is of real processes
 KEPT: Final = Path(os.environ.get("CRASH_LOG", ".cache/crash-long.jsonl"))
 
 WORDS: Final = {1: "lost or altered", 2: "refused, yet there", 3: "duplicated", 4: "wrong attempt",
-                5: "early", 6: "out of order", 10: "durable, yet cut off"}  # fmt: skip
+                5: "early", 6: "out of order", 7: "half seen or lost",
+                10: "durable, yet cut off"}  # fmt: skip
 
 Result = dict[str, Any]
 

@@ -4,7 +4,7 @@ that fill, restarts and crashes, another retention at a start."""
 from contextlib import suppress
 
 from hypothesis import strategies as st
-from hypothesis.stateful import rule
+from hypothesis.stateful import precondition, rule
 
 from latermq_broker.delivery.transaction import HalfEvent, HalfState
 from latermq_broker.engine.model import Outgoing
@@ -24,6 +24,14 @@ class BrokerRules(Bench):
     def time_passes(self, step_ms: int) -> None:
         self.now_ms += step_ms
         self.tick()
+
+    @precondition(lambda self: self.model.deadlines(self.wall_ahead_ms))
+    @rule(draw=st.data(), before=st.sampled_from([0, 1]))
+    def time_passes_until_something_is_due(self, draw: st.DataObject, before: int) -> None:
+        """Or to the millisecond before: then it must not happen yet."""
+        deadlines = self.model.deadlines(self.wall_ahead_ms)
+        at_ms = draw.draw(st.sampled_from(sorted(deadlines)[:6])) - before
+        self.time_passes(max(0, at_ms - self.now_ms))
 
     @rule(ahead_ms=st.sampled_from([0, 1_000, -1_000, HOUR_MS, -HOUR_MS]))
     def wall_clock_jumps(self, ahead_ms: int) -> None:

@@ -1,9 +1,9 @@
 """Everything that must hold after a recovery, asked of an engine and its directory.
 
-`audit` looks without touching: I1, I2, I6, I9. `drain` receives all there is, as time goes by: I3,
-I4, I5 and the rest of I1; it leaves an empty broker behind. `same_state` compares two starts on
-copies of one directory: I8, I11; `locked` tries a second broker: I12. I10 is told by the recovery's
-report. All violations go into the ledger.
+`audit` looks without touching: I1, I2, I6, I7, I9. `drain` receives all there is, as time goes by:
+I3, I4, I5, the order of message groups and the rest of I1; it leaves an empty broker behind.
+`locked` tries a second broker: I12. I8 and I11 are compared by whoever starts on copies, I10 is
+told by the recovery's report. All violations go into the ledger.
 """
 
 from collections import Counter, defaultdict
@@ -20,7 +20,7 @@ from latermq_broker.store.files import Files
 from latermq_broker.store.store import Store
 from support.ledger import Delivery, Ledger, Outcome
 from support.recount import check_uses
-from support.sim_clients import GROUP, TOPIC
+from support.sim_clients import GROUPS, ORDERED, TOPIC
 
 ALL: int = 100_000
 DRAIN_STEPS_MAX: int = 5_000
@@ -32,8 +32,14 @@ def audit(engine: Engine, ledger: Ledger, now_ms: int) -> frozenset[str]:
     ledger.check_topics(topic.name for topic in engine.catalog.topics())
     if engine.catalog.topic(TOPIC) is None:
         return frozenset()
+    for group in GROUPS:
+        ledger.check_policy(group, engine.groups.get(group).max_attempts)
     found: Counter[str] = Counter()
-    for message_id, body in _queued(engine, ledger) + _delayed(engine):
+    halves = _waiting(engine, PendingKind.HALF)
+    _check_halves(ledger, {message_id for message_id, _ in halves})
+    for message_id, body in (
+        _queued(engine, ledger) + _waiting(engine, PendingKind.DELAYED) + halves
+    ):
         found[message_id] += 1
         message = ledger.messages.get(message_id)
         if message is None or md5(body).digest() != message.body_md5:
@@ -53,6 +59,8 @@ def _queued(engine: Engine, ledger: Ledger) -> list[tuple[str, bytes]]:
     found: list[tuple[str, bytes]] = []
     topic = engine.catalog.topic(TOPIC)
     assert topic is not None
+    if topic.queue_count < ledger.queues:
+        ledger.violated(1, f"{topic.queue_count} queues, {ledger.queues} were told")
     for ends in engine.topics.ends(topic):
         first, count = ends.earliest_offset, ends.next_offset - ends.earliest_offset
         rows = engine.queues.read(
@@ -70,17 +78,30 @@ def _queued(engine: Engine, ledger: Ledger) -> list[tuple[str, bytes]]:
         if len(own) != len(set(own)):
             ledger.violated(1, f"queue {ends.queue_id}: a message is there twice")
         names = [row.sys.decode() for row in rows]
-        sent = [int(name[1:]) for name in names if not ledger.due_ms(name)]
+        sent = [int(name[1:]) for name in names if ledger.enters_at_once(name)]
         if sent != sorted(sent):
             ledger.violated(6, f"queue {ends.queue_id}: {sent} is not the order of the sends")
         found += zip(names, (row.rest for row in rows), strict=True)
     return found
 
 
-def _delayed(engine: Engine) -> list[tuple[str, bytes]]:
-    wanted = PendingFilter(kind=PendingKind.DELAYED, topic=TOPIC)
+def _waiting(engine: Engine, kind: PendingKind) -> list[tuple[str, bytes]]:
+    wanted = PendingFilter(kind=kind, topic=TOPIC)
     items, _ = engine.pending.page(wanted, ALL, scan_max=ALL)
     return [(item.sys.decode(), item.rest) for item in items]
+
+
+def _check_halves(ledger: Ledger, pending: set[str]) -> None:
+    """I7: what is open is open, what has ended is not."""
+    for message_id, message in ledger.messages.items():
+        never_ended = message.commit is None and message.rollback is None
+        is_open = message.half and never_ended and message.outcome is Outcome.DONE
+        if message_id in pending and not message.half:
+            ledger.violated(7, f"{message_id}: open, and it never was a half message")
+        elif message_id in pending and Outcome.DONE in (message.commit, message.rollback):
+            ledger.violated(7, f"{message_id}: its transaction ended, yet it is open")
+        elif is_open and message_id not in pending:
+            ledger.violated(7, f"{message_id}: nobody ended its transaction, yet it is gone")
 
 
 def _check_sends(ledger: Ledger, found: Counter[str], expired: frozenset[str]) -> None:
@@ -93,11 +114,11 @@ def _check_sends(ledger: Ledger, found: Counter[str], expired: frozenset[str]) -
             ledger.violated(2, f"{message_id}: its send was refused, yet it is there")
         elif count and message.cancel is Outcome.DONE:
             ledger.violated(3, f"{message_id}: cancelled, yet it is there")
-        known = ledger.progress.get((GROUP, message_id))
+        known = [ledger.progress.get((group, message_id)) for group in GROUPS]
         may_go = message_id in expired or (
-            bool(ledger.retention_ms) and known is not None and bool(known.attempt or known.ack)
+            bool(ledger.retention_ms) and any(one and (one.attempt or one.ack) for one in known)
         )
-        if message.cancel is None and not may_go:
+        if message.cancel is None and message.rollback is None and not may_go:
             batches[message.batch].add(bool(count))
             if not count and message.outcome is Outcome.DONE:
                 ledger.violated(1, f"{message_id}: lost")
@@ -112,36 +133,54 @@ def drain(engine: Engine, ledger: Ledger, now_ms: int, gone: frozenset[str]) -> 
         return 0
     for client in ("c1", "c2"):
         engine.client_gone(client, now_ms)
-    request = ReceiveRequest(
-        group=GROUP, topic=TOPIC, client_id="drain", count_max=32, invisible_ms=60_000
-    )
     count = 0
-    for _ in range(DRAIN_STEPS_MAX):
-        delivered = engine.receive(request, now_ms)
-        for one in delivered:
-            name = one.sys.decode()
-            ledger.delivered(
-                GROUP, Delivery(name, one.rest, one.attempt, now_ms, now_ms, now_ms, 60_000)
-            )
-            ledger.acking(GROUP, name)
-            if engine.ack(GROUP, [one.handle], now_ms) != [None]:
-                ledger.violated(3, f"{name}: the handle of a live lease was refused")
-            ledger.acked(GROUP, name, one.attempt, accepted=True, at_ms=now_ms)
-        count += len(delivered)
+    for step in range(1, DRAIN_STEPS_MAX + 1):
+        delivered = sum(_drain_once(engine, ledger, group, now_ms, -step) for group in GROUPS)
+        count += delivered
         if not delivered:
-            items, _ = engine.pending.page(PendingFilter(), 1)
-            if not items:
+            due_ms = _next_due_ms(engine)
+            if due_ms is None:
                 break
-            now_ms = max(now_ms + 1, items[0].due_ms)
+            now_ms = max(now_ms + 1, due_ms)
         while (deadline_ms := engine.tick(now_ms)) is not None and deadline_ms <= now_ms:
             engine.write()
         engine.write()
     else:
-        ledger.violated(1, f"{GROUP}: after {DRAIN_STEPS_MAX} receives it is not empty")
-    for letter in engine.dead.scan(GROUP, DeadFilter(), count_max=ALL, scan_max=ALL).letters:
-        ledger.died(GROUP, letter.sys.decode(), letter.rest)
-    ledger.check_drained(GROUP, now_ms, gone)
+        ledger.violated(1, f"after {DRAIN_STEPS_MAX} receives it is not empty")
+    for group in GROUPS:
+        for letter in engine.dead.scan(group, DeadFilter(), count_max=ALL, scan_max=ALL).letters:
+            ledger.died(group, letter.sys.decode(), letter.rest)
+        ledger.check_drained(group, now_ms, gone)
     return count
+
+
+def _drain_once(engine: Engine, ledger: Ledger, group: str, now_ms: int, reply: int) -> int:
+    """One reply, acknowledged; what is behind a message group may come next."""
+    request = ReceiveRequest(
+        group=group, topic=TOPIC, client_id="drain", count_max=32, invisible_ms=60_000
+    )
+    delivered = engine.receive(request, now_ms)
+    for one in delivered:
+        name = one.sys.decode()
+        times = (now_ms, now_ms, now_ms, 60_000)
+        number = reply if group == ORDERED else 0
+        ledger.delivered(group, Delivery(name, one.rest, one.attempt, *times, number))
+    for one in delivered:
+        name = one.sys.decode()
+        ledger.acking(group, name)
+        if engine.ack(group, [one.handle], now_ms) != [None]:
+            ledger.violated(3, f"{name}: the handle of a live lease was refused")
+        ledger.acked(group, name, one.attempt, accepted=True, at_ms=now_ms)
+    return len(delivered)
+
+
+def _next_due_ms(engine: Engine) -> int | None:
+    """When the next of what waits for a time is due; open transactions wait for their end."""
+    times = []
+    for kind in (PendingKind.DELAYED, PendingKind.BACKOFF, PendingKind.IN_FLIGHT):
+        items, _ = engine.pending.page(PendingFilter(kind=kind), 1)
+        times += [item.due_ms for item in items]
+    return min(times, default=None)
 
 
 def locked(directory: Path, config: StoreConfig, files: Files, now_ms: int) -> None:

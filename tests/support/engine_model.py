@@ -196,6 +196,12 @@ class Model:
             if max(half.stored_ms + AGE_MS, half.due_ms) <= now_ms:  # who was asked may answer
                 self.end(half, HalfState.ROLLED_BACK)
 
+    def deadlines(self, ahead_ms: int) -> set[int]:
+        """When something is due, by the broker's own time; `ahead_ms`: of it, the wall clock."""
+        times = {message.due_ms - ahead_ms for message in self.at(Where.WAITS)}
+        times |= {held.deadline_ms for _, held in self.held(*IN_HAND)}
+        return times | {half.due_ms for half in self.pending_halves()}
+
     # --- transactions --------------------------------------------------------------------------
 
     def pending_halves(self) -> list[Half]:

@@ -9,9 +9,12 @@ only as a whole. Each violation begins with the invariant it breaks:
     I3  what a group acknowledged is not delivered to it again; a death is one dead letter
     I4  attempt = earlier leases + 1, and at most the group's maximum
     I5  nothing before its due time, or before the last lease or wait of its group has ended
-    I6  queue offsets are dense, order in a queue is log order
+    I6  queue offsets are dense, order in a queue is log order; a group that keeps the order has of
+        a message group what was sent before, or has settled it
+    I7  a half message is not seen before its commit, nor after its rollback; a committed one is
+        there, an open one is open
 
-I7 belongs to transactions. I8 to I12 are of whole directories: `support/audit.py` checks them.
+I8 to I12 are of whole directories: `support/audit.py` checks them.
 Each fact is judged by what must hold whatever the network did: a lease began when its request was
 sent at the earliest, so it lasts at least `invisible_ms` from there.
 """
@@ -21,6 +24,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from hashlib import md5
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 VIOLATIONS_MAX: Final = 50
@@ -44,6 +48,15 @@ class Message:
     sent_ms: int
     outcome: Outcome = Outcome.UNKNOWN
     cancel: Outcome | None = None  # None: never asked
+    key: str = ""  # of its message group, if its place in it is known: it was sent at once
+    half: bool = False  # of a transaction
+    commit: Outcome | None = None  # None: never asked, as for the rollback
+    rollback: Outcome | None = None
+
+    @property
+    def visible(self) -> bool:
+        """Some group may have it."""
+        return not self.half or (self.commit is not None and self.rollback is not Outcome.DONE)
 
 
 @dataclass(slots=True)
@@ -59,6 +72,7 @@ class Progress:
     forward: Outcome | None = None
     redrive: Outcome | None = None  # of its dead letter; one that is over becomes None again
     dead: bool = False  # seen among the dead letters
+    reply: int = 0  # in which it came; 0: not told
 
 
 class Delivery(NamedTuple):
@@ -69,6 +83,7 @@ class Delivery(NamedTuple):
     broker_ms: int  # the broker's answer says so
     at_ms: int  # it was here
     invisible_ms: int
+    reply: int = 0  # those of one reply have one number, if the order is to be checked
 
 
 @dataclass(slots=True, kw_only=True)
@@ -80,13 +95,68 @@ class Sends:
     violations: list[str] = field(default_factory=list)
     batches: int = 0
     topics: dict[str, Outcome] = field(default_factory=dict)  # that clients asked to be made
+    queues: int = 0  # that the topic was told to have, at least
+    policies: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """Group → the maxima of attempts that may hold now, if they were ever changed."""
+    strictest: dict[str, int] = field(default_factory=dict)  # of them, ever
 
-    def sending(self, messages: Mapping[str, tuple[bytes, int]], at_ms: int = 0) -> None:
-        """One call that sends these (message id: body, due time), all or none."""
+    def sending(
+        self,
+        messages: Mapping[str, tuple[bytes, int]],
+        at_ms: int = 0,
+        *,
+        half: bool = False,
+        keys: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """One call that sends these (message id: body, due time), all or none.
+
+        `keys`: of those that enter a message group at once, in the order of this mapping.
+        """
         self.batches += 1
         for message_id, (body, due_ms) in messages.items():
-            digest = md5(body).digest()
-            self.messages[message_id] = Message(due_ms, digest, self.batches, at_ms)
+            message = Message(due_ms, md5(body).digest(), self.batches, at_ms, half=half)
+            message.key = keys.get(message_id, "")
+            self.messages[message_id] = message
+
+    def ending(self, message_id: str, *, commit: bool) -> None:
+        """A transaction was asked to end; clients never ask for the contrary later."""
+        message = self.messages[message_id]
+        if commit:
+            message.commit = message.commit or Outcome.UNKNOWN
+        else:
+            message.rollback = message.rollback or Outcome.UNKNOWN
+
+    def ended(self, message_id: str, *, commit: bool) -> None:
+        message = self.messages[message_id]
+        if commit:
+            message.commit = Outcome.DONE
+        else:
+            message.rollback = Outcome.DONE
+
+    def checked(self, message_id: str) -> None:
+        """A producer was asked how the transaction ended."""
+        message = self.messages.get(message_id)
+        if message is None or not message.half:
+            self.violated(7, f"{message_id}: asked about, and no half message")
+        elif Outcome.DONE in (message.commit, message.rollback):
+            self.violated(7, f"{message_id}: asked about, and its transaction has ended")
+
+    def altering(self, group: str, before: int, attempts: int) -> None:
+        """The group's maximum of attempts may become another one."""
+        self.policies[group] = (*self.policies.get(group, (before,)), attempts)
+        self.strictest[group] = min(attempts, self.strictest.get(group, before))
+
+    def altered(self, group: str, attempts: int) -> None:
+        self.policies[group] = (attempts,)
+
+    def check_policy(self, group: str, attempts: int) -> None:
+        """The one that was found after a start."""
+        if attempts not in self.policies.get(group, (attempts,)):
+            self.violated(1, f"{group}: {attempts} attempts, {self.policies[group]} was told")
+
+    def has_queues(self, count: int) -> None:
+        """The topic was told to have so many, and never gets fewer."""
+        self.queues = max(self.queues, count)
 
     def sent(self, message_ids: Iterable[str], outcome: Outcome) -> None:
         for message_id in message_ids:
@@ -110,6 +180,11 @@ class Sends:
         message = self.messages.get(message_id)
         return message.due_ms if message is not None else 0
 
+    def enters_at_once(self, message_id: str) -> bool:
+        """Its place in a queue is that of its send."""
+        message = self.messages.get(message_id)
+        return message is None or not (message.due_ms or message.half)
+
     def making(self, topic: str) -> None:
         self.topics[topic] = Outcome.UNKNOWN
 
@@ -123,9 +198,12 @@ class Sends:
             self.violated(1, f"topic {name} is lost")
 
     def stored(self, due_by_ms: int) -> Iterator[str]:
-        """Acknowledged sends that are due by then, and that nobody may have cancelled."""
+        """Acknowledged sends that are due by then, and that nobody may have cancelled; of
+        transactions those whose commit was acknowledged."""
         for message_id, message in self.messages.items():
             wanted = message.outcome is Outcome.DONE and message.cancel is None
+            if message.half and message.commit is not Outcome.DONE:
+                continue
             if wanted and message.due_ms <= due_by_ms:
                 yield message_id
 
@@ -153,6 +231,8 @@ class Ledger(Sends):
             violations=list(self.violations),
             progress={key: replace(one) for key, one in self.progress.items()},
             topics=dict(self.topics),
+            policies=dict(self.policies),
+            strictest=dict(self.strictest),
         )
 
     # --- the broker's lives --------------------------------------------------------------------
@@ -179,8 +259,9 @@ class Ledger(Sends):
             self.violated(3, f"{what}: acknowledged, and delivered again")
         if progress.forward is Outcome.DONE or progress.dead:
             self.violated(3, f"{what}: dead, and delivered again")
-        if delivery.attempt > self.attempts_max[group]:
-            self.violated(4, f"{what}: more than {self.attempts_max[group]} attempts")
+        most = max(self.policies.get(group, (self.attempts_max[group],)))
+        if delivery.attempt > most:
+            self.violated(4, f"{what}: more than {most} attempts")
         if delivery.broker_ms < progress.broker_ms:  # a later one was quicker to its client
             if delivery.attempt >= progress.attempt:
                 self.violated(4, f"{what}: older than attempt {progress.attempt}")
@@ -191,6 +272,9 @@ class Ledger(Sends):
         hidden = self._hidden(progress)
         if not progress.attempt < delivery.attempt <= progress.attempt + 1 + hidden:
             self.violated(4, f"{what}: follows attempt {progress.attempt}, {hidden} hidden")
+        if delivery.reply:
+            check_order(self, group, delivery)
+        progress.reply = delivery.reply
         progress.attempt = delivery.attempt
         progress.unseen = 0
         progress.life = self.life
@@ -266,8 +350,11 @@ class Ledger(Sends):
             self.violated(3, f"{group} {message_id}: two dead letters")
         if progress.ack is Outcome.DONE:
             self.violated(3, f"{group} {message_id}: acknowledged, and a dead letter")
-        left = self.attempts_max[group] - progress.attempt - self._hidden(progress)
-        if progress.forward is None and left > 0 and progress.redrive is None:
+        if (
+            progress.forward is None
+            and progress.redrive is None
+            and not self.spent(group, progress)
+        ):
             self.violated(4, f"{group} {message_id}: dead after {progress.attempt} attempts")
         progress.dead = True
 
@@ -304,6 +391,11 @@ class Ledger(Sends):
     def of(self, group: str, message_id: str) -> Progress:
         return self.progress.setdefault((group, message_id), Progress())
 
+    def spent(self, group: str, progress: Progress) -> bool:
+        """It may have had all its attempts, under some policy there was."""
+        least = self.strictest.get(group, self.attempts_max[group])
+        return progress.attempt + self._hidden(progress) >= least
+
     def _hidden(self, progress: Progress) -> int:
         return self.life - progress.life + progress.unseen
 
@@ -314,9 +406,30 @@ class Ledger(Sends):
             self.violated(1, f"{what}: nobody sent it")
         elif message.outcome is Outcome.REFUSED:
             self.violated(2, f"{what}: its send was refused, yet it came")
+        elif not message.visible:
+            self.violated(7, f"{what}: its transaction was not committed, yet it came")
         elif md5(delivery.body).digest() != message.body_md5:
             self.violated(1, f"{what}: its body changed ({len(delivery.body)} bytes)")
         elif delivery.at_ms < message.due_ms:
             self.violated(5, f"{what}: {message.due_ms - delivery.at_ms} ms early")
         elif message.cancel is Outcome.DONE:
             self.violated(3, f"{what}: cancelled, yet it came")
+
+
+def check_order(ledger: Ledger, group: str, delivery: Delivery) -> None:
+    """I6: what was promised of the message group before this one is settled, or in its reply."""
+    mine = ledger.messages.get(delivery.message_id)
+    if mine is None or not mine.key:
+        return
+    for message_id, message in ledger.messages.items():
+        if message_id == delivery.message_id:
+            return  # what follows was sent later
+        if message.key != mine.key or message.outcome is not Outcome.DONE:
+            continue
+        before = ledger.of(group, message_id)
+        settled = before.ack or before.forward or before.redrive or before.dead
+        if settled or before.reply == delivery.reply or ledger.spent(group, before):
+            continue
+        if ledger.retention_ms and delivery.at_ms - message.sent_ms >= ledger.retention_ms:
+            continue  # it may have expired
+        ledger.violated(6, f"{group} {delivery.message_id}: before {message_id} of {mine.key}")

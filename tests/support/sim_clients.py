@@ -7,12 +7,15 @@ crash leaves over was asked and never answered.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from random import Random
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+from latermq_broker.delivery.transaction import HalfEvent
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.model import (
+    Backoff,
     DeadFilter,
     Failure,
     Outgoing,
@@ -22,13 +25,17 @@ from latermq_broker.engine.model import (
     TopicType,
 )
 from latermq_broker.errors import RequestError, StoreFullError
+from latermq_broker.store.catalog import BackoffKind
 from support.ledger import Delivery, Ledger, Outcome
 
 TOPIC: Final = "orders"
 FILLER_TOPIC: Final = "filler"
 GROUP: Final = "workers"
+ORDERED: Final = "ordered"  # keeps the order within message groups
+GROUPS: Final = (GROUP, ORDERED)
+KEYS: Final = ("", "", "a", "b")  # message groups
 ATTEMPTS_MAX: Final = 4
-LADDER_MS: Final = (150, 300)
+LADDERS_MS: Final = ((150, 300), (150, 300), (400,))
 AUTO_RENEW_MS: Final = 700
 DELAYS_MS: Final = (20, 150, 700, 2_000, 90_000, 3_600_000)
 LEASES_MS: Final = (300, 500, 900)
@@ -44,9 +51,11 @@ class Event(NamedTuple):
     name: str
     arguments: tuple[Any, ...]
     lost: tuple[str, tuple[Any, ...]] | None
+    named: Mapping[str, Any] = MappingProxyType({})  # arguments, too
 
 
 class Held(NamedTuple):
+    group: str
     message_id: str
     attempt: int  # 0: a crash may have forgotten it
     handle: str
@@ -64,12 +73,15 @@ class Clients:
         self.sends = 0
         self._random = random
         self._held: list[Held] = []
-        self._topics = 0
+        self._topics = self._replies = 0
+        self._open: list[tuple[str, str]] = []  # transactions: id, message; some long ended
         self._actions: list[Callable[[], None]] = []
         for action, weight in (
             (self._send, 10), (self._receive, 8), (self._ack, 8), (self._nack_or_extend, 7),
             (self._suspend, 1), (self._forward, 2), (self._cancel, 2),
             (self._reschedule, 2), (self._redrive, 2), (self._make_topic, 1), (self._fill, 3),
+            (self._begin, 3), (self._end, 6), (self._answer_checks, 2), (self._alter_group, 1),
+            (self._alter_topic, 1),
         ):  # fmt: skip
             self._actions += [action] * weight
 
@@ -85,38 +97,37 @@ class Clients:
                 self.events.pop()
             self.engine.write()
 
-    def _ask(self, name: str, *arguments: Any) -> None:
+    def _ask(self, name: str, *arguments: Any, **named: Any) -> None:
         """Goes into the ledger before the engine is called."""
-        self.events.append(Event(QUESTION, self.life, name, arguments, (name, arguments)))
+        lost = (name, arguments)
+        self.events.append(Event(QUESTION, self.life, name, arguments, lost, named))
 
     def _told(
-        self, name: str, *arguments: Any, lost: tuple[str, tuple[Any, ...]] | None = None
+        self,
+        name: str,
+        *arguments: Any,
+        lost: tuple[str, tuple[Any, ...]] | None = None,
+        **named: Any,
     ) -> None:
         """What was asked is written, and answered."""
         self.engine.write()
-        self.events.append(Event(self.engine.store.log.end, self.life, name, arguments, lost))
+        position = self.engine.store.log.end
+        self.events.append(Event(position, self.life, name, arguments, lost, named))
 
     # --- what clients do -----------------------------------------------------------------------
 
     def _send(self) -> None:
         random = self._random
-        bodies: dict[str, bytes] = {}
-        due: dict[str, int] = {}
-        for _ in range(random.choice((1, 1, 2, 4))):
-            self.sends += 1
-            name = f"m{self.sends}"
-            bodies[name] = random.randbytes(random.choice((10, 100, 700, 1_500)))
-            due[name] = self.now_ms + random.choice(DELAYS_MS) if random.random() < 0.3 else 0
+        bodies, keys = self._new(random.choice((1, 1, 2, 4)))
+        due = dict.fromkeys(bodies, 0)
+        for name in bodies:
+            if random.random() < 0.3:
+                due[name] = self.now_ms + random.choice(DELAYS_MS)
+        at_once = {name: key for name, key in keys.items() if not due[name]}
         asked = {name: (body, due[name]) for name, body in bodies.items()}
-        self._ask("sending", asked, self.now_ms)
+        self._ask("sending", asked, self.now_ms, keys=at_once)
         messages = [
-            Outgoing(
-                topic=TOPIC,
-                rest=body,
-                sys=name.encode(),
-                message_id=name,
-                deliver_at_ms=due[name],
-            )
+            _outgoing(name, body, keys[name])._replace(deliver_at_ms=due[name])
             for name, body in bodies.items()
         ]
         try:
@@ -126,6 +137,59 @@ class Clients:
             self.engine.write()
             return
         self._told("sent", list(bodies), Outcome.DONE)
+
+    def _new(self, count: int) -> tuple[dict[str, bytes], dict[str, str]]:
+        """Bodies and message groups of so many, by message id."""
+        random = self._random
+        names = [f"m{self.sends + number}" for number in range(1, count + 1)]
+        self.sends += count
+        bodies = {name: random.randbytes(random.choice((10, 100, 700, 1_500))) for name in names}
+        return bodies, {name: random.choice(KEYS) for name in names}
+
+    # --- transactions --------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        bodies, keys = self._new(self._random.choice((1, 1, 3)))
+        self._ask("sending", {n: (body, 0) for n, body in bodies.items()}, self.now_ms, half=True)
+        messages = [_outgoing(name, body, keys[name]) for name, body in bodies.items()]
+        try:
+            sent = self.engine.transactions.send(messages, self.now_ms)
+        except StoreFullError:
+            self._ask("sent", list(bodies), Outcome.REFUSED)
+            self.engine.write()
+            return
+        self._told("sent", list(bodies), Outcome.DONE)
+        self._open += zip((one.transaction_id for one in sent), bodies, strict=True)
+
+    def _end(self) -> None:
+        """Or once more: its producer does not know whether it did."""
+        if not self._open:
+            return
+        del self._open[:-20]
+        self._end_as_meant(*self._random.choice(self._open))
+
+    def _end_as_meant(self, transaction_id: str, name: str) -> None:
+        commit = int(name[1:]) % 3 > 0
+        event = HalfEvent.COMMIT if commit else HalfEvent.ROLLBACK
+        self._ask("ending", name, commit=commit)
+        self.engine.transactions.end(TOPIC, transaction_id, name, event, self.now_ms)
+        self._told("ended", name, commit=commit)
+
+    def _answer_checks(self) -> None:
+        """Asked how a transaction ended, a producer says so, or says nothing."""
+        transactions = self.engine.transactions
+        for first in transactions.waiting(TOPIC, 3):
+            check = transactions.check(first, self.now_ms)
+            if check is None:
+                continue
+            name = check.sys.decode()
+            self._told("checked", name)
+            transactions.asked(first, "producer", self.now_ms)
+            if self._random.random() < 0.5:
+                self._end_as_meant(check.transaction_id, name)
+        self.engine.write()
+
+    # --- others --------------------------------------------------------------------------------
 
     def _fill(self) -> None:
         """Others use the broker too: segments fill, grow old and go."""
@@ -141,9 +205,11 @@ class Clients:
     def _receive(self) -> None:
         random = self._random
         push = random.random() < 0.2
+        group = random.choice((GROUP, GROUP, ORDERED))
+        self._replies += 1
         lease_ms = AUTO_RENEW_MS if push else random.choice(LEASES_MS)
         request = ReceiveRequest(
-            group=GROUP,
+            group=group,
             topic=TOPIC,
             client_id=random.choice(("c1", "c2")),
             count_max=random.choice((1, 3, 8)),
@@ -153,9 +219,11 @@ class Clients:
         for one in self.engine.receive(request, self.now_ms):
             name = one.sys.decode()
             now_ms = self.now_ms
-            delivery = Delivery(name, one.rest, one.attempt, now_ms, now_ms, now_ms, lease_ms)
-            self._told("delivered", GROUP, delivery, lost=("unseen", (GROUP, name)))
-            self._held.append(Held(name, one.attempt, one.handle, push))
+            times = (now_ms, now_ms, now_ms, lease_ms)
+            reply = self._replies if group == ORDERED else 0
+            delivery = Delivery(name, one.rest, one.attempt, *times, reply)
+            self._told("delivered", group, delivery, lost=("unseen", (group, name)))
+            self._held.append(Held(group, name, one.attempt, one.handle, push))
         self.engine.write()
 
     def _take(self, *, sure: bool = True) -> Held | None:
@@ -177,46 +245,52 @@ class Clients:
             held = self._take(sure=False)
             if held is None:
                 return
-            self._ask("acking", GROUP, held.message_id)
-            [error] = self.engine.ack(GROUP, [held.handle], self.now_ms)
+            self._ask("acking", held.group, held.message_id)
+            [error] = self.engine.ack(held.group, [held.handle], self.now_ms)
             self._told("_acked", held, error is None, self.now_ms)
 
     def _nack_or_extend(self) -> None:
         if (held := self._take()) is None:
             return
         if self._random.random() < 0.6:
-            wait_ms = LADDER_MS[min(held.attempt, len(LADDER_MS)) - 1]
-            self._change(held, wait_ms, failure=FAILURE)
+            self._change(held, self._ladder(held)[0], failure=FAILURE)
         else:
             self._change(held, self._random.choice(LEASES_MS))
 
+    def _ladder(self, held: Held) -> tuple[int, int]:
+        """The wait after this attempt, as the group's policy has it now, and its shortest."""
+        backoff = self.engine.groups.get(held.group).backoff
+        assert backoff is not None
+        waits = backoff.delays_ms
+        return waits[min(held.attempt, len(waits)) - 1], min(waits)
+
     def _change(self, held: Held, wait_ms: int, failure: Failure | None = None) -> None:
         """An auto-renewed lease takes every change for a nack, with the ladder's wait."""
-        where = (GROUP, held.message_id, self.now_ms)
-        sure_ms = min(wait_ms, *LADDER_MS) if held.push else wait_ms
+        where = (held.group, held.message_id, self.now_ms)
+        sure_ms = min(wait_ms, self._ladder(held)[1]) if held.push else wait_ms
         self._ask("waiting", *where, sure_ms)
         handle = self.engine.change_invisible(
-            GROUP, held.handle, wait_ms, self.now_ms, failure=failure
+            held.group, held.handle, wait_ms, self.now_ms, failure=failure
         )
         self._told("waits", *where, sure_ms)
-        if held.attempt < ATTEMPTS_MAX or not (held.push or failure):  # else it is dead now
-            self._held.append(held._replace(handle=handle))
+        if self.engine._state.live_delivery(held.group, handle, self.now_ms) is not None:
+            self._held.append(held._replace(handle=handle))  # else it is dead now
 
     def _suspend(self) -> None:
         if (held := self._take()) is None:
             return
-        where = (GROUP, held.message_id)
+        where = (held.group, held.message_id)
         self._ask("waiting", *where, self.now_ms, 100)
         self._ask("suspending", *where)
-        self.engine.change_invisible(GROUP, held.handle, 100, self.now_ms, suspend=True)
+        self.engine.change_invisible(held.group, held.handle, 100, self.now_ms, suspend=True)
         self._told("waits", *where, self.now_ms, 100)
 
     def _forward(self) -> None:
         if (held := self._take()) is None:
             return
-        self._ask("forwarding", GROUP, held.message_id)
-        self.engine.forward(GROUP, held.handle, self.now_ms, FAILURE)
-        self._told("forwarded", GROUP, held.message_id)
+        self._ask("forwarding", held.group, held.message_id)
+        self.engine.forward(held.group, held.handle, self.now_ms, FAILURE)
+        self._told("forwarded", held.group, held.message_id)
 
     # --- what operators do ---------------------------------------------------------------------
 
@@ -232,8 +306,9 @@ class Clients:
     def _cancel(self) -> None:
         if (found := self._delayed()) is None:
             return
+        topic = self._random.choice(("", TOPIC))  # an operator's, or a producer's recall
         self._ask("cancelling", found[0])
-        self.engine.pending.cancel(found[1], self.now_ms)
+        self.engine.pending.cancel(found[1], self.now_ms, topic=topic)
         self._told("cancelled", found[0])
 
     def _reschedule(self) -> None:
@@ -245,14 +320,15 @@ class Clients:
         self._told("rescheduled", found[0], due_ms)
 
     def _redrive(self) -> None:
-        letters = self.engine.dead.scan(GROUP, DeadFilter(), count_max=10).letters
+        group = self._random.choice(GROUPS)
+        letters = self.engine.dead.scan(group, DeadFilter(), count_max=10).letters
         if not letters:
             return
         letter = self._random.choice(letters)
         name = letter.sys.decode()
-        self._ask("redriving", GROUP, name)
-        self.engine.dead.redrive(GROUP, letter.queue_offset, "", self.now_ms)
-        self._told("redriven", GROUP, name)
+        self._ask("redriving", group, name)
+        self.engine.dead.redrive(group, letter.queue_offset, "", self.now_ms)
+        self._told("redriven", group, name)
 
     def _make_topic(self) -> None:
         self._topics += 1
@@ -260,6 +336,28 @@ class Clients:
         self._ask("making", name)
         self.engine.topics.create(name, TopicType.NORMAL, 2, self.now_ms)
         self._told("made", name)
+
+    def _alter_group(self) -> None:
+        group = self._random.choice(GROUPS)
+        before = self.engine.groups.get(group).max_attempts
+        attempts = self._random.choice((ATTEMPTS_MAX, ATTEMPTS_MAX + 1, ATTEMPTS_MAX + 2))
+        ladder = Backoff(kind=BackoffKind.LADDER, delays_ms=self._random.choice(LADDERS_MS))
+        self._ask("altering", group, before, attempts)
+        self.engine.groups.alter(
+            group,
+            max_attempts=attempts,
+            backoff=ladder,
+            clear_backoff=False,
+            now_ms=self.now_ms,
+        )
+        self._told("altered", group, attempts)
+
+    def _alter_topic(self) -> None:
+        """More queues: message groups keep theirs."""
+        topic = self.engine.catalog.topic(TOPIC)
+        if topic is not None and topic.queue_count < 4 and not self._random.randrange(4):
+            self.engine.topics.alter(TOPIC, None, topic.queue_count + 1, self.now_ms)
+            self._told("has_queues", topic.queue_count + 1)
 
     # --- what becomes a promise ----------------------------------------------------------------
 
@@ -276,8 +374,13 @@ class Clients:
         lost = _forget(ledger, self.events, upto)
         self.events.clear()
         self._held = [
-            held._replace(attempt=0) if held.message_id in lost else held for held in self._held
+            held._replace(attempt=0) if (held.group, held.message_id) in lost else held
+            for held in self._held
         ]
+
+
+def _outgoing(name: str, body: bytes, key: str) -> Outgoing:
+    return Outgoing(topic=TOPIC, rest=body, sys=name.encode(), message_id=name, message_group=key)
 
 
 def imagine(ledger: Ledger, clients: Clients, upto: int) -> Ledger:
@@ -287,9 +390,9 @@ def imagine(ledger: Ledger, clients: Clients, upto: int) -> Ledger:
     return other
 
 
-def _forget(ledger: Ledger, events: Iterable[Event], upto: int) -> set[str]:
-    """The messages whose handles are forgotten."""
-    forgotten: set[str] = set()
+def _forget(ledger: Ledger, events: Iterable[Event], upto: int) -> set[tuple[str, str]]:
+    """The groups and messages whose handles are forgotten."""
+    forgotten: set[tuple[str, str]] = set()
     for event in events:
         if event.position <= upto:
             _apply(ledger, event)
@@ -297,9 +400,9 @@ def _forget(ledger: Ledger, events: Iterable[Event], upto: int) -> set[str]:
         if event.lost is not None:
             _apply(ledger, event._replace(name=event.lost[0], arguments=event.lost[1]))
         if event.name == "delivered":
-            forgotten.add(event.arguments[1].message_id)
+            forgotten.add((event.arguments[0], event.arguments[1].message_id))
         elif event.name == "waits":
-            forgotten.add(event.arguments[1])
+            forgotten.add((event.arguments[0], event.arguments[1]))
     return forgotten
 
 
@@ -308,7 +411,7 @@ def _apply(ledger: Ledger, event: Event) -> None:
     life, ledger.life = ledger.life, event.life
     if event.name == "_acked":
         held, accepted, at_ms = event.arguments
-        ledger.acked(GROUP, held.message_id, held.attempt, accepted=accepted, at_ms=at_ms)
+        ledger.acked(held.group, held.message_id, held.attempt, accepted=accepted, at_ms=at_ms)
     else:
-        getattr(ledger, event.name)(*event.arguments)
+        getattr(ledger, event.name)(*event.arguments, **event.named)
     ledger.life = life

@@ -17,7 +17,13 @@ from enum import Enum
 from random import Random
 from typing import Final
 
-from latermq_broker.config import CatalogConfig, Config, DeliveryConfig, Flush
+from latermq_broker.config import (
+    CatalogConfig,
+    Config,
+    DeliveryConfig,
+    Flush,
+    TransactionConfig,
+)
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.model import Backoff
 from latermq_broker.errors import LaterMQError
@@ -30,7 +36,15 @@ from support.audit import audit, drain, locked
 from support.engine_facts import facts
 from support.engine_rig import EngineRig, short_store
 from support.ledger import Ledger
-from support.sim_clients import ATTEMPTS_MAX, AUTO_RENEW_MS, GROUP, LADDER_MS, Clients, imagine
+from support.sim_clients import (
+    ATTEMPTS_MAX,
+    AUTO_RENEW_MS,
+    GROUPS,
+    LADDERS_MS,
+    ORDERED,
+    Clients,
+    imagine,
+)
 from support.small_runs import small_runs
 from support.torn_files import SHORT_WRITE, Death, Fault, TornFiles
 
@@ -76,9 +90,10 @@ class Simulation:
         self.config = Config(
             store=store,
             delivery=DeliveryConfig(auto_renew_lease_ms=AUTO_RENEW_MS),
+            transaction=TransactionConfig(first_check_ms=500, check_interval_ms=700, checks_max=3),
             catalog=CatalogConfig(default_queue_count=2),
         )
-        self.ledger = Ledger({GROUP: ATTEMPTS_MAX}, retention_ms)
+        self.ledger = Ledger(dict.fromkeys(GROUPS, ATTEMPTS_MAX), retention_ms)
         self.files = TornFiles()
         self.engine: Engine
         self.clients: Clients
@@ -112,14 +127,19 @@ class Simulation:
             raise
 
     def begin(self) -> None:
-        """A new directory, its group made and durable."""
+        """A new directory, its groups made and durable."""
         self.engine = self.opened(self.files)
         self._alive = True
         self.clients = Clients(self.engine, self.random, self.now_ms)
-        ladder = Backoff(kind=BackoffKind.LADDER, delays_ms=LADDER_MS)
-        self.engine.groups.create(
-            GROUP, fifo=False, max_attempts=ATTEMPTS_MAX, backoff=ladder, now_ms=self.now_ms
-        )
+        ladder = Backoff(kind=BackoffKind.LADDER, delays_ms=LADDERS_MS[0])
+        for group in GROUPS:
+            self.engine.groups.create(
+                group,
+                fifo=group == ORDERED,
+                max_attempts=ATTEMPTS_MAX,
+                backoff=ladder,
+                now_ms=self.now_ms,
+            )
         self.engine.write()
         self.engine.store.log.synced(self.engine.store.log.sync())
 
