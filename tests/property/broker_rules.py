@@ -4,7 +4,7 @@ that fill, restarts and crashes, another retention at a start."""
 from contextlib import suppress
 
 from hypothesis import strategies as st
-from hypothesis.stateful import precondition, rule
+from hypothesis.stateful import initialize, precondition, rule
 
 from latermq_broker.delivery.transaction import HalfEvent, HalfState
 from latermq_broker.engine.model import Outgoing
@@ -91,6 +91,10 @@ class BrokerRules(Bench):
             self.time_passes(100)
 
     # --- lives ---------------------------------------------------------------------------------
+
+    @initialize(retention_ms=st.sampled_from(RETENTIONS_MS))
+    def begin(self, retention_ms: int) -> None:
+        self.restart("stop", 0, retention_ms)
 
     @rule()
     def replay_beside_it(self) -> None:

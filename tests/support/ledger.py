@@ -353,7 +353,7 @@ class Ledger(Sends):
         if (
             progress.forward is None
             and progress.redrive is None
-            and not self.spent(group, progress)
+            and not may_be_spent(self, group, progress)
         ):
             self.violated(4, f"{group} {message_id}: dead after {progress.attempt} attempts")
         progress.dead = True
@@ -391,11 +391,6 @@ class Ledger(Sends):
     def of(self, group: str, message_id: str) -> Progress:
         return self.progress.setdefault((group, message_id), Progress())
 
-    def spent(self, group: str, progress: Progress) -> bool:
-        """It may have had all its attempts, under some policy there was."""
-        least = self.strictest.get(group, self.attempts_max[group])
-        return progress.attempt + self._hidden(progress) >= least
-
     def _hidden(self, progress: Progress) -> int:
         return self.life - progress.life + progress.unseen
 
@@ -428,8 +423,14 @@ def check_order(ledger: Ledger, group: str, delivery: Delivery) -> None:
             continue
         before = ledger.of(group, message_id)
         settled = before.ack or before.forward or before.redrive or before.dead
-        if settled or before.reply == delivery.reply or ledger.spent(group, before):
+        if settled or before.reply == delivery.reply or may_be_spent(ledger, group, before):
             continue
         if ledger.retention_ms and delivery.at_ms - message.sent_ms >= ledger.retention_ms:
             continue  # it may have expired
         ledger.violated(6, f"{group} {delivery.message_id}: before {message_id} of {mine.key}")
+
+
+def may_be_spent(ledger: Ledger, group: str, progress: Progress) -> bool:
+    """It may have had all its attempts, under some policy there was."""
+    least = ledger.strictest.get(group, ledger.attempts_max[group])
+    return progress.attempt + ledger._hidden(progress) >= least

@@ -43,8 +43,8 @@ from support.sim_clients import (
     LADDERS_MS,
     ORDERED,
     Clients,
-    imagine,
 )
+from support.sim_desk import imagine
 from support.small_runs import small_runs
 from support.torn_files import SHORT_WRITE, Death, Fault, TornFiles
 
