@@ -40,7 +40,7 @@ class BrokerRules(Bench):
         self.tick()
 
     @rule(step_ms=st.integers(0, 20_000), asks=st.lists(st.booleans(), min_size=3, max_size=6))
-    def ask_producers(self, step_ms: int, asks: list[bool]) -> None:
+    def producers_are_asked(self, step_ms: int, asks: list[bool]) -> None:
         """Some are there to be asked, for others nobody is."""
         self.time_passes(step_ms)
         wanted = self.engine.transactions.waiting(TOPIC, 100)
@@ -57,7 +57,7 @@ class BrokerRules(Bench):
     # --- segments and disks --------------------------------------------------------------------
 
     @rule()
-    def checkpoint(self) -> None:
+    def take_checkpoint(self) -> None:
         self.engine.checkpoints.take(self.now_ms)
         arguments = self.engine.checkpoints.merge_arguments()
         if arguments:
@@ -85,7 +85,7 @@ class BrokerRules(Bench):
         """What waits in them, or is held or dead, is rolled forward, if retention is on."""
         for _ in range(segments):
             self.others_send(14)
-            self.checkpoint()
+            self.take_checkpoint()
             self.time_passes(step_ms)
         for _ in range(10):
             self.time_passes(100)

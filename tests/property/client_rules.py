@@ -31,8 +31,29 @@ SORTS = st.lists(
 )
 
 
+NAMES = st.sampled_from(["everything", "only-a", "skip", "park"])
+WORK = ["send", "receive", "receive", "receive", "ack", "nack", "extend", "suspend", "wait", "wait"]
+
+
 class ClientRules(Bench):
     tries = 0
+
+    @rule(draw=st.data(), kinds=st.lists(st.sampled_from(WORK), min_size=3, max_size=9))
+    def a_while_of_work(self, draw: st.DataObject, kinds: list[str]) -> None:
+        """The other rules, many in one step: rules are chosen without regard to what is common."""
+        for kind in kinds:
+            if kind == "send":
+                self.send(draw.draw(SORTS), 0)
+                self.look()
+            elif kind == "receive":
+                self.receive(draw.draw(NAMES), 6, "")
+            elif kind == "wait":
+                self.now_ms += draw.draw(st.sampled_from([200, 600, 1_000]))
+                self.tick()
+            elif self.in_hand() and kind == "ack":
+                self.ack(draw)
+            elif self.in_hand():
+                self.change_invisible(draw, 700, kind)
 
     @rule(
         sorts=SORTS,
@@ -84,7 +105,7 @@ class ClientRules(Bench):
     # --- receiving -----------------------------------------------------------------------------
 
     @rule(
-        name=st.sampled_from(["everything", "only-a", "skip", "park"]),
+        name=NAMES,
         count=st.integers(1, 6),
         how=st.sampled_from(["", "", "push", "lost", "gone"]),
     )
