@@ -28,10 +28,7 @@ class BrokerRules(Bench):
     @precondition(lambda self: self.model.deadlines(self.wall_ahead_ms))
     @rule(draw=st.data(), before=st.sampled_from([0, 1]))
     def time_passes_until_something_is_due(self, draw: st.DataObject, before: int) -> None:
-        """Or to the millisecond before: then it must not happen yet."""
-        deadlines = self.model.deadlines(self.wall_ahead_ms)
-        at_ms = draw.draw(st.sampled_from(sorted(deadlines)[:6])) - before
-        self.time_passes(max(0, at_ms - self.now_ms))
+        self.wait_until_due(draw, before)
 
     @rule(ahead_ms=st.sampled_from([0, 1_000, -1_000, HOUR_MS, -HOUR_MS]))
     def wall_clock_jumps(self, ahead_ms: int) -> None:

@@ -43,13 +43,12 @@ class ClientRules(Bench):
         """The other rules, many in one step: rules are chosen without regard to what is common."""
         for kind in kinds:
             if kind == "send":
-                self.send(draw.draw(SORTS), 0)
+                self.send(draw.draw(SORTS), draw.draw(st.sampled_from([0, 0, 500])))
                 self.look()
             elif kind == "receive":
                 self.receive(draw.draw(NAMES), 6, "")
             elif kind == "wait":
-                self.now_ms += draw.draw(st.sampled_from([200, 600, 1_000]))
-                self.tick()
+                self.wait_until_due(draw, draw.draw(st.sampled_from([0, 0, 1])))
             elif self.in_hand() and kind == "ack":
                 self.ack(draw)
             elif self.in_hand():

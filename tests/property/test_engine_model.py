@@ -67,14 +67,6 @@ class EngineMachine(ClientRules, OperatorRules, BrokerRules):
         assert counts == {key: count for key, count in expected.items() if count}
 
     @invariant()
-    def leases_and_backoffs_are_counted(self) -> None:
-        """I5: neither is over before its time."""
-        for name, group in self.model.groups.items():
-            topics = self.engine.groups.describe(name).topics
-            assert sum(one.in_flight_count for one in topics) == len(group.in_state("leased"))
-            assert sum(one.backoff_count for one in topics) == len(group.in_state("backoff"))
-
-    @invariant()
     def what_is_open_is_pending(self) -> None:
         """I7."""
         items, _ = self.engine.pending.page(PendingFilter(kind=PendingKind.HALF), 1_000)

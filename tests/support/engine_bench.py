@@ -7,6 +7,7 @@ every start, by the names of docs/reliability.md: I1 to I12.
 from pathlib import Path
 from typing import Final
 
+from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine
 
 from latermq_broker.config import CatalogConfig, Config, DeliveryConfig, TransactionConfig
@@ -108,6 +109,18 @@ class Bench(RuleBasedStateMachine):
         self.model.time_passes(self.now_ms, self.wall_ms)
         do_due(self.engine, self.now_ms)
         self.look()
+
+    def wait_until_due(self, draw: st.DataObject, before_ms: int) -> None:
+        """Until one of the next deadlines, or until the millisecond before: then nothing is due."""
+        deadlines = sorted(self.model.deadlines(self.wall_ahead_ms)) or [self.now_ms + 500]
+        at_ms = draw.draw(st.sampled_from(deadlines[:4])) - before_ms
+        self.now_ms = max(self.now_ms, at_ms)
+        self.tick()
+        for group in self.model.groups.values():
+            topics = self.engine.groups.describe(group.name).topics
+            # I5: no lease and no backoff is over before its time
+            assert sum(one.in_flight_count for one in topics) == len(group.in_state("leased"))
+            assert sum(one.backoff_count for one in topics) == len(group.in_state("backoff"))
 
     # --- what stands in the queues -------------------------------------------------------------
 
