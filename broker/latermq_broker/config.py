@@ -235,6 +235,8 @@ class ServerConfig:
 
     def __post_init__(self) -> None:
         listen_address("server.listen", self.listen)
+        if not self.data_dir:  # perhaps of a variable that is not set: not the working directory
+            raise ConfigError("server.data_dir", "must not be empty")
         if not self.broker_name or any(c.isspace() for c in self.broker_name):
             raise ConfigError("server.broker_name", "must be a name without blanks")
         for name in (

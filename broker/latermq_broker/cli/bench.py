@@ -11,7 +11,7 @@ from latermq_broker.cli.bench_load import Load, Report, Target, receive_load, ro
 from latermq_broker.cli.commands import CommandGroup
 from latermq_broker.cli.connection import Connection, checked_endpoint
 from latermq_broker.cli.console import counted, print_json
-from latermq_broker.cli.failures import CommandError, RefusedError
+from latermq_broker.cli.failures import RefusedError
 from latermq_broker.cli.options import broker_options, duration, example, filter_options
 from latermq_broker.cli.send import require_topic
 from latermq_broker.cli.table import plain
@@ -137,8 +137,8 @@ def _run(
         print_json({"bench": name, "endpoint": target.endpoint, **report.figures()})
     else:
         _print(name, target, load, report)
-    if failure := report.failure():
-        raise CommandError(failure)
+    if (failure := report.failure()) is not None:
+        raise failure
 
 
 def _require_room(load: Load) -> None:

@@ -17,7 +17,7 @@ from latermq_broker.cli.connection import Metadata, call_failed, client_metadata
 from latermq_broker.cli.console import counted
 from latermq_broker.cli.door import current_door
 from latermq_broker.cli.door_channels import open_aio_channel
-from latermq_broker.cli.failures import OK
+from latermq_broker.cli.failures import OK, CommandError, RefusedError, error_of
 from latermq_broker.cli.message_id import MessageIds
 from latermq_broker.clock import SystemClock
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2, service_pb2_grpc
@@ -61,18 +61,21 @@ class Report:
     latencies: "array[float]" = field(default_factory=lambda: array("d"))
     errors: Counter[str] = field(default_factory=Counter)
     missing: int | None = None
+    refusals: int = 0  # of the errors, those that come again as long as it is asked like this
     doubled: int = 0
     last_at: float = 0.0  # loop time of the last message
 
-    def failure(self) -> str:
-        """One sentence on what went wrong; "" when nothing did."""
+    def failure(self) -> CommandError | None:
+        """What went wrong, in one sentence."""
         if self.errors:
             reason, _ = self.errors.most_common(1)[0]
             failed = counted(self.errors.total(), "call")
-            return f"{failed} failed: {reason}"
+            only = self.refusals == self.errors.total() and not self.messages
+            return (RefusedError if only else CommandError)(f"{failed} failed: {reason}")
         if self.missing:
-            return f"{counted(self.missing, 'message')} sent and not received within {DRAIN_S:g} s"
-        return ""
+            lost = counted(self.missing, "message")
+            return CommandError(f"{lost} sent and not received within {DRAIN_S:g} s")
+        return None
 
     def figures(self) -> dict[str, Any]:
         """The report as JSON values."""
@@ -175,7 +178,7 @@ class _Client:
         return message
 
     async def receive(self, wait_s: int = POLL_S) -> AsyncIterator[definition_pb2.Message]:
-        """One receive call's messages. Raises RuntimeError with a status's text."""
+        """One receive call's messages. Raises what `error_of` says."""
         request = service_pb2.ReceiveMessageRequest(
             group=definition_pb2.Resource(name=self._target.group),
             message_queue=definition_pb2.MessageQueue(
@@ -194,7 +197,7 @@ class _Client:
             if kind == "message":
                 yield element.message
             elif kind == "status" and element.status.code not in (OK, NOT_FOUND):
-                raise RuntimeError(element.status.message)
+                raise error_of(element.status.code, element.status.message)
 
     async def ack(self, handles: list[str]) -> str:
         request = service_pb2.AckMessageRequest(
@@ -242,8 +245,9 @@ async def _guarded(work: Awaitable[None], client: _Client, report: Report) -> No
         await work
     except grpc.RpcError as error:
         report.errors[client.why(error)] += 1
-    except RuntimeError as error:
-        report.errors[str(error)] += 1
+    except CommandError as error:
+        report.errors[error.message] += 1
+        report.refusals += isinstance(error, RefusedError)
 
 
 async def _sender(client: _Client, pace: _Pace, load: Load, report: Report) -> None:

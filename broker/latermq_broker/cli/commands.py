@@ -78,6 +78,8 @@ class RootGroup(CommandGroup):
             return super().invoke(ctx)
         except BrokenPipeError:  # here, because click would end it with 1
             _reader_gone()
+        except UnicodeEncodeError as error:  # the shell handed on bytes that are no text
+            raise RefusedError(f"{error.object!r} is not UTF-8") from error
         except ValueError as error:  # protobuf's, of a number that no field of a request holds
             before, words, number = str(error).partition("Value out of range: ")
             if before or not words:
@@ -104,6 +106,10 @@ class RootGroup(CommandGroup):
         except (click.Abort, KeyboardInterrupt):
             click.echo("latermq: interrupted", err=True)
             sys.exit(INTERRUPTED)
+        except OSError as error:  # of the output: every other one is a command's own
+            failure = CommandError(f"cannot write: {error.strerror or error}")
+            click.echo(one_line(failure), err=True)
+            sys.exit(failure.exit_code)
         except Exception as error:  # noqa: BLE001  the last line of defence: a bug of ours
             _bug(error)
         if not standalone_mode:

@@ -3,7 +3,9 @@
 Uses the generated stubs directly; the broker's package and the SDK never import each other.
 """
 
+import ipaddress
 import os
+import re
 import socket
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, Self, TypeVar
@@ -33,6 +35,9 @@ from latermq_proto.latermq.v1 import (
     user_pb2_grpc,
 )
 
+_ENDPOINT: Final = re.compile(
+    r"(?:\[(?P<v6>[^\[\]]+)\]|(?P<host>[^:\[\]/,\s]+)):(?P<port>[0-9]{1,10})"
+)
 CALL_TIMEOUT_S: Final = 30.0
 PAGE_SIZE_MAX: Final = 1000
 
@@ -52,13 +57,17 @@ def checked_endpoint(endpoint: str) -> tuple[str, int]:
     Raises:
         RefusedError: not HOST:PORT.
     """
-    host, colon, port = endpoint.strip().rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or "/" in endpoint or not port.isdigit():
-        raise RefusedError(f"{endpoint!r} is not an endpoint such as 127.0.0.1:8081")
-    if not 1 <= int(port) <= 65535:
+    found = _ENDPOINT.fullmatch(endpoint.strip())
+    if found is None:
+        raise RefusedError(f"{endpoint!r} is not an endpoint such as 127.0.0.1:8081 or [::1]:8081")
+    if not 1 <= int(found["port"]) <= 65535:
         raise RefusedError(f"{endpoint!r}: a port is a number from 1 to 65535")
-    return host, int(port)
+    if found["v6"]:
+        try:
+            ipaddress.IPv6Address(found["v6"])
+        except ValueError:
+            raise RefusedError(f"{endpoint!r}: {found['v6']!r} is no IPv6 address") from None
+    return found["v6"] or found["host"], int(found["port"])
 
 
 def client_id() -> str:

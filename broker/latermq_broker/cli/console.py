@@ -9,7 +9,7 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 import click
 
@@ -19,11 +19,16 @@ PAGE_WIDTH: Final = 100  # for prose when nobody says how wide the page is
 
 
 def stdout_is_terminal() -> bool:
-    return sys.stdout.isatty()
+    return is_terminal(sys.stdout)
 
 
 def stderr_is_terminal() -> bool:
-    return sys.stderr.isatty()
+    return is_terminal(sys.stderr)
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Python has None for what the shell closed (`>&-`)."""
+    return stream is not None and stream.isatty()
 
 
 def table_width() -> int | None:

@@ -43,6 +43,8 @@ class Door:
         if bool(self.access_key) != bool(self.secret_key):
             has, lacks = ("access", "secret") if self.access_key else ("secret", "access")
             raise RefusedError(f"the {has} key is given without the {lacks} key")
+        if not self.access_key.isascii() or not self.access_key.isprintable():
+            raise RefusedError(f"access key {self.access_key!r} is no name of a user")
         return self
 
     @property

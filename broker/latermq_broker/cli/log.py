@@ -23,7 +23,14 @@ from latermq_broker.store.record import Record, RecordType
 _TYPES: Final = tuple(each.name.lower() for each in RecordType)
 _TIMES: Final = ("due_at_ms", "was_due_at_ms", "given_up_at_ms")
 
-directory: Final = click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+
+def _data_directory(text: str) -> Path:
+    if not text:  # perhaps of a variable that is not set: not the working directory
+        raise click.BadParameter("the name of a directory is empty")
+    return Path(text)
+
+
+directory: Final = click.argument("directory", metavar="DIR", type=_data_directory)
 
 
 @click.group(

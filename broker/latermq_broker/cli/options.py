@@ -6,6 +6,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from latermq_broker.cli.console import is_terminal
 from latermq_broker.cli.door import door_options
 from latermq_broker.cli.failures import CommandError, RefusedError
 from latermq_broker.cli.times import parse_duration_ms, parse_instant_ms
@@ -84,7 +85,7 @@ def example(*lines: str) -> str:
 
 def is_interactive() -> bool:
     """Whether somebody can be asked."""
-    return sys.stdin.isatty()
+    return is_terminal(sys.stdin)
 
 
 def yes_option(command: Decorated) -> Decorated:

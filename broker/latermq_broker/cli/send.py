@@ -117,7 +117,7 @@ def send(
 
 
 def require_topic(broker: Connection, topic: str) -> None:
-    """Ask for the route, as every client does first: this is also what makes a new topic."""
+    """Ask for the route, as every client does first. Raises CommandError: the name is refused."""
     access = definition_pb2.Endpoints(
         scheme=definition_pb2.IPv4 if _is_ipv4(broker.host) else definition_pb2.DOMAIN_NAME,
         addresses=[definition_pb2.Address(host=broker.host, port=broker.port)],
@@ -134,6 +134,8 @@ def _is_ipv4(host: str) -> bool:
 
 def _read_body(body: str) -> bytes:
     if body == "-":
+        if sys.stdin is None:  # `<&-`
+            raise RefusedError("standard input is closed: there is no body to read")
         return sys.stdin.buffer.read()
     if body.startswith("@@"):
         return body[1:].encode()

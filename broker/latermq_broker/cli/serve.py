@@ -100,7 +100,7 @@ def serve(
         raise RefusedError("python -O removes the checks that keep data safe: start without -O")
     try:
         config = load(
-            Path(file) if file else None,
+            None if file is None else Path(file),
             os.environ,
             {
                 "server.listen": listen,

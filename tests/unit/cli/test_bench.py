@@ -21,15 +21,24 @@ def test_percentiles_are_values_that_were_measured() -> None:
     assert percentile([], 0.99) == 0.0
 
 
+def said(report: Report) -> tuple[int, str]:
+    """Exit code and sentence."""
+    failure = report.failure()
+    assert failure is not None
+    return failure.exit_code, failure.message
+
+
 def test_a_run_in_which_something_failed_has_failed() -> None:
     report = Report(messages=10, calls=10)
-    assert report.failure() == ""
+    assert report.failure() is None
     report.missing = 3
-    assert report.failure() == "3 messages sent and not received within 10 s"
+    assert said(report) == (1, "3 messages sent and not received within 10 s")
     report.errors.update({"topic not found: x": 1, "the broker did not answer": 1_204})
-    assert report.failure() == ("1,205 calls failed: the broker did not answer")
+    assert said(report) == (1, "1,205 calls failed: the broker did not answer")
     lone = Report(errors=Counter({"busy": 1}))
-    assert lone.failure() == "1 call failed: busy"
+    assert said(lone) == (1, "1 call failed: busy")
+    wrong = Report(errors=Counter({"group is blank": 2}), refusals=2)
+    assert said(wrong) == (2, "2 calls failed: group is blank")
 
 
 @pytest.mark.parametrize(

@@ -118,8 +118,10 @@ def test_a_misspelled_word_is_told_its_neighbour(rig: CliRig) -> None:
 
 
 @pytest.mark.parametrize(
-    "endpoint", ["", "localhost", ":8081", "h:x", "h:0", "h:70000", "http://h:1"]
-)
+    "endpoint",
+    ["", "localhost", ":8081", "h:x", "h:0", "h:70000", "http://h:1", "::1:8081", "[::1:8081",
+     "a b:1", "h:1,h:2", "h:\u0663"],
+)  # fmt: skip
 def test_what_is_no_endpoint(rig: CliRig, endpoint: str) -> None:
     assert "is not an endpoint" in rig.refused("topic", "list", "--endpoint", endpoint) or (
         "a port is" in rig.refused("topic", "list", "--endpoint", endpoint)
@@ -135,6 +137,20 @@ def test_a_file_that_is_no_certificate(tmp_path: Path, monkeypatch: pytest.Monke
     line = rig.refused("topic", "list", "--ca", "/nope")
     assert line == "latermq: cannot read --ca /nope: No such file or directory"
     rig.close()
+
+
+def test_a_key_that_no_header_holds(rig: CliRig) -> None:
+    for key in ("schlüssel", "a\nb"):
+        line = rig.refused("topic", "list", "--access-key", key, "--secret-key", "s")
+        assert line == f"latermq: access key {key!r} is no name of a user"
+
+
+def test_an_empty_name_is_not_the_working_directory(rig: CliRig) -> None:
+    for word in ("verify", "dump", "repair"):
+        assert "the name of a directory is empty" in rig.refused("log", word, "")
+    assert "cannot read" in rig.refused("serve", "--config", "")
+    line = rig.refused("serve", "--data-dir", "")
+    assert line == "latermq: server.data_dir: must not be empty"
 
 
 def test_endpoints() -> None:
@@ -169,7 +185,9 @@ def root(action: object) -> RootGroup:
         (RefusedError("no"), 2, "latermq: no\n"),
         (KeyboardInterrupt(), 130, "\nlatermq: interrupted\n"),
         (ValueError("Value out of range: 5000000000"), 2, "latermq: 5000000000 is too large a "),
+        (OSError(28, "No space left on device"), 1, "latermq: cannot write: No space left on dev"),
         (ValueError("a bug"), 1, "latermq: unexpected ValueError: a bug (LATERMQ_TRACEBACK=1 "),
+        (UnicodeEncodeError("utf-8", "t\udcff", 1, 2, "no"), 2, "latermq: 't\\udcff' is not UTF-8"),
         (None, 4, ""),
     ],
 )
