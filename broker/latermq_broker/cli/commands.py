@@ -78,7 +78,11 @@ class RootGroup(CommandGroup):
             return super().invoke(ctx)
         except BrokenPipeError:  # here, because click would end it with 1
             _reader_gone()
-        except UnicodeEncodeError as error:  # the shell handed on bytes that are no text
+        except UnicodeEncodeError as error:
+            if error.encoding != "utf-8":  # of the output, as the environment says
+                text = f"this output's encoding, {error.encoding}, lacks a character of it"
+                raise CommandError(text) from error
+            # The shell handed on bytes that are no text.
             raise RefusedError(f"{error.object!r} is not UTF-8") from error
         except ValueError as error:  # protobuf's, of a number that no field of a request holds
             before, words, number = str(error).partition("Value out of range: ")

@@ -139,13 +139,17 @@ class _Story:
         self._play_billing()
         self._place(ORDER_COUNT - 1, first=1002, deadline_s=0)
         shown = False
-        for event in stage.events("the retries", until=lambda: len(self._dead()) == 2):
+        for event in stage.events("the retries", until=self._both_died):
             self._take(event)
             if not shown and self._failures_of(attempt=2) == 2:
                 shown = True
                 stage.tell("Both wait for their last attempt:")
                 stage.run("pending", "list", "--group", GROUP)
         self._check_deaths()
+
+    def _both_died(self) -> bool:
+        """For the broker, and for billing, whose own words may come later."""
+        return self._failures_of(attempt=ATTEMPTS) == 2 and len(self._dead()) == 2
 
     def _play_billing(self, *options: str) -> None:
         self._stage.play("billing", "latermq.demo.billing", "--events", *options)

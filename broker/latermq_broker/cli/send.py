@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import click
 
@@ -19,6 +19,7 @@ from latermq_broker.cli.times import format_ago, format_duration, format_instant
 from latermq_broker.clock import SystemClock
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 
+BODY_BYTES_MAX: Final = 128 << 20  # a broker says how many it really takes
 BATCH_COUNT_MAX: Final = 100
 BATCH_BYTES_MAX: Final = 2 << 20
 COUNT_MAX: Final = 1_000_000
@@ -136,15 +137,24 @@ def _read_body(body: str) -> bytes:
     if body == "-":
         if sys.stdin is None:  # `<&-`
             raise RefusedError("standard input is closed: there is no body to read")
-        return sys.stdin.buffer.read()
+        return _bounded(sys.stdin.buffer, "standard input")
     if body.startswith("@@"):
         return body[1:].encode()
     if not body.startswith("@"):
         return body.encode("utf-8", "surrogateescape")
     try:
-        return Path(body[1:]).read_bytes()
+        with Path(body[1:]).open("rb") as file:
+            return _bounded(file, body[1:])
     except OSError as error:
         raise RefusedError(f"{body[1:]}: {error.strerror or error}") from None
+
+
+def _bounded(source: BinaryIO, name: str) -> bytes:
+    """All of it, unless it has more than any broker takes. Raises RefusedError, OSError."""
+    data = source.read(BODY_BYTES_MAX + 1)
+    if len(data) > BODY_BYTES_MAX:
+        raise RefusedError(f"{name}: more than {BODY_BYTES_MAX} bytes")
+    return data
 
 
 def _template(

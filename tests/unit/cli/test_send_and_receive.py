@@ -119,6 +119,8 @@ def test_bodies(rig: CliRig, tmp_path: Path) -> None:
     rig.advance(60_000)
     assert "14 bytes, not text: ff 00 20 66" in rig.ok(*RECEIVE, "--max", "5")
     assert "No such file" in rig.refused("send", "orders", f"@{file}.gone")
+    endless = rig.refused("send", "orders", "@/dev/zero")
+    assert endless == "latermq: /dev/zero: more than 134217728 bytes"
 
 
 def test_what_cannot_be_sent(rig: CliRig) -> None:
