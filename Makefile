@@ -53,7 +53,8 @@ serve: $(STAMP) ## run a broker in the foreground (LISTEN=127.0.0.1:8081 DATA_DI
 
 .PHONY: bench
 bench: $(STAMP) ## measure sends, receives, delays, start and memory into docs/benchmarks.md (BENCH=full: longer)
-	@exec $(BIN)/python tests/bench/run.py $(if $(filter full,$(BENCH)),--full)
+	@$(BIN)/python tests/bench/run.py $(if $(filter full,$(BENCH)),--full)
+	@$(BIN)/python tests/bench/transport.py --half $(if $(filter full,$(BENCH)),,--passes 1)
 
 .PHONY: image
 image: ## build the Docker image (IMAGE=latermq:latest)

@@ -140,12 +140,13 @@ class Load(asyncio.Protocol):
             elif kind == frames.WINDOW_UPDATE:
                 self._grow(stream_id, int.from_bytes(data[start:end], "big"))
             elif kind == frames.SETTINGS and not flags & frames.ACK:
+                # Before what it allows: a peer that hears of it later resets such streams.
+                self._transport.write(frames.frame(kind, frames.ACK, 0, b""))
                 for name, value in struct.iter_unpack(">HI", data[start:end]):
                     if name == frames.INITIAL_WINDOW_SIZE:
                         change, self._stream_window = value - self._stream_window, value
                         for waiting in list(self._rests):
                             self._grow(waiting, change)
-                out += frames.frame(kind, frames.ACK, 0, b"")
             elif kind == frames.PING and not flags & frames.ACK:
                 out += frames.frame(kind, frames.ACK, 0, data[start:end])
             elif kind in (frames.RST_STREAM, frames.GOAWAY):
@@ -166,12 +167,12 @@ class Load(asyncio.Protocol):
         body = b"".join(self._bodies.pop(stream_id, ()))
         if self._pause_s:
             wait_s = max(0.0, begun + self._pause_s - now)
-            self._loop.call_later(wait_s, self._begin, script)
+            self._loop.call_later(wait_s, self._begin, script, body)
         else:
             self._ask(script, body)
 
-    def _begin(self, script: Script) -> None:
-        self._ask(script, b"")
+    def _begin(self, script: Script, answer: bytes = b"") -> None:
+        self._ask(script, answer)
         self._send()
 
     def _ask(self, script: Script, answer: bytes) -> None:
@@ -211,7 +212,7 @@ class Load(asyncio.Protocol):
         """As much of a body as the windows allow."""
         rest = self._rests[stream_id]
         body, window = rest
-        room = min(len(body), window, self._window)
+        room = max(0, min(len(body), window, self._window))  # a window may be negative
         for at in range(0, room, FRAME_BYTES):
             piece = body[at : min(at + FRAME_BYTES, room)]
             last = frames.END_STREAM if at + len(piece) == len(body) else 0

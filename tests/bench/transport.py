@@ -1,13 +1,14 @@
 """What a call costs: each server, the same client, one run; ratios to a grpc.aio that only parses.
 
-    python tests/bench/transport.py [--seconds 3] [--passes 2] [--cases unary,batch]
+    python tests/bench/transport.py [--seconds 3] [--passes 2] [--cases unary,batch] [--half]
 
 Servers, each a process of its own:
     grpcio, lean, lean-tls          parse the request and build the reply, nothing else
     broker, broker-tls, broker-grpcio, broker-sync, broker-sync-grpcio    `latermq serve`
 
 CPU is the server's, from the kernel, the best of the passes; rates depend on what else the machine
-does. `ratio` compares rates, `cpu_ratio` CPU, both with grpcio's in the same run.
+does. Latencies are those of calls; `half_load` has them at half the rate that was reached. `ratio`
+compares rates, `cpu_ratio` CPU, both with grpcio's in the same run.
 """
 
 import argparse
@@ -251,7 +252,8 @@ async def load(
         await fill(address, tls, int((seconds + WARM_UP_S) * FILL_PER_S))
     slots = case.connections * case.in_flight
     scripts = [[make() for _ in range(case.in_flight)] for _ in range(case.connections)]
-    pause_s = slots / per_second if per_second else 0.0
+    a_call = case.batch or RECEIVED / 2  # messages; a receive and an acknowledgement are two calls
+    pause_s = slots * a_call / per_second if per_second else 0.0
     loads = [
         Load(each, constant=case.constant, keep_answers=not case.batch, pause_s=pause_s)
         for each in scripts
@@ -312,9 +314,11 @@ def run(case: Case, seconds: float, passes: int, half: bool) -> Iterator[dict[st
         row: dict[str, Any] = {"case": case.name, "server": kind, **found}
         row["ratio"] = round(found["per_s"] / base["per_s"], 2)
         row["cpu_ratio"] = round(base["cpu_us"] / found["cpu_us"], 2)
-        if half and case.batch == 1:
+        if half:
             calm = measure(case, kind, seconds, found["per_s"] / 2)
-            row["half_load"] = {"p50_ms": calm["p50_ms"], "p99_ms": calm["p99_ms"]}
+            row["half_load"] = {
+                name: calm[name] for name in ("per_s", "cpu_us", "p50_ms", "p99_ms")
+            }
         if case.gate and kind in ("broker", "broker-sync"):
             row["gate"] = case.gate
             row["passes"] = row["cpu_ratio"] >= case.gate

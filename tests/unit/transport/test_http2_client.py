@@ -169,6 +169,17 @@ class TestFlowControl:
         assert sum(sent) + sum(len(one.payload) for one in pieces) == 100_005
         assert pieces[-1].flags & frames.END_STREAM
 
+    def test_settings_are_acknowledged_before_what_they_allow_is_sent(self) -> None:
+        """Who hears of it after the data resets the stream: grpc-core does."""
+        peer = ServerPeer()
+        peer.send(frames.window_update(0, 1 << 20))
+        peer.call(bytes(200_000))
+        peer.take()
+        wider = frames.settings([(frames.INITIAL_WINDOW_SIZE, 1 << 20)])
+        found = [one.kind for one in peer.send(wider)]
+        assert frames.DATA in found
+        assert found.index(frames.SETTINGS) < found.index(frames.DATA)
+
     def test_settings_move_the_windows_of_open_streams(self) -> None:
         peer = ServerPeer()
         peer.send(frames.window_update(0, 1 << 20))
