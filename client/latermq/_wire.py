@@ -32,6 +32,7 @@ TELEMETRY: Final = f"{SERVICE}/Telemetry"
 HEARTBEAT: Final = f"{SERVICE}/Heartbeat"
 NOTIFY_TERMINATION: Final = f"{SERVICE}/NotifyClientTermination"
 
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 Answer = TypeVar("Answer", bound=AnyMessage)
 
 
@@ -110,9 +111,9 @@ def timestamp_of(value: datetime) -> timestamp_pb2.Timestamp:
 
 
 def instant_of(stamp: timestamp_pb2.Timestamp) -> datetime:
-    try:
-        return stamp.ToDatetime(UTC)
-    except (OverflowError, ValueError):  # any sender may write any number
+    try:  # a fifth of what `ToDatetime` takes
+        return EPOCH + timedelta(0, stamp.seconds, stamp.nanos // 1_000)
+    except OverflowError:  # any sender may write any number
         extreme = datetime.max if stamp.seconds > 0 else datetime.min
         return extreme.replace(tzinfo=UTC)
 

@@ -58,7 +58,8 @@ class Delivery(Received):
 
     def __init__(self, arrival: Arrival, endpoints: Endpoints, settler: Settler) -> None:
         received = arrival.received
-        super().__init__(**{name: getattr(received, name) for name in _FIELDS})
+        for name in _FIELDS:  # half of what a call with all of them by name takes
+            setattr(self, name, getattr(received, name))
         self._handle = arrival.handle
         self._endpoints = endpoints
         self._settler = settler
