@@ -32,7 +32,6 @@ TELEMETRY: Final = f"{SERVICE}/Telemetry"
 HEARTBEAT: Final = f"{SERVICE}/Heartbeat"
 NOTIFY_TERMINATION: Final = f"{SERVICE}/NotifyClientTermination"
 
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 Answer = TypeVar("Answer", bound=AnyMessage)
 
 
