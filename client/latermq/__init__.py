@@ -29,6 +29,7 @@ from latermq.errors import (
     InvalidReceiptHandleError,
     InvalidTransactionError,
     LaterMQError,
+    LiteQuotaError,
     MessageTooLargeError,
     NotFoundError,
     PartialSendError,
@@ -41,8 +42,10 @@ from latermq.errors import (
     UnavailableError,
     UnsupportedError,
 )
+from latermq.lite_consumers import LitePushConsumer, LiteSimpleConsumer
 from latermq.message import (
     RECONSUME_LATER,
+    Begin,
     ConsumeResult,
     DeadLetterOrigin,
     Message,
@@ -59,6 +62,7 @@ __all__ = [
     "RECONSUME_LATER",
     "BadRequestError",
     "Batching",
+    "Begin",
     "Client",
     "ClosedError",
     "Code",
@@ -75,6 +79,9 @@ __all__ = [
     "InvalidReceiptHandleError",
     "InvalidTransactionError",
     "LaterMQError",
+    "LitePushConsumer",
+    "LiteQuotaError",
+    "LiteSimpleConsumer",
     "Message",
     "MessageTooLargeError",
     "NotFoundError",

@@ -2,7 +2,7 @@
 
 `Window` bounds one queue's share: messages and bytes received and not yet settled. `Inbox` holds
 what waits for a listener; in an ordered group it hands out a message only when no earlier one of
-its message group is still being worked on.
+its message group, or lite topic, is still being worked on.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from latermq.delivery import Delivery
 CACHED_COUNT_MAX: Final = 1000
 CACHED_BYTES_MAX: Final = 100 << 20
 
-OrderKey: TypeAlias = tuple[str, str]  # topic and message group
+OrderKey: TypeAlias = tuple[str, str]  # topic, and message group or lite topic
 
 
 class Window:
@@ -123,5 +123,5 @@ class Inbox:
 
 
 def _order_of(delivery: Delivery) -> OrderKey | None:
-    group = delivery.message_group
+    group = delivery.message_group if delivery.lite_topic is None else delivery.lite_topic
     return None if group is None else (delivery.topic, group)

@@ -9,9 +9,9 @@ our leases alive; settings are repeated every 5 minutes and routes looked up ane
 import asyncio
 import logging
 import random
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import aclosing
-from typing import Final
+from typing import Any, Final
 
 from latermq import _wire
 from latermq._endpoints import Endpoints
@@ -64,6 +64,8 @@ class Session:
         self.profile = profile
         self.settings = Settings()
         self.on_orphan: Callable[[Endpoints, _wire.Orphan], None] | None = None
+        self.on_known: Callable[[], None] | None = None  # a broker has answered our settings
+        self.on_taken: Callable[[str], None] | None = None
         self._connections = connections
         self._tasks = Tasks()
         self._streams: dict[Endpoints, Telemetry] = {}
@@ -106,6 +108,10 @@ class Session:
         """Stop naming the topic in our settings."""
         self.profile.topics.pop(topic, None)
         self.forget_route(topic)
+
+    def start(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Run `work` until the session is closed."""
+        self._tasks.start(work, name)
 
     async def announce(self) -> None:
         """Tell every broker our settings again."""
@@ -218,7 +224,7 @@ class Session:
                 lambda: transport.bidi_stream(_wire.TELEMETRY, self._headers()),
                 lambda: _wire.settings_command(self.profile),
                 self._adopt,
-                lambda orphan: self._asked(endpoints, orphan),
+                lambda told: self._asked(endpoints, told),
             )
             self._streams[endpoints] = stream
             self._tasks.start(stream.run(), f"latermq telemetry {endpoints}")
@@ -226,10 +232,15 @@ class Session:
 
     def _adopt(self, settings: Settings) -> None:
         self.settings = settings
+        if self.on_known is not None:
+            self.on_known()
 
-    def _asked(self, endpoints: Endpoints, orphan: _wire.Orphan) -> None:
-        if self.on_orphan is not None:
-            self.on_orphan(endpoints, orphan)
+    def _asked(self, endpoints: Endpoints, told: _wire.Orphan | _wire.Taken) -> None:
+        if isinstance(told, _wire.Orphan):
+            if self.on_orphan is not None:
+                self.on_orphan(endpoints, told)
+        elif self.on_taken is not None:
+            self.on_taken(told.lite_topic)
 
     async def _keep_alive(self) -> None:
         loop = asyncio.get_running_loop()

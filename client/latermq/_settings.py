@@ -13,6 +13,7 @@ BODY_BYTES_MAX: Final = 4 << 20
 RECEIVE_COUNT_MAX: Final = 32
 LONG_POLLING_TIMEOUT: Final = timedelta(seconds=20)
 REQUEST_TIMEOUT: Final = timedelta(seconds=3)
+LITE_TOPICS_MAX: Final = 2_000
 MATCH_ALL: Final = "*"
 
 
@@ -22,6 +23,8 @@ class ClientKind(IntEnum):
     PRODUCER = 1
     PUSH_CONSUMER = 2
     SIMPLE_CONSUMER = 3
+    LITE_PUSH_CONSUMER = 5
+    LITE_SIMPLE_CONSUMER = 6
 
 
 @dataclass(slots=True, kw_only=True)
@@ -51,4 +54,5 @@ class Settings:
     receive_count_max: int = RECEIVE_COUNT_MAX
     long_polling_timeout: timedelta = LONG_POLLING_TIMEOUT
     fifo: bool = False
+    lite_topics_max: int = LITE_TOPICS_MAX  # that a client may subscribe to
     retry: RetryPolicy = DEFAULT_RETRY_POLICY

@@ -67,16 +67,15 @@ class LeaseSettler:
     async def ack(self, delivery: Delivery) -> None:
         """Acknowledgements that wait at the same time share a call; each has its own answer."""
         key = (delivery._endpoints, delivery.topic)
-        lease = (delivery.message_id, delivery._handle)
         try:
-            await self._acks.add(key, lease, len(delivery._handle))
+            await self._acks.add(key, _lease(delivery), len(delivery._handle))
         except InvalidReceiptHandleError:
             self._left(delivery, Outcome.LOST)
             raise
         self._left(delivery, Outcome.DONE)
 
     async def _ack_all(
-        self, key: tuple[Endpoints, str], leases: Sequence[tuple[str, str]]
+        self, key: tuple[Endpoints, str], leases: Sequence[wire.Lease]
     ) -> Sequence[RequestError | None]:
         endpoints, topic = key
         request = wire.ask_ack(self._session.profile, topic, leases)
@@ -97,8 +96,7 @@ class LeaseSettler:
         request = wire.ask_forward(
             self._session.profile,
             delivery.topic,
-            delivery.message_id,
-            delivery._handle,
+            _lease(delivery),
             delivery.attempt,
             self._session.settings.retry.max_attempts,
         )
@@ -175,8 +173,7 @@ class LeaseSettler:
         request = wire.ask_change_invisible(
             self._session.profile,
             delivery.topic,
-            delivery.message_id,
-            delivery._handle,
+            _lease(delivery),
             invisible,
             suspend=suspend,
         )
@@ -217,6 +214,10 @@ def _require_held(delivery: Delivery) -> None:
             f"message {delivery.message_id} was settled before: acknowledged, given back or "
             "dead-lettered, or its lease was lost",
         )
+
+
+def _lease(delivery: Delivery) -> wire.Lease:
+    return wire.Lease(delivery.message_id, delivery._handle, delivery.lite_topic)
 
 
 async def give_all_back(deliveries: Iterable[Delivery]) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from latermq._settings import Settings
 from latermq._transport import Stream
-from latermq._wire import Command, Orphan, read_command
+from latermq._wire import Command, Orphan, Taken, read_command
 from latermq.backoff import RECONNECT_BACKOFF, Backoff
 from latermq.errors import LaterMQError, RequestError, UnavailableError
 
@@ -30,7 +30,7 @@ class Telemetry:
         open_stream: Callable[[], Stream],
         settings_command: Callable[[], bytes],
         adopt: Callable[[Settings], None],
-        asked: Callable[[Orphan], None],
+        asked: Callable[[Orphan | Taken], None],
         backoff: Backoff = RECONNECT_BACKOFF,
     ) -> None:
         self._open_stream = open_stream
@@ -102,7 +102,7 @@ class Telemetry:
             self._known = self._opened = True
             self._tell()
             return True
-        if isinstance(answer, Orphan):
+        if isinstance(answer, Orphan | Taken):
             self._asked(answer)
             return True
         if answer.reply is not None and self._stream is not None:

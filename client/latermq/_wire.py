@@ -57,7 +57,13 @@ class Orphan(NamedTuple):
     transaction_id: str
 
 
-TelemetryAnswer: TypeAlias = Settings | Order | Orphan
+class Taken(NamedTuple):
+    """Another client of an exclusive group reads this lite topic now."""
+
+    lite_topic: str
+
+
+TelemetryAnswer: TypeAlias = Settings | Order | Orphan | Taken
 
 
 def parsed(kind: type[Answer], data: bytes) -> Answer:
@@ -211,6 +217,8 @@ def read_command(data: bytes) -> TelemetryAnswer:
     if kind == "recover_orphaned_transaction_command":
         orphan = command.recover_orphaned_transaction_command
         return Orphan(orphan.message.SerializeToString(), orphan.transaction_id)
+    if kind == "notify_unsubscribe_lite_command":
+        return Taken(command.notify_unsubscribe_lite_command.lite_topic)
     unsupported = v2.Status(code=v2.UNSUPPORTED, message="this client does not do that")
     if kind == "print_thread_stack_trace_command":
         trace = rpc.ThreadStackTrace(nonce=command.print_thread_stack_trace_command.nonce)
@@ -234,6 +242,7 @@ def _read_settings(settings: v2.Settings) -> Settings:
         receive_count_max=subscription.receive_batch_size or usual.receive_count_max,
         long_polling_timeout=polling or usual.long_polling_timeout,
         fifo=subscription.fifo,
+        lite_topics_max=subscription.lite_subscription_quota or usual.lite_topics_max,
         retry=_read_retry_policy(settings.backoff_policy),
     )
 

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 from latermq._failure import Failure
 from latermq._identity import host_name
@@ -250,13 +250,25 @@ def _unpacked(message: v2.Message) -> tuple[bytes, str]:
 # Settling ---------------------------------------------------------------------------------------
 
 
-def ask_ack(profile: Profile, topic: str, leases: Sequence[tuple[str, str]]) -> bytes:
-    """Build an acknowledgement of these (message id, handle)."""
+class Lease(NamedTuple):
+    """What the broker wants to be told of a message that is settled."""
+
+    message_id: str
+    handle: str
+    lite_topic: str | None = None
+
+
+def ask_ack(profile: Profile, topic: str, leases: Sequence[Lease]) -> bytes:
     return rpc.AckMessageRequest(
         group=resource_of(profile, profile.group),
         topic=resource_of(profile, topic),
         entries=[
-            rpc.AckMessageEntry(message_id=one, receipt_handle=handle) for one, handle in leases
+            rpc.AckMessageEntry(
+                message_id=lease.message_id,
+                receipt_handle=lease.handle,
+                lite_topic=lease.lite_topic,
+            )
+            for lease in leases
         ],
     ).SerializeToString()
 
@@ -286,8 +298,7 @@ def read_ack(data: bytes, count: int) -> list[RequestError | None]:
 def ask_change_invisible(
     profile: Profile,
     topic: str,
-    message_id: str,
-    handle: str,
+    lease: Lease,
     invisible: timedelta,
     *,
     suspend: bool,
@@ -295,8 +306,9 @@ def ask_change_invisible(
     request = rpc.ChangeInvisibleDurationRequest(
         group=resource_of(profile, profile.group),
         topic=resource_of(profile, topic),
-        receipt_handle=handle,
-        message_id=message_id,
+        receipt_handle=lease.handle,
+        message_id=lease.message_id,
+        lite_topic=lease.lite_topic,
         invisible_duration=duration_of(invisible),
     )
     if suspend:
@@ -312,13 +324,14 @@ def read_change_invisible(data: bytes) -> str:
 
 
 def ask_forward(
-    profile: Profile, topic: str, message_id: str, handle: str, attempt: int, max_attempts: int
+    profile: Profile, topic: str, lease: Lease, attempt: int, max_attempts: int
 ) -> bytes:
     return rpc.ForwardMessageToDeadLetterQueueRequest(
         group=resource_of(profile, profile.group),
         topic=resource_of(profile, topic),
-        receipt_handle=handle,
-        message_id=message_id,
+        receipt_handle=lease.handle,
+        message_id=lease.message_id,
+        lite_topic=lease.lite_topic,
         delivery_attempt=attempt,
         max_delivery_attempts=max_attempts,
     ).SerializeToString()

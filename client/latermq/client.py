@@ -12,16 +12,18 @@ from latermq._credentials import Credentials, credentials_of
 from latermq._endpoints import Endpoints
 from latermq._identity import new_client_id
 from latermq._inbox import CACHED_BYTES_MAX, CACHED_COUNT_MAX
+from latermq._lite import LiteTopics
 from latermq._session import Connections, Session
 from latermq._settings import MATCH_ALL, REQUEST_TIMEOUT, ClientKind, Profile
 from latermq._tls import Tls, tls_of
 from latermq._transport import Transport
 from latermq._transports import TRANSPORT_VARIABLE, chosen
 from latermq.errors import ClosedError
+from latermq.lite_consumers import LitePushConsumer, LiteSimpleConsumer
 from latermq.message import NO_PROPERTIES, Message, SendReceipt
 from latermq.producer import Producer
 from latermq.push_consumer import CONCURRENCY, PushConsumer
-from latermq.simple_consumer import SimpleConsumer
+from latermq.simple_consumer import AskingConsumer, SimpleConsumer
 from latermq.transaction import Checker, Transaction
 
 ENDPOINT_VARIABLE: Final = "LATERMQ_ENDPOINT"
@@ -58,7 +60,7 @@ class Client:
         self._connections = Connections(transport or chosen())
         self._producer: Producer | None = None
         self._batching = batching
-        self._consumers: list[SimpleConsumer | PushConsumer] = []
+        self._consumers: list[AskingConsumer | PushConsumer] = []
         self._closed = False
 
     async def send(
@@ -212,6 +214,46 @@ class Client:
         self._keep(consumer)
         return consumer
 
+    def lite_simple_consumer(
+        self, parent: str, *, group: str, taken: Callable[[str], None] | None = None
+    ) -> LiteSimpleConsumer:
+        """Make a consumer that asks for messages of the lite topics it subscribes to.
+
+        Args: as `lite_push_consumer`.
+        """
+        session = self._session(ClientKind.LITE_SIMPLE_CONSUMER, group, {parent: MATCH_ALL})
+        consumer = LiteSimpleConsumer(session, LiteTopics(parent, taken))
+        self._keep(consumer)
+        return consumer
+
+    def lite_push_consumer(
+        self,
+        parent: str,
+        *,
+        group: str,
+        taken: Callable[[str], None] | None = None,
+        concurrency: int = CONCURRENCY,
+        cached_count_max: int = CACHED_COUNT_MAX,
+        cached_bytes_max: int = CACHED_BYTES_MAX,
+    ) -> LitePushConsumer:
+        """Make a consumer that is handed messages of the lite topics it subscribes to.
+
+        Args:
+            parent: a topic of type lite.
+            group: one for lite topics; bound to the parent on first use.
+            taken: called with each lite topic that another client of an exclusive group took.
+            concurrency, cached_count_max, cached_bytes_max: as `push_consumer`.
+        """
+        consumer = LitePushConsumer(
+            lambda: self._session(ClientKind.LITE_PUSH_CONSUMER, group, {parent: MATCH_ALL}),
+            LiteTopics(parent, taken),
+            concurrency=concurrency,
+            cached_count_max=cached_count_max,
+            cached_bytes_max=cached_bytes_max,
+        )
+        self._keep(consumer)
+        return consumer
+
     async def close(self) -> None:
         """Close every consumer as its own `close` does, then the connections."""
         self._closed = True
@@ -237,7 +279,7 @@ class Client:
             self._producer = Producer(self._session(ClientKind.PRODUCER, "", {}), self._batching)
         return self._producer
 
-    def _keep(self, consumer: SimpleConsumer | PushConsumer) -> None:
+    def _keep(self, consumer: AskingConsumer | PushConsumer) -> None:
         """Remember to close it; those closed before need not be."""
         self._consumers = [c for c in self._consumers if not c.closed]
         self._consumers.append(consumer)

@@ -114,6 +114,10 @@ class TooManyRequestsError(RequestError):
     """Flow control: try again later, and slower."""
 
 
+class LiteQuotaError(RequestError):
+    """Too many lite topics: of one parent, or for one client to read; `code` says which."""
+
+
 class UnsupportedError(RequestError):
     """The broker does not offer the operation."""
 
@@ -170,8 +174,8 @@ _CLASSES: Final[dict[int, type[RequestError]]] = {
     Code.MASTER_PERSISTENCE_TIMEOUT: RequestTimeoutError,
     Code.SLAVE_PERSISTENCE_TIMEOUT: RequestTimeoutError,
     Code.TOO_MANY_REQUESTS: TooManyRequestsError,
-    Code.LITE_TOPIC_QUOTA_EXCEEDED: TooManyRequestsError,
-    Code.LITE_SUBSCRIPTION_QUOTA_EXCEEDED: TooManyRequestsError,
+    Code.LITE_TOPIC_QUOTA_EXCEEDED: LiteQuotaError,
+    Code.LITE_SUBSCRIPTION_QUOTA_EXCEEDED: LiteQuotaError,
     Code.NOT_IMPLEMENTED: UnsupportedError,
     Code.UNSUPPORTED: UnsupportedError,
     Code.VERSION_UNSUPPORTED: UnsupportedError,

@@ -108,6 +108,28 @@ class DeadLetterOrigin:
     message_id: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begin:
+    """Where a lite topic begins for a group that subscribes to it. `Begin()`: its oldest message.
+
+    Fields: at most one of them.
+        new_only: with what is sent from now on.
+        last: so many messages before where the group is, if it has read of it.
+        offset: an offset of the parent's queue.
+    """
+
+    new_only: bool = False
+    last: int | None = None
+    offset: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.new_only + (self.last is not None) + (self.offset is not None) > 1:
+            raise ValueError("give one of new_only, last and offset")
+        for name, number in (("last", self.last), ("offset", self.offset)):
+            if number is not None and number < 0:
+                raise ValueError(f"{name} must not be negative")
+
+
 class ConsumeResult(Enum):
     """What a listener may return. Returning nothing is success."""
 

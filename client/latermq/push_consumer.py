@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from functools import partial
 from types import TracebackType
-from typing import Final, TypeAlias
+from typing import Final, Self, TypeAlias
 
 from latermq import _arguments
 from latermq._inbox import CACHED_BYTES_MAX, CACHED_COUNT_MAX, Inbox, Window
@@ -142,7 +142,7 @@ class PushConsumer:
         _arguments.span("grace", grace)
         await self._close_for(asyncio.current_task(), grace)
 
-    async def __aenter__(self) -> "PushConsumer":
+    async def __aenter__(self) -> Self:
         try:
             await self.start()
         except BaseException:
@@ -158,7 +158,7 @@ class PushConsumer:
     ) -> None:
         await self.close()
 
-    def __aiter__(self) -> "PushConsumer":
+    def __aiter__(self) -> Self:
         if self._listener is not None:
             raise ValueError("this consumer has a listener")
         return self

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import aclosing
 from datetime import timedelta
 from types import TracebackType
-from typing import Final
+from typing import Final, Self
 
 from latermq import _arguments
 from latermq import _wire_messages as wire
@@ -25,8 +25,8 @@ SETTLE_TRIES_MAX: Final = 3
 UNANSWERED_MAX: Final = 16
 
 
-class SimpleConsumer:
-    """Receives on demand. Made by `Client.simple_consumer`; the group shares the messages.
+class AskingConsumer:
+    """Receives on demand, and settles; what from is the subclass's to say.
 
     What is received and not settled within its invisible duration comes again, with one attempt
     more.
@@ -46,28 +46,6 @@ class SimpleConsumer:
     @property
     def closed(self) -> bool:
         return self._closed
-
-    @property
-    def subscriptions(self) -> Mapping[str, str]:
-        """Return the topics received from, with their tag filters."""
-        return dict(self._session.profile.topics)
-
-    async def subscribe(self, topic: str, tags: str = MATCH_ALL) -> None:
-        """Also receive from `topic`; of tags "a || b", an `Sql` or, by default, all.
-
-        Raises:
-            TopicNotFoundError: and it is not created on use.
-        """
-        _arguments.name_of("topic", topic)
-        _arguments.text("tags", tags)
-        self._session.profile.topics[topic] = tags
-        await self._session.route(topic)
-        await self._session.announce()
-
-    async def unsubscribe(self, topic: str) -> None:
-        """Receive from `topic` no more; what was received stays to be settled."""
-        self._session.forget_topic(topic)
-        await self._session.announce()
 
     async def receive(
         self, max_count: int = 1, *, invisible: timedelta = INVISIBLE, wait: timedelta = WAIT
@@ -186,7 +164,7 @@ class SimpleConsumer:
         self._closed = True
         await self._session.close()
 
-    async def __aenter__(self) -> "SimpleConsumer":
+    async def __aenter__(self) -> Self:
         for topic in list(self._session.profile.topics):
             await self._session.route(topic)
         return self
@@ -204,6 +182,32 @@ class SimpleConsumer:
         if not queues:
             raise ForbiddenError(Code.FORBIDDEN, f"no queue of {topic} can be read")
         return queues[turn % len(queues)]
+
+
+class SimpleConsumer(AskingConsumer):
+    """Of whole topics. Made by `Client.simple_consumer`; the group shares the messages."""
+
+    @property
+    def subscriptions(self) -> Mapping[str, str]:
+        """Return the topics received from, with their tag filters."""
+        return dict(self._session.profile.topics)
+
+    async def subscribe(self, topic: str, tags: str = MATCH_ALL) -> None:
+        """Also receive from `topic`; of tags "a || b", an `Sql` or, by default, all.
+
+        Raises:
+            TopicNotFoundError: and it is not created on use.
+        """
+        _arguments.name_of("topic", topic)
+        _arguments.text("tags", tags)
+        self._session.profile.topics[topic] = tags
+        await self._session.route(topic)
+        await self._session.announce()
+
+    async def unsubscribe(self, topic: str) -> None:
+        """Receive from `topic` no more; what was received stays to be settled."""
+        self._session.forget_topic(topic)
+        await self._session.announce()
 
 
 def _nothing_to_do(delivery: Delivery, outcome: Outcome) -> None:

@@ -12,253 +12,43 @@ threads. Errors and their meaning are those of the async objects.
 """
 
 import asyncio
-import threading
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import fields
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import TypeAlias
 
-from latermq import client, delivery, push_consumer, simple_consumer, transaction
+from latermq import client, transaction
 from latermq._batching import Batching
 from latermq._inbox import CACHED_BYTES_MAX, CACHED_COUNT_MAX
 from latermq._settings import MATCH_ALL, REQUEST_TIMEOUT
+from latermq._sync_consumers import (
+    Delivery,
+    LitePushConsumer,
+    LiteSimpleConsumer,
+    LoopThread,
+    PushConsumer,
+    SimpleConsumer,
+)
 from latermq._tls import Tls
-from latermq.errors import ClosedError
 from latermq.message import (
     NO_PROPERTIES,
-    ConsumeResult,
     Message,
     Received,
     Resolution,
     SendReceipt,
 )
-from latermq.push_consumer import CONCURRENCY, GRACE
-from latermq.simple_consumer import INVISIBLE, WAIT
+from latermq.push_consumer import CONCURRENCY
 
-Result = TypeVar("Result")
-_FIELDS: Final = tuple(field.name for field in fields(Received))
-
-
-class LoopThread:
-    """An event loop in a daemon thread; `call` runs a coroutine there and waits for its result."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="latermq", daemon=True)
-        self._thread.start()
-
-    def call(self, work: Coroutine[Any, Any, Result]) -> Result:
-        if not self.running:
-            work.close()
-            raise ClosedError("this client is closed")
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()  # interrupted while waiting; without effect once it is done
-            raise
-
-    @property
-    def running(self) -> bool:
-        return self._thread.is_alive()
-
-    def stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_forever()
-        finally:
-            self._loop.close()
-
-
-class Delivery(Received):
-    """`latermq.Delivery` for threads."""
-
-    __slots__ = ("_delivery", "_loop")
-
-    def __init__(self, loop: LoopThread, inner: delivery.Delivery) -> None:
-        super().__init__(**{name: getattr(inner, name) for name in _FIELDS})
-        self._loop = loop
-        self._delivery = inner
-
-    @property
-    def settled(self) -> bool:
-        """Whether it was acknowledged, given back or dead-lettered."""
-        return self._delivery.settled
-
-    def ack(self) -> None:
-        self._loop.call(self._delivery.ack())
-
-    def retry_in(self, after: timedelta, error: BaseException | None = None) -> None:
-        self._loop.call(self._delivery.retry_in(after, error))
-
-    def nack(self, error: BaseException | None = None) -> None:
-        self._loop.call(self._delivery.nack(error))
-
-    def dead_letter(self, reason: str, error: BaseException | None = None) -> None:
-        self._loop.call(self._delivery.dead_letter(reason, error))
-
-    def extend(self, invisible: timedelta) -> None:
-        self._loop.call(self._delivery.extend(invisible))
-
-    def __enter__(self) -> "Delivery":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool:
-        return self._loop.call(self._delivery.__aexit__(kind, error, trace))
-
-
-Listener: TypeAlias = Callable[[Delivery], ConsumeResult | None]
-
-
-class SimpleConsumer:
-    """`latermq.SimpleConsumer` for threads."""
-
-    def __init__(self, loop: LoopThread, inner: simple_consumer.SimpleConsumer) -> None:
-        self._loop = loop
-        self._consumer = inner
-
-    @property
-    def group(self) -> str:
-        return self._consumer.group
-
-    @property
-    def subscriptions(self) -> Mapping[str, str]:
-        return self._consumer.subscriptions
-
-    def subscribe(self, topic: str, tags: str = MATCH_ALL) -> None:
-        self._loop.call(self._consumer.subscribe(topic, tags))
-
-    def unsubscribe(self, topic: str) -> None:
-        self._loop.call(self._consumer.unsubscribe(topic))
-
-    def receive(
-        self, max_count: int = 1, *, invisible: timedelta = INVISIBLE, wait: timedelta = WAIT
-    ) -> list[Delivery]:
-        work = self._consumer.receive(max_count, invisible=invisible, wait=wait)
-        return [Delivery(self._loop, inner) for inner in self._loop.call(work)]
-
-    def ack(self, delivery: Delivery) -> None:
-        delivery.ack()
-
-    def nack(
-        self,
-        delivery: Delivery,
-        *,
-        after: timedelta | None = None,
-        error: BaseException | None = None,
-    ) -> None:
-        self._loop.call(self._consumer.nack(delivery._delivery, after=after, error=error))
-
-    def change_invisible_duration(self, delivery: Delivery, invisible: timedelta) -> None:
-        delivery.extend(invisible)
-
-    def dead_letter(
-        self, delivery: Delivery, reason: str, error: BaseException | None = None
-    ) -> None:
-        delivery.dead_letter(reason, error)
-
-    def close(self) -> None:
-        self._loop.call(self._consumer.close())
-
-    def __enter__(self) -> "SimpleConsumer":
-        self._loop.call(self._consumer.__aenter__())
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-
-class PushConsumer:
-    """`latermq.PushConsumer` for threads: iterate from any of them, or set a listener."""
-
-    def __init__(
-        self, loop: LoopThread, inner: push_consumer.PushConsumer, concurrency: int
-    ) -> None:
-        self._loop = loop
-        self._consumer = inner
-        self._concurrency = concurrency
-        self._pool: ThreadPoolExecutor | None = None
-
-    @property
-    def group(self) -> str:
-        return self._consumer.group
-
-    @property
-    def closed(self) -> bool:
-        return self._consumer.closed
-
-    def listener(self, listener: Listener) -> Listener:
-        """Set the function that is called with each delivery, in a pool of `concurrency` threads.
-
-        What it returns or raises counts as it does for `latermq.PushConsumer.listener`.
-        """
-        pool = ThreadPoolExecutor(self._concurrency, thread_name_prefix="latermq-listener")
-
-        async def in_pool(inner: delivery.Delivery) -> ConsumeResult | None:
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(pool, listener, Delivery(self._loop, inner))
-
-        self._consumer._listen(in_pool, push_consumer.result_is_due(listener))
-        self._pool = pool
-        return listener
-
-    def start(self) -> None:
-        self._loop.call(self._consumer.start())
-
-    def run(self) -> None:
-        """Call the listener until the consumer is closed, from another thread or by a signal."""
-        try:
-            self._loop.call(self._consumer.run())
-        finally:
-            self.close()
-
-    def close(self, grace: timedelta = GRACE) -> None:
-        """Stop receiving, let what other threads have in hand finish, return the rest.
-
-        Not for a listener to call: it would wait for itself until the grace is over.
-        """
-        holder = threading.current_thread()
-        self._loop.call(self._consumer._close_for(holder, grace))
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
-
-    def __enter__(self) -> "PushConsumer":
-        self._loop.call(self._consumer.__aenter__())
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def __iter__(self) -> "PushConsumer":
-        self._consumer.__aiter__()
-        return self
-
-    def __next__(self) -> Delivery:
-        inner = self._loop.call(self._consumer._next_for(threading.current_thread()))
-        if inner is None:
-            raise StopIteration
-        return Delivery(self._loop, inner)
+__all__ = [
+    "Client",
+    "Delivery",
+    "LitePushConsumer",
+    "LiteSimpleConsumer",
+    "PushConsumer",
+    "SimpleConsumer",
+    "Transaction",
+    "connect",
+]
 
 
 class Transaction:
@@ -397,6 +187,35 @@ class Client:
         self._consumers = [*(c for c in self._consumers if not c.closed), consumer]
         return consumer
 
+    def lite_simple_consumer(
+        self, parent: str, *, group: str, taken: Callable[[str], None] | None = None
+    ) -> LiteSimpleConsumer:
+        inner = self._client.lite_simple_consumer(parent, group=group, taken=_in_thread(taken))
+        return LiteSimpleConsumer(self._loop, inner)
+
+    def lite_push_consumer(
+        self,
+        parent: str,
+        *,
+        group: str,
+        taken: Callable[[str], None] | None = None,
+        concurrency: int = CONCURRENCY,
+        cached_count_max: int = CACHED_COUNT_MAX,
+        cached_bytes_max: int = CACHED_BYTES_MAX,
+    ) -> LitePushConsumer:
+        """As `latermq.Client.lite_push_consumer`; `taken` is called in a thread of its own."""
+        inner = self._client.lite_push_consumer(
+            parent,
+            group=group,
+            taken=_in_thread(taken),
+            concurrency=concurrency,
+            cached_count_max=cached_count_max,
+            cached_bytes_max=cached_bytes_max,
+        )
+        consumer = LitePushConsumer(self._loop, inner, concurrency)
+        self._consumers = [*(c for c in self._consumers if not c.closed), consumer]
+        return consumer
+
     def close(self) -> None:
         """Close every consumer as its own `close` does, then the connection and its thread."""
         if not self._loop.running:
@@ -418,6 +237,16 @@ class Client:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _in_thread(taken: Callable[[str], None] | None) -> Callable[[str], None] | None:
+    if taken is None:
+        return None
+
+    def start(lite_topic: str) -> None:
+        asyncio.get_running_loop().run_in_executor(None, taken, lite_topic)
+
+    return start
 
 
 def connect(

@@ -49,6 +49,7 @@ class ScriptedBroker:
     topics: dict[str, int] = field(default_factory=lambda: {"orders": 4})  # queue counts
     backoff: v2.RetryPolicy = field(default_factory=v2.RetryPolicy)
     fifo: bool = False
+    lite_quota: int = 2_000
     element_gap_s: float = 0.0  # between the messages of a reply
     body_bytes_max: int = 1024
     calls: list[Recorded] = field(default_factory=list)
@@ -110,6 +111,13 @@ class ScriptedBroker:
             if request.suspend and not request.invisible_duration.ToMilliseconds()
         ]
 
+    def take_lite_topic(self, name: str) -> None:
+        """Tell every client that another one has it."""
+        command = rpc.TelemetryCommand()
+        command.notify_unsubscribe_lite_command.lite_topic = name
+        for stream in self.streams:
+            stream.push(command)
+
     def forget_clients(self) -> None:
         """Be a broker that has just started: streams end, nobody is known."""
         self._known.clear()
@@ -142,6 +150,7 @@ class ScriptedBroker:
         else:
             answer.subscription.fifo = self.fifo
             answer.subscription.receive_batch_size = 32
+            answer.subscription.lite_subscription_quota = self.lite_quota
             answer.subscription.long_polling_timeout.FromSeconds(20)
         return answer
 
@@ -187,6 +196,10 @@ class ScriptedTransport:
             "ForwardMessageToDeadLetterQueue": (
                 rpc.ForwardMessageToDeadLetterQueueRequest,
                 lambda _, status: rpc.ForwardMessageToDeadLetterQueueResponse(status=status),
+            ),
+            "SyncLiteSubscription": (
+                rpc.SyncLiteSubscriptionRequest,
+                lambda _, status: rpc.SyncLiteSubscriptionResponse(status=status),
             ),
             "Heartbeat": (
                 rpc.HeartbeatRequest,

@@ -16,6 +16,7 @@ from latermq import (
     TopicNotFoundError,
 )
 from latermq._endpoints import Endpoints
+from latermq._sync_consumers import LoopThread
 from latermq.client import Client
 from latermq.sync import Delivery
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
@@ -28,7 +29,7 @@ SOON_S = 10  # an upper bound for what happens at once
 @pytest.fixture
 def mq(broker: ScriptedBroker) -> Iterator[latermq.sync.Client]:
     inner = Client(Endpoints.parse("127.0.0.1:8081"), transport=broker.connect)
-    with latermq.sync.Client(latermq.sync.LoopThread(), inner) as client:
+    with latermq.sync.Client(LoopThread(), inner) as client:
         yield client
 
 

@@ -1,0 +1,81 @@
+"""Consumers of lite topics: the small queues inside a topic of type lite, each in order.
+
+A group reads the lite topics of one parent, for good; each of its clients those it subscribes to.
+Of a lite topic nothing more comes until what came is settled; one that fails comes again before
+the rest. In an exclusive group a lite topic is its last subscriber's.
+"""
+
+from collections.abc import Callable
+
+from latermq._lite import LiteTopics
+from latermq._session import Session
+from latermq.message import Begin
+from latermq.push_consumer import PushConsumer
+from latermq.simple_consumer import AskingConsumer
+
+
+class LitePushConsumer(PushConsumer):
+    """Made by `Client.lite_push_consumer`. Used as a `PushConsumer`; nothing comes before the first
+    `subscribe`."""
+
+    def __init__(
+        self,
+        open_session: Callable[[], Session],
+        topics: LiteTopics,
+        *,
+        concurrency: int,
+        cached_count_max: int,
+        cached_bytes_max: int,
+    ) -> None:
+        super().__init__(
+            lambda: topics.attach(open_session()),
+            concurrency=concurrency,
+            cached_count_max=cached_count_max,
+            cached_bytes_max=cached_bytes_max,
+        )
+        self._topics = topics
+
+    @property
+    def lite_topics(self) -> frozenset[str]:
+        """What is subscribed to, without what other clients of an exclusive group took."""
+        return self._topics.names
+
+    async def subscribe(self, *lite_topics: str, begin: Begin | None = None) -> None:
+        """Read these too; a lite topic need not exist yet.
+
+        Args:
+            begin: where those that are new to this client begin, for the whole group. None: where
+                the group is, at its oldest message if it never read of it.
+        Raises:
+            LiteQuotaError: they would be too many for one client.
+            IllegalMessageError: against the rules of names.
+            IllegalTopicError: no parent of lite topics.
+            BadRequestError: the group reads whole topics, or lite topics of another parent.
+            UnavailableError: no broker answers.
+        """
+        await self._topics.add(lite_topics, begin)
+
+    async def unsubscribe(self, *lite_topics: str) -> None:
+        """Read these no more; what was received stays to be settled."""
+        await self._topics.remove(lite_topics)
+
+
+class LiteSimpleConsumer(AskingConsumer):
+    """Made by `Client.lite_simple_consumer`. A receive may bring several lite topics' messages."""
+
+    def __init__(self, session: Session, topics: LiteTopics) -> None:
+        super().__init__(topics.attach(session))
+        self._topics = topics
+
+    @property
+    def lite_topics(self) -> frozenset[str]:
+        """As `LitePushConsumer.lite_topics`."""
+        return self._topics.names
+
+    async def subscribe(self, *lite_topics: str, begin: Begin | None = None) -> None:
+        """As `LitePushConsumer.subscribe`."""
+        await self._topics.add(lite_topics, begin)
+
+    async def unsubscribe(self, *lite_topics: str) -> None:
+        """As `LitePushConsumer.unsubscribe`."""
+        await self._topics.remove(lite_topics)
