@@ -183,6 +183,14 @@ class ClientCases:
             line.send("refused", properties={"TAGS": "x"})
         assert refusal.value.code == Code.ILLEGAL_MESSAGE_PROPERTY_KEY
 
+    def test_send_message_batch(self, line: Line, wire: WireClient) -> None:
+        """One call; a message id for each, in their order."""
+        bodies = [f"b{number}" for number in range(5)]
+        ids = line.official.call("send_batch", name=line.topic, topic=line.topic, texts=bodies)
+        sent = dict(zip(ids, bodies, strict=True))
+        found = wire.receive(line.topic, line.topic, wait_ms=1_000).messages
+        assert {one.system_properties.message_id: one.body.decode() for one in found} == sent
+
     def test_send_message_delayed(self, line: Line) -> None:
         consumer = line.simple()
         due_ms = (now_ms() // 1_000 + 3) * 1_000  # Python and Rust know whole seconds only

@@ -1,11 +1,11 @@
 """What an official client must be able to do against a broker that asks who calls.
 
-Collected through subclasses, which say in their `signed_in` fixture how their client is started.
+Collected as `client_cases`; the subclass has a broker of its own, and says in its `signed_in`
+fixture how the client is started.
 """
 
-import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 import pytest
@@ -19,28 +19,11 @@ from support.broker_process import BrokerProcess
 ROOT, ROOT_SECRET = "root", "the-secret-of-root"
 SECRET = "the-secret-of-shop"
 CONFIG = (
-    "[server]\npolling_ms_min = 100\n"
+    "[server]\npolling_ms_min = 100\npolling_ms_max = 3000\n"
     f'[auth]\nenabled = true\nroot_access_key = "{ROOT}"\nroot_secret_key = "{ROOT_SECRET}"\n'
 )
 
 SignedIn = Callable[[str, str], AbstractContextManager[OfficialClient]]
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path_factory.mktemp("credentials") / "data", config=CONFIG) as broker:
-        yield broker.start()
-
-
-@pytest.fixture
-def name(request: pytest.FixtureRequest) -> str:
-    """A user, topic and group that no other test has."""
-    return f"{request.cls.__name__}-{re.sub(r'[^a-z]', '', request.node.name)}"[:60]
-
-
-@pytest.fixture
-def users(broker: BrokerProcess) -> "Users":
-    return Users(broker.endpoint)
 
 
 class Users:
@@ -71,14 +54,19 @@ class Users:
                 assert stub.GrantRights(request, metadata=door.signature()).status.code == 20000
 
 
-def environment(key: str, secret: str) -> dict[str, str]:
-    return {**os.environ, "TEST_ACCESS_KEY": key, "TEST_SECRET_KEY": secret}
-
-
 class CredentialsCases:
     TOPIC, GROUP = user_pb2.Grant.TOPIC, user_pb2.Grant.GROUP
 
-    def test_a_user_sends_and_receives_what_was_granted(
+    @pytest.fixture
+    def name(self, request: pytest.FixtureRequest) -> str:
+        """A user, topic and group that no other test has."""
+        return re.sub(r"[^a-z]", "-", request.node.name)[:60]
+
+    @pytest.fixture
+    def users(self, broker: BrokerProcess) -> Users:
+        return Users(broker.endpoint)
+
+    def test_credentials_send_and_receive_what_was_granted(
         self, broker: BrokerProcess, users: Users, signed_in: SignedIn, name: str
     ) -> None:
         users.make(name, (self.TOPIC, f"{name}-*", "pub sub"), (self.GROUP, name, "sub"))
@@ -86,20 +74,29 @@ class CredentialsCases:
         with signed_in(name, SECRET) as client:
             client.call("producer", name="p", endpoint=broker.endpoint, topics=[topic])
             client.call("send", name="p", topic=topic, text="hello")
-            client.call(
-                "push",
-                name="c",
-                endpoint=broker.endpoint,
-                group=name,
-                topics={topic: "*"},
-                failures={},
-            )
+            place = {"endpoint": broker.endpoint, "group": name, "topics": {topic: "*"}}
+            client.call("simple", name="c", wait_s=5, **place)
+            (one,) = client.call("receive", name="c")
+            assert text(one) == "hello"
+            client.call("ack", name="c", ref=one["ref"])
+            for each in ("c", "p"):
+                client.call("shutdown", name=each)
+
+    def test_credentials_of_a_push_consumer(
+        self, broker: BrokerProcess, users: Users, signed_in: SignedIn, name: str
+    ) -> None:
+        users.make(name, (self.TOPIC, name, "pub sub"), (self.GROUP, name, "sub"))
+        with signed_in(name, SECRET) as client:
+            client.call("producer", name="p", endpoint=broker.endpoint, topics=[name])
+            client.call("send", name="p", topic=name, text="hello")
+            place = {"endpoint": broker.endpoint, "group": name, "topics": {name: "*"}}
+            client.call("push", name="c", failures={}, **place)
             (one,) = client.wait_consumed("c", 1)
             assert text(one) == "hello"
             for each in ("c", "p"):
                 client.call("shutdown", name=each)
 
-    def test_a_missing_right(
+    def test_credentials_without_the_right(
         self, broker: BrokerProcess, users: Users, signed_in: SignedIn, name: str
     ) -> None:
         users.make(name, (self.TOPIC, name, "pub"))
@@ -111,7 +108,7 @@ class CredentialsCases:
             client.call("shutdown", name="p")
         assert users.topics(name) == [name]
 
-    def test_a_wrong_secret(
+    def test_credentials_with_a_wrong_secret(
         self, broker: BrokerProcess, users: Users, signed_in: SignedIn, name: str
     ) -> None:
         with signed_in(ROOT, "not-this-secret") as client, pytest.raises(OfficialError):

@@ -38,17 +38,50 @@ CAPABILITIES: Final = {
         "test_fifo_push_consumer_keeps_the_order_while_it_fails",
         "test_fifo_push_consumer_forwards_what_never_gets_through",
     ),
+    "priority messages": (
+        "test_priority_higher_ones_come_first",
+        "test_priority_with_a_push_consumer",
+        "test_priority_missing_is_refused",
+    ),
+    "priority messages: 0, the lowest": ("test_priority_zero_is_the_lowest",),
+    "priority messages: kept by a retry": ("test_priority_is_kept_by_a_retry",),
+    "lite topics: LitePushConsumer": (
+        "test_lite_push_consumer_gets_them_in_order_with_retries",
+        "test_lite_push_consumer_reads_what_it_subscribes_to",
+        "test_lite_push_consumer_of_another_parent_is_refused",
+    ),
+    "lite topics: LiteSimpleConsumer": (
+        "test_lite_simple_consumer_reads_the_lite_topics_it_chose",
+        "test_lite_topic_waits_for_what_is_not_acknowledged",
+    ),
+    "batch send": ("test_send_message_batch",),
     "transactions: commit, rollback": ("test_end_transaction_commit_and_rollback",),
     "transactions: checks, broker killed": (
         "test_recover_orphaned_transaction",
         "test_recover_orphaned_transaction_by_another_producer",
         "test_half_messages_outlive_the_broker",
     ),
+    "access key and secret: right, wrong, without the right": (
+        "test_credentials_send_and_receive_what_was_granted",
+        "test_credentials_without_the_right",
+        "test_credentials_with_a_wrong_secret",
+    ),
+    "access key and secret: PushConsumer": ("test_credentials_of_a_push_consumer",),
+    "Admin asks for its threads' stacks": ("test_question_for_the_stacks",),
+    "Admin has it verify a message": ("test_question_to_verify_a_message",),
     "broker killed: SimpleConsumer goes on": ("test_receive_message_goes_on_after_a_restart",),
     "broker killed: PushConsumer goes on": ("test_telemetry_and_receive_go_on_after_a_restart",),
 }
 
 NO_PUSH: Final = "it has no push consumer"
+NO_LITE: Final = "it does not know lite topics"
+NO_BATCH: Final = "its producer sends one message with a call"
+NO_LITE_SIMPLE: Final = "it has a LitePushConsumer only"
+NO_QUESTIONS: Final = "it takes the question and never answers"
+BATCH: Final = "batch send"
+LITE_SIMPLE: Final = "lite topics: LiteSimpleConsumer"
+STACKS: Final = "Admin asks for its threads' stacks"
+VERIFY: Final = "Admin has it verify a message"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +96,37 @@ class Client:
 
 
 CLIENTS: Final = {
-    "python": Client("Python", "rocketmq-python-client (PyPI)"),
-    "node": Client("Node.js", "rocketmq-client-nodejs (npm)"),
-    "go": Client("Go", "github.com/apache/rocketmq-clients/golang/v5"),
-    "java": Client("Java", "org.apache.rocketmq:rocketmq-client-java (Maven)"),
+    "python": Client(
+        "Python",
+        "rocketmq-python-client (PyPI)",
+        lacks={BATCH: NO_BATCH, STACKS: NO_QUESTIONS, VERIFY: NO_QUESTIONS},
+    ),
+    "node": Client(
+        "Node.js",
+        "rocketmq-client-nodejs (npm)",
+        lacks={
+            LITE_SIMPLE: NO_LITE_SIMPLE,
+            BATCH: NO_BATCH,
+            VERIFY: "it sends the question back, with NOT_IMPLEMENTED",
+        },
+        own_faults={
+            "test_priority_zero_is_the_lowest": "a priority of 0 is none to it, which it refuses",
+        },
+    ),
+    "go": Client(
+        "Go",
+        "github.com/apache/rocketmq-clients/golang/v5",
+        lacks={
+            LITE_SIMPLE: NO_LITE_SIMPLE,
+            BATCH: NO_BATCH,
+            VERIFY: "it answers NOT_IMPLEMENTED",
+        },
+    ),
+    "java": Client(
+        "Java",
+        "org.apache.rocketmq:rocketmq-client-java (Maven)",
+        lacks={LITE_SIMPLE: NO_LITE_SIMPLE, BATCH: NO_BATCH},
+    ),
     "rust": Client(
         "Rust",
         "rocketmq (crate)",
@@ -77,6 +137,14 @@ CLIENTS: Final = {
             "PushConsumer: retry by ladder, dead letter": NO_PUSH,
             "FIFO with PushConsumer, dead letter": NO_PUSH,
             "broker killed: PushConsumer goes on": NO_PUSH,
+            "priority messages": "its messages have no priority",
+            "priority messages: 0, the lowest": "its messages have no priority",
+            "priority messages: kept by a retry": "its messages have no priority",
+            "lite topics: LitePushConsumer": NO_LITE,
+            LITE_SIMPLE: NO_LITE,
+            "access key and secret: PushConsumer": NO_PUSH,
+            STACKS: NO_QUESTIONS,
+            VERIFY: NO_QUESTIONS,
             TLS_ROW: "its TLS is switched on, but never set up",
         },
     ),

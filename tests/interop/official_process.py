@@ -228,7 +228,9 @@ class Clients:
         self._clients[name] = client
 
     def lite_simple(self, name: str, endpoint: str, group: str, topic: str, wait_s: int) -> None:
-        client = LiteSimpleConsumer(topic, configuration(endpoint), group, await_duration=wait_s)
+        client = LiteSimpleConsumer(
+            topic, configuration(endpoint), group, await_duration=wait_s, tls_enable=TLS
+        )
         client.startup()
         self._clients[name] = client
 
@@ -236,7 +238,7 @@ class Clients:
         self, name: str, endpoint: str, group: str, topic: str, failures: dict[str, int]
     ) -> None:
         listener = Listener(name, failures)
-        client = LitePushConsumer(configuration(endpoint), group, topic, listener)
+        client = LitePushConsumer(configuration(endpoint), group, topic, listener, tls_enable=TLS)
         client.startup()
         self._clients[name] = client
 

@@ -19,7 +19,7 @@ from interop import compatibility, foreign, matrix
 
 ROOT: Final = Path(__file__).parents[2]
 RESULTS: Final = foreign.CACHE / "results"
-MATRIX_NODE: Final = "test_matrix.py::TestMatrix::"
+MATRIX_NODE: Final = "test_matrix.py::"
 
 
 class Recorder:
@@ -32,7 +32,7 @@ class Recorder:
         _, found, case = report.nodeid.partition(MATRIX_NODE)
         if not found:
             return
-        test, _, run = case.rstrip("]").partition("[")
+        test, _, run = case.partition("::")[2].rstrip("]").partition("[")
         ended = self._ended(report)
         if ended and self.cases.setdefault(run, {}).get(test, [""])[0] != compatibility.FAILED:
             self.cases[run][test] = ended

@@ -48,6 +48,8 @@ type command struct {
 	Handle       string            `json:"recall_handle"`
 	MessageGroup string            `json:"message_group"`
 	Brief        bool              `json:"brief"`
+	Priority     *int32            `json:"priority"`
+	LiteTopic    string            `json:"lite_topic"`
 }
 
 type fields map[string]any
@@ -92,6 +94,7 @@ func told(message *mq.MessageView, ref string) fields {
 		"properties": message.GetProperties(),
 		"attempt":    message.GetDeliveryAttempt(),
 		"handle":     message.GetReceiptHandle(),
+		"lite_topic": message.GetLiteTopic(),
 		"born_ms":    message.GetBornTimestamp().UnixMilli(),
 		"at_ms":      time.Now().UnixMilli(),
 	}
@@ -224,6 +227,27 @@ func startPush(c command) (any, error) {
 	return nil, consumer.Start()
 }
 
+const liteLease = 30 * time.Second
+
+func startLitePush(c command) (any, error) {
+	consumer, err := mq.NewLitePushConsumer(config(c),
+		mq.NewLitePushConsumerConfig(c.Topic, liteLease),
+		mq.WithPushMessageListener(listener(c.Name, c.Failures)))
+	if err != nil {
+		return nil, err
+	}
+	keep(c.Name, consumer)
+	return nil, consumer.Start()
+}
+
+func subscribeLite(c command) (any, error) {
+	return nil, client(c.Name).(mq.LitePushConsumer).SubscribeLite(c.LiteTopic)
+}
+
+func unsubscribeLite(c command) (any, error) {
+	return nil, client(c.Name).(mq.LitePushConsumer).UnSubscribeLite(c.LiteTopic)
+}
+
 func send(c command) (any, error) {
 	message := &mq.Message{Topic: c.Topic, Body: []byte(c.Text)}
 	if c.Tag != "" {
@@ -238,6 +262,14 @@ func send(c command) (any, error) {
 	}
 	if c.MessageGroup != "" {
 		message.SetMessageGroup(c.MessageGroup)
+	}
+	if c.Priority != nil {
+		if err := message.SetPriority(*c.Priority); err != nil {
+			return nil, err
+		}
+	}
+	if c.LiteTopic != "" {
+		message.SetLiteTopic(c.LiteTopic)
 	}
 	sentMs := time.Now().UnixMilli()
 	receipts, err := client(c.Name).(mq.Producer).Send(context.Background(), message)
@@ -350,6 +382,9 @@ var commands = map[string]func(command) (any, error){
 	"ack":              ack,
 	"drain":            drain,
 	"change_invisible": changeInvisible,
+	"lite_push":        startLitePush,
+	"subscribe_lite":   subscribeLite,
+	"unsubscribe_lite": unsubscribeLite,
 	"shutdown":         shutdown,
 }
 

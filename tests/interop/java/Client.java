@@ -26,6 +26,7 @@ import org.apache.rocketmq.client.apis.StaticSessionCredentialsProvider;
 import org.apache.rocketmq.client.apis.consumer.ConsumeResult;
 import org.apache.rocketmq.client.apis.consumer.FilterExpression;
 import org.apache.rocketmq.client.apis.consumer.FilterExpressionType;
+import org.apache.rocketmq.client.apis.consumer.LitePushConsumer;
 import org.apache.rocketmq.client.apis.consumer.MessageListener;
 import org.apache.rocketmq.client.apis.consumer.SimpleConsumer;
 import org.apache.rocketmq.client.apis.message.Message;
@@ -122,6 +123,24 @@ public final class Client {
                                 .setSubscriptionExpressions(filters(command))
                                 .setMessageListener(listener(name, command))
                                 .build());
+                return null;
+            case "lite_push":
+                clients.put(
+                        name,
+                        provider.newLitePushConsumerBuilder()
+                                .setClientConfiguration(configuration(command))
+                                .setConsumerGroup(command.get("group").getAsString())
+                                .bindTopic(command.get("topic").getAsString())
+                                .setMessageListener(listener(name, command))
+                                .build());
+                return null;
+            case "subscribe_lite":
+                ((LitePushConsumer) clients.get(name))
+                        .subscribeLite(command.get("lite_topic").getAsString());
+                return null;
+            case "unsubscribe_lite":
+                ((LitePushConsumer) clients.get(name))
+                        .unsubscribeLite(command.get("lite_topic").getAsString());
                 return null;
             case "send":
                 return send((Producer) clients.get(name), command);
@@ -276,6 +295,12 @@ public final class Client {
         if (command.has("deliver_at_ms")) {
             message.setDeliveryTimestamp(command.get("deliver_at_ms").getAsLong());
         }
+        if (command.has("priority")) {
+            message.setPriority(command.get("priority").getAsInt());
+        }
+        if (command.has("lite_topic")) {
+            message.setLiteTopic(command.get("lite_topic").getAsString());
+        }
         long sentMs = System.currentTimeMillis();
         SendReceipt receipt = producer.send(message.build());
         return Map.of(
@@ -349,6 +374,8 @@ public final class Client {
         line.put("keys", keys);
         line.put("properties", message.getProperties());
         line.put("attempt", message.getDeliveryAttempt());
+        line.put("priority", message.getPriority().orElse(null));
+        line.put("lite_topic", message.getLiteTopic().orElse(null));
         line.put("born_ms", message.getBornTimestamp());
         line.put("at_ms", System.currentTimeMillis());
         return line;

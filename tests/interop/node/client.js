@@ -9,7 +9,7 @@
 
 const readline = require('node:readline');
 const {
-  ConsumeResult, FilterExpression, Producer, PushConsumer, SimpleConsumer,
+  ConsumeResult, FilterExpression, LitePushConsumerImpl, Producer, PushConsumer, SimpleConsumer,
 } = require('rocketmq-client-nodejs');
 const { version } = require('rocketmq-client-nodejs/package.json');
 
@@ -43,6 +43,8 @@ function told(message, ref) {
     attempt: message.deliveryAttempt,
     handle: message.receiptHandle,
     born_ms: message.bornTimestamp.getTime(),
+    priority: message.priority,
+    lite_topic: message.liteTopic,
     corrupted: Boolean(message.corrupted),
     at_ms: Date.now(),
   };
@@ -141,6 +143,23 @@ const commands = {
       ...credentials,
     })),
 
+  lite_push: ({ name, endpoint, group, topic, failures }) =>
+    start(name, new LitePushConsumerImpl({
+      endpoints: endpoint,
+      sslEnabled: TLS,
+      consumerGroup: group,
+      bindTopic: topic,
+      messageListener: listener(name, failures),
+      logger,
+      namespace: '',
+      ...credentials,
+    })),
+
+  subscribe_lite: ({ name, lite_topic: liteTopic }) => clients.get(name).subscribeLite(liteTopic),
+
+  unsubscribe_lite: ({ name, lite_topic: liteTopic }) =>
+    clients.get(name).unsubscribeLite(liteTopic),
+
   async shutdown({ name }) {
     const client = clients.get(name);
     clients.delete(name);
@@ -149,7 +168,7 @@ const commands = {
 
   async send({
     name, topic, text, tag, keys, properties, deliver_at_ms: deliverAtMs,
-    message_group: messageGroup,
+    message_group: messageGroup, priority, lite_topic: liteTopic,
   }) {
     const sentMs = Date.now();
     const receipt = await clients.get(name).send({
@@ -160,6 +179,8 @@ const commands = {
       properties: new Map(Object.entries(properties ?? {})),
       deliveryTimestamp: deliverAtMs ? new Date(deliverAtMs) : undefined,
       messageGroup: messageGroup || undefined,
+      priority,
+      liteTopic,
     });
     return {
       message_id: receipt.messageId,

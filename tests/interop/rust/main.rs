@@ -69,6 +69,10 @@ fn options(command: &Value, wait_s: u64) -> ClientOption {
     option.set_access_url(text(command, "endpoint"));
     option.set_enable_tls(std::env::var("LATERMQ_CLIENT_TLS").as_deref() == Ok("1"));
     option.set_long_polling_timeout(Duration::from_secs(wait_s));
+    if let (Ok(key), Ok(secret)) = (std::env::var("TEST_ACCESS_KEY"), std::env::var("TEST_SECRET_KEY")) {
+        option.set_access_key(key);
+        option.set_secret_key(secret);
+    }
     option
 }
 
@@ -158,6 +162,19 @@ impl Clients {
         let sent_ms = now_ms();
         let receipt = self.producer(text(command, "name")).send(message.build()?).await?;
         Ok(json!({"message_id": receipt.message_id(), "sent_ms": sent_ms}))
+    }
+
+    /// Several with one call.
+    async fn send_batch(&self, command: &Value) -> Answer {
+        let mut messages = Vec::new();
+        for body in command["texts"].as_array().expect("texts") {
+            let message = MessageBuilder::builder()
+                .set_topic(text(command, "topic"))
+                .set_body(body.as_str().unwrap().as_bytes().to_vec());
+            messages.push(message.build()?);
+        }
+        let receipts = self.producer(text(command, "name")).batch_send(messages).await?;
+        Ok(receipts.iter().map(|receipt| receipt.message_id()).collect())
     }
 
     /// A half message. A task holds its transaction until it is ended or its producer shut down.
@@ -259,6 +276,7 @@ impl Clients {
             "producer" => self.start_producer(command).await,
             "simple" => self.start_simple(command).await,
             "send" => self.send(command).await,
+            "send_batch" => self.send_batch(command).await,
             "begin" => self.begin(command).await,
             "end" => self.end(command).await,
             "receive" => self.receive(command).await,
