@@ -47,10 +47,10 @@ class LiteTopics:
 
         def known() -> None:
             nonlocal began
-            session.start(self._tell_all(session), "latermq lite topics")
+            session.tasks.start(self._tell_all(session), "latermq lite topics")
             if not began:
                 began = True
-                session.start(self._repeat(session), "latermq lite topics, every 30 s")
+                session.tasks.start(self._repeat(session), "latermq lite topics, every 30 s")
 
         session.on_known = known
         session.on_taken = lambda name: self._lose(session, name)

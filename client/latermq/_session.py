@@ -9,9 +9,9 @@ our leases alive; settings are repeated every 5 minutes and routes looked up ane
 import asyncio
 import logging
 import random
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from typing import Any, Final
+from typing import Final
 
 from latermq import _wire
 from latermq._endpoints import Endpoints
@@ -67,7 +67,7 @@ class Session:
         self.on_known: Callable[[], None] | None = None  # a broker has answered our settings
         self.on_taken: Callable[[str], None] | None = None
         self._connections = connections
-        self._tasks = Tasks()
+        self.tasks = Tasks()  # until it is closed
         self._streams: dict[Endpoints, Telemetry] = {}
         self._routes: dict[str, Route] = {}
         self._lookups: dict[str, asyncio.Task[Route]] = {}
@@ -91,7 +91,7 @@ class Session:
         lookup = self._lookups.get(topic)
         if lookup is None:
             name = f"latermq route {topic}"
-            lookup = self._tasks.start(self._look_up(topic), name, awaited=True)
+            lookup = self.tasks.start(self._look_up(topic), name, awaited=True)
             self._lookups[topic] = lookup
         try:
             return await asyncio.shield(lookup)
@@ -108,10 +108,6 @@ class Session:
         """Stop naming the topic in our settings."""
         self.profile.topics.pop(topic, None)
         self.forget_route(topic)
-
-    def start(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        """Run `work` until the session is closed."""
-        self._tasks.start(work, name)
 
     async def announce(self) -> None:
         """Tell every broker our settings again."""
@@ -189,7 +185,7 @@ class Session:
             except LaterMQError as error:
                 log.debug("farewell not heard", extra={"reason": str(error)})
         self._closed = True
-        await self._tasks.cancel()
+        await self.tasks.cancel()
 
     async def _look_up(self, topic: str) -> Route:
         try:
@@ -217,7 +213,7 @@ class Session:
     async def _meet(self, endpoints: Endpoints) -> None:
         """Return when that broker has answered our settings."""
         if not self._streams:
-            self._tasks.start(self._keep_alive(), "latermq heartbeats")
+            self.tasks.start(self._keep_alive(), "latermq heartbeats")
         if endpoints not in self._streams:
             transport = self._connections.to(endpoints)
             stream = Telemetry(
@@ -227,7 +223,7 @@ class Session:
                 lambda told: self._asked(endpoints, told),
             )
             self._streams[endpoints] = stream
-            self._tasks.start(stream.run(), f"latermq telemetry {endpoints}")
+            self.tasks.start(stream.run(), f"latermq telemetry {endpoints}")
         await self._streams[endpoints].ready(self.timeout)
 
     def _adopt(self, settings: Settings) -> None:
