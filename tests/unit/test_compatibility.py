@@ -8,13 +8,25 @@ import pytest
 
 from interop import compatibility, foreign, matrix
 from interop.client_cases import ClientCases
+from interop.credentials_cases import CredentialsCases
 from interop.fifo_cases import FifoCases
+from interop.lite_cases import LiteCases
+from interop.priority_cases import PriorityCases
+from interop.question_cases import QuestionCases
 from interop.transaction_cases import TransactionCases
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "compatibility.md"
 CASES: Final = [
     name
-    for cases in (ClientCases, TransactionCases, FifoCases)
+    for cases in (
+        ClientCases,
+        TransactionCases,
+        FifoCases,
+        PriorityCases,
+        LiteCases,
+        QuestionCases,
+        CredentialsCases,
+    )
     for name in vars(cases)
     if name.startswith("test_")
 ]
