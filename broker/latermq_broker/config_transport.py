@@ -40,6 +40,7 @@ class Http2Config:
     assembly_bytes_max: int = 256 * MIB  # requests that are not whole, of one connection
     resets_burst: int = 1_000
     resets_per_s: int = 33  # and one for each completed call
+    resets_free_ms: int = 1_000  # a call that was open for so long is cancelled freely: polls are
     control_burst: int = 1_000  # PING, SETTINGS, PRIORITY, errors we are made to send
     control_per_s: int = 100  # and one for each completed call
     settings_entries_max: int = 32

@@ -93,6 +93,10 @@ class ServerLimits(Limits, Protocol):
     def resets_per_s(self) -> int: ...
 
     @property
+    def resets_free_ms(self) -> int:
+        """RST_STREAM of a stream that was open for so long is not counted."""
+
+    @property
     def window_updates_burst(self) -> int: ...
 
     @property

@@ -15,13 +15,14 @@ class Stream:
     """
 
     __slots__ = (
-        "call", "content_left", "credit", "empty_data", "empty_data_run", "id",
+        "begun_ms", "call", "content_left", "credit", "empty_data", "empty_data_run", "id",
         "input_open", "marked", "output_open", "queue", "queued_bytes", "ready", "room", "sent",
         "trailers", "wants_room", "window",
     )  # fmt: skip
 
     def __init__(self, stream_id: int, content_length: int, window: int, room: int) -> None:
         self.id = stream_id
+        self.begun_ms = 0
         self.call: Any = None
         self.input_open = True
         self.output_open = True

@@ -130,6 +130,7 @@ class Streams:
             self._outbound.window_initial,
             self._limits.stream_window_bytes,
         )
+        stream.begun_ms = now_ms
         stream.input_open = not ended
         self._open[stream_id] = stream
         self.changes += 1
@@ -194,9 +195,11 @@ class Streams:
     def on_rst_stream(self, flags: int, stream_id: int, payload: bytes, now_ms: int) -> None:
         code = four_bytes(payload, "RST_STREAM")
         self._refuse_idle(stream_id, "RST_STREAM")
-        if not self._resets.spend(now_ms):
-            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too many resets")
         stream = self._open.get(stream_id)
+        # Long polls end so: with their client, with its consumer, with a deadline.
+        waited = stream is not None and now_ms - stream.begun_ms >= self._limits.resets_free_ms
+        if not waited and not self._resets.spend(now_ms):
+            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too many resets")
         if stream is not None:
             self._forget(stream)
             self._sink.reset(stream, code)

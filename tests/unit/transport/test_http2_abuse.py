@@ -114,6 +114,16 @@ class TestHonestClientsAreLeftAlone:
             peer.send(wire)
             assert not peer.connection.over, peer.connection.fault
 
+    def test_many_long_polls_are_cancelled_again_and_again(self) -> None:
+        """Many consumers on one connection whose deadlines are shorter than their polls."""
+        peer = Peer(Echo(answers=False))
+        for turn in range(20):
+            polls = [2 * (turn * 900 + number) + 1 for number in range(900)]
+            peer.send(b"".join(headers(poll, end=True) for poll in polls))
+            peer.now_ms += 1_000
+            peer.send(b"".join(frames.rst_stream(poll, ErrorCode.CANCEL) for poll in polls))
+            assert not peer.connection.over, (turn, peer.connection.fault)
+
     def test_pings_with_traffic_or_far_apart(self) -> None:
         peer = Peer(idle_ms_max=0)
         for number in range(50):
