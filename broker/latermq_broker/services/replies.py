@@ -69,6 +69,8 @@ class Replies:
             nonce = answer.thread_stack_trace.nonce
         elif kind == "verify_message_result":
             nonce = answer.verify_message_result.nonce
+        elif kind == "verify_message_command":  # Node.js sends the question back, with a status
+            nonce = answer.verify_message_command.nonce
         asked, waiting = self._waiting.get(nonce, ("", None))
         if waiting is None or asked != client_id or waiting.done():
             log.debug("reply dropped", extra={"client_id": client_id, "kind": kind})

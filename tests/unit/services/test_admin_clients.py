@@ -165,6 +165,13 @@ def test_a_client_consumes_a_message_to_verify_it(rig: AdminRig, code: v2.Code) 
             )
         )
         assert (await asking).status.code == code
+        asking = asyncio.ensure_future(
+            rig.asked("VerifyMessage", group=BILLING, client_id="c-1", topic=ORDERS, message_id="m")
+        )
+        back = await client.command()
+        back.status.code = code
+        client.say(back)  # as Node.js does
+        assert (await asking).status.code == code
         missing = await rig.asked(
             "VerifyMessage", group=BILLING, client_id="c-1", topic=ORDERS, message_id="x"
         )
