@@ -10,6 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection
 from typing import Final
 
+from latermq import _arguments
 from latermq._session import Session
 from latermq._wire_lite import SYNC_LITE, Action, ask_sync_lite, read_sync_lite
 from latermq.codes import Code
@@ -29,6 +30,9 @@ class LiteTopics:
     """
 
     def __init__(self, parent: str, taken: Callable[[str], None] | None) -> None:
+        _arguments.name_of("parent", parent)
+        if taken is not None and not callable(taken):
+            raise _arguments.wrong("taken", "a function or None", taken)
         self.parent = parent
         self._taken = taken
         self._names: set[str] = set()
@@ -58,6 +62,9 @@ class LiteTopics:
 
     async def add(self, names: Collection[str], begin: Begin | None) -> None:
         """Raises as `LitePushConsumer.subscribe`, with nothing changed here."""
+        _arguments.texts("lite_topics", names)
+        if begin is not None and not isinstance(begin, Begin):
+            raise _arguments.wrong("begin", "a Begin or None", begin)
         new: set[str] = set()
 
         async def tell(session: Session) -> None:
@@ -80,6 +87,8 @@ class LiteTopics:
             raise
 
     async def remove(self, names: Collection[str]) -> None:
+        _arguments.texts("lite_topics", names)
+
         async def tell(session: Session) -> None:
             await self._tell(session, Action.REMOVE, names)
             self._names.difference_update(names)

@@ -126,8 +126,10 @@ class Begin:
         if self.new_only + (self.last is not None) + (self.offset is not None) > 1:
             raise ValueError("give one of new_only, last and offset")
         for name, number in (("last", self.last), ("offset", self.offset)):
-            if number is not None and number < 0:
-                raise ValueError(f"{name} must not be negative")
+            if number is not None:
+                _arguments.whole(name, number)
+                if number < 0:
+                    raise ValueError(f"{name} must not be negative, and is {number}")
 
 
 class ConsumeResult(Enum):

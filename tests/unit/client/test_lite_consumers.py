@@ -88,6 +88,24 @@ def test_a_beginning_is_one_place() -> None:
 
 
 @virtually
+async def test_arguments_of_a_wrong_type(broker: ScriptedBroker, connect: Connect) -> None:
+    wrong: Any = 7
+    async with connect() as mq:
+        consumer = mq.lite_simple_consumer("chat", group="bots")
+        with pytest.raises(TypeError, match="each of lite_topics"):
+            await consumer.subscribe("a", wrong)
+        with pytest.raises(TypeError, match="begin must be"):
+            await consumer.subscribe("a", begin=wrong)
+        with pytest.raises(TypeError, match="taken must be"):
+            mq.lite_push_consumer("chat", group="bots", taken=wrong)
+        with pytest.raises(ValueError, match="parent must not be empty"):
+            mq.lite_push_consumer("", group="bots")
+        with pytest.raises(TypeError, match="last must be"):
+            Begin(last=1.5)  # type: ignore[arg-type]
+    assert told(broker) == []
+
+
+@virtually
 async def test_a_restarted_broker_is_told_the_whole_set(
     broker: ScriptedBroker, connect: Connect
 ) -> None:
