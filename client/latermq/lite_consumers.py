@@ -49,8 +49,9 @@ class LitePushConsumer(PushConsumer):
         Raises:
             LiteQuotaError: they would be too many for one client.
             IllegalMessageError: against the rules of names.
-            IllegalTopicError: no parent of lite topics.
-            BadRequestError: the group reads whole topics, or lite topics of another parent.
+            IllegalTopicError: no parent of lite topics, or not the group's.
+            IllegalGroupError: the group reads whole topics.
+            BadRequestError: either of it, when it is our settings that are refused for it.
             UnavailableError: no broker answers.
         """
         await self._topics.add(lite_topics, begin)

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-import grpc
 import pytest
 
 from interop import foreign
@@ -11,7 +10,6 @@ from interop.client_cases import MIB, Line
 from interop.client_cases import broker as broker
 from interop.client_cases import line as line
 from interop.official import OfficialClient, text
-from latermq_proto.apache.rocketmq.v2 import admin_pb2, admin_pb2_grpc, definition_pb2
 from support.wire_client import WireClient
 
 INSTALL_TIMEOUT_S = 90.0
@@ -41,19 +39,4 @@ class TestNodeClient:
         assert {one["attempt"] for one in consumed} == {1}
         [dead] = wire.receive(f"%DLQ%{line.topic}", f"{line.topic}-audit", wait_ms=3_000).messages
         assert len(dead.body) == 4 * MIB
-        line.official.call("shutdown", name=consumer)
-
-    def test_admin_asks_a_push_consumer(self, line: Line) -> None:
-        """It is listed, and answers for its stack over its telemetry stream."""
-        consumer = line.push()
-        group = definition_pb2.Resource(name=line.topic)
-        with grpc.insecure_channel(line.endpoint) as channel:
-            admin = admin_pb2_grpc.AdminStub(channel)
-            listing = admin_pb2.ListConsumerConnectionRequest(group=group)
-            [client] = admin.ListConsumerConnection(listing).client_info
-            assert client.language == "HTTP"
-            asked = admin_pb2.PrintThreadStackTraceRequest(client_id=client.client_id)
-            told = admin.PrintThreadStackTrace(asked)
-            assert told.status.code == definition_pb2.OK, told.status.message
-            assert told.thread_stack_trace
         line.official.call("shutdown", name=consumer)
