@@ -5,7 +5,7 @@ checkpoint and replay with what was ever appended.
 """
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -161,10 +161,12 @@ class StoreRig:
             self.facts.append((position, payload))
             self._note(position, payload)
 
-    def _apply(self, record: Record) -> None:
-        assert record.type in (RecordType.MESSAGE, RecordType.CONFIG)
-        assert self.store.log.read(record.position).payload == record.payload
-        self._take(record.position, bytes(record.payload))
+    def _apply(self, records: Sequence[Record]) -> None:
+        assert not records[-1].more
+        for record in records:
+            assert record.type in (RecordType.MESSAGE, RecordType.CONFIG)
+            assert self.store.log.read(record.position).payload == record.payload
+            self._take(record.position, bytes(record.payload))
 
     def _take(self, position: int, payload: bytes) -> None:
         topic_id, queue_id, number = FACT.unpack_from(payload)

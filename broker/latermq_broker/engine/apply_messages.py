@@ -1,6 +1,8 @@
 """Records → state: messages on their way into queues. See `journal.py`."""
 
+from collections import Counter
 from collections.abc import Sequence
+from typing import Final
 
 from latermq_broker.delivery.filter import hash64
 from latermq_broker.delivery.lite import LiteParent
@@ -16,12 +18,14 @@ from latermq_broker.store.payload_message import (
     DeadChangePayload,
     MessageHead,
     MessagePayload,
+    MessageRow,
     MessageRun,
     RefPayload,
     TimerPayload,
+    message_row,
 )
 
-tuple_new = tuple.__new__  # of named tuples, without their keyword handling: for every message
+MARKED: Final = MESSAGE_LETTER | MESSAGE_LITE  # kinds that are more than an entry in a queue
 
 
 class MessageApplier:
@@ -31,24 +35,46 @@ class MessageApplier:
         self._state = state
 
     def message(self, message: MessagePayload | MessageHead, at: Stamp) -> None:
+        self.messages([message_row(message, at.position, at.length, at.store_ms)])
+
+    def messages(self, rows: Sequence[MessageRow]) -> None:
+        """Records of many messages, in the order of the log."""
         state = self._state
-        state.store.index.add(at.position, message.id_hash, message.topic_id, message.key_hashes)
-        if message.queue_offset < 0:
-            state.timer.arm(message.due_ms, at.position, fresh=True)
-            state.uses.arm(at.position, at.length)
+        state.store.index.add_rows(rows)
+        topic_id = queue_id = -1
+        delayed: list[MessageRow] = []
+        for row in rows:
+            position, length, store_ms, topic, queue, kind, offset, _, tag_hash, _, _, _ = row
+            if offset < 0:
+                delayed.append(row)
+                continue
+            if queue != queue_id or topic != topic_id:
+                topic_id, queue_id = topic, queue
+                waiting = state.entered(topic, queue)
+            if waiting.next != offset:
+                state.reach(topic, queue, offset, store_ms)
+            if kind & MARKED:
+                self._enter_marked(row)
+            else:
+                waiting.append((position, length, 0, 0, tag_hash, store_ms))
+        if delayed:
+            state.timer.arm_fresh([(row[7], row[0]) for row in delayed])
+            state.uses.arm_all(delayed)
             counts = state.delayed_counts
-            counts[message.topic_id] = counts.get(message.topic_id, 0) + 1
-            return
-        if message.kind & MESSAGE_LITE:
-            name = message.lite_topic
-            state.lites.setdefault(message.topic_id, LiteParent()).enter(
-                hash64(name), name, message.queue_offset, at.store_ms
+            for topic_id, count in Counter([row[3] for row in delayed]).items():
+                counts[topic_id] = counts.get(topic_id, 0) + count
+
+    def _enter_marked(self, row: MessageRow) -> None:
+        """A letter, or a message of a lite topic."""
+        state = self._state
+        if row.kind & MESSAGE_LITE:
+            name = row.lite_topic
+            state.lites.setdefault(row.topic_id, LiteParent()).enter(
+                hash64(name), name, row.queue_offset, row.store_ms
             )
-        flags = ENTRY_LETTER if message.kind & MESSAGE_LETTER else 0
-        entry = (at.position, at.length, flags, 0, message.tag_hash, at.store_ms)
-        state.enqueue(
-            message.topic_id, message.queue_id, tuple_new(Entry, entry), message.queue_offset
-        )
+        flags = ENTRY_LETTER if row.kind & MESSAGE_LETTER else 0
+        entry = Entry(row.position, row.length, flags, 0, row.tag_hash, row.store_ms)
+        state.enqueue(row.topic_id, row.queue_id, entry, row.queue_offset)
 
     def message_run(
         self, run: MessageRun, positions: Sequence[int], lengths: Sequence[int], store_ms: int

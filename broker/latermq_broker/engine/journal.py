@@ -159,12 +159,24 @@ class Journal:
             self._log.void()
             raise
 
-    def replay(self, record: Record) -> None:
-        if self.lossy.active or self._dropped.headless or record.type is RecordType.LOST:
-            self._replay_in_parts(record)
-            return
-        _, decode, apply = self._kinds[record.type]
-        apply(decode(record.payload), record)
+    def replay(self, records: Sequence[Record]) -> None:
+        """Whole groups, in the order of the log."""
+        at = 0
+        while at < len(records):
+            record = records[at]
+            if self.lossy.active or self._dropped.headless or record.type is RecordType.LOST:
+                self._replay_in_parts(record)
+            elif record.type is RecordType.MESSAGE:
+                end = at + 1
+                while end < len(records) and records[end].type is RecordType.MESSAGE:
+                    end += 1
+                self._messages.messages(payload_message.decode_message_rows(records[at:end]))
+                at = end
+                continue
+            else:
+                _, decode, apply = self._kinds[record.type]
+                apply(decode(record.payload), record)
+            at += 1
 
     def _replay_in_parts(self, record: Record) -> None:
         """The same while something is missing before it: dropped segments, or a lost range."""

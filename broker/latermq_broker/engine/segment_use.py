@@ -20,6 +20,7 @@ from typing import Any
 
 from latermq_broker.delivery.lease import Delivery
 from latermq_broker.store.commit_log import CommitLog
+from latermq_broker.store.payload_message import MessageRow
 
 QueueKey = tuple[int, int]  # topic id, queue id
 
@@ -71,12 +72,23 @@ class SegmentUses:
 
     def arm(self, position: int, length: int) -> None:
         """A message waits in the timer."""
-        use = self.at(self._base_of(position))
-        use.timers += 1
-        use.timer_bytes += length
+        if not self._near_base <= position < self._near_end:
+            self._come_near(position)
+        self._near.timers += 1
+        self._near.timer_bytes += length
+
+    def arm_all(self, rows: Sequence[MessageRow]) -> None:
+        """The same for many."""
+        for row in rows:
+            if not self._near_base <= row[0] < self._near_end:
+                self._come_near(row[0])
+            self._near.timers += 1
+            self._near.timer_bytes += row[1]
 
     def disarm(self, position: int, length: int) -> None:
-        use = self.at(self._base_of(position))
+        if not self._near_base <= position < self._near_end:
+            self._come_near(position)
+        use = self._near
         use.timers -= 1
         use.timer_bytes -= length if use.timers else use.timer_bytes  # of a damaged one: unknown
 

@@ -234,6 +234,11 @@ class EngineState:
             self.uses.refer(entry.position, (topic_id, queue_id), offset)
         self.ready_topics.add(topic_id)
 
+    def entered(self, topic_id: int, queue_id: int) -> ConsumeQueue:
+        """The queue, to which plain messages are appended."""
+        self.ready_topics.add(topic_id)
+        return self.store.queue(topic_id, queue_id)
+
     def reach(self, topic_id: int, queue_id: int, offset: int, time_ms: int) -> None:
         """In replay: the queue's next offset is at least this one, though the entries before it
         are not known. They were in dropped segments, or their records are lost."""

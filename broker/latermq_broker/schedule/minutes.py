@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-from latermq_broker.schedule.run_file import ENTRY_BYTES, RunFile
+from latermq_broker.schedule.run_file import ENTRY_BYTES, MINUTE_MS, POSITION_BITS, Entry, RunFile
 
 RUN_ENTRIES_MIN: Final = 1 << 16  # fewer stay in the checkpoint itself
 MERGE_RUNS_MIN: Final = 8
@@ -31,16 +31,25 @@ class Minutes:
         self._tombstones: Table = {}
         self._active_count = 0
 
-    def add(self, minute: int, packed: int, *, fresh: bool = False) -> None:
-        """`fresh`: it was never here before."""
-        if not fresh and self._remove(self._tombstones, minute, packed):
+    def add(self, minute: int, packed: int) -> None:
+        if self._remove(self._tombstones, minute, packed):
             return  # it is still in place from before it was cancelled
-        waiting = self._active.get(minute)
-        if waiting is None:
-            waiting = self._active[minute] = array("Q")
-            heappush(self._order, minute)
-        waiting.append(packed)
+        (self._active.get(minute) or self._begin(minute)).append(packed)
         self._active_count += 1
+
+    def add_fresh(self, entries: Sequence[Entry]) -> None:
+        """Of (due, position), all in minutes not taken yet: they were never here before."""
+        find = self._active.get
+        for due_ms, position in entries:
+            minute, ms = divmod(due_ms, MINUTE_MS)
+            waiting = find(minute) or self._begin(minute)
+            waiting.append(ms << POSITION_BITS | position >> 3)
+        self._active_count += len(entries)
+
+    def _begin(self, minute: int) -> "array[int]":
+        waiting = self._active[minute] = array("Q")
+        heappush(self._order, minute)
+        return waiting
 
     def cancel(self, minute: int, packed: int) -> None:
         """The entry must be here."""

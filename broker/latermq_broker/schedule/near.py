@@ -17,9 +17,8 @@ from heapq import heappop, heappush, merge
 from itertools import islice
 from typing import Final
 
-from latermq_broker.schedule.run_file import MINUTE_MS, pack_entry
+from latermq_broker.schedule.run_file import MINUTE_MS, POSITION_BITS, pack_entry
 
-POSITION_BITS: Final = 48
 SECOND_MS: Final = 1_000
 SECONDS: Final = MINUTE_MS // SECOND_MS
 SLICE: Final = 8_192  # entries taken apart in one go: some 2 ms

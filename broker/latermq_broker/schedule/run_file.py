@@ -36,8 +36,8 @@ assert _ROW.size == 16
 
 ENTRY_BYTES: Final = 8
 MINUTE_MS: Final = 60_000
-_POSITION_BITS: Final = 48
-_POSITION_MASK: Final = (1 << _POSITION_BITS) - 1
+POSITION_BITS: Final = 48
+_POSITION_MASK: Final = (1 << POSITION_BITS) - 1
 _PIECE_BYTES: Final = 1 << 20
 
 Entry = tuple[int, int]  # (due_ms, position)
@@ -49,11 +49,11 @@ class DamagedRunError(UnusableCheckpointError):
 
 def pack_entry(due_ms: int, position: int) -> int:
     """Eight bytes; the minute is known from where they stand."""
-    return (due_ms % MINUTE_MS) << _POSITION_BITS | position >> 3
+    return (due_ms % MINUTE_MS) << POSITION_BITS | position >> 3
 
 
 def unpack_entry(minute: int, packed: int) -> Entry:
-    due_ms = minute * MINUTE_MS + (packed >> _POSITION_BITS)
+    due_ms = minute * MINUTE_MS + (packed >> POSITION_BITS)
     return due_ms, (packed & _POSITION_MASK) << 3
 
 

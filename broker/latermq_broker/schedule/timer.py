@@ -7,12 +7,19 @@ when to ask again.
 """
 
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from latermq_broker.schedule.minutes import Minutes, dump, load
-from latermq_broker.schedule.near import POSITION_BITS, Near
-from latermq_broker.schedule.run_file import MINUTE_MS, Entry, RunFile, pack_entry, unpack_entry
+from latermq_broker.schedule.near import Near
+from latermq_broker.schedule.run_file import (
+    MINUTE_MS,
+    POSITION_BITS,
+    Entry,
+    RunFile,
+    pack_entry,
+    unpack_entry,
+)
 
 LOAD_LEAD_MS: Final = 10_000  # a minute is read so long before it begins
 LOAD_BUDGET: Final = 8_192  # entries taken apart for one question
@@ -40,14 +47,23 @@ class Timer:
     def __len__(self) -> int:
         return self._count
 
-    def arm(self, due_ms: int, position: int, *, fresh: bool = False) -> None:
-        """`fresh`: the position was never armed before; cheaper where much is cancelled."""
+    def arm(self, due_ms: int, position: int) -> None:
+        """Positions that were armed before, for another time or this one, may be again."""
         self._count += 1
         minute = due_ms // MINUTE_MS
         if minute >= self.far.taken_until:
-            self.far.add(minute, pack_entry(due_ms, position), fresh=fresh)
+            self.far.add(minute, pack_entry(due_ms, position))
         else:
             self.near.add(_key(due_ms, position))
+
+    def arm_fresh(self, entries: Sequence[Entry]) -> None:
+        """Many whose positions were never armed before; cheaper, most where much is cancelled."""
+        self._count += len(entries)
+        near_end = self.far.taken_until * MINUTE_MS
+        self.far.add_fresh([entry for entry in entries if entry[0] >= near_end])
+        for due_ms, position in entries:
+            if due_ms < near_end:
+                self.near.add(due_ms << POSITION_BITS | position >> 3)
 
     def cancel(self, due_ms: int, position: int) -> None:
         """The entry must be armed: `fire`, and a replay of it, take entries out one by one."""

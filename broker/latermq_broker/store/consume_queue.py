@@ -199,8 +199,8 @@ class ConsumeQueue:
             return Entry._make(ENTRY.unpack(packed))
         return None
 
-    def append(self, entry: Entry) -> int:
-        """Add an entry; its offset."""
+    def append(self, entry: tuple[int, int, int, int, int, int]) -> int:
+        """Add an entry, its offset; an `Entry` or its fields."""
         self._memory += ENTRY.pack(*entry)
         offset = self.next
         self.next = offset + 1

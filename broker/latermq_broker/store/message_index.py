@@ -27,6 +27,7 @@ from latermq_broker.store.message_index_block import (
     block_name,
     write_block,
 )
+from latermq_broker.store.payload_message import MessageRow
 
 log = logging.getLogger("latermq.store")
 
@@ -101,14 +102,23 @@ class MessageIndex:
 
     def add(self, position: int, id_hash: int, topic_id: int, key_hashes: Sequence[int]) -> None:
         """The message in the record at `position`, which is the newest."""
-        tail = self._tail
-        if tail.count >= BLOCK_ENTRIES:
-            self._full.append(tail)
-            self._tail = tail = Buckets()
+        self._room().add(position, id_hash, topic_id, key_hashes)
+
+    def add_rows(self, rows: Sequence[MessageRow]) -> None:
+        """The same for many."""
+        at = 0
+        while at < len(rows):
+            at = self._room().add_rows(rows, at)
+
+    def _room(self) -> Buckets:
+        """What is filled now, and not full."""
+        if self._tail.count >= BLOCK_ENTRIES:
+            self._full.append(self._tail)
+            self._tail = Buckets()
             if len(self._full) > UNWRITTEN_MAX:
                 oldest = self._full.pop(0)
                 self._gap(oldest.low, oldest.high)
-        tail.add(position, id_hash, topic_id, key_hashes)
+        return self._tail
 
     def add_run(
         self,

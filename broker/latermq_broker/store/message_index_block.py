@@ -28,6 +28,7 @@ from xxhash import xxh3_64_intdigest
 
 from latermq_broker.store.checkpoint import TEMPORARY_SUFFIX
 from latermq_broker.store.files import Files, OpenMode, write_all
+from latermq_broker.store.payload_message import MessageRow
 
 INDEX_SUFFIX: Final = ".idx"
 INDEX_MAGIC: Final = b"\xa9LMQIDX\n"
@@ -98,6 +99,27 @@ class Buckets:
         buckets = self.buckets
         for hash, entry in zip(id_hashes, map(pack_entry, id_hashes, positions), strict=True):
             buckets[hash & BUCKET_MASK] += entry
+
+    def add_rows(self, rows: Sequence[MessageRow], at: int) -> int:
+        """The same for those from `rows[at]` on, until the block is full; how far it came."""
+        buckets, pack = self.buckets, pack_entry
+        if not self.count:
+            self.low = rows[at].position
+        end = min(len(rows), at + BLOCK_ENTRIES - self.count)
+        for index in range(at, end):
+            position, _, _, topic_id, _, _, _, _, _, id_hash, key_hashes, _ = rows[index]
+            buckets[id_hash & BUCKET_MASK] += pack(id_hash, position)
+            if key_hashes:
+                for hash in key_hashes:
+                    hash ^= topic_id * TOPIC_FACTOR & HASH_MASK
+                    buckets[hash & BUCKET_MASK] += pack(hash, position)
+                self.count += len(key_hashes)
+                if self.count + index + 1 - at >= BLOCK_ENTRIES:
+                    end = index + 1
+                    break
+        self.count += end - at
+        self.high = rows[end - 1].position
+        return end
 
     def find(self, hash: int, below: int, count_max: int) -> list[int]:
         return positions_in(self.buckets[hash & BUCKET_MASK], hash, below, count_max)

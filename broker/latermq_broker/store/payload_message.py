@@ -12,6 +12,7 @@ from itertools import repeat
 from typing import Final, NamedTuple
 
 from latermq_broker.store.payload_lease import Bytes, decode_ids, encode_ids
+from latermq_broker.store.record import Record
 
 tuple_new: Final = tuple.__new__  # as MessageHead._make, without the call
 
@@ -24,6 +25,7 @@ tuple_new: Final = tuple.__new__  # as MessageHead._make, without the call
 _MESSAGE: Final = struct.Struct("<IHBBqQQQIIB3x")
 MESSAGE_BYTES: Final = 52  # before the key hashes
 assert _MESSAGE.size == MESSAGE_BYTES
+_MESSAGE_ROW: Final = struct.Struct("<IHBBqQQQ")  # its beginning: all but lengths and level
 #  kind, bits. LETTER: sent to a dead-letter topic, kept as long as the letters there. ORDERED: the
 #  message is of a message group, the order key is the hash of its name, never 0. PRIORITY: it has a
 #  priority, and no message group. LITE: it is of a lite topic, whose name is told; the order key is
@@ -148,6 +150,52 @@ def decode_message_head(payload: Bytes) -> MessageHead:
     keys = struct.unpack_from(f"<{fields[3]}Q", payload, _MESSAGE.size)
     name = _lite_topic(payload) if fields[2] & MESSAGE_LITE else ""
     return tuple_new(MessageHead, (*fields, keys, name))
+
+
+class MessageRow(NamedTuple):
+    """A message and where it is: what is needed of it while many are looked at."""
+
+    position: int  # of its record
+    length: int  # of that: header and payload
+    store_ms: int
+    topic_id: int
+    queue_id: int
+    kind: int
+    queue_offset: int
+    due_ms: int
+    tag_hash: int
+    id_hash: int
+    key_hashes: tuple[int, ...]
+    lite_topic: str
+
+
+def message_row(
+    message: MessagePayload | MessageHead, position: int, length: int, store_ms: int
+) -> MessageRow:
+    return MessageRow(
+        position, length, store_ms, message.topic_id, message.queue_id, message.kind,
+        message.queue_offset, message.due_ms, message.tag_hash, message.id_hash,
+        message.key_hashes, message.lite_topic,
+    )  # fmt: skip
+
+
+def decode_message_rows(records: Sequence[Record]) -> list[MessageRow]:
+    """Of MESSAGE records."""
+    unpack, new = _MESSAGE_ROW.unpack_from, tuple_new
+    rows: list[MessageRow] = []
+    for position, _, _, store_ms, _, payload, length, _ in records:
+        topic_id, queue_id, kind, key_count, offset, due_ms, tag_hash, id_hash = unpack(payload)
+        keys, name = _NO_TAIL
+        if key_count:
+            keys = struct.unpack_from(f"<{key_count}Q", payload, _MESSAGE.size)
+        if kind & MESSAGE_LITE:
+            name = _lite_topic(payload)
+        row = (
+            position, length, store_ms, topic_id, queue_id, kind, offset, due_ms, tag_hash,
+            id_hash, keys, name,
+        )  # fmt: skip
+        rows.append(new(MessageRow, row))
+    return rows
 
 
 def _lite_topic(payload: Bytes) -> str:

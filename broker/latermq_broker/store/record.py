@@ -80,9 +80,12 @@ class RecordType(IntEnum):
 
 
 INTERNAL_TYPES: Final = frozenset({RecordType.MARK, RecordType.BLANK})
+OWN_TYPES: Final = INTERNAL_TYPES | {RecordType.LOST}  # the store does something about them
 _TYPES: Final[tuple[RecordType | None, ...]] = tuple(
     RecordType(value) if value in RecordType.__members__.values() else None for value in range(256)
 )
+_RUN_TYPES: Final = tuple(None if type_ in OWN_TYPES else type_ for type_ in _TYPES)
+RUN_RECORDS: Final = 256  # looked at together: few enough to stay in the processor's cache
 
 
 class Record(NamedTuple):
@@ -176,6 +179,40 @@ def decode_record(page: memoryview, offset: int, position: int) -> Record | None
     durable = position - lag * RECORD_ALIGN if lag != LAG_UNKNOWN else 0
     # As Record(...), without its keyword handling: this line runs for every record of a replay.
     return tuple_new(Record, (position, type_, flags, store_ms, epoch, payload, length, durable))
+
+
+def decode_run(page: memoryview, offset: int, position: int, epoch: int) -> list[Record]:
+    """The records one after the other from `page[offset:]` on, as `decode_record` would take each.
+
+    At most `RUN_RECORDS`; [] and the end of a run say nothing about why. A run ends before what is
+    not whole, what is older than `epoch` or its predecessor, and what is the store's own.
+    """
+    run: list[Record] = []
+    add, types, xxh3 = run.append, _RUN_TYPES, xxh3_64_intdigest
+    page_bytes = len(page)
+    last_offset = page_bytes - HEADER_BYTES
+    while offset <= last_offset and len(run) < RUN_RECORDS:
+        checksum, length, kind, flags, magic, pos, store_ms, newer, lag = unpack_header_from(
+            page, offset
+        )
+        end = offset + length
+        pad_end = (length + 7 & -8) + offset
+        type_ = types[kind]
+        if pos != position or length < HEADER_BYTES or pad_end > page_bytes or type_ is None:
+            break
+        payload = page[offset + HEADER_BYTES : end]
+        if checksum != xxh3(payload, xxh3(page[offset + 8 : offset + 40])):
+            break
+        if pad_end != end and page[end:pad_end] != PADDING[length & 7]:
+            break
+        if magic != MAGIC_WORD or newer < epoch:
+            break
+        epoch = newer
+        durable = position - lag * RECORD_ALIGN if lag != LAG_UNKNOWN else 0
+        add(tuple_new(Record, (position, type_, flags, store_ms, epoch, payload, length, durable)))
+        position += pad_end - offset
+        offset = pad_end
+    return run
 
 
 def join_record(header: bytes, payload: bytes, position: int) -> Record | None:

@@ -24,6 +24,7 @@ from latermq_broker.store.record import (
     Record,
     RecordType,
     decode_record,
+    decode_run,
     fault,
     needed_bytes,
 )
@@ -92,6 +93,11 @@ class LogScan:
         return max(self.start, self.last.durable) if self.last is not None else self.start
 
     def __iter__(self) -> Iterator[Record]:
+        for run in self.runs():
+            yield from run
+
+    def runs(self) -> Iterator[list[Record]]:
+        """The same, some records at a time; those of `OWN_TYPES` each alone."""
         while self._index < len(self._segments):
             segment = self._segments[self._index]
             within = self._within and self.position > segment.base
@@ -107,36 +113,38 @@ class LogScan:
             self._index += 1
         self.reason = "the log ends with its last segment"
 
-    def _scan_segment(self, segment: Segment) -> Iterator[Record]:
+    def _scan_segment(self, segment: Segment) -> Iterator[list[Record]]:
         page = memoryview(b"")
         page_position = position = self.position
         epoch = self.epoch
         flags = 0
         while True:
-            record = decode_record(page, position - page_position, position)
-            if record is None:
-                page, page_position = _page_at(segment, position), position
-                record = decode_record(page, 0, position)
-            if record is None:
-                self.untouched = len(page) >= HEADER_BYTES and not any(page[:HEADER_BYTES])
-                self.reason = fault(page, 0, position)
-                return
-            if record.epoch < epoch:
-                self.reason = f"the record here is of epoch {record.epoch}, before {epoch}"
-                return
-            if record.type is RecordType.BLANK:
-                if flags & FLAG_MORE:
-                    self.reason = "its segment was closed inside an atomic group"
+            run = decode_run(page, position - page_position, position, epoch)
+            if not run:
+                record = decode_record(page, position - page_position, position)
+                if record is None:
+                    page, page_position = _page_at(segment, position), position
+                    record = decode_record(page, 0, position)
+                if record is None:
+                    self.untouched = len(page) >= HEADER_BYTES and not any(page[:HEADER_BYTES])
+                    self.reason = fault(page, 0, position)
                     return
-                self.last = record
-                self.position = segment.end
-                yield record
-                return
-            epoch = record.epoch
-            flags = record.flags
-            self.last = record
-            self.position = position = position + (record.length + 7 & -8)
-            yield record
+                if record.epoch < epoch:
+                    self.reason = f"the record here is of epoch {record.epoch}, before {epoch}"
+                    return
+                if record.type is RecordType.BLANK:
+                    if flags & FLAG_MORE:
+                        self.reason = "its segment was closed inside an atomic group"
+                        return
+                    self.last = record
+                    self.position = segment.end
+                    yield [record]
+                    return
+                run = [record]
+            self.last = last = run[-1]
+            epoch, flags = last.epoch, last.flags
+            self.position = position = last.position + (last.length + 7 & -8)
+            yield run
 
 
 def _page_at(segment: Segment, position: int) -> memoryview:

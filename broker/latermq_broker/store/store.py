@@ -155,7 +155,7 @@ class Store:
     def recover(
         self,
         restore: Callable[[Mapping[str, bytes]], None],
-        apply: Callable[[Record], None],
+        apply: Callable[[Sequence[Record]], None],
         now_ms: int,
     ) -> RecoveryReport:
         """Bring the state back: newest usable checkpoint, then every whole group after it.
@@ -165,8 +165,9 @@ class Store:
             restore: gets the engine's sections; not called when there is no usable checkpoint. It
                 may raise UnusableCheckpointError before it changes anything: then an older one,
                 or none, is taken.
-            apply: gets every record but the store's own; payloads are views, copy what is kept.
-                It may read the log and append to queues. LOST stands where records are missing.
+            apply: gets every record but the store's own, some at a time, never part of an atomic
+                group; payloads are views, copy what is kept. It may read the log and append to
+                queues. LOST stands where records are missing.
         Raises:
             CorruptRecordError: damage to what was durable; nothing on disk was changed.
             UnsupportedFormatError: a newer version wrote part of it.
@@ -182,7 +183,7 @@ class Store:
     def _recover(
         self,
         restore: Callable[[Mapping[str, bytes]], None],
-        apply: Callable[[Record], None],
+        apply: Callable[[Sequence[Record]], None],
         now_ms: int,
     ) -> RecoveryReport:
         segments = self.log.segments
@@ -223,29 +224,26 @@ class Store:
             epoch=self.log.epoch,
         )
 
-    def _replay(self, scan: LogScan, apply: Callable[[Record], None]) -> tuple[int, int]:
+    def _replay(self, scan: LogScan, apply: Callable[[Sequence[Record]], None]) -> tuple[int, int]:
         """Apply every whole group; how many records, and where the last group ended."""
         records = 0
-        group: list[Record] = []
+        group: list[Record] = []  # one that has begun
         spill_at = SPILL_RECORDS
-        for record in scan:
-            if record.type is RecordType.LOST:
-                apply(record)  # then what is left of the group that it cut, one by one
-                for member in group:
-                    apply(member)
-                records += len(group) + 1
-                group.clear()
-            elif group or record.flags & FLAG_MORE:
-                group.append(record)
-                if record.flags & FLAG_MORE:
-                    continue
-                for member in group:
-                    apply(member)
-                records += len(group)
-                group.clear()
-            elif record.type not in INTERNAL_TYPES:
-                apply(record)
-                records += 1
+        for run in scan.runs():
+            end = len(run)
+            while end and run[end - 1].flags & FLAG_MORE:
+                end -= 1
+            if run[0].type is RecordType.LOST:  # then what is left of the group that it cut
+                whole, group = run + group, []
+            elif run[0].type in INTERNAL_TYPES:
+                continue
+            elif end:
+                whole, group = group + run[:end], run[end:]
+            else:
+                group += run
+                continue
+            apply(whole)
+            records += len(whole)
             if records >= spill_at:
                 spill_at = records + SPILL_RECORDS
                 self._spill()

@@ -42,7 +42,7 @@ def test_a_burst_of_one_instant_costs_a_slice_at_a_time_and_comes_in_order(
     due_ms = NOW_MS + 10 * MINUTE_MS
     count = 10 * near.SLICE
     for index in range(count):
-        burst.arm(due_ms, 8 * (count - index), fresh=True)
+        burst.arm_fresh([(due_ms, 8 * (count - index))])
     asked = 0
     while burst.next_deadline_ms() == due_ms - LOAD_LEAD_MS or burst.near.loading:
         assert burst.due(due_ms - LOAD_LEAD_MS, 500) == []
@@ -61,7 +61,7 @@ def test_much_that_is_armed_for_one_near_second_is_sorted_in_chunks(
     level.due(NOW_MS, 1)
     count = 3 * near.CHUNK + 5
     for index in range(count):
-        level.arm(NOW_MS + 5_000 + index % 700, 8 * index, fresh=True)
+        level.arm_fresh([(NOW_MS + 5_000 + index % 700, 8 * index)])
     found = drain(level, NOW_MS + 10_000, 500)
     assert found == sorted(found)
     assert len(found) == count

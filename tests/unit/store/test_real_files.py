@@ -3,7 +3,7 @@
 import os
 import resource
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -26,8 +26,8 @@ def config(flush: Flush = Flush.ASYNC) -> StoreConfig:
 def start(directory: Path, flush: Flush = Flush.ASYNC) -> tuple[Store, list[bytes]]:
     found: list[bytes] = []
 
-    def apply(record: Record) -> None:
-        found.append(bytes(record.payload))
+    def apply(records: Sequence[Record]) -> None:
+        found.extend(bytes(record.payload) for record in records)
 
     store = Store.open(directory, config(flush), RealFiles(), 1000)
     store.recover(lambda sections: found.append(sections["all"]), apply, 1000)

@@ -12,9 +12,11 @@ from latermq_broker.store.record import (
     FLAG_CLEAN,
     FLAG_MORE,
     LAG_UNKNOWN,
+    RUN_RECORDS,
     Record,
     RecordType,
     decode_record,
+    decode_run,
     encode_record,
     fault,
     needed_bytes,
@@ -138,3 +140,42 @@ def test_the_documentation_shows_the_golden_bytes() -> None:
     docs = Path(__file__).parents[3] / "docs" / "store-format.md"
     shown = docs.read_text(encoding="utf-8").replace(" ", "")
     assert MESSAGE.hex() in shown
+
+
+def run_of(*records: bytes) -> memoryview:
+    return memoryview(b"".join(records))
+
+
+def a_record(position: int, type_: RecordType = RecordType.MESSAGE, *, epoch: int = 3) -> bytes:
+    return encode_record(
+        position, type_, (b"payload",), flags=0, store_ms=5, epoch=epoch, durable=position
+    )
+
+
+SIZE = len(a_record(0))
+
+
+def test_a_run_holds_what_one_by_one_would_be_decoded() -> None:
+    page = run_of(*(a_record(SIZE * number, RecordType(1 + number)) for number in range(8)))
+    run = decode_run(page, 0, 0, 0)
+    assert run == [decode_record(page, SIZE * number, SIZE * number) for number in range(8)]
+    assert decode_run(page, SIZE, SIZE, 3) == run[1:]
+
+
+@pytest.mark.parametrize("offset", range(SIZE))
+def test_a_run_ends_before_any_changed_byte(offset: int) -> None:
+    page = bytearray(run_of(a_record(0), a_record(SIZE), a_record(2 * SIZE)))
+    page[SIZE + offset] ^= 0x40
+    assert len(decode_run(memoryview(page), 0, 0, 0)) == 1
+
+
+def test_a_run_ends_with_its_page_at_an_older_epoch_and_at_what_is_the_stores_own() -> None:
+    two = (a_record(0), a_record(SIZE))
+    for cut in range(SIZE):
+        assert len(decode_run(run_of(*two)[: SIZE + cut], 0, 0, 0)) == 1
+    assert len(decode_run(run_of(two[0], a_record(SIZE, epoch=2)), 0, 0, 0)) == 1
+    assert len(decode_run(run_of(*two), 0, 0, 4)) == 0
+    for type_ in (RecordType.MARK, RecordType.BLANK, RecordType.LOST):
+        assert len(decode_run(run_of(two[0], a_record(SIZE, type_)), 0, 0, 0)) == 1
+    many = run_of(*(a_record(SIZE * number) for number in range(RUN_RECORDS + 9)))
+    assert len(decode_run(many, 0, 0, 0)) == RUN_RECORDS

@@ -11,6 +11,7 @@ from latermq_broker.errors import (
     StoreReadOnlyError,
 )
 from latermq_broker.store import consume_queue
+from latermq_broker.store import record as record_module
 from latermq_broker.store import store as store_module
 from latermq_broker.store.files import OpenMode
 from latermq_broker.store.record import RecordType
@@ -212,6 +213,7 @@ def test_the_segment_size_may_change_between_starts() -> None:
 
 def test_a_long_replay_writes_queue_entries_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_module, "SPILL_RECORDS", 50)
+    monkeypatch.setattr(record_module, "RUN_RECORDS", 10)
     files = MemoryFiles()
     rig = started(files)
     for _ in range(300):
