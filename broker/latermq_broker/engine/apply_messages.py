@@ -1,6 +1,5 @@
 """Records → state: messages on their way into queues. See `journal.py`."""
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
@@ -10,11 +9,12 @@ from latermq_broker.delivery.transaction import HalfEvent
 from latermq_broker.engine.apply_transactions import end_half
 from latermq_broker.engine.model import DeadState
 from latermq_broker.engine.state import EngineState, Stamp
-from latermq_broker.store import payload_message
 from latermq_broker.store.consume_queue import ENTRY_LETTER, Entry
 from latermq_broker.store.payload_message import (
     MESSAGE_LETTER,
     MESSAGE_LITE,
+    REF_COMMITTED,
+    REF_DUE,
     DeadChangePayload,
     MessageHead,
     MessagePayload,
@@ -22,7 +22,7 @@ from latermq_broker.store.payload_message import (
     MessageRun,
     RefPayload,
     TimerPayload,
-    message_row,
+    message_rows,
 )
 
 MARKED: Final = MESSAGE_LETTER | MESSAGE_LITE  # kinds that are more than an entry in a queue
@@ -35,7 +35,7 @@ class MessageApplier:
         self._state = state
 
     def message(self, message: MessagePayload | MessageHead, at: Stamp) -> None:
-        self.messages([message_row(message, at.position, at.length, at.store_ms)])
+        self.messages(message_rows([message], [at.position], [at.length], at.store_ms))
 
     def messages(self, rows: Sequence[MessageRow]) -> None:
         """Records of many messages, in the order of the log."""
@@ -61,8 +61,8 @@ class MessageApplier:
             state.timer.arm_fresh([(row[7], row[0]) for row in delayed])
             state.uses.arm_all(delayed)
             counts = state.delayed_counts
-            for topic_id, count in Counter([row[3] for row in delayed]).items():
-                counts[topic_id] = counts.get(topic_id, 0) + count
+            for row in delayed:
+                counts[row[3]] = counts.get(row[3], 0) + 1
 
     def _enter_marked(self, row: MessageRow) -> None:
         """A letter, or a message of a lite topic."""
@@ -93,14 +93,28 @@ class MessageApplier:
         state.ready_topics.add(run.topic_id)
 
     def ref(self, ref: RefPayload, at: Stamp) -> None:
+        self.refs([ref], at.store_ms)
+
+    def refs(self, refs: Sequence[RefPayload], store_ms: int) -> None:
+        """Records of one instant, in the order of the log."""
         state = self._state
-        if ref.reason == payload_message.REF_DUE and not state.is_gone(ref.origin):
-            self._disarm(ref.due_ms, ref.origin, ref.length)
-            self._count_delayed(ref.topic_id, -1)
-        elif ref.reason == payload_message.REF_COMMITTED:
-            end_half(state, ref.origin, ref.length, HalfEvent.COMMIT)
-        entry = Entry(ref.origin, ref.length, ref.reason, 0, ref.tag_hash, at.store_ms)
-        state.enqueue(ref.topic_id, ref.queue_id, entry, ref.queue_offset)
+        uses = state.uses
+        key = (-1, -1)
+        for ref in refs:
+            origin, tag_hash, offset, due_ms, length, topic_id, queue_id, reason = ref
+            if reason == REF_DUE:
+                if not state.is_gone(origin):
+                    self._disarm(due_ms, origin, length)
+                    self._count_delayed(topic_id, -1)
+            elif reason == REF_COMMITTED:
+                end_half(state, origin, length, HalfEvent.COMMIT)
+            if queue_id != key[1] or topic_id != key[0]:
+                key = topic_id, queue_id
+                waiting = state.entered(topic_id, queue_id)
+            if waiting.next != offset:
+                state.reach(topic_id, queue_id, offset, store_ms)
+            waiting.append((origin, length, reason, 0, tag_hash, store_ms))
+            uses.refer(origin, key, offset)
 
     def timer(self, timer: TimerPayload, at: Stamp) -> None:
         state = self._state

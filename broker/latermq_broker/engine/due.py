@@ -1,6 +1,7 @@
 """What happens because time passes: timers fire, leases end or are renewed, backoffs are over."""
 
 import struct
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -41,14 +42,18 @@ class DueWork:
 
     def fire_timers(self, now_ms: int) -> None:
         """A bounded slice, in order. Raises StoreFullError; the rest stays due."""
-        wall_ms = self._state.wall.at(now_ms)
-        figures = self._state.figures
-        due = self._state.timer.due(wall_ms, self._config.tick_timers_max)
-        read_ahead(self._state.store.log, [(position, RECORD_BYTES) for _, position in due])
-        for due_ms, position in due:
-            self._fire(due_ms, position, now_ms)
-            figures.messages_due += 1
-            figures.lateness_ms.observe(wall_ms - due_ms)
+        state = self._state
+        wall_ms = state.wall.at(now_ms)
+        due = state.timer.due(wall_ms, self._config.tick_timers_max)
+        read_ahead(state.store.log, [(position, RECORD_BYTES) for _, position in due])
+        waiting = len(state.timer)
+        try:
+            self._fire(due, now_ms)
+        finally:
+            fired = due[: waiting - len(state.timer)]
+            state.figures.messages_due += len(fired)
+            for due_ms, _ in fired:
+                state.figures.lateness_ms.observe(wall_ms - due_ms)
 
     def end_leases(self, now_ms: int) -> None:
         """A bounded slice, earliest first. Raises StoreFullError; the rest stays due."""
@@ -101,35 +106,40 @@ class DueWork:
         if len(seen) > CLIENTS_SEEN_MAX:
             seen.popitem(last=False)
 
-    def _fire(self, due_ms: int, position: int, now_ms: int) -> None:
-        """A delayed message's time has come: a reference into a queue of its topic."""
+    def _fire(self, due: Sequence[tuple[int, int]], now_ms: int) -> None:
+        """The times of delayed messages have come: a reference each into a queue of its topic."""
         state = self._state
-        topic = None
-        try:
-            record = state.read(position)
-        except CorruptRecordError as error:
-            state.give_up(error)
-            topic_id, length = self._damaged(position)
-        else:
-            head = decode_message_head(record.payload)
-            topic_id, length = head.topic_id, record.length
-            topic = state.catalog.topic_by_id(topic_id)
-        if topic is None:
-            cancel = TimerPayload(position, due_ms, 0, topic_id, length)
-            self._journal.write(RecordType.TIMER, cancel, now_ms)
-            return
-        queue_id = queue_for(state, topic, record)
-        payload = RefPayload(
-            origin=position,
-            tag_hash=head.tag_hash,
-            queue_offset=state.queue(topic.id, queue_id).next,
-            due_ms=due_ms,
-            length=record.length,
-            topic_id=topic.id,
-            queue_id=queue_id,
-            reason=REF_DUE,
-        )
-        self._journal.write(RecordType.REF, payload, now_ms)
+        refs: list[RefPayload] = []
+        nexts: dict[tuple[int, int], int] = {}  # offsets behind `refs`, by queue
+        for due_ms, position in due:
+            topic = None
+            try:
+                record = state.read(position)
+            except CorruptRecordError as error:
+                state.give_up(error)
+                topic_id, length = self._damaged(position)
+            else:
+                head = decode_message_head(record.payload)
+                topic_id, length = head.topic_id, record.length
+                topic = state.catalog.topic_by_id(topic_id)
+            if topic is None:
+                self._journal.write_refs(refs, now_ms)
+                refs.clear()
+                cancel = TimerPayload(position, due_ms, 0, topic_id, length)
+                self._journal.write(RecordType.TIMER, cancel, now_ms)
+                continue
+            queue_id = queue_for(state, topic, record)
+            key = topic_id, queue_id
+            offset = nexts.get(key, -1)
+            if offset < 0:
+                offset = state.queue(topic_id, queue_id).next
+            nexts[key] = offset + 1
+            refs.append(
+                RefPayload(
+                    position, head.tag_hash, offset, due_ms, length, topic_id, queue_id, REF_DUE
+                )
+            )
+        self._journal.write_refs(refs, now_ms)
 
     def _damaged(self, position: int) -> tuple[int, int]:
         """(topic id, record length) of a delayed message whose record is damaged, 0 if unknown.

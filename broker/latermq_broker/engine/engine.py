@@ -43,7 +43,7 @@ from latermq_broker.engine.plain_sends import PlainSends, is_plain, plain
 from latermq_broker.engine.queues import QueueReads
 from latermq_broker.engine.retention import Retention
 from latermq_broker.engine.snapshot import restore
-from latermq_broker.engine.state import EngineState, Stamp
+from latermq_broker.engine.state import EngineState
 from latermq_broker.engine.topics import TopicAdmin
 from latermq_broker.engine.transactions import Transactions
 from latermq_broker.engine.users import UserAdmin
@@ -164,45 +164,36 @@ class Engine:
             nexts[queue_id] = offset + (not waits)
             payloads.append(
                 MessagePayload(
-                    topic_id=topic.id,
-                    queue_id=QUEUE_UNSET if waits else queue_id,
-                    kind=letter | _kind_bits(message, order_key, lite=lite),
-                    queue_offset=-1 if waits else offset,
-                    due_ms=due_ms,
-                    tag_hash=hash64(message.tag),
-                    id_hash=hash64(message.message_id),
-                    delay_level=message.delay_level,
-                    key_hashes=tuple(map(hash64, message.keys)),
-                    rest=message.rest,
-                    sys=message.sys,
-                    order_key=order_key,
-                    priority=message.priority,
-                    lite_topic=message.lite_topic,
+                    topic.id,
+                    QUEUE_UNSET if waits else queue_id,
+                    letter | _kind_bits(message, order_key, lite=lite),
+                    -1 if waits else offset,
+                    due_ms,
+                    hash64(message.tag),
+                    hash64(message.message_id),
+                    message.delay_level,
+                    tuple(map(hash64, message.keys)) if message.keys else (),
+                    message.rest,
+                    message.sys,
+                    order_key,
+                    message.priority,
+                    message.lite_topic,
                 )
             )
         log_end = self.store.log.end
-        stamps = self._store_messages(payloads, now_ms)
-        self.figures.messages_sent += len(stamps)
+        positions = self._store_messages(payloads, now_ms)
+        self.figures.messages_sent += len(positions)
         self.figures.bytes_sent += self.store.log.end - log_end
         return [
-            Sent(
-                position=stamp.position,
-                queue_id=-1 if payload.queue_offset < 0 else payload.queue_id,
-                queue_offset=payload.queue_offset,
-                due_ms=payload.due_ms if payload.queue_offset < 0 else 0,
-                pending_id=(
-                    delayed_id(payload.due_ms, stamp.position) if payload.queue_offset < 0 else ""
-                ),
-            )
-            for payload, stamp in zip(payloads, stamps, strict=True)
+            Sent(position, payload.queue_id, payload.queue_offset, 0, "")
+            if payload.queue_offset >= 0
+            else Sent(position, -1, -1, payload.due_ms, delayed_id(payload.due_ms, position))
+            for payload, position in zip(payloads, positions, strict=True)
         ]
 
-    def _store_messages(self, payloads: list[MessagePayload], now_ms: int) -> list[Stamp]:
+    def _store_messages(self, payloads: list[MessagePayload], now_ms: int) -> list[int]:
         try:
-            if len(payloads) == 1:
-                return [self._journal.write(RecordType.MESSAGE, payloads[0], now_ms)]
-            items = [(RecordType.MESSAGE, payload) for payload in payloads]
-            return self._journal.write_group(items, now_ms)
+            return self._journal.write_mixed(payloads, now_ms)
         except StoreFullError as error:
             self.store.disk.no_room()
             raise self.store.disk.refusal() from error

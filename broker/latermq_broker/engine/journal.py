@@ -8,7 +8,7 @@ nothing.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from latermq_broker.engine.apply_catalog import CatalogApplier
 from latermq_broker.engine.apply_deliveries import DeliveryApplier
@@ -29,8 +29,18 @@ from latermq_broker.store import (
     payload_transaction,
 )
 from latermq_broker.store.commit_log import NO_SPARE_TYPES
-from latermq_broker.store.payload_message import MessageRun, encode_message_run
+from latermq_broker.store.payload_message import (
+    MessagePayload,
+    MessageRun,
+    RefPayload,
+    encode_message_run,
+    encode_ref,
+    message_rows,
+)
 from latermq_broker.store.record import HEADER_BYTES, Record, RecordType
+
+REF_GROUP: Final = 32  # REFs in one atomic group, which has to fit into the smallest segment
+RUN_TYPES: Final = frozenset({RecordType.MESSAGE, RecordType.REF})  # many are applied at once
 
 
 class _Kind(NamedTuple):
@@ -58,7 +68,7 @@ class Journal:
             RecordType.MESSAGE: _Kind(
                 message.encode_message, message.decode_message_head, messages.message
             ),
-            RecordType.REF: _Kind(message.encode_ref, message.decode_ref, messages.ref),
+            RecordType.REF: _Kind(lambda ref: [encode_ref(ref)], message.decode_ref, messages.ref),
             RecordType.LEASE_FRESH: _Kind(
                 lease.encode_lease_fresh, lease.decode_lease_fresh, deliveries.lease_fresh
             ),
@@ -123,6 +133,28 @@ class Journal:
         self._apply(kind.apply, payload, stamp)
         return stamp
 
+    def write_mixed(self, messages: Sequence[MessagePayload], now_ms: int) -> list[int]:
+        """Messages that recovery takes all or none of, delayed ones too; their positions.
+
+        Raises StoreFullError, StoreReadOnlyError before anything has changed.
+        """
+        payloads = [b"".join(payload_message.encode_message(message)) for message in messages]
+        positions, lengths = self._log.append_group(RecordType.MESSAGE, payloads, now_ms)
+        rows = message_rows(messages, positions, lengths, self._log.last_store_ms)
+        self._apply(self._messages.messages, rows)
+        return positions
+
+    def write_refs(self, refs: Sequence[RefPayload], now_ms: int) -> None:
+        """References; those of a group all or none.
+
+        Raises StoreFullError, StoreReadOnlyError: the first groups may have been written.
+        """
+        for at in range(0, len(refs), REF_GROUP):
+            group = refs[at : at + REF_GROUP]
+            payloads = [encode_ref(ref) for ref in group]
+            self._log.append_group(RecordType.REF, payloads, now_ms)
+            self._apply(self._messages.refs, group, self._log.last_store_ms)
+
     def write_group(self, items: Sequence[tuple[RecordType, Any]], now_ms: int) -> list[Stamp]:
         """The same for several records that recovery takes all or none of."""
         encoded = [self._kinds[type].encode(payload) for type, payload in items]
@@ -166,17 +198,30 @@ class Journal:
             record = records[at]
             if self.lossy.active or self._dropped.headless or record.type is RecordType.LOST:
                 self._replay_in_parts(record)
-            elif record.type is RecordType.MESSAGE:
+            elif record.type in RUN_TYPES:
                 end = at + 1
-                while end < len(records) and records[end].type is RecordType.MESSAGE:
+                while end < len(records) and records[end].type is record.type:
                     end += 1
-                self._messages.messages(payload_message.decode_message_rows(records[at:end]))
+                self._replay_run(record.type, records[at:end])
                 at = end
                 continue
             else:
                 _, decode, apply = self._kinds[record.type]
                 apply(decode(record.payload), record)
             at += 1
+
+    def _replay_run(self, type: RecordType, records: Sequence[Record]) -> None:
+        if type is RecordType.MESSAGE:
+            self._messages.messages(payload_message.decode_message_rows(records))
+            return
+        refs: list[RefPayload] = []
+        store_ms = records[0].store_ms
+        for record in records:
+            if record.store_ms != store_ms:
+                self._messages.refs(refs, store_ms)
+                refs, store_ms = [], record.store_ms
+            refs.append(payload_message.decode_ref(record.payload))
+        self._messages.refs(refs, store_ms)
 
     def _replay_in_parts(self, record: Record) -> None:
         """The same while something is missing before it: dropped segments, or a lost range."""

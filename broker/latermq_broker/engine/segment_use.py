@@ -125,14 +125,18 @@ class SegmentUses:
 
     def refer(self, position: int, key: QueueKey, offset: int) -> None:
         """A queue entry that counts came into being."""
-        queues = self.at(self._base_of(position)).queues
+        if not self._near_base <= position < self._near_end:
+            self._come_near(position)
+        queues = self._near.queues
         use = queues.get(key)
         if use is None:
             queues[key] = QueueUse(1, offset, offset)
-        else:
-            use.count += 1
-            use.low = min(use.low, offset)
-            use.high = max(use.high, offset)
+            return
+        use.count += 1
+        if offset < use.low:
+            use.low = offset
+        if offset > use.high:
+            use.high = offset
 
     def unrefer(self, position: int, key: QueueKey) -> None:
         queues = self.at(self._base_of(position)).queues

@@ -37,14 +37,20 @@ class Minutes:
         (self._active.get(minute) or self._begin(minute)).append(packed)
         self._active_count += 1
 
-    def add_fresh(self, entries: Sequence[Entry]) -> None:
-        """Of (due, position), all in minutes not taken yet: they were never here before."""
-        find = self._active.get
+    def add_fresh(self, entries: Sequence[Entry]) -> list[Entry]:
+        """Of (due, position) that were never here before those of minutes that were not taken; the
+        others are returned."""
+        find, taken_until = self._active.get, self.taken_until
+        others: list[Entry] = []
         for due_ms, position in entries:
             minute, ms = divmod(due_ms, MINUTE_MS)
+            if minute < taken_until:
+                others.append((due_ms, position))
+                continue
             waiting = find(minute) or self._begin(minute)
             waiting.append(ms << POSITION_BITS | position >> 3)
-        self._active_count += len(entries)
+        self._active_count += len(entries) - len(others)
+        return others
 
     def _begin(self, minute: int) -> "array[int]":
         waiting = self._active[minute] = array("Q")

@@ -59,11 +59,8 @@ class Timer:
     def arm_fresh(self, entries: Sequence[Entry]) -> None:
         """Many whose positions were never armed before; cheaper, most where much is cancelled."""
         self._count += len(entries)
-        near_end = self.far.taken_until * MINUTE_MS
-        self.far.add_fresh([entry for entry in entries if entry[0] >= near_end])
-        for due_ms, position in entries:
-            if due_ms < near_end:
-                self.near.add(due_ms << POSITION_BITS | position >> 3)
+        for due_ms, position in self.far.add_fresh(entries):
+            self.near.add(_key(due_ms, position))
 
     def cancel(self, due_ms: int, position: int) -> None:
         """The entry must be armed: `fire`, and a replay of it, take entries out one by one."""

@@ -169,14 +169,20 @@ class MessageRow(NamedTuple):
     lite_topic: str
 
 
-def message_row(
-    message: MessagePayload | MessageHead, position: int, length: int, store_ms: int
-) -> MessageRow:
-    return MessageRow(
-        position, length, store_ms, message.topic_id, message.queue_id, message.kind,
-        message.queue_offset, message.due_ms, message.tag_hash, message.id_hash,
-        message.key_hashes, message.lite_topic,
-    )  # fmt: skip
+def message_rows(
+    messages: Sequence[MessagePayload | MessageHead],
+    positions: Sequence[int],
+    lengths: Sequence[int],
+    store_ms: int,
+) -> list[MessageRow]:
+    return [
+        MessageRow(
+            position, length, store_ms, message.topic_id, message.queue_id, message.kind,
+            message.queue_offset, message.due_ms, message.tag_hash, message.id_hash,
+            message.key_hashes, message.lite_topic,
+        )
+        for message, position, length in zip(messages, positions, lengths, strict=True)
+    ]  # fmt: skip
 
 
 def decode_message_rows(records: Sequence[Record]) -> list[MessageRow]:
@@ -250,12 +256,12 @@ class RefPayload(NamedTuple):
     reason: int
 
 
-def encode_ref(ref: RefPayload) -> list[Bytes]:
-    return [_REF.pack(*ref)]
+def encode_ref(ref: RefPayload) -> bytes:
+    return _REF.pack(*ref)
 
 
 def decode_ref(payload: Bytes) -> RefPayload:
-    return RefPayload._make(_REF.unpack_from(payload))
+    return tuple_new(RefPayload, _REF.unpack_from(payload))
 
 
 #  DEAD   0   8       16            24            32        40     48     52         56
