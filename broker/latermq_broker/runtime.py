@@ -10,6 +10,7 @@ import asyncio
 import gc
 import logging
 import signal
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -43,6 +44,8 @@ from latermq_broker.transport.lean import LeanServer
 from latermq_broker.transport.shell.handover import MeetingPoint, Port
 
 log = logging.getLogger("latermq.runtime")
+
+SWITCH_INTERVAL_S: Final = 0.000_5  # how long a thread that computes may keep the loop waiting
 
 # Exit codes of `latermq serve`.
 CLEAN: Final = 0
@@ -139,6 +142,7 @@ async def _serve(
         stop.set()
 
     _on_signals(stop.set)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)  # after each system call of the loop: Python has 5 ms
     threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="latermq-disk")
     try:
         pump = Pump(engine, clock, config, threads, on_failure)
