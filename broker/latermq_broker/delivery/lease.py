@@ -23,6 +23,7 @@ lasted, so that a repeated ack is answered OK.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
+from heapq import nsmallest
 from typing import Any, Final, Protocol, cast
 
 from latermq_broker.delivery.columns import Numbers
@@ -226,6 +227,7 @@ def _all(column: Numbers, rows: range) -> bool:
 
 _LENT: Final = after(State.READY, Event.RECEIVE)
 _OVER: Final = (State.DONE, State.DEAD)
+_READY: Final = bytes([State.READY])
 
 
 class Leases:
@@ -404,6 +406,19 @@ class Leases:
         for first in range(1, slab.rows + 1, rows):
             last = min(first + rows, slab.rows + 1)
             yield [Delivery(slab, row) for row in range(first, last) if slab.state[row]]
+
+    def ready_in_order(self, after: tuple[int, int], count_max: int) -> list[tuple[int, int]]:
+        """The first (deadline, id) above `after` of those that are READY."""
+        slab = self.slab
+        ready = ((slab.deadline_ms[row], slab.id[row]) for row in self._ready_rows())
+        return nsmallest(count_max, (one for one in ready if one > after))
+
+    def _ready_rows(self) -> Iterator[int]:
+        states = self.slab.state.tobytes()  # to search a million rows takes less than copying them
+        row = states.find(_READY)
+        while row >= 0:
+            yield row
+            row = states.find(_READY, row + 1)
 
     def expire(self, now_ms: int, count_max: int) -> list[Delivery]:
         """Up to `count_max` whose deadline has come, earliest first; they are disarmed."""

@@ -10,7 +10,6 @@ from heapq import heapify, heappop, merge
 from itertools import islice
 from typing import Final
 
-from latermq_broker.delivery.fifo import FifoGate
 from latermq_broker.delivery.filter import hash64
 from latermq_broker.delivery.lease import Delivery, State
 from latermq_broker.delivery.retry import BACKOFF_MS_MAX
@@ -231,14 +230,14 @@ class PendingView:
                 yield waiting
 
     def _ripe(self, after: _Waiting) -> Iterator[_Waiting]:
-        """Retries whose time has come, until somebody receives them."""
-        ripe: list[_Waiting] = []
-        for subscription in self._state.subscriptions.values():
-            if subscription.gate is not None:
-                ripe += _ripe_in_order(self._state, subscription.gate)
-            for delivery in islice(subscription.ready, SCAN_MAX):
-                ripe.append((_due_ms(self._state, delivery), 1, delivery.id))
-        return iter(sorted(entry for entry in ripe if entry > after))
+        """Retries whose time has come, until somebody receives them: as many of the first as
+        anybody looks at before coming again, and the one that tells that there are more."""
+        leases, ahead_ms = self._state.leases, self._state.wall.ahead_ms
+        due_ms, kind, id = after
+        deadline_ms = due_ms - ahead_ms if due_ms > 0 else due_ms  # 0 is 0, see `_due_ms`
+        start = (deadline_ms, id) if kind == 1 else (deadline_ms + (kind > 1), -1)
+        for deadline_ms, id in leases.ready_in_order(start, SCAN_MAX + 1):
+            yield (deadline_ms + ahead_ms if deadline_ms else 0), 1, id
 
     def known_counts(
         self, filter: PendingFilter
@@ -362,14 +361,6 @@ class PendingView:
 def _due_ms(state: EngineState, delivery: Delivery) -> int:
     """On the wall clock; 0: nobody has held it in this life."""
     return state.wall.at(delivery.deadline_ms) if delivery.deadline_ms else 0
-
-
-def _ripe_in_order(state: EngineState, gate: FifoGate) -> Iterator[_Waiting]:
-    for group in gate.groups.values():
-        for _, delivery_id in group.live:
-            delivery = state.leases.deliveries[delivery_id]
-            if delivery.state is State.READY:
-                yield _due_ms(state, delivery), 1, delivery_id
 
 
 def _retry(state: EngineState, waiting: _Waiting, pending_id: str) -> Delivery:
