@@ -96,6 +96,12 @@ def dead_letters(rig: EngineRig) -> None:
     rig.engine.write()
 
 
+def letters(rig: EngineRig) -> None:
+    """What became of letters, in a checkpoint."""
+    dead_letters(rig)
+    rig.checkpoint()
+
+
 def delayed(rig: EngineRig) -> None:
     some(rig)
     for number, wait_ms in enumerate((1_000, 5 * 60_000, 24 * HOUR_MS, 400 * 24 * HOUR_MS)):
@@ -154,6 +160,7 @@ SCENARIOS: Final[dict[str, Callable[[EngineRig], None]]] = {
     "checkpoint": checkpoint_then_kill,
     "dead-letters": dead_letters,
     "delayed": delayed,
+    "letters": letters,
     "retention": retention,
     "transactions": transactions,
     "message-groups": message_groups,

@@ -15,7 +15,7 @@ def facts(engine: Engine) -> dict[str, object]:
         "catalog": state.catalog.snapshot(),
         "users": state.users.snapshot(),
         "limits": state.limits.snapshot(),
-        "dead": {id: dict(letters) for id, letters in state.dead.items() if letters},
+        "dead": {id: dict(letters.items()) for id, letters in state.dead.items() if letters},
         "delayed": dict(state.delayed_counts),
         "halves": [half.key() for half in state.halves],
         "ended": list(state.halves.ended.items()),

@@ -7,6 +7,7 @@ from latermq_broker.delivery.history import Outcome
 from latermq_broker.delivery.lease import Delivery, Event, State
 from latermq_broker.delivery.slab import LOW_BITS, Holder, Place
 from latermq_broker.engine.indexing import index_letter
+from latermq_broker.engine.letter_states import LetterStates
 from latermq_broker.engine.model import DeadState
 from latermq_broker.engine.state import EngineState, Stamp, Subscription, lite_may_go, lite_reader
 from latermq_broker.store import payload_lease, payload_message
@@ -199,8 +200,8 @@ class DeliveryApplier:
 
     def redrive(self, redrive: RedrivePayload, at: Stamp) -> None:
         state = self._state
-        letters = state.dead.setdefault(redrive.dlq_topic_id, {})
-        letters[redrive.letter_offset] = (DeadState.REDRIVEN, at.store_ms)
+        letters = state.dead.setdefault(redrive.dlq_topic_id, LetterStates())
+        letters.put(redrive.letter_offset, DeadState.REDRIVEN, at.store_ms)
         subscription = state.subscription(redrive.group_id, redrive.topic_id)
         delivery = self._add(
             subscription,

@@ -7,6 +7,7 @@ from latermq_broker.delivery.filter import hash64
 from latermq_broker.delivery.lite import LiteParent
 from latermq_broker.delivery.transaction import HalfEvent
 from latermq_broker.engine.apply_transactions import end_half
+from latermq_broker.engine.letter_states import LetterStates
 from latermq_broker.engine.model import DeadState
 from latermq_broker.engine.state import EngineState, Stamp
 from latermq_broker.store.consume_queue import ENTRY_LETTER, Entry
@@ -50,7 +51,8 @@ class MessageApplier:
                 continue
             if queue != queue_id or topic != topic_id:
                 topic_id, queue_id = topic, queue
-                waiting = state.entered(topic, queue)
+                state.ready_topics.add(topic)
+                waiting = state.store.queue(topic, queue)
             if waiting.next != offset:
                 state.reach(topic, queue, offset, store_ms)
             if kind & MARKED:
@@ -59,9 +61,9 @@ class MessageApplier:
                 waiting.append((position, length, 0, 0, tag_hash, store_ms))
         if delayed:
             state.timer.arm_fresh([(row[7], row[0]) for row in delayed])
-            state.uses.arm_all(delayed)
-            counts = state.delayed_counts
+            arm, counts = state.uses.arm, state.delayed_counts
             for row in delayed:
+                arm(row[0], row[1])
                 counts[row[3]] = counts.get(row[3], 0) + 1
 
     def _enter_marked(self, row: MessageRow) -> None:
@@ -110,7 +112,8 @@ class MessageApplier:
                 end_half(state, origin, length, HalfEvent.COMMIT)
             if queue_id != key[1] or topic_id != key[0]:
                 key = topic_id, queue_id
-                waiting = state.entered(topic_id, queue_id)
+                state.ready_topics.add(topic_id)
+                waiting = state.store.queue(topic_id, queue_id)
             if waiting.next != offset:
                 state.reach(topic_id, queue_id, offset, store_ms)
             waiting.append((origin, length, reason, 0, tag_hash, store_ms))
@@ -129,9 +132,9 @@ class MessageApplier:
             self._count_delayed(timer.topic_id, -1)
 
     def dead_change(self, change: DeadChangePayload, at: Stamp) -> None:
-        letters = self._state.dead.setdefault(change.dlq_topic_id, {})
+        letters = self._state.dead.setdefault(change.dlq_topic_id, LetterStates())
         for offset in change.offsets:
-            letters[offset] = (DeadState(change.state), at.store_ms)
+            letters.put(offset, DeadState(change.state), at.store_ms)
             self._state.unpark((change.dlq_topic_id, offset))
 
     def _disarm(self, due_ms: int, position: int, length: int) -> None:

@@ -15,6 +15,7 @@ from latermq_broker.delivery.history import (
 from latermq_broker.delivery.lease import Delivery
 from latermq_broker.delivery.retry import backoff_ms
 from latermq_broker.engine.journal import Journal
+from latermq_broker.engine.letter_states import letters_of
 from latermq_broker.engine.model import Group, OnDead, Topic
 from latermq_broker.engine.state import EngineState
 from latermq_broker.errors import CorruptRecordError
@@ -292,8 +293,8 @@ class Attempts:
             return (), 0, 0
         before = decode_dead_head(record.payload)
         attempts = decode_history(dead_slices(record.payload)[0]).attempts
-        letters = self._state.dead.get(before.dlq_topic_id, {})
-        _, redriven_ms = letters.get(before.queue_offset, (None, 0))
+        letters = letters_of(self._state.dead, before.dlq_topic_id)
+        _, redriven_ms = letters.get(before.queue_offset) or (None, 0)
         return attempts, before.redrive_count + 1, redriven_ms
 
     def _group(self, delivery: Delivery) -> Group:

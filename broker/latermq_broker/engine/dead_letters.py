@@ -17,6 +17,7 @@ from latermq_broker.engine.attempts import (
     stored_slices,
 )
 from latermq_broker.engine.journal import Journal
+from latermq_broker.engine.letter_states import letters_of
 from latermq_broker.engine.model import DeadFilter, DeadLetter, DeadState, Group, Topic, TopicType
 from latermq_broker.engine.state import EngineState
 from latermq_broker.errors import (
@@ -254,7 +255,7 @@ class DeadLetters:
         )
 
     def _changed(self, topic: Topic, offset: int) -> tuple[DeadState, int]:
-        return self._state.dead.get(topic.id, {}).get(offset, (DeadState.DEAD, 0))
+        return letters_of(self._state.dead, topic.id).get(offset) or (DeadState.DEAD, 0)
 
     def _record(self, topic: Topic, offset: int) -> Record:
         entry = self._state.queue(topic.id, 0).get(offset)

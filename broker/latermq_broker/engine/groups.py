@@ -7,6 +7,7 @@ from latermq_broker.delivery.fifo import FifoGate
 from latermq_broker.delivery.lease import State
 from latermq_broker.delivery.retry import BACKOFF_MS_MAX, LADDER_STEPS_MAX
 from latermq_broker.engine.journal import Journal
+from latermq_broker.engine.letter_states import letters_of
 from latermq_broker.engine.model import Backoff, Group, GroupInfo, OnDead, TopicProgress
 from latermq_broker.engine.state import EngineState, Subscription, lite_reader
 from latermq_broker.errors import (
@@ -185,7 +186,7 @@ class GroupAdmin:
         if topic is None:
             return 0
         queue = self._state.queue(topic.id, 0)
-        return queue.next - queue.first - len(self._state.dead.get(topic.id, ()))
+        return queue.next - queue.first - len(letters_of(self._state.dead, topic.id))
 
     def reset(self, name: str, topic_name: str, to_ms: int, now_ms: int) -> list[int]:
         """Every queue of the topic to the first message stored at or after `to_ms` (0: earliest).

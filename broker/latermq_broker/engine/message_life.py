@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from latermq_broker.delivery.lease import Delivery, State
 from latermq_broker.engine.attempts import stored_order_key
 from latermq_broker.engine.indexing import MESSAGE_TYPES
+from latermq_broker.engine.letter_states import letters_of
 from latermq_broker.engine.message_place import MessagePlaces, Place
 from latermq_broker.engine.message_query import FROM_THE_END, Found
 from latermq_broker.engine.model import DeadState, Topic
@@ -82,7 +83,7 @@ class MessageLives:
         groups = tuple(self._groups(topic, found, queue_id, offset))
         letter_state = None
         if topic.internal:
-            letter_state, _ = state.dead.get(topic.id, {}).get(offset, (DeadState.DEAD, 0))
+            letter_state, _ = letters_of(state.dead, topic.id).get(offset) or (DeadState.DEAD, 0)
         return Life(0, False, queue_id, offset, expired, groups, letter_state=letter_state)
 
     def half(self, found: Found) -> bool:
@@ -162,7 +163,7 @@ class MessageLives:
     ) -> GroupLife:
         """The group had it, and has it no more."""
         if letter is not None:
-            changed = self._state.dead.get(letter.dlq_topic_id, {}).get(letter.queue_offset)
+            changed = letters_of(self._state.dead, letter.dlq_topic_id).get(letter.queue_offset)
             queue = self._state.queue(letter.dlq_topic_id, 0)
             entered = queue.first <= letter.queue_offset < queue.next
             return known._replace(

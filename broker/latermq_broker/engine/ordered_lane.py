@@ -24,6 +24,7 @@ from latermq_broker.engine.leasing import (
     client_position,
     lease_flags,
 )
+from latermq_broker.engine.letter_states import letters_of
 from latermq_broker.engine.model import Group, OnDead, ReceiveRequest
 from latermq_broker.engine.state import EngineState, Subscription
 from latermq_broker.engine.wanted import Wanted
@@ -227,7 +228,7 @@ class OrderedLane:
         if not len(group.held):
             return
         queue = self._state.queue(wish.subscription.topic_id, group.queue_id)
-        letters = self._state.dead.get(queue.topic_id, {})
+        letters = letters_of(self._state.dead, queue.topic_id)
         for offset in group.held:
             if wish.spent or looks.spent:
                 break

@@ -20,7 +20,6 @@ from typing import Any
 
 from latermq_broker.delivery.lease import Delivery
 from latermq_broker.store.commit_log import CommitLog
-from latermq_broker.store.payload_message import MessageRow
 
 QueueKey = tuple[int, int]  # topic id, queue id
 
@@ -77,14 +76,6 @@ class SegmentUses:
         self._near.timers += 1
         self._near.timer_bytes += length
 
-    def arm_all(self, rows: Sequence[MessageRow]) -> None:
-        """The same for many."""
-        for row in rows:
-            if not self._near_base <= row[0] < self._near_end:
-                self._come_near(row[0])
-            self._near.timers += 1
-            self._near.timer_bytes += row[1]
-
     def disarm(self, position: int, length: int) -> None:
         if not self._near_base <= position < self._near_end:
             self._come_near(position)
@@ -106,8 +97,7 @@ class SegmentUses:
             return
         for position in positions:
             if not self._near_base <= position < self._near_end:
-                self._near_base, self._near_end = self._span_of(position)
-                self._near = self.at(self._near_base)
+                self._come_near(position)
             self._near.deliveries += step
 
     def chain(self, first_attempt: int) -> None:
@@ -186,6 +176,10 @@ class SegmentUses:
                 (topic_id, queue_id): QueueUse(count, low, high)
                 for topic_id, queue_id, count, low, high in queues
             }
+
+    def _come_near(self, position: int) -> None:
+        self._near_base, self._near_end = self._span_of(position)
+        self._near = self.at(self._near_base)
 
     def _rows(self) -> Iterator[list[Any]]:
         for base, use in sorted(self._uses.items()):

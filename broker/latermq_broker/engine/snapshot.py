@@ -6,7 +6,9 @@ leases         the deliveries, see `leases_section.py`
 deliveries     the same as older versions wrote it, below: only read
 timer          u64 pairs (due, position)
 uses           JSON [[segment base, timers, their bytes, [[topic, queue, entries, from, to], …]], …]
-dead           JSON {topic id: {offset: [state, since ms]}}
+letters        which dead letters were redriven or dropped: `engine/letter_states.py`
+dead           the same as older versions wrote it, JSON {topic id: {offset: [state, since ms]}}:
+               only read
 counters       JSON {"next_delivery_id": …, "delayed": {topic id: count}}
 clients        JSON [[client id, position of its CLIENT record], …]
 halves         fixed structs, below: half messages that are pending, the oldest first
@@ -28,6 +30,7 @@ from latermq_broker.delivery.slab import Holder
 from latermq_broker.delivery.transaction import HalfMessage, HalfState
 from latermq_broker.engine.fifo_section import pack_fifo, restore_fifo, unpack_order_keys
 from latermq_broker.engine.leases_section import encode_leases, restore_leases, take_up
+from latermq_broker.engine.letter_states import LetterStates, pack_letters, unpack_letters
 from latermq_broker.engine.lite_section import pack_lites, restore_lites
 from latermq_broker.engine.model import DeadState
 from latermq_broker.engine.state import EngineState
@@ -68,7 +71,7 @@ def snapshot(state: EngineState, new_run: str = "") -> dict[str, bytes]:
         **state.timer.snapshot(),
         "runs": _json([run.name for run in state.timer.far.runs] + [new_run] * bool(new_run)),
         "uses": state.uses.snapshot(),
-        "dead": _json(state.dead),
+        "letters": pack_letters(state.dead),
         "counters": _json(
             {"next_delivery_id": state.leases.next_id, "delayed": state.delayed_counts}
         ),
@@ -115,11 +118,11 @@ def restore(state: EngineState, sections: Mapping[str, bytes]) -> None:
     if whole:
         state.timer.restore(sections, runs)
         state.uses.restore(sections["uses"])
-    for dlq_topic_id, letters in json.loads(sections["dead"]).items():
-        state.dead[int(dlq_topic_id)] = {
-            int(offset): (DeadState(changed), since_ms)
-            for offset, (changed, since_ms) in letters.items()
-        }
+    state.dead = unpack_letters(sections.get("letters", b""))
+    for dlq_topic_id, letters in json.loads(sections.get("dead", b"{}")).items():
+        states = state.dead[int(dlq_topic_id)] = LetterStates()
+        for offset, (changed, since_ms) in letters.items():
+            states.put(int(offset), DeadState(changed), since_ms)
     for half in _HALF.iter_unpack(sections.get("halves", b"")):
         _restore_half(state, half)
     for first, id_hash, end in _ENDED.iter_unpack(sections.get("ended", b"")):

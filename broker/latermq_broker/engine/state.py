@@ -18,7 +18,8 @@ from latermq_broker.delivery.receipt_handle import ReceiptHandles
 from latermq_broker.delivery.recently_done import RecentlyDone
 from latermq_broker.delivery.transaction import HalfMessages
 from latermq_broker.engine.figures import Figures
-from latermq_broker.engine.model import DeadState, Ready, Topic, TopicType
+from latermq_broker.engine.letter_states import LetterStates
+from latermq_broker.engine.model import Ready, Topic, TopicType
 from latermq_broker.engine.segment_use import SegmentUses
 from latermq_broker.engine.timers_moved import TimersMoved
 from latermq_broker.errors import CorruptRecordError, StoreError, StoreReadOnlyError
@@ -113,8 +114,7 @@ class EngineState:
             config.transaction.ended_remembered_max, config.transaction.checks_max
         )
         self.subscriptions: dict[tuple[int, int], Subscription] = {}
-        self.dead: dict[int, dict[int, tuple[DeadState, int]]] = {}
-        """Dead-letter topic id → offset → (state, since); absent: DEAD."""
+        self.dead: dict[int, LetterStates] = {}  # by dead-letter topic id
         self.parking: dict[Letter, tuple[int, int, int]] = {}
         """Letters that park a message group: group id, topic id, order key."""
         self.uses = SegmentUses(store.log)
@@ -178,10 +178,8 @@ class EngineState:
         for entry in queue.scan(queue.first, first - queue.first):
             if entry.flags:
                 self.uses.unrefer(entry.position, (topic_id, queue_id))
-        letters = self.dead.get(topic_id)
-        if letters:
-            for offset in range(queue.first, first):
-                letters.pop(offset, None)
+        if topic_id in self.dead:
+            self.dead[topic_id].trim(first)
         if self.parking:
             for offset in range(queue.first, first):
                 self.unpark((topic_id, offset))
@@ -233,11 +231,6 @@ class EngineState:
         if entry.flags:
             self.uses.refer(entry.position, (topic_id, queue_id), offset)
         self.ready_topics.add(topic_id)
-
-    def entered(self, topic_id: int, queue_id: int) -> ConsumeQueue:
-        """The queue, to which plain messages are appended."""
-        self.ready_topics.add(topic_id)
-        return self.store.queue(topic_id, queue_id)
 
     def reach(self, topic_id: int, queue_id: int, offset: int, time_ms: int) -> None:
         """In replay: the queue's next offset is at least this one, though the entries before it
