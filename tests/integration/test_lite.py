@@ -45,7 +45,10 @@ class LiteClient(WireClient):
         self._stream = self.messaging.Telemetry(
             iter(self._said.get, None), metadata=wire_requests.metadata(self.client_id), timeout=60
         )
-        return self.told().settings
+        told = self.told()
+        if not told.HasField("settings"):  # it says why, and ends
+            self.told()
+        return told.settings
 
     def told(self) -> service_pb2.TelemetryCommand:
         command: service_pb2.TelemetryCommand = next(self._stream)

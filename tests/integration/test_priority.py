@@ -75,7 +75,7 @@ def test_the_command_line_sends_and_tells(sdk_broker: BrokerProcess, name: str) 
     [
         (("--priority", "-1"), "-1 is not in the range"),
         (("--priority", "1", "--message-group", "g"), "one of --message-group and --priority"),
-        (("--priority", "1"), "does not fit topic"),
+        (("--priority", "1"), "does not fit a new topic"),
     ],
 )
 def test_what_the_command_line_refuses(
