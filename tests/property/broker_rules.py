@@ -12,7 +12,7 @@ from latermq_broker.errors import StoreFullError
 from latermq_broker.schedule.run_merge import merge_runs
 from latermq_broker.store.files import Space
 from latermq_broker.store.inspect import verify_directory
-from support.engine_bench import DIRECTORY, FILLER, TOPIC, Bench, lose_checkpoints
+from support.engine_bench import DIRECTORY, TOPIC, Bench, lose_checkpoints
 from support.engine_facts import facts
 
 HOUR_MS = 3_600_000
@@ -36,7 +36,10 @@ class BrokerRules(Bench):
         self.wall_ahead_ms = self.engine.wall.ahead_ms = ahead_ms
         self.tick()
 
-    @rule(step_ms=st.integers(0, 20_000), asks=st.lists(st.booleans(), min_size=3, max_size=6))
+    @rule(
+        step_ms=st.integers(0, 20_000),
+        asks=st.lists(st.booleans(), min_size=3, max_size=6),
+    )
     def producers_are_asked(self, step_ms: int, asks: list[bool]) -> None:
         """Some are there to be asked, for others nobody is."""
         self.time_passes(step_ms)
@@ -46,7 +49,10 @@ class BrokerRules(Bench):
             check = self.engine.transactions.check(first, self.now_ms)
             assert check is not None
             half = self.model.halves[check.transaction_id]
-            assert (check.sys.decode(), check.check) == (half.message.name, half.checks + 1)
+            assert (check.sys.decode(), check.check) == (
+                half.message.name,
+                half.checks + 1,
+            )
             if ask:
                 self.engine.transactions.asked(first, "producer", self.now_ms)
                 self.model.asked(half, self.now_ms)
@@ -59,17 +65,17 @@ class BrokerRules(Bench):
         arguments = self.engine.checkpoints.merge_arguments()
         if arguments:
             merge_runs(
-                self.files, self.engine.store.runs_directory, int(arguments[1]), arguments[2:]
+                self.files,
+                self.engine.store.runs_directory,
+                int(arguments[1]),
+                arguments[2:],
             )
             self.engine.checkpoints.adopt_merge(arguments)
 
     @rule(count=st.integers(1, 40))
     def others_send(self, count: int) -> None:
         """What fills segments."""
-        if not self.engine.store.disk.full:
-            for _ in range(count):
-                self.engine.send([FILLER], self.now_ms)
-            self.engine.write()
+        self.fill(count)
 
     @rule(free_percent=st.sampled_from([2, 8, 50, 50, 50]))
     def look_at_disk(self, free_percent: int) -> None:
@@ -81,7 +87,7 @@ class BrokerRules(Bench):
     def segments_grow_old(self, segments: int, step_ms: int) -> None:
         """What waits in them, or is held or dead, is rolled forward, if retention is on."""
         for _ in range(segments):
-            self.others_send(14)
+            self.fill(14)
             self.take_checkpoint()
             self.time_passes(step_ms)
         for _ in range(10):

@@ -25,14 +25,33 @@ from support.engine_model import HALVES_MAX, IN_HAND, Group, Held, Message, Wher
 LEASE_MS = 1_000
 RETRY_LOG_BYTES_MAX = 192
 BAD = Failure("ValueError", "bad", "", "")
-ENDS = {HalfEvent.COMMIT: HalfState.COMMITTED, HalfEvent.ROLLBACK: HalfState.ROLLED_BACK}
+ENDS = {
+    HalfEvent.COMMIT: HalfState.COMMITTED,
+    HalfEvent.ROLLBACK: HalfState.ROLLED_BACK,
+}
 SORTS = st.lists(
-    st.tuples(st.sampled_from("aab"), st.sampled_from([*KEYS, "a", "a"])), min_size=1, max_size=4
+    st.tuples(st.sampled_from("aab"), st.sampled_from([*KEYS, "a", "a"])),
+    min_size=1,
+    max_size=4,
 )
 
 
 NAMES = st.sampled_from(["everything", "only-a", "skip", "park"])
-WORK = ["send", "receive", "receive", "receive", "ack", "nack", "extend", "suspend", "wait", "wait"]
+WORK = [
+    *(
+        "send",
+        "send",
+        "receive",
+        "receive",
+        "receive",
+        "ack",
+        "nack",
+        "nack",
+        "extend",
+        "suspend",
+    ),
+    *("wait", "wait", "fill", "second", "second"),
+]
 
 
 class ClientRules(Bench):
@@ -49,6 +68,12 @@ class ClientRules(Bench):
                 self.receive(draw.draw(NAMES), 6, "")
             elif kind == "wait":
                 self.wait_until_due(draw, draw.draw(st.sampled_from([0, 0, 1])))
+            elif kind == "second":
+                self.now_ms += 1_000
+                self.tick()
+            elif kind == "fill":
+                self.fill(14)
+                self.engine.checkpoints.take(self.now_ms)
             elif self.in_hand() and kind == "ack":
                 self.ack(draw)
             elif self.in_hand():
@@ -145,7 +170,11 @@ class ClientRules(Bench):
             self.engine.give_back(name, [one.handle for one in delivered], self.now_ms)
             for one in delivered:
                 held = group.held[one.sys.decode()]
-                held.state, held.deadline_ms, held.handle = "backoff", self.now_ms + 1_000, ""
+                held.state, held.deadline_ms, held.handle = (
+                    "backoff",
+                    self.now_ms + 1_000,
+                    "",
+                )
                 held.attempt -= 1
 
     def note_spent(self, group: Group) -> None:

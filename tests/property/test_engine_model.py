@@ -110,5 +110,13 @@ def short_scans() -> Iterator[None]:
         yield
 
 
-TestEngine = EngineMachine.TestCase
-TestEngine.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)
+TestShortLives = EngineMachine.TestCase
+TestShortLives.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
+
+
+class LongMachine(EngineMachine):
+    """The same for longer."""
+
+
+TestLongLives = LongMachine.TestCase
+TestLongLives.settings = settings(max_examples=40, stateful_step_count=60, deadline=None)

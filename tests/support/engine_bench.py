@@ -10,9 +10,20 @@ from typing import Final
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine
 
-from latermq_broker.config import CatalogConfig, Config, DeliveryConfig, TransactionConfig
+from latermq_broker.config import (
+    CatalogConfig,
+    Config,
+    DeliveryConfig,
+    TransactionConfig,
+)
 from latermq_broker.engine.engine import Engine
-from latermq_broker.engine.model import OnDead, Outgoing, PendingFilter, QueueRow, ReceiveRequest
+from latermq_broker.engine.model import (
+    OnDead,
+    Outgoing,
+    PendingFilter,
+    QueueRow,
+    ReceiveRequest,
+)
 from latermq_broker.store.store import Store
 from support.audit import locked
 from support.engine_facts import facts
@@ -109,6 +120,13 @@ class Bench(RuleBasedStateMachine):
         self.model.time_passes(self.now_ms, self.wall_ms)
         do_due(self.engine, self.now_ms)
         self.look()
+
+    def fill(self, count: int) -> None:
+        """Others send, if the disk is not full: a segment takes some 14."""
+        if not self.engine.store.disk.full:
+            for _ in range(count):
+                self.engine.send([FILLER], self.now_ms)
+            self.engine.write()
 
     def wait_until_due(self, draw: st.DataObject, before_ms: int) -> None:
         """Until one of the next deadlines, or until the millisecond before: then nothing is due."""
