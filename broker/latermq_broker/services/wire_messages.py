@@ -2,9 +2,8 @@
 
 On send a v2.Message is split in two slices that are stored as they are (`Outgoing.rest`, `.sys`)
 and never encoded again. Everything a client must not decide is dropped here: receipt handle, place,
-attempt (C++ writes a truncated clock into it), store fields, digest. The digest is SHA-1 in
-upper-case hex, which costs half of what MD5 does: the clients disagree on the text form of a CRC32,
-and C++ dies of a mismatch.
+attempt (C++ writes a truncated clock into it), store fields, digest. The digest is MD5 in
+upper-case hex: the clients disagree on the text form of a CRC32, and C++ dies of a mismatch.
 """
 
 import hashlib
@@ -56,7 +55,7 @@ _DROPPED_FIELDS: Final = {
     for kind in (NORMAL, FIFO, DELAY, TRANSACTION, LITE, PRIORITY)
 }
 
-DIGEST_HEAD: Final = b"\x22\x2c\x08\x03\x12\x28"  # body_digest, 44 bytes: SHA1, 40 hex digits
+DIGEST_HEAD: Final = b"\x22\x24\x08\x02\x12\x20"  # body_digest, 36 bytes: MD5, 32 hex digits
 
 
 def message_type(message: definition_pb2.Message, delay_level: int) -> definition_pb2.MessageType:
@@ -168,7 +167,7 @@ def _ending(now_ms: int, store_host: str, kind: definition_pb2.MessageType, zipp
 
 
 def body_digest(body: bytes) -> bytes:
-    return hashlib.sha1(body, usedforsecurity=False).hexdigest().upper().encode()
+    return hashlib.md5(body, usedforsecurity=False).hexdigest().upper().encode()
 
 
 def _settle_delivery(

@@ -83,7 +83,7 @@ class StoredMessage:
 
     @property
     def body_digest(self) -> str:
-        """Upper-case hex: SHA-1, or MD5 of what an older version stored."""
+        """MD5, upper-case hex."""
         return self.system.body_digest.checksum
 
     @property

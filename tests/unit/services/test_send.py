@@ -320,8 +320,8 @@ async def test_what_was_sent_is_what_is_received() -> None:
         assert system.message_type == definition_pb2.NORMAL
         assert system.body_encoding == definition_pb2.IDENTITY
         assert (system.body_digest.type, len(system.body_digest.checksum)) == (
-            definition_pb2.SHA1,
-            40,
+            definition_pb2.MD5,
+            32,
         )
         assert (system.born_host, system.store_host) == ("test", "192.0.2.9:8081")
         assert timestamp_ms(system.born_timestamp) == timestamp_ms(system.store_timestamp)
