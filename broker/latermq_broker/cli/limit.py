@@ -163,6 +163,8 @@ def unset(scope: str, name: str, endpoint: str, as_json: bool) -> None:
         broker.call(broker.limits.UnsetLimit, request)
     if as_json:
         print_json({"scope": scope, "name": name, "unset": True})
+    elif name == "*":
+        click.echo(f"no limits hold for every {scope} any more")
     else:
         click.echo(f"{scope} {plain(name)} has no limits of its own any more")
 

@@ -5,8 +5,15 @@ from typing import Final
 import click
 
 from latermq_broker.cli.commands import Lazy, RootGroup
+from latermq_broker.version import own_version
 
 _CLI: Final = "latermq_broker.cli"
+
+
+def _show_version(context: click.Context, _: click.Parameter, asked: bool) -> None:
+    if asked:
+        click.echo(f"latermq {own_version() or 'from a directory that was never installed'}")
+        context.exit()
 
 
 @click.group(
@@ -35,7 +42,14 @@ _CLI: Final = "latermq_broker.cli"
         "bench": Lazy(f"{_CLI}.bench", "bench", "Measure a broker under load."),
     },
 )
-@click.version_option(package_name="latermq", message="latermq %(version)s")
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_show_version,
+    help="Show the version and end.",
+)
 def latermq() -> None:
     """The broker for messages that have to come back.
 

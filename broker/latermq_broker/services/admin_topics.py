@@ -12,7 +12,7 @@ from latermq_broker.services.admin_fields import named_topic
 from latermq_broker.services.answers import ADMIN, Caller, ok_status, open_unary, unary
 from latermq_broker.services.seam import Committer, MethodTable
 from latermq_broker.services.session import Sessions
-from latermq_broker.services.v1_broker import own_version
+from latermq_broker.version import own_version
 from latermq_proto.apache.rocketmq.v2 import admin_pb2, definition_pb2
 
 log = logging.getLogger("latermq.services")

@@ -1,6 +1,5 @@
 """latermq.v1 Brokers: the broker at a glance."""
 
-from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
 from latermq_broker.config import Config
@@ -10,6 +9,7 @@ from latermq_broker.services.answers import Caller, ok_status, open_unary
 from latermq_broker.services.edges import Edges
 from latermq_broker.services.seam import Committer, MethodTable
 from latermq_broker.services.session import Sessions
+from latermq_broker.version import own_version
 from latermq_proto.latermq.v1 import broker_pb2
 
 BROKERS: Final = "/latermq.v1.Brokers"
@@ -148,10 +148,3 @@ def _transport(edges: Edges) -> broker_pb2.BrokerTransport | None:
             for (kind, reason), count in sorted(figures.others.items())
         ],
     )
-
-
-def own_version() -> str:
-    try:
-        return version("latermq")
-    except PackageNotFoundError:  # run from a directory that was never installed
-        return ""

@@ -11,7 +11,7 @@ from latermq_broker.config import AdminConfig, Config, ServerConfig
 from latermq_broker.engine.model import TopicType
 from latermq_broker.services.admin_gate import admin_served
 from latermq_broker.services.registry import assemble
-from latermq_broker.services.v1_broker import own_version
+from latermq_broker.version import own_version
 from latermq_proto.apache.rocketmq.v2 import admin_pb2
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from latermq_proto.google.protobuf import timestamp_pb2
