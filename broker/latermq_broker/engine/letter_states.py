@@ -1,7 +1,8 @@
 """Which letters of a dead-letter topic were redriven or dropped, and since when.
 
-Eight bytes for each letter from the first that was to the last, in one column: a checkpoint copies
-it, however many they are.
+Eight bytes for a letter, in blocks of BLOCK offsets that are there once one of their letters was
+changed: neither the letters between two that are far apart nor the order of the changes cost
+anything, and a checkpoint copies block by block.
 
     u64   since_ms · 4 + state; 0: the letter is DEAD still
 """
@@ -13,8 +14,10 @@ from typing import Final
 
 from latermq_broker.engine.model import DeadState
 
+BLOCK: Final = 512  # a lone letter has 4 KiB of memory, two in one block 4 KiB of a checkpoint
+
 #  letters   0      4    8       16      24
-#            | topic| pad| first | count | column 8 x count     one for each dead-letter topic
+#            | topic| pad| first | count | column 8 x count     one for each block, by offset
 _TOPIC: Final = struct.Struct("<I4xQQ")
 assert _TOPIC.size == 24
 _STATE_BITS: Final = 2
@@ -25,11 +28,10 @@ Change = tuple[DeadState, int]  # what became of a letter, and since when
 
 
 class LetterStates:
-    __slots__ = ("_column", "_count", "_first")
+    __slots__ = ("_blocks", "_count")
 
     def __init__(self) -> None:
-        self._column = array("Q")
-        self._first = 0  # offset of the letter that the column begins with
+        self._blocks: dict[int, array[int]] = {}  # by offset // BLOCK
         self._count = 0
 
     def __len__(self) -> int:
@@ -37,49 +39,66 @@ class LetterStates:
         return self._count
 
     def __contains__(self, offset: int) -> bool:
-        at = offset - self._first
-        return 0 <= at < len(self._column) and self._column[at] != 0
+        block = self._blocks.get(offset // BLOCK)
+        return block is not None and block[offset % BLOCK] != 0
 
     def get(self, offset: int) -> Change | None:
         """None: it is DEAD."""
         if offset not in self:
             return None
-        return _change(self._column[offset - self._first])
+        return _change(self._blocks[offset // BLOCK][offset % BLOCK])
 
     def items(self) -> Iterator[tuple[int, Change]]:
         """By offset."""
-        for offset, packed in enumerate(self._column, self._first):
-            if packed:
-                yield offset, _change(packed)
+        for number in sorted(self._blocks):
+            for offset, packed in enumerate(self._blocks[number], number * BLOCK):
+                if packed:
+                    yield offset, _change(packed)
 
     def put(self, offset: int, state: DeadState, since_ms: int) -> None:
-        column = self._column
-        if not column:
-            self._first = offset
-        if offset < self._first:
-            self._column = column = array("Q", bytes(8 * (self._first - offset))) + column
-            self._first = offset
-        at = offset - self._first
-        if at >= len(column):
-            column.frombytes(bytes(8 * (at + 1 - len(column))))
-        self._count += not column[at]
-        column[at] = since_ms << _STATE_BITS | state
+        block, at = self._block(offset // BLOCK), offset % BLOCK
+        self._count += not block[at]
+        block[at] = since_ms << _STATE_BITS | state
 
     def trim(self, first: int) -> None:
         """Letters below `first` are gone."""
-        gone = self._column[: max(0, first - self._first)]
-        del self._column[: len(gone)]
-        self._first += len(gone)
-        self._count -= len(gone) - gone.count(0)
+        for number in [number for number in self._blocks if number * BLOCK < first]:
+            block = self._blocks[number]
+            gone = min(first - number * BLOCK, BLOCK)
+            self._count -= gone - block[:gone].count(0)
+            block[:gone] = array("Q", bytes(8 * gone))
+            if gone == BLOCK:
+                del self._blocks[number]
 
     def pack(self, topic_id: int) -> bytes:
-        return _TOPIC.pack(topic_id, self._first, len(self._column)) + self._column.tobytes()
+        """From the first to the last letter of each block that is no longer DEAD."""
+        parts: list[bytes] = []
+        for number in sorted(self._blocks):
+            column = self._blocks[number].tobytes()
+            end = (len(column.rstrip(b"\0")) + 7) // 8
+            begin = (len(column) - len(column.lstrip(b"\0"))) // 8
+            if begin < end:
+                parts.append(_TOPIC.pack(topic_id, number * BLOCK + begin, end - begin))
+                parts.append(column[8 * begin : 8 * end])
+        return b"".join(parts)
 
-    def load(self, first: int, column: bytes) -> None:
-        """Into one that is empty."""
-        self._first = first
-        self._column.frombytes(column)
-        self._count = len(self._column) - self._column.count(0)
+    def load(self, first: int, column: "array[int]") -> None:
+        """Those at the offsets from `first` on, of which nothing was known."""
+        done = 0
+        while done < len(column):
+            number, at = divmod(first + done, BLOCK)
+            part = column[done : done + BLOCK - at]
+            changed = len(part) - part.count(0)
+            if changed:
+                self._block(number)[at : at + len(part)] = part
+                self._count += changed
+            done += len(part)
+
+    def _block(self, number: int) -> "array[int]":
+        block = self._blocks.get(number)
+        if block is None:
+            block = self._blocks[number] = array("Q", bytes(8 * BLOCK))
+        return block
 
 
 _NONE: Final = LetterStates()
@@ -95,17 +114,17 @@ def letters_of(dead: Mapping[int, LetterStates], topic_id: int) -> LetterStates:
 
 
 def pack_letters(dead: Mapping[int, LetterStates]) -> bytes:
-    return b"".join(letters.pack(topic_id) for topic_id, letters in dead.items() if letters)
+    return b"".join(letters.pack(topic_id) for topic_id, letters in dead.items())
 
 
 def unpack_letters(section: bytes) -> dict[int, LetterStates]:
-    """By dead-letter topic."""
+    """By dead-letter topic. Earlier versions wrote one column for all the letters of a topic."""
     dead: dict[int, LetterStates] = {}
     at = 0
     while at < len(section):
         topic_id, first, count = _TOPIC.unpack_from(section, at)
         at += _TOPIC.size
-        dead[topic_id] = LetterStates()
-        dead[topic_id].load(first, section[at : at + 8 * count])
+        column = array("Q", section[at : at + 8 * count])
+        dead.setdefault(topic_id, LetterStates()).load(first, column)
         at += 8 * count
     return dead
