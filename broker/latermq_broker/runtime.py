@@ -248,7 +248,7 @@ async def _drain(services: Services, server: GrpcioServer | LeanServer, grace_ms
     log.info("draining")
     services.health.set_serving(False)
     services.parked.drain()
-    services.sessions.end_streams()
+    services.reconnects.drain()
     await server.drain(grace_ms)
 
 

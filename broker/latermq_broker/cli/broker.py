@@ -1,4 +1,4 @@
-"""`latermq broker`: the broker itself."""
+"""`latermq broker`: the broker itself, and its clients as a whole."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -26,7 +26,7 @@ _UNUSUAL: Final = (
 
 @click.group(cls=CommandGroup)
 def broker() -> None:
-    """See how the broker is."""
+    """See how the broker is; ask its clients to reconnect."""
 
 
 @broker.command(epilog=example("latermq broker show", "latermq broker show --json"))
@@ -43,6 +43,35 @@ def show(endpoint: str, as_json: bool) -> None:
     for label, values in _facts(found):
         for line in fact(label, values, width):
             click.echo(line)
+
+
+@broker.command(
+    epilog=example("latermq broker reconnect --all", "latermq broker reconnect host@17@0@abc")
+)
+@click.argument("client_id", required=False)
+@click.option("--all", "everybody", is_flag=True, help="Every client that is connected.")
+@broker_options
+def reconnect(client_id: str | None, everybody: bool, endpoint: str, as_json: bool) -> None:
+    """Ask the client CLIENT_ID, or all, to reconnect.
+
+    They open their telemetry streams anew, by which they tell their settings and get commands; what
+    they send and hold goes on. Clients need not obey: docs/compatibility.md says which do. A
+    client's id is in the broker's log.
+    """
+    if (client_id is None) is not everybody:
+        raise click.UsageError("say whom: either CLIENT_ID or --all")
+    request = broker_pb2.ReconnectClientsRequest()
+    if client_id is None:
+        request.all = True
+    else:
+        request.client_id = client_id
+    with Connection(endpoint) as connection:
+        answer = connection.call(connection.brokers.ReconnectClients, request)
+    if as_json:
+        print_json({"told": answer.told, "out_of_reach": answer.out_of_reach})
+        return
+    rest = f", {answer.out_of_reach:,} out of reach" if answer.out_of_reach else ""
+    click.echo(f"told {counted(answer.told, 'client')} to reconnect{rest}")
 
 
 def _facts(found: Any) -> Iterator[tuple[str, list[str]]]:

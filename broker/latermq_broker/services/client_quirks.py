@@ -20,6 +20,7 @@ class Quirk(Flag):
     LADDER_ONE_AHEAD = auto()  # looks the wait after attempt n up at n, counting from 0
     NO_PUSHED_SETTINGS = auto()  # settings it did not ask for do not reach it, or do harm
     ANSWERS_NO_QUESTIONS = auto()  # ignores stack traces and messages to verify
+    DEAF_TO_OLD_STREAMS = auto()  # once told to open a new one; dies if the old one fails
     PASSES_FAILURES_BY = auto()  # goes on with a reply while one of it waits to be tried again
     OLD_POLLING_CODE = auto()  # does not know ILLEGAL_POLLING_TIME
 
@@ -59,6 +60,9 @@ TABLE: Final = (
     Row(Quirk.EXPONENTIAL_ONLY, "HTTP", _up_to((1, 0, 8))),
     # And of that it counts the whole seconds as milliseconds.
     Row(Quirk.SECONDS_FOR_MS, "HTTP", _up_to((1, 0, 8))),
+    # Told to reconnect, it takes its listeners from the old stream; an error there, such as a lost
+    # connection, then ends the process. A stream that we end in the same write has none.
+    Row(Quirk.DEAF_TO_OLD_STREAMS, "HTTP", _up_to((1, 0, 8))),
     # Go plans the retry of a failed message and goes on at once, in FIFO groups too, up to the
     # newest, 5.1.4: its push consumer gets one of each message group at a time.
     Row(Quirk.PASSES_FAILURES_BY, "GO", _up_to((5, 1, 4))),

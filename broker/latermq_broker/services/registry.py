@@ -33,6 +33,7 @@ from latermq_broker.services.offsets import OffsetService
 from latermq_broker.services.parking import EveryParking
 from latermq_broker.services.recall import RecallService
 from latermq_broker.services.receive import ReceiveService
+from latermq_broker.services.reconnects import Reconnects
 from latermq_broker.services.reflection import ReflectionService
 from latermq_broker.services.replies import Replies
 from latermq_broker.services.route import RouteService
@@ -80,6 +81,7 @@ class Services:
     heartbeat: HeartbeatService
     health: HealthService
     sessions: Sessions
+    reconnects: Reconnects
     on_second: Callable[[], None]
 
 
@@ -97,6 +99,7 @@ def assemble(engine: Engine, committer: Committer, config: Config) -> Services:
     health = HealthService(names)
     send = SendService(*rooms)
     replies = Replies(sessions)
+    reconnects = Reconnects(sessions, replies)
     parked = EveryParking((receive, offsets))
     edges = Edges(parked)
 
@@ -122,7 +125,7 @@ def assemble(engine: Engine, committer: Committer, config: Config) -> Services:
         DeadLettersService(*rooms),
         QueuesService(*rooms),
         MessagesService(*rooms),
-        BrokersService(*rooms, edges),
+        BrokersService(*rooms, edges, reconnects),
         UsersService(*rooms),
         LimitsService(*rooms),
         AdminTopics(*rooms),
@@ -148,6 +151,7 @@ def assemble(engine: Engine, committer: Committer, config: Config) -> Services:
         heartbeat=heartbeat,
         health=health,
         sessions=sessions,
+        reconnects=reconnects,
         on_second=on_second,
     )
 

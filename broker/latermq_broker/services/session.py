@@ -45,9 +45,15 @@ class CommandStream:
         self._commands_max = commands_max
         self._outbox: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._error: Exception | None = None
+        self._ended = False
 
     def put(self, command: service_pb2.TelemetryCommand, unread_max: int = 0) -> bool:
-        """False when the stream does not read and is full, or holds `unread_max` already."""
+        """False when the stream does not read and is full, or holds `unread_max` already.
+
+        And when it was ended.
+        """
+        if self._ended:
+            return False
         if self._outbox.qsize() >= min(self._commands_max, unread_max or self._commands_max):
             return False
         self._outbox.put_nowait(command.SerializeToString())
@@ -56,6 +62,7 @@ class CommandStream:
     def end(self, error: Exception | None = None) -> None:
         """Finish after what was put before; with `error` raised to the transport, if any."""
         self._error = self._error or error
+        self._ended = True
         self._outbox.put_nowait(None)
 
     async def commands(self) -> AsyncIterator[bytes]:
@@ -98,6 +105,7 @@ class Sessions:
         self._config = config
         self._sessions: dict[str, Session] = {}  # kept in order of `seen_ms`
         self._open_streams: set[CommandStream] = set()
+        self._draining = False
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -131,9 +139,14 @@ class Sessions:
         return session
 
     def open_stream(self) -> CommandStream:
-        """A telemetry stream that has begun; its client is known with its first settings."""
+        """A telemetry stream that has begun; its client is known with its first settings.
+
+        Once `end_streams` was called it ends at once.
+        """
         stream = CommandStream(self._config.commands_per_client_max)
         self._open_streams.add(stream)
+        if self._draining:
+            stream.end()
         return stream
 
     def attach(self, client_id: str, stream: CommandStream) -> None:
@@ -189,6 +202,10 @@ class Sessions:
         return silent
 
     def end_streams(self) -> None:
-        """Finish every telemetry stream, for draining; the clients come back elsewhere or later."""
+        """Finish every telemetry stream, for draining; the clients come back elsewhere or later.
+
+        Those that come back here at once, on a connection that still drains, end too.
+        """
+        self._draining = True
         for stream in self._open_streams:
             stream.end()

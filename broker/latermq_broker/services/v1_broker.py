@@ -1,12 +1,15 @@
-"""latermq.v1 Brokers: the broker at a glance."""
+"""latermq.v1 Brokers: the broker at a glance; its clients asked to reconnect."""
 
 from typing import Final
 
 from latermq_broker.config import Config
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.overview import Overview
+from latermq_broker.errors import BadRequestError, NotFoundError
+from latermq_broker.services.admin_fields import known_client
 from latermq_broker.services.answers import Caller, ok_status, open_unary
 from latermq_broker.services.edges import Edges
+from latermq_broker.services.reconnects import Reconnects
 from latermq_broker.services.seam import Committer, MethodTable
 from latermq_broker.services.session import Sessions
 from latermq_broker.version import own_version
@@ -23,18 +26,25 @@ class BrokersService:
         sessions: Sessions,
         config: Config,
         edges: Edges,
+        reconnects: Reconnects,
     ) -> None:
         self._engine = engine
         self._committer = committer
         self._sessions = sessions
         self._config = config
         self._edges = edges
+        self._reconnects = reconnects
 
     def methods(self) -> MethodTable:
         return {
             f"{BROKERS}/GetBroker": open_unary(
                 broker_pb2.GetBrokerRequest, self.get, broker_pb2.GetBrokerResponse
-            )
+            ),
+            f"{BROKERS}/ReconnectClients": open_unary(
+                broker_pb2.ReconnectClientsRequest,
+                self.reconnect,
+                broker_pb2.ReconnectClientsResponse,
+            ),
         }
 
     def get(
@@ -65,6 +75,29 @@ class BrokersService:
             transport=_transport(self._edges),
         )
         return broker_pb2.GetBrokerResponse(status=ok_status(), broker=broker)
+
+    def reconnect(
+        self, request: broker_pb2.ReconnectClientsRequest, caller: Caller
+    ) -> broker_pb2.ReconnectClientsResponse:
+        """Protocol: broker.proto, ReconnectClients.
+
+        Raises:
+            BadRequestError: neither a client id nor all.
+            NotFoundError: the one client is not connected, holds no stream or does not read it.
+        """
+        if request.all:
+            known, told = len(self._sessions), self._reconnects.ask_all()
+            return broker_pb2.ReconnectClientsResponse(
+                status=ok_status(), told=told, out_of_reach=known - told
+            )
+        if not request.client_id:
+            raise BadRequestError("client_id or all is required")
+        session = known_client(self._sessions, request.client_id)
+        if not self._reconnects.ask(session):
+            raise NotFoundError(
+                f"client {request.client_id} holds no telemetry stream open, or does not read it"
+            )
+        return broker_pb2.ReconnectClientsResponse(status=ok_status(), told=1)
 
 
 def _log(seen: Overview, config: Config) -> broker_pb2.BrokerLog:

@@ -52,3 +52,23 @@ def test_as_json(rig: CliRig) -> None:
     assert told["totals"]["messages_sent"] == 1
     assert told["waiting"]["delayed"] == 0
     assert told["retention"]["segments_dropped"] == 0
+
+
+def test_reconnect_says_whom_it_told(rig: CliRig) -> None:
+    assert rig.ok("broker", "reconnect", "--all") == "told 0 clients to reconnect\n"
+    assert rig.json("broker", "reconnect", "--all") == {"told": 0, "out_of_reach": 0}
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ((), "either CLIENT_ID or --all"),
+        (("c-1", "--all"), "either CLIENT_ID or --all"),
+        (("c-1",), "client c-1 is not connected"),
+    ],
+)
+def test_reconnect_of_nobody(rig: CliRig, words: tuple[str, ...], text: str) -> None:
+    result = rig.run("broker", "reconnect", *words)
+    assert result.exit_code == 2
+    assert text in result.stderr
+    assert "Traceback" not in result.stderr

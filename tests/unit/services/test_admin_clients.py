@@ -2,17 +2,21 @@
 
 import asyncio
 from collections.abc import Iterator
+from typing import cast
 
 import pytest
 
 from latermq_broker.services import replies
+from latermq_broker.services.seam import Unary
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from latermq_proto.apache.rocketmq.v2.service_pb2 import (
     TelemetryCommand,
     ThreadStackTrace,
     VerifyMessageResult,
 )
+from latermq_proto.latermq.v1.broker_pb2 import ReconnectClientsRequest, ReconnectClientsResponse
 from support.admin_rig import AdminRig, resource
+from support.fake_call import FakeCall
 
 Code = v2.Code
 BILLING, ORDERS = resource("billing"), resource("orders")
@@ -177,5 +181,30 @@ def test_a_client_consumes_a_message_to_verify_it(rig: AdminRig, code: v2.Code) 
         )
         assert missing.status.code == Code.MESSAGE_NOT_FOUND
         await client.close()
+
+    rig.loop.run_until_complete(run())
+
+
+def test_clients_are_asked_to_reconnect(rig: AdminRig) -> None:
+    def ask(request: ReconnectClientsRequest) -> tuple[int, int, int]:
+        handler = cast(Unary, rig.methods["/latermq.v1.Brokers/ReconnectClients"].handler)
+        data = handler(request.SerializeToString(), FakeCall(client_id=""))
+        answer = ReconnectClientsResponse.FromString(cast(bytes, data))
+        return (answer.status.code, answer.told, answer.out_of_reach)
+
+    async def run() -> None:
+        one = await rig.consumer("c-1")
+        two = await rig.producer("p-1")
+        gone = await rig.consumer("c-2")
+        await gone.close()  # it may heartbeat yet
+        assert ask(ReconnectClientsRequest(client_id="c-1")) == (Code.OK, 1, 0)
+        first = (await one.command()).reconnect_endpoints_command.nonce
+        assert ask(ReconnectClientsRequest(client_id="c-2")) == (Code.NOT_FOUND, 0, 0)
+        assert ask(ReconnectClientsRequest(all=True)) == (Code.OK, 2, 1)
+        others = [(await each.command()).reconnect_endpoints_command.nonce for each in (one, two)]
+        assert all({first, *others})
+        assert len({first, *others}) == 3
+        for client in (one, two):
+            await client.close()
 
     rig.loop.run_until_complete(run())

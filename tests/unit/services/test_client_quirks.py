@@ -18,7 +18,7 @@ from latermq_proto.google.protobuf.duration_pb2 import Duration
 from support.fake_call import FakeCall
 
 CONFIG = Config()
-NODE = Quirk.EXPONENTIAL_ONLY | Quirk.SECONDS_FOR_MS
+NODE = Quirk.EXPONENTIAL_ONLY | Quirk.SECONDS_FOR_MS | Quirk.DEAF_TO_OLD_STREAMS
 CPP = Quirk.LADDER_ONE_AHEAD | Quirk.NO_PUSHED_SETTINGS
 PYTHON = Quirk.NO_PUSHED_SETTINGS | Quirk.ANSWERS_NO_QUESTIONS
 OLD = Quirk.OLD_POLLING_CODE

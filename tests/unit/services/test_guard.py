@@ -142,6 +142,7 @@ ROWS: Final[list[tuple[str, dict[str, Any], Sequence[Granted] | None]]] = [
     ("latermq.v1.Messages/DescribeMessage", {"message_id": "a"}, ALL_BROWSE),
     ("latermq.v1.Messages/DescribeMessage", {"message_id": "a", "with_body": True}, ALL_BODY),
     ("latermq.v1.Brokers/GetBroker", {}, NOBODY),
+    ("latermq.v1.Brokers/ReconnectClients", {"all": True}, None),
     ("latermq.v1.Limits/SetLimit", {}, None),
     ("latermq.v1.Limits/UnsetLimit", {}, None),
     ("latermq.v1.Limits/ListLimits", {}, NOBODY),

@@ -122,6 +122,19 @@ class TestStreams:
         sessions.end_streams()
         assert [command async for command in stream.commands()] == []
 
+    async def test_a_stream_that_is_opened_while_it_drains_ends_too(
+        self, sessions: Sessions
+    ) -> None:
+        sessions.end_streams()
+        assert [command async for command in sessions.open_stream().commands()] == []
+
+    async def test_a_stream_that_was_ended_takes_nothing_more(self, sessions: Sessions) -> None:
+        sessions.put(session("a"))
+        stream = sessions.open_stream()
+        sessions.attach("a", stream)
+        stream.end()
+        assert not sessions.push("a", TelemetryCommand())
+
     async def test_expiry_ends_the_streams(self, sessions: Sessions) -> None:
         sessions.put(session("a"))
         stream = sessions.open_stream()

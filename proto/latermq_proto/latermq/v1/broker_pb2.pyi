@@ -201,3 +201,21 @@ class GetBrokerResponse(_message.Message):
     status: _definition_pb2.Status
     broker: Broker
     def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping]] = ..., broker: _Optional[_Union[Broker, _Mapping]] = ...) -> None: ...
+
+class ReconnectClientsRequest(_message.Message):
+    __slots__ = ("client_id", "all")
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    ALL_FIELD_NUMBER: _ClassVar[int]
+    client_id: str
+    all: bool
+    def __init__(self, client_id: _Optional[str] = ..., all: bool = ...) -> None: ...
+
+class ReconnectClientsResponse(_message.Message):
+    __slots__ = ("status", "told", "out_of_reach")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    TOLD_FIELD_NUMBER: _ClassVar[int]
+    OUT_OF_REACH_FIELD_NUMBER: _ClassVar[int]
+    status: _definition_pb2.Status
+    told: int
+    out_of_reach: int
+    def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping]] = ..., told: _Optional[int] = ..., out_of_reach: _Optional[int] = ...) -> None: ...

@@ -39,6 +39,11 @@ class BrokersStub(object):
                 request_serializer=latermq_dot_v1_dot_broker__pb2.GetBrokerRequest.SerializeToString,
                 response_deserializer=latermq_dot_v1_dot_broker__pb2.GetBrokerResponse.FromString,
                 _registered_method=True)
+        self.ReconnectClients = channel.unary_unary(
+                '/latermq.v1.Brokers/ReconnectClients',
+                request_serializer=latermq_dot_v1_dot_broker__pb2.ReconnectClientsRequest.SerializeToString,
+                response_deserializer=latermq_dot_v1_dot_broker__pb2.ReconnectClientsResponse.FromString,
+                _registered_method=True)
 
 
 class BrokersServicer(object):
@@ -50,6 +55,13 @@ class BrokersServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReconnectClients(self, request, context):
+        """NOT_FOUND: the one client is not connected or out of reach.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_BrokersServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -57,6 +69,11 @@ def add_BrokersServicer_to_server(servicer, server):
                     servicer.GetBroker,
                     request_deserializer=latermq_dot_v1_dot_broker__pb2.GetBrokerRequest.FromString,
                     response_serializer=latermq_dot_v1_dot_broker__pb2.GetBrokerResponse.SerializeToString,
+            ),
+            'ReconnectClients': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReconnectClients,
+                    request_deserializer=latermq_dot_v1_dot_broker__pb2.ReconnectClientsRequest.FromString,
+                    response_serializer=latermq_dot_v1_dot_broker__pb2.ReconnectClientsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -86,6 +103,33 @@ class Brokers(object):
             '/latermq.v1.Brokers/GetBroker',
             latermq_dot_v1_dot_broker__pb2.GetBrokerRequest.SerializeToString,
             latermq_dot_v1_dot_broker__pb2.GetBrokerResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReconnectClients(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/latermq.v1.Brokers/ReconnectClients',
+            latermq_dot_v1_dot_broker__pb2.ReconnectClientsRequest.SerializeToString,
+            latermq_dot_v1_dot_broker__pb2.ReconnectClientsResponse.FromString,
             options,
             channel_credentials,
             insecure,
