@@ -4,11 +4,12 @@ import base64
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import IO, Any, Final, Self
@@ -78,6 +79,15 @@ class OfficialClient:
             self._process.kill()
             self._process.wait()
         self._reader.join()
+
+    @contextlib.contextmanager
+    def suspended(self) -> Iterator[None]:
+        """It does nothing within; what is sent to it waits."""
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         """Kill -9. What it had told by then is there."""

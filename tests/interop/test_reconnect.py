@@ -18,6 +18,7 @@ INSTALL_TIMEOUT_S = 90.0
 CLIENTS = 2  # a producer and a push consumer
 ROUNDS = 3
 BACK_S_MAX = 10.0
+ARRIVES_S = 0.2
 
 
 @pytest.fixture(params=["python", "node"])
@@ -71,3 +72,19 @@ def test_clients_go_on_when_asked_to_reconnect(
         assert bodies == [*map(str, range(ROUNDS + 1)), "after"]
         assert {one["attempt"] for one in consumed} == {1}
         official.call("shutdown", name=consumer)
+
+
+def test_a_broker_that_dies_right_after_it_asked_ends_no_client(
+    official: OfficialClient, tmp_path: Path, name: str
+) -> None:
+    """Node.js reads the command, stops listening to that stream, then its connection is lost."""
+    with BrokerProcess(tmp_path / "data", config=CONFIG) as broker:
+        line = Line(official, broker.start().endpoint, name)
+        line.send("0")
+        with official.suspended(), WireClient(broker.endpoint) as wire:
+            answer = wire.call(wire.brokers.ReconnectClients, ReconnectClientsRequest(all=True))
+            assert answer.told == 1
+            time.sleep(ARRIVES_S)
+            broker.kill()
+        broker.start()
+        line.send_at_last("1")

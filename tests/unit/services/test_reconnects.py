@@ -111,7 +111,7 @@ def rig() -> Iterator[V1Rig]:
     ],
 )
 def test_what_is_answered_without_clients(
-    rig: V1Rig, request_: ReconnectClientsRequest, code: Code.ValueType
+    rig: V1Rig, request_: ReconnectClientsRequest, code: int
 ) -> None:
     path = "/latermq.v1.Brokers/ReconnectClients"
     answer = rig.call(path, request_, ReconnectClientsResponse)
