@@ -113,13 +113,14 @@ def test_another_address_is_tried_before_anybody_goes(broker: BrokerProcess) -> 
         assert serves(broker.endpoint)
 
 
-def test_grpcio_neither_takes_nor_gives_a_port(broker: BrokerProcess, tmp_path: Path) -> None:
-    config = tmp_path / "grpcio.toml"
-    config.write_text('[server]\ntransport = "grpcio"\n', encoding="utf-8")
-    line = refused("--config", str(config), *where(broker))
+def test_grpcio_neither_takes_nor_gives_a_port(
+    broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LATERMQ_SERVER_TRANSPORT", "grpcio")
+    line = refused(*where(broker))
     assert "server.transport: --replace needs lean" in line
     assert serves(broker.endpoint)
-    with BrokerProcess(tmp_path / "other", "--config", str(config)) as other:
+    with BrokerProcess(tmp_path / "other") as other:
         other.start()
         assert "is in use by another broker" in refused(*where(other))
         assert serves(other.endpoint)
