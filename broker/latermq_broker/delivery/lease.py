@@ -23,7 +23,6 @@ lasted, so that a repeated ack is answered OK.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
-from heapq import nsmallest
 from typing import Any, Final, Protocol, cast
 
 from latermq_broker.delivery.columns import Numbers
@@ -407,18 +406,22 @@ class Leases:
             last = min(first + rows, slab.rows + 1)
             yield [Delivery(slab, row) for row in range(first, last) if slab.state[row]]
 
-    def ready_in_order(self, after: tuple[int, int], count_max: int) -> list[tuple[int, int]]:
-        """The first (deadline, id) above `after` of those that are READY."""
-        slab = self.slab
-        ready = ((slab.deadline_ms[row], slab.id[row]) for row in self._ready_rows())
-        return nsmallest(count_max, (one for one in ready if one > after))
+    def ready_count(self) -> int:
+        """How many rows are READY."""
+        return self.slab.state.tobytes().count(_READY)
 
-    def _ready_rows(self) -> Iterator[int]:
-        states = self.slab.state.tobytes()  # to search a million rows takes less than copying them
-        row = states.find(_READY)
+    def ready_slices(self, row: int, rows: int) -> Iterator[tuple[int, list[tuple[int, int]]]]:
+        """(its first row, its READY ones as (deadline, id) in order): of each slice of so many rows
+        that has any, from that which `row` is in. A slice is taken apart when it is asked for."""
+        slab = self.slab
+        deadline_ms, id = slab.deadline_ms, slab.id
+        states = slab.state.tobytes()  # to search a million rows takes less than copying them
+        row = states.find(_READY, max(row - (row - 1) % rows, 1))
         while row >= 0:
-            yield row
-            row = states.find(_READY, row + 1)
+            row -= (row - 1) % rows
+            part = enumerate(states[row : row + rows], row)
+            yield row, sorted((deadline_ms[at], id[at]) for at, one in part if one == State.READY)
+            row = states.find(_READY, row + rows)
 
     def expire(self, now_ms: int, count_max: int) -> list[Delivery]:
         """Up to `count_max` whose deadline has come, earliest first; they are disarmed."""

@@ -1,9 +1,12 @@
 """What waits, and until when: delayed messages, backoffs, leases, half messages.
 
 Listings merge the timer, the lease deadlines and the halves' checks by time; a page looks at no
-more than SCAN_MAX entries, so it may be short, or empty, before the listing's end.
+more than SCAN_MAX entries, so it may be short, or empty, before the listing's end. Only more than
+SCAN_MAX ready retries are not merged: they come first, READY_ROWS rows of the lease table at a time
+and by time among those, so that no page has to put all of them in order.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import suppress
 from heapq import heapify, heappop, merge
@@ -17,6 +20,16 @@ from latermq_broker.delivery.transaction import HalfMessage, parse_transaction_i
 from latermq_broker.engine.attempts import Attempts, stored_id_hash, stored_slices
 from latermq_broker.engine.journal import Journal
 from latermq_broker.engine.model import PendingCount, PendingFilter, PendingItem, PendingKind
+from latermq_broker.engine.pending_place import (
+    BEFORE_ALL,
+    REST,
+    START,
+    Place,
+    Waiting,
+    by_time,
+    parse_token,
+    token_of,
+)
 from latermq_broker.engine.state import EngineState
 from latermq_broker.engine.transactions import Transactions
 from latermq_broker.errors import (
@@ -33,9 +46,7 @@ from latermq_broker.store.payload_transaction import CAUSE_OPERATOR
 from latermq_broker.store.record import RecordType
 
 SCAN_MAX: Final = 20_000
-
-# (due, 0: delayed | 1: delivery | 2: half, position | delivery id | where it was stored first)
-_Waiting = tuple[int, int, int]
+READY_ROWS: Final = 4_096  # put in order for a page: some 2 ms
 
 
 def delayed_id(due_ms: int, position: int) -> str:
@@ -67,26 +78,29 @@ class PendingView:
         *,
         scan_max: int = SCAN_MAX,
     ) -> tuple[list[PendingItem], str]:
-        """(items by due time, the next page's token; "" at the end).
+        """(items by due time, the next page's token; "" at the end). See above for many retries.
 
         Raises BadRequestError for a token that is not ours.
         """
         filter = _by_classic_name(filter)
-        after = _parse_token(token)
+        place = parse_token(token)
         items: list[PendingItem] = []
-        for looked, waiting in enumerate(self._in_order(filter, after)):
+        for looked, (row, waiting) in enumerate(self._in_order(filter, place)):
             if len(items) >= page_size or looked >= scan_max:
-                return items, _token(after)
+                return items, token_of(place)
+            place = row, waiting
             if filter.due_before_ms and waiting[0] >= filter.due_before_ms:
-                break
-            after = waiting
+                if by_time(row):
+                    break
+                continue
             item = self._item(waiting)
             if item is not None and _matches(item, filter):
                 items.append(item)
         return items, ""
 
     def count(self, filter: PendingFilter) -> list[PendingCount]:
-        """Per kind, topic and group. `next_due_ms` is 0 when it is not among the first SCAN_MAX.
+        """Per kind, topic and group. `next_due_ms` is that of the first listed; 0 when it is not
+        among the first SCAN_MAX.
 
         With due_before_ms or delay_level the messages are counted one by one, up to SCAN_MAX.
         Raises BadRequestError beyond that.
@@ -97,8 +111,9 @@ class PendingView:
         if not one_by_one:
             for key, count in self.known_counts(filter):
                 counts[key] = [count, 0]
-        for looked, waiting in enumerate(self._in_order(filter, (-1, -1, -1))):
-            if filter.due_before_ms and waiting[0] >= filter.due_before_ms:
+        for looked, (row, waiting) in enumerate(self._in_order(filter, START)):
+            late = filter.due_before_ms and waiting[0] >= filter.due_before_ms
+            if late and by_time(row):
                 break
             if looked >= SCAN_MAX:
                 if one_by_one:
@@ -106,7 +121,7 @@ class PendingView:
                 break
             if not one_by_one and all(first for _, first in counts.values()):
                 break
-            where = self._key(waiting)
+            where = None if late else self._key(waiting)
             if where is None:
                 continue
             if one_by_one:
@@ -126,12 +141,12 @@ class PendingView:
     ) -> tuple[list[str], str]:
         """(ids under which a message waits, the token to search on with; "" at the end)."""
         wanted = hash64(message_id)
-        after = _parse_token(token)
+        place = parse_token(token)
         found: list[str] = []
-        for looked, waiting in enumerate(self._in_order(PendingFilter(), after)):
+        for looked, (row, waiting) in enumerate(self._in_order(PendingFilter(), place)):
             if looked >= scan_max:
-                return found, _token(after)
-            after = waiting
+                return found, token_of(place)
+            place = row, waiting
             if self._id_hash(waiting) == wanted:
                 found.append(_pending_id(self._state, waiting))
         return found, ""
@@ -198,29 +213,40 @@ class PendingView:
             raise PreconditionFailedError(f"{pending_id} is due already")
         return item
 
-    def _timer(self, waiting: _Waiting, due_ms: int) -> TimerPayload:
+    def _timer(self, waiting: Waiting, due_ms: int) -> TimerPayload:
         record = self._state.read(waiting[2])
         topic_id = decode_message_head(record.payload).topic_id
         return TimerPayload(waiting[2], waiting[0], due_ms, topic_id, record.length)
 
-    def _in_order(self, filter: PendingFilter, after: _Waiting) -> Iterator[_Waiting]:
-        sources: list[Iterator[_Waiting]] = []
+    def _in_order(self, filter: PendingFilter, place: Place) -> Iterator[tuple[int, Waiting]]:
+        """What comes behind that place: (row, waiting), see Place."""
+        row, after = place
+        leases = self._state.leases
+        sources: list[Iterator[Waiting]] = []
+        if filter.kind in (None, PendingKind.BACKOFF) and row < REST:
+            if not row and leases.ready_count() <= SCAN_MAX:
+                for _, ready in leases.ready_slices(1, max(leases.slab.rows, 1)):
+                    sources.append(self._ripe(ready, after))
+            else:
+                for first, ready in leases.ready_slices(row, READY_ROWS):
+                    for waiting in self._ripe(ready, after if first == row else BEFORE_ALL):
+                        yield first, waiting
+                row, after = REST, BEFORE_ALL
         if filter.kind in (None, PendingKind.DELAYED) and not filter.group:
             sources.append(self._delayed(after))
         if filter.kind in (None, PendingKind.BACKOFF, PendingKind.IN_FLIGHT):
             sources.append(self._held(after))
-        if filter.kind in (None, PendingKind.BACKOFF):
-            sources.append(self._ripe(after))
         if filter.kind in (None, PendingKind.HALF) and not filter.group:
             sources.append(_halves(self._state, after))
-        return merge(*sources)
+        for waiting in merge(*sources):
+            yield row, waiting
 
-    def _delayed(self, after: _Waiting) -> Iterator[_Waiting]:
+    def _delayed(self, after: Waiting) -> Iterator[Waiting]:
         start = (after[0], after[2]) if after[1] <= 0 else (after[0] + 1, -1)
         for due_ms, position in self._state.timer.in_order(start):
             yield due_ms, 0, position
 
-    def _held(self, after: _Waiting) -> Iterator[_Waiting]:
+    def _held(self, after: Waiting) -> Iterator[Waiting]:
         start = (-1, -1)
         if after[0] >= 0:
             start = (after[0] - self._state.wall.ahead_ms, after[2] if after[1] == 1 else -1)
@@ -229,14 +255,13 @@ class PendingView:
             if waiting > after:
                 yield waiting
 
-    def _ripe(self, after: _Waiting) -> Iterator[_Waiting]:
-        """Retries whose time has come, until somebody receives them: as many of the first as
-        anybody looks at before coming again, and the one that tells that there are more."""
-        leases, ahead_ms = self._state.leases, self._state.wall.ahead_ms
+    def _ripe(self, ready: list[tuple[int, int]], after: Waiting) -> Iterator[Waiting]:
+        """Retries whose time has come, until somebody receives them."""
+        ahead_ms = self._state.wall.ahead_ms
         due_ms, kind, id = after
         deadline_ms = due_ms - ahead_ms if due_ms > 0 else due_ms  # 0 is 0, see `_due_ms`
         start = (deadline_ms, id) if kind == 1 else (deadline_ms + (kind > 1), -1)
-        for deadline_ms, id in leases.ready_in_order(start, SCAN_MAX + 1):
+        for deadline_ms, id in ready[bisect_right(ready, start) :]:
             yield (deadline_ms + ahead_ms if deadline_ms else 0), 1, id
 
     def known_counts(
@@ -269,7 +294,7 @@ class PendingView:
                 if count and filter.kind in (None, kind):
                     yield (kind, topic.name, group.name), count
 
-    def _key(self, waiting: _Waiting) -> tuple[PendingKind, str, str] | None:
+    def _key(self, waiting: Waiting) -> tuple[PendingKind, str, str] | None:
         catalog = self._state.catalog
         if waiting[1] == 0:
             try:
@@ -288,7 +313,7 @@ class PendingView:
             return None
         return _kind(delivery), topic.name, group.name
 
-    def _item(self, waiting: _Waiting) -> PendingItem | None:
+    def _item(self, waiting: Waiting) -> PendingItem | None:
         """None: its topic is deleted, or its record is damaged."""
         key = self._key(waiting)
         if key is None:
@@ -325,7 +350,7 @@ class PendingView:
             checks_max=state.config.transaction.checks_max if half else 0,
         )
 
-    def _find(self, pending_id: str) -> tuple[_Waiting, PendingItem]:
+    def _find(self, pending_id: str) -> tuple[Waiting, PendingItem]:
         """By our id, or by a message id among the first SCAN_MAX that wait."""
         waiting = _parse_id(pending_id)
         if waiting is None:
@@ -342,15 +367,15 @@ class PendingView:
             raise MessageNotFoundError(f"nothing waits under {pending_id}")
         return waiting, item
 
-    def _by_message_id(self, message_id: str) -> _Waiting | None:
+    def _by_message_id(self, message_id: str) -> Waiting | None:
         wanted = hash64(message_id)
-        waits = islice(self._in_order(PendingFilter(), (-1, -1, -1)), SCAN_MAX)
-        found = [waiting for waiting in waits if self._id_hash(waiting) == wanted]
+        waits = islice(self._in_order(PendingFilter(), START), SCAN_MAX)
+        found = [waiting for _, waiting in waits if self._id_hash(waiting) == wanted]
         if len(found) > 1:
             raise BadRequestError(f"{len(found)} waits belong to message {message_id}: name one")
         return found[0] if found else None
 
-    def _id_hash(self, waiting: _Waiting) -> int | None:
+    def _id_hash(self, waiting: Waiting) -> int | None:
         """None: its record is damaged."""
         try:
             return stored_id_hash(self._state.read(_position(self._state, waiting)))
@@ -363,7 +388,7 @@ def _due_ms(state: EngineState, delivery: Delivery) -> int:
     return state.wall.at(delivery.deadline_ms) if delivery.deadline_ms else 0
 
 
-def _retry(state: EngineState, waiting: _Waiting, pending_id: str) -> Delivery:
+def _retry(state: EngineState, waiting: Waiting, pending_id: str) -> Delivery:
     delivery = state.leases.deliveries[waiting[2]]
     if delivery.state is State.LEASED:
         raise PreconditionFailedError(
@@ -372,7 +397,7 @@ def _retry(state: EngineState, waiting: _Waiting, pending_id: str) -> Delivery:
     return delivery
 
 
-def _where_now(state: EngineState, waiting: _Waiting) -> _Waiting | None:
+def _where_now(state: EngineState, waiting: Waiting) -> Waiting | None:
     """A delayed message by where it stood when it was sent: it may have been rolled forward."""
     due_ms, _, position = waiting
     if state.timer.contains(due_ms, position):
@@ -386,7 +411,7 @@ def _where_now(state: EngineState, waiting: _Waiting) -> _Waiting | None:
     return None
 
 
-def _halves(state: EngineState, after: _Waiting) -> Iterator[_Waiting]:
+def _halves(state: EngineState, after: Waiting) -> Iterator[Waiting]:
     """By their checks; put in order only as far as it is consumed."""
     ahead_ms = state.wall.ahead_ms
     entries = [(half.due_ms + ahead_ms, 2, half.first) for half in state.halves]
@@ -397,24 +422,24 @@ def _halves(state: EngineState, after: _Waiting) -> Iterator[_Waiting]:
         yield heappop(entries)
 
 
-def _half_waiting(state: EngineState, half: HalfMessage) -> _Waiting:
+def _half_waiting(state: EngineState, half: HalfMessage) -> Waiting:
     return state.wall.at(half.due_ms), 2, half.first
 
 
-def _half(state: EngineState, waiting: _Waiting) -> HalfMessage:
+def _half(state: EngineState, waiting: Waiting) -> HalfMessage:
     half = state.halves.get(waiting[2])
     assert half is not None
     return half
 
 
-def _position(state: EngineState, waiting: _Waiting) -> int:
+def _position(state: EngineState, waiting: Waiting) -> int:
     """Of the record that holds what waits."""
     if waiting[1] == 2:
         return _half(state, waiting).position
     return state.leases.deliveries[waiting[2]].position if waiting[1] else waiting[2]
 
 
-def _pending_id(state: EngineState, waiting: _Waiting) -> str:
+def _pending_id(state: EngineState, waiting: Waiting) -> str:
     if waiting[1] == 2:
         return transaction_id(waiting[2])
     if waiting[1]:
@@ -452,21 +477,7 @@ def _by_classic_name(filter: PendingFilter) -> PendingFilter:
     )
 
 
-def _token(after: _Waiting) -> str:
-    return f"{after[0]:x}-{after[1]}-{after[2]:x}"
-
-
-def _parse_token(token: str) -> _Waiting:
-    if not token:
-        return -1, -1, -1
-    try:
-        due, side, name = token.split("-")
-        return int(due, 16), int(side), int(name, 16)
-    except ValueError:
-        raise BadRequestError(f"page token {token[:40]!r} is not one of ours") from None
-
-
-def _parse_id(pending_id: str) -> _Waiting | None:
+def _parse_id(pending_id: str) -> Waiting | None:
     parts = pending_id.split("-")
     try:
         if parts[0] == "d" and len(parts) == 3:

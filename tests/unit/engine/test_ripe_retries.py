@@ -2,6 +2,7 @@
 
 import pytest
 
+from latermq_broker.delivery.lease import Leases
 from latermq_broker.engine import pending
 from latermq_broker.engine.model import PendingFilter, PendingKind
 from support.engine_rig import EngineRig
@@ -33,6 +34,85 @@ def test_pages_show_each_once_in_order(
             break
     assert seen == sorted(seen)
     assert [sys for _, sys in seen] == [b"m%02d" % number for number in range(30)]
+
+
+@pytest.mark.parametrize("ready_rows", [1, 4, 100])
+@pytest.mark.parametrize("page_size", [1, 7, 100])
+def test_more_than_a_page_looks_at_come_slice_by_slice(
+    monkeypatch: pytest.MonkeyPatch, page_size: int, ready_rows: int
+) -> None:
+    """Each is listed once, before all that is due later, though some are taken in between."""
+    monkeypatch.setattr(pending, "SCAN_MAX", 9)
+    monkeypatch.setattr(pending, "READY_ROWS", ready_rows)
+    rig = EngineRig()
+    for number in range(30):
+        rig.send(f"m{number:02}")
+    for number in range(30):
+        rig.receive(count=1, lease_ms=10 + 7 * number % 30)
+    rig.advance(100)
+    while rig.engine.tick(rig.now_ms) == rig.now_ms:
+        pass
+    for number in range(3):
+        rig.send(f"late{number}", wait_ms=5_000)
+    seen: list[bytes] = []
+    token = ""
+    taken: set[bytes] = set()
+    while True:
+        items, token = rig.engine.pending.page(PendingFilter(), page_size, token, scan_max=9)
+        assert [item.due_ms for item in items if ready_rows == 100] == sorted(
+            item.due_ms for item in items if ready_rows == 100
+        )
+        seen += [item.sys for item in items]
+        if seen and not taken:
+            taken = {held.sys for held in rig.receive(count=12)}
+        if not token:
+            break
+    ready = [name for name in seen if name.startswith(b"m")]
+    assert seen[-3:] == [b"late0", b"late1", b"late2"]
+    everybody = {b"m%02d" % number for number in range(30)}
+    assert set(ready) == everybody
+    twice = {name for name in ready if ready.count(name) > 1}
+    assert twice <= taken  # as a retry that was ready, and as a lease
+
+
+def test_many_retries_and_a_due_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pending, "SCAN_MAX", 9)
+    monkeypatch.setattr(pending, "READY_ROWS", 4)
+    rig = EngineRig()
+    for number in range(30):
+        rig.send(f"m{number:02}")
+    for number in range(30):
+        rig.receive(count=1, lease_ms=10 + 7 * number % 30)
+    due_ms = rig.now_ms + 25
+    rig.advance(100)
+    while rig.engine.tick(rig.now_ms) == rig.now_ms:
+        pass
+    seen: list[bytes] = []
+    token = ""
+    while True:
+        wanted = PendingFilter(kind=PendingKind.BACKOFF, due_before_ms=due_ms)
+        items, token = rig.engine.pending.page(wanted, 5, token, scan_max=9)
+        seen += [item.sys for item in items]
+        if not token:
+            break
+    assert sorted(seen) == [b"m%02d" % n for n in range(30) if 10 + 7 * n % 30 < 25]
+
+
+def test_slices_have_fixed_rows() -> None:
+    leases = Leases()
+    for row in range(1, 10_001):
+        leases.add(
+            id=row,
+            group_id=1,
+            topic_id=1,
+            queue_id=0,
+            offset=row,
+            position=8 * row,
+            length=100,
+            tag_hash=0,
+        )
+    slices = leases.ready_slices(5_000, 4_096)
+    assert [(first, len(ready)) for first, ready in slices] == [(4_097, 4_096), (8_193, 1_808)]
 
 
 def test_redriven_letters_come_first() -> None:
