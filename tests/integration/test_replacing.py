@@ -122,6 +122,7 @@ def test_grpcio_neither_takes_nor_gives_a_port(
     assert serves(broker.endpoint)
     with BrokerProcess(tmp_path / "other") as other:
         other.start()
+        monkeypatch.setenv("LATERMQ_SERVER_TRANSPORT", "lean")
         assert "is in use by another broker" in refused(*where(other))
         assert serves(other.endpoint)
 
