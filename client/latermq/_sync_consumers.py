@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Final, Self, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Self, TypeAlias, TypeVar
 
 from latermq import delivery, lite_consumers, push_consumer, simple_consumer
 from latermq._settings import MATCH_ALL
@@ -17,6 +17,7 @@ from latermq.push_consumer import GRACE
 from latermq.simple_consumer import INVISIBLE, WAIT
 
 Result = TypeVar("Result")
+Inner = TypeVar("Inner", bound=simple_consumer.AskingConsumer | push_consumer.PushConsumer)
 _FIELDS: Final = tuple(field.name for field in fields(Received))
 
 
@@ -67,7 +68,7 @@ class Delivery(Received):
 
     @property
     def settled(self) -> bool:
-        """Whether it was acknowledged, given back or dead-lettered."""
+        """As `latermq.Delivery.settled`."""
         return self._delivery.settled
 
     def ack(self) -> None:
@@ -100,16 +101,39 @@ class Delivery(Received):
 Listener: TypeAlias = Callable[[Delivery], ConsumeResult | None]
 
 
-class AskingConsumer:
-    """What simple consumers for threads have in common."""
+class Consumer(Generic[Inner]):
+    """What all consumers for threads have in common; as a block it is closed at the end."""
 
-    def __init__(self, loop: LoopThread, inner: simple_consumer.AskingConsumer) -> None:
+    def __init__(self, loop: LoopThread, inner: Inner) -> None:
         self._loop = loop
         self._consumer = inner
 
     @property
     def group(self) -> str:
         return self._consumer.group
+
+    @property
+    def closed(self) -> bool:
+        return self._consumer.closed
+
+    def close(self) -> None:
+        self._loop.call(self._consumer.close())
+
+    def __enter__(self) -> Self:
+        self._loop.call(self._consumer.__aenter__())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class AskingConsumer(Consumer[simple_consumer.AskingConsumer]):
+    """What simple consumers for threads have in common."""
 
     def receive(
         self, max_count: int = 1, *, invisible: timedelta = INVISIBLE, wait: timedelta = WAIT
@@ -136,21 +160,6 @@ class AskingConsumer:
         self, delivery: Delivery, reason: str, error: BaseException | None = None
     ) -> None:
         delivery.dead_letter(reason, error)
-
-    def close(self) -> None:
-        self._loop.call(self._consumer.close())
-
-    def __enter__(self) -> Self:
-        self._loop.call(self._consumer.__aenter__())
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class SimpleConsumer(AskingConsumer):
@@ -189,24 +198,15 @@ class LiteSimpleConsumer(AskingConsumer):
         self._loop.call(self._lite.unsubscribe(*lite_topics))
 
 
-class PushConsumer:
+class PushConsumer(Consumer[push_consumer.PushConsumer]):
     """`latermq.PushConsumer` for threads: iterate from any of them, or set a listener."""
 
     def __init__(
         self, loop: LoopThread, inner: push_consumer.PushConsumer, concurrency: int
     ) -> None:
-        self._loop = loop
-        self._consumer = inner
+        super().__init__(loop, inner)
         self._concurrency = concurrency
         self._pool: ThreadPoolExecutor | None = None
-
-    @property
-    def group(self) -> str:
-        return self._consumer.group
-
-    @property
-    def closed(self) -> bool:
-        return self._consumer.closed
 
     def listener(self, listener: Listener) -> Listener:
         """Set the function that is called with each delivery, in a pool of `concurrency` threads.
@@ -242,18 +242,6 @@ class PushConsumer:
         self._loop.call(self._consumer._close_for(holder, grace))
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
-
-    def __enter__(self) -> Self:
-        self._loop.call(self._consumer.__aenter__())
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __iter__(self) -> Self:
         self._consumer.__aiter__()
