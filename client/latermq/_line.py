@@ -19,11 +19,11 @@ from latermq._assignment import Assignment
 from latermq._inbox import Window
 from latermq._receiver import Receiver
 from latermq._session import FAREWELL_S_MAX, Session
-from latermq._settle import LeaseSettler, Outcome
+from latermq._settle import LeaseSettler
 from latermq._tasks import Tasks
 from latermq._wire_messages import Arrival
 from latermq.backoff import RECONNECT_BACKOFF
-from latermq.delivery import Delivery
+from latermq.delivery import Delivery, Outcome
 from latermq.errors import LaterMQError
 
 log = logging.getLogger("latermq.client")

@@ -5,7 +5,6 @@ import logging
 import random
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import timedelta
-from enum import Enum, auto
 from typing import Final, TypeVar
 
 from latermq import _wire_messages as wire
@@ -16,7 +15,7 @@ from latermq._session import Session
 from latermq._transport import Metadata
 from latermq.backoff import SETTLE_BACKOFF
 from latermq.codes import Code
-from latermq.delivery import AT_ONCE, Delivery
+from latermq.delivery import AT_ONCE, Delivery, Outcome
 from latermq.errors import (
     ClosedError,
     InvalidReceiptHandleError,
@@ -34,15 +33,6 @@ NACK_WAIT_MIN: Final = timedelta(milliseconds=1)
 
 
 Answer = TypeVar("Answer")
-
-
-class Outcome(Enum):
-    """How a delivery left this consumer."""
-
-    DONE = auto()  # acknowledged or dead-lettered
-    FAILED = auto()  # comes again, as a further attempt
-    RETURNED = auto()  # comes again, this attempt not counted
-    LOST = auto()  # its lease ended before we said anything
 
 
 class LeaseSettler:
@@ -65,14 +55,17 @@ class LeaseSettler:
         self._acks = Batches(Batching(), self._ack_all)
 
     async def ack(self, delivery: Delivery) -> None:
-        """Acknowledgements that wait at the same time share a call; each has its own answer."""
+        """Acknowledgements that wait at the same time share a call; each has its own answer.
+        One that was answered before says the same again."""
+        if delivery._outcome is not Outcome.ACKNOWLEDGED:
+            _require_held(delivery)
         key = (delivery._endpoints, delivery.topic)
         try:
             await self._acks.add(key, _lease(delivery), len(delivery._handle))
         except InvalidReceiptHandleError:
             self._left(delivery, Outcome.LOST)
             raise
-        self._left(delivery, Outcome.DONE)
+        self._left(delivery, Outcome.ACKNOWLEDGED)
 
     async def _ack_all(
         self, key: tuple[Endpoints, str], leases: Sequence[wire.Lease]
@@ -103,7 +96,7 @@ class LeaseSettler:
         headers = (wire.failure_header(failure),)
         path = wire.FORWARD_TO_DEAD_LETTERS
         await self._ask(delivery, path, request, headers, wire.read_forward)
-        self._left(delivery, Outcome.DONE)
+        self._left(delivery, Outcome.DEAD_LETTERED)
 
     async def extend(self, delivery: Delivery, invisible: timedelta) -> None:
         _require_held(delivery)
@@ -196,23 +189,23 @@ class LeaseSettler:
             raise
 
     def _left(self, delivery: Delivery, outcome: Outcome) -> None:
-        if not delivery._settled:
-            delivery._settled = True
+        if delivery._outcome is None:
+            delivery._outcome = outcome
             self._settled(delivery, outcome)
 
 
 def _require_held(delivery: Delivery) -> None:
     """A broker takes an acknowledgement again, and a dead-lettering after it, for the same thing
-    said twice: that it was something else is known here only.
+    said twice, and an acknowledgement after a nack for a change of mind: what was meant before is
+    known here only.
 
     Raises:
         InvalidReceiptHandleError: it was settled, or its lease was lost.
     """
-    if delivery.settled:
+    if delivery._outcome is not None:
         raise InvalidReceiptHandleError(
             Code.INVALID_RECEIPT_HANDLE,
-            f"message {delivery.message_id} was settled before: acknowledged, given back or "
-            "dead-lettered, or its lease was lost",
+            f"message {delivery.message_id} was settled before: {delivery._outcome.value}",
         )
 
 

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from dataclasses import fields
 from datetime import timedelta
+from enum import Enum
 from types import TracebackType
 from typing import Final, Protocol
 
@@ -24,6 +25,21 @@ log = logging.getLogger("latermq.client")
 
 AT_ONCE: Final = timedelta(0)
 _FIELDS: Final = tuple(field.name for field in fields(Received))
+
+
+class Outcome(Enum):
+    """How a delivery left this consumer."""
+
+    ACKNOWLEDGED = "acknowledged"
+    DEAD_LETTERED = "dead-lettered"
+    FAILED = "given back"  # comes again, as a further attempt
+    RETURNED = "returned"  # comes again, this attempt not counted
+    LOST = "its lease was lost"  # it ended before we said anything
+
+    @property
+    def final(self) -> bool:
+        """Whether it does not come again to this group."""
+        return self in (Outcome.ACKNOWLEDGED, Outcome.DEAD_LETTERED)
 
 
 class Settler(Protocol):
@@ -54,7 +70,7 @@ class Settler(Protocol):
 class Delivery(Received):
     """A message leased to this consumer. Its fields are those of `Received`."""
 
-    __slots__ = ("_endpoints", "_handle", "_settled", "_settler")
+    __slots__ = ("_endpoints", "_handle", "_outcome", "_settler")
 
     def __init__(self, arrival: Arrival, endpoints: Endpoints, settler: Settler) -> None:
         received = arrival.received
@@ -63,18 +79,20 @@ class Delivery(Received):
         self._handle = arrival.handle
         self._endpoints = endpoints
         self._settler = settler
-        self._settled = False
+        self._outcome: Outcome | None = None
 
     @property
     def settled(self) -> bool:
-        """Whether it was acknowledged, given back or dead-lettered."""
-        return self._settled
+        """Whether it was acknowledged, given back or dead-lettered, or its lease lost."""
+        return self._outcome is not None
 
     async def ack(self) -> None:
-        """Mark it as done for this group.
+        """Mark it as done for this group. Saying so again changes nothing.
 
         Raises:
-            InvalidReceiptHandleError: the lease ended; it may be delivered again.
+            InvalidReceiptHandleError: the lease ended, and it may be delivered again; or it was
+                given back or dead-lettered before.
+            UnavailableError, RequestTimeoutError: it may or may not be done; ack it again.
         """
         await self._settler.ack(self)
 
@@ -126,7 +144,7 @@ class Delivery(Received):
         trace: TracebackType | None,
     ) -> bool:
         if error is not None and not isinstance(error, Exception):
-            if not self._settled:
+            if self._outcome is None:
                 await self._settler.give_back(self)
             return False
         if isinstance(error, Exception):
@@ -135,7 +153,7 @@ class Delivery(Received):
                 exc_info=error,
                 extra={"topic": self.topic, "message_id": self.message_id, "attempt": self.attempt},
             )
-        if not self._settled:
+        if self._outcome is None:
             try:
                 await self._settler.end(self, error)
             except asyncio.CancelledError:

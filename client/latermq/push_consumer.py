@@ -22,9 +22,9 @@ from latermq import _arguments
 from latermq._inbox import CACHED_BYTES_MAX, CACHED_COUNT_MAX, Inbox, Window
 from latermq._line import Line, Succession
 from latermq._session import Session
-from latermq._settle import Outcome, give_all_back
+from latermq._settle import give_all_back
 from latermq._tasks import Tasks
-from latermq.delivery import Delivery
+from latermq.delivery import Delivery, Outcome
 from latermq.errors import ClosedError
 from latermq.message import ConsumeResult
 
@@ -189,7 +189,7 @@ class PushConsumer:
 
     def _left(self, delivery: Delivery, outcome: Outcome) -> None:
         self._in_hand.pop(delivery, None)
-        for behind in self._inbox.finished(delivery, failed=outcome is not Outcome.DONE):
+        for behind in self._inbox.finished(delivery, failed=not outcome.final):
             self._workers.start(behind._settler.return_it(behind), "latermq return")
         self._released.set()
 

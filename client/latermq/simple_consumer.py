@@ -14,9 +14,9 @@ from latermq import _wire_messages as wire
 from latermq._route import Queue
 from latermq._session import Session
 from latermq._settings import MATCH_ALL
-from latermq._settle import LeaseSettler, Outcome
+from latermq._settle import LeaseSettler
 from latermq.codes import Code
-from latermq.delivery import Delivery
+from latermq.delivery import Delivery, Outcome
 from latermq.errors import ClosedError, ForbiddenError, UnavailableError
 
 INVISIBLE: Final = timedelta(seconds=30)
@@ -115,11 +115,7 @@ class AskingConsumer:
         return deliveries
 
     async def ack(self, delivery: Delivery) -> None:
-        """Mark a delivery as done.
-
-        Raises:
-            InvalidReceiptHandleError: its invisible duration was over; it may come again.
-        """
+        """Mark a delivery as done. Raises as `Delivery.ack`."""
         await delivery.ack()
 
     async def nack(
@@ -206,6 +202,7 @@ class SimpleConsumer(AskingConsumer):
 
     async def unsubscribe(self, topic: str) -> None:
         """Receive from `topic` no more; what was received stays to be settled."""
+        _arguments.name_of("topic", topic)
         self._session.forget_topic(topic)
         await self._session.announce()
 

@@ -1,13 +1,14 @@
 """Receiving on demand, and every way to settle what came."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 import pytest
 
 from latermq import (
     ClosedError,
+    Delivery,
     GroupNotFoundError,
     IllegalFilterError,
     InvalidReceiptHandleError,
@@ -19,6 +20,7 @@ from support.scripted_broker import ScriptedBroker
 from support.virtual_loop import virtually
 
 Connect = Callable[[], Client]
+Settle = Callable[[Delivery], Awaitable[None]]
 LOST = v2.Status(code=v2.INVALID_RECEIPT_HANDLE, message="the lease ended")
 SECOND = timedelta(seconds=1)
 
@@ -194,6 +196,8 @@ async def test_arguments_and_order_of_calls(connect: Connect) -> None:
         consumer = mq.simple_consumer({}, group="billing")
         with pytest.raises(ValueError, match="at least 1"):
             await consumer.receive(0)
+        with pytest.raises(TypeError, match=r"topic must be a str, not \['orders'\] \(list\)"):
+            await consumer.unsubscribe(["orders"])  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="subscribe"):
             await consumer.receive()
         await consumer.close()
@@ -219,5 +223,43 @@ async def test_what_was_settled_is_not_settled_otherwise(
             with pytest.raises(InvalidReceiptHandleError, match="was settled before"):
                 await settle
         await delivery.ack()  # the same thing said twice
+        assert len(broker.acked()) == 2
     assert not broker.requests("ForwardMessageToDeadLetterQueue")
     assert not broker.requests("ChangeInvisibleDuration")
+
+
+@pytest.mark.parametrize(
+    ("settle", "text"),
+    [
+        (lambda delivery: delivery.retry_in(SECOND), "before: given back"),
+        (lambda delivery: delivery.nack(), "before: given back"),
+        (lambda delivery: delivery.dead_letter("too late"), "before: dead-lettered"),
+    ],
+)
+@virtually
+async def test_what_was_settled_otherwise_is_not_acknowledged(
+    broker: ScriptedBroker, connect: Connect, settle: Settle, text: str
+) -> None:
+    """A broker would take it for the last word: what should come again would be gone."""
+    broker.deliver(b"one")
+    async with connect() as mq, mq.simple_consumer("orders", group="billing") as consumer:
+        (delivery,) = await consumer.receive()
+        await settle(delivery)
+        with pytest.raises(InvalidReceiptHandleError, match=text):
+            await delivery.ack()
+    assert not broker.acked()
+
+
+@virtually
+async def test_after_a_lost_lease_it_is_not_acknowledged(
+    broker: ScriptedBroker, connect: Connect
+) -> None:
+    broker.deliver(b"one")
+    broker.refuse("ChangeInvisibleDuration", LOST)
+    async with connect() as mq, mq.simple_consumer("orders", group="billing") as consumer:
+        (delivery,) = await consumer.receive()
+        with pytest.raises(InvalidReceiptHandleError, match="the lease ended"):
+            await delivery.extend(SECOND)
+        with pytest.raises(InvalidReceiptHandleError, match="before: its lease was lost"):
+            await delivery.ack()
+    assert not broker.acked()
