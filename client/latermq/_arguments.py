@@ -53,6 +53,12 @@ def text_mapping(name: str, value: object) -> None:
             raise wrong(f"{name}[{key!r}]", "a str", item)
 
 
+def truth(name: str, value: object) -> None:
+    """Raises TypeError: not a bool."""
+    if not isinstance(value, bool):
+        raise wrong(name, "a bool", value)
+
+
 def whole(name: str, value: object) -> None:
     """Raises TypeError: not an int."""
     if not isinstance(value, int) or isinstance(value, bool):

@@ -22,6 +22,14 @@ log = logging.getLogger("latermq.client")
 REPEAT_S: Final = 30.0
 
 
+def tell_taken(taken: Callable[[str], None], name: str) -> None:
+    """Call the application's function; what it raises is logged, and ends nothing of ours."""
+    try:
+        taken(name)
+    except Exception:
+        log.exception("taken failed", extra={"lite_topic": name})
+
+
 class LiteTopics:
     """The set of one consumer, whatever identity it has; the newest one speaks for it.
 
@@ -84,7 +92,14 @@ class LiteTopics:
             await self._as_newest(tell)
         except BaseException:
             self._names -= new
+            self._set_right(new)
             raise
+
+    def _set_right(self, new: Collection[str]) -> None:
+        """A broker may have got them all the same; in an exclusive group others miss them."""
+        session = self._session
+        if new and session is not None:
+            session.tasks.start(self._tell_all(session), "latermq lite topics")
 
     async def remove(self, names: Collection[str]) -> None:
         _arguments.texts("lite_topics", names)
@@ -148,4 +163,4 @@ class LiteTopics:
         self._names.discard(name)
         log.info("lite topic taken by another client", extra={"lite_topic": name})
         if self._taken is not None:
-            self._taken(name)
+            tell_taken(self._taken, name)

@@ -221,8 +221,9 @@ class Client:
 
         Args: as `lite_push_consumer`.
         """
+        topics = LiteTopics(parent, taken)
         session = self._session(ClientKind.LITE_SIMPLE_CONSUMER, group, {parent: MATCH_ALL})
-        consumer = LiteSimpleConsumer(session, LiteTopics(parent, taken))
+        consumer = LiteSimpleConsumer(session, topics)
         self._keep(consumer)
         return consumer
 

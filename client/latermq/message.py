@@ -123,6 +123,7 @@ class Begin:
     offset: int | None = None
 
     def __post_init__(self) -> None:
+        _arguments.truth("new_only", self.new_only)
         if self.new_only + (self.last is not None) + (self.offset is not None) > 1:
             raise ValueError("give one of new_only, last and offset")
         for name, number in (("last", self.last), ("offset", self.offset)):

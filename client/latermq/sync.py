@@ -20,6 +20,7 @@ from typing import TypeAlias
 from latermq import client, transaction
 from latermq._batching import Batching
 from latermq._inbox import CACHED_BYTES_MAX, CACHED_COUNT_MAX
+from latermq._lite import tell_taken
 from latermq._settings import MATCH_ALL, REQUEST_TIMEOUT
 from latermq._sync_consumers import (
     Delivery,
@@ -240,11 +241,11 @@ class Client:
 
 
 def _in_thread(taken: Callable[[str], None] | None) -> Callable[[str], None] | None:
-    if taken is None:
-        return None
+    if not callable(taken):
+        return taken  # None, or refused by name
 
     def start(lite_topic: str) -> None:
-        asyncio.get_running_loop().run_in_executor(None, taken, lite_topic)
+        asyncio.get_running_loop().run_in_executor(None, tell_taken, taken, lite_topic)
 
     return start
 

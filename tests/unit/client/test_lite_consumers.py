@@ -100,8 +100,13 @@ async def test_arguments_of_a_wrong_type(broker: ScriptedBroker, connect: Connec
             mq.lite_push_consumer("chat", group="bots", taken=wrong)
         with pytest.raises(ValueError, match="parent must not be empty"):
             mq.lite_push_consumer("", group="bots")
+        for make in (mq.lite_simple_consumer, mq.lite_push_consumer):
+            with pytest.raises(TypeError, match=r"parent must be a str, not \['chat'\] \(list\)"):
+                make(["chat"], group="bots")  # type: ignore[arg-type]
         with pytest.raises(TypeError, match="last must be"):
             Begin(last=1.5)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match=r"new_only must be a bool, not 'x' \(str\)"):
+            Begin(new_only="x")  # type: ignore[arg-type]
     assert told(broker) == []
 
 
@@ -167,6 +172,52 @@ async def test_what_another_client_took_is_gone(broker: ScriptedBroker, connect:
 
 
 @virtually
+async def test_a_function_that_raises_ends_nothing_else(
+    broker: ScriptedBroker, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    lost: list[str] = []
+
+    def taken(name: str) -> None:
+        lost.append(name)
+        raise RuntimeError("the application's own")
+
+    async with connect() as mq:
+        consumer = mq.lite_simple_consumer("chat", group="bots", taken=taken)
+        await consumer.subscribe("a", "b", "c")
+        broker.take_lite_topic("a")
+        await asyncio.sleep(1)
+        broker.take_lite_topic("b")
+        await asyncio.sleep(1)
+        assert lost == ["a", "b"]
+        assert consumer.lite_topics == {"c"}
+        broker.forget_clients()
+        await asyncio.sleep(2)
+        assert told(broker)[-1] == ("COMPLETE_ADD", ["c"])
+    failed = [one for one in caplog.records if one.message == "taken failed"]
+    assert [one.exc_info is not None for one in failed] == [True, True]
+
+
+@virtually
+async def test_a_subscribe_cancelled_on_its_way_is_taken_back(
+    broker: ScriptedBroker, connect: Connect
+) -> None:
+    """The broker may have it: in an exclusive group it took it from another client."""
+    async with connect() as mq:
+        consumer = mq.lite_simple_consumer("chat", group="bots")
+        await consumer.subscribe("a")
+        await asyncio.sleep(1)
+        subscribing = asyncio.create_task(consumer.subscribe("b"))
+        while told(broker)[-1] != ("PARTIAL_ADD", ["b"]):
+            await asyncio.sleep(0)
+        subscribing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await subscribing
+        assert consumer.lite_topics == {"a"}
+        await asyncio.sleep(1)
+        assert told(broker)[-1] == ("COMPLETE_ADD", ["a"])
+
+
+@virtually
 async def test_too_many_are_refused_here(broker: ScriptedBroker, connect: Connect) -> None:
     """The broker would let some more through."""
     broker.lite_quota = 2
@@ -191,6 +242,7 @@ async def test_a_refusal_changes_nothing(broker: ScriptedBroker, connect: Connec
         with pytest.raises(IllegalMessageError):
             await consumer.subscribe("a", "b c")
         assert consumer.lite_topics == {"a"}
+        await asyncio.sleep(1)  # the whole set is told, whatever the broker made of it
         broker.refuse(
             "SyncLiteSubscription",
             v2.Status(code=v2.LITE_SUBSCRIPTION_QUOTA_EXCEEDED, message="too many"),

@@ -1,9 +1,11 @@
 """The client for threads; its loop runs in real time, but nothing here waits for a clock."""
 
+import logging
 import queue
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
+from logging.handlers import QueueHandler
 
 import pytest
 
@@ -200,3 +202,43 @@ def test_a_checker_runs_in_a_thread_of_its_own(
 
     mq._loop.call(push())
     assert threads.get(timeout=SOON_S) != "latermq"
+
+
+@pytest.fixture
+def logged() -> Iterator[queue.Queue[logging.LogRecord]]:
+    records: queue.Queue[logging.LogRecord] = queue.Queue()
+    handler = QueueHandler(records)
+    logging.getLogger("latermq.client").addHandler(handler)
+    yield records
+    logging.getLogger("latermq.client").removeHandler(handler)
+
+
+def test_taken_is_called_in_a_thread_of_its_own(
+    broker: ScriptedBroker, mq: latermq.sync.Client, logged: queue.Queue[logging.LogRecord]
+) -> None:
+    """What it raises is logged."""
+    threads: queue.Queue[str] = queue.Queue()
+    broker.topics["chat"] = 1
+
+    def taken(name: str) -> None:
+        threads.put(threading.current_thread().name)
+        raise RuntimeError(name)
+
+    with mq.lite_simple_consumer("chat", group="bots", taken=taken) as consumer:
+        consumer.subscribe("a", "b")
+
+        async def take(name: str) -> None:
+            broker.take_lite_topic(name)
+
+        for name in ("a", "b"):
+            mq._loop.call(take(name))
+            assert threads.get(timeout=SOON_S) != "latermq"
+            while "taken failed" not in logged.get(timeout=SOON_S).getMessage():
+                pass
+        assert consumer.lite_topics == frozenset()
+    assert consumer.closed
+
+
+def test_a_wrong_taken(mq: latermq.sync.Client) -> None:
+    with pytest.raises(TypeError, match="taken must be a function or None, not 5"):
+        mq.lite_simple_consumer("chat", group="bots", taken=5)  # type: ignore[arg-type]
