@@ -29,7 +29,6 @@ class FakeCall:
         self._path = path
         self._certificate_name = certificate_name
         self.extra = AnswerExtra()
-        self.closed: dict[str, Callable[[], None]] = {}
 
     @property
     def path(self) -> str:
@@ -59,9 +58,6 @@ class FakeCall:
 
     def all_metadata(self) -> list[tuple[str, str | bytes]]:
         return [*self._metadata.items(), *self._metadata_bin.items()]
-
-    def on_connection_closed(self, key: str, callback: Callable[[], None]) -> None:
-        self.closed[key] = callback
 
     def remaining_ms(self) -> int | None:
         return self._remaining_ms

@@ -23,7 +23,8 @@ CONNECTIONS_MAX: Final = 32
 
 
 class MetricsEndpoint:
-    """
+    """Answers for the page while it is entered, where `metrics.listen` says; nowhere without that.
+
     Args:
         text: the page, made anew for each question.
         sockets: bound to the address already; none: it is bound here.

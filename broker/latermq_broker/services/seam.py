@@ -8,6 +8,8 @@ transport serves any such table. Handlers may answer now (a value), later withou
 A handler ends a call with a gRPC status other than OK by raising `CallAborted`, and only for what
 the protocol names: a business error is a status inside the response. Any other exception that
 reaches a transport is a bug; the caller sees UNKNOWN and nothing of the inside.
+
+`Extra`, `all_metadata` and `headers_first` are for tests and conformance servers only.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -90,13 +92,6 @@ class Call(Protocol):
         """Run `callback` once when the call becomes cancelled; at once if it already is.
 
         It never runs for a call whose whole reply was handed to the connection.
-        """
-
-    def on_connection_closed(self, key: str, callback: Callable[[], None]) -> None:
-        """Run `callback` once when the caller's connection has closed; at once if it has.
-
-        A connection keeps one callback for a key, the last. grpc.aio tells it only to calls that
-        are open then.
         """
 
     @property

@@ -44,7 +44,6 @@ MAGIC_WORD: Final = int.from_bytes(RECORD_MAGIC, "little")
 PADDING: Final = tuple(bytes(-length % RECORD_ALIGN) for length in range(RECORD_ALIGN))
 
 FLAG_MORE: Final = 1  # the next record belongs to the same atomic group
-FLAG_ROLLED_FORWARD: Final = 2  # written by roll-forward, not by a client
 FLAG_CLEAN: Final = 4  # on MARK: the broker stopped in order
 
 

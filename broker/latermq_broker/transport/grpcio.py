@@ -8,7 +8,6 @@ A call counts as cancelled when its coroutine is left before the whole reply was
 by the caller's cancel, its deadline, or a lost connection.
 """
 
-import asyncio
 import logging
 import os
 import socket
@@ -49,7 +48,6 @@ class GrpcioCall:
         self._metadata: dict[str, str | bytes] | None = None
         self._cancelled = False
         self._on_cancel: list[Callable[[], None]] = []
-        self._on_closed: dict[str, Callable[[], None]] = {}
         self.extra = AnswerExtra()
 
     @property
@@ -98,12 +96,6 @@ class GrpcioCall:
         else:
             self._on_cancel.append(callback)
 
-    def on_connection_closed(self, key: str, callback: Callable[[], None]) -> None:
-        if self._cancelled:
-            callback()
-        else:
-            self._on_closed[key] = callback
-
     @property
     def has_headers(self) -> bool:
         """There is more to say before the answer than grpc says by itself."""
@@ -137,8 +129,6 @@ class GrpcioCall:
         if self.extra.headers and not self._context.cancelled():
             await self.send_headers()
         self._cancel()
-        if isinstance(error, asyncio.CancelledError) and self._context.cancelled():
-            self._run(list(self._on_closed.values()))
         if isinstance(error, CallAborted):
             await self._context.abort(STATUS_CODES[error.code], error.message)
         if isinstance(error, Exception) and not self._context.cancelled():
@@ -149,9 +139,6 @@ class GrpcioCall:
         """The reply did not get out whole: run what was asked for this case, each once."""
         self._cancelled = True
         callbacks, self._on_cancel = self._on_cancel, []
-        self._run(callbacks)
-
-    def _run(self, callbacks: list[Callable[[], None]]) -> None:
         for callback in callbacks:
             try:
                 callback()

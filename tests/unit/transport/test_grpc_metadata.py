@@ -20,7 +20,6 @@ from latermq_h2.http2.connection import Connection
 from support.http2_peer import HELLO, OPEN_WINDOWS, REQUEST, SETTINGS_ACK, data, headers, parse
 
 MESSAGE = b"\0\0\0\0\1x"
-closed: list[bytes] = []
 
 
 def says(request: bytes, call: Call) -> bytes:
@@ -51,14 +50,6 @@ async def late(requests: AsyncIterator[bytes], call: Call) -> AsyncIterator[byte
     call.extra.add_trailer("x-tail-bin", b"\0\xff")
 
 
-def watches(request: bytes, call: Call) -> bytes:
-    call.on_connection_closed("one", lambda: closed.append(b"first"))
-    call.on_connection_closed("one", lambda: closed.append(request))
-    call.on_connection_closed("bad", lambda: closed.remove(b"none"))
-    call.on_connection_closed("two", lambda: closed.append(b"two"))
-    return request
-
-
 def packs_all(request: bytes, call: Call) -> list[bytes]:
     says(request, call)
     call.extra.compress = True
@@ -70,7 +61,6 @@ METHODS = {
     b"/s/Packs": Method.unary(packs),
     b"/s/Refuses": Method.unary(refuses),
     b"/s/Echoes": Method.unary(echoes),
-    b"/s/Watches": Method.unary(watches),
     b"/s/All": Method.server_stream(packs_all),
     b"/s/Late": Method.bidi_stream(late, headers_first=False),
 }
@@ -141,19 +131,6 @@ async def test_all_metadata_of_a_request() -> None:
     _, body = await Served().ask(b"/s/Echoes", more + literal(b"x-c-bin", b"!"))
     binary = ("x-b-bin", b"\0\xff")
     assert body[5:] == repr([("x-a", "1"), binary, binary, ("x-a", "2")]).encode()
-
-
-async def test_a_closed_connection_is_told_once_to_each_key() -> None:
-    closed.clear()
-    served = Served()
-    await served.ask(b"/s/Watches")
-    assert closed == []
-    served.connection.lost()
-    served.serving.closing.closed()
-    served.serving.closing.closed()
-    assert closed == [b"x", b"two"]
-    served.serving.closing.tell("later", lambda: closed.append(b"at once"))
-    assert closed[-1] == b"at once"
 
 
 @pytest.mark.parametrize(

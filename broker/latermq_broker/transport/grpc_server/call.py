@@ -115,9 +115,6 @@ class LeanCall:
         else:
             self._callbacks.append(callback)
 
-    def on_connection_closed(self, key: str, callback: Callable[[], None]) -> None:
-        self._connection.closing.tell(key, callback)
-
     @property
     def extra(self) -> AnswerExtra:
         if self.added is None:

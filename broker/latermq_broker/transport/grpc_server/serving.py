@@ -22,7 +22,6 @@ from latermq_broker.services.seam import CallAborted, Method, MethodKind
 from latermq_broker.transport.grpc_server import status
 from latermq_broker.transport.grpc_server.answers import Answers
 from latermq_broker.transport.grpc_server.call import Inbox, LeanCall
-from latermq_broker.transport.grpc_server.closing import Closing
 from latermq_broker.transport.grpc_server.counts import REFUSED, Counts
 from latermq_broker.transport.grpc_server.deadlines import Deadlines
 from latermq_broker.transport.grpc_server.head import (
@@ -105,7 +104,6 @@ class GrpcConnection:
         self._handled = 0
         self._now_ms = self._until_ms = 0
         self.assembly_bytes = 0  # of messages that are not whole
-        self.closing = Closing()
 
     def serve(self, connection: Connection) -> None:
         """Called once, before anything is received."""

@@ -93,7 +93,6 @@ class ShellProtocol(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._lost()
-        self.serving.closing.closed()
         self._owner.left(self)
 
     def pause_writing(self) -> None:
