@@ -118,11 +118,12 @@ interop-mass: $(STAMP) ## 400 official consumers of five languages in one group:
 
 .PHONY: transports
 transports: $(STAMP) ## what clients see most, once more on grpc.aio, the other transport, of broker and SDK
-	LATERMQ_SERVER_TRANSPORT=grpcio $(PYTEST) tests/integration/test_wire_messaging.py \
-		tests/interop/test_send_message.py tests/interop/test_simple_consumer.py
-	LATERMQ_TRANSPORT=grpcio $(PYTEST) tests/integration/test_sdk_send.py \
-		tests/integration/test_sdk_simple_consumer.py tests/integration/test_sdk_push_consumer.py \
-		tests/integration/test_sdk_lite.py
+	LATERMQ_SERVER_TRANSPORT=grpcio $(PYTEST) --numprocesses=2 --dist=loadfile \
+		tests/integration/test_wire_messaging.py tests/interop/test_send_message.py \
+		tests/interop/test_simple_consumer.py
+	LATERMQ_TRANSPORT=grpcio $(PYTEST) --numprocesses=2 --dist=loadfile \
+		tests/integration/test_sdk_send.py tests/integration/test_sdk_simple_consumer.py \
+		tests/integration/test_sdk_push_consumer.py tests/integration/test_sdk_lite.py
 
 .PHONY: crash
 crash: $(STAMP) ## kill -9, power loss, full and failing disks: nothing acknowledged is lost (< 6 min)

@@ -20,7 +20,7 @@ from interop.official import OfficialClient
 from support.broker_process import BrokerProcess
 from support.busy_sdk import BusySdk
 
-REPLACEMENTS: Final = int(os.environ.get("REPLACEMENTS", "5"))
+REPLACEMENTS: Final = int(os.environ.get("REPLACEMENTS", "3"))
 METRICS: Final = '[metrics]\nlisten = "127.0.0.1:0"\n'
 BETWEEN_S: Final = 0.2
 FINISH_S: Final = 30.0
