@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 import click
 
 from latermq_broker.cli.failures import CommandError, RefusedError, one_line
+from latermq_broker.cli.output import guarded_output
 
 INTERRUPTED: Final = 130  # what a shell reports for SIGINT
 
@@ -76,8 +77,8 @@ class RootGroup(CommandGroup):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except BrokenPipeError:  # here, because click would end it with 1
-            _reader_gone()
+        except BrokenPipeError as error:  # not of the output; click would end it without a word
+            raise RuntimeError(f"BrokenPipeError: {error}") from error
         except UnicodeEncodeError as error:
             if error.encoding != "utf-8":  # of the output, as the environment says
                 text = f"this output's encoding, {error.encoding}, lacks a character of it"
@@ -100,31 +101,23 @@ class RootGroup(CommandGroup):
     ) -> Any:
         name = prog_name or "latermq"
         try:
-            result = super().main(args, name, complete_var, standalone_mode=False, **extra)
-        except click.exceptions.NoArgsIsHelpError as shown:
-            click.echo(shown.format_message())
-            sys.exit(0)
+            with guarded_output():
+                try:
+                    result = super().main(args, name, complete_var, standalone_mode=False, **extra)
+                except click.exceptions.NoArgsIsHelpError as shown:
+                    click.echo(shown.format_message())
+                    sys.exit(0)
         except click.ClickException as error:
             click.echo(one_line(error), err=True)
             sys.exit(error.exit_code)
         except (click.Abort, KeyboardInterrupt):
             click.echo("latermq: interrupted", err=True)
             sys.exit(INTERRUPTED)
-        except OSError as error:  # of the output: every other one is a command's own
-            failure = CommandError(f"cannot write: {error.strerror or error}")
-            click.echo(one_line(failure), err=True)
-            sys.exit(failure.exit_code)
         except Exception as error:  # noqa: BLE001  the last line of defence: a bug of ours
             _bug(error)
         if not standalone_mode:
             return result
         sys.exit(result if isinstance(result, int) else 0)
-
-
-def _reader_gone() -> NoReturn:
-    """`latermq … | head`: whoever read our output has seen enough."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    sys.exit(0)
 
 
 def _bug(error: Exception) -> NoReturn:

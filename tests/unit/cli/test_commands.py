@@ -1,5 +1,6 @@
 """How the command line behaves as a whole: help, errors, exit codes."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -185,7 +186,8 @@ def root(action: object) -> RootGroup:
         (RefusedError("no"), 2, "latermq: no\n"),
         (KeyboardInterrupt(), 130, "\nlatermq: interrupted\n"),
         (ValueError("Value out of range: 5000000000"), 2, "latermq: 5000000000 is too large a "),
-        (OSError(28, "No space left on device"), 1, "latermq: cannot write: No space left on dev"),
+        (OSError(38, "not a socket"), 1, "latermq: unexpected OSError: [Errno 38] not a socket ("),
+        (BrokenPipeError(32, "a socket's"), 1, "latermq: unexpected RuntimeError: BrokenPipeError"),
         (ValueError("a bug"), 1, "latermq: unexpected ValueError: a bug (LATERMQ_TRACEBACK=1 "),
         (UnicodeEncodeError("utf-8", "t\udcff", 1, 2, "no"), 2, "latermq: 't\\udcff' is not UTF-8"),
         (None, 4, ""),
@@ -196,6 +198,23 @@ def test_every_end_has_its_code_and_line(action: object, exit_code: int, line: s
     assert result.exit_code == exit_code
     assert result.stderr.startswith(line)
     assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    "environment", [{}, {"PYTHONUNBUFFERED": "1"}, {"PYTHONIOENCODING": "ascii"}], ids=str
+)
+@pytest.mark.parametrize("words", [[], ["--help"], ["serve", "--print-config"]], ids=" ".join)
+def test_a_full_disk_under_the_output_is_one_line(
+    words: list[str], environment: dict[str, str]
+) -> None:
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "latermq_broker", *words],
+            stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+            env={**os.environ, "PYTHONUNBUFFERED": "", **environment},
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr == "latermq: cannot write: No space left on device\n"
 
 
 def test_a_bug_shows_its_traceback_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
