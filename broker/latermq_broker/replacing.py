@@ -7,7 +7,6 @@ asked. From then on the ports are open here; nobody accepts until this process h
 import logging
 import socket
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from threading import Event
 from typing import Final, TypeVar
@@ -39,18 +38,18 @@ def open_replacing(
     """What `open_store` returns, once the broker of this directory, if there is one, has gone.
 
     With the sockets of its ports, or new ones where the configuration names other addresses; none
-    when nobody was there.
+    when nobody was there, or only one that was going down and is waited for.
 
     Raises:
         ConfigError: nothing was changed, the other broker runs on.
         HandoverError: likewise.
-        StoreLockedError: the other one has not gone in `server.replace_ms_max`.
+        StoreLockedError: the other one has not gone in `server.replace_ms_max` ms.
     """
     if config.server.transport is not Transport.LEAN:
         raise ConfigError("server.transport", "--replace needs lean: grpcio takes no open port")
     predecessor = Predecessor.meet(directory / LOCK_NAME)
     if predecessor is None:
-        return open_store(), {}
+        return _opened(config, None, open_store), {}
     sockets: Sockets = {}
     try:
         if config.tls.enabled:
@@ -72,25 +71,50 @@ def open_replacing(
         predecessor.close()
 
 
-def _opened(config: Config, predecessor: Predecessor, open_store: Callable[[], Opened]) -> Opened:
-    """Raises StoreLockedError."""
-    began_ms = said_ms = monotonic_ms()
+def _opened(
+    config: Config, predecessor: Predecessor | None, open_store: Callable[[], Opened]
+) -> Opened:
+    """What `open_store` returns, once nobody else has the directory.
+
+    Tried every LOOK_AGAIN_S; who is waited for is logged, every SAY_MS.
+
+    Args:
+        predecessor: was told to go; None: who has the directory, if anybody, was not.
+
+    Raises:
+        StoreLockedError: somebody else has it, and had it for `server.replace_ms_max` ms.
+    """
+    began_ms = monotonic_ms()
+    said_ms = began_ms if predecessor else began_ms - SAY_MS
+    ended = predecessor is None
     while True:
-        with suppress(StoreLockedError):
+        try:
             return open_store()
-        if predecessor.wait(LOOK_AGAIN_S):
+        except StoreLockedError as error:
+            locked = error
+        if not ended and predecessor is not None:
+            ended = predecessor.wait(LOOK_AGAIN_S)
+        else:
             Event().wait(LOOK_AGAIN_S)  # its descriptors are closed one after the other
-            return open_store()  # or somebody else was faster
         now_ms = monotonic_ms()
         if now_ms - began_ms >= config.server.replace_ms_max:
-            raise StoreLockedError(
-                f"the broker, process {predecessor.pid}, was told to go and still has "
-                f"{config.server.data_dir} after {now_ms - began_ms} ms "
-                "(server.replace_ms_max): see its log, and start again when it has ended"
-            )
+            raise StoreLockedError(_still_there(config, predecessor, locked, now_ms - began_ms))
         if now_ms - said_ms >= SAY_MS:
             said_ms = now_ms
+            pid = {"pid": predecessor.pid} if predecessor else {}
             log.info(
-                "waiting for the broker that is replaced",
-                extra={"pid": predecessor.pid, "ms": now_ms - began_ms},
+                "waiting for the broker that has the directory",
+                extra=pid | {"ms": now_ms - began_ms},
             )
+
+
+def _still_there(
+    config: Config, predecessor: Predecessor | None, locked: StoreLockedError, waited_ms: int
+) -> str:
+    after = f"after {waited_ms} ms (server.replace_ms_max)"
+    if predecessor is None:
+        return f"{locked}; still so {after}, and it was not told to go: it hands over no port"
+    return (
+        f"the broker, process {predecessor.pid}, was told to go and still has "
+        f"{config.server.data_dir} {after}: see its log, and start again when it has ended"
+    )

@@ -169,10 +169,10 @@ async def _serve(
             announce(f"latermq ready on {server.address}")
             log.info("ready", extra={"address": server.address})
             await stop.wait()
+            if meeting is not None:
+                meeting.close()  # before the ports: who comes now waits for LOCK
             await _drain(services, server, FAILED_DRAIN_MS if failed else drain_ms_max)
             await pump.stop()
-            if meeting is not None:
-                meeting.close()
     finally:
         threads.shutdown()
         closed = _close(engine, clock, store_failed=bool(failed))
@@ -184,10 +184,13 @@ def _meeting_point(
 ) -> MeetingPoint:
     """Where a process that replaces this one gets its ports; `replaced` when it has them."""
     directory = Path(config.server.data_dir).expanduser().absolute()
-    descriptors = [one.fileno() for one in server.sockets]
-    ports = {LISTEN: Port(config.server.listen, server.address, descriptors)}
-    if metrics.address:
-        ports[METRICS] = Port(config.metrics.listen, metrics.address, metrics.descriptors)
+
+    def ports() -> dict[str, Port]:
+        descriptors = [one.fileno() for one in server.sockets]
+        found = {LISTEN: Port(config.server.listen, server.address, descriptors)}
+        if metrics.address:
+            found[METRICS] = Port(config.metrics.listen, metrics.address, metrics.descriptors)
+        return found
 
     def on_go() -> None:
         server.leave_port()

@@ -5,7 +5,10 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -14,12 +17,16 @@ import pytest
 
 from latermq_broker.store.directory import LOCK_NAME
 from latermq_broker.transport.shell.handover import Predecessor
+from latermq_h2.hpack.encoder import encode
+from latermq_h2.http2 import frames
 from support import wire_requests
 from support.broker_process import BrokerProcess
+from support.http2_peer import HELLO, headers
 from support.wire_client import WireClient, require_ok
 
 IMPATIENT: Final = "[server]\nreplace_ms_max = 300\n"
 SOON_S: Final = 10.0
+MARK: Final = b"so far  "
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("LATERMQ_SERVER_TRANSPORT", "lean") != "lean", reason="grpcio has no hand-over"
@@ -46,6 +53,33 @@ def refused(*arguments: str) -> str:
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 2, ended.stderr
     return ended.stderr.splitlines()[-1]
+
+
+def wait_for(broker: BrokerProcess, text: str) -> None:
+    """Until its log, or that of the process which replaces it, says this."""
+    until_s = time.monotonic() + SOON_S
+    while text not in broker.log_path.read_text(encoding="utf-8"):
+        assert time.monotonic() < until_s, broker.log_path.read_text(encoding="utf-8")
+        time.sleep(0.02)
+
+
+@contextmanager
+def open_call(endpoint: str) -> Iterator[socket.socket]:
+    """A connection with a call that the broker has begun and that waits for its request."""
+    block = encode(
+        [(b":method", b"POST"), (b":scheme", b"http"), (b":authority", endpoint.encode()),
+         (b":path", b"/apache.rocketmq.v2.MessagingService/SendMessage"),
+         (b"te", b"trailers"), (b"content-type", b"application/grpc")]
+    )  # fmt: skip
+    host, _, port = endpoint.rpartition(":")
+    with socket.create_connection((host, int(port)), SOON_S) as caller:
+        caller.sendall(HELLO + headers(1, block=block) + frames.frame(frames.PING, 0, 0, MARK))
+        said = b""
+        while frames.frame(frames.PING, frames.ACK, 0, MARK) not in said:
+            more = caller.recv(4096)
+            assert more, said
+            said += more
+        yield caller
 
 
 def where(broker: BrokerProcess) -> list[str]:
@@ -123,7 +157,11 @@ def test_grpcio_neither_takes_nor_gives_a_port(
     with BrokerProcess(tmp_path / "other") as other:
         other.start()
         monkeypatch.setenv("LATERMQ_SERVER_TRANSPORT", "lean")
-        assert "is in use by another broker" in refused(*where(other))
+        impatient = tmp_path / "impatient.toml"
+        impatient.write_text(IMPATIENT, encoding="utf-8")
+        line = refused("--config", str(impatient), *where(other))
+        assert "is in use by another broker" in line
+        assert "(server.replace_ms_max), and it was not told to go" in line
         assert serves(other.endpoint)
 
 
@@ -133,20 +171,34 @@ def test_one_that_does_not_go_is_given_up(broker: BrokerProcess, tmp_path: Path)
     config.write_text(IMPATIENT, encoding="utf-8")
     command = [sys.executable, "-m", "latermq_broker", "serve", "--replace", *where(broker)]
     command += ["--config", str(config)]
-    asking = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    assert asking.stderr is not None
-    try:
-        for line in asking.stderr:
-            if "told the broker that runs to go" in line:
-                os.kill(broker.pid, signal.SIGSTOP)
-                break
-        said = asking.stderr.read()
-        code = asking.wait(60)
-    finally:
-        os.kill(broker.pid, signal.SIGCONT)
-        asking.kill()
-        asking.stderr.close()
-    if code == 2:  # the old one was not faster than the signal
+    with open_call(broker.endpoint):  # without it, it might have gone before the signal comes
+        asking = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        assert asking.stderr is not None
+        try:
+            for line in asking.stderr:
+                if "told the broker that runs to go" in line:
+                    os.kill(broker.pid, signal.SIGSTOP)
+                    break
+            said = asking.stderr.read()
+            code = asking.wait(60)
+        finally:
+            os.kill(broker.pid, signal.SIGCONT)
+            asking.kill()
+            asking.stderr.close()
+        assert code == 2, said
         assert f"process {broker.pid}, was told to go and still has" in said.splitlines()[-1]
         assert "Traceback" not in said
     assert broker.wait_end().code == 0
+
+
+def test_one_that_goes_down_by_itself_is_waited_for(broker: BrokerProcess) -> None:
+    """SIGTERM, and a call that keeps it draining: nothing is handed over, the lock is awaited."""
+    with ThreadPoolExecutor(1) as pool, open_call(broker.endpoint) as caller:
+        os.kill(broker.pid, signal.SIGTERM)
+        wait_for(broker, "draining")
+        replaced = pool.submit(broker.replace)
+        wait_for(broker, "waiting for the broker that has the directory")
+        assert not replaced.done()
+        caller.close()
+        assert replaced.result().code == 0
+    assert serves(broker.endpoint)

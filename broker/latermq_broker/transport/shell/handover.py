@@ -9,9 +9,10 @@
      │ takes LOCK, accepts                      ends; new sees the connection close
 
 A socket stays open as long as one process has it, so nobody is refused in between: connections wait
-in the kernel's queue. The meeting point vanishes with its process; only the same user, or root, is
-answered. A socket of this kind is not seen from another network namespace, where the port would be
-another one too.
+in the kernel's queue. The meeting point is gone as soon as its broker goes down, for whatever
+reason: who comes then finds nobody, and waits for LOCK. Only the same user, or root, is answered. A
+socket of this kind is not seen from another network namespace, where the port would be another one
+too.
 """
 
 import asyncio
@@ -21,12 +22,12 @@ import os
 import socket
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
 from latermq_broker.errors import HandoverError
+from latermq_broker.transport.shell.listener import ACCEPT_PAUSE_S, NO_DESCRIPTOR
 
 log = logging.getLogger("latermq.transport")
 
@@ -61,17 +62,19 @@ class MeetingPoint:
 
     Args:
         lock: the LOCK file of the directory.
-        ports: what is handed over.
+        ports: what is handed over; asked when somebody comes, for descriptors that are closed may
+            be somebody else's.
         on_go: called once, when another process has taken the ports.
     """
 
-    def __init__(self, lock: Path, ports: Ports, on_go: Callable[[], None]) -> None:
+    def __init__(self, lock: Path, ports: Callable[[], Ports], on_go: Callable[[], None]) -> None:
         self._lock = lock
         self._ports = ports
         self._on_go = on_go
         self._listening: socket.socket | None = None
         self._peer: socket.socket | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._pause: asyncio.TimerHandle | None = None
         self._gone = False
 
     def open(self) -> None:
@@ -88,10 +91,12 @@ class MeetingPoint:
             log.warning("cannot be replaced while it runs", extra={"reason": str(error)})
             return
         self._listening = listening
-        asyncio.get_running_loop().add_reader(listening, self._accept)
+        self._listen()
 
     def close(self) -> None:
         """Be found no more. Who takes over keeps its connection, and sees the process end."""
+        if self._pause is not None:
+            self._pause.cancel()
         if self._listening is not None:
             asyncio.get_running_loop().remove_reader(self._listening)
             self._listening.close()
@@ -99,16 +104,30 @@ class MeetingPoint:
         if not self._gone:
             self._leave()
 
+    def _listen(self) -> None:
+        assert self._listening is not None
+        asyncio.get_running_loop().add_reader(self._listening, self._accept)
+
     def _accept(self) -> None:
         assert self._listening is not None
-        with suppress(BlockingIOError):
+        try:
             peer, _ = self._listening.accept()
-            peer.setblocking(False)
-            try:
-                self._welcome(peer)
-            except OSError as error:
-                peer.close()
-                log.warning("not handed over", extra={"reason": str(error)})
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return
+        except OSError as error:
+            if error.errno not in NO_DESCRIPTOR:
+                raise
+            log.error("not to be replaced for a moment", extra={"reason": error.strerror})
+            loop = asyncio.get_running_loop()
+            loop.remove_reader(self._listening)  # who asks waits: it would be readable all the time
+            self._pause = loop.call_later(ACCEPT_PAUSE_S, self._listen)
+            return
+        peer.setblocking(False)
+        try:
+            self._welcome(peer)
+        except OSError as error:
+            peer.close()
+            log.warning("not handed over", extra={"reason": str(error)})
 
     def _welcome(self, peer: socket.socket) -> None:
         """Raises OSError."""
@@ -118,12 +137,12 @@ class MeetingPoint:
             peer.send(json.dumps({"refused": why}).encode())
             peer.close()
             return
-        ports = {
-            name: (port.wanted, port.address, len(port.sockets))
-            for name, port in self._ports.items()
+        ports = self._ports()
+        told = {
+            name: (port.wanted, port.address, len(port.sockets)) for name, port in ports.items()
         }
-        word = json.dumps({"ports": ports}).encode()
-        sockets = [number for port in self._ports.values() for number in port.sockets]
+        word = json.dumps({"ports": told}).encode()
+        sockets = [number for port in ports.values() for number in port.sockets]
         socket.send_fds(peer, [word], sockets)
         loop = asyncio.get_running_loop()
         self._peer = peer
@@ -169,7 +188,9 @@ class Predecessor:
 
     @classmethod
     def meet(cls, lock: Path) -> Self | None:
-        """None: nobody is there. Raises HandoverError: who is there cannot be replaced."""
+        """None: nobody is there, or it is going down. Raises HandoverError: who is there cannot be
+        replaced.
+        """
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         connection.settimeout(ANSWER_S_MAX)
         try:
@@ -180,14 +201,16 @@ class Predecessor:
         except OSError as error:
             connection.close()
             raise HandoverError(f"the broker of {lock.parent} is not reached: {error}") from error
+        found = None
         try:
-            return cls._introduced(connection)
-        except BaseException:
-            connection.close()
-            raise
+            found = cls._introduced(connection)
+        finally:
+            if found is None:
+                connection.close()
+        return found
 
     @classmethod
-    def _introduced(cls, connection: socket.socket) -> Self:
+    def _introduced(cls, connection: socket.socket) -> Self | None:
         pid, uid, _ = _credentials(connection)
         if uid not in (os.geteuid(), 0):
             raise HandoverError(f"process {pid} of another user says it is the broker")
@@ -195,11 +218,23 @@ class Predecessor:
             word, sockets, _, _ = socket.recv_fds(
                 connection, WORD_BYTES_MAX, SOCKETS_MAX, socket.MSG_CMSG_CLOEXEC
             )
+        except ConnectionResetError:
+            return None
         except OSError as error:
             raise HandoverError(f"the broker, process {pid}, does not answer: {error}") from error
-        told: dict[str, Any] = json.loads(word) if word else {"refused": "it is going down"}
+        if not word:
+            return None
+        told: dict[str, Any] = json.loads(word)
         if "refused" in told:
             raise HandoverError(f"the broker, process {pid}, is not replaced: {told['refused']}")
+        wrong = [number for number in sockets if not _listens(number)]
+        if wrong or len(sockets) != sum(count for _, _, count in told["ports"].values()):
+            for number in sockets:
+                os.close(number)
+            raise HandoverError(
+                f"the broker, process {pid}, does not hand over its listening sockets: "
+                f"{len(sockets)} descriptors came, {len(wrong)} of them are something else"
+            )
         ports = {}
         for name, (wanted, address, count) in told["ports"].items():
             ports[name] = Port(wanted, address, sockets[:count])
@@ -214,14 +249,16 @@ class Predecessor:
         return [socket.socket(fileno=os.dup(number)) for number in port.sockets]
 
     def go(self) -> None:
-        """Tell it to go; its ports are ours now. Raises HandoverError: it is gone."""
+        """Tell it to go; its ports are ours now. Raises HandoverError: it does not listen any more,
+        because it is going down already, or waited longer than DECISION_S_MAX.
+        """
         try:
             self._connection.send(GO)
         except OSError as error:
-            raise HandoverError(f"the broker, process {self.pid}, has gone: {error}") from error
+            raise HandoverError(f"the broker, process {self.pid}, was not told: {error}") from error
 
     def wait(self, wait_s: float) -> bool:
-        """Until it has ended, but no longer than this; whether it has."""
+        """Until it has ended, or went down untold, but no longer than this; whether it has."""
         self._connection.settimeout(wait_s)
         try:
             return not self._connection.recv(WORD_BYTES_MAX)
@@ -237,6 +274,18 @@ class Predecessor:
                 os.close(number)
         self.ports = {}
         self._connection.close()
+
+
+def _listens(descriptor: int) -> bool:
+    """Whether it is a listening socket; it stays open."""
+    try:
+        one = socket.socket(fileno=descriptor)
+    except OSError:
+        return False
+    try:
+        return bool(one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+    finally:
+        one.detach()
 
 
 def _credentials(connection: socket.socket) -> tuple[int, int, int]:
