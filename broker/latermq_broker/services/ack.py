@@ -6,9 +6,8 @@ settles under its own topic only: rights are asked for the topic that the reques
 three makes a topic or a group.
 """
 
-from collections.abc import Awaitable, Sequence
-from functools import partial
-from typing import Final, cast
+from collections.abc import Sequence
+from typing import Final
 
 from google.protobuf.message import DecodeError
 
@@ -21,11 +20,11 @@ from latermq_broker.errors import (
 )
 from latermq_broker.services import wire
 from latermq_broker.services.answers import (
-    CLIENT_ID_HEADER,
     MESSAGING,
     Caller,
     common_status,
     ok_status,
+    shortcut,
     status_of,
     told,
     unary,
@@ -33,7 +32,7 @@ from latermq_broker.services.answers import (
 from latermq_broker.services.bounds import Bounds
 from latermq_broker.services.later import Later
 from latermq_broker.services.lookalike_acks import alike
-from latermq_broker.services.seam import Call, Committer, Method, MethodTable, Unary
+from latermq_broker.services.seam import Call, Committer, MethodTable
 from latermq_broker.services.session import Sessions
 from latermq_broker.services.wire_messages import acked_response
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
@@ -54,7 +53,11 @@ class AckService:
 
     def methods(self) -> MethodTable:
         return {
-            f"{MESSAGING}/AckMessage": self._acks(),
+            f"{MESSAGING}/AckMessage": shortcut(
+                self._short_way,
+                _refused,
+                unary(service_pb2.AckMessageRequest, self.ack, refused_ack),
+            ),
             f"{MESSAGING}/ChangeInvisibleDuration": unary(
                 service_pb2.ChangeInvisibleDurationRequest,
                 self.change_invisible,
@@ -72,33 +75,19 @@ class AckService:
             ),
         }
 
-    def _acks(self) -> Method:
-        whole_way = unary(service_pb2.AckMessageRequest, self.ack, refused_ack)
-
-        def handler(data: bytes, call: Call) -> bytes | Later[bytes] | Awaitable[bytes]:
-            answer = self._short_way(data, call)
-            return cast(Unary, whole_way.handler)(data, call) if answer is None else answer
-
-        return Method.unary(handler)
-
-    def _short_way(self, data: bytes, call: Call) -> bytes | Later[bytes] | None:
+    def _short_way(self, data: bytes, call: Call) -> Later[bytes] | None:
         """The answer to a request whose entries look alike; None: take the whole way."""
         acks = alike(data, ENTRIES_COUNT_MAX)
-        if acks is None or not (call.metadata(CLIENT_ID_HEADER) or "").strip():
+        if acks is None:
             return None
-        try:
-            names = self._names.get(acks.resources) or self._learn(acks.resources)
-            if names is None:
-                return None
-            errors = self._engine.ack(names[0], acks.handles, self._committer.now_ms(), names[1])
-            response = acks.response
-            if any(errors):
-                response = _response(service_pb2.AckMessageRequest.FromString(data), errors)
-        except Exception as error:  # noqa: BLE001  `told` logs what is not the caller's
-            return _refused(data, call, error)
-        answer = self._committer.acknowledged(response)
-        answer.rescue(partial(_refused, data, call))
-        return answer
+        names = self._names.get(acks.resources) or self._learn(acks.resources)
+        if names is None:
+            return None
+        errors = self._engine.ack(names[0], acks.handles, self._committer.now_ms(), names[1])
+        response = acks.response
+        if any(errors):
+            response = _response(service_pb2.AckMessageRequest.FromString(data), errors)
+        return self._committer.acknowledged(response)
 
     def _learn(self, resources: bytes) -> tuple[str, str] | None:
         """Names of group and topic in a request that begins so; None: it is not proper."""

@@ -37,7 +37,7 @@ from latermq_broker.errors import (
     StoreError,
 )
 from latermq_broker.services.later import Later
-from latermq_broker.services.seam import Call, CallAborted, Method
+from latermq_broker.services.seam import Call, CallAborted, Method, Unary
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 
 log = logging.getLogger("latermq.services")
@@ -149,6 +149,37 @@ def open_unary(
         lambda refusal, _: response_class(status=refusal),
         client_id_required=False,
     )
+
+
+def shortcut(
+    short: Callable[[bytes, Call], Later[bytes] | None],
+    refused: Callable[[bytes, Call, BaseException], bytes],
+    whole: Method,
+    *,
+    large: bool = False,
+) -> Method:
+    """`whole`, a unary method, with a shorter way to the same answer for some requests.
+
+    Args:
+        short: asked first where there is a client id; None: take the whole way.
+        refused: the response that carries the error of a request that went the short way.
+        large: as in `Method`.
+    """
+    whole_way = cast(Unary, whole.handler)
+
+    def handler(data: bytes, call: Call) -> bytes | Later[bytes] | Awaitable[bytes]:
+        if not (call.metadata(CLIENT_ID_HEADER) or "").strip():
+            return whole_way(data, call)
+        try:
+            answer = short(data, call)
+        except Exception as error:  # noqa: BLE001  `told` logs what is not the caller's
+            return refused(data, call, error)
+        if answer is None:
+            return whole_way(data, call)
+        answer.rescue(partial(refused, data, call))
+        return answer
+
+    return Method.unary(handler, large=large)
 
 
 def server_stream(

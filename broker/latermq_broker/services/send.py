@@ -5,9 +5,8 @@ that look like one that was checked before take a shorter way to the same result
 Protocol: service.proto, SendMessage.
 """
 
-from collections.abc import Awaitable, Sequence
-from functools import partial
-from typing import Final, cast
+from collections.abc import Sequence
+from typing import Final
 
 from latermq_broker.config import RECORD_BODY_OVERHEAD_BYTES, Config
 from latermq_broker.engine.attempts import HISTORY_BYTES_MAX
@@ -19,12 +18,19 @@ from latermq_broker.errors import (
 )
 from latermq_broker.schedule.levels import level_ms
 from latermq_broker.services import validate, wire
-from latermq_broker.services.answers import CLIENT_ID_HEADER, MESSAGING, Caller, told, unary
+from latermq_broker.services.answers import (
+    CLIENT_ID_HEADER,
+    MESSAGING,
+    Caller,
+    shortcut,
+    told,
+    unary,
+)
 from latermq_broker.services.flow import FlowControl
 from latermq_broker.services.later import Later
 from latermq_broker.services.lookalikes import Lookalikes
 from latermq_broker.services.names import PROPERTIES_BYTES_MAX
-from latermq_broker.services.seam import Call, Committer, Method, MethodTable, Unary
+from latermq_broker.services.seam import Call, Committer, MethodTable
 from latermq_broker.services.session import Sessions
 from latermq_broker.services.wire_messages import (
     DELAY,
@@ -66,36 +72,25 @@ class SendService:
             lambda status, request: service_pb2.SendMessageResponse(status=status),
         )
 
-        def handler(data: bytes, call: Call) -> bytes | Later[bytes] | Awaitable[bytes]:
-            answer = self._short_way(data, call)
-            return cast(Unary, whole_way.handler)(data, call) if answer is None else answer
+        method = shortcut(self._short_way, _refused, whole_way, large=True)
+        return {f"{MESSAGING}/SendMessage": method}
 
-        return {f"{MESSAGING}/SendMessage": Method.unary(handler, large=True)}
-
-    def _short_way(self, data: bytes, call: Call) -> bytes | Later[bytes] | None:
+    def _short_way(self, data: bytes, call: Call) -> Later[bytes] | None:
         """The answer to messages that look like earlier ones; None: take the whole way."""
-        if not (call.metadata(CLIENT_ID_HEADER) or "").strip():
-            return None
         if call.metadata(wire.DELAY_LEVEL_HEADER) is not None:
             return None
-        try:
-            now_ms = self._committer.now_ms()
-            side = StoreSide(now_ms=now_ms, call=call)
-            messages = self._lookalikes.outgoing(data, side, self._messages_max)
-            if messages is None:
-                return None
-            validate.check_type(self._engine.catalog.topic(messages.topic), NORMAL)
-            count = len(messages.ids)
-            keys = sum(map(len, messages.key_hashes))
-            self._check_group(sum(map(len, messages.stored)), count, keys)
-            self._admit(call, count, data, now_ms)
-            sent = self._engine.plain.send(messages, now_ms)
-        except Exception as error:  # noqa: BLE001  `told` logs what is not the caller's
-            return self._refused(call, error)
-        response = plain_response(messages.ids, sent.queue_offset)
-        answer = self._committer.acknowledged(response)
-        answer.rescue(partial(self._refused, call))
-        return answer
+        now_ms = self._committer.now_ms()
+        side = StoreSide(now_ms=now_ms, call=call)
+        messages = self._lookalikes.outgoing(data, side, self._messages_max)
+        if messages is None:
+            return None
+        validate.check_type(self._engine.catalog.topic(messages.topic), NORMAL)
+        count = len(messages.ids)
+        keys = sum(map(len, messages.key_hashes))
+        self._check_group(sum(map(len, messages.stored)), count, keys)
+        self._admit(call, count, data, now_ms)
+        sent = self._engine.plain.send(messages, now_ms)
+        return self._committer.acknowledged(plain_response(messages.ids, sent.queue_offset))
 
     def _admit(self, call: Call, count: int, data: bytes, now_ms: int) -> None:
         """
@@ -106,9 +101,6 @@ class SendService:
         if self._flow.table.sends:
             client_id = (call.metadata(CLIENT_ID_HEADER) or "").strip()
             self._flow.admit_send(client_id, count, len(data), now_ms)
-
-    def _refused(self, call: Call, error: BaseException) -> bytes:
-        return service_pb2.SendMessageResponse(status=told(error, call)).SerializeToString()
 
     def send(self, request: service_pb2.SendMessageRequest, caller: Caller) -> Later[bytes]:
         """Store the messages of one topic.
@@ -187,3 +179,7 @@ def _check_overhead(size: int) -> None:
         raise PropertiesTooLargeError(
             f"everything but the body has {size} bytes, at most {_OVERHEAD_BYTES_MAX} are allowed"
         )
+
+
+def _refused(data: bytes, call: Call, error: BaseException) -> bytes:
+    return service_pb2.SendMessageResponse(status=told(error, call)).SerializeToString()
