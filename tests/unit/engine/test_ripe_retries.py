@@ -1,5 +1,7 @@
 """Retries whose time has come and that nobody receives: however many, all are listed."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from latermq_broker.delivery.lease import Leases
@@ -96,6 +98,30 @@ def test_many_retries_and_a_due_time(monkeypatch: pytest.MonkeyPatch) -> None:
         if not token:
             break
     assert sorted(seen) == [b"m%02d" % n for n in range(30) if 10 + 7 * n % 30 < 25]
+
+
+def test_a_page_takes_apart_no_more_slices_than_it_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pending, "SCAN_MAX", 9)
+    monkeypatch.setattr(pending, "READY_ROWS", 4)
+    rig = EngineRig()
+    for number in range(30):
+        rig.send(f"m{number:02}")
+        rig.receive(count=1, lease_ms=10)
+    rig.advance(100)
+    taken: list[int] = []
+    whole = Leases.ready_slices
+
+    def counted(leases: Leases, row: int, rows: int) -> Iterator[tuple[int, list[tuple[int, int]]]]:
+        for first, ready in whole(leases, row, rows):
+            taken.append(len(ready))
+            yield first, ready
+
+    monkeypatch.setattr(Leases, "ready_slices", counted)
+    items, token = rig.engine.pending.page(PendingFilter(), 5)
+    assert (len(items), len(taken)) == (5, 2)
+    taken.clear()
+    items, _ = rig.engine.pending.page(PendingFilter(), 5, token)
+    assert (len(items), len(taken)) == (5, 2)
 
 
 def test_slices_have_fixed_rows() -> None:
