@@ -39,24 +39,26 @@ class Ledger:
     owed: dict[str, int] = field(default_factory=dict)
     broken: list[str] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
-    settled: dict[str, None] = field(default_factory=dict)  # acknowledged lately, oldest first
+    forwarded: dict[str, int] = field(default_factory=dict)  # id → the attempt that was the last
+    settled: dict[str, int] = field(default_factory=dict)  # lately: id → attempt, oldest first
 
     def promised(self, message_id: str, due_ms: int) -> None:
         self.owed[message_id] = due_ms
         self.counts["sent"] += 1
 
-    def came(self, message_id: str, due_ms: int, at_ms: int) -> None:
+    def came(self, message_id: str, attempt: int, due_ms: int, at_ms: int) -> None:
+        """An attempt before the settled one only waited here for longer than its lease."""
         self.counts["delivered"] += 1
-        if message_id in self.settled:
+        if attempt > self.settled.get(message_id, attempt):
             self.broken.append(f"{message_id} came after its acknowledgement")
         if due_ms > at_ms:
             self.broken.append(f"{message_id} came {due_ms - at_ms} ms early")
 
-    def over(self, message_id: str, how: str) -> None:
+    def over(self, message_id: str, attempt: int, how: str) -> None:
         if self.owed.pop(message_id, None) is None:
             self.broken.append(f"{message_id} is {how}, and nobody is owed it")
         self.counts[how] += 1
-        self.settled[message_id] = None
+        self.settled[message_id] = attempt
         if len(self.settled) > 50_000:
             del self.settled[next(iter(self.settled))]
 
@@ -128,7 +130,8 @@ class Honest:
 
     async def _treat(self, message: definition_pb2.Message) -> None:
         system, ledger = message.system_properties, self.ledger
-        ledger.came(system.message_id, int(message.user_properties["due"]), now_ms())
+        attempt, due_ms = system.delivery_attempt, int(message.user_properties["due"])
+        ledger.came(system.message_id, attempt, due_ms, now_ms())
         handle, fate = system.receipt_handle, self._chance.random()
         if fate < 0.05:
             ledger.counts["leases left to expire"] += 1
@@ -139,11 +142,12 @@ class Honest:
         elif fate < 0.18:
             dead = wire_requests.forward(self._topic, GROUP, handle)
             await self._call("ForwardMessageToDeadLetterQueue", dead)
+            ledger.forwarded[system.message_id] = attempt
             ledger.counts["forwarded"] += 1
         else:
             answer = await self._call("AckMessage", wire_requests.ack(self._topic, GROUP, [handle]))
             if answer.entries and answer.entries[0].status.code == OK:
-                ledger.over(system.message_id, "acknowledged")
+                ledger.over(system.message_id, attempt, "acknowledged")
             else:  # it took longer than the lease: it comes again
                 ledger.counts["acknowledged too late"] += 1
 
@@ -155,7 +159,9 @@ class Honest:
             handle = message.system_properties.receipt_handle
             answer = await self._call("AckMessage", wire_requests.ack(topic, UNDERTAKERS, [handle]))
             if answer.entries[0].status.code == OK:
-                self.ledger.over(message.system_properties.message_id, "dead")
+                message_id = message.system_properties.message_id
+                last = self.ledger.forwarded.pop(message_id, ATTEMPTS_MAX)
+                self.ledger.over(message_id, last, "dead")
         return "some" if messages else "none"
 
     async def give_up(self) -> str:
