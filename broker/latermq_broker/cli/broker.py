@@ -169,6 +169,8 @@ def _disk(disk: Any) -> str:
     if not disk.total_bytes:
         return "not looked at yet"
     free = f"{size(disk.free_bytes)} of {size(disk.total_bytes)} free"
+    if disk.state == broker_pb2.FULL and disk.free_bytes >= disk.needed_bytes:
+        return f"full: {free}, but no room for a further segment; sends are refused"
     if disk.state == broker_pb2.FULL:
         return f"full: {free}, {size(disk.needed_bytes)} needed; sends are refused"
     if disk.state == broker_pb2.LOW:

@@ -307,6 +307,9 @@ def _cause(letter: dead_pb2.DeadLetter) -> str:
         )
     attempts = letter.max_attempts or letter.attempt_count
     life = " since its last redrive" if letter.redrive_count else ""
+    if letter.attempt_count > attempts:  # the policy was changed on the way
+        had = counted(letter.attempt_count, "attempt")
+        return f"The group allowed {attempts} when it died; it had had {had}{life} without success."
     used = "all were used up" if attempts > 1 else "it was used up"
     return f"The group allows {counted(attempts, 'attempt')}, and {used}{life} without success."
 

@@ -201,7 +201,10 @@ def _last_stop(report: VerifyReport) -> str:
         return "in order"
     if report.torn_bytes:
         torn = counted(report.torn_bytes, "byte")
-        return f"a crash, or still running; {torn} of an unfinished write, which a start removes"
+        after = "which a start removes"
+        if report.damages:
+            after = "which a start leaves alone should it stop at the damage"
+        return f"a crash, or still running; {torn} of an unfinished write, {after}"
     return "a crash, or still running; nothing was half-written"
 
 

@@ -25,7 +25,9 @@ class Overview:
     backoff: int
     ready_retries: int
     half_messages: int
-    unreadable: int  # damaged messages that were given up
+    unreadable: (
+        int  # damaged messages that were given up, each once; DAMAGED_REMEMBERED_MAX at most
+    )
     scrubbed: ScrubCounts
     log_start: int  # positions
     log_end: int
@@ -58,7 +60,7 @@ def overview(state: EngineState, retention: Retention, due: DueWork) -> Overview
         backoff=counts[State.BACKOFF],
         ready_retries=counts[State.READY],
         half_messages=len(state.halves),
-        unreadable=state.unreadable_count,
+        unreadable=len(state.damaged),
         scrubbed=state.store.scrubbed,
         log_start=log.segments[0].base,
         log_end=log.end,

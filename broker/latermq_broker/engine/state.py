@@ -36,6 +36,7 @@ from latermq_broker.store.store import Store
 
 log = logging.getLogger("latermq.engine")
 
+DAMAGED_REMEMBERED_MAX: Final = 1 << 16  # positions; more damaged messages are not counted
 MISSING_ENTRIES_MAX: Final = 1 << 20  # made up at the begin of a queue; more, and it begins later
 
 
@@ -133,7 +134,8 @@ class EngineState:
         self.round_robin: dict[int, int] = {}
         self.clients_seen: OrderedDict[str, int] = OrderedDict()
         self.timers_moved = TimersMoved()
-        self.unreadable_count = 0
+        self.damaged: set[int] = set()
+        """Positions of messages that could not be read; at most DAMAGED_REMEMBERED_MAX."""
         self.wall = WallClock()
         self.figures = Figures()
 
@@ -148,8 +150,11 @@ class EngineState:
             raise StoreReadOnlyError(str(error))
 
     def unreadable(self, error: CorruptRecordError) -> None:
-        """Who looks at many is shown the others."""
-        self.unreadable_count += 1
+        """Who looks at many is shown the others. A damaged message is said and counted once."""
+        if error.position in self.damaged:
+            return
+        if len(self.damaged) < DAMAGED_REMEMBERED_MAX:
+            self.damaged.add(error.position)
         log.error(
             "message damaged, given up",
             extra={"position": error.position, "reason": error.reason},

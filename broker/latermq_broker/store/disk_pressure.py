@@ -42,7 +42,13 @@ class DiskPressure:
 
     @property
     def needed_bytes(self) -> int:
-        """What must be free for sends to be taken."""
+        """What must be free for sends to be taken; of a full disk never what there is already."""
+        threshold = self._threshold()
+        if self._short and self.space.free >= threshold:
+            return threshold * FULL_BACK_PERCENT // 100
+        return threshold
+
+    def _threshold(self) -> int:
         percent = self._config.disk_full_percent
         if not percent:
             return 0
@@ -50,7 +56,7 @@ class DiskPressure:
 
     def look(self, space: Space) -> None:
         self.space = space
-        needed = self.needed_bytes
+        needed = self._threshold()
         was_full = self.full
         self._short = space.free < (needed * FULL_BACK_PERCENT // 100 if self._short else needed)
         low = space.total * self._config.disk_low_percent // 100
@@ -77,10 +83,11 @@ class DiskPressure:
         """The error a refused send gets."""
         self.sends_refused += 1
         needed = self.needed_bytes or self._config.segment_bytes
-        return StoreFullError(
-            f"disk full: need {needed:,} bytes free, there are {self.space.free:,}; "
-            "sends are refused until there is room again"
-        )
+        why = f"need {needed:,} bytes free, there are {self.space.free:,}"
+        if not self._short:  # enough is free as last looked at; that is not what refused it
+            needed = self._config.segment_bytes
+            why = f"need {needed:,} bytes for a further segment, and the file system had no room"
+        return StoreFullError(f"disk full: {why}; sends are refused until there is room again")
 
     def _count(self, was_full: bool) -> None:
         if self.full and not was_full:

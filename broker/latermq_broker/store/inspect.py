@@ -64,7 +64,7 @@ class VerifyReport:
     end: int  # behind the last whole group
     segments: tuple[SegmentSummary, ...]
     records: Mapping[RecordType, int]
-    torn_bytes: int  # behind `end`: a write that a crash interrupted; the next start removes it
+    torn_bytes: int  # behind `end`, of an unfinished write; a start removes it, unless it stops
     clean: bool  # the last broker stopped in order
     damages: tuple[Damage, ...]
     checkpoints: tuple[CheckpointSummary, ...]  # newest first; a problem here costs a replay only

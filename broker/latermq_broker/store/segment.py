@@ -140,8 +140,8 @@ class Segment:
                 files.unlink(path)
             if error.errno in NO_ROOM_ERRNOS:
                 raise StoreFullError(
-                    f"disk full: the log needs a further segment of {header.size} bytes in "
-                    f"{path.parent} ({error.strerror})"
+                    f"disk full: the log needs a further segment of {header.size} bytes "
+                    f"(store.segment_bytes) in {path.parent} ({error.strerror})"
                 ) from error
             raise
         return cls(files, path, header.base, header.size, fd)

@@ -116,6 +116,13 @@ def test_attempts_that_all_failed_alike_say_that_retrying_was_no_use() -> None:
     assert "Every attempt failed the same way (TimeoutError); retrying did not help." in text
 
 
+def test_a_policy_that_was_changed_on_the_way_is_told_as_of_the_death() -> None:
+    told = letter(attempt(1, 0, 1, **TIMEOUT), attempt(2, 10, 1, **TIMEOUT), **TIMEOUT)
+    told.max_attempts, told.attempt_count, told.reason = 1, 2, "exhausted"
+    text = " ".join(story(told).split())
+    assert "The group allowed 1 when it died; it had had 2 attempts without success." in text
+
+
 def test_silent_attempts_point_to_the_consumer() -> None:
     told = letter(attempt(1, 0, 1_000, outcome="expired"), signature="")
     text = story(told)

@@ -1,11 +1,13 @@
 """`latermq log dump` and `verify`, on a data directory as a broker leaves it."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
+from latermq_broker.cli.log import _last_stop
 from latermq_broker.cli.root import latermq
 from latermq_broker.clock import SystemClock
 from latermq_broker.config import Config
@@ -15,6 +17,7 @@ from latermq_broker.engine.lites import Begin, Beginning
 from latermq_broker.engine.model import Failure, Outgoing, ReceiveRequest, TopicType
 from latermq_broker.store.access import Kind, Right
 from latermq_broker.store.files import RealFiles
+from latermq_broker.store.inspect import Damage, VerifyReport
 from latermq_broker.store.limits import Limit, Scope
 from latermq_broker.store.record import RecordType
 from latermq_broker.store.store import Store
@@ -198,6 +201,22 @@ def test_a_damaged_record_is_found_and_named(data: Path) -> None:
     assert dump.exit_code == 1
     assert dump.stdout
     assert dump.stderr.startswith(f"latermq: damaged record at position {position}")
+
+
+def test_what_lies_behind_damage_is_not_promised_to_go() -> None:
+    report = VerifyReport(
+        start=32,
+        end=64,
+        segments=(),
+        records={},
+        torn_bytes=8,
+        clean=False,
+        damages=(),
+        checkpoints=(),
+    )
+    assert _last_stop(report).endswith("8 bytes of an unfinished write, which a start removes")
+    damaged = replace(report, damages=(Damage(40, "its checksum does not match", 56),))
+    assert _last_stop(damaged).endswith("leaves alone should it stop at the damage")
 
 
 def test_checkpoints_without_a_log(data: Path) -> None:

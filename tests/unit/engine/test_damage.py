@@ -31,7 +31,7 @@ def in_flight(rig: EngineRig) -> int:
 
 
 def assert_given_up(rig: EngineRig, caplog: pytest.LogCaptureFixture) -> None:
-    assert rig.engine._state.unreadable_count == 1
+    assert len(rig.engine._state.damaged) == 1
     [record] = caplog.records
     assert (record.levelname, record.message) == ("ERROR", "message damaged, given up")
     assert vars(record)["reason"] == "its checksum does not match"
@@ -43,6 +43,19 @@ def test_a_fresh_message(rig: EngineRig, caplog: pytest.LogCaptureFixture) -> No
     damage(rig)
     assert rig.names() == ["good"]
     assert in_flight(rig) == 1
+    assert_given_up(rig, caplog)
+
+
+def test_a_damaged_message_counts_once_however_often_it_is_looked_at(
+    rig: EngineRig, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig.send("bad", body=BODY)
+    rig.send("good")
+    damage(rig)
+    assert rig.names() == ["good"]
+    for _ in range(2):
+        found, _ = rig.engine.messages.by_time("orders", 1, 0)
+        assert len(found) == 1
     assert_given_up(rig, caplog)
 
 

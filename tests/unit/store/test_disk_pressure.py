@@ -59,6 +59,18 @@ def test_what_could_not_be_prepared_keeps_it_full_until_it_can() -> None:
     assert (disk.full, disk.full_count) == (False, 1)
 
 
+def test_the_refusal_names_what_led_to_it() -> None:
+    disk = DiskPressure(CONFIG)
+    look(disk, 400)
+    look(disk, 600)
+    with pytest.raises(StoreFullError, match=f"need {625 * MIB:,} .* there are {600 * MIB:,};"):
+        disk.admit()
+    look(disk, 9_000)
+    disk.no_room()
+    with pytest.raises(StoreFullError, match=f"need {64 * MIB:,} bytes for a further segment"):
+        disk.admit()
+
+
 def test_0_percent_turns_both_off() -> None:
     disk = DiskPressure(StoreConfig(disk_low_percent=0, disk_full_percent=0))
     assert look(disk, 0) == (False, False)
