@@ -40,6 +40,8 @@ class Tls:
         for name in ("ca", "certificate", "key"):
             if not isinstance(path := getattr(self, name), str | Path | None):
                 raise _arguments.wrong(name, "a path or None", path)
+            if path == "":
+                raise ValueError(f"{name} must not be empty")
         _arguments.optional_text("server_name", self.server_name)
         if not isinstance(self.verify, bool):
             raise _arguments.wrong("verify", "a bool", self.verify)

@@ -1,5 +1,6 @@
 """Which dead letters a command means: the options of list, redrive and drop."""
 
+import re
 from typing import Any, Final
 
 import click
@@ -7,8 +8,19 @@ import click
 from latermq_broker.cli.options import filter_options, instant
 from latermq_proto.latermq.v1 import dead_letter_pb2 as dead_pb2
 
+_SIGNATURE: Final = re.compile(r"[0-9a-fA-F]{16}")
 REASONS: Final = ("attempts_exhausted", "forwarded", "rejected", "sent")
 STATES: Final = ("dead", "redriven", "dropped", "any")
+
+
+def signature(given: str) -> str:
+    """The 16 hex digits of a kind of failure; a `type=` for options."""
+    if not _SIGNATURE.fullmatch(given):
+        raise click.BadParameter(
+            f"{given!r} is not 16 hex digits, as `latermq dead list GROUP --by signature` shows"
+        )
+    return given.lower()
+
 
 letter_filters: Final = filter_options(
     click.option(
@@ -18,7 +30,9 @@ letter_filters: Final = filter_options(
         "--offset", "offsets", type=click.IntRange(min=0), multiple=True, metavar="N",
         help="This number in %DLQ%GROUP. Repeatable.",
     ),
-    click.option("--signature", default="", metavar="HEX", help="What died of the same thing."),
+    click.option(
+        "--signature", type=signature, metavar="HEX", help="What died of the same thing."
+    ),
     click.option(
         "--class", "failure_class", default="", metavar="CLASS",
         help="What failed last with this class, e.g. TimeoutError.",
@@ -42,7 +56,7 @@ def filter_of(wanted: dict[str, Any], state: str = "dead") -> dead_pb2.DeadLette
     return dead_pb2.DeadLetterFilter(
         message_ids=wanted["ids"],
         queue_offsets=wanted["offsets"],
-        signature=wanted["signature"],
+        signature=wanted["signature"] or "",
         failure_class=wanted["failure_class"],
         origin_topic=wanted["topic"],
         reason=wanted["reason"] or "",

@@ -18,6 +18,14 @@ MULTIPLE_RESULTS: Final = 30000
 class CommandError(click.ClickException):
     """The operation failed; exit code 1."""
 
+    code = 0  # the broker's status, where it gave one
+
+    def after(self, done: str) -> "CommandError":
+        """The same, told with what had been done before it."""
+        told = type(self)(f"{done}, then: {self.message}")
+        told.code = self.code
+        return told
+
 
 class RefusedError(CommandError):
     """Bad input, or a request the broker refuses as long as it is asked like this; exit code 2."""
@@ -29,7 +37,9 @@ def error_of(code: int, message: str) -> CommandError:
     """The error for a status other than OK."""
     blamed = 40000 <= code < 50000 and code not in _RETRY_LATER
     kind = RefusedError if blamed or code == NOT_IMPLEMENTED else CommandError
-    return kind(f"{message or 'the broker gave no reason'} (code {code})")
+    error = kind(f"{message or 'the broker gave no reason'} (code {code})")
+    error.code = code
+    return error
 
 
 def one_line(error: click.ClickException) -> str:

@@ -47,7 +47,13 @@ def backoff_policy(text: str) -> group_pb2.Backoff:
 
 def reset_target(text: str) -> int:
     """`earliest` → 0, else an instant; a `type=` for options."""
-    return 0 if text == "earliest" else instant(text)
+    if text == "earliest":
+        return 0
+    try:
+        return instant(text)
+    except click.BadParameter as error:
+        told = error.message.replace("say now", "say earliest, now")
+        raise click.BadParameter(told) from None
 
 
 def _on_dead_option(skip: str) -> Callable[[_Command], _Command]:

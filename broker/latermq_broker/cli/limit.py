@@ -85,6 +85,10 @@ def set_(
 
     NAME '*' is each one, by itself, that has no limit of its own for it; of a client, NAME is its
     client id, as in the broker's log. What is not given stays as it is.
+
+    Of sends and bytes a second's worth may go at once. One batch may overdraw it: as long as
+    anything is left a call passes whole, however large, and what follows waits until that is made
+    up for. So the rate holds over time, not within every second.
     """
     if not any((parked_polls, in_flight, sends, bytes_)):
         raise click.UsageError("say what to limit: --parked-polls, --in-flight, --sends, --bytes")

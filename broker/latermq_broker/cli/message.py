@@ -11,7 +11,7 @@ from latermq_broker.cli.jsonable import jsonable
 from latermq_broker.cli.message_story import Telling, place, tell
 from latermq_broker.cli.options import broker_options, example, instant, limit_option
 from latermq_broker.cli.table import Column, plain
-from latermq_broker.cli.times import format_instant
+from latermq_broker.cli.times import format_due, format_instant
 from latermq_broker.clock import SystemClock
 from latermq_proto.latermq.v1 import message_pb2
 
@@ -69,6 +69,8 @@ def find(
         raise click.UsageError("--id goes without --key, --from and --to")
     if not (topic or message_id):
         raise click.UsageError("say in which TOPIC")
+    if begin_ms is not None and end_ms is not None and begin_ms > end_ms:
+        raise click.UsageError(f"--from {format_due(begin_ms)} is after --to {format_due(end_ms)}")
     request = message_pb2.FindMessagesRequest(
         topic=topic, message_id=message_id, key=key, begin_ms=begin_ms or 0, end_ms=end_ms or 0
     )

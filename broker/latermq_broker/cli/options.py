@@ -19,27 +19,37 @@ LISTED_MAX: Final = 100_000
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
-def duration(text: str) -> int:
+def duration(given: str) -> int:
     """`500ms 10s 5m 2h 1d 1h30m` → milliseconds; a `type=` for options."""
     try:
-        return parse_duration_ms(text)
+        return parse_duration_ms(given)
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
 
 
-def instant(text: str) -> int:
+def instant(given: str) -> int:
     """ISO 8601, `now`, `-1h`, `10m` → milliseconds since the epoch; a `type=` for options."""
     try:
-        return parse_instant_ms(text, SystemClock().now_ms())
+        return parse_instant_ms(given, SystemClock().now_ms())
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
 
 
-def pair(text: str) -> tuple[str, str]:
+def text(given: str) -> str:
+    """What can be sent as UTF-8; a `type=` for options."""
+    try:
+        given.encode()
+    except UnicodeEncodeError:
+        raw = given.encode("utf-8", "surrogateescape")
+        raise click.BadParameter(f"{str(raw)[1:]} is not UTF-8") from None
+    return given
+
+
+def pair(given: str) -> tuple[str, str]:
     """`NAME=VALUE` → (name, value); a `type=` for options."""
-    name, equals, value = text.partition("=")
+    name, equals, value = text(given).partition("=")
     if not equals or not name:
-        raise click.BadParameter(f"{text!r} is not NAME=VALUE")
+        raise click.BadParameter(f"{given!r} is not NAME=VALUE")
     return name, value
 
 

@@ -8,7 +8,7 @@ from latermq_broker.cli.blocked import blocked
 from latermq_broker.cli.commands import CommandGroup
 from latermq_broker.cli.connection import Connection
 from latermq_broker.cli.console import counted, print_json, print_table
-from latermq_broker.cli.failures import OK, CommandError, error_of
+from latermq_broker.cli.failures import OK, CommandError, RefusedError, error_of
 from latermq_broker.cli.jsonable import jsonable
 from latermq_broker.cli.options import (
     broker_options,
@@ -21,7 +21,7 @@ from latermq_broker.cli.options import (
     yes_option,
 )
 from latermq_broker.cli.table import Column, plain
-from latermq_broker.cli.times import format_ago, format_instant
+from latermq_broker.cli.times import format_ago, format_due
 from latermq_broker.clock import SystemClock
 from latermq_proto.latermq.v1 import pending_pb2
 
@@ -31,6 +31,7 @@ KINDS: Final = {
     "in-flight": pending_pb2.IN_FLIGHT,
     "half": pending_pb2.HALF,
 }
+CLOCKS_APART_MS_MAX: Final = 60_000  # within it the broker says what is past
 
 
 @click.group(cls=CommandGroup)
@@ -140,7 +141,7 @@ def count(endpoint: str, as_json: bool, **wanted: Any) -> None:
             each.topic,
             each.group or "-",
             f"{each.count:,}",
-            format_instant(each.next_due_at_ms),
+            format_due(each.next_due_at_ms),
             _due_in(each.next_due_at_ms, now_ms, each.kind),
         )
         for each in counted_up.counts
@@ -176,11 +177,17 @@ def postpone(
     """Make it due at another time. ID: as for expedite."""
     if (delay is None) == (at is None):
         raise click.UsageError("say when it is due: either --delay or --at")
-    due_ms = at if at is not None else SystemClock().now_ms() + (delay or 0)
+    now_ms = SystemClock().now_ms()
+    due_ms = at if at is not None else now_ms + (delay or 0)
+    if due_ms < now_ms - CLOCKS_APART_MS_MAX:
+        raise RefusedError(
+            f"{format_due(due_ms)} is past ({format_ago(due_ms, now_ms)}); "
+            "`latermq pending expedite` makes it due now"
+        )
     request = pending_pb2.ChangePendingRequest(ids=ids, due_at_ms=due_ms)
     with Connection(endpoint) as broker:
         changed = broker.call(broker.pending.PostponePending, request)
-    _report(changed, f"due {format_instant(due_ms)}", as_json)
+    _report(changed, f"due {format_due(due_ms)}", as_json)
 
 
 @pending.command(epilog=example("latermq pending commit ID --yes"))
@@ -236,7 +243,7 @@ def _row(message: pending_pb2.PendingMessage, now_ms: int) -> tuple[str, ...]:
     if message.kind == pending_pb2.HALF:
         attempts = f"{message.checks}/{message.checks_max} checks"
     return (
-        format_instant(message.due_at_ms),
+        format_due(message.due_at_ms),
         _due_in(message.due_at_ms, now_ms, message.kind),
         kind_word(message.kind),
         message.topic,

@@ -9,7 +9,7 @@ from latermq_broker.cli.bodies import decoded, printable_lines
 from latermq_broker.cli.connection import Connection
 from latermq_broker.cli.console import counted, page_width, print_json, styled
 from latermq_broker.cli.facts import fact, room
-from latermq_broker.cli.failures import OK, error_of
+from latermq_broker.cli.failures import OK, CommandError, error_of
 from latermq_broker.cli.jsonable import bytes_entry
 from latermq_broker.cli.options import broker_options, duration, example
 from latermq_broker.cli.send import require_topic
@@ -17,10 +17,11 @@ from latermq_broker.cli.table import plain, wrap
 from latermq_broker.cli.times import format_ago, format_clock, format_instant
 from latermq_broker.clock import SystemClock
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
-from latermq_proto.latermq.v1 import failure_pb2
+from latermq_proto.latermq.v1 import failure_pb2, topic_pb2
 
 RECEIVE_BATCH_MAX: Final = 32
 MESSAGE_NOT_FOUND: Final = 40401
+TOPIC_NOT_FOUND: Final = 40402
 WAIT_MS_MAX: Final = 20_000
 _ANSWER_SLACK_S: Final = 10.0
 _NO_REASON: Final = "given back by hand"
@@ -74,27 +75,60 @@ def receive(
     wanted = definition_pb2.FilterExpression(
         type=definition_pb2.SQL if sql else definition_pb2.TAG, expression=sql or tag
     )
-    received = 0
+    request = _receive_request(topic, group, invisible, wanted)
+    seen: set[tuple[int, int]] = set()
     with Connection(endpoint) as broker:
-        require_topic(broker, topic)
-        while received < count_max:
-            request = _receive_request(
-                topic, group, min(RECEIVE_BATCH_MAX, count_max - received), invisible, wanted
-            )
-            # Only the first call waits; the later ones take what is there.
-            wait_ms = min(wait, WAIT_MS_MAX) if not received else 0
-            messages = _receive_batch(broker, request, wait_ms)
-            if not messages:
-                break
-            received += len(messages)
-            for message in messages:
-                _show(message, invisible, acked=ack, as_json=as_json)
-            if ack:
-                handles = [message.system_properties.receipt_handle for message in messages]
-                _ack(broker, topic, group, handles)
+        made = _require_topic(broker, topic)
+        try:
+            while len(seen) < count_max:
+                request.batch_size = min(RECEIVE_BATCH_MAX, count_max - len(seen))
+                # Only the first call waits; the later ones take what is there.
+                wait_ms = min(wait, WAIT_MS_MAX) if not seen else 0
+                messages = _receive_batch(broker, request, wait_ms)
+                new = [message for message in messages if _place(message) not in seen]
+                seen.update(map(_place, new))
+                for message in new:
+                    _show(message, invisible, acked=ack, as_json=as_json)
+                if ack and messages:
+                    _ack(broker, topic, group, [_handle(message) for message in messages])
+                if not messages or len(new) < len(messages):
+                    break  # nothing more, or what was shown comes again: its lease was too short
+        except CommandError as error:
+            done = [f"{counted(len(seen), 'message')} received"] if seen else []
+            if made:
+                done.insert(0, _made_words(topic))
+            if not done:
+                raise
+            raise error.after(", ".join(done)) from None
+    if made:
+        click.echo(_made_words(topic), err=True)
     if not as_json:
-        done = " and acknowledged" if ack and received else ""
-        click.echo(f"{counted(received, 'message')} received{done}", err=True)
+        acked = " and acknowledged" if ack and seen else ""
+        click.echo(f"{counted(len(seen), 'message')} received{acked}", err=True)
+
+
+def _require_topic(broker: Connection, topic: str) -> bool:
+    """Whether the broker made the topic now, as it does by use. Raises CommandError."""
+    missing = False
+    try:
+        broker.call(broker.topics.GetTopic, topic_pb2.GetTopicRequest(name=topic))
+    except CommandError as error:  # who may receive need not be one who may look
+        missing = error.code == TOPIC_NOT_FOUND
+    require_topic(broker, topic)
+    return missing and not topic.startswith("%")
+
+
+def _made_words(topic: str) -> str:
+    return f"topic {plain(topic)} was not there; the broker made it"
+
+
+def _place(message: Message) -> tuple[int, int]:
+    """What no other message of the topic has; message ids need not be unique."""
+    return message.system_properties.queue_id, message.system_properties.queue_offset
+
+
+def _handle(message: Message) -> str:
+    return message.system_properties.receipt_handle
 
 
 @click.command(epilog=example("latermq ack orders HANDLE --group billing"))
@@ -156,7 +190,6 @@ def nack(
 def _receive_request(
     topic: str,
     group: str,
-    batch_size: int,
     invisible_ms: int,
     wanted: definition_pb2.FilterExpression,
 ) -> service_pb2.ReceiveMessageRequest:
@@ -164,7 +197,6 @@ def _receive_request(
         group=definition_pb2.Resource(name=group),
         message_queue=definition_pb2.MessageQueue(topic=definition_pb2.Resource(name=topic)),
         filter_expression=wanted,
-        batch_size=batch_size,
         auto_renew=False,
     )
     request.invisible_duration.FromMilliseconds(invisible_ms)

@@ -11,13 +11,14 @@ import click
 
 from latermq_broker.cli.connection import Connection
 from latermq_broker.cli.console import print_json
-from latermq_broker.cli.failures import OK, RefusedError, error_of
+from latermq_broker.cli.failures import OK, CommandError, RefusedError, error_of
 from latermq_broker.cli.message_id import MessageIds
-from latermq_broker.cli.options import broker_options, duration, example, instant, pair
+from latermq_broker.cli.options import broker_options, duration, example, instant, pair, text
 from latermq_broker.cli.table import plain
-from latermq_broker.cli.times import format_ago, format_duration, format_instant
+from latermq_broker.cli.times import format_ago, format_due, format_duration
 from latermq_broker.clock import SystemClock
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
+from latermq_proto.latermq.v1 import message_pb2
 
 BODY_BYTES_MAX: Final = 128 << 20  # a broker says how many it really takes
 BATCH_COUNT_MAX: Final = 100
@@ -45,11 +46,17 @@ class Sent:
 )
 @click.argument("topic")
 @click.argument("body")
-@click.option("--tag", default="", help="What kind of message it is; consumers filter by it.")
-@click.option("--key", "keys", multiple=True, help="What it is about, to find it by. Repeatable.")
+@click.option(
+    "--tag", type=text, default="", help="What kind of message it is; consumers filter by it."
+)
+@click.option(
+    "--key", "keys", type=text, multiple=True,
+    help="What it is about, to find it by. Repeatable.",
+)  # fmt: skip
 @click.option("--property", "properties", type=pair, multiple=True, metavar="NAME=VALUE")
 @click.option(
     "--message-group",
+    type=text,
     default="",
     metavar="NAME",
     help="Deliver messages of the same NAME in their order, in FIFO groups.",
@@ -59,13 +66,15 @@ class Sent:
     help="In a topic of type priority, deliver before those with a lower N.",
 )  # fmt: skip
 @click.option(
-    "--lite-topic", default="", metavar="NAME", help="In a topic of type lite: its queue."
-)
+    "--lite-topic", type=text, default="", metavar="NAME",
+    help="In a topic of type lite: its queue.",
+)  # fmt: skip
 @click.option("--delay", type=duration, default=None, help="Deliver after this long.")
 @click.option("--at", type=instant, default=None, metavar="TIME", help="Deliver then.")
 @click.option(
     "--delay-level", type=click.IntRange(min=1), metavar="N",
-    help="Deliver after level N of the broker's table (1 = 1s, 2 = 5s, … 18 = 2h).",
+    help="Deliver after level N of the broker's table (1 = 1s, 2 = 5s, … 18 = 2h); "
+    "beyond its last level, after that.",
 )  # fmt: skip
 @click.option("--count", type=click.IntRange(1, COUNT_MAX), default=1, show_default=True)
 @broker_options
@@ -90,26 +99,37 @@ def send(
         raise click.UsageError("say one of --delay, --at and --delay-level")
     if message_group and labels["priority"] is not None:
         raise click.UsageError("say one of --message-group and --priority")
+    names = [name for name, _ in labels["properties"]]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise click.UsageError(f"--property {twice} is given more than once")
     now_ms = SystemClock().now_ms()
     due_ms = at if delay is None else now_ms + delay
     template = _template(topic, _read_body(body), message_group, due_ms, now_ms, labels)
     level = (("latermq-delay-level", str(delay_level)),) if delay_level else ()
     with Connection(endpoint) as broker:
         require_topic(broker, topic)
-        sent = [
-            each
-            for batch in _batches(template, count, now_ms)
-            for each in _send_batch(broker, batch, level)
-        ]
+        sent: list[Sent] = []
+        try:
+            for batch in _batches(template, count, now_ms):
+                _send_batch(broker, batch, level, sent)
+        except CommandError as error:
+            if not sent:
+                raise
+            told = f"{len(sent):,} of {count:,} sent, then: {error.message}"
+            if as_json:
+                _print_sent_json(topic, sent, due_ms, told)
+            raise CommandError(told) from None
+        if delay_level:
+            due_ms = _due_ms(broker, topic, sent[0])
     took_ms = SystemClock().now_ms() - now_ms
     if as_json:
         _print_sent_json(topic, sent, due_ms)
         return
     when = ""
     if due_ms is not None and due_ms > now_ms:
-        when = f", due {format_instant(due_ms)} ({format_ago(due_ms, now_ms)})"
-    elif delay_level:
-        when = f", delayed by level {delay_level}"
+        when = f", due {format_due(due_ms)} ({format_ago(due_ms, now_ms)})"
+    if delay_level:
+        when += f", delayed by level {delay_level} or, if it has fewer, the broker's last"
     if count == 1:
         click.echo(f"sent {plain(sent[0].message_id)} to {plain(topic)}{when}")
         return
@@ -212,16 +232,36 @@ def _send_batch(
     broker: Connection,
     batch: list[definition_pb2.Message],
     metadata: tuple[tuple[str, str], ...],
-) -> Iterator[Sent]:
+    sent: list[Sent],
+) -> None:
+    """`sent` has what was stored, too, where one of the batch is refused. Raises CommandError."""
     request = service_pb2.SendMessageRequest(messages=batch)
     response = broker.call(broker.messaging.SendMessage, request, metadata=metadata)
     for entry in response.entries:
+        if entry.status.code == OK:
+            sent.append(
+                Sent(
+                    message_id=entry.message_id,
+                    offset=entry.offset,
+                    pending_id=entry.recall_handle,
+                )
+            )
+    for entry in response.entries:
         if entry.status.code != OK:
             raise error_of(entry.status.code, entry.status.message)
-        yield Sent(message_id=entry.message_id, offset=entry.offset, pending_id=entry.recall_handle)
 
 
-def _print_sent_json(topic: str, sent: list[Sent], due_ms: int | None) -> None:
+def _due_ms(broker: Connection, topic: str, sent: Sent) -> int | None:
+    """When a message delayed by a level is due, as the broker says; None: it does not say."""
+    request = message_pb2.DescribeMessageRequest(message_id=sent.message_id, topic=topic)
+    try:
+        lives = broker.call(broker.messages.DescribeMessage, request).lives
+    except CommandError:  # who may send need not be one who may look; or it is not there any more
+        return None
+    return int(lives[0].waits_until_ms) or None
+
+
+def _print_sent_json(topic: str, sent: list[Sent], due_ms: int | None, error: str = "") -> None:
     messages = [
         {
             "message_id": each.message_id,
@@ -230,4 +270,5 @@ def _print_sent_json(topic: str, sent: list[Sent], due_ms: int | None) -> None:
         }
         for each in sent
     ]
-    print_json({"topic": topic, "count": len(sent), "due_at_ms": due_ms or 0, "messages": messages})
+    told = {"topic": topic, "count": len(sent), "due_at_ms": due_ms or 0, "error": error}
+    print_json({**told, "messages": messages})

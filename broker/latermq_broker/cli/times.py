@@ -103,6 +103,13 @@ def format_instant(ms: int, zone: tzinfo | None = None, *, millis: bool = False)
     return f"{text}.{when.microsecond // 1000:03d}" if millis else text
 
 
+def format_due(ms: int, zone: tzinfo | None = None) -> str:
+    """An instant to come, in full: milliseconds where there are any, and the zone."""
+    if ms <= 0:
+        return "-"
+    return f"{format_instant(ms, zone, millis=ms % 1000 != 0)} {zone_name(ms, zone)}".rstrip()
+
+
 def format_clock(ms: int, zone: tzinfo | None = None) -> str:
     """The time of day to the millisecond."""
     when = _local(ms, zone)

@@ -40,7 +40,10 @@ class Bounds:
         most_ms = self.lease_ms_max
         if least_ms <= invisible_ms <= most_ms:
             return
-        text = f"invisible duration {invisible_ms} ms is not within {least_ms} to {most_ms} ms"
+        text = (
+            f"invisible duration {_words(invisible_ms)} is not within {_words(least_ms)} to "
+            f"{_words(most_ms)}"
+        )
         if self.strict:
             small = invisible_ms < least_ms
             word, bound = ("small. min", least_ms) if small else ("large. max", most_ms)
@@ -59,3 +62,11 @@ class Bounds:
                 f"({most_ms // _MS_PER_DAY} days) are allowed"
             )
         raise IllegalDeliveryTimeError(text)
+
+
+def _words(ms: int) -> str:
+    """Exactly, in the largest unit of which it is a whole number."""
+    for unit, size in (("h", 3_600_000), ("m", 60_000), ("s", 1_000)):
+        if ms and ms % size == 0:
+            return f"{ms // size} {unit}"
+    return f"{ms} ms"

@@ -89,6 +89,11 @@ def test_a_letter_that_a_producer_sent(rig: CliRig) -> None:
 def test_changing_what_waits(rig: CliRig) -> None:
     rig.send_message("m-1", wait_ms=3_600_000)
     assert rig.ok("pending", "postpone", "m-1", "--delay", "2h").startswith("m-1 due 20")
+    at = rig.ok("pending", "postpone", "m-1", "--at", "2060-05-01T12:00:00.500Z")
+    assert at == "m-1 due 2060-05-01 12:00:00.500 UTC\n"
+    assert rig.ok("pending", "list").splitlines()[1].startswith("2060-05-01 12:00:00.500 UTC  ")
+    past = rig.refused("pending", "postpone", "m-1", "--at", "2020-01-01T00:00:00Z")
+    assert past.startswith("latermq: 2020-01-01 00:00:00 UTC is past (")
     assert "either --delay or --at" in rig.refused("pending", "postpone", "m-1")
     assert rig.ok("pending", "expedite", "m-1") == "m-1 due now\n"
     rig.advance(0)
@@ -96,6 +101,11 @@ def test_changing_what_waits(rig: CliRig) -> None:
     rig.send_message("m-2", wait_ms=3_600_000)
     assert rig.ok("pending", "cancel", "m-2", "--yes") == "m-2 cancelled\n"
     assert "nothing waits under 'm-2'" in rig.refused("pending", "cancel", "m-2", "--yes")
+
+
+def test_a_signature_is_16_hex_digits(rig: CliRig) -> None:
+    for words in (("dead", "list"), ("dead", "redrive"), ("dead", "drop")):
+        assert "'zz' is not 16 hex digits" in rig.refused(*words, "w", "--signature", "zz")
 
 
 def test_some_that_cannot_be_changed(rig: CliRig) -> None:

@@ -3,9 +3,11 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from latermq_broker.cli import receive
 from latermq_broker.cli.message_id import MessageIds
 from support.cli_rig import CliRig
 
@@ -59,7 +61,9 @@ def test_received_through_sql(rig: CliRig) -> None:
 def test_an_empty_topic_is_no_error(rig: CliRig) -> None:
     result = rig.run(*RECEIVE)
     assert (result.exit_code, result.stdout) == (0, "")
-    assert result.stderr == "0 messages received\n"
+    made = "topic orders was not there; the broker made it\n"
+    assert result.stderr == f"{made}0 messages received\n"
+    assert rig.run(*RECEIVE).stderr == "0 messages received\n"
 
 
 def test_acknowledged_at_once(rig: CliRig) -> None:
@@ -99,12 +103,53 @@ def test_delays(rig: CliRig) -> None:
     assert ", due 20" in rig.ok("send", "orders", "x", "--delay", "1h")
     assert ", due 20" in rig.ok("send", "orders", "x", "--at", "10m")
     assert "delayed by level 3" in rig.ok("send", "orders", "x", "--delay-level", "3")
+    last = rig.ok("send", "orders", "x", "--delay-level", "19")
+    assert "(in 2h), delayed by level 19 or, if it has fewer, the broker's last" in last
     sent = rig.json("send", "orders", "x", "--delay", "1h")
     assert sent["messages"][0]["pending_id"].startswith("d-")
     assert sent["messages"][0]["queue_offset"] is None
     assert rig.run(*RECEIVE).stdout == ""
     assert rig.ok("send", "orders", "x", "--at", "-1h").endswith("to orders\n")
     assert "one of --delay" in rig.refused("send", "o", "x", "--delay", "1s", "--at", "now")
+
+
+def test_what_was_sent_before_a_refusal_is_told(rig: CliRig) -> None:
+    rig.ok("limit", "set", "client", "*", "--sends", "50")
+    line = rig.refused("send", "orders", "x", "--count", "1000", code=1)
+    assert line.startswith("latermq: 100 of 1,000 sent, then: client latermq-cli@")
+    assert rig.engine.topics.describe("orders").message_count == 100
+    rig.advance(10_000)
+    result = rig.run("send", "orders", "x", "--count", "1000", "--json")
+    told = json.loads(result.stdout)
+    assert (result.exit_code, told["count"], len(told["messages"])) == (1, 100, 100)
+    assert told["error"] in result.stderr
+
+
+def test_a_lease_too_short_ends_a_receive(rig: CliRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.ok("send", "orders", "x", "--count", "40")
+    batch = receive._receive_batch
+
+    def later(*words: Any) -> Any:
+        rig.advance(10)
+        return batch(*words)
+
+    monkeypatch.setattr(receive, "_receive_batch", later)
+    result = rig.run(*RECEIVE, "--max", "100", "--invisible", "1ms", "--json")
+    ids = [json.loads(line)["message_id"] for line in result.stdout.splitlines()]
+    assert result.exit_code == 0
+    assert len(ids) == len(set(ids)) <= 40
+    result = rig.run(*RECEIVE, "--max", "100", "--invisible", "1ms")
+    assert result.exit_code == 0
+
+
+def test_a_receive_refused_midway_says_how_far_it_came(
+    rig: CliRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.ok("send", "orders", "x", "--count", "40")
+    rig.ok("limit", "set", "group", "billing", "--in-flight", "5")
+    result = rig.run(*RECEIVE, "--max", "10")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("latermq: 5 messages received, then: 5 messages of group")
 
 
 def test_bodies(rig: CliRig, tmp_path: Path) -> None:
@@ -126,6 +171,12 @@ def test_bodies(rig: CliRig, tmp_path: Path) -> None:
 def test_what_cannot_be_sent(rig: CliRig) -> None:
     assert "body is empty" in rig.refused("send", "orders", "")
     assert "is not NAME=VALUE" in rig.refused("send", "orders", "x", "--property", "a")
+    twice = ("--property", "a=1", "--property", "a=2")
+    assert "--property a is given more than once" in rig.refused("send", "orders", "x", *twice)
+    wrong = rig.refused("send", "orders", "x", "--key", "\udcff")
+    assert "'--key': '\\xff' is not UTF-8" in wrong
+    thirteen = rig.refused(*RECEIVE, "--invisible", "13h")
+    assert "invisible duration 13 h is not within 1 ms to 12 h" in thirteen
     assert "reserved" in rig.refused("send", "orders", "x", "--property", "KEYS=a")
     assert "say the unit" in rig.refused("send", "orders", "x", "--delay", "10")
     assert "other characters" in rig.refused("send", "a b", "x")

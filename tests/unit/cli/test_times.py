@@ -7,6 +7,7 @@ import pytest
 from latermq_broker.cli.times import (
     format_ago,
     format_clock,
+    format_due,
     format_duration,
     format_exact,
     format_instant,
@@ -104,6 +105,9 @@ def test_instants_for_people() -> None:
     assert format_instant(NOW_MS + 5, UTC) == "2026-05-01 12:00:00"
     assert format_instant(NOW_MS + 5, east, millis=True) == "2026-05-01 14:00:00.005"
     assert format_instant(0, UTC) == "-"
+    assert format_due(NOW_MS, UTC) == "2026-05-01 12:00:00 UTC"
+    assert format_due(NOW_MS + 5, east) == "2026-05-01 14:00:00.005 EST2"
+    assert format_due(0, UTC) == "-"
     assert format_clock(NOW_MS + 5, UTC) == "12:00:00.005"
     assert zone_name(NOW_MS, east) == "EST2"
     assert same_day(NOW_MS, NOW_MS + 11 * 3_600_000, UTC)
