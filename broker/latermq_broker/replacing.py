@@ -51,16 +51,25 @@ def open_replacing(
     if predecessor is None:
         return _opened(config, None, open_store), {}
     sockets: Sockets = {}
+    asked = {LISTEN: config.server.listen, METRICS: config.metrics.listen}
+    taken: set[str] = set()
     try:
         if config.tls.enabled:
             CertificateFiles(config.tls, directory / TLS_DIRECTORY, monotonic_ms())
-        for setting, wanted in ((LISTEN, config.server.listen), (METRICS, config.metrics.listen)):
-            if wanted:
-                sockets[setting] = predecessor.take(setting, wanted) or bound(
-                    setting, *listen_address(setting, wanted)
-                )
+        for setting, wanted in asked.items():
+            if not wanted:
+                continue
+            if same := predecessor.take(setting, wanted):
+                taken.add(setting)
+            sockets[setting] = same or bound(setting, *listen_address(setting, wanted))
         predecessor.go()
         log.info("told the broker that runs to go", extra={"pid": predecessor.pid})
+        for setting, port in predecessor.ports.items():
+            if setting not in taken:
+                log.warning(
+                    "the old address is refused from now on",
+                    extra={"setting": setting, "old": port.address, "new": asked.get(setting)},
+                )
         return _opened(config, predecessor, open_store), sockets
     except BaseException:
         for each in sockets.values():

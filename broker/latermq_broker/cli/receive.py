@@ -25,6 +25,7 @@ TOPIC_NOT_FOUND: Final = 40402
 WAIT_MS_MAX: Final = 20_000
 _ANSWER_SLACK_S: Final = 10.0
 _NO_REASON: Final = "given back by hand"
+_CAME_AGAIN: Final = "; stopped, for they came again: --invisible is too short"
 
 Message = definition_pb2.Message
 
@@ -76,7 +77,8 @@ def receive(
         type=definition_pb2.SQL if sql else definition_pb2.TAG, expression=sql or tag
     )
     request = _receive_request(topic, group, invisible, wanted)
-    seen: set[tuple[int, int]] = set()
+    seen: set[tuple[str, int, int, str]] = set()
+    again = False
     with Connection(endpoint) as broker:
         made = _require_topic(broker, topic)
         try:
@@ -91,8 +93,10 @@ def receive(
                     _show(message, invisible, acked=ack, as_json=as_json)
                 if ack and messages:
                     _ack(broker, topic, group, [_handle(message) for message in messages])
-                if not messages or len(new) < len(messages):
-                    break  # nothing more, or what was shown comes again: its lease was too short
+                if again := len(new) < len(messages):
+                    break  # what was shown goes on coming again, until it dies
+                if not messages:
+                    break
         except CommandError as error:
             done = [f"{counted(len(seen), 'message')} received"] if seen else []
             if made:
@@ -103,8 +107,9 @@ def receive(
     if made:
         click.echo(_made_words(topic), err=True)
     if not as_json:
-        acked = " and acknowledged" if ack and seen else ""
-        click.echo(f"{counted(len(seen), 'message')} received{acked}", err=True)
+        rest = " and acknowledged" if ack and seen else ""
+        rest += _CAME_AGAIN if again else ""
+        click.echo(f"{counted(len(seen), 'message')} received{rest}", err=True)
 
 
 def _require_topic(broker: Connection, topic: str) -> bool:
@@ -122,9 +127,10 @@ def _made_words(topic: str) -> str:
     return f"topic {plain(topic)} was not there; the broker made it"
 
 
-def _place(message: Message) -> tuple[int, int]:
-    """What no other message of the topic has; message ids need not be unique."""
-    return message.system_properties.queue_id, message.system_properties.queue_offset
+def _place(message: Message) -> tuple[str, int, int, str]:
+    """What no other message of the topic has."""
+    system = message.system_properties
+    return system.lite_topic, system.queue_id, system.queue_offset, system.message_id
 
 
 def _handle(message: Message) -> str:

@@ -73,7 +73,8 @@ class StoreFailedError(CommandError):
     "--replace",
     is_flag=True,
     help="Take over from the broker that serves the data directory, if there is one: its port "
-    "stays open, its calls are answered, nobody is refused.",
+    "stays open, its calls are answered, nobody is refused. With another --listen the old address "
+    "is refused from then on; the log says so.",
 )
 @click.option("--log-level", type=click.Choice(LOG_LEVELS), help="[default: info]")
 @click.option("--log-json", is_flag=True, default=None, help="Log JSON objects instead of text.")

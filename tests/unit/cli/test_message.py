@@ -37,6 +37,9 @@ def test_find(rig: CliRig) -> None:
 def test_find_refuses(rig: CliRig) -> None:
     assert "--key, --id, or --from" in rig.refused("message", "find", "orders")
     assert "TOPIC" in rig.refused("message", "find", "--key", "k")
+    late, soon = "2026-05-02T12:00:00Z", "2026-05-01T12:00:00.500Z"
+    line = rig.refused("message", "find", "orders", "--from", late, "--to", soon)
+    assert "--from 2026-05-02 12:00:00 UTC is after --to 2026-05-01 12:00:00.500 UTC" in line
     assert "without" in rig.refused("message", "find", "--id", "m", "--key", "k")
     assert "not found" in rig.refused("message", "find", "nothing", "--key", "k")
 
