@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from latermq_broker.clock import SystemClock
-from latermq_broker.config import Config
+from latermq_broker.config import Config, listen_address
 from latermq_broker.config_transport import Transport
 from latermq_broker.disk_work import THREADS_MAX
 from latermq_broker.engine.engine import Engine
@@ -42,6 +42,7 @@ from latermq_broker.store.store import Store
 from latermq_broker.transport.grpcio import GrpcioServer
 from latermq_broker.transport.lean import LeanServer
 from latermq_broker.transport.shell.handover import MeetingPoint, Port
+from latermq_broker.transport.shell.listener import bound
 
 log = logging.getLogger("latermq.runtime")
 
@@ -72,6 +73,8 @@ def run(config: Config, announce: Callable[[str], None], *, replace: bool = Fals
     """
     logs.set_up(config.log)
     directory = Path(config.server.data_dir).expanduser().absolute()
+    if _is_new(directory):
+        _require_port(config)  # rather than leave a new directory behind
     sockets: Sockets = {}
     if replace:
         (engine, clock), sockets = open_replacing(
@@ -81,6 +84,19 @@ def run(config: Config, announce: Callable[[str], None], *, replace: bool = Fals
         engine, clock = _open(config, directory)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         return runner.run(_serve(engine, clock, config, announce, sockets))
+
+
+def _is_new(directory: Path) -> bool:
+    try:
+        return not directory.exists()
+    except OSError:
+        return False  # the store says what is wrong with it
+
+
+def _require_port(config: Config) -> None:
+    """The port is free at this moment. Raises ConfigError."""
+    for probe in bound(LISTEN, *listen_address(LISTEN, config.server.listen)):
+        probe.close()
 
 
 def _open(config: Config, directory: Path) -> tuple[Engine, SystemClock]:

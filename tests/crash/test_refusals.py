@@ -87,6 +87,7 @@ def test_a_port_in_use(filled: BrokerProcess, tmp_path: Path) -> None:
     assert said.code == REFUSED
     assert filled.endpoint in said.line
     assert "in use" in said.line
+    assert not (tmp_path / "other").exists()
     assert bodies_of(filled) == sorted(BODIES)
 
 

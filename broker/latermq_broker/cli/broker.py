@@ -92,7 +92,7 @@ def _facts(found: Any) -> Iterator[tuple[str, list[str]]]:
         "waiting",
         [
             f"{waiting.delayed:,} delayed, {waiting.backoff:,} in backoff, "
-            f"{waiting.ready_retries:,} to be retried, {waiting.in_flight:,} in flight, "
+            f"{waiting.ready_retries:,} ready again, {waiting.in_flight:,} in flight, "
             f"{waiting.half_messages:,} half"
         ],
     )

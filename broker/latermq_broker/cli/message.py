@@ -1,12 +1,13 @@
 """`latermq message`: find messages by id, key or time, and tell where one is in its life."""
 
-from typing import Final
+from collections.abc import Collection
+from typing import Any, Final
 
 import click
 
 from latermq_broker.cli.commands import CommandGroup
 from latermq_broker.cli.connection import Connection
-from latermq_broker.cli.console import page_width, print_json, print_table
+from latermq_broker.cli.console import counted, page_width, print_json, print_table
 from latermq_broker.cli.jsonable import jsonable
 from latermq_broker.cli.message_story import Telling, place, tell
 from latermq_broker.cli.options import broker_options, example, instant, limit_option
@@ -25,6 +26,7 @@ _COLUMNS: Final = (
     Column("BYTES", right=True, optional=True),
     Column("MESSAGE ID"),
 )
+_DAMAGED_NAMED: Final = 8
 
 
 @click.group(cls=CommandGroup)
@@ -76,17 +78,39 @@ def find(
     )
     if timed and not key and not request.begin_ms and not request.end_ms:
         request.begin_ms = 1
+    damaged: set[int] = set()
     with Connection(endpoint) as broker:
-        found, more = broker.pages(broker.messages.FindMessages, request, "messages", limit)
+
+        def page(request: message_pb2.FindMessagesRequest, **options: Any) -> Any:
+            answer = broker.messages.FindMessages(request, **options)
+            damaged.update(answer.damaged_positions)
+            return answer
+
+        found, more = broker.pages(page, request, "messages", limit)
     if as_json:
-        print_json({"messages": [jsonable(each) for each in found], "more": more})
+        messages = [jsonable(each) for each in found]
+        print_json({"messages": messages, "more": more, "damaged_positions": sorted(damaged)})
         return
-    if not found:
+    if found:
+        print_table(_COLUMNS, [_row(each) for each in found])
+    elif not damaged:
         click.echo("no such message")
-        return
-    print_table(_COLUMNS, [_row(each) for each in found])
     if more:
         click.echo(f"… more than {limit:,}; raise --limit")
+    if damaged:
+        asked = "with this id" if message_id else "with this key" if key else "of this time"
+        click.echo(_unreadable(damaged, asked))
+
+
+def _unreadable(positions: Collection[int], asked: str) -> str:
+    """What the broker has and cannot show."""
+    named = ", ".join(map(str, sorted(positions)[:_DAMAGED_NAMED]))
+    if len(positions) > _DAMAGED_NAMED:
+        named += ", …"
+    return (
+        f"{counted(len(positions), 'message')} {asked} could not be read "
+        f"(damaged at position {named})"
+    )
 
 
 def _row(found: message_pb2.FoundMessage) -> tuple[str, ...]:
@@ -125,8 +149,10 @@ def show(message_id: str, topic: str, body: bool, endpoint: str, as_json: bool) 
     request = message_pb2.DescribeMessageRequest(message_id=message_id, topic=topic, with_body=True)
     with Connection(endpoint) as broker:
         answer = broker.call(broker.messages.DescribeMessage, request)
+    damaged = list(answer.damaged_positions)
     if as_json:
-        print_json({"lives": [jsonable(each) for each in answer.lives]})
+        lives = [jsonable(each) for each in answer.lives]
+        print_json({"lives": lives, "damaged_positions": damaged})
         return
     telling = Telling(width=page_width(), now_ms=SystemClock().now_ms(), whole_body=body)
     for number, life in enumerate(answer.lives):
@@ -138,3 +164,6 @@ def show(message_id: str, topic: str, body: bool, endpoint: str, as_json: bool) 
         click.echo()
         others = ", ".join(plain(place(life)) for life in answer.lives)
         click.echo(f"{len(answer.lives)} messages have this id: {others}")
+    if damaged:
+        click.echo()
+        click.echo(_unreadable(damaged, "with this id"))

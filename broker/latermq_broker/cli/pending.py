@@ -1,5 +1,6 @@
 """`latermq pending`: what waits and until when; bring it forward, put it off, cancel it."""
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 import click
@@ -32,6 +33,7 @@ KINDS: Final = {
     "half": pending_pb2.HALF,
 }
 CLOCKS_APART_MS_MAX: Final = 60_000  # within it the broker says what is past
+_READY: Final = "ready"
 
 
 @click.group(cls=CommandGroup)
@@ -39,9 +41,10 @@ def pending() -> None:
     """See what waits: delayed messages, retries, what consumers hold, open transactions.
 
     A message is pending as delayed (sent with a delivery time that has not come), backoff (one
-    group failed it and its next attempt is not due), in-flight (a consumer holds it; the due
-    time is when its lease ends), or half (its transaction has not ended; the due time is when a
-    producer is asked how it did, or, after the last check, when it is rolled back).
+    group had it and its next attempt is not due), ready (the same, and nothing is missing but a
+    receive: its wait is over, or a consumer gave it back), in-flight (a consumer holds it; the
+    due time is when its lease ends), or half (its transaction has not ended; the due time is when
+    a producer is asked how it did, or, after the last check, when it is rolled back).
     """
 
 
@@ -50,7 +53,9 @@ pending.add_command(blocked)
 filters: Final = filter_options(
     click.option("--topic", default="", help="Only what belongs to this topic."),
     click.option("--group", default="", help="Only this group's retries and leases."),
-    click.option("--kind", type=click.Choice(list(KINDS)), help="Only this kind."),
+    click.option(
+        "--kind", type=click.Choice(list(KINDS)), help="Only this kind; backoff has ready too."
+    ),
     click.option(
         "--due-before", type=instant, default=None, metavar="TIME",
         help="Only what is due before then, e.g. 10m (from now) or a date.",
@@ -135,17 +140,7 @@ def count(endpoint: str, as_json: bool, **wanted: Any) -> None:
         Column("NEXT DUE"),
         Column("DUE IN", right=True),
     )
-    rows = [
-        (
-            kind_word(each.kind),
-            each.topic,
-            each.group or "-",
-            f"{each.count:,}",
-            format_due(each.next_due_at_ms),
-            _due_in(each.next_due_at_ms, now_ms, each.kind),
-        )
-        for each in counted_up.counts
-    ]
+    rows = [row for each in counted_up.counts for row in _count_rows(each, now_ms)]
     print_table(columns, rows)
     click.echo(f"{counted_up.total:,} in all")
 
@@ -222,8 +217,22 @@ def cancel(ids: tuple[str, ...], yes: bool, endpoint: str, as_json: bool) -> Non
     _report(changed, "cancelled", as_json)
 
 
-def kind_word(kind: int) -> str:
+def _kind_word(kind: int) -> str:
     return next((word for word, number in KINDS.items() if number == kind), str(kind))
+
+
+def _count_rows(found: pending_pb2.PendingCount, now_ms: int) -> Iterator[tuple[str, ...]]:
+    """Retries that are ready have a row of their own, though they are one kind with the others."""
+    due_ms, group, waits = found.next_due_at_ms, found.group or "-", found.count
+    if found.ready_count:
+        waits -= found.ready_count
+        yield _READY, found.topic, group, f"{found.ready_count:,}", "-", "now"
+    if not waits:
+        return
+    due = ("-", "-")  # the first of all is ready: it is not told when these are
+    if not found.ready_count or due_ms > now_ms:
+        due = format_due(due_ms), _due_in(due_ms, now_ms)
+    yield _kind_word(found.kind), found.topic, group, f"{waits:,}", *due
 
 
 def _filter(wanted: dict[str, Any]) -> pending_pb2.PendingFilter:
@@ -244,8 +253,8 @@ def _row(message: pending_pb2.PendingMessage, now_ms: int) -> tuple[str, ...]:
         attempts = f"{message.checks}/{message.checks_max} checks"
     return (
         format_due(message.due_at_ms),
-        _due_in(message.due_at_ms, now_ms, message.kind),
-        kind_word(message.kind),
+        "now" if message.ready else _due_in(message.due_at_ms, now_ms),
+        _READY if message.ready else _kind_word(message.kind),
         message.topic,
         message.group or "-",
         attempts,
@@ -260,11 +269,8 @@ def _priority(message: pending_pb2.PendingMessage) -> str:
     return str(message.priority) if message.HasField("priority") else "-"
 
 
-def _due_in(due_ms: int, now_ms: int, kind: int) -> str:
-    """A retry whose time has come waits for nothing but a receive."""
-    if due_ms > now_ms:
-        return format_ago(due_ms, now_ms).removeprefix("in ")
-    return "ready" if kind == pending_pb2.BACKOFF else "now"
+def _due_in(due_ms: int, now_ms: int) -> str:
+    return format_ago(due_ms, now_ms).removeprefix("in ") if due_ms > now_ms else "now"
 
 
 def failure_words(class_name: str, text: str) -> str:

@@ -64,11 +64,19 @@ class MessageQuery:
         self._index = state.store.index
 
     def by_id(
-        self, message_id: str, topic_name: str = "", below: int = FROM_THE_END
+        self,
+        message_id: str,
+        topic_name: str = "",
+        below: int = FROM_THE_END,
+        *,
+        damaged: set[int] | None = None,
     ) -> tuple[list[Found], int]:
         """(messages with the id, in the topic if one is named; the cursor to go on with, or 0).
 
         Ids need not be unique, and a dead letter has that of its message.
+        Args:
+            damaged: gets the positions of those that cannot be read; by their hash they are meant,
+                whatever their topic and time.
         Raises TopicNotFoundError, IndexRebuildingError.
         """
         topic = self._topic(topic_name) if topic_name else None
@@ -78,7 +86,7 @@ class MessageQuery:
             in_topic = topic is None or topic_id == topic.id
             return in_topic and stored_id_hash(record) == wanted
 
-        return self._find(wanted, below, matches)
+        return self._find(wanted, below, matches, damaged=damaged)
 
     def by_key(
         self,
@@ -87,10 +95,12 @@ class MessageQuery:
         begin_ms: int = 0,
         end_ms: int = 0,
         below: int = FROM_THE_END,
+        *,
+        damaged: set[int] | None = None,
     ) -> tuple[list[Found], int]:
         """(messages of the topic with the key, stored from begin to end, both inclusive; cursor).
 
-        `end_ms` 0: no end. Raises as `by_id`.
+        `end_ms` 0: no end. `damaged` and errors as `by_id`.
         """
         topic = self._topic(topic_name)
         wanted = hash64(key)
@@ -103,7 +113,7 @@ class MessageQuery:
                 and wanted in _key_hashes(record)
             )
 
-        return self._find(key_hash(topic.id, wanted), below, matches, begin_ms)
+        return self._find(key_hash(topic.id, wanted), below, matches, begin_ms, damaged)
 
     def by_time(
         self,
@@ -112,10 +122,12 @@ class MessageQuery:
         end_ms: int,
         after: TimeCursor | None = None,
         count_max: int = FOUND_MAX,
+        *,
+        damaged: set[int] | None = None,
     ) -> tuple[list[Found], TimeCursor | None]:
         """(what entered the topic's queues from begin to end, inclusive, by time; cursor).
 
-        Raises TopicNotFoundError.
+        `damaged` as `by_id`. Raises TopicNotFoundError.
         """
         topic = self._topic(topic_name)
         rows = merge(
@@ -133,7 +145,7 @@ class MessageQuery:
             try:
                 stored = self._state.store.log.read(entry.position)
             except CorruptRecordError as error:
-                self._state.give_up(error)
+                self._give_up(error, damaged)
                 continue
             told = self._told(topic, stored)
             found.append(told._replace(queue_id=queue_id, queue_offset=offset))
@@ -154,8 +166,18 @@ class MessageQuery:
             if len(entries) < _SCAN_ROWS:
                 return
 
+    def _give_up(self, error: CorruptRecordError, damaged: set[int] | None) -> None:
+        self._state.give_up(error)
+        if damaged is not None:
+            damaged.add(error.position)
+
     def _find(
-        self, hash: int, below: int, matches: Callable[[Record, int], bool], begin_ms: int = 0
+        self,
+        hash: int,
+        below: int,
+        matches: Callable[[Record, int], bool],
+        begin_ms: int = 0,
+        damaged: set[int] | None = None,
     ) -> tuple[list[Found], int]:
         positions, cursor = self._index.find(
             hash, below, count_max=FOUND_MAX, blocks_max=BLOCKS_MAX
@@ -165,7 +187,7 @@ class MessageQuery:
             try:
                 stored = self._state.store.log.read(position)
             except CorruptRecordError as error:
-                self._state.give_up(error)
+                self._give_up(error, damaged)
                 continue
             if stored.store_ms < begin_ms:  # and so is all that stands before it
                 return list(found.values()), 0

@@ -155,6 +155,7 @@ class PendingItem:
     failure: Failure | None
     checks: int = 0  # of a half message: how often producers were asked
     checks_max: int = 0
+    ready: bool = False  # of a retry: its wait is over, or it was given back
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +165,7 @@ class PendingCount:
     group: str
     count: int
     next_due_ms: int
+    ready: int = 0  # of retries: those that are ready
 
 
 class DeadState(IntEnum):

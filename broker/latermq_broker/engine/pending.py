@@ -7,6 +7,7 @@ and by time among those, so that no page has to put all of them in order.
 """
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from heapq import heapify, heappop, merge
@@ -20,6 +21,7 @@ from latermq_broker.delivery.transaction import HalfMessage, parse_transaction_i
 from latermq_broker.engine.attempts import Attempts, stored_id_hash, stored_slices
 from latermq_broker.engine.journal import Journal
 from latermq_broker.engine.model import PendingCount, PendingFilter, PendingItem, PendingKind
+from latermq_broker.engine.pending_counts import Key, pending_count, ready_counts
 from latermq_broker.engine.pending_place import (
     BEFORE_ALL,
     REST,
@@ -107,7 +109,8 @@ class PendingView:
         """
         filter = _by_classic_name(filter)
         one_by_one = bool(filter.due_before_ms or filter.delay_level)
-        counts: dict[tuple[PendingKind, str, str], list[int]] = {}
+        counts: dict[Key, list[int]] = {}
+        ready: Counter[Key] = Counter() if one_by_one else ready_counts(self._state)
         if not one_by_one:
             for key, count in self.known_counts(filter):
                 counts[key] = [count, 0]
@@ -129,11 +132,12 @@ class PendingView:
                 if item is None or not _matches(item, filter):
                     continue
                 counts.setdefault(where, [0, 0])[0] += 1
+                ready[where] += item.ready
             if where in counts and not counts[where][1]:
                 counts[where][1] = waiting[0]
         return [
-            PendingCount(kind=kind, topic=topic, group=group, count=count, next_due_ms=first)
-            for (kind, topic, group), (count, first) in sorted(counts.items())
+            pending_count(key, count, first, ready[key])
+            for key, (count, first) in sorted(counts.items())
         ]
 
     def search(
@@ -348,6 +352,7 @@ class PendingView:
             failure=failures[0].failure if failures else None,
             checks=half.checks if half else 0,
             checks_max=state.config.transaction.checks_max if half else 0,
+            ready=delivery is not None and delivery.state is State.READY,
         )
 
     def _find(self, pending_id: str) -> tuple[Waiting, PendingItem]:

@@ -27,6 +27,7 @@ MESSAGES: Final = "/latermq.v1.Messages"
 PAGE_BYTES_MAX: Final = 2 << 20  # of bodies; a first message goes whatever its size
 SLICE_MAX: Final = 32
 LIVES_MAX: Final = 32
+DAMAGED_MAX: Final = 1_000  # positions an answer names
 
 _Step = Callable[[str, int], tuple[list[Found], str]]  # (cursor, how many) → (found, cursor)
 
@@ -59,7 +60,8 @@ class MessagesService:
             TopicNotFoundError, IndexRebuildingError.
             BadRequestError: nothing to find by, too much of it, or not a token of ours.
         """
-        step, matches = self._search(request), _exactly(request)
+        damaged: set[int] = set()
+        step, matches = self._search(request, damaged), _exactly(request)
         size = page_size(request.page_size)
         response = message_pb2.FindMessagesResponse(status=ok_status())
         cursor = after(request.page_token)
@@ -87,9 +89,10 @@ class MessagesService:
                 break
             await asyncio.sleep(0)
         response.next_page_token = page_token(cursor) if cursor else ""
+        response.damaged_positions.extend(sorted(damaged)[:DAMAGED_MAX])
         return response
 
-    def _search(self, request: message_pb2.FindMessagesRequest) -> _Step:
+    def _search(self, request: message_pb2.FindMessagesRequest, damaged: set[int]) -> _Step:
         times = bool(request.begin_ms or request.end_ms)
         if min(request.begin_ms, request.end_ms) < 0:
             raise BadRequestError("begin_ms and end_ms are at least 0")
@@ -100,25 +103,32 @@ class MessagesService:
         queries = self._engine.messages
         if request.message_id:
             return _by_position(
-                lambda below: queries.by_id(request.message_id, request.topic, below)
+                lambda below: queries.by_id(
+                    request.message_id, request.topic, below, damaged=damaged
+                )
             )
         if not request.topic:
             raise BadRequestError("a message id is required, or a topic with a key or a time")
         if request.key:
             return _by_position(
                 lambda below: queries.by_key(
-                    request.topic, request.key, request.begin_ms, request.end_ms, below
+                    request.topic,
+                    request.key,
+                    request.begin_ms,
+                    request.end_ms,
+                    below,
+                    damaged=damaged,
                 )
             )
         if not times:
             raise BadRequestError("a message id, a key or a time is required")
-        return self._by_time(request)
+        return self._by_time(request, damaged)
 
-    def _by_time(self, request: message_pb2.FindMessagesRequest) -> _Step:
+    def _by_time(self, request: message_pb2.FindMessagesRequest, damaged: set[int]) -> _Step:
         def step(cursor: str, count: int) -> tuple[list[Found], str]:
             last = TimeCursor._make(_numbers(cursor, 3)) if cursor else None
             found, last = self._engine.messages.by_time(
-                request.topic, request.begin_ms, request.end_ms, last, count
+                request.topic, request.begin_ms, request.end_ms, last, count, damaged=damaged
             )
             return found, ":".join(map(str, last)) if last else ""
 
@@ -132,24 +142,33 @@ class MessagesService:
         Raises:
             MessageNotFoundError, TopicNotFoundError, IndexRebuildingError, BadRequestError.
         """
-        found = await self.all_with_id(request.message_id, request.topic, caller)
+        damaged: set[int] = set()
+        found = await self.all_with_id(request.message_id, request.topic, caller, damaged)
         if not found:
             where = f" in topic {request.topic}" if request.topic else ""
-            raise MessageNotFoundError(f"no message {shown(request.message_id)}{where}")
+            name = shown(request.message_id)
+            if damaged:
+                raise MessageNotFoundError(
+                    f"message {name} could not be read: damaged at position {min(damaged)}"
+                )
+            raise MessageNotFoundError(f"no message {name}{where}")
         response = message_pb2.DescribeMessageResponse(status=ok_status())
+        response.damaged_positions.extend(sorted(damaged)[:DAMAGED_MAX])
         for one in found:
             response.lives.append(self._life(one, body=request.with_body))
             await asyncio.sleep(0)
         return response
 
-    async def all_with_id(self, message_id: str, topic: str, caller: Caller) -> list[Found]:
-        """The newest LIVES_MAX of them."""
+    async def all_with_id(
+        self, message_id: str, topic: str, caller: Caller, damaged: set[int]
+    ) -> list[Found]:
+        """The newest LIVES_MAX of them; `damaged` gets where others stand that cannot be read."""
         if not message_id:
             raise BadRequestError("a message id is required")
         found: dict[int, Found] = {}
         below = FROM_THE_END
         while below and len(found) < LIVES_MAX and not caller.call.cancelled:
-            more, below = self._engine.messages.by_id(message_id, topic, below)
+            more, below = self._engine.messages.by_id(message_id, topic, below, damaged=damaged)
             for one in more:
                 if stored_message(one.rest, one.sys).message_id == message_id:
                     found.setdefault(one.first_position, one)

@@ -108,6 +108,7 @@ class PendingService:
                     group=each.group,
                     count=each.count,
                     next_due_at_ms=each.next_due_ms,
+                    ready_count=each.ready,
                 )
                 for each in counts
             ],
@@ -128,6 +129,7 @@ class PendingService:
                     group=item.group,
                     count=first.count + 1 if first else 1,
                     next_due_ms=first.next_due_ms if first else item.due_ms,
+                    ready=(first.ready if first else 0) + item.ready,
                 )
             if not token:
                 break
@@ -260,4 +262,5 @@ def _message(item: PendingItem) -> pending_pb2.PendingMessage:
         last_failure_text=item.failure.text if item.failure else "",
         checks=item.checks,
         checks_max=item.checks_max,
+        ready=item.ready,
     )

@@ -6,6 +6,7 @@ import pytest
 
 from latermq_broker.engine.model import Failure
 from support.cli_rig import CliRig
+from support.memory_files import MemoryFiles
 
 
 @pytest.fixture
@@ -32,6 +33,26 @@ def test_find(rig: CliRig) -> None:
         rig.send_message(f"more-{n}", keys=("eu",))
     limited = rig.ok("message", "find", "orders", "--key", "eu", "--limit", "2")
     assert limited.splitlines()[-1] == "… more than 2; raise --limit"
+
+
+def test_a_damaged_message_is_not_said_to_be_none(rig: CliRig) -> None:
+    rig.send_message("m-1", keys=("k1",), body=b"to be damaged")
+    rig.send_message("m-2", keys=("k2",))
+    assert isinstance(rig.files, MemoryFiles)
+    segment = next(one for path, one in rig.files.inodes.items() if path.suffix == ".seg")
+    segment.data[segment.data.index(b"to be damaged")] ^= 1
+    (position,) = rig.json("message", "find", "orders", "--key", "k1")["damaged_positions"]
+    damaged = f"could not be read (damaged at position {position})\n"
+    said = rig.ok("message", "find", "orders", "--key", "k1")
+    assert said == f"1 message with this key {damaged}"
+    assert rig.ok("message", "find", "--id", "m-1") == f"1 message with this id {damaged}"
+    assert rig.ok("message", "find", "orders", "--key", "none") == "no such message\n"
+    timed = rig.ok("message", "find", "orders", "--from", "-1m", "--to", "1m")
+    assert "m-2" in timed
+    assert timed.endswith(f"1 message of this time {damaged}")
+    refused = rig.refused("message", "show", "m-1")
+    assert f"message 'm-1' could not be read: damaged at position {position}" in refused
+    assert "damaged" not in rig.ok("message", "show", "m-2")
 
 
 def test_find_refuses(rig: CliRig) -> None:

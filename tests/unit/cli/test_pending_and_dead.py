@@ -55,7 +55,12 @@ def test_a_retry_whose_time_has_come_is_ready(rig: CliRig) -> None:
     rig.fail()
     rig.advance(1_000)
     _, row = rig.ok("pending", "list").splitlines()
-    assert re.split(r"\s{2,}", row)[1:6] == ["ready", "backoff", "orders", "billing", "1/3"]
+    assert re.split(r"\s{2,}", row)[1:6] == ["now", "ready", "orders", "billing", "1/3"]
+    _, row, _ = rig.ok("pending", "count").splitlines()
+    assert re.split(r"\s{2,}", row) == ["ready", "orders", "billing", "1", "-", "now"]
+    assert "0 in backoff, 1 ready again," in rig.ok("broker", "show")
+    (count,) = rig.json("pending", "count", "--due-before", "1m")["counts"]
+    assert (count["kind"], count["count"], count["ready_count"]) == ("backoff", 1, 1)
     (delivered,) = rig.receive("billing", count=1)
     rig.engine.change_invisible("billing", delivered.handle, 0, rig.now_ms, suspend=True)
     rig.advance(0)
@@ -66,7 +71,7 @@ def test_a_retry_whose_time_has_come_is_ready(rig: CliRig) -> None:
     rig.engine.change_invisible("billing", delivered.handle, 0, rig.now_ms, suspend=True)
     rig.advance(0)
     row = rig.ok("pending", "list", "--topic", "other").splitlines()[1]
-    assert re.split(r"\s{2,}", row)[1:6] == ["ready", "backoff", "other", "billing", "0/3"]
+    assert re.split(r"\s{2,}", row)[1:6] == ["now", "ready", "other", "billing", "0/3"]
 
 
 def test_a_letter_that_a_producer_sent(rig: CliRig) -> None:

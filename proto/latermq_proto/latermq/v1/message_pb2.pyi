@@ -103,14 +103,16 @@ class FindMessagesRequest(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., message_id: _Optional[str] = ..., key: _Optional[str] = ..., begin_ms: _Optional[int] = ..., end_ms: _Optional[int] = ..., with_body: bool = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class FindMessagesResponse(_message.Message):
-    __slots__ = ("status", "messages", "next_page_token")
+    __slots__ = ("status", "messages", "next_page_token", "damaged_positions")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    DAMAGED_POSITIONS_FIELD_NUMBER: _ClassVar[int]
     status: _definition_pb2.Status
     messages: _containers.RepeatedCompositeFieldContainer[FoundMessage]
     next_page_token: str
-    def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping]] = ..., messages: _Optional[_Iterable[_Union[FoundMessage, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+    damaged_positions: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping]] = ..., messages: _Optional[_Iterable[_Union[FoundMessage, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., damaged_positions: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class GroupLife(_message.Message):
     __slots__ = ("group", "state", "attempt", "max_attempts", "until_ms", "client_id", "ahead_count", "dead_offset", "dead_at_ms", "dead_state", "parked")
@@ -165,9 +167,11 @@ class DescribeMessageRequest(_message.Message):
     def __init__(self, message_id: _Optional[str] = ..., topic: _Optional[str] = ..., with_body: bool = ...) -> None: ...
 
 class DescribeMessageResponse(_message.Message):
-    __slots__ = ("status", "lives")
+    __slots__ = ("status", "lives", "damaged_positions")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     LIVES_FIELD_NUMBER: _ClassVar[int]
+    DAMAGED_POSITIONS_FIELD_NUMBER: _ClassVar[int]
     status: _definition_pb2.Status
     lives: _containers.RepeatedCompositeFieldContainer[MessageLife]
-    def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping]] = ..., lives: _Optional[_Iterable[_Union[MessageLife, _Mapping]]] = ...) -> None: ...
+    damaged_positions: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, status: _Optional[_Union[_definition_pb2.Status, _Mapping]] = ..., lives: _Optional[_Iterable[_Union[MessageLife, _Mapping]]] = ..., damaged_positions: _Optional[_Iterable[int]] = ...) -> None: ...
