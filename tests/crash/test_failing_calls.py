@@ -103,9 +103,10 @@ def test_the_nth_call_lies(seed: int, power: bool) -> None:
             if files.calls < files.fault.at:
                 break
             continue
-        with suppress(LaterMQError, OSError):  # it may read what was never written
-            for _ in range(3):  # what is written after the lie is durable, and says so
+        for _ in range(3):  # what is written after the lie is durable, and says so
+            with suppress(LaterMQError, OSError):  # it may read what was never written
                 simulation.clients.act()
+            with suppress(LaterMQError, OSError):
                 simulation.sync()
                 simulation.sync()
         simulation.die(power=power)

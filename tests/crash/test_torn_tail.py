@@ -22,7 +22,7 @@ from support.torn_files import TornFiles
 
 TAIL_BYTES: Final = 4096
 GARBAGE: Final = Random(7).randbytes(1 << 16)
-SEED: Final = 6
+SEED: Final = 19
 
 Cut = Callable[[TornFiles, Path, int], None]
 

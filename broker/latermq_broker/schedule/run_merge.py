@@ -21,7 +21,7 @@ def merge_runs(files: Files, directory: Path, until: int, names: Sequence[str]) 
     """Raises DamagedRunError, OSError; then there is no result, or an unfinished one."""
     if MERGED_NAME in files.list_directory(directory):
         files.unlink(directory / MERGED_NAME)
-    runs = [RunFile.open(files, directory, name, verify=False) for name in names]
+    runs = [RunFile.open(files, directory, name) for name in names]
     fd = files.open(directory / MERGED_NAME, OpenMode.CREATE)
     try:
         at = 0

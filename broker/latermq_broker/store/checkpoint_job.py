@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from xxhash import xxh3_64
+
 from latermq_broker.store.checkpoint import TEMPORARY_SUFFIX, Checkpoint, write_checkpoint
 from latermq_broker.store.commit_log import CommitLog
 from latermq_broker.store.consume_queue import ConsumeQueue, QueueFiles, write_entries
@@ -20,6 +22,7 @@ from latermq_broker.store.files import Files, OpenMode, write_all
 from latermq_broker.store.message_index import IndexWrite
 
 RUN_SUFFIX: Final = ".run"
+_READ_BYTES: Final = 1 << 20
 SYNC_EACH_MAX: Final = 16  # queue files; more are synced with all their file system
 
 
@@ -157,14 +160,25 @@ class CheckpointJob:
         fd = self._files.open(temporary, OpenMode.CREATE)
         try:
             at = 0
+            written = xxh3_64()
             for piece in run.pieces:
                 write_all(self._files, fd, piece, at)
+                written.update(piece)
                 at += len(piece)
             self._files.datasync(fd)
+            # Once it is the timer's, nobody looks at its checksum before the next start.
+            if self._digest(fd, at) != written.digest():
+                raise OSError(errno.EIO, f"{temporary.name} does not hold what was written")
         finally:
             self._files.close(fd)
         self._files.rename(temporary, self._runs_directory / run.name)
         self._files.sync_directory(self._runs_directory)
+
+    def _digest(self, fd: int, size: int) -> bytes:
+        found = xxh3_64()
+        for at in range(0, size, _READ_BYTES):
+            found.update(self._files.pread(fd, min(_READ_BYTES, size - at), at))
+        return found.digest()
 
     def _delete_runs(self) -> None:
         """Runs that neither this checkpoint nor the one before it names."""

@@ -1,0 +1,34 @@
+"""Merging timer runs: what is damaged is not written anew under a good checksum."""
+
+from pathlib import Path
+
+import pytest
+
+from latermq_broker.schedule.run_file import DamagedRunError, RunFile, encode_run, pack_entry
+from latermq_broker.schedule.run_merge import MERGED_NAME, merge_runs
+from latermq_broker.store.files import RealFiles
+
+MINUTE = 30_000_000
+
+
+def run_with(path: Path, *positions: int) -> None:
+    entries = [
+        pack_entry(MINUTE * 60_000 + number, position).to_bytes(8, "little")
+        for number, position in enumerate(positions)
+    ]
+    path.write_bytes(b"".join(encode_run([(MINUTE, entries)])))
+
+
+def test_a_damaged_run_is_not_merged(tmp_path: Path) -> None:
+    files = RealFiles()
+    run_with(tmp_path / "a.run", 64, 128)
+    run_with(tmp_path / "b.run", 192)
+    merge_runs(files, tmp_path, 0, ["a.run", "b.run"])
+    merged = RunFile.open(files, tmp_path, MERGED_NAME)
+    assert len(merged) == 3
+    merged.close()
+    damaged = bytearray((tmp_path / "b.run").read_bytes())
+    damaged[-12] ^= 1
+    (tmp_path / "b.run").write_bytes(damaged)
+    with pytest.raises(DamagedRunError, match=r"b\.run does not match its checksum"):
+        merge_runs(files, tmp_path, 0, ["a.run", "b.run"])
