@@ -83,14 +83,16 @@ class LiteService:
         name = wire.group_name(request.group)
         change = self._change(request, caller.client_id, parent, name, now_ms)
         beginning = _beginning(request)
+        known = self._check_bind(name, parent)
+        new, lost = change(exclusive=known is not None and known.lite_exclusive)
+        group = known  # no one who is refused makes one
+        if group is None:
+            group = self._engine.lites.bind(name, parent, now_ms)
+        if new and beginning is not None:
+            self._engine.lites.begin(group, new, beginning, now_ms)
         stored = self._committer.acknowledged(
             service_pb2.SyncLiteSubscriptionResponse(status=ok_status()).SerializeToString()
         )
-        known = self._check_bind(name, parent)
-        new, lost = change(exclusive=known is not None and known.lite_exclusive)
-        group = self._engine.lites.bind(name, parent, now_ms)  # no one who is refused makes one
-        if new and beginning is not None:
-            self._engine.lites.begin(group, new, beginning, now_ms)
         for client_id, lite_topic in lost:
             command = service_pb2.TelemetryCommand()
             command.notify_unsubscribe_lite_command.lite_topic = lite_topic
@@ -99,10 +101,6 @@ class LiteService:
             self._serve(name, parent)
             self._committer.leased()
         return stored
-
-    def left(self, client_id: str) -> None:
-        """The client's session is over."""
-        self._subscriptions.drop(client_id)
 
     def on_second(self) -> None:
         self._subscriptions.expire(self._committer.now_ms())

@@ -5,7 +5,7 @@ long; clients send the whole set every 30 s and after a restart of the broker. S
 the time is handed in.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -106,12 +106,6 @@ class LiteSubscriptions:
             silent.append(client.client_id)
         for client_id in silent:
             self.drop(client_id)
-
-    def readers(self, group: str, name: str) -> Iterator[str]:
-        """The clients of a group that read a lite topic."""
-        for client in self._clients.values():
-            if client.group == group and name in client.names:
-                yield client.client_id
 
     def _client(self, client_id: str, group: str, parent: str, now_ms: int) -> ClientSubscriptions:
         client = self._clients.get(client_id)

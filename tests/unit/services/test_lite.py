@@ -103,6 +103,24 @@ async def test_a_group_that_may_not_be_made() -> None:
         assert (await chat.sync("a")).code == Code.ILLEGAL_CONSUMER_GROUP
 
 
+async def test_the_answer_waits_for_the_group_and_its_beginning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with Chat() as chat:
+        await chat.tell("a", "before")
+        log, acknowledged, ends = chat.engine.store.log, chat.pump.acknowledged, []
+
+        def waiting(answer: bytes) -> Any:
+            ends.append(log.end)
+            return acknowledged(answer)
+
+        monkeypatch.setattr(chat.pump, "acknowledged", waiting)
+        before = log.end
+        await chat.sync("a", offset_option={"policy": definition_pb2.OffsetOption.LAST})
+        assert ends == [log.end]
+        assert log.end > before
+
+
 async def test_what_a_client_chose_is_what_it_gets() -> None:
     async with Chat() as chat:
         for name in ("a", "b", "c"):
