@@ -130,7 +130,7 @@ def _run(
     with Connection(endpoint) as broker:
         if load.body_bytes:
             require_topic(broker, target.topic)
-        else:  # nothing is sent: it must be there, and asking for the route would make it
+        else:  # nothing is sent: it must be there, and there is a route to what is not
             broker.call(broker.topics.GetTopic, topic_pb2.GetTopicRequest(name=target.topic))
     report = asyncio.run(_awaited(run(target, load)))
     if as_json:

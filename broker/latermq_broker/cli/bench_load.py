@@ -145,15 +145,25 @@ class _Client:
         self._stub: Any = service_pb2_grpc.MessagingServiceStub(self._channel)
         self._metadata = client_metadata()
         self._ids = MessageIds(SystemClock().now_ms())
+        self._unavailable = ""  # why, once it is known
         self._body = (b"latermq bench " * (load.body_bytes // 14 + 1))[: load.body_bytes]
 
     async def close(self) -> None:
         await self._channel.close()
 
     def why(self, error: grpc.RpcError) -> str:
-        """What a failed call means, in words."""
+        """What a failed call means, in words.
+
+        Whoever finds nobody there knocks at the broker's door first, which stops the loop: once.
+        """
+        unavailable = error.code() is grpc.StatusCode.UNAVAILABLE
+        if unavailable and self._unavailable:
+            return self._unavailable
         target = self._target.endpoint
-        return call_failed(error, target, encrypted=self._door.encrypted).message
+        told = call_failed(error, target, encrypted=self._door.encrypted).message
+        if unavailable:
+            self._unavailable = told
+        return told
 
     def _headers(self) -> Metadata:
         return self._metadata + self._door.signature()

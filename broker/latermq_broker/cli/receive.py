@@ -80,13 +80,15 @@ def receive(
     seen: set[tuple[str, int, int, str]] = set()
     again = False
     with Connection(endpoint) as broker:
-        made = _require_topic(broker, topic)
+        missing = _require_topic(broker, topic)
+        made = False
         try:
             while len(seen) < count_max:
                 request.batch_size = min(RECEIVE_BATCH_MAX, count_max - len(seen))
                 # Only the first call waits; the later ones take what is there.
                 wait_ms = min(wait, WAIT_MS_MAX) if not seen else 0
                 messages = _receive_batch(broker, request, wait_ms)
+                made = missing  # what is refused makes nothing
                 new = [message for message in messages if _place(message) not in seen]
                 seen.update(map(_place, new))
                 for message in new:
@@ -113,7 +115,7 @@ def receive(
 
 
 def _require_topic(broker: Connection, topic: str) -> bool:
-    """Whether the broker made the topic now, as it does by use. Raises CommandError."""
+    """Whether it is not there yet: the first use makes it. Raises CommandError."""
     missing = False
     try:
         broker.call(broker.topics.GetTopic, topic_pb2.GetTopicRequest(name=topic))

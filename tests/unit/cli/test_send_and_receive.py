@@ -58,6 +58,13 @@ def test_received_through_sql(rig: CliRig) -> None:
     assert "either --tag or --sql" in rig.refused(*RECEIVE, "--sql", "a = 1", "--tag", "x")
 
 
+def test_a_refused_receive_makes_no_topic_and_says_so_of_none(rig: CliRig) -> None:
+    refused = rig.refused(*RECEIVE, "--sql", "price >")
+    assert "at character 8" in refused
+    assert "made it" not in refused
+    assert "orders" not in rig.ok("topic", "list")
+
+
 def test_an_empty_topic_is_no_error(rig: CliRig) -> None:
     result = rig.run(*RECEIVE)
     assert (result.exit_code, result.stdout) == (0, "")
