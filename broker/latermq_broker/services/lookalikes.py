@@ -267,17 +267,14 @@ def _columns(
     key_hashes: list[tuple[int, ...]] = []
     rest_bytes: list[int] = []
     sys_bytes: list[int] = []
-    end = len(ids)
-    for cut, first in reversed(runs):
-        count, end = end - first, first
-        if count:
+    ends = [*(first for _, first in runs[1:]), len(ids)]
+    for (cut, first), end in zip(runs, ends, strict=True):
+        if count := end - first:
             shape = cut.shape
             tag_hashes += [shape.tag_hash] * count
             key_hashes += [shape.key_hashes] * count
             rest_bytes += [cut.rest_bytes] * count
             sys_bytes += [len(stored[first]) - cut.rest_bytes] * count
-    for column in (tag_hashes, key_hashes, rest_bytes, sys_bytes):
-        column.reverse()
     return PlainMessages(
         runs[-1][0].shape.topic, ids, tag_hashes, key_hashes, rest_bytes, sys_bytes, stored
     )

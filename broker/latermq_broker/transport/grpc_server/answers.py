@@ -61,7 +61,7 @@ class Answers:
             headers = status.HEADERS_GZIP if gzip_from else status.HEADERS
             trailers = status.TRAILERS_OK
         else:
-            headers, trailers = self._headers(call), self._trailers(call)
+            headers, trailers = self._headers(call, gzip_from), self._trailers(call)
         call.answered = True
         self._outbound.send_whole(
             call.stream, headers, (prefix, body), PREFIX_BYTES + len(body), trailers
@@ -70,7 +70,7 @@ class Answers:
     def answer_all(self, call: LeanCall, messages: Iterable[bytes]) -> None:
         """The whole answer is these messages."""
         gzip_from = self._gzip_from(call)
-        headers, trailers = self._headers(call), self._trailers(call)
+        headers, trailers = self._headers(call, gzip_from), self._trailers(call)
         pieces: list[bytes] = []
         for message in messages:
             pieces += framed(message, gzip_from) if gzip_from else (pack(0, len(message)), message)
@@ -83,8 +83,8 @@ class Answers:
             return 0
         return 1 if call.added is not None and call.added.compress else self._gzip_from_bytes
 
-    def _headers(self, call: LeanCall) -> bytes:
-        block = status.HEADERS_GZIP if self._gzip_from(call) else status.HEADERS
+    def _headers(self, call: LeanCall, gzip_from: int) -> bytes:
+        block = status.HEADERS_GZIP if gzip_from else status.HEADERS
         return block if call.added is None else block + call.added.header_block()
 
     def _trailers(self, call: LeanCall) -> bytes:
@@ -199,8 +199,9 @@ class Answers:
                 await close()
 
     def _send_headers(self, call: LeanCall) -> None:
-        call.zipped = self._gzip_from(call) > 0
-        self._outbound.headers(call.stream, self._headers(call))
+        gzip_from = self._gzip_from(call)
+        call.zipped = gzip_from > 0
+        self._outbound.headers(call.stream, self._headers(call, gzip_from))
         call.headers_sent = True
         if call.added is not None:
             call.added.headers_sent = True
