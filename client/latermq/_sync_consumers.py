@@ -180,12 +180,11 @@ class SimpleConsumer(AskingConsumer):
         self._loop.call(self._whole.unsubscribe(topic))
 
 
-class LiteSimpleConsumer(AskingConsumer):
-    """`latermq.LiteSimpleConsumer` for threads."""
+class _LiteReader:
+    """What both kinds of lite consumers have."""
 
-    def __init__(self, loop: LoopThread, inner: lite_consumers.LiteSimpleConsumer) -> None:
-        super().__init__(loop, inner)
-        self._lite = inner
+    _loop: LoopThread
+    _lite: lite_consumers.LiteSimpleConsumer | lite_consumers.LitePushConsumer
 
     @property
     def lite_topics(self) -> frozenset[str]:
@@ -196,6 +195,14 @@ class LiteSimpleConsumer(AskingConsumer):
 
     def unsubscribe(self, *lite_topics: str) -> None:
         self._loop.call(self._lite.unsubscribe(*lite_topics))
+
+
+class LiteSimpleConsumer(_LiteReader, AskingConsumer):
+    """`latermq.LiteSimpleConsumer` for threads."""
+
+    def __init__(self, loop: LoopThread, inner: lite_consumers.LiteSimpleConsumer) -> None:
+        super().__init__(loop, inner)
+        self._lite = inner
 
 
 class PushConsumer(Consumer[push_consumer.PushConsumer]):
@@ -254,7 +261,7 @@ class PushConsumer(Consumer[push_consumer.PushConsumer]):
         return Delivery(self._loop, inner)
 
 
-class LitePushConsumer(PushConsumer):
+class LitePushConsumer(_LiteReader, PushConsumer):
     """`latermq.LitePushConsumer` for threads."""
 
     def __init__(
@@ -262,13 +269,3 @@ class LitePushConsumer(PushConsumer):
     ) -> None:
         super().__init__(loop, inner, concurrency)
         self._lite = inner
-
-    @property
-    def lite_topics(self) -> frozenset[str]:
-        return self._lite.lite_topics
-
-    def subscribe(self, *lite_topics: str, begin: Begin | None = None) -> None:
-        self._loop.call(self._lite.subscribe(*lite_topics, begin=begin))
-
-    def unsubscribe(self, *lite_topics: str) -> None:
-        self._loop.call(self._lite.unsubscribe(*lite_topics))

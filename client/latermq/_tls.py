@@ -43,8 +43,7 @@ class Tls:
             if path == "":
                 raise ValueError(f"{name} must not be empty")
         _arguments.optional_text("server_name", self.server_name)
-        if not isinstance(self.verify, bool):
-            raise _arguments.wrong("verify", "a bool", self.verify)
+        _arguments.truth("verify", self.verify)
         if (self.certificate is None) != (self.key is None):
             raise ValueError("a client certificate needs its key, and a key its certificate")
 

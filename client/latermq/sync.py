@@ -185,7 +185,7 @@ class Client:
             cached_bytes_max=cached_bytes_max,
         )
         consumer = PushConsumer(self._loop, inner, concurrency)
-        self._consumers = [*(c for c in self._consumers if not c.closed), consumer]
+        self._keep(consumer)
         return consumer
 
     def lite_simple_consumer(
@@ -214,8 +214,12 @@ class Client:
             cached_bytes_max=cached_bytes_max,
         )
         consumer = LitePushConsumer(self._loop, inner, concurrency)
-        self._consumers = [*(c for c in self._consumers if not c.closed), consumer]
+        self._keep(consumer)
         return consumer
+
+    def _keep(self, consumer: PushConsumer) -> None:
+        """A list of its own: another thread may be closing those of the old one."""
+        self._consumers = [*(c for c in self._consumers if not c.closed), consumer]
 
     def close(self) -> None:
         """Close every consumer as its own `close` does, then the connection and its thread."""

@@ -101,7 +101,7 @@ class Assembly:
         return inflate(payload, self._message_bytes_max, self._encoding)
 
 
-def inflate(payload: bytes, bytes_max: int, encoding: Encoding = Encoding.GZIP) -> bytes:
+def inflate(payload: bytes, bytes_max: int, encoding: Encoding) -> bytes:
     """Raises MessageFault: larger than `bytes_max`, or not of that encoding."""
     inflater = zlib.decompressobj(encoding.value)
     try:

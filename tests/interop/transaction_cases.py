@@ -58,10 +58,6 @@ class TransactionLine(Line):
             if event["event"] == "checked" and event["topic"] == self.topic
         ]
 
-    def wait_checked(self, count: int) -> list[tuple[str, str]]:
-        self.official.wait_for(lambda: len(self.checked()) >= count, f"{count} checks")
-        return self.checked()
-
 
 @pytest.fixture
 def verdicts() -> dict[str, str]:

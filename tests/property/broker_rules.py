@@ -12,8 +12,9 @@ from latermq_broker.errors import StoreFullError
 from latermq_broker.schedule.run_merge import merge_runs
 from latermq_broker.store.files import Space
 from latermq_broker.store.inspect import verify_directory
-from support.engine_bench import DIRECTORY, TOPIC, Bench, lose_checkpoints
+from support.engine_bench import DIRECTORY, TOPIC, Bench
 from support.engine_facts import facts
+from support.memory_files import lose_checkpoints
 
 HOUR_MS = 3_600_000
 RETENTIONS_MS = (0, 0, 5_000, 20_000)

@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from latermq_broker.config import DeliveryConfig
-from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.lites import Begin, Beginning, lite_key
 from latermq_broker.engine.model import Outgoing, ReceiveRequest, TopicType
-from support.engine_facts import facts as engine_facts
+from support.engine_facts import facts
 from support.engine_rig import EngineRig
 
 PARENT = "chat"
@@ -34,12 +33,6 @@ class Known:
     state: str = "fresh"  # fresh | leased | ready | done | dead
     attempt: int = 0
     handle: str = ""
-
-
-def facts(engine: Engine) -> dict[str, object]:
-    state = engine._state
-    lites = {topic_id: parent.facts() for topic_id, parent in state.lites.items()}
-    return engine_facts(engine) | {"lites": lites}
 
 
 class LiteMachine(RuleBasedStateMachine):

@@ -17,7 +17,7 @@ from hypothesis.stateful import rule
 
 from latermq_broker.config import Config
 from latermq_broker.engine.engine import Engine
-from latermq_broker.engine.model import DeadFilter, ReceiveRequest
+from latermq_broker.engine.model import ReceiveRequest
 from latermq_broker.errors import UnsupportedFormatError
 from latermq_broker.store.inspect import scan_directory, verify_directory
 from latermq_broker.store.record import RecordType
@@ -26,10 +26,11 @@ from latermq_broker.store.repair import plan_repair, repair_directory
 from latermq_broker.store.segment import SEGMENT_MAGIC
 from latermq_broker.store.store import Store
 from property.test_engine_model import EngineMachine
-from support.engine_bench import DIRECTORY, TOPIC, body, config, do_due
+from support.engine_bench import DIRECTORY, TOPIC, body, config
 from support.engine_facts import facts
 from support.engine_model import Where
-from support.memory_files import MemoryFiles
+from support.engine_rig import do_due
+from support.memory_files import MemoryFiles, lose_checkpoints
 from support.recount import recount_lossy
 
 pytestmark = pytest.mark.usefixtures("small_runs")
@@ -153,11 +154,7 @@ class RepairMachine(EngineMachine):
                 continue  # what keeps the order may stand still
             waiting = {n.name for n in self.model.at(Where.WAITS)}
             undone = {held.message.name for held in group.in_state(*NOT_DONE) if group.wants(held)}
-            found = set(self.drained(group.name))
-            found |= {
-                letter.sys.decode()
-                for letter in engine.dead.scan(group.name, DeadFilter(), count_max=1_000).letters
-            }
+            found = set(self.drained(group.name)) | self.dead(group.name)
             assert due & (undone - waiting) <= found
 
     def drained(self, group: str) -> list[str]:
@@ -199,8 +196,7 @@ def whole_names(files: MemoryFiles) -> list[bytes]:
 def spoil(files: MemoryFiles, random: Random) -> None:
     """Damage up to three places of the log, and sometimes take the checkpoints away."""
     if random.random() < 0.6:
-        for path in [path for path in files.inodes if path.suffix == ".ckpt"]:
-            del files.inodes[path]
+        lose_checkpoints(files)
     for _ in range(random.randrange(1, 4)):
         segments = sorted(path for path in files.inodes if path.suffix == ".seg")
         path = random.choice(segments)

@@ -18,6 +18,7 @@ from latermq_broker.engine.model import DeadFilter, PendingFilter, PendingKind, 
 from latermq_broker.errors import StoreLockedError
 from latermq_broker.store.files import Files
 from latermq_broker.store.store import Store
+from support.engine_rig import do_due
 from support.ledger import Delivery, Ledger, Outcome
 from support.recount import check_uses
 from support.sim_clients import GROUP, GROUPS, ORDERED, TOPIC
@@ -149,9 +150,7 @@ def drain(engine: Engine, ledger: Ledger, now_ms: int, gone: frozenset[str]) -> 
             if due_ms is None:
                 break
             now_ms = max(now_ms + 1, due_ms)
-        while (deadline_ms := engine.tick(now_ms)) is not None and deadline_ms <= now_ms:
-            engine.write()
-        engine.write()
+        do_due(engine, now_ms)
     else:
         ledger.violated(1, f"after {DRAIN_STEPS_MAX} receives it is not empty")
     for group in GROUPS:

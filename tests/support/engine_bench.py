@@ -38,8 +38,8 @@ from support.engine_model import (
     Model,
     Where,
 )
-from support.engine_rig import short_store
-from support.memory_files import MemoryFiles
+from support.engine_rig import do_due, short_store
+from support.memory_files import MemoryFiles, lose_checkpoints
 from support.recount import check_uses
 
 DIRECTORY: Final = Path("/data")
@@ -237,17 +237,6 @@ class Bench(RuleBasedStateMachine):
             engine = self.start(copy)
             assert facts(engine) == before, f"I8, I11: checkpoints lost: {lost}"
             engine.abandon()
-
-
-def do_due(engine: Engine, now_ms: int) -> None:
-    while (deadline_ms := engine.tick(now_ms)) is not None and deadline_ms <= now_ms:
-        engine.write()
-    engine.write()
-
-
-def lose_checkpoints(files: MemoryFiles) -> None:
-    for path in [path for path in files.inodes if path.suffix == ".ckpt"]:
-        del files.inodes[path]
 
 
 def _turn(message: Message) -> tuple[int, int]:

@@ -32,6 +32,7 @@ def facts(engine: Engine) -> dict[str, object]:
         "queues": {topic.name: engine.topics.ends(topic) for topic in state.catalog.topics()},
         "gates": gates(engine),
         "parking": dict(state.parking),
+        "lites": {id: parent.facts() for id, parent in state.lites.items()},
         "uses": state.uses.facts(),
         "index": indexed(engine),
         "start": engine.store.log.start,

@@ -181,3 +181,10 @@ def until_full(step: Callable[[int], object]) -> None:
         except StoreFullError:
             return
     pytest.fail("it is never full")
+
+
+def do_due(engine: Engine, now_ms: int) -> None:
+    """Tick and write until nothing is due any more."""
+    while (deadline_ms := engine.tick(now_ms)) is not None and deadline_ms <= now_ms:
+        engine.write()
+    engine.write()

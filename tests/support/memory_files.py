@@ -263,3 +263,8 @@ class MemoryFiles:
 
 def _error(number: int, path: Path) -> OSError:
     return OSError(number, os.strerror(number), str(path))
+
+
+def lose_checkpoints(files: MemoryFiles) -> None:
+    for path in [path for path in files.inodes if path.suffix == ".ckpt"]:
+        del files.inodes[path]

@@ -34,8 +34,9 @@ from latermq_broker.store.inspect import verify_directory
 from latermq_broker.store.store import Store
 from support.audit import audit, drain, locked
 from support.engine_facts import facts
-from support.engine_rig import EngineRig, short_store
+from support.engine_rig import EngineRig, do_due, short_store
 from support.ledger import Ledger
+from support.memory_files import lose_checkpoints
 from support.sim_clients import (
     ATTEMPTS_MAX,
     AUTO_RENEW_MS,
@@ -250,8 +251,7 @@ class Simulation:
         files = TornFiles(self.files.disk.clone())
         assert verify_directory(DIRECTORY, files).ok
         copies = [files, TornFiles(files.disk.clone()), TornFiles(files.disk.clone())]
-        for path in [path for path in copies[2].inodes if path.suffix == ".ckpt"]:
-            del copies[2].inodes[path]
+        lose_checkpoints(copies[2])
         engines = [self.opened(copy) for copy in copies]
         found = [settled(engine, self.now_ms) for engine in engines]
         assert before in (None, found[0]), "I8: recovery brought back another state"
@@ -350,9 +350,7 @@ class Simulation:
 def settled(engine: Engine, now_ms: int) -> dict[str, object]:
     """The state once everything that is due now is done; retention, in slices, apart."""
     step_cost, engine.retention.step_cost = engine.retention.step_cost, 0
-    while (deadline_ms := engine.tick(now_ms)) is not None and deadline_ms <= now_ms:
-        engine.write()
-    engine.write()
+    do_due(engine, now_ms)
     engine.retention.step_cost = step_cost
     return facts(engine)
 

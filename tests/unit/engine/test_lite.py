@@ -26,7 +26,7 @@ from latermq_broker.store.payload_message import (
     message_slices,
 )
 from latermq_broker.store.record import RecordType
-from property.test_lite_model import facts
+from support.engine_facts import facts
 from support.engine_rig import EngineRig, short_store
 
 MINUTE_MS = 60_000

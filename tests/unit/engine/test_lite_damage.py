@@ -14,7 +14,7 @@ from latermq_broker.store.payload_lite import LITE_CURSOR, LITE_EXPIRED, decode_
 from latermq_broker.store.payload_message import message_slices
 from latermq_broker.store.record import Record, RecordType
 from latermq_broker.store.repair import repair_directory
-from property.test_lite_model import facts
+from support.engine_facts import facts
 from support.engine_rig import short_store
 from support.memory_files import MemoryFiles
 from support.recount import recount_lossy
