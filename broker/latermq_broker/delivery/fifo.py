@@ -27,8 +27,8 @@ Letter = tuple[int, int]  # dead-letter topic id, offset
 _DROPPED_MIN: Final = 1_024  # taken offsets are cut off so many at a time
 
 
-class HeldOffsets:
-    """Rising queue offsets, taken from the front; eight bytes each."""
+class RisingOffsets:
+    """Queue offsets in rising order, dropped from the front; eight bytes each."""
 
     __slots__ = ("_offsets", "_start")
 
@@ -48,7 +48,7 @@ class HeldOffsets:
         return self._offsets[self._start]
 
     def place(self, offset: int) -> int:
-        """How many are held before it; -1: it is not held."""
+        """How many stand before it; -1: it is not there."""
         index = bisect_left(self._offsets, offset, self._start)
         if index == len(self._offsets) or self._offsets[index] != offset:
             return -1
@@ -61,8 +61,7 @@ class HeldOffsets:
     def drop_upto(self, end: int) -> int:
         """Forget those below `end`; how many."""
         before = self._start
-        while self._start < len(self._offsets) and self._offsets[self._start] < end:
-            self._start += 1
+        self._start = bisect_left(self._offsets, end, before)
         dropped = self._start - before
         if self._start >= _DROPPED_MIN and self._start * 2 > len(self._offsets):
             del self._offsets[: self._start]
@@ -76,7 +75,7 @@ class MessageGroup:
     def __init__(self) -> None:
         self.live: list[tuple[int, int]] = []  # (queue offset, delivery id)
         self.busy = 0  # of the live ones: leased, or in backoff
-        self.held = HeldOffsets()
+        self.held = RisingOffsets()
         self.queue_id = -1  # of the held ones
         self.parked: set[Letter] = set()
 

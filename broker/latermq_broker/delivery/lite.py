@@ -10,42 +10,25 @@ All of it is derived from records, but for `LiteReader.ready`: lite topics that 
 for the group. What it names may be blocked or have nothing; what it does not name has nothing.
 """
 
-from array import array
 from bisect import bisect_left
 from collections.abc import Collection, Iterator
-from typing import Final
 
-_DROPPED_MIN: Final = 1_024  # offsets are cut off so many at a time
+from latermq_broker.delivery.fifo import RisingOffsets
 
 
-class LiteTopic:
+class LiteTopic(RisingOffsets):
     """The queue offsets, in the parent's queue, of what is retained; never none."""
 
-    __slots__ = ("_offsets", "_start", "name", "written_ms")
+    __slots__ = ("name", "written_ms")
 
     def __init__(self, name: str) -> None:
+        super().__init__()
         self.name = name
         self.written_ms = 0
-        self._offsets = array("Q")
-        self._start = 0
-
-    def __len__(self) -> int:
-        return len(self._offsets) - self._start
-
-    def __iter__(self) -> Iterator[int]:
-        return self.since(0)
-
-    @property
-    def first(self) -> int:
-        return self._offsets[self._start]
 
     @property
     def last(self) -> int:
         return self._offsets[-1]
-
-    def append(self, offset: int) -> None:
-        assert not self._offsets or offset > self._offsets[-1]
-        self._offsets.append(offset)
 
     def since(self, offset: int) -> Iterator[int]:
         """Those from `offset` on."""
@@ -59,12 +42,6 @@ class LiteTopic:
         """The offset of the message `count` before the first one from `offset` on, or the first."""
         index = max(self._start, self._index(offset) - count)
         return self._offsets[index] if index < len(self._offsets) else offset
-
-    def drop_below(self, end: int) -> None:
-        self._start = self._index(end)
-        if self._start >= _DROPPED_MIN and self._start * 2 > len(self._offsets):
-            del self._offsets[: self._start]
-            self._start = 0
 
     def _index(self, offset: int) -> int:
         return bisect_left(self._offsets, offset, self._start)
@@ -187,7 +164,7 @@ class LiteParent:
 
     def _drop(self, key: int, end: int) -> None:
         topic = self.topics[key]
-        topic.drop_below(end)
+        topic.drop_upto(end)
         if not len(topic):
             del self.topics[key]
             for reader in self.readers.values():

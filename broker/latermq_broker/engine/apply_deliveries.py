@@ -106,7 +106,7 @@ class DeliveryApplier:
             lease.first_id, places, offsets, positions, lengths, holder, at.store_ms
         )
         state.uses.hold_all(positions)
-        early_ms = min(RENEW_MARGIN_MS, lease.invisible_ms // 2) if holder.auto_renew else 0
+        early_ms = _early_ms(lease.invisible_ms) if holder.auto_renew else 0
         state.leases.deadlines.arm_all(rows, at.store_ms + lease.invisible_ms, early_ms)
         subscription.counts[State.LEASED] += len(rows)
         subscription.last_consumed_ms = at.store_ms
@@ -326,4 +326,8 @@ def margin_ms(delivery: Delivery, deadline_ms: int) -> int:
     """So long before its deadline it is looked at: whether its lease is to be renewed."""
     if delivery.state is not State.LEASED or not delivery.auto_renew:
         return 0
-    return min(RENEW_MARGIN_MS, (deadline_ms - delivery.leased_ms) // 2)
+    return _early_ms(deadline_ms - delivery.leased_ms)
+
+
+def _early_ms(lasting_ms: int) -> int:
+    return min(RENEW_MARGIN_MS, lasting_ms // 2)

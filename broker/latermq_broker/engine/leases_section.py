@@ -100,8 +100,9 @@ def take_up(state: EngineState, rows: Sequence[int], ready: Iterable[int]) -> No
         subscription.counts[STATES[state_number]] += count
     batch: list[int] = []  # rows with the same deadline: most often those of one lease
     due = (0, 0)
+    if rows:
+        uses.hold_all([slab.position[row] for row in rows])
     for row in rows:
-        uses.hold(slab.position[row])
         if slab.first_attempt[row]:
             uses.chain(slab.first_attempt[row])
         place = slab.places.values[slab.place[row]]

@@ -105,9 +105,10 @@ class MessageLives:
                 continue
             known = GroupLife(group.name, LifeState.UNKNOWN, max_attempts=group.max_attempts)
             delivery = self._delivery(subscription, queue_id, offset)
-            cursor = state.cursor(subscription, queue_id)
             reader = lite_reader(state, subscription)
-            if reader is not None:
+            if reader is None:
+                cursor = state.cursor(subscription, queue_id)
+            else:
                 ahead = reader.ahead(stored_order_key(state.read(found.position)), offset)
                 cursor = offset - ahead  # behind it if it was given
             if delivery is not None:

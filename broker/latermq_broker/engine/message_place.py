@@ -11,11 +11,11 @@ from latermq_broker.engine.message_query import Found
 from latermq_broker.engine.model import Topic
 from latermq_broker.engine.state import EngineState
 from latermq_broker.engine.timers_moved import CANCELLED
+from latermq_broker.store.record import RECORD_ALIGN
 
 ENTRIES_LOOKED_AT_MAX: Final = 4_096  # of one queue, from one time on
 ENTRIES_GLANCED_AT_MAX: Final = 128  # likewise, for one of many messages
 TIMERS_LOOKED_AT_MAX: Final = 65_536
-_POSITION_STEP: Final = 8  # records are aligned so
 
 
 class Place(NamedTuple):
@@ -69,7 +69,7 @@ class MessagePlaces:
             return place or Place()
         if len(timer) > TIMERS_LOOKED_AT_MAX:
             return Place()
-        for _, entries in timer.between(found.position, found.position + _POSITION_STEP):
+        for _, entries in timer.between(found.position, found.position + RECORD_ALIGN):
             for due_ms, position in entries:
                 if timer.contains(due_ms, position):
                     return Place(waits_until_ms=due_ms)

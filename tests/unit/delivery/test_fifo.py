@@ -3,7 +3,7 @@
 import pytest
 
 from latermq_broker.delivery import fifo
-from latermq_broker.delivery.fifo import FifoGate, HeldOffsets
+from latermq_broker.delivery.fifo import FifoGate, RisingOffsets
 
 KEY, OTHER = 7, 8
 LETTER = (3, 0)
@@ -93,7 +93,7 @@ def test_what_expired_is_forgotten_on_its_queue_only(gate: FifoGate) -> None:
 
 def test_taken_offsets_are_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fifo, "_DROPPED_MIN", 4)
-    held = HeldOffsets()
+    held = RisingOffsets()
     for offset in range(10):
         held.append(offset)
     assert [held.drop_upto(end) for end in (3, 3, 6, 7)] == [3, 0, 3, 1]
