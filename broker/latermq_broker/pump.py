@@ -195,9 +195,9 @@ class Pump:
         now_ms = self.now_ms()
         try:
             self._engine.tick(now_ms)
-        except StoreFullError as error:
+        except StoreFullError as full:
             if not self._tick_from_ms:
-                log.error("disk full: what is due waits", extra={"reason": str(error)})
+                log.error("disk full: what is due waits", extra={"reason": str(full)})
             self._tick_from_ms = now_ms + FULL_RETRY_MS
         except Exception as error:
             log.exception("tick failed")

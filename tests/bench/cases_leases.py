@@ -9,7 +9,8 @@ from typing import Final
 
 from bench.cases_engine import GROUP, NOW_MS, TOPIC, engine, outgoing, rate, timed
 from bench.measured import LOWER, Group, Result, repeated
-from latermq_broker.delivery.lease import Event, Leases
+from latermq_broker.delivery.lease import Event
+from latermq_broker.delivery.leases import Leases
 from latermq_broker.delivery.slab import Holder, Place
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.model import ReceiveRequest

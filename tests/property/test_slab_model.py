@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from latermq_broker.delivery.lane import Lane
-from latermq_broker.delivery.lease import TRANSITIONS, Delivery, Event, Leases, State
+from latermq_broker.delivery.lease import TRANSITIONS, Delivery, Event, State
+from latermq_broker.delivery.leases import Leases
 from latermq_broker.delivery.slab import FEW_ROWS_MAX, NOBODY, RENEWALS_MAX, Holder, Place
 
 GROUP_IDS = (1, 2)

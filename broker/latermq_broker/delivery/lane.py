@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from latermq_broker.delivery.lease import Delivery, Leases
+from latermq_broker.delivery.lease import Delivery
+from latermq_broker.delivery.leases import Leases
 
 
 class Lane:

@@ -88,7 +88,7 @@ def put(column: Numbers, rows: Sequence[int], numbers: Sequence[int]) -> None:
 
 class Slab:
     """The columns are public, for speed: whoever writes `id`, `place`, `holder`, `state` or a link
-    otherwise than through the functions here and in `lease.py`, `renewals.py` (holder) and
+    otherwise than through the functions here and in `leases.py`, `renewals.py` (holder) and
     `row_deadlines.py` (links) breaks the slab."""
 
     id: Numbers

@@ -207,7 +207,8 @@ class Journal:
                 continue
             else:
                 _, decode, apply = self._kinds[record.type]
-                apply(decode(record.payload), record)
+                stamp = Stamp(record.position, record.store_ms, record.length)
+                apply(decode(record.payload), stamp)
             at += 1
 
     def _replay_run(self, type: RecordType, records: Sequence[Record]) -> None:

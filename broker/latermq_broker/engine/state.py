@@ -12,7 +12,8 @@ from typing import Final, NamedTuple
 from latermq_broker.config import Config, OnCorrupt
 from latermq_broker.delivery.fifo import FifoGate, Letter
 from latermq_broker.delivery.lane import Lane, RankedLanes
-from latermq_broker.delivery.lease import Delivery, Leases, State
+from latermq_broker.delivery.lease import Delivery, State
+from latermq_broker.delivery.leases import Leases
 from latermq_broker.delivery.lite import LiteParent, LiteReader
 from latermq_broker.delivery.receipt_handle import ReceiptHandles
 from latermq_broker.delivery.recently_done import RecentlyDone

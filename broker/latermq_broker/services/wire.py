@@ -40,8 +40,8 @@ def status(code: definition_pb2.Code, message: str) -> bytes:
 
 
 # Every response of apache.rocketmq.v2 that has a status has it as field 1.
-OK_STATUS: Final = status(definition_pb2.OK, "OK")
-OK_FIELD: Final = bytes_field(b"\x0a", OK_STATUS)
+OK_STATUS: Final[bytes] = status(definition_pb2.OK, "OK")
+OK_FIELD: Final[bytes] = bytes_field(b"\x0a", OK_STATUS)
 
 
 def duration_ms(duration: duration_pb2.Duration) -> int:

@@ -132,10 +132,10 @@ def open_segment(files: Files, path: Path, base: int, following: int | None) -> 
         return FoundSegment(files, path, base, header.size, file_bytes, header.uuid)
     except CorruptRecordError as error:
         fault = error.reason
-    except UnsupportedFormatError as error:
+    except UnsupportedFormatError as refusal:
         if data.startswith(SEGMENT_MAGIC):
             raise  # a newer version's
-        fault, foreign = str(error), True
+        fault, foreign = str(refusal), True
     size = max(file_bytes + SECTOR_BYTES - 1, SECTOR_BYTES) // SECTOR_BYTES * SECTOR_BYTES
     if following is not None:  # what is between its end and the next one is missing
         size = min(size, following - base)

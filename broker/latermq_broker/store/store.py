@@ -133,10 +133,10 @@ class Store:
         except OSError as error:
             files.close(lock_fd)
             raise unusable(directory, error) from error
-        except (StoreError, StoreFullError) as error:
+        except (StoreError, StoreFullError) as refusal:
             files.close(lock_fd)
-            if isinstance(error, StoreFullError):
-                raise StoreUnusableError(str(error)) from error
+            if isinstance(refusal, StoreFullError):
+                raise StoreUnusableError(str(refusal)) from refusal
             raise
 
     @classmethod
@@ -177,8 +177,8 @@ class Store:
             return self._recover(restore, apply, now_ms)
         except OSError as error:
             raise unusable(self.directory, error) from error
-        except (StoreFullError, StoreReadOnlyError) as error:
-            raise StoreUnusableError(str(error)) from error
+        except (StoreFullError, StoreReadOnlyError) as refusal:
+            raise StoreUnusableError(str(refusal)) from refusal
 
     def _recover(
         self,

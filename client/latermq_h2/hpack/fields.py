@@ -6,7 +6,7 @@ two blocks with equal gists mean the same request, or the same kind of answer.
 """
 
 import re
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple
 
 # Kinds of fields
 REGULAR: Final = 0  # handed on unread
@@ -14,7 +14,15 @@ SEMANTIC: Final = 1  # HTTP/2 or gRPC gives it a meaning
 PSEUDO: Final = 2
 INVALID: Final = 3  # makes its message malformed
 
-Field: TypeAlias = tuple[bytes, bytes, int, int]  # name, value, counted size, kind
+
+class Field(NamedTuple):
+    """One object, however many blocks refer to it: a plain tuple may be copied where it is read."""
+
+    name: bytes
+    value: bytes
+    size: int  # as it is counted
+    kind: int
+
 
 FIELD_OVERHEAD_BYTES: Final = 32
 
@@ -32,7 +40,7 @@ KNOWN_NAME_BYTES_MAX: Final = 64
 _name_kinds: dict[bytes, int] = {}
 
 # Stands in a gist for a pseudo field that came after a regular one.
-MISORDERED: Final[Field] = (b"", b"", 0, INVALID)
+MISORDERED: Final = Field(b"", b"", 0, INVALID)
 
 
 def field(name: bytes, value: bytes) -> Field:
@@ -45,7 +53,7 @@ def field(name: bytes, value: bytes) -> Field:
         kind = _learn_name(name)
     if 0 in value or 10 in value or 13 in value:
         kind = INVALID
-    return (name, value, len(name) + len(value) + FIELD_OVERHEAD_BYTES, kind)
+    return Field(name, value, len(name) + len(value) + FIELD_OVERHEAD_BYTES, kind)
 
 
 def _learn_name(name: bytes) -> int:

@@ -7,10 +7,10 @@ from latermq_broker.delivery.lease import (
     Delivery,
     Event,
     IllegalTransitionError,
-    Leases,
     State,
     after,
 )
+from latermq_broker.delivery.leases import Leases
 from latermq_broker.delivery.recently_done import RecentlyDone
 from latermq_broker.delivery.slab import Holder, Place
 

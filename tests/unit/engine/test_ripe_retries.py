@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from latermq_broker.delivery.lease import Leases
+from latermq_broker.delivery.leases import Leases
 from latermq_broker.engine import pending
 from latermq_broker.engine.model import PendingFilter, PendingKind
 from support.engine_rig import EngineRig
