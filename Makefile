@@ -22,6 +22,17 @@ ROUNDS ?= 10000
 SEED ?= 1
 MINUTES ?= 60
 LISTEN ?= 127.0.0.1:8081
+NATIVE_DIR := .native
+NATIVE_STAMP := $(NATIVE_DIR)/.built
+READY := $(STAMP)
+TESTS_PATH := tests
+# NATIVE=1 with a target that runs something: it runs the compiled broker.
+ifdef NATIVE
+SITE := $(CURDIR)/$(NATIVE_DIR)/site
+READY += $(NATIVE_STAMP)
+TESTS_PATH := $(SITE):tests
+export PYTHONPATH := $(SITE)
+endif
 
 .PHONY: help
 help: ## list these targets
@@ -30,7 +41,7 @@ help: ## list these targets
 # --- to run it ------------------------------------------------------------------------------
 
 .PHONY: demo
-demo: $(STAMP) ## one story from an order to a dead letter and back, with a broker of its own (< 90 s)
+demo: $(READY) ## one story from an order to a dead letter and back, with a broker of its own (< 90 s)
 	@exec $(BIN)/latermq demo
 
 .PHONY: setup
@@ -47,12 +58,24 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 	@echo "Ready: $(BIN)/latermq"
 
+.PHONY: native
+native: $(NATIVE_STAMP) ## compile the broker, twice as fast (needs gcc and Python's headers); run it with NATIVE=1
+
+$(NATIVE_STAMP): pyproject.toml constraints.txt $(shell find broker client proto -name '*.py') | $(STAMP)
+	@echo "Compiling the broker (two to four minutes)"
+	@rm -rf $(NATIVE_DIR)
+	@HATCH_BUILD_HOOK_ENABLE_CUSTOM=1 $(BIN)/python -m pip wheel --quiet --disable-pip-version-check \
+		--no-deps --build-constraint constraints.txt --wheel-dir $(NATIVE_DIR)/dist .
+	@$(INSTALL) --no-deps --target $(NATIVE_DIR)/site $(NATIVE_DIR)/dist/*.whl
+	@touch $@
+	@echo "Ready: make serve NATIVE=1, or pip install $(NATIVE_DIR)/dist/*.whl"
+
 .PHONY: serve
-serve: $(STAMP) ## run a broker in the foreground (LISTEN=127.0.0.1:8081 DATA_DIR=data)
+serve: $(READY) ## run a broker in the foreground (LISTEN=127.0.0.1:8081 DATA_DIR=data)
 	@exec $(BIN)/latermq serve --listen $(LISTEN) --data-dir $(DATA_DIR)
 
 .PHONY: bench
-bench: $(STAMP) ## measure sends, receives, delays, start and memory into docs/benchmarks.md (BENCH=full: longer)
+bench: $(READY) ## measure sends, receives, delays, start and memory into docs/benchmarks.md (BENCH=full: longer)
 	@$(BIN)/python tests/bench/run.py $(if $(filter full,$(BENCH)),--full)
 	@$(BIN)/python tests/bench/transport.py --half $(if $(filter full,$(BENCH)),,--passes 1)
 
@@ -93,11 +116,11 @@ drift: $(STAMP) ## the generated code is what the .proto files say
 	$(BIN)/python proto/generate.py --check
 
 .PHONY: unit
-unit: $(STAMP) ## tests without a socket or a sleep
+unit: $(READY) ## tests without a socket or a sleep
 	$(PYTEST) --numprocesses=2 tests/unit
 
 .PHONY: property
-property: $(STAMP) ## the core against models, by hypothesis
+property: $(READY) ## the core against models, by hypothesis
 	$(PYTEST) --numprocesses=2 --timeout=300 tests/property
 
 # `make integration TRANSPORT=grpcio` and `make interop TRANSPORT=grpcio`: the same on grpc.aio.
@@ -105,19 +128,19 @@ TRANSPORT ?= lean
 ON_TRANSPORT := LATERMQ_SERVER_TRANSPORT=$(TRANSPORT)
 
 .PHONY: integration
-integration: $(STAMP) ## our client and command line against a broker process; the README's first lines
+integration: $(READY) ## our client and command line against a broker process; the README's first lines
 	$(ON_TRANSPORT) $(PYTEST) --numprocesses=2 --dist=loadfile tests/integration
 
 .PHONY: interop
-interop: $(STAMP) ## official clients against a broker, and their matrix (ALL=1: not only Python and Node.js)
-	PYTHONPATH=tests $(ON_TRANSPORT) $(BIN)/python -m interop.run $(if $(ALL),--clients all --page)
+interop: $(READY) ## official clients against a broker, and their matrix (ALL=1: not only Python and Node.js)
+	PYTHONPATH=$(TESTS_PATH) $(ON_TRANSPORT) $(BIN)/python -m interop.run $(if $(ALL),--clients all --page)
 
 .PHONY: interop-mass
-interop-mass: $(STAMP) ## 400 official consumers of five languages in one group: once, or never lost
-	PYTHONPATH=tests $(BIN)/python -m interop.mass
+interop-mass: $(READY) ## 400 official consumers of five languages in one group: once, or never lost
+	PYTHONPATH=$(TESTS_PATH) $(BIN)/python -m interop.mass
 
 .PHONY: transports
-transports: $(STAMP) ## what clients see most, once more on grpc.aio, the other transport, of broker and SDK
+transports: $(READY) ## what clients see most, once more on grpc.aio, the other transport, of broker and SDK
 	LATERMQ_SERVER_TRANSPORT=grpcio $(PYTEST) --numprocesses=2 --dist=loadfile \
 		tests/integration/test_wire_messaging.py tests/interop/test_send_message.py \
 		tests/interop/test_simple_consumer.py
@@ -126,28 +149,28 @@ transports: $(STAMP) ## what clients see most, once more on grpc.aio, the other 
 		tests/integration/test_sdk_push_consumer.py tests/integration/test_sdk_lite.py
 
 .PHONY: crash
-crash: $(STAMP) ## kill -9, power loss, full and failing disks: nothing acknowledged is lost (< 6 min)
+crash: $(READY) ## kill -9, power loss, full and failing disks: nothing acknowledged is lost (< 6 min)
 	$(PYTEST) --numprocesses=2 tests/crash
 
 .PHONY: crash-long
-crash-long: $(STAMP) ## the same for hours, seed by seed, and a table (ROUNDS=10000 SEED=1; it goes on where it stopped)
-	PYTHONPATH=tests ROUNDS=$(ROUNDS) SEED=$(SEED) nice $(BIN)/python -m crash.long
+crash-long: $(READY) ## the same for hours, seed by seed, and a table (ROUNDS=10000 SEED=1; it goes on where it stopped)
+	PYTHONPATH=$(TESTS_PATH) ROUNDS=$(ROUNDS) SEED=$(SEED) nice $(BIN)/python -m crash.long
 
 .PHONY: soak
-soak: $(STAMP) ## everything at once for an hour, and a table: flat memory, nothing leaked or lost (MINUTES=60 SEED=1)
+soak: $(READY) ## everything at once for an hour, and a table: flat memory, nothing leaked or lost (MINUTES=60 SEED=1)
 	REPLACEMENTS=50 nice $(PYTEST) tests/interop/test_replacement.py
-	PYTHONPATH=tests nice $(BIN)/python tests/soak/run.py --minutes $(MINUTES) --seed $(SEED)
+	PYTHONPATH=$(TESTS_PATH) nice $(BIN)/python tests/soak/run.py --minutes $(MINUTES) --seed $(SEED)
 
 .PHONY: soak-short
-soak-short: $(STAMP) ## the same for a minute: what leaks with each call or loses a message shows
-	PYTHONPATH=tests $(BIN)/python tests/soak/run.py --minutes 0.4
+soak-short: $(READY) ## the same for a minute: what leaks with each call or loses a message shows
+	PYTHONPATH=$(TESTS_PATH) $(BIN)/python tests/soak/run.py --minutes 0.4
 
 .PHONY: spark
-spark: $(STAMP) ## the Spark source (needs Java 17 or 21)
+spark: $(READY) ## the Spark source (needs Java 17 or 21)
 	$(PYTEST) tests/spark
 
 .PHONY: conformance
-conformance: $(STAMP) ## h2spec and gRPC's interop client against our transport, clear text and TLS (built with Go)
+conformance: $(READY) ## h2spec and gRPC's interop client against our transport, clear text and TLS (built with Go)
 	$(PYTEST) tests/unit/transport
 	$(BIN)/python tests/conformance/run.py
 
@@ -157,6 +180,6 @@ proto: $(STAMP) ## generate proto/latermq_proto from the .proto files
 
 .PHONY: clean
 clean: ## remove .venv, caches and build products; never a broker's data
-	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(NATIVE_DIR) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	rm -rf build dist spark-warehouse metastore_db derby.log
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

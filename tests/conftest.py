@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
+from support.native import refuse_patches, small_limits
 from support.small_runs import small_runs
 
 # A shell starts background jobs with SIGINT ignored, and what they start inherits it. Tests press
@@ -16,9 +17,11 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.register_profile("latermq", deadline=None)
 settings.load_profile("latermq")
 
+refuse_patches()
+
 
 @pytest.fixture(name="small_runs", scope="module")
 def small_runs_for_the_module() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        small_runs(patch.setattr)
+    with small_limits() as assign:
+        small_runs(assign)
         yield

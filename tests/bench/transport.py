@@ -30,8 +30,8 @@ from typing import Any, Final, NamedTuple
 import uvloop
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-PACKAGES: Final = [str(ROOT / name) for name in ("broker", "proto", "client", "tests")]
-sys.path[:0] = PACKAGES
+TESTS: Final = str(ROOT / "tests")
+sys.path.insert(0, TESTS)
 
 from bench.http2_load import Load, Script  # noqa: E402
 from latermq_broker.config import ServerConfig  # noqa: E402
@@ -148,7 +148,8 @@ async def serve(kind: str) -> None:
 def running(kind: str) -> Iterator[tuple[str, int]]:
     """A server's address and process id."""
     with tempfile.TemporaryDirectory() as directory:
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(PACKAGES)}
+        path = os.pathsep.join([TESTS, *filter(None, [os.environ.get("PYTHONPATH")])])
+        environment = os.environ | {"PYTHONPATH": path}
         command = [sys.executable, __file__, "--serve", kind]
         if kind.startswith("broker"):
             transport = "grpcio" if kind.endswith("grpcio") else "lean"

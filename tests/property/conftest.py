@@ -5,12 +5,13 @@ from collections.abc import Iterator
 import pytest
 
 from latermq_broker.store import message_index
+from support.native import small_limits
 
 BLOCK_ENTRIES = 64
 
 
 @pytest.fixture(autouse=True, scope="session")
 def small_index_blocks() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(message_index, "BLOCK_ENTRIES", BLOCK_ENTRIES)
+    with small_limits() as assign:
+        assign(message_index, "BLOCK_ENTRIES", BLOCK_ENTRIES)
         yield

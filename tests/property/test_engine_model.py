@@ -28,6 +28,7 @@ from property.client_rules import ClientRules
 from property.operator_rules import OperatorRules
 from support.engine_bench import KEYS
 from support.engine_model import IN_HAND, Group, Where
+from support.native import small_limits
 from support.recount import check_uses
 
 pytestmark = pytest.mark.usefixtures("small_runs", "short_scans")
@@ -103,9 +104,9 @@ def check_gate(group: Group, gates: dict[int, MessageGroup]) -> None:
 @pytest.fixture(autouse=True, scope="module")
 def short_scans() -> Iterator[None]:
     """A few entries at a time, so that examples reach the ends of scans."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ordered_lane, "SCAN_MAX", 4)
-        patch.setattr(ordered_lane, "SCANNED_UNWRITTEN_MAX", 2)
+    with small_limits() as assign:
+        assign(ordered_lane, "SCAN_MAX", 4)
+        assign(ordered_lane, "SCANNED_UNWRITTEN_MAX", 2)
         assert leasing.SCAN_MAX > 4
         yield
 

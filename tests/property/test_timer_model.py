@@ -13,6 +13,7 @@ from latermq_broker.schedule.run_file import RunFile, encode_run
 from latermq_broker.schedule.timer import Timer
 from latermq_broker.store.files import OpenMode
 from support.memory_files import MemoryFiles
+from support.native import small_limits
 
 MINUTE_MS = 60_000
 RUNS = Path("/timer")
@@ -21,11 +22,11 @@ RUNS = Path("/timer")
 @pytest.fixture(autouse=True, scope="module")
 def small_runs() -> Iterator[None]:
     """A run for a handful of entries, so that every example has some."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(minutes, "RUN_ENTRIES_MIN", 4)
-        patch.setattr(near, "CHUNK", 3)
-        patch.setattr(near, "SLICE", 3)
-        patch.setattr(timer, "LOAD_BUDGET", 1_000_000)
+    with small_limits() as assign:
+        assign(minutes, "RUN_ENTRIES_MIN", 4)
+        assign(near, "CHUNK", 3)
+        assign(near, "SLICE", 3)
+        assign(timer, "LOAD_BUDGET", 1_000_000)
         yield
 
 

@@ -1,6 +1,5 @@
 """The short way of a send gives what the whole way gives, or nothing."""
 
-from types import SimpleNamespace
 from typing import Any, Final
 
 from hypothesis import given, settings
@@ -14,9 +13,8 @@ from latermq_broker.services.answers import Caller
 from latermq_broker.services.send import SendService
 from latermq_broker.services.session import Sessions
 from latermq_broker.services.wire_messages import StoreSide
-from latermq_broker.store.catalog import Catalog
-from latermq_broker.store.limits import Limits
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
+from support.engine_rig import EngineRig
 from support.fake_call import CLIENT_ID, FakeCall
 from support.fake_committer import FakeCommitter
 from support.wire_requests import message, send, timestamp
@@ -29,15 +27,13 @@ class Ways:
     """Both ways of one service, which learns from the whole one."""
 
     def __init__(self, body_bytes_max: int = 1 << 20) -> None:
-        limits = SimpleNamespace(table=Limits())
-        engine: Any = SimpleNamespace(
-            catalog=Catalog(), wall=SimpleNamespace(at=int), limits=limits
-        )
         config = Config(
             server=ServerConfig(send_messages_max=BATCH_MAX),
             store=StoreConfig(message_body_bytes_max=body_bytes_max),
         )
-        self._service = SendService(engine, FakeCommitter(), Sessions(config.server), config)
+        self._service = SendService(
+            EngineRig().engine, FakeCommitter(), Sessions(config.server), config
+        )
 
     def whole(self, data: bytes) -> PlainMessages | None:
         """None: refused."""
