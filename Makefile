@@ -88,10 +88,14 @@ image: ## build the Docker image (IMAGE=latermq:latest)
 # --- to change it ---------------------------------------------------------------------------
 
 .PHONY: test
-test: check integration interop transports crash soak-short spark ## every test that CI runs
+test: check integration transports crash soak-short spark native-test ## every test that CI runs
 
 .PHONY: check
 check: lint types layers drift unit property ## format, lint, types, layers, generated code, unit and property tests
+
+.PHONY: native-test
+native-test: $(STAMP) ## the compiled broker: units, models, official clients
+	$(MAKE) unit property interop NATIVE=1
 
 .PHONY: fmt
 fmt: $(STAMP) ## format the code and apply the safe fixes
@@ -129,7 +133,7 @@ ON_TRANSPORT := LATERMQ_SERVER_TRANSPORT=$(TRANSPORT)
 
 .PHONY: integration
 integration: $(READY) ## our client and command line against a broker process; the README's first lines
-	$(ON_TRANSPORT) $(PYTEST) --numprocesses=2 --dist=loadfile tests/integration
+	$(ON_TRANSPORT) $(PYTEST) --numprocesses=4 --dist=loadfile tests/integration
 
 .PHONY: interop
 interop: $(READY) ## official clients against a broker, and their matrix (ALL=1: not only Python and Node.js)

@@ -39,9 +39,9 @@ PURE: Final = (  # stay as they are
     "store/scrub.py",  # run with `python -m`
     "schedule/run_merge.py",
     # generators that await
-    "services/answers.py",
     "services/guard.py",
     "services/health.py",
+    "services/late_elements.py",
     "services/reflection.py",
     "services/session.py",
     "services/telemetry.py",

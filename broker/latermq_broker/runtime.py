@@ -43,6 +43,7 @@ from latermq_broker.transport.grpcio import GrpcioServer
 from latermq_broker.transport.lean import LeanServer
 from latermq_broker.transport.shell.handover import MeetingPoint, Port
 from latermq_broker.transport.shell.listener import bound
+from latermq_broker.version import is_compiled
 
 log = logging.getLogger("latermq.runtime")
 
@@ -183,7 +184,7 @@ async def _serve(
             gc.collect()
             gc.freeze()  # what lives as long as the process need not be looked at again
             announce(f"latermq ready on {server.address}")
-            log.info("ready", extra={"address": server.address})
+            log.info("ready", extra={"address": server.address, "compiled": is_compiled()})
             await stop.wait()
             if meeting is not None:
                 meeting.close()  # before the ports: who comes now waits for LOCK

@@ -1,6 +1,7 @@
 """What this LaterMQ calls itself."""
 
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 
 
 def own_version() -> str:
@@ -9,3 +10,8 @@ def own_version() -> str:
         return version("latermq")
     except PackageNotFoundError:
         return ""
+
+
+def is_compiled() -> bool:
+    """Whether the broker is what mypyc made of it (`broker/native_build.py`)."""
+    return find_spec("latermq_native__mypyc") is not None

@@ -82,7 +82,7 @@ def main() -> int:
         os.environ["LATERMQ_INTEROP_CLIENTS"] = clients
         recorder = Recorder()
         tests = ROOT / "tests" / "interop" / ("test_matrix.py" if asked.matrix_only else "")
-        code = int(pytest.main([str(tests), "--numprocesses=2"], plugins=[recorder]))
+        code = int(pytest.main([str(tests), "--numprocesses=4"], plugins=[recorder]))
         keep(recorder)
     results = {run: result for run, result in kept().items() if run in matrix.EVERY_RUN}
     print(compatibility.screen(results))

@@ -9,6 +9,7 @@ import latermq
 
 SENDERS: Final = 8
 PAUSE_S: Final = 0.005  # others need the processor too
+UNREAD_MAX: Final = 1_000  # sent and not received yet; then it waits, else a long test ends behind
 WAIT: Final = timedelta(seconds=2)  # of a receive
 INVISIBLE: Final = timedelta(minutes=5)  # no lease ends by itself during a test
 
@@ -39,9 +40,11 @@ class BusySdk:
     async def _send(self, mq: latermq.Client, worker: int) -> None:
         number = 0
         while not self._over:
+            await asyncio.sleep(PAUSE_S)
+            if len(self.sent) - len(self.acknowledged) >= UNREAD_MAX:
+                continue
             body = b"%d-%d" % (worker, number)
             number += 1
-            await asyncio.sleep(PAUSE_S)
             try:
                 await mq.send(self._topic, body)
             except latermq.LaterMQError as error:

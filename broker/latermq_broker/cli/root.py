@@ -5,14 +5,15 @@ from typing import Final
 import click
 
 from latermq_broker.cli.commands import Lazy, RootGroup
-from latermq_broker.version import own_version
+from latermq_broker.version import is_compiled, own_version
 
 _CLI: Final = "latermq_broker.cli"
 
 
 def _show_version(context: click.Context, _: click.Parameter, asked: bool) -> None:
     if asked:
-        click.echo(f"latermq {own_version() or 'from a directory that was never installed'}")
+        found = own_version() or "from a directory that was never installed"
+        click.echo(f"latermq {found}{', compiled' * is_compiled()}")
         context.exit()
 
 

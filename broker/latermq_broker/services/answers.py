@@ -36,6 +36,7 @@ from latermq_broker.errors import (
     RequestError,
     StoreError,
 )
+from latermq_broker.services.late_elements import encoded
 from latermq_broker.services.later import Later
 from latermq_broker.services.seam import Call, CallAborted, Method, Unary
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
@@ -207,16 +208,6 @@ def server_stream(
         except Exception as error:  # noqa: BLE001  `told` logs what is not the caller's
             return refused(request, caller.call, error)
 
-    async def each(
-        result: AsyncIterator[Encoded], request: Request, call: Call
-    ) -> AsyncIterator[bytes]:
-        try:
-            async for element in result:
-                yield _bytes_of(element)
-        except Exception as error:  # noqa: BLE001  `told` logs what is not the caller's
-            for last in refused(request, call, error):
-                yield last
-
     def handler(
         data: bytes, call: Call
     ) -> Sequence[bytes] | Later[list[bytes]] | Awaitable[Sequence[bytes]] | AsyncIterator[bytes]:
@@ -233,7 +224,7 @@ def server_stream(
                 result.rescue(partial(refused, request, call))
                 return result
             if isinstance(result, AsyncIterator):
-                return each(result, request, call)
+                return encoded(result, _bytes_of, partial(refused, request, call))
             return [_bytes_of(element) for element in result]
         except Exception as error:  # noqa: BLE001  `told` logs what is not the caller's
             return refused(request, call, error)

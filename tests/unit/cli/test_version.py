@@ -7,9 +7,17 @@ from latermq_broker.cli import root
 
 
 @pytest.mark.parametrize(
-    ("version", "said"), [("1.2", "1.2"), ("", "from a directory that was never installed")]
+    ("version", "compiled", "said"),
+    [
+        ("1.2", False, "1.2"),
+        ("1.2", True, "1.2, compiled"),
+        ("", False, "from a directory that was never installed"),
+    ],
 )
-def test_it_says_what_it_is(monkeypatch: pytest.MonkeyPatch, version: str, said: str) -> None:
+def test_it_says_what_it_is(
+    monkeypatch: pytest.MonkeyPatch, version: str, compiled: bool, said: str
+) -> None:
     monkeypatch.setattr(root, "own_version", lambda: version)
+    monkeypatch.setattr(root, "is_compiled", lambda: compiled)
     ended = CliRunner().invoke(root.latermq, ["--version"])
     assert (ended.exit_code, ended.output) == (0, f"latermq {said}\n")
