@@ -1,4 +1,5 @@
-"""Runs the cases, compares them with the last run, and writes docs/benchmarks.md."""
+"""Runs the cases, compares them with the last run, and writes docs/benchmarks.md, or its like for
+the compiled broker."""
 
 import argparse
 import json
@@ -22,18 +23,27 @@ from bench import (
     cases_timers,
 )
 from bench.measured import HIGHER, Result
+from latermq_broker.version import is_compiled
 
 MODULES: Final = (
     cases_broker, cases_idle, cases_engine, cases_leases, cases_store, cases_timers, cases_sdk,
 )  # fmt: skip
 ROOT: Final = Path(__file__).resolve().parents[2]
-PAGE: Final = ROOT / "docs" / "benchmarks.md"
-LAST: Final = ROOT / ".cache" / "bench.jsonl"
+COMPILED: Final = is_compiled()
+PAGE: Final = ROOT / "docs" / ("benchmarks-compiled.md" if COMPILED else "benchmarks.md")
+LAST: Final = ROOT / ".cache" / PAGE.with_suffix(".jsonl").name
 CALM_LOAD: Final = 0.5  # a load average above it: somebody else is at work
 WORTH_TELLING: Final = 0.1  # a change against the last run
 
-INTRODUCTION: Final = """\
+OF_THIS: Final = (
+    "The compiled broker (`make bench NATIVE=1`); [the same in plain Python](benchmarks.md)."
+    if COMPILED
+    else "The broker in plain Python; [the same compiled](benchmarks-compiled.md)."
+)
+INTRODUCTION: Final = f"""\
 # Benchmarks
+
+{OF_THIS}
 
 Written by `make bench` (minutes; `make bench BENCH=full`, most of an hour: more and longer runs,
 a million messages where this has 100,000, and ten million that wait). Each figure is the
@@ -47,7 +57,7 @@ def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="run.py", description=__doc__)
     parser.add_argument("--full", action="store_true", help="more and longer runs")
     parser.add_argument("--only", default="", metavar="TEXT", help="cases with TEXT in their name")
-    parser.add_argument("--no-page", action="store_true", help="leave docs/benchmarks.md alone")
+    parser.add_argument("--no-page", action="store_true", help="leave the page alone")
     options = parser.parse_args(words)
     mode = "full" if options.full else "quick"
     calm = os.getloadavg()[0] <= CALM_LOAD
