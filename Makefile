@@ -26,8 +26,9 @@ NATIVE_DIR := .native
 NATIVE_STAMP := $(NATIVE_DIR)/.built
 READY := $(STAMP)
 TESTS_PATH := tests
-# NATIVE=1 with a target that runs something: it runs the compiled broker.
-ifdef NATIVE
+# NATIVE=1 with a target that runs a broker: the compiled one.
+ifeq ($(NATIVE),1)
+export NATIVE
 SITE := $(CURDIR)/$(NATIVE_DIR)/site
 READY += $(NATIVE_STAMP)
 TESTS_PATH := $(SITE):tests
@@ -61,12 +62,16 @@ $(STAMP): pyproject.toml constraints.txt
 .PHONY: native
 native: $(NATIVE_STAMP) ## compile the broker, twice as fast (needs gcc and Python's headers); run it with NATIVE=1
 
-$(NATIVE_STAMP): pyproject.toml constraints.txt $(shell find broker client proto -name '*.py') | $(STAMP)
+$(NATIVE_STAMP): Makefile pyproject.toml constraints.txt broker/native_build.py \
+		$(shell find broker/latermq_broker client -type d) \
+		$(shell find broker/latermq_broker client -name '*.py') | $(STAMP)
 	@echo "Compiling the broker (two to four minutes)"
-	@rm -rf $(NATIVE_DIR)
+	@rm -rf $(NATIVE_DIR).new
 	@HATCH_BUILD_HOOK_ENABLE_CUSTOM=1 $(BIN)/python -m pip wheel --quiet --disable-pip-version-check \
-		--no-deps --build-constraint constraints.txt --wheel-dir $(NATIVE_DIR)/dist .
-	@$(INSTALL) --no-deps --target $(NATIVE_DIR)/site $(NATIVE_DIR)/dist/*.whl
+		--no-deps --build-constraint constraints.txt --wheel-dir $(NATIVE_DIR).new/dist .
+	@$(INSTALL) --no-deps --target $(NATIVE_DIR).new/site $(NATIVE_DIR).new/dist/*.whl
+	@PYTHONPATH=$(NATIVE_DIR).new/site $(BIN)/python -m latermq_broker --version | grep compiled
+	@rm -rf $(NATIVE_DIR) && mv $(NATIVE_DIR).new $(NATIVE_DIR)
 	@touch $@
 	@echo "Ready: make serve NATIVE=1, or pip install $(NATIVE_DIR)/dist/*.whl"
 
@@ -99,7 +104,7 @@ beside: $(STAMP)
 	@mkdir -p .cache
 	@set -m; $(MAKE) soak-short NATIVE=1 >.cache/soak.log 2>&1 & soak=$$!; \
 		trap 'kill -- -$$soak 2>/dev/null || true' EXIT; \
-		$(MAKE) integration transports spark crash; \
+		$(MAKE) integration interop transports spark crash; \
 		wait $$soak || { cat .cache/soak.log; exit 1; }; \
 		cat .cache/soak.log
 
@@ -172,8 +177,8 @@ crash-long: $(READY) ## the same for hours, seed by seed, and a table (ROUNDS=10
 
 .PHONY: soak
 soak: $(READY) ## everything at once for an hour, and a table: flat memory, nothing leaked or lost (MINUTES=60 SEED=1)
-	REPLACEMENTS=50 nice $(PYTEST) tests/interop/test_replacement.py
-	PYTHONPATH=$(TESTS_PATH) nice $(BIN)/python tests/soak/run.py --minutes $(MINUTES) --seed $(SEED)
+	REPLACEMENTS=50 $(PYTEST) tests/interop/test_replacement.py
+	PYTHONPATH=$(TESTS_PATH) $(BIN)/python tests/soak/run.py --minutes $(MINUTES) --seed $(SEED)
 
 .PHONY: soak-short
 soak-short: $(READY) ## the same for five minutes, without replacements
@@ -194,6 +199,6 @@ proto: $(STAMP) ## generate proto/latermq_proto from the .proto files
 
 .PHONY: clean
 clean: ## remove .venv, caches and build products; never a broker's data
-	rm -rf $(VENV) $(NATIVE_DIR) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(NATIVE_DIR) $(NATIVE_DIR).new .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	rm -rf build dist spark-warehouse metastore_db derby.log
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -2,13 +2,14 @@
 
     HATCH_BUILD_HOOK_ENABLE_CUSTOM=1 pip wheel .        needs a C compiler and Python's headers
 
-hatchling calls `NativeBuild`; without that variable it does not, and the wheel is pure Python. Both
-do the same: the compiled one has the .py files too and passes the same tests (`make native-test`).
+With that variable hatchling calls `NativeBuild`; without it the wheel is pure Python. Both do the
+same, and pass the same tests (`make native-test`). docs/adr/0020 has what mypyc does differently.
 """
 
+import io
 import os
 import tempfile
-from contextlib import chdir
+from contextlib import chdir, redirect_stdout
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,7 +39,8 @@ PURE: Final = (  # stay as they are
     "store/files.py",  # a subclass of mmap
     "store/scrub.py",  # run with `python -m`
     "schedule/run_merge.py",
-    # generators that await
+    "services/wire_stored.py",  # cached properties: compiled, they are computed each time
+    # generators that await (v1_queues also catches a RecursionError, which C does not raise)
     "services/guard.py",
     "services/health.py",
     "services/late_elements.py",
@@ -52,6 +54,7 @@ SEARCHED: Final = ("broker", "client", "proto")  # for imports
 OPTIONS: Final = ("--config-file=", "--explicit-package-bases", "--ignore-missing-imports",
                   "--follow-imports=silent")  # fmt: skip
 LIBRARY: Final = "latermq_native"
+UNSUPPORTED: Final = "Unsupported"  # a warning of mypyc
 SUFFIX: Final = ".so"
 
 
@@ -68,14 +71,18 @@ def compile_all(root: Path, target: Path) -> list[Path]:
     """The library and the modules made in `target`/lib, each where its package would be."""
     os.environ["MYPYPATH"] = os.pathsep.join(SEARCHED)
     with chdir(root), ParallelCompile(needs_recompile=naive_recompile):
-        extensions = mypycify(
-            [*OPTIONS, f"--cache-dir={target / 'cache'}", *sources(root)],
-            group_name=LIBRARY,
-            multi_file=True,
-            opt_level="2",
-            debug_level="0",
-            target_dir=str(target / "c"),
-        )
+        with redirect_stdout(io.StringIO()) as said:
+            extensions = mypycify(
+                [*OPTIONS, f"--cache-dir={target / 'cache'}", *sources(root)],
+                group_name=LIBRARY,
+                multi_file=True,
+                opt_level="2",
+                debug_level="0",
+                target_dir=str(target / "c"),
+            )
+        faults = [line for line in said.getvalue().splitlines() if UNSUPPORTED in line]
+        if faults:  # it goes on without what it names
+            raise RuntimeError("\n".join(faults))
         command = build_ext(Distribution({"name": LIBRARY, "ext_modules": extensions}))
         command.build_lib = str(target / "lib")
         command.build_temp = str(target / "objects")

@@ -1,7 +1,8 @@
 """What this LaterMQ calls itself."""
 
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
+
+from latermq_broker import errors
 
 
 def own_version() -> str:
@@ -14,4 +15,4 @@ def own_version() -> str:
 
 def is_compiled() -> bool:
     """Whether the broker is what mypyc made of it (`broker/native_build.py`)."""
-    return find_spec("latermq_native__mypyc") is not None
+    return not str(errors.__file__).endswith(".py")

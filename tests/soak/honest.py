@@ -141,9 +141,12 @@ class Honest:
             ledger.counts["given back"] += 1
         elif fate < 0.18:
             dead = wire_requests.forward(self._topic, GROUP, handle)
-            await self._call("ForwardMessageToDeadLetterQueue", dead)
-            ledger.forwarded[system.message_id] = attempt
-            ledger.counts["forwarded"] += 1
+            answer = await self._call("ForwardMessageToDeadLetterQueue", dead)
+            if answer.status.code == OK:
+                ledger.forwarded[system.message_id] = attempt
+                ledger.counts["forwarded"] += 1
+            else:  # as below
+                ledger.counts["forwarded too late"] += 1
         else:
             answer = await self._call("AckMessage", wire_requests.ack(self._topic, GROUP, [handle]))
             if answer.entries and answer.entries[0].status.code == OK:

@@ -174,7 +174,8 @@ def main(words: list[str]) -> int:
     seconds = options.minutes * 60
     logging.getLogger("asyncio").setLevel(logging.ERROR)  # it tells of each write to who is gone
     began = time.monotonic()
-    story = Story(seed=options.seed, wait_ms_max=min(WAIT_MS_MAX, int(seconds * 250)))
+    wait_ms_max = min(WAIT_MS_MAX, int(seconds * 250))
+    story = Story(seed=options.seed, wait_ms_max=wait_ms_max, retention_ms=RETENTION_MS)
     calm: Outcomes = {}
     rough: Outcomes = {}
     with tempfile.TemporaryDirectory(prefix="latermq-soak-") as directory:

@@ -1,5 +1,6 @@
 """Which build is tested: the Python that was written, or what mypyc made of it (`make native`)."""
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -8,24 +9,21 @@ from typing import Any, Final
 
 import pytest
 
-from latermq_broker.store import store
+from latermq_broker.version import is_compiled
 
-
-def is_compiled(module: str) -> bool:
-    return str(getattr(sys.modules.get(module), "__file__", "")).endswith(".so")
-
-
-NATIVE: Final = is_compiled(store.__name__)
+NATIVE: Final = is_compiled()
+if os.environ.get("NATIVE") == "1" and not NATIVE:
+    raise RuntimeError("NATIVE=1, and what is found is not compiled")
 
 
 def refuse_patches() -> None:
-    """Skip tests that replace a name of a compiled module: it is bound there for good."""
+    """Skip tests that replace a name of a compiled module: it may be bound there for good."""
     if not NATIVE:
         return
     patched: Callable[..., None] = pytest.MonkeyPatch.setattr
 
     def setattr(self: pytest.MonkeyPatch, target: Any, *rest: Any, **options: Any) -> None:
-        if is_compiled(_module(target)):
+        if _is_compiled(_module(target)):
             pytest.skip("what it replaces is compiled")
         patched(self, target, *rest, **options)
 
@@ -34,9 +32,22 @@ def refuse_patches() -> None:
 
 @contextmanager
 def small_limits() -> Iterator[Callable[[object, str, object], None]]:
-    """What makes limits small for a while, so that short lives meet them; compiled ones stay."""
-    with pytest.MonkeyPatch.context() as patch:
-        yield (lambda *_: None) if NATIVE else patch.setattr
+    """What makes limits that are not Final small for a while, so that short lives meet them."""
+    changed: list[tuple[object, str, object]] = []
+
+    def assign(owner: object, name: str, value: object) -> None:
+        changed.append((owner, name, getattr(owner, name)))
+        setattr(owner, name, value)
+
+    try:
+        yield assign
+    finally:
+        for owner, name, value in reversed(changed):
+            setattr(owner, name, value)
+
+
+def _is_compiled(module: str) -> bool:
+    return not str(getattr(sys.modules.get(module), "__file__", ".py")).endswith(".py")
 
 
 def _module(target: Any) -> str:

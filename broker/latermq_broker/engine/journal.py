@@ -46,7 +46,7 @@ RUN_TYPES: Final = frozenset({RecordType.MESSAGE, RecordType.REF})  # many are a
 class _Kind(NamedTuple):
     encode: Callable[[Any], list[payload_lease.Bytes]]
     decode: Callable[[Any], Any]
-    apply: Callable[[Any, Any], None]  # payload, stamp; a record is its own stamp
+    apply: Callable[[Any, Stamp], None]  # payload, stamp
 
 
 class Journal:

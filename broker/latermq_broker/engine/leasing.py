@@ -1,7 +1,6 @@
 """What every lane needs to lease messages: how much goes into a reply, and who gets it."""
 
 from collections.abc import Sequence
-from typing import Final
 
 from latermq_broker.engine.journal import Journal
 from latermq_broker.engine.model import ReceiveRequest
@@ -9,8 +8,9 @@ from latermq_broker.engine.state import EngineState
 from latermq_broker.store.payload_lease import LEASE_AUTO_RENEW
 from latermq_broker.store.record import RecordType
 
-SCAN_MAX: Final = 2_048  # entries one receive looks at in one queue, or in the retry lane
-SCANNED_UNWRITTEN_MAX: Final = 4_096  # passed-over entries a restart may have to pass over again
+# Not Final: as in `schedule/minutes.py`.
+SCAN_MAX = 2_048  # entries one receive looks at in one queue, or in the retry lane
+SCANNED_UNWRITTEN_MAX = 4_096  # passed-over entries a restart may have to pass over again
 
 
 class Room:

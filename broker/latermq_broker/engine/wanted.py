@@ -36,12 +36,12 @@ class Wanted(Protocol):
 
 
 class WantedTags:
-    __slots__ = ("_hashes",)
+    __slots__ = ("_hashes", "look_max")
     spent = False
-    look_max = SCAN_MAX
 
     def __init__(self, hashes: frozenset[int]) -> None:
         self._hashes = hashes
+        self.look_max = SCAN_MAX
 
     def __call__(self, tag_hash: int, position: int) -> bool:
         return tag_hash in self._hashes

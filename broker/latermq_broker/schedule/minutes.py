@@ -11,12 +11,12 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
-from typing import Final
 
 from latermq_broker.schedule.run_file import ENTRY_BYTES, MINUTE_MS, POSITION_BITS, Entry, RunFile
 
-RUN_ENTRIES_MIN: Final = 1 << 16  # fewer stay in the checkpoint itself
-MERGE_RUNS_MIN: Final = 8
+# Not Final: tests make them small, and a compiled Final cannot be changed.
+RUN_ENTRIES_MIN = 1 << 16  # fewer stay in the checkpoint itself
+MERGE_RUNS_MIN = 8
 
 Table = dict[int, "array[int]"]  # minute → packed entries
 

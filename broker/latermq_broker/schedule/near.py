@@ -21,8 +21,9 @@ from latermq_broker.schedule.run_file import MINUTE_MS, POSITION_BITS, pack_entr
 
 SECOND_MS: Final = 1_000
 SECONDS: Final = MINUTE_MS // SECOND_MS
-SLICE: Final = 8_192  # entries taken apart in one go: some 2 ms
-CHUNK: Final = 4_096  # fresh entries sorted in one go
+# Not Final: as in `minutes.py`.
+SLICE = 8_192  # entries taken apart in one go: some 2 ms
+CHUNK = 4_096  # fresh entries sorted in one go
 OPEN_LEAD_MS: Final = 50
 
 _SECOND: Final = SECOND_MS << POSITION_BITS  # in keys, and in packed entries

@@ -22,7 +22,7 @@ from latermq_broker.schedule.run_file import (
 )
 
 LOAD_LEAD_MS: Final = 10_000  # a minute is read so long before it begins
-LOAD_BUDGET: Final = 8_192  # entries taken apart for one question
+LOAD_BUDGET = 8_192  # entries taken apart for one question; not Final, as in `minutes.py`
 
 _POSITION_MASK: Final = (1 << POSITION_BITS) - 1
 

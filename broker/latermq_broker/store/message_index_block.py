@@ -36,7 +36,8 @@ INDEX_FORMAT: Final = 1
 CHECKSUM_XXH3: Final = 1
 BUCKETS: Final = 512
 BUCKET_MASK: Final = BUCKETS - 1
-BLOCK_ENTRIES: Final = 131_072  # a block is full with so many: 256 in a bucket
+# Not Final: as in `schedule/minutes.py`.
+BLOCK_ENTRIES = 131_072  # a block is full with so many: 256 in a bucket
 TOPIC_FACTOR: Final = 0x9E37_79B9_7F4A_7C15
 HASH_MASK: Final = (1 << 64) - 1
 
