@@ -104,7 +104,7 @@ beside: $(STAMP)
 	@mkdir -p .cache
 	@set -m; $(MAKE) soak-short NATIVE=1 >.cache/soak.log 2>&1 & soak=$$!; \
 		trap 'kill -- -$$soak 2>/dev/null || true' EXIT; \
-		$(MAKE) integration interop transports spark crash; \
+		$(MAKE) integration transports spark crash; \
 		wait $$soak || { cat .cache/soak.log; exit 1; }; \
 		cat .cache/soak.log
 
