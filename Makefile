@@ -110,7 +110,8 @@ beside: $(STAMP)
 
 .PHONY: native-test
 native-test: $(STAMP) ## the compiled broker: units, models, official clients
-	$(MAKE) unit property interop NATIVE=1
+	$(MAKE) unit property interop NATIVE=1 \
+		UNIT="$(addprefix tests/unit/,store delivery schedule engine services transport edge)"
 
 .PHONY: fmt
 fmt: $(STAMP) ## format the code and apply the safe fixes
@@ -134,9 +135,10 @@ layers: $(STAMP) ## who may import whom
 drift: $(STAMP) ## the generated code is what the .proto files say
 	$(BIN)/python proto/generate.py --check
 
+UNIT ?= tests/unit
 .PHONY: unit
 unit: $(READY) ## tests without a socket or a sleep
-	$(PYTEST) --numprocesses=2 tests/unit
+	$(PYTEST) --numprocesses=2 $(UNIT)
 
 .PHONY: property
 property: $(READY) ## the core against models, by hypothesis
