@@ -111,7 +111,7 @@ beside: $(STAMP)
 .PHONY: native-test
 native-test: $(STAMP) ## the compiled broker: units, models, official clients
 	$(MAKE) unit property interop NATIVE=1 \
-		UNIT="$(addprefix tests/unit/,store delivery schedule engine services transport edge)"
+		UNIT="$(addprefix tests/unit/,store delivery schedule engine transport)"
 
 .PHONY: fmt
 fmt: $(STAMP) ## format the code and apply the safe fixes
