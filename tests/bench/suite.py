@@ -36,9 +36,9 @@ CALM_LOAD: Final = 0.5  # a load average above it: somebody else is at work
 WORTH_TELLING: Final = 0.1  # a change against the last run
 
 OF_THIS: Final = (
-    "The compiled broker (`make bench NATIVE=1`); [the same in plain Python](benchmarks.md)."
+    "The compiled broker; [benchmarks.md](benchmarks.md) has the same in plain Python."
     if COMPILED
-    else "The broker in plain Python; [the same compiled](benchmarks-compiled.md)."
+    else "The broker in plain Python; `make bench NATIVE=1` writes `benchmarks-compiled.md`."
 )
 INTRODUCTION: Final = f"""\
 # Benchmarks
