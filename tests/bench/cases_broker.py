@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.cases_engine import fill, scratch
+from bench.children import environment
 from bench.measured import HIGHER, LOWER, Group, Result, medians, repeated
 from support.broker_process import BrokerProcess
 from support.wire_client import WireClient
 
-TESTS: Final = Path(__file__).resolve().parents[1]
 TOPIC: Final = "bench"
 KIB: Final = 1 << 10
 SHORT_POLLS: Final = "[server]\npolling_ms_min = 100\n"
@@ -28,14 +28,13 @@ def load(endpoint: str, name: str, **fields: Any) -> dict[str, float]:
     """Run one load to its end and return what it measured."""
     spec = {"load": name, "endpoint": endpoint, "topic": TOPIC, **fields}
     command = [sys.executable, "-m", "bench.load_process", json.dumps(spec)]
-    path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
     ended = subprocess.run(
         command,
         stdout=subprocess.PIPE,
         text=True,
         timeout=LOAD_TIMEOUT_S,
         check=True,
-        env={**os.environ, "PYTHONPATH": path},
+        env=environment(),
     )
     figures: dict[str, float] = json.loads(ended.stdout)
     return figures

@@ -1,7 +1,6 @@
 """Many clients that are only there: what they take, and what a send feels of them."""
 
 import json
-import os
 import resource
 import subprocess
 import sys
@@ -10,7 +9,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Final
 
-from bench.cases_broker import TESTS, TOPIC, cpu_s, load, rss_mib, running
+from bench.cases_broker import TOPIC, cpu_s, load, rss_mib, running
+from bench.children import environment
 from bench.measured import LOWER, Group, Result
 from latermq_proto.latermq.v1 import broker_pb2
 from support.wire_client import WireClient
@@ -26,12 +26,11 @@ GET_BROKER: Final = broker_pb2.GetBrokerRequest()
 def idlers(endpoint: str, count: int) -> Iterator[dict[str, float]]:
     """Open when entered; what became of them is in the dictionary afterwards."""
     spec = {"endpoint": endpoint, "topic": TOPIC, "count": count, "heartbeat_s": HEARTBEAT_S}
-    path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
     figures: dict[str, float] = {}
     with subprocess.Popen(
         [sys.executable, "-m", "bench.idle_process", json.dumps(spec)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        env={**os.environ, "PYTHONPATH": path},
+        env=environment(),
     ) as process:  # fmt: skip
         assert process.stdin is not None
         assert process.stdout is not None

@@ -10,7 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from bench.cases_broker import LOAD_TIMEOUT_S, TESTS, TOPIC, load, running
+from bench.cases_broker import LOAD_TIMEOUT_S, TOPIC, load, running
+from bench.children import environment
 from bench.measured import HIGHER, Group, Result, medians
 
 KIB: Final = 1 << 10
@@ -23,7 +24,6 @@ SPARE: Final = 2_000  # messages more than are received: no consumer waits for t
 def client_process(endpoint: str, client: str, do: str, **fields: Any) -> dict[str, float]:
     """Run one client to its end and return what it measured."""
     spec = {"endpoint": endpoint, "topic": TOPIC, "client": client, "do": do, **fields}
-    path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
     ended = subprocess.run(
         [sys.executable, "-m", "bench.sdk_process", json.dumps(spec)],
         stdout=subprocess.PIPE,
@@ -31,7 +31,7 @@ def client_process(endpoint: str, client: str, do: str, **fields: Any) -> dict[s
         text=True,
         timeout=LOAD_TIMEOUT_S,
         check=True,
-        env={**os.environ, "PYTHONPATH": path, "ROCKETMQ_LOG_DIR": str(Path(os.devnull).parent)},
+        env={**environment(), "ROCKETMQ_LOG_DIR": str(Path(os.devnull).parent)},
     )
     figures: dict[str, float] = json.loads(ended.stdout.splitlines()[-1])
     return figures

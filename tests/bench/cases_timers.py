@@ -1,7 +1,6 @@
 """Much that waits: what a delayed message costs in memory and time, and how late it comes."""
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,10 +10,10 @@ from typing import Any, Final
 
 from bench.cases_broker import load, running
 from bench.cases_engine import scratch
+from bench.children import environment
 from bench.measured import HIGHER, LOWER, Group, Result, medians, repeated
 from latermq_broker.version import is_compiled
 
-TESTS: Final = Path(__file__).resolve().parents[1]
 STEP_TIMEOUT_S: Final = 1_800
 RATES: Final = (1_000, 5_000, 10_000, 20_000)  # due in a second
 RATE_PROMISED: Final = 10_000
@@ -29,11 +28,10 @@ LATE_WHY: Final = (
 
 def step(name: str, directory: Path, **fields: Any) -> dict[str, float]:
     spec = {"step": name, "directory": str(directory), **fields}
-    path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
     ended = subprocess.run(
         [sys.executable, "-m", "bench.timers_process", json.dumps(spec)],
         stdout=subprocess.PIPE, text=True, check=True, timeout=STEP_TIMEOUT_S,
-        env={**os.environ, "PYTHONPATH": path},
+        env=environment(),
     )  # fmt: skip
     figures: dict[str, float] = json.loads(ended.stdout)
     return figures

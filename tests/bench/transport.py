@@ -30,9 +30,9 @@ from typing import Any, Final, NamedTuple
 import uvloop
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-TESTS: Final = str(ROOT / "tests")
-sys.path.insert(0, TESTS)
+sys.path.insert(0, str(ROOT / "tests"))
 
+from bench.children import environment  # noqa: E402
 from bench.http2_load import Load, Script  # noqa: E402
 from latermq_broker.config import ServerConfig  # noqa: E402
 from latermq_broker.services.seam import Call, Method, MethodTable  # noqa: E402
@@ -148,16 +148,15 @@ async def serve(kind: str) -> None:
 def running(kind: str) -> Iterator[tuple[str, int]]:
     """A server's address and process id."""
     with tempfile.TemporaryDirectory() as directory:
-        path = os.pathsep.join([TESTS, *filter(None, [os.environ.get("PYTHONPATH")])])
-        environment = os.environ | {"PYTHONPATH": path}
+        settings = environment()
         command = [sys.executable, __file__, "--serve", kind]
         if kind.startswith("broker"):
             transport = "grpcio" if kind.endswith("grpcio") else "lean"
-            environment["LATERMQ_SERVER_TRANSPORT"] = transport
-            environment["LATERMQ_TLS_ENABLED"] = "true" if kind.endswith("tls") else "false"
+            settings["LATERMQ_SERVER_TRANSPORT"] = transport
+            settings["LATERMQ_TLS_ENABLED"] = "true" if kind.endswith("tls") else "false"
             command = [sys.executable, "-m", "latermq_broker", "serve", "--listen", "127.0.0.1:0"]
             command += ["--data-dir", directory, "--flush", "sync" if "sync" in kind else "async"]
-        server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+        server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=settings)
         try:
             assert server.stdout is not None
             yield server.stdout.readline().split()[-1], server.pid

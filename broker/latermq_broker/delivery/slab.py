@@ -10,8 +10,8 @@ A row is in at most one ring: that of the deadline it waits for, or of the lane 
 is a list linked both ways through two columns, closed over a row of its own that is no delivery; so
 a row joins and leaves in four assignments, and nothing stale stays behind.
 
-What a delivery means, and how it may change, is in `lease.py` and
-`leases.py`. Nothing here decides anything.
+What a delivery means, and how it may change, is in `lease.py` and `leases.py`. Nothing here
+decides anything.
 """
 
 from array import array
