@@ -14,6 +14,7 @@ from typing import Any, Final, TextIO
 import click
 
 from latermq_broker.cli.table import Column, render
+from latermq_broker.printable import escaped
 
 PAGE_WIDTH: Final = 100  # for prose when nobody says how wide the page is
 
@@ -58,8 +59,8 @@ def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> Non
 
 
 def print_json(value: Mapping[str, Any]) -> None:
-    """One JSON object on one line."""
-    click.echo(json.dumps(value, ensure_ascii=False, separators=(", ", ": ")))
+    """Print one JSON object on one line, without a character that a terminal obeys."""
+    click.echo(escaped(json.dumps(value, ensure_ascii=False, separators=(", ", ": "))))
 
 
 def counted(count: int, noun: str, plural: str | None = None) -> str:

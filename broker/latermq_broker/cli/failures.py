@@ -8,6 +8,8 @@ from typing import Final
 
 import click
 
+from latermq_broker.printable import escaped
+
 # Status codes (wire.json, enum Code) that are not the caller's fault though they look like it.
 _RETRY_LATER: Final = frozenset({40800, 42900, 42901, 42902})
 NOT_IMPLEMENTED: Final = 50100
@@ -44,7 +46,7 @@ def error_of(code: int, message: str) -> CommandError:
 
 def one_line(error: click.ClickException) -> str:
     """The error as a single line that names the command to ask for help."""
-    text = " ".join(error.format_message().split())
+    text = escaped(" ".join(error.format_message().split()))
     context = getattr(error, "ctx", None)
     if isinstance(error, click.UsageError) and context is not None:
         text = f"{text.rstrip('.')}; see `{context.command_path} --help`"

@@ -2,6 +2,7 @@
 
 The message of a record is constant text; what varies is in `extra=` fields. Rooms log as
 `latermq.<room>`; libraries are heard from WARNING on. Never message bodies, never whole handles.
+What is not printable is escaped, in both forms: fields hold what strangers sent.
 """
 
 import json
@@ -11,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Final, TextIO
 
 from latermq_broker.config import LogConfig
+from latermq_broker.printable import escaped
 
 OWN_LOGGER: Final = "latermq"
 _STANDARD_FIELDS: Final = frozenset(
@@ -33,11 +35,14 @@ class TextFormatter(logging.Formatter):
     """`2026-01-31T08:00:00.123Z INFO latermq.runtime: ready address=127.0.0.1:8081`"""
 
     def format(self, record: logging.LogRecord) -> str:
-        parts = [f"{_instant(record)} {record.levelname} {record.name}: {record.getMessage()}"]
+        message = escaped(record.getMessage())
+        parts = [f"{_instant(record)} {record.levelname} {record.name}: {message}"]
         parts += [f"{name}={_shown(value)}" for name, value in _extra(record).items()]
         line = " ".join(parts)
         if record.exc_info:
-            line = f"{line}\n{self.formatException(record.exc_info)}"
+            traceback = self.formatException(record.exc_info).split("\n")
+            # Indented: an error's own text may hold what looks like a line of this log.
+            line = "\n  ".join([line, *map(escaped, traceback)])
         return line
 
 
@@ -54,7 +59,7 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             fields["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(fields, ensure_ascii=False, default=str)
+        return escaped(json.dumps(fields, ensure_ascii=False, default=str))
 
 
 def _instant(record: logging.LogRecord) -> str:
@@ -70,5 +75,5 @@ def _shown(value: object) -> str:
     """On one line, and in quotes when it would read as several fields."""
     text = str(value)
     if not text or not text.isprintable() or any(character in text for character in ' "='):
-        return json.dumps(text, ensure_ascii=False)
+        return escaped(json.dumps(text, ensure_ascii=False))
     return text

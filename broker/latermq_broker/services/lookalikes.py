@@ -26,6 +26,7 @@ from google.protobuf.message import DecodeError
 from latermq_broker.delivery.filter import hash64
 from latermq_broker.engine.model import Outgoing, PlainMessages
 from latermq_broker.services import wire
+from latermq_broker.services.names import has_control_character
 from latermq_broker.services.wire_fields import varint
 from latermq_broker.services.wire_messages import DIGEST_HEAD, StoreSide, body_digest
 from latermq_proto.google.protobuf import timestamp_pb2
@@ -364,11 +365,17 @@ def _is_seconds(field: bytes) -> bool:
 
 
 def are_texts(ids: Sequence[bytes]) -> bool:
-    """UTF-8, and none is blank."""
+    """Tell whether all are UTF-8, none is blank and none has a control character."""
+    if b"".join(ids).isalnum():  # ASCII, as every client's own ids are
+        return True
     try:
-        return not any(map(str.isspace, map(bytes.decode, ids)))
+        return all(map(_is_text, map(bytes.decode, ids)))
     except UnicodeDecodeError:
         return False
+
+
+def _is_text(message_id: str) -> bool:
+    return not (message_id.isspace() or has_control_character(message_id))
 
 
 def _length(data: bytes, at: int) -> tuple[int, int] | None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from latermq_broker.errors import (
+    BadRequestError,
     IllegalGroupError,
     IllegalKeyError,
     IllegalMessageGroupError,
@@ -188,10 +189,24 @@ def check_key(key: str) -> None:
 def check_message_id(message_id: str) -> None:
     """
     Raises:
-        IllegalMessageIdError: blank.
+        IllegalMessageIdError: blank, or a control character.
     """
     if not message_id or message_id.isspace():
         raise IllegalMessageIdError("message id is blank")
+    if has_control_character(message_id):
+        raise IllegalMessageIdError(
+            f"message id {shown(message_id)} must not contain control characters"
+        )
+
+
+def check_born_host(born_host: str) -> None:
+    """Check the address that a message names as its producer's; an empty one is none and allowed.
+
+    Raises:
+        BadRequestError: a control character.
+    """
+    if has_control_character(born_host):
+        raise BadRequestError(f"born host {shown(born_host)} must not contain control characters")
 
 
 def check_message_group(message_group: str) -> None:

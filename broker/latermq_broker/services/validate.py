@@ -77,7 +77,7 @@ class MessageRules:
             IllegalPropertyKeyError, IllegalTagError, IllegalKeyError, IllegalMessageIdError,
             IllegalMessageGroupError, IllegalLiteTopicError: as their names say.
             BadRequestError: a transaction to be checked for the first time after over an hour; a
-                negative priority.
+                negative priority; a born host with control characters.
             IllegalDeliveryTimeError: beyond `delivery.delay_ms_max`.
         """
         self._check_body(message.body)
@@ -86,6 +86,7 @@ class MessageRules:
         size += _check_labels(properties)
         names.check_properties_size(size)
         names.check_message_id(properties.message_id)
+        names.check_born_host(properties.born_host)
         if properties.message_type == TRANSACTION:
             _check_recovery(properties)
         if properties.HasField("delivery_timestamp"):

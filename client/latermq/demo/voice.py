@@ -13,9 +13,10 @@ class Voice:
     def say(self, event: str, text: str, **fields: str | int) -> None:
         """Tell people `text`, or programs the event with its fields."""
         if self._as_events:
-            line = json.dumps({"event": event, "text": text, **fields}, ensure_ascii=False)
-        else:
-            line = f"{datetime.now():%H:%M:%S} {text}"
+            line = json.dumps({"event": event, "text": text, **fields})
+        else:  # with what a message said in it: nothing that a terminal obeys
+            shown = "".join(ch if ch.isprintable() else "�" for ch in text)
+            line = f"{datetime.now():%H:%M:%S} {shown}"
         print(line, flush=True)
 
     def note(self, event: str, **fields: str | int) -> None:

@@ -29,6 +29,23 @@ def written(config: LogConfig) -> io.StringIO:
     return stream
 
 
+OBEYED = "\x1b[2J\x9b31m\x85\u2028\u2029\u202egpj"  # by terminals, viewers, readers of lines
+
+
+@pytest.mark.parametrize("as_json", [False, True], ids=["text", "json"])
+def test_nothing_of_a_stranger_is_obeyed(as_json: bool) -> None:
+    stream = written(LogConfig(json=as_json))
+    logger = logging.getLogger("latermq.x")
+    forged = ValueError(f"{OBEYED}\n2026-01-01T00:00:00.000Z INFO latermq.x: forged")
+    logger.warning("odd", extra={"client_id": OBEYED}, exc_info=forged)
+    logger.warning(f"a library's own text {OBEYED}\nforged")
+    lines = stream.getvalue().split("\n")
+    assert all(line.isprintable() for line in lines)
+    assert len([line for line in lines if line and not line.startswith(" ")]) == 2
+    if as_json:
+        assert json.loads(lines[0])["client_id"] == OBEYED
+
+
 class TestText:
     def test_fields_follow_the_text(self) -> None:
         stream = written(LogConfig())

@@ -91,13 +91,15 @@ def test_what_is_not_alike_takes_the_whole_way() -> None:
     grouped.system_properties.message_group = "g"
     blank = like(3)
     blank.system_properties.message_id = " " * 34
+    escape = like(3)
+    escape.system_properties.message_id = "\x1b" * 34
     unborn = like(3)
     unborn.system_properties.born_timestamp.nanos = -1
     keyed = like(3, keys=["k"])
     named = like(3, properties={"a": "b"})
     for unlike in (
-        other_tag, other_topic, other_namespace, delayed, grouped, blank, unborn, keyed, named,
-        like(3, body=b""),
+        other_tag, other_topic, other_namespace, delayed, grouped, blank, escape, unborn, keyed,
+        named, like(3, body=b""),
     ):  # fmt: skip
         assert ways.short(request(unlike)) is None
     assert ways.short(b"") is None

@@ -77,8 +77,8 @@ def test_a_message_group_is_measured_in_bytes() -> None:
         names.check_message_group("ü" * 32)
 
 
-@pytest.mark.parametrize("message_id", ["", " ", "\n"])
-def test_a_message_id_is_not_blank(message_id: str) -> None:
+@pytest.mark.parametrize("message_id", ["", " ", "\n", "\x1b[2J", "a\nb", "a\x9bb", "a\x00"])
+def test_a_message_id_is_not_blank_and_has_no_control_characters(message_id: str) -> None:
     with pytest.raises(errors.IllegalMessageIdError):
         names.check_message_id(message_id)
 

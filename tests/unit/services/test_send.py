@@ -96,6 +96,10 @@ RULES: Final[list[tuple[str, Change, int, str]]] = [
     ),
     ("10 blank", with_message_id("  "), Code.ILLEGAL_MESSAGE_ID, "blank"),
     ("10 missing", with_message_id(""), Code.ILLEGAL_MESSAGE_ID, "blank"),
+    ("10 escape", with_message_id("\x1b[2J"), Code.ILLEGAL_MESSAGE_ID, "control"),
+    ("10 newline", with_message_id("a\nb"), Code.ILLEGAL_MESSAGE_ID, "control"),
+    ("10 C1", with_message_id("a\x9bb"), Code.ILLEGAL_MESSAGE_ID, "control"),
+    ("10 born host", with_system(born_host="h\x1b[2J"), Code.BAD_REQUEST, "born host"),
     (
         "11 recovery",
         with_system(
