@@ -17,6 +17,8 @@ from latermq_broker.store.limits import FIELDS, decode_limit
 from latermq_broker.store.payload_catalog import (
     CONFIG_PUT,
     CONFIG_TOPIC,
+    OFFSET_REWIND,
+    OFFSET_SKIP,
     decode_config,
     decode_offset,
     decode_reset,
@@ -69,6 +71,7 @@ from latermq_broker.store.record import Record, RecordType
 Fields = dict[str, Any]
 
 _REF_REASONS: Final = {REF_DUE: "due", REF_REDRIVE: "redrive", REF_COMMITTED: "committed"}
+_OFFSET_ACTS: Final = {OFFSET_SKIP: "skip", OFFSET_REWIND: "rewind"}
 _ORDERED_ACTS: Final = {
     ORDERED_TAKE: "leased",
     ORDERED_HOLD: "held_back",
@@ -266,6 +269,7 @@ class RecordReader:
             "topic": self.topic(offset.topic_id),
             "queue": offset.queue_id,
             "next_offset": offset.offset,
+            **({"act": _OFFSET_ACTS.get(offset.act, str(offset.act))} if offset.act else {}),
         }
 
     def _reset(self, record: Record) -> Fields:

@@ -20,11 +20,13 @@ it is derived from records; the order in which runnable ones take turns is not.
 from array import array
 from bisect import bisect_left, insort
 from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
 from typing import Final
 
 Letter = tuple[int, int]  # dead-letter topic id, offset
 
 _DROPPED_MIN: Final = 1_024  # taken offsets are cut off so many at a time
+_STALE_FIRSTS_MIN: Final = 1_024  # of `FifoGate._firsts`, before it is made anew
 
 
 class RisingOffsets:
@@ -91,6 +93,9 @@ class FifoGate:
         self.groups: dict[int, MessageGroup] = {}  # by order key
         self.runnable: dict[int, None] = {}  # in the order of their turns
         self.held_count = 0
+        self._firsts: dict[int, list[tuple[int, int]]] = {}
+        """By queue id, once somebody asked: a heap of (first held offset, order key); what is no
+        longer so stays in it until it comes to the top."""
 
     def enter(self, key: int, offset: int, delivery_id: int) -> None:
         """A delivery begins; it is ready."""
@@ -127,6 +132,8 @@ class FifoGate:
         assert group.queue_id in (queue_id, -1)  # a message group has one queue
         group.queue_id = queue_id
         group.held.append(offset)
+        if len(group.held) == 1:
+            self._note_first(key, group)
         self.held_count += 1
         self._settle(key)
 
@@ -162,12 +169,21 @@ class FifoGate:
 
     def first_held(self, queue_id: int) -> int | None:
         """The oldest offset that is held on the queue."""
-        firsts = (
-            group.held.first
-            for group in self.groups.values()
-            if group.queue_id == queue_id and len(group.held)
-        )
-        return min(firsts, default=None)
+        firsts = self._firsts.get(queue_id)
+        if firsts is None:
+            firsts = self._firsts[queue_id] = [
+                (group.held.first, key)
+                for key, group in self.groups.items()
+                if group.queue_id == queue_id and len(group.held)
+            ]
+            heapify(firsts)
+        while firsts:
+            offset, key = firsts[0]
+            group = self.groups.get(key)
+            if group is not None and group.queue_id == queue_id and group.held.first == offset:
+                return offset
+            heappop(firsts)
+        return None
 
     def facts(self) -> dict[int, tuple[object, ...]]:
         """What recovery must bring back, for comparisons."""
@@ -182,10 +198,22 @@ class FifoGate:
             group = self.groups[key] = MessageGroup()
         return group
 
+    def _note_first(self, key: int, group: MessageGroup) -> None:
+        """Remember what the message group holds first, if anyone asks for such."""
+        firsts = self._firsts.get(group.queue_id)
+        if firsts is None:
+            return
+        heappush(firsts, (group.held.first, key))
+        if len(firsts) > 2 * len(self.groups) + _STALE_FIRSTS_MIN:
+            del self._firsts[group.queue_id]
+
     def _drop_held(self, key: int, group: MessageGroup, end: int) -> None:
-        self.held_count -= group.held.drop_upto(end)
+        dropped = group.held.drop_upto(end)
+        self.held_count -= dropped
         if not len(group.held):
             group.queue_id = -1
+        elif dropped:
+            self._note_first(key, group)
         self._settle(key)
 
     def _settle(self, key: int) -> None:

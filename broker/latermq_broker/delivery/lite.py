@@ -58,6 +58,10 @@ class LiteReader:
         self.floor = 0
         self.ready: dict[int, None] = dict.fromkeys(parent.topics)  # live, in order of turns
 
+    @property
+    def has_read(self) -> bool:
+        return bool(self.floor or self.cursors)
+
     def next(self, key: int) -> int:
         """The offset it goes on from, in the parent's queue."""
         return self.cursors.get(key, self.floor)
@@ -99,6 +103,15 @@ class LiteReader:
         """Something may be there."""
         fewer, more = sorted((self.ready, keys), key=len)
         return any(key in more for key in fewer)
+
+    def skip(self, offset: int) -> None:
+        """Pass over what was not given below the offset, in each lite topic."""
+        self.floor = max(self.floor, offset)
+        self.cursors = {
+            key: next_offset
+            for key, cursor in self.cursors.items()
+            if (next_offset := max(cursor, offset)) != self.floor
+        }
 
     def forget(self, key: int) -> None:
         self.cursors.pop(key, None)

@@ -1,11 +1,17 @@
 """Records → state: topics, groups, offsets, clients, users. See `journal.py`."""
 
-from latermq_broker.engine.state import EngineState, Stamp, Subscription, lite_reader
+from latermq_broker.engine.state import EngineState, Stamp, Subscription, lite_reader, void
 from latermq_broker.store import payload_catalog
 from latermq_broker.store.access import decode_user
 from latermq_broker.store.catalog import decode_group, decode_topic
 from latermq_broker.store.limits import decode_limit
-from latermq_broker.store.payload_catalog import ConfigPayload, OffsetPayload, ResetPayload
+from latermq_broker.store.payload_catalog import (
+    OFFSET_REWIND,
+    OFFSET_SKIP,
+    ConfigPayload,
+    OffsetPayload,
+    ResetPayload,
+)
 from latermq_broker.store.payload_change import PUT, ChangePayload
 
 
@@ -54,12 +60,36 @@ class CatalogApplier:
 
     def offset(self, offset: OffsetPayload, at: Stamp) -> None:
         subscription = self._state.subscription(offset.group_id, offset.topic_id)
-        subscription.cursors[offset.queue_id] = offset.offset
-        subscription.scanned.pop(offset.queue_id, None)
-        self._reset_lite(subscription, offset.offset)
-        if subscription.gate is not None:
-            subscription.gate.forget_held(offset.queue_id)
+        if offset.act == OFFSET_SKIP:
+            self._skip(subscription, offset.queue_id, offset.offset)
+        else:
+            if offset.act == OFFSET_REWIND:
+                self._void_from(subscription, offset.queue_id, offset.offset)
+            subscription.cursors[offset.queue_id] = offset.offset
+            subscription.scanned.pop(offset.queue_id, None)
+            self._reset_lite(subscription, offset.offset)
+            if subscription.gate is not None:
+                subscription.gate.forget_held(offset.queue_id)
         self._state.announce(subscription)
+
+    def _skip(self, subscription: Subscription, queue_id: int, offset: int) -> None:
+        """Let go of what the group was not given below the offset; nothing given comes again."""
+        cursor = subscription.cursors.get(queue_id, 0)
+        subscription.cursors[queue_id] = max(cursor, offset)
+        if subscription.gate is not None:
+            subscription.gate.trim(queue_id, offset)
+        reader = lite_reader(self._state, subscription)
+        if reader is not None:
+            reader.skip(offset)
+
+    def _void_from(self, subscription: Subscription, queue_id: int, offset: int) -> None:
+        """Forget the group's deliveries that it is about to be given anew."""
+        if not any(subscription.counts.values()):
+            return
+        leases = self._state.leases
+        for delivery in leases.of(subscription.group_id, subscription.topic_id):
+            if delivery.queue_id == queue_id and delivery.offset >= offset:
+                void(self._state, subscription, delivery)
 
     def reset(self, reset: ResetPayload, at: Stamp) -> None:
         state = self._state
@@ -86,6 +116,8 @@ class CatalogApplier:
             reader.floor = offset
             reader.cursors.clear()
             reader.ready = dict.fromkeys(self._state.lites[subscription.topic_id].topics)
+            if subscription.gate is not None:  # retries of a lite topic that is gone, too
+                reader.ready.update(dict.fromkeys(subscription.gate.groups))
 
     def client(self, client_id: str, at: Stamp) -> None:
         state = self._state

@@ -1,7 +1,6 @@
 """Records → state: lite topics. See `journal.py`."""
 
-from latermq_broker.delivery.lease import State
-from latermq_broker.engine.state import EngineState, Stamp, Subscription, lite_reader
+from latermq_broker.engine.state import EngineState, Stamp, Subscription, lite_reader, void
 from latermq_broker.store.payload_lite import LITE_EXPIRED, LitePayload
 
 
@@ -35,11 +34,6 @@ class LiteApplier:
     def _void(self, subscription: Subscription, key: int) -> None:
         """Forget the deliveries of a lite topic: their handles are good for nothing."""
         state = self._state
-        gate = subscription.ordered()
-        group = gate.groups.get(key)
-        for offset, delivery_id in list(group.live) if group is not None else ():
-            delivery = state.leases.deliveries[delivery_id]
-            subscription.counts[delivery.state] -= 1
-            gate.leave(key, offset, delivery_id, ready=delivery.state is State.READY)
-            state.uses.release(delivery)
-            state.leases.drop(delivery)
+        group = subscription.ordered().groups.get(key)
+        for _, delivery_id in list(group.live) if group is not None else ():
+            void(state, subscription, state.leases.deliveries[delivery_id])

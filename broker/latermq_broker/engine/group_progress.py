@@ -5,7 +5,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from latermq_broker.engine.model import Topic
-from latermq_broker.engine.state import EngineState, Subscription
+from latermq_broker.engine.state import EngineState, Subscription, first_unread
 from latermq_broker.errors import GroupNotFoundError, TopicNotFoundError
 from latermq_broker.store.consume_queue import ConsumeQueue
 
@@ -70,7 +70,7 @@ class GroupProgress:
                 continue
             cursor = queue.first
             if subscription is not None:
-                cursor = self._state.cursor(subscription, queue.queue_id)
+                cursor = first_unread(self._state, subscription, queue.queue_id)
             yield TimeSpan(
                 queue_id=queue.queue_id,
                 first_ms=queue.get(queue.first).time_ms,

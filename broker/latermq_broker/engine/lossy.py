@@ -81,7 +81,7 @@ class LossyReplay:
 
     def _offset(self, offset: OffsetPayload, at: Stamp) -> OffsetPayload | None:
         mended = self._catalog.offset(offset, at)
-        if mended is None or not self._progress.jump(*offset, at):
+        if mended is None or not self._progress.jump(*offset[:4], at):
             return None
         return mended
 

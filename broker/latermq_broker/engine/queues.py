@@ -7,7 +7,7 @@ from latermq_broker.engine.attempts import stored_slices
 from latermq_broker.engine.dead_letters import DeadLetters
 from latermq_broker.engine.journal import Journal
 from latermq_broker.engine.model import EVERYTHING, MessageFilter, QueueEnds, QueueRow, Topic
-from latermq_broker.engine.state import EngineState
+from latermq_broker.engine.state import EngineState, first_unread, lite_reader
 from latermq_broker.engine.wanted import Wishes
 from latermq_broker.errors import (
     BadRequestError,
@@ -18,7 +18,7 @@ from latermq_broker.errors import (
     TopicNotFoundError,
 )
 from latermq_broker.store.consume_queue import ConsumeQueue, Entry
-from latermq_broker.store.payload_catalog import OffsetPayload
+from latermq_broker.store.payload_catalog import OFFSET_REWIND, OFFSET_SKIP, OffsetPayload
 from latermq_broker.store.read_ahead import read_ahead
 from latermq_broker.store.record import RecordType
 
@@ -146,9 +146,10 @@ class QueueReads:
         return QueueRow(offset, entry.time_ms, *stored_slices(record), None)
 
     def committed(self, group_name: str, topic_name: str, queue_id: int) -> int | None:
-        """The group's next offset on the queue; None: it has never read it.
+        """The oldest offset that the group was not given yet; None: it has never read the queue.
 
-        Raises TopicNotFoundError, GroupNotFoundError, BadRequestError.
+        What a message group holds back was not given. Raises TopicNotFoundError,
+        GroupNotFoundError, BadRequestError.
         """
         topic = self._topic(topic_name)
         self._queue(topic, queue_id)
@@ -156,21 +157,33 @@ class QueueReads:
         if group is None:
             raise GroupNotFoundError(group_name)
         subscription = self._state.subscriptions.get((group.id, topic.id))
-        if subscription is None or queue_id not in subscription.cursors:
+        if subscription is None:
             return None
-        return self._state.cursor(subscription, queue_id)
+        reader = lite_reader(self._state, subscription)
+        if queue_id not in subscription.cursors and (reader is None or not reader.has_read):
+            return None
+        return first_unread(self._state, subscription, queue_id)
 
     def commit(
         self, group_name: str, topic_name: str, queue_id: int, offset: int, now_ms: int
     ) -> None:
-        """Raises as `committed` does, and IllegalOffsetError."""
+        """Have the group go on at the offset, on that queue; that of `committed` changes nothing.
+
+        Forwards: what it was not given below is skipped, what it has in hand stays. Backwards: it
+        is given everything from there on anew; its leases and retries from there on are void.
+        Raises as `committed` does, and IllegalOffsetError.
+        """
         topic = self._topic(topic_name)
         queue = self._queue(topic, queue_id)
         group = self._state.catalog.group(group_name)
         if group is None:
             raise GroupNotFoundError(group_name)
         self._check(topic, queue, offset)
-        payload = OffsetPayload(group.id, topic.id, queue_id, offset)
+        subscription = self._state.subscriptions.get((group.id, topic.id))
+        act = OFFSET_SKIP
+        if subscription is not None and offset < first_unread(self._state, subscription, queue_id):
+            act = OFFSET_REWIND
+        payload = OffsetPayload(group.id, topic.id, queue_id, offset, act)
         self._journal.write(RecordType.OFFSET, payload, now_ms)
 
     def _topic(self, name: str) -> Topic:

@@ -373,6 +373,24 @@ def lite_reader(state: EngineState, subscription: Subscription) -> LiteReader | 
     return subscription.lite
 
 
+def first_unread(state: EngineState, subscription: Subscription, queue_id: int) -> int:
+    """Find the oldest offset that the group was not given yet: the next, or the first held back."""
+    cursor = state.cursor(subscription, queue_id)
+    held = subscription.gate.first_held(queue_id) if subscription.gate is not None else None
+    return cursor if held is None else min(cursor, held)
+
+
+def void(state: EngineState, subscription: Subscription, delivery: Delivery) -> None:
+    """Forget a delivery, whatever its state: its handles are good for nothing."""
+    before = delivery.state
+    subscription.counts[before] -= 1
+    if key := delivery.order_key:
+        ready = before is State.READY
+        subscription.ordered().leave(key, delivery.offset, delivery.id, ready=ready)
+    state.uses.release(delivery)
+    state.leases.drop(delivery)
+
+
 def lite_may_go(state: EngineState, subscription: Subscription, key: int) -> None:
     """Nothing of a lite topic is in the group's hands any more, or it is to be received again."""
     reader = lite_reader(state, subscription)

@@ -78,10 +78,7 @@ class OffsetService:
             f"{MESSAGING}/PullMessage": server_stream(
                 service_pb2.PullMessageRequest,
                 self.pull,
-                lambda status, request: [
-                    status_element(status),
-                    next_offset_element(request.offset),
-                ],
+                self._pull_refused,
             ),
             f"{MESSAGING}/UpdateOffset": unary(
                 service_pb2.UpdateOffsetRequest,
@@ -99,6 +96,17 @@ class OffsetService:
                 lambda status, request: service_pb2.QueryOffsetResponse(status=status),
             ),
         }
+
+    def _pull_refused(
+        self, status: definition_pb2.Status, request: service_pb2.PullMessageRequest
+    ) -> list[bytes]:
+        """Name the offset to go on from: of an illegal one, the nearest that is legal."""
+        offset = request.offset
+        if status.code == definition_pb2.ILLEGAL_OFFSET:
+            queue = request.message_queue
+            ends = self._engine.queues.ends(queue.topic.name, queue.id)
+            offset = min(max(offset, ends.earliest_offset), ends.next_offset)
+        return [status_element(status), next_offset_element(offset)]
 
     def pull(self, request: service_pb2.PullMessageRequest, caller: Caller) -> StreamAnswer:
         """Messages from an offset on: status, messages, the offset to go on from.
@@ -138,7 +146,7 @@ class OffsetService:
     async def update(
         self, request: service_pb2.UpdateOffsetRequest, caller: Caller
     ) -> service_pb2.UpdateOffsetResponse:
-        """The group goes on from this offset.
+        """The group goes on from this offset; see `QueueReads.commit`.
 
         Raises:
             IllegalTopicError, IllegalGroupError: as their names say.
@@ -156,7 +164,7 @@ class OffsetService:
     def get(
         self, request: service_pb2.GetOffsetRequest, caller: Caller
     ) -> service_pb2.GetOffsetResponse:
-        """The offset the group goes on from.
+        """The oldest offset the group was not given yet.
 
         Raises:
             IllegalTopicError, IllegalGroupError: as their names say.

@@ -37,11 +37,17 @@ def decode_config(payload: Bytes) -> ConfigPayload:
     return ConfigPayload(kind, operation, item_id, bytes(payload[_CONFIG.size :]))
 
 
-#  OFFSET   0     4      8      10   16
-#           | group| topic| queue| pad | offset
-#  A group's next offset on a queue, moved without a lease: by UpdateOffset, or by a filter.
-_OFFSET: Final = struct.Struct("<IIH6xQ")
+#  OFFSET   0     4      8      10   11    16
+#           | group| topic| queue| act| pad | offset
+#  A group's next offset on a queue, moved without a lease. MOVED: by a filter; by UpdateOffset of
+#  earlier versions too: what was held on the queue is forgotten, deliveries stay. SKIP: what was
+#  not given yet below offset never is; the next offset does not fall. REWIND: all from offset on is
+#  given again: what was held on the queue is forgotten, and deliveries from offset on are void.
+_OFFSET: Final = struct.Struct("<IIHB5xQ")
 assert _OFFSET.size == 24
+OFFSET_MOVED: Final = 0
+OFFSET_SKIP: Final = 1
+OFFSET_REWIND: Final = 2
 
 
 class OffsetPayload(NamedTuple):
@@ -49,14 +55,17 @@ class OffsetPayload(NamedTuple):
     topic_id: int
     queue_id: int
     offset: int
+    act: int = OFFSET_MOVED
 
 
 def encode_offset(offset: OffsetPayload) -> list[Bytes]:
-    return [_OFFSET.pack(*offset)]
+    group_id, topic_id, queue_id, next_offset, act = offset
+    return [_OFFSET.pack(group_id, topic_id, queue_id, act, next_offset)]
 
 
 def decode_offset(payload: Bytes) -> OffsetPayload:
-    return OffsetPayload._make(_OFFSET.unpack_from(payload))
+    group_id, topic_id, queue_id, act, offset = _OFFSET.unpack_from(payload)
+    return OffsetPayload(group_id, topic_id, queue_id, offset, act)
 
 
 #  RESET   0      4      8

@@ -197,6 +197,51 @@ def test_counts_and_life_are_by_lite_topic() -> None:
     assert rig.engine.lites.row(group, "c") is None
 
 
+@pytest.mark.parametrize("to", ["same", "forwards", "backwards"])
+def test_an_offset_moves_all_lite_topics(to: str) -> None:
+    """A group's offset on a parent is the oldest that any of its lite topics was not given."""
+    rig = LiteRig()
+    rig.make()
+    rig.tell("a", "a0")
+    rig.tell("b", "b1", "b2")
+    rig.tell("a", "a3", "a4")
+    (a0,) = rig.hear("a", count=1)
+    b1, b2 = rig.hear("b")
+    assert rig.ack(b1, group="agents") == [True]
+    queues = rig.engine.queues
+    assert queues.committed("agents", "chat", 0) == 3
+    offset = {"same": 3, "forwards": 4, "backwards": 2}[to]
+    queues.commit("agents", "chat", 0, offset, rig.now_ms)
+    before = facts(rig.engine)
+    rig.crash()
+    assert facts(rig.engine) == before
+    assert rig.engine.queues.committed("agents", "chat", 0) == offset
+    if to == "backwards":
+        assert rig.ack(b2, group="agents") == [False]
+        assert named(rig.hear("b")) == ["b2"]
+    else:
+        assert rig.ack(b2, group="agents") == [True]
+    assert rig.ack(a0, group="agents") == [True]
+    assert named(rig.hear("a", "b")) == (["a4"] if to == "forwards" else ["a3", "a4"])
+
+
+def test_an_offset_backwards_keeps_what_waits_of_a_lite_topic_that_is_gone() -> None:
+    rig = LiteRig(store=short_store(retention_ms=MINUTE_MS))
+    rig.make()
+    rig.tell("old", "o0", body=b"x" * 1_000)
+    rig.hear("old")
+    for index in range(40):
+        if index == 20:
+            rig.advance(MINUTE_MS)
+        rig.tell("new", f"n{index}", body=b"x" * 1_000)
+    rig.retain()
+    assert "old" not in rig.lite_topics()
+    ends = rig.engine.queues.ends("chat", 0)
+    rig.hear("new")
+    rig.engine.queues.commit("agents", "chat", 0, ends.earliest_offset, rig.now_ms)
+    assert named(rig.hear("old")) == ["o0"]
+
+
 def test_what_cannot_be_asked_for() -> None:
     rig = LiteRig()
     rig.make()

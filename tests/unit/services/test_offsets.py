@@ -104,8 +104,10 @@ async def test_a_pull_reads_by_position_without_a_lease() -> None:
         assert await pull(broker, 0, count=2) == (Code.OK, [b"0", b"1"], 2)
         assert await pull(broker, 0, count=-1) == (Code.OK, [b"0"], 1)
         assert await pull(broker, 3) == (Code.MESSAGE_NOT_FOUND, [], 3)
-        assert await pull(broker, 4) == (Code.ILLEGAL_OFFSET, [], 4)
-        assert await pull(broker, -1) == (Code.ILLEGAL_OFFSET, [], -1)
+        assert await pull(broker, 4) == (Code.ILLEGAL_OFFSET, [], 3)  # the one to go on from
+        assert await pull(broker, -1) == (Code.ILLEGAL_OFFSET, [], 0)
+        assert await pull(broker, 2**62) == (Code.ILLEGAL_OFFSET, [], 3)
+        assert await pull(broker, 7, topic="nowhere") == (Code.TOPIC_NOT_FOUND, [], 7)
         got = (await broker.receive(group="readers")).messages
         assert [one.system_properties.delivery_attempt for one in got] == [1, 1, 1]
 
