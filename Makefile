@@ -15,7 +15,9 @@ STAMP := $(VENV)/.installed
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 SOURCES := broker client tests
 
+# As many workers as cores that we get: tests/support/machine.py looks.
 PYTEST := $(BIN)/python -m pytest
+MOSTLY_WAIT := --numprocesses=auto --workers-per-core=2
 IMAGE ?= latermq:latest
 DATA_DIR ?= data
 ROUNDS ?= 10000
@@ -98,15 +100,21 @@ test: check beside native-test ## every test that CI runs
 .PHONY: check
 check: lint types layers drift unit property ## format, lint, types, layers, generated code, unit and property tests
 
-# These suites mostly wait; beside them the broker is compiled, and then soaked.
+# These suites mostly wait; beside them the broker is compiled, and then soaked. On a machine without
+# room for both, one after the other: a soak that gets no time tells nothing.
 .PHONY: beside
 beside: $(STAMP)
 	@mkdir -p .cache
-	@set -m; $(MAKE) soak-short NATIVE=1 >.cache/soak.log 2>&1 & soak=$$!; \
+	@if $(BIN)/python tests/support/machine.py roomy; then \
+		set -m; $(MAKE) soak-short NATIVE=1 >.cache/soak.log 2>&1 & soak=$$!; \
 		trap 'kill -- -$$soak 2>/dev/null || true' EXIT; \
 		$(MAKE) integration transports spark crash; \
 		wait $$soak || { cat .cache/soak.log; exit 1; }; \
-		cat .cache/soak.log
+		cat .cache/soak.log; \
+	else \
+		$(MAKE) integration transports spark crash; \
+		$(MAKE) soak-short NATIVE=1; \
+	fi
 
 .PHONY: native-test
 native-test: $(STAMP) ## the compiled broker: units, models, official clients
@@ -138,11 +146,11 @@ drift: $(STAMP) ## the generated code is what the .proto files say
 UNIT ?= tests/unit
 .PHONY: unit
 unit: $(READY) ## tests without a socket or a sleep
-	$(PYTEST) --numprocesses=2 $(UNIT)
+	$(PYTEST) --numprocesses=auto $(UNIT)
 
 .PHONY: property
 property: $(READY) ## the core against models, by hypothesis
-	$(PYTEST) --numprocesses=2 --timeout=300 tests/property
+	$(PYTEST) --numprocesses=auto -o timeout=300 tests/property
 
 # `make integration TRANSPORT=grpcio` and `make interop TRANSPORT=grpcio`: the same on grpc.aio.
 TRANSPORT ?= lean
@@ -150,7 +158,7 @@ ON_TRANSPORT := LATERMQ_SERVER_TRANSPORT=$(TRANSPORT)
 
 .PHONY: integration
 integration: $(READY) ## our client and command line against a broker process; the README's first lines
-	$(ON_TRANSPORT) $(PYTEST) --numprocesses=4 --dist=loadfile tests/integration
+	$(ON_TRANSPORT) $(PYTEST) $(MOSTLY_WAIT) --dist=loadfile tests/integration
 
 .PHONY: interop
 interop: $(READY) ## official clients against a broker, and their matrix (ALL=1: not only Python and Node.js)
@@ -162,16 +170,16 @@ interop-mass: $(READY) ## 400 official consumers of five languages in one group:
 
 .PHONY: transports
 transports: $(READY) ## what clients see most, once more on grpc.aio, the other transport, of broker and SDK
-	LATERMQ_SERVER_TRANSPORT=grpcio $(PYTEST) --numprocesses=2 --dist=loadfile \
+	LATERMQ_SERVER_TRANSPORT=grpcio $(PYTEST) --numprocesses=auto --dist=loadfile \
 		tests/integration/test_wire_messaging.py tests/interop/test_send_message.py \
 		tests/interop/test_simple_consumer.py
-	LATERMQ_TRANSPORT=grpcio $(PYTEST) --numprocesses=2 --dist=loadfile \
+	LATERMQ_TRANSPORT=grpcio $(PYTEST) --numprocesses=auto --dist=loadfile \
 		tests/integration/test_sdk_send.py tests/integration/test_sdk_simple_consumer.py \
 		tests/integration/test_sdk_push_consumer.py tests/integration/test_sdk_lite.py
 
 .PHONY: crash
 crash: $(READY) ## kill -9, power loss, full and failing disks: nothing acknowledged is lost (< 6 min)
-	$(PYTEST) --numprocesses=2 tests/crash
+	$(PYTEST) --numprocesses=auto tests/crash
 
 .PHONY: crash-long
 crash-long: $(READY) ## the same for hours, seed by seed, and a table (ROUNDS=10000 SEED=1; it goes on where it stopped)

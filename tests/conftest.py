@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
+from support import machine
 from support.native import refuse_patches, small_limits
 from support.small_runs import small_runs
 
@@ -18,6 +19,31 @@ settings.register_profile("latermq", deadline=None)
 settings.load_profile("latermq")
 
 refuse_patches()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--workers-per-core", type=int, default=1,
+        help="of `--numprocesses=auto`, for each core that we get; 2 for suites that mostly wait",
+    )  # fmt: skip
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Say how many workers `--numprocesses=auto` means: what the machine does, not what it has."""
+    return machine.workers(config.getoption("--workers-per-core"))
+
+
+def pytest_configure() -> None:
+    machine.patience()  # measured here, before the workers make the machine busy; they inherit it
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Stretch what ends a test that hangs to what this machine needs."""
+    usual_s = float(config.getini("timeout"))
+    for item in items:
+        own = item.get_closest_marker("timeout")
+        seconds = float(own.args[0]) if own else usual_s
+        item.add_marker(pytest.mark.timeout(machine.patient(seconds)), append=False)
 
 
 @pytest.fixture(name="small_runs", scope="module")

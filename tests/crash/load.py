@@ -15,6 +15,7 @@ from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2_grpc
 from latermq_proto.latermq.v1 import failure_pb2, topic_pb2, topic_pb2_grpc
 from support import wire_requests
 from support.ledger import Delivery, Ledger, Outcome
+from support.machine import patient
 from support.wire_client import now_ms
 
 TOPIC: Final = "load"
@@ -26,7 +27,7 @@ LEASES_MS: Final = (300, 500, 900)
 DELAYS_MS: Final = (20, 150, 700, 2_000)
 FAR_MS: Final = 3_600_000  # not due before the test ends
 PUSH_LEASE_MS: Final = 60_000
-CALL_TIMEOUT_S: Final = 20.0
+CALL_TIMEOUT_S: Final = patient(20.0)
 SENDERS: Final = 3
 SIMPLE_CONSUMERS: Final = 3
 PUSH_CLIENT: Final = "push@1@0@crash"

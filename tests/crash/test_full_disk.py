@@ -16,13 +16,14 @@ from latermq_proto.apache.rocketmq.v2 import definition_pb2
 from support import wire_requests
 from support.broker_process import BrokerProcess
 from support.ledger import Delivery, Ledger, Outcome
+from support.machine import patient
 from support.wire_client import WireClient, now_ms, require_ok
 
 TOPIC: Final = "orders"
 GROUP: Final = "billing"
 BODY_BYTES: Final = 30_000
 BATCH: Final = 8
-RESUME_S_MAX: Final = 90
+RESUME_S_MAX: Final = patient(90)
 CONFIG: Final = """
 [store]
 segment_bytes = 524288
@@ -38,7 +39,7 @@ drain_ms_max = 500
 
 
 def run(*command: str) -> None:
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    subprocess.run(command, check=True, capture_output=True, timeout=patient(60))
 
 
 def tmpfs(directory: Path, mount: Path) -> None:

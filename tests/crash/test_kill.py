@@ -29,6 +29,7 @@ from latermq_proto.latermq.v1 import group_pb2, pending_pb2, topic_pb2
 from support.broker_nursery import Nursery
 from support.broker_process import BrokerProcess, Ended
 from support.ledger import Delivery, Ledger
+from support.machine import patient
 from support.wire_client import WireClient, now_ms, require_ok
 
 ROUNDS: Final = int(os.environ.get("LATERMQ_CRASH_ROUNDS", "200"))
@@ -37,7 +38,7 @@ SEED: Final = int(os.environ.get("LATERMQ_CRASH_SEED", "0")) or random.SystemRan
 )
 FLUSHES: Final = ("async", "sync", "none", "sync-strict")
 RETENTION_MS: Final = {"none": 3_000}  # there old segments are rolled forward and go; else never
-DRAIN_S_MAX: Final = 60
+DRAIN_S_MAX: Final = patient(60)
 ALWAYS: Final = 1 << 62
 
 CONFIG: Final = """

@@ -21,6 +21,7 @@ from latermq_broker.store.inspect import scan_directory
 from latermq_broker.store.record import Record, RecordType
 from support import wire_requests
 from support.broker_process import BrokerProcess
+from support.machine import patient
 from support.wire_client import WireClient, require_ok
 
 REFUSED = 2
@@ -40,7 +41,9 @@ def serve(data_dir: Path, *arguments: str, prefix: Sequence[str] = ()) -> Said:
     """Run a broker that will not serve."""
     command = [*prefix, sys.executable, "-m", "latermq_broker", "serve", "--listen", "127.0.0.1:0"]
     command += ["--data-dir", str(data_dir), *arguments]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    ended = subprocess.run(
+        command, capture_output=True, text=True, timeout=patient(30), check=False
+    )
     assert "ready" not in ended.stdout
     assert "Traceback" not in ended.stderr
     [line] = [line for line in ended.stderr.splitlines() if line.startswith("latermq:")]
@@ -218,7 +221,11 @@ def test_damage_in_the_middle_is_refused_with_its_position(filled: BrokerProcess
     assert fingerprint(filled.data_dir) == before
     verify = [sys.executable, "-m", "latermq_broker", "log", "verify", "--json"]
     ended = subprocess.run(
-        [*verify, str(filled.data_dir)], capture_output=True, text=True, timeout=30, check=False
+        [*verify, str(filled.data_dir)],
+        capture_output=True,
+        text=True,
+        timeout=patient(30),
+        check=False,
     )
     assert ended.returncode == 1
     assert [one["position"] for one in json.loads(ended.stdout)["damages"]] == [hit.position]

@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from support.broker_process import BrokerProcess
+from support.wall_clock import WallClock
 from support.wire_client import WireClient
 
 
@@ -14,6 +16,12 @@ def sdk_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProce
     """Do not stop this one: others use it."""
     with BrokerProcess(tmp_path_factory.mktemp("sdk") / "data") as broker:
         yield broker.start()
+
+
+@pytest.fixture
+def wall(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WallClock:
+    """Set the wall clock of the brokers that start after it: ask for it before them."""
+    return WallClock(tmp_path, monkeypatch)
 
 
 @pytest.fixture

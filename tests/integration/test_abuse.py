@@ -15,6 +15,7 @@ from latermq_proto.latermq.v1 import broker_pb2
 from soak.watch import rss_mib
 from support import hostile
 from support.broker_process import BrokerProcess
+from support.machine import patient
 from support.wire_client import WireClient
 
 CONFIG = """
@@ -52,7 +53,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 async def alone(wire: WireClient) -> broker_pb2.BrokerTransport:
     """The broker's counts, when nothing is open but the connection and the call that ask."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(patient(10)):
         while True:
             answer = wire.call(wire.brokers.GetBroker, broker_pb2.GetBrokerRequest())
             seen: broker_pb2.BrokerTransport = answer.broker.transport
@@ -70,12 +71,15 @@ def counted(seen: broker_pb2.BrokerTransport, kind: str, reason: str) -> int:
 @pytest.mark.parametrize("name", CASES)
 async def test_it_is_ended_counted_and_forgotten(name: str, broker: BrokerProcess) -> None:
     run, said, kind, reason = CASES[name]
+    # A client that still writes when the broker closes may be told by a reset alone: what was on
+    # its way to it is gone then. The broker's count has the reason.
+    told = {said, "closed"} if name in hostile.FLOODS else {said}
     target, chance = hostile.Target.of(broker.endpoint, "abused"), random.Random(1)
     with WireClient(broker.endpoint) as wire:
-        assert await run(target, chance) == said  # the first fills what is kept anyway
+        assert await run(target, chance) in told  # the first fills what is kept anyway
         before, memory_mib = await alone(wire), rss_mib(broker.pid)
         for _ in range(TIMES):
-            assert await run(target, chance) == said
+            assert await run(target, chance) in told
         seen = await alone(wire)
         if kind:
             assert counted(seen, kind, reason) == counted(before, kind, reason) + TIMES

@@ -16,10 +16,11 @@ import latermq
 from latermq_proto.apache.rocketmq.v2 import admin_pb2, admin_pb2_grpc
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from support.broker_process import BrokerProcess
+from support.machine import patient
 from support.wire_client import now_ms
 
 WAIT = timedelta(seconds=5)
-TIMEOUT_S = 30.0
+TIMEOUT_S = patient(30.0)
 
 
 @pytest.fixture

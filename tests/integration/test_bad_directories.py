@@ -17,6 +17,7 @@ from xxhash import xxh3_64_intdigest
 
 from support import wire_requests
 from support.broker_process import BrokerProcess
+from support.machine import patient
 from support.wire_client import WireClient, require_ok
 
 REFUSED: Final = 2
@@ -32,7 +33,9 @@ class Said(NamedTuple):
 
 def latermq(*words: str, prefix: Sequence[str] = ()) -> Said:
     command = [*prefix, sys.executable, "-m", "latermq_broker", *words]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run(
+        command, capture_output=True, text=True, timeout=patient(60), check=False
+    )
     assert "Traceback" not in ended.stderr
     lines = [line for line in ended.stderr.splitlines() if line.startswith("latermq: ")]
     return Said(ended.returncode, "".join(lines), ended.stdout)

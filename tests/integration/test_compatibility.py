@@ -19,6 +19,7 @@ from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from latermq_proto.apache.rocketmq.v2 import service_pb2
 from support import wire_requests
 from support.broker_process import BrokerProcess
+from support.machine import patient
 from support.nonsense import broken, message_of
 from support.wire_client import WireClient, now_ms
 from support.wire_requests import message, resource
@@ -44,7 +45,7 @@ def wire(broker: BrokerProcess) -> Iterator[WireClient]:
 
 def cli(broker: BrokerProcess, *words: str) -> str:
     command = [sys.executable, "-m", "latermq_broker", *words, "--endpoint", broker.endpoint]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patient(60), check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from support.broker_process import BrokerProcess
+from support.machine import patient
 
 DOCKERFILE: Final = Path(__file__).resolve().parents[2] / "docker" / "Dockerfile"
 
@@ -22,7 +23,7 @@ def check(endpoint: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, *words],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=patient(30),
         check=False,
         env={**os.environ, "LATERMQ_ENDPOINT": endpoint},
     )

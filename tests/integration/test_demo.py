@@ -10,8 +10,10 @@ from typing import Final
 
 import pytest
 
+from support.machine import patient
+
 DEMO: Final = (sys.executable, "-m", "latermq_broker", "demo", "--no-spark")
-DEMO_TIMEOUT_S: Final = 90.0
+DEMO_TIMEOUT_S: Final = patient(90.0)
 
 
 def start(directory: Path) -> subprocess.Popen[str]:
@@ -49,7 +51,7 @@ def wait_for_line(demo: subprocess.Popen[str], text: str) -> None:
 
 
 def assert_nothing_left(directory: Path) -> None:
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + patient(5)
     while processes_in(directory) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert processes_in(directory) == {}
@@ -64,7 +66,7 @@ def test_the_story_is_told_and_everything_is_gone(tmp_path: Path) -> None:
     assert "6 orders were placed" in told
     assert "5 orders are billed, one of them after a redrive." in told
     assert "ValueError: not enough values to unpack" in told
-    assert time.monotonic() - started < 60
+    assert time.monotonic() - started < patient(60)
     assert_nothing_left(tmp_path)
 
 
@@ -74,7 +76,7 @@ def test_an_interrupted_demo_leaves_nothing(tmp_path: Path, number: signal.Signa
         wait_for_line(demo, "attempt 2: ValueError")
         assert len(processes_in(tmp_path)) >= 2, "the broker and billing work there"
         demo.send_signal(number)
-        demo.communicate(timeout=30)
+        demo.communicate(timeout=patient(30))
     assert demo.returncode == 128 + number
     assert_nothing_left(tmp_path)
 
@@ -84,7 +86,7 @@ def test_a_broker_that_dies_ends_the_demo_with_a_reason(tmp_path: Path) -> None:
         wait_for_line(demo, "attempt 1: ValueError")
         [broker] = [pid for pid, command in processes_in(tmp_path).items() if " serve " in command]
         os.kill(broker, signal.SIGKILL)
-        _, complaint = demo.communicate(timeout=60)
+        _, complaint = demo.communicate(timeout=patient(60))
     assert demo.returncode == 1
     assert "this did not go as told" in complaint
     assert_nothing_left(tmp_path)

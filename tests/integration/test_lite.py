@@ -21,6 +21,7 @@ from latermq_proto.apache.rocketmq.v2 import (
 from latermq_proto.latermq.v1 import group_pb2, topic_pb2
 from support import wire_requests
 from support.broker_process import BrokerProcess
+from support.machine import patient
 from support.wire_client import WireClient, require_ok
 from support.wire_requests import message, resource
 
@@ -43,7 +44,9 @@ class LiteClient(WireClient):
         entry.expression.expression = "*"
         self._said.put(service_pb2.TelemetryCommand(settings=settings))
         self._stream = self.messaging.Telemetry(
-            iter(self._said.get, None), metadata=wire_requests.metadata(self.client_id), timeout=60
+            iter(self._said.get, None),
+            metadata=wire_requests.metadata(self.client_id),
+            timeout=patient(60),
         )
         told = self.told()
         if not told.HasField("settings"):  # it says why, and ends
@@ -212,7 +215,9 @@ async def test_the_sdk_and_the_command_line_send(
 
     def cli(*words: str) -> str:
         command = [sys.executable, "-m", "latermq_broker", *words, "--endpoint", broker.endpoint]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=patient(30), check=False
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout
 

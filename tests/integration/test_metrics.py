@@ -10,6 +10,7 @@ from pathlib import Path
 
 from support import wire_requests
 from support.broker_process import BrokerProcess
+from support.machine import patient
 from support.wire_client import WireClient, require_ok
 
 CONFIG = '[store]\nsegment_bytes = 20971520\n[metrics]\nlisten = "127.0.0.1:0"\n'
@@ -24,13 +25,16 @@ def test_a_broker_serves_its_figures(tmp_path: Path) -> None:
         with WireClient(broker.endpoint) as wire:
             wire.create_topic("orders")
             require_ok(wire.send(wire_requests.message("orders", b"body")))
-        with urllib.request.urlopen(f"http://{address[1]}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{address[1]}/metrics", timeout=patient(10)) as answer:
             assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
             page = answer.read().decode()
         assert "\nlatermq_messages_sent_total 1\n" in page
         command = [sys.executable, "-m", "latermq_broker", "broker", "show", "--json"]
         ended = subprocess.run(
-            [*command, "--endpoint", broker.endpoint], capture_output=True, text=True, timeout=60
+            [*command, "--endpoint", broker.endpoint],
+            capture_output=True,
+            text=True,
+            timeout=patient(60),
         )
         assert ended.returncode == 0, ended.stderr
         told = json.loads(ended.stdout)
@@ -54,7 +58,7 @@ def test_an_address_in_use_is_refused(tmp_path: Path) -> None:
         config.write_text(f'[metrics]\nlisten = "{first.endpoint}"\n', encoding="utf-8")
         ended = subprocess.run(
             [*command, "--data-dir", str(tmp_path / "two"), "--config", str(config)],
-            capture_output=True, text=True, timeout=60,
+            capture_output=True, text=True, timeout=patient(60),
         )  # fmt: skip
     assert ended.returncode == 2
     assert f"metrics.listen: cannot bind {first.endpoint}" in ended.stderr.splitlines()[-1]

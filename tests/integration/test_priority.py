@@ -13,16 +13,17 @@ import latermq
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 from latermq_proto.latermq.v1 import topic_pb2
 from support.broker_process import BrokerProcess
+from support.machine import patient
 from support.wire_client import WireClient
 from support.wire_requests import message
 
 Code = definition_pb2.Code
-WAIT = timedelta(seconds=5)
+WAIT = timedelta(seconds=patient(5))
 
 
 def cli(broker: BrokerProcess, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "latermq_broker", *words, "--endpoint", broker.endpoint]
-    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=patient(30), check=False)
 
 
 def shown(broker: BrokerProcess, *words: str) -> Any:
@@ -36,7 +37,7 @@ async def test_higher_ones_first_and_delayed_ones_when_they_are_due(
 ) -> None:
     operator.create_topic(name, type=topic_pb2.PRIORITY)
     async with latermq.connect(sdk_broker.endpoint) as mq:
-        later = await mq.send(name, b"later", priority=9, delay=timedelta(seconds=1))
+        later = await mq.send(name, b"later", priority=9, delay=timedelta(seconds=patient(1)))
         recalled = await mq.send(name, b"recalled", priority=9, delay=timedelta(minutes=1))
         assert await mq.recall(name, recalled.recall_handle) == recalled.message_id
         await mq.send_batch(
@@ -45,7 +46,7 @@ async def test_higher_ones_first_and_delayed_ones_when_they_are_due(
         async with mq.simple_consumer(name, group=name) as consumer:
             got = await consumer.receive(3, wait=WAIT)
             assert [(one.body, one.priority) for one in got] == [(b"p7", 7), (b"p7", 7), (b"p1", 1)]
-            await asyncio.sleep(1.2)
+            await asyncio.sleep(patient(1.2))
             got = await consumer.receive(3, wait=WAIT)
             assert [(one.body, one.priority) for one in got] == [(b"later", 9), (b"p0", 0)]
             assert got[0].message_id == later.message_id

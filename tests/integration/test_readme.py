@@ -14,6 +14,7 @@ import pytest
 
 import latermq
 from support.broker_process import BrokerProcess
+from support.machine import patient
 
 README: Final = Path(__file__).resolve().parents[2] / "README.md"
 ENDPOINT: Final = "127.0.0.1:8081"
@@ -31,7 +32,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 
 def run(*command: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=patient(60), check=False)
 
 
 def ten_lines(endpoint: str) -> subprocess.CompletedProcess[str]:

@@ -22,10 +22,11 @@ from latermq_h2.http2 import frames
 from support import wire_requests
 from support.broker_process import BrokerProcess
 from support.http2_peer import HELLO, headers
+from support.machine import patient
 from support.wire_client import WireClient, require_ok
 
 IMPATIENT: Final = "[server]\nreplace_ms_max = 300\n"
-SOON_S: Final = 10.0
+SOON_S: Final = patient(10.0)
 MARK: Final = b"so far  "
 
 pytestmark = pytest.mark.skipif(
@@ -50,7 +51,7 @@ def serves(endpoint: str) -> bool:
 def refused(*arguments: str) -> str:
     """The one line that `latermq serve --replace` says before it ends with code 2."""
     command = [sys.executable, "-m", "latermq_broker", "serve", "--replace", *arguments]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=patient(60))
     assert ended.returncode == 2, ended.stderr
     return ended.stderr.splitlines()[-1]
 

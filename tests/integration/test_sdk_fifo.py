@@ -10,6 +10,7 @@ import pytest
 import latermq
 from latermq_proto.latermq.v1 import dead_letter_pb2, group_pb2
 from support.broker_process import BrokerProcess
+from support.machine import patient
 from support.wire_client import WireClient, require_ok
 
 KEYS = ("a", "b", "c", "d")
@@ -55,7 +56,7 @@ async def test_each_message_group_in_order_and_all_at_once(
     done: dict[str, list[int]] = defaultdict(list)
     busy: set[str] = set()
     at_once = 0
-    async with latermq.connect(sdk_broker.endpoint) as mq, asyncio.timeout(60):
+    async with latermq.connect(sdk_broker.endpoint) as mq, asyncio.timeout(patient(60)):
         consumer = mq.push_consumer(name, group=name)
 
         @consumer.listener
@@ -88,7 +89,7 @@ async def test_what_never_gets_through(
     fifo_group(operator, name, park=park)
     done: list[str] = []
     fails = {"a1"}
-    async with latermq.connect(sdk_broker.endpoint) as mq, asyncio.timeout(60):
+    async with latermq.connect(sdk_broker.endpoint) as mq, asyncio.timeout(patient(60)):
         consumer = mq.push_consumer(name, group=name)
 
         @consumer.listener
@@ -125,7 +126,7 @@ async def test_a_simple_consumer_gets_the_next_after_the_ack(
     sdk_broker: BrokerProcess, operator: WireClient, name: str
 ) -> None:
     fifo_group(operator, name)
-    async with latermq.connect(sdk_broker.endpoint) as mq, asyncio.timeout(60):
+    async with latermq.connect(sdk_broker.endpoint) as mq, asyncio.timeout(patient(60)):
         consumer = mq.simple_consumer(name, group=name)
         for number in range(3):
             await mq.send(name, f"a{number}".encode(), message_group="a")
@@ -178,7 +179,7 @@ async def test_the_order_survives_kill_9(tmp_path: Path, name: str) -> None:
                 await asyncio.sleep(1.0)
                 stop.set()
                 await asyncio.gather(*producers)
-                async with asyncio.timeout(60):
+                async with asyncio.timeout(patient(60)):
                     while any(len(set(seen[key])) < sent[key] for key in KEYS):
                         await asyncio.sleep(0.1)
     assert min(sent.values()) > 20

@@ -21,9 +21,10 @@ from latermq_broker.transport.lean import LeanServer
 from latermq_h2.http2 import frames
 from support.broker_process import BrokerProcess
 from support.http2_server_peer import SETTINGS, answer, data, head, message
+from support.machine import patient
 
 PATH: Final = "/s/M"
-SOON_S: Final = 10.0
+SOON_S: Final = patient(10.0)
 ECHO: Final[MethodTable] = {PATH: Method.unary(lambda request, call: request)}
 Script = Callable[[int, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -141,7 +142,7 @@ class TestPeersThatMisbehave:
 
         async with scripted(refuse) as transport:
             with pytest.raises(latermq.UnavailableError, match="refused"):
-                await transport.unary(PATH, b"x", (), 1.0)
+                await transport.unary(PATH, b"x", (), SOON_S)
         assert 2 <= calls <= 10  # not as fast as it can
 
     async def test_the_loop_was_busy_while_it_hung_up(self) -> None:
@@ -278,7 +279,7 @@ async def sends_and_receives(
     failed: set[bytes] = set()
     over = False
     async with latermq.connect(
-        broker.endpoint, transport="lean", request_timeout=timedelta(seconds=15)
+        broker.endpoint, transport="lean", request_timeout=timedelta(seconds=patient(15))
     ) as mq:
 
         async def keep_sending(worker: int) -> None:
@@ -298,7 +299,7 @@ async def sends_and_receives(
         over = True
         await asyncio.gather(*senders)
         found: Counter[bytes] = Counter()
-        async with mq.simple_consumer(name, group=name) as consumer, asyncio.timeout(60):
+        async with mq.simple_consumer(name, group=name) as consumer, asyncio.timeout(patient(60)):
             while set(found) < sent or len(found) < len(sent):
                 deliveries = await consumer.receive(32, wait=timedelta(seconds=2))
                 found.update(delivery.body for delivery in deliveries)

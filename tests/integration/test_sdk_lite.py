@@ -9,6 +9,7 @@ import pytest
 import latermq
 from latermq_proto.latermq.v1 import group_pb2, topic_pb2
 from support.broker_process import BrokerProcess
+from support.machine import patient
 from support.wire_client import WireClient, require_ok
 
 WAIT = timedelta(seconds=5)
@@ -29,7 +30,7 @@ async def chat(mq: latermq.Client, parent: str, *bodies: str) -> None:
 async def heard(consumer: latermq.LiteSimpleConsumer, count: int) -> list[str]:
     """Bodies, acknowledged."""
     found: list[str] = []
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(patient(30)):
         while len(found) < count:
             for delivery in await consumer.receive(8, wait=WAIT):
                 found.append(delivery.body.decode())
@@ -40,7 +41,7 @@ async def heard(consumer: latermq.LiteSimpleConsumer, count: int) -> list[str]:
 async def test_push_in_order_with_a_failure(sdk_broker: BrokerProcess, parent: str) -> None:
     """Only its own lite topic waits for the one that failed."""
     got: list[tuple[str, int]] = []
-    async with latermq.connect(sdk_broker.endpoint) as mq, asyncio.timeout(30):
+    async with latermq.connect(sdk_broker.endpoint) as mq, asyncio.timeout(patient(30)):
         await chat(mq, parent, "a0", "b0", "a1", "b1", "c0", "a2")
         consumer = mq.lite_push_consumer(parent, group=parent)
         await consumer.subscribe("a", "b")
@@ -89,7 +90,7 @@ async def test_an_exclusive_group(
         operator.call(operator.groups.CreateGroup, group_pb2.CreateGroupRequest(group=wanted))
     )
     taken: asyncio.Queue[str] = asyncio.Queue()
-    async with latermq.connect(sdk_broker.endpoint) as mq, asyncio.timeout(30):
+    async with latermq.connect(sdk_broker.endpoint) as mq, asyncio.timeout(patient(30)):
         one = mq.lite_simple_consumer(parent, group=parent, taken=taken.put_nowait)
         await one.subscribe("a", "b")
         two = mq.lite_simple_consumer(parent, group=parent)
@@ -108,7 +109,7 @@ async def test_a_killed_broker_is_told_again(tmp_path: Path) -> None:
         broker.start()
         with WireClient(broker.endpoint) as operator:
             operator.create_topic("chat", type=topic_pb2.LITE)
-        async with latermq.connect(broker.endpoint) as mq, asyncio.timeout(40):
+        async with latermq.connect(broker.endpoint) as mq, asyncio.timeout(patient(40)):
             push = mq.lite_push_consumer("chat", group="pushed")
             simple = mq.lite_simple_consumer("chat", group="asked")
             for consumer in (push, simple):

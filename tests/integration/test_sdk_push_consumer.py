@@ -10,6 +10,7 @@ import pytest
 import latermq
 from latermq_proto.latermq.v1 import dead_letter_pb2
 from support.broker_process import BrokerProcess
+from support.machine import patient
 from support.wire_client import WireClient
 
 ATTEMPTS = 3
@@ -31,14 +32,14 @@ def letters(operator: WireClient, group: str) -> list[Any]:
 
 async def until(condition: Any) -> None:
     """Wait until it holds, at most half a minute."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(patient(30)):
         while not condition():
             await asyncio.sleep(0.02)
 
 
 async def test_the_ten_line_start(sdk_broker: BrokerProcess, name: str) -> None:
     bodies = []
-    async with latermq.connect(sdk_broker.endpoint) as mq, asyncio.timeout(30):
+    async with latermq.connect(sdk_broker.endpoint) as mq, asyncio.timeout(patient(30)):
         await mq.send(name, b"one", delay=timedelta(milliseconds=100))
         async for delivery in mq.push_consumer(name, group=name):
             async with delivery:
@@ -82,7 +83,7 @@ async def test_a_message_that_always_fails_tells_its_story(
 async def test_a_message_the_application_refuses(
     sdk_broker: BrokerProcess, operator: WireClient, name: str
 ) -> None:
-    async with latermq.connect(sdk_broker.endpoint) as mq, asyncio.timeout(30):
+    async with latermq.connect(sdk_broker.endpoint) as mq, asyncio.timeout(patient(30)):
         await mq.send(name, b"one")
         async for delivery in mq.push_consumer(name, group=name):
             async with delivery:
@@ -104,7 +105,7 @@ async def test_a_stack_of_the_largest_size_arrives(
         deep(depth - 1)
 
     operator.create_group(name, 1)
-    async with latermq.connect(sdk_broker.endpoint) as mq, asyncio.timeout(30):
+    async with latermq.connect(sdk_broker.endpoint) as mq, asyncio.timeout(patient(30)):
         await mq.send(name, b"one")
         async for delivery in mq.push_consumer(name, group=name):
             async with delivery:
@@ -118,7 +119,7 @@ async def test_a_stack_of_the_largest_size_arrives(
 async def test_retry_in(sdk_broker: BrokerProcess, name: str) -> None:
     loop = asyncio.get_running_loop()
     at: list[float] = []
-    async with latermq.connect(sdk_broker.endpoint) as mq, asyncio.timeout(30):
+    async with latermq.connect(sdk_broker.endpoint) as mq, asyncio.timeout(patient(30)):
         await mq.send(name, b"one")
         async for delivery in mq.push_consumer(name, group=name):
             async with delivery:
@@ -127,7 +128,7 @@ async def test_retry_in(sdk_broker: BrokerProcess, name: str) -> None:
                     await delivery.retry_in(timedelta(milliseconds=400))
                 else:
                     break
-    assert 0.39 <= at[1] - at[0] < 5
+    assert 0.39 <= at[1] - at[0] < patient(5)
 
 
 async def test_two_consumers_share_a_group(sdk_broker: BrokerProcess, name: str) -> None:
@@ -153,7 +154,7 @@ async def test_two_consumers_share_a_group(sdk_broker: BrokerProcess, name: str)
 async def test_what_was_not_begun_is_returned_uncounted(
     sdk_broker: BrokerProcess, name: str
 ) -> None:
-    async with latermq.connect(sdk_broker.endpoint) as mq, asyncio.timeout(60):
+    async with latermq.connect(sdk_broker.endpoint) as mq, asyncio.timeout(patient(60)):
         await mq.send_batch(name, [latermq.Message(b"%d" % n) for n in range(20)])
         hoarder = mq.push_consumer(name, group=name)
         await hoarder.start()
@@ -182,7 +183,7 @@ async def test_closing_lets_a_listener_finish(sdk_broker: BrokerProcess, name: s
 
         await mq.send(name, b"one")
         await consumer.start()
-        await asyncio.wait_for(began.wait(), 30)
+        await asyncio.wait_for(began.wait(), patient(30))
         await consumer.close()
         assert finished == [b"one"]
         rest = mq.simple_consumer(name, group=name)
@@ -196,7 +197,7 @@ async def test_consuming_goes_on_after_a_kill(tmp_path: Path, kill_after_s: floa
     with BrokerProcess(tmp_path / "data") as broker:
         broker.start()
         # A broker on a busy machine may take longer to be back than a call usually may.
-        patience = timedelta(seconds=30)
+        patience = timedelta(seconds=patient(30))
         async with latermq.connect(broker.endpoint, request_timeout=patience) as mq:
             consumer = mq.push_consumer("orders", group="billing")
 

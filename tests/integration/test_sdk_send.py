@@ -9,6 +9,7 @@ import pytest
 import latermq
 from latermq import Message
 from support.broker_process import BrokerProcess
+from support.machine import patient
 from support.wire_client import WireClient
 
 MIB = 1 << 20
@@ -17,7 +18,7 @@ MIB = 1 << 20
 async def receive(mq: latermq.Client, name: str, count: int) -> list[latermq.Delivery]:
     """Take `count` messages and acknowledge them."""
     found: list[latermq.Delivery] = []
-    async with mq.simple_consumer(name, group=name) as consumer, asyncio.timeout(30):
+    async with mq.simple_consumer(name, group=name) as consumer, asyncio.timeout(patient(30)):
         while len(found) < count:
             for delivery in await consumer.receive(32, wait=timedelta(seconds=5)):
                 await delivery.ack()
@@ -59,14 +60,14 @@ async def test_nothing_is_early(sdk_broker: BrokerProcess, name: str) -> None:
         await mq.send(name, b"delay", delay=timedelta(milliseconds=600))
         due[b"level"] = datetime.now(UTC) + timedelta(seconds=1)
         await mq.send(name, b"level", delay_level=1)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(patient(30)):
             async for delivery in mq.push_consumer(name, group=name):
                 late.append(datetime.now(UTC) - due.pop(delivery.body))
                 await delivery.ack()
                 if not due:
                     break
     assert min(late) >= timedelta(0)
-    assert max(late) < timedelta(seconds=5)  # punctuality is for the bench
+    assert max(late) < timedelta(seconds=patient(5))  # punctuality is for the bench
 
 
 async def test_the_past_is_now(sdk_broker: BrokerProcess, name: str) -> None:
@@ -149,7 +150,7 @@ async def test_nobody_there(tmp_path: Path) -> None:
     async with latermq.connect(endpoint, request_timeout=timeout) as mq:
         with pytest.raises(latermq.UnavailableError, match=endpoint):
             await mq.send("orders", b"one")
-    assert asyncio.get_running_loop().time() - started < 3
+    assert asyncio.get_running_loop().time() - started < patient(3)
 
 
 async def test_no_auto_create(tmp_path: Path) -> None:

@@ -7,15 +7,16 @@ import pytest
 
 import latermq
 from support.broker_process import BrokerProcess
+from support.machine import patient
 from support.wire_client import WireClient
 
-SOON = timedelta(milliseconds=200)
+SOON = timedelta(seconds=patient(0.2))
 WAIT = timedelta(seconds=5)
 
 
 async def take(consumer: latermq.SimpleConsumer, **options: timedelta) -> latermq.Delivery:
     """Receive one message, as soon as there is one."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(patient(30)):
         while True:
             for delivery in await consumer.receive(1, wait=WAIT, **options):
                 return delivery
@@ -30,7 +31,7 @@ async def test_what_is_acknowledged_does_not_return(sdk_broker: BrokerProcess, n
         await mq.send(name, b"one")
         async with mq.simple_consumer(name, group=name) as consumer:
             await consumer.ack(await take(consumer, invisible=SOON))
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(2 * SOON.total_seconds())  # the lease would have ended
             assert await nothing_comes(consumer)
 
 
@@ -75,9 +76,9 @@ async def test_a_lease_is_extended_and_cut_short(sdk_broker: BrokerProcess, name
     async with latermq.connect(sdk_broker.endpoint) as mq:
         await mq.send(name, b"one")
         async with mq.simple_consumer(name, group=name) as consumer:
-            delivery = await take(consumer, invisible=timedelta(milliseconds=500))
+            delivery = await take(consumer, invisible=timedelta(seconds=patient(0.5)))
             await consumer.change_invisible_duration(delivery, timedelta(minutes=5))
-            await asyncio.sleep(0.7)
+            await asyncio.sleep(patient(0.7))
             assert await nothing_comes(consumer)
             await consumer.change_invisible_duration(delivery, SOON)
             again = await take(consumer)

@@ -6,8 +6,9 @@ from datetime import timedelta
 import latermq.sync
 from latermq.sync import Delivery
 from support.broker_process import BrokerProcess
+from support.machine import patient
 
-SOON_S = 30
+SOON_S = patient(30)
 
 
 def test_the_ten_line_start(sdk_broker: BrokerProcess, name: str) -> None:

@@ -14,8 +14,10 @@ import pytest
 import latermq
 from latermq import InvalidTransactionError, NotFoundError, Received, Resolution
 from support.broker_process import BrokerProcess
+from support.machine import patient
+from support.wall_clock import WallClock
 
-SECOND = timedelta(seconds=1)
+SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
 CONFIG = "[transaction]\nfirst_check_ms = 1000\ncheck_interval_ms = 1000\nchecks_max = 3\n"
 
 
@@ -29,7 +31,10 @@ def broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BrokerPro
 def latermq_json(broker: BrokerProcess, *words: str) -> Any:
     command = [sys.executable, "-m", "latermq_broker", *words, "--json"]
     done = subprocess.run(
-        [*command, "--endpoint", broker.endpoint], capture_output=True, check=True, timeout=30
+        [*command, "--endpoint", broker.endpoint],
+        capture_output=True,
+        check=True,
+        timeout=patient(30),
     )
     return json.loads(done.stdout)
 
@@ -77,7 +82,7 @@ async def test_a_process_that_died_is_answered_for_by_another(broker: BrokerProc
         "    os._exit(7)\n"
         "asyncio.run(main())\n"
     )
-    died = subprocess.run([sys.executable, "-c", script], timeout=30, check=False)
+    died = subprocess.run([sys.executable, "-c", script], timeout=patient(30), check=False)
     assert died.returncode == 7
     waiting = latermq_json(broker, "pending", "list", "--kind", "half")["messages"]
     assert [one["topic"] for one in waiting] == ["orders"] * 3
@@ -93,7 +98,7 @@ async def test_a_process_that_died_is_answered_for_by_another(broker: BrokerProc
     async with latermq.connect(broker.endpoint) as mq:
         await mq.check_transactions("orders", look_up)
         assert await bodies(mq, "orders", 1, 10 * SECOND) == ["paid"]
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(patient(20)):
             while asked.count("odd") < 3:
                 await asyncio.sleep(0.1)
         await asyncio.sleep(2.5)
@@ -105,15 +110,16 @@ async def test_a_process_that_died_is_answered_for_by_another(broker: BrokerProc
         assert await bodies(mq, "orders", 1, 10 * SECOND) == ["odd"]
 
 
-async def test_recall(broker: BrokerProcess) -> None:
+async def test_recall(wall: WallClock, broker: BrokerProcess) -> None:
     async with latermq.connect(broker.endpoint) as mq:
-        receipt = await mq.send("orders", b"one", delay=6 * SECOND)
-        kept = await mq.send("orders", b"two", delay=6 * SECOND)
+        receipt = await mq.send("orders", b"one", delay=HOUR)
+        kept = await mq.send("orders", b"two", delay=HOUR)
         broker.kill()
         broker.start()
         assert await mq.recall(receipt.topic, receipt.recall_handle) == receipt.message_id
         with pytest.raises(NotFoundError, match="delivered or recalled"):
             await mq.recall(receipt.topic, receipt.recall_handle)
+        wall.set_ahead(HOUR.seconds)
         assert await bodies(mq, "orders", 2, 8 * SECOND) == ["two"]
         with pytest.raises(NotFoundError):
             await mq.recall(kept.topic, kept.recall_handle)

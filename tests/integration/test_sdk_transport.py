@@ -16,9 +16,10 @@ from latermq._endpoints import Endpoints
 from latermq._transport import Transport
 from latermq._transports import chosen
 from latermq.codes import Code
+from support.machine import patient
 
 PATH: Final = "/test/Call"
-SOON_S: Final = 10.0
+SOON_S: Final = patient(10.0)
 
 
 class Server(grpc.GenericRpcHandler):  # type: ignore[misc]

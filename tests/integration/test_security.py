@@ -14,6 +14,7 @@ import pytest
 import latermq
 from latermq.errors import ForbiddenError, UnauthorizedError, UnavailableError
 from support.broker_process import BrokerProcess
+from support.machine import patient
 
 ROOT, ROOT_SECRET = "root", "the-secret-of-root"
 CONFIG = (
@@ -30,7 +31,7 @@ def command(
     environment |= {"LATERMQ_ENDPOINT": broker.endpoint, **by}
     done = subprocess.run(
         [sys.executable, "-m", "latermq_broker", *words],
-        env=environment, capture_output=True, text=True, timeout=60, check=False,
+        env=environment, capture_output=True, text=True, timeout=patient(60), check=False,
     )  # fmt: skip
     assert done.returncode == code, done.stdout + done.stderr
     return done

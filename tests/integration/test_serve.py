@@ -17,6 +17,7 @@ from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from latermq_proto.apache.rocketmq.v2.service_pb2 import TelemetryCommand
 from support import wire_requests
 from support.broker_process import BrokerProcess, Ended
+from support.machine import patient
 from support.wire_client import WireClient
 
 SMALL = "[store]\nsegment_bytes = 20971520\n"  # quicker to make than the default
@@ -33,7 +34,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
 def refused(*arguments: str, code: int = 2, python: tuple[str, ...] = ()) -> str:
     """Run `latermq serve` with arguments it must refuse; its one line on stderr."""
     command = [sys.executable, *python, *SERVE[1:], *arguments]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=patient(60))
     assert ended.returncode == code, ended.stderr
     assert ended.stdout == ""
     lines = [line for line in ended.stderr.splitlines() if " INFO " not in line]
@@ -104,7 +105,7 @@ class TestLife:
             answers = channel.unary_stream(
                 "/grpc.health.v1.Health/Watch",
                 response_deserializer=health_pb2.HealthCheckResponse.FromString,
-            )(b"", timeout=30)
+            )(b"", timeout=patient(30))
             assert next(answers).status == health_pb2.HealthCheckResponse.SERVING
             os.kill(broker.pid, signal.SIGTERM)
             assert next(answers).status == health_pb2.HealthCheckResponse.NOT_SERVING
@@ -119,7 +120,7 @@ class TestLife:
             client.route("t")
             request = wire_requests.receive("t", "g", wait_ms=20_000)
             stream = client.messaging.ReceiveMessage(
-                request, metadata=wire_requests.metadata(client.client_id), timeout=25
+                request, metadata=wire_requests.metadata(client.client_id), timeout=patient(25)
             )
             time.sleep(0.5)
             began = time.monotonic()
@@ -127,7 +128,7 @@ class TestLife:
             codes = [element.status.code for element in stream if element.HasField("status")]
             assert codes == [v2.MESSAGE_NOT_FOUND]
         clean(broker.wait_end())
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < patient(5)
 
     def test_a_telemetry_stream_ends_with_a_word_and_no_error_when_it_drains(
         self, broker: BrokerProcess
@@ -244,7 +245,9 @@ class TestRefusals:
 
 def test_the_configuration_can_be_printed_and_read_back(tmp_path: Path) -> None:
     arguments = ["--flush", "sync", "--no-auto-create", "--print-config"]
-    printed = subprocess.run([*SERVE, *arguments], capture_output=True, text=True, timeout=60)
+    printed = subprocess.run(
+        [*SERVE, *arguments], capture_output=True, text=True, timeout=patient(60)
+    )
     assert 'flush = "sync"' in printed.stdout
     assert "auto_create = false" in printed.stdout
     file = tmp_path / "latermq.toml"

@@ -16,8 +16,9 @@ from latermq_broker.services.seam import Call, CallAborted, Method, MethodTable
 from latermq_broker.transport.grpcio import GrpcioServer
 from latermq_broker.transport.lean import LeanServer
 from latermq_h2.grpc_code import GrpcCode
+from support.machine import patient
 
-TIMEOUT_S = 10.0
+TIMEOUT_S = patient(10.0)
 CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),

@@ -24,8 +24,9 @@ from latermq_broker.transport.lean import LeanServer
 from latermq_h2.http2 import frames
 from support.broker_process import BrokerProcess
 from support.http2_peer import HELLO, OPEN_WINDOWS, REQUEST, headers
+from support.machine import patient
 
-TIMEOUT_S = 10.0
+TIMEOUT_S = patient(10.0)
 LARGE = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1),
          ("grpc.use_local_subchannel_pool", 1))  # fmt: skip
 

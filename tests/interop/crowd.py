@@ -12,9 +12,10 @@ from typing import Any, Final, NamedTuple, Self
 
 from interop import foreign
 from interop.official import SCRIPT, OfficialClient
+from support.machine import patient
 
 WAIT_S: Final = 5  # of a simple consumer's long poll
-START_TIMEOUT_S: Final = 180.0
+START_TIMEOUT_S: Final = patient(180.0)
 
 
 class Took(NamedTuple):

@@ -11,10 +11,13 @@ import pytest
 from interop.client_cases import POLLS_MAX, Line
 from interop.official import OfficialError, text
 from latermq_proto.latermq.v1 import topic_pb2
+from support.machine import patient
 from support.wire_client import WireClient
 
 QUOTA_TRIES = 300
-BUSY_S = 60  # Python looks for its queues every 5 s, and again if it had no time to hear the answer
+BUSY_S = patient(
+    60
+)  # Python looks for its queues every 5 s, and again if it had no time to hear the answer
 SETTINGS_S = 3  # Node.js waits for ever for settings that it is refused, Python for 10 s
 
 

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import IO, Any, Final, Self
 
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
+from support.machine import patient
 
 SCRIPT: Final = Path(__file__).with_name("official_process.py")
-ANSWER_TIMEOUT_S: Final = 60.0
+ANSWER_TIMEOUT_S: Final = patient(60.0)
 
 
 class OfficialError(Exception):
@@ -127,7 +128,7 @@ class OfficialClient:
         return self.consumed(consumer)
 
     def wait_for(self, holds: Callable[[], bool], what: str, timeout_s: float = 30) -> None:
-        until = time.monotonic() + timeout_s
+        until = time.monotonic() + patient(timeout_s)
         with self._changed:
             while not holds():
                 left_s = until - time.monotonic()

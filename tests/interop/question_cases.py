@@ -12,10 +12,11 @@ import pytest
 from interop.client_cases import Line
 from interop.official import text
 from latermq_proto.apache.rocketmq.v2 import admin_pb2, admin_pb2_grpc, definition_pb2
+from support.machine import patient
 from support.wire_client import WireClient
 
 Code = definition_pb2.Code
-ANSWER_TIMEOUT_S = 20.0
+ANSWER_TIMEOUT_S = patient(20.0)
 
 
 @pytest.fixture

@@ -82,7 +82,8 @@ def main() -> int:
         os.environ["LATERMQ_INTEROP_CLIENTS"] = clients
         recorder = Recorder()
         tests = ROOT / "tests" / "interop" / ("test_matrix.py" if asked.matrix_only else "")
-        code = int(pytest.main([str(tests), "--numprocesses=4"], plugins=[recorder]))
+        options = [str(tests), "--numprocesses=auto", "--workers-per-core=2"]
+        code = int(pytest.main(options, plugins=[recorder]))
         keep(recorder)
     results = {run: result for run, result in kept().items() if run in matrix.EVERY_RUN}
     print(compatibility.screen(results))

@@ -33,7 +33,7 @@ from support.broker_process import BrokerProcess
 
 ASKED = os.environ.get("LATERMQ_INTEROP_CLIENTS", ",".join(matrix.IN_CI)).split(",")
 
-pytestmark = pytest.mark.timeout(foreign.BUILD_TIMEOUT_S)  # the first one waits for the build
+pytestmark = pytest.mark.timeout(foreign.BUILD_S_MAX)  # the first one waits for the build
 
 
 @pytest.fixture(scope="module", params=ASKED)

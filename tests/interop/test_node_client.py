@@ -10,9 +10,10 @@ from interop.client_cases import MIB, Line
 from interop.client_cases import broker as broker
 from interop.client_cases import line as line
 from interop.official import OfficialClient, text
+from support.machine import patient
 from support.wire_client import WireClient
 
-INSTALL_TIMEOUT_S = 90.0
+INSTALL_TIMEOUT_S = patient(90.0)
 
 
 @pytest.fixture(scope="module")

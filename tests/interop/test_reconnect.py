@@ -12,12 +12,13 @@ from interop.official import OfficialClient, text
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 from latermq_proto.latermq.v1.broker_pb2 import ReconnectClientsRequest
 from support.broker_process import BrokerProcess
+from support.machine import patient
 from support.wire_client import WireClient
 
-INSTALL_TIMEOUT_S = 90.0
+INSTALL_TIMEOUT_S = patient(90.0)
 CLIENTS = 2  # a producer and a push consumer
 ROUNDS = 3
-BACK_S_MAX = 10.0
+BACK_S_MAX = patient(10.0)
 ARRIVES_S = 0.2
 
 

@@ -19,11 +19,12 @@ from interop.conftest import CONFIG
 from interop.official import OfficialClient
 from support.broker_process import BrokerProcess
 from support.busy_sdk import BusySdk
+from support.machine import patient
 
 REPLACEMENTS: Final = int(os.environ.get("REPLACEMENTS", "3"))
 METRICS: Final = '[metrics]\nlisten = "127.0.0.1:0"\n'
 BETWEEN_S: Final = 0.2
-FINISH_S: Final = 30.0
+FINISH_S: Final = patient(30.0)
 SENDS: Final = 60  # of the official client, for each replacement
 
 pytestmark = pytest.mark.skipif(
@@ -44,7 +45,7 @@ def metrics_address(broker: BrokerProcess) -> str:
 
 
 def scrape(address: str) -> str:
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=patient(10)) as answer:
         page: str = answer.read().decode()
         return page
 

@@ -19,6 +19,7 @@ import grpc.aio
 
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2, service_pb2_grpc
 from support import wire_requests
+from support.machine import patient
 from support.wire_client import now_ms
 
 OK: Final = definition_pb2.Code.OK
@@ -29,7 +30,7 @@ LEASE_MS: Final = 1_500
 DELAY_MS_MAX: Final = 4_000
 BODY_BYTES: Final = 1_000
 POLL_MS: Final = 1_000
-CALL_S: Final = 15.0
+CALL_S: Final = patient(15.0)
 
 
 @dataclass

@@ -19,6 +19,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from support.machine import patient
+
 if TYPE_CHECKING:
     from soak.honest import Honest
     from soak.watch import Slope, Watch
@@ -31,7 +33,7 @@ RETENTION_MS: Final = 8_000  # a busy machine takes seconds for a restart
 GROWTH_MIB_PER_HOUR: Final = 4.0
 NOISE_MIB: Final = 3.0
 YOUNG_MIB_MINUTES: Final = 5.0  # a young process still fills what is bounded
-SETTLE_S: Final = 60.0
+SETTLE_S: Final = patient(60.0)
 # Small bounds everywhere, so that all of them are met, and memory has nothing left to fill.
 LIMITS: Final = """
 [http2]

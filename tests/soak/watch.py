@@ -13,9 +13,10 @@ import grpc.aio
 
 from latermq_proto.latermq.v1 import broker_pb2, broker_pb2_grpc
 from support import wire_requests
+from support.machine import patient
 
 SAMPLE_S: Final = 1.0
-QUIET_S_MAX: Final = 30.0
+QUIET_S_MAX: Final = patient(30.0)
 MIB: Final = 1 << 20
 
 
@@ -55,7 +56,7 @@ class Watch:
         answer = await self._stub.GetBroker(
             broker_pb2.GetBrokerRequest(),
             metadata=wire_requests.metadata("soak@watch@0@x"),
-            timeout=10,
+            timeout=patient(10),
             wait_for_ready=True,
         )
         self.last = answer.broker

@@ -9,13 +9,14 @@ import pytest
 
 from support import spark_driver, wire_requests
 from support.broker_process import BrokerProcess
+from support.machine import patient
 from support.spark_queries import stream
 from support.wire_client import WireClient, require_ok
 
 pytestmark = pytest.mark.spark
 
 MESSAGE_COUNT = 1_500
-DRIVER_TIMEOUT_S = 60
+DRIVER_TIMEOUT_S = patient(60)
 
 
 @pytest.mark.parametrize("seed", [20_261])

@@ -13,6 +13,7 @@ import pytest
 
 import latermq
 from support.broker_process import BrokerProcess
+from support.machine import patient
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
@@ -57,7 +58,9 @@ def test_the_report_follows_until_it_is_told_to_end(
 ) -> None:
     pytest.importorskip("pyspark")
     create = ["group", "create", name, "--endpoint", broker.endpoint]
-    subprocess.run([sys.executable, "-m", "latermq_broker", *create], check=True, timeout=30)
+    subprocess.run(
+        [sys.executable, "-m", "latermq_broker", *create], check=True, timeout=patient(30)
+    )
     words = ["--endpoint", broker.endpoint, "--group", name, "--follow", str(tmp_path)]
     report = subprocess.Popen(
         [sys.executable, "-m", "latermq.demo.report", *words, "--every", "1"],

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import IO, Final, NamedTuple, Self
 
 from support.broker_nursery import Nursery, NurseryChild
+from support.machine import patient
 
 READY: Final = re.compile(r"latermq ready on (\S+)")
-READY_TIMEOUT_S: Final = 30.0
-STOP_TIMEOUT_S: Final = 30.0
+READY_TIMEOUT_S: Final = patient(30.0)
+STOP_TIMEOUT_S: Final = patient(30.0)
 
 
 class Ended(NamedTuple):

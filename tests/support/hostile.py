@@ -16,10 +16,11 @@ from latermq_h2.hpack.encoder import encode, literal
 from latermq_h2.http2 import frames
 from support import wire_requests
 from support.http2_peer import HELLO, OPEN_WINDOWS, SETTINGS_ACK
+from support.machine import patient
 
 MESSAGING: Final = "/apache.rocketmq.v2.MessagingService"
 BROKERS: Final = "/latermq.v1.Brokers/GetBroker"
-ANSWER_S_MAX: Final = 10.0
+ANSWER_S_MAX: Final = patient(10.0)
 FLOOD: Final = 5_000
 RESET_LINGER: Final = struct.pack("ii", 1, 0)  # close with RST
 

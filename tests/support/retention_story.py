@@ -15,6 +15,7 @@ from typing import Final
 from latermq_proto.latermq.v1 import broker_pb2
 from support import wire_requests
 from support.broker_process import BrokerProcess
+from support.machine import patient
 from support.wire_client import WireClient, now_ms, require_ok
 
 RETENTION_MS: Final = 3_000
@@ -119,8 +120,12 @@ class Story:
         self._number += 1
         return self._number
 
-    def run(self, broker: BrokerProcess, seconds: float, *, restarts: int) -> broker_pb2.Broker:
+    def run(
+        self, broker: BrokerProcess, seconds: float, *, restarts: int, rounds_min: int = 0
+    ) -> broker_pb2.Broker:
         """Rounds for `seconds`, with kills and stops in between, then until all has come.
+
+        A life has `rounds_min` rounds even where a busy machine takes longer for them.
 
         Returns how the broker was at the end of its last life.
         """
@@ -133,9 +138,11 @@ class Story:
                     wire.create_topic(TOPIC)
                     wire.create_topic(FILLER)
                 until = began_s + seconds * (life + 1) / lives  # restarts take of it too
-                while time.monotonic() < until:
+                rounds = 0
+                while time.monotonic() < until or rounds < rounds_min:
                     began = time.monotonic()
                     self.round(wire)
+                    rounds += 1
                     time.sleep(max(0.0, began + ROUND_S - time.monotonic()))
                 if life == lives - 1:
                     return self._finish(wire)
@@ -147,7 +154,7 @@ class Story:
         raise AssertionError("the last life returns")
 
     def _finish(self, wire: WireClient) -> broker_pb2.Broker:
-        until = time.monotonic() + self.wait_ms_max / 1_000 + 30
+        until = time.monotonic() + self.wait_ms_max / 1_000 + patient(30)
         while self.missing and time.monotonic() < until:
             self.receive(wire)
         self.receive(wire)  # whatever comes too often

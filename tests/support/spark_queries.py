@@ -3,7 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-QUERY_TIMEOUT_S = 60
+from support.machine import patient
+
+QUERY_TIMEOUT_S = patient(60)
 
 
 def table(spark: Any, schema: str = "", **options: str) -> Any:

@@ -21,8 +21,9 @@ from latermq_proto.latermq.v1 import (
     topic_pb2_grpc,
 )
 from support import wire_requests
+from support.machine import patient
 
-CALL_TIMEOUT_S: Final = 30.0
+CALL_TIMEOUT_S: Final = patient(30.0)
 
 
 class Received(NamedTuple):
@@ -174,7 +175,7 @@ class WireClient:
     def take(self, topic: str, group: str, count: int, timeout_s: float) -> list[Any]:
         """Receive and acknowledge until `count` messages came or the time is over."""
         taken: list[Any] = []
-        until = time.monotonic() + timeout_s
+        until = time.monotonic() + patient(timeout_s)
         while len(taken) < count and time.monotonic() < until:
             got = self.receive(topic, group).messages
             if got:
