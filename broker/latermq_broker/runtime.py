@@ -146,6 +146,7 @@ async def _serve(
 ) -> int:
     stop = asyncio.Event()
     failed: list[BaseException] = []
+    drained = False
     drain_ms_max = config.server.drain_ms_max
 
     def on_failure(error: BaseException) -> None:
@@ -188,11 +189,12 @@ async def _serve(
             await stop.wait()
             if meeting is not None:
                 meeting.close()  # before the ports: who comes now waits for LOCK
-            await _drain(services, server, FAILED_DRAIN_MS if failed else drain_ms_max)
+            grace_ms = FAILED_DRAIN_MS if failed else drain_ms_max
+            drained = await _drain(services, server, grace_ms)
             await pump.stop()
     finally:
         threads.shutdown()
-        closed = _close(engine, clock, store_failed=bool(failed))
+        closed = _close(engine, clock, store_failed=bool(failed), drained=drained)
     return CLEAN if closed else STORE_FAILED
 
 
@@ -250,26 +252,27 @@ def _server(methods: MethodTable, config: Config) -> GrpcioServer | LeanServer:
     return GrpcioServer(methods, config.server)
 
 
-def _close(engine: Engine, clock: SystemClock, *, store_failed: bool) -> bool:
+def _close(engine: Engine, clock: SystemClock, *, store_failed: bool, drained: bool) -> bool:
     """Leave the directory in order if the store still works; whether it did."""
     if store_failed:
         engine.store.abandon()
         return False
     try:
-        engine.close(clock.now_ms())
+        engine.close(clock.now_ms(), drained=drained)
     except (StoreError, StoreFullError, OSError) as error:
         log.error("not closed in order: the next start recovers", extra={"reason": str(error)})
         return False
-    log.info("closed")
+    log.info("closed", extra={"drained": drained})
     return True
 
 
-async def _drain(services: Services, server: GrpcioServer | LeanServer, grace_ms: int) -> None:
+async def _drain(services: Services, server: GrpcioServer | LeanServer, grace_ms: int) -> bool:
+    """Let the clients go; whether all that was answered went out."""
     log.info("draining")
     services.health.set_serving(False)
     services.parked.drain()
     services.reconnects.drain()
-    await server.drain(grace_ms)
+    return await server.drain(grace_ms)
 
 
 def _on_signals(stop: Callable[[], None]) -> None:

@@ -348,7 +348,7 @@ class TestDrain:
         assert not draining.done()
         go_on.set()
         assert await call == b"done"
-        await asyncio.wait_for(draining, TIMEOUT_S)
+        assert await asyncio.wait_for(draining, TIMEOUT_S)
         await client.channel.close()
 
     async def test_the_rest_is_cancelled_when_the_grace_is_over(

@@ -175,9 +175,9 @@ class DueWork:
         then once more, by the group's wait between attempts; then not any more. The handle stays.
         Protocol: ReceiveMessage.auto_renew.
         """
-        if delivery.leased_ms < self.opened_ms and not delivery.renewals:
-            # The reply that granted it may have died with the last broker: its client, though
-            # alive, need not know of it. Let it expire once.
+        if not delivery.renewals and self._state.store.cut_offs.concern(delivery.leased_ms):
+            # The reply that granted it may have died with the broker: its client, though alive,
+            # need not know of it. Let it expire once.
             return None
         if now_ms - self._seen_ms(delivery.client_id) >= self._silent_ms_max:
             return None

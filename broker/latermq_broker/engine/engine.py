@@ -335,11 +335,14 @@ class Engine:
         """Hand the batch to the file; returns the position up to which it is written."""
         return self.store.log.write()
 
-    def close(self, now_ms: int) -> None:
-        """Write, sync, checkpoint, release the directory."""
+    def close(self, now_ms: int, *, drained: bool = True) -> None:
+        """Write, sync, checkpoint, release the directory.
+
+        `drained`: every reply went out, so whoever was told of a lease has it.
+        """
         self.write()
         try:
-            self.store.close(lambda: self.checkpoints.take(now_ms), now_ms)
+            self.store.close(lambda: self.checkpoints.take(now_ms), now_ms, drained=drained)
         finally:
             self.abandon()
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from latermq_broker.errors import CorruptRecordError
+from latermq_broker.store.checkpoint import Checkpoint
+from latermq_broker.store.commit_log import CommitLog
 from latermq_broker.store.files import Files, OpenMode, write_all
 from latermq_broker.store.record import (
     FLAG_MORE,
@@ -314,3 +316,23 @@ def drop_caches(files: Files, segments: Sequence[Segment], position: int) -> Non
                 files.drop_cache(fd)
             finally:
                 files.close(fd)
+
+
+def require_log_reaches(log: CommitLog, checkpoint: Checkpoint, name: str) -> None:
+    """A checkpoint vouches for the log below it; the newest record it covers must be there.
+
+    Raises CorruptRecordError: segments were lost, or an older log was put beside it.
+    """
+    position = checkpoint.last_position or log.start
+    try:
+        if checkpoint.position > log.segments[-1].end:
+            raise CorruptRecordError(log.segments[-1].end, "the log ends here")
+        if checkpoint.last_position >= log.start:
+            log.read(checkpoint.last_position)
+    except CorruptRecordError as error:
+        raise CorruptRecordError(
+            position,
+            f"{error.reason}, but checkpoint {name} was taken after it: part of the log is "
+            "missing or of another time; restore it from a backup, or see `latermq log repair "
+            "--help`; nothing was changed",
+        ) from error

@@ -15,7 +15,6 @@ from typing import Final
 
 from latermq_broker.config import StoreConfig
 from latermq_broker.errors import (
-    CorruptRecordError,
     DamagedQueueError,
     StoreError,
     StoreFullError,
@@ -40,6 +39,7 @@ from latermq_broker.store.consume_queue import (
     QueueFiles,
     write_entries,
 )
+from latermq_broker.store.cut_offs import CutOffs
 from latermq_broker.store.directory import (
     CHECKPOINTS_NAME,
     INDEX_NAME,
@@ -65,6 +65,7 @@ from latermq_broker.store.recovery import (
     RecoveryReport,
     Tail,
     drop_caches,
+    require_log_reaches,
     require_torn,
     seal_tail,
     unreadable,
@@ -96,6 +97,7 @@ class Store:
         self._cleaned: dict[tuple[int, int], int] = {}  # floors below which files are deleted
         self.index = MessageIndex(files, directory / INDEX_NAME, lambda: log.start)
         self.dropped = Dropped(log)
+        self.cut_offs = CutOffs()
         self.disk = DiskPressure(config)
         self.scrubbed = ScrubCounts()
         self.checkpointed = 0  # position of the newest checkpoint
@@ -209,6 +211,7 @@ class Store:
         store_ms = max(scan.store_ms, checkpoint.last_store_ms if checkpoint else 0)
         self.log.adopt(segments)
         self.log.resume(end, max(tail.epoch, scan.epoch) + 1, store_ms or now_ms)
+        self.cut_offs.begin_life(self.log.epoch, self.log.last_store_ms)
         self.dropped.recovered()
         self._queue_files.on_damage = self._distrust_checkpoints
         self._checkpoint_end, self._checkpoint_appended = start, self.log.appended - records
@@ -230,6 +233,7 @@ class Store:
         group: list[Record] = []  # one that has begun
         spill_at = SPILL_RECORDS
         for run in scan.runs():
+            self.cut_offs.see(run[0], run[-1])
             end = len(run)
             while end and run[end - 1].flags & FLAG_MORE:
                 end -= 1
@@ -275,7 +279,7 @@ class Store:
             if checkpoint.position < self.log.start:
                 self._passed_over.append(f"{name}: it is older than the log")
                 continue  # the log lost its front since; replay finds out whether that is in order
-            self._require_log_reaches(checkpoint, name)
+            require_log_reaches(self.log, checkpoint, name)
             try:
                 states = queue_states(checkpoint.sections)
                 self._queues = {
@@ -284,6 +288,7 @@ class Store:
                 }
                 sections = checkpoint.sections
                 self.dropped.restore(sections)
+                self.cut_offs.restore(sections, checkpoint.epoch, checkpoint.last_store_ms)
                 self.index.restore(sections, self.log.start, checkpoint.position)
                 restore({n: d for n, d in sections.items() if not n.startswith(STORE_SECTIONS)})
             except (DamagedQueueError, UnusableCheckpointError) as error:
@@ -294,6 +299,7 @@ class Store:
             return checkpoint
         self._queues = {}
         self.dropped.restore({})
+        self.cut_offs.begin(whole=self.log.segments[0].base == 0)
         self.index.clear()
         return None
 
@@ -303,26 +309,6 @@ class Store:
         with suppress(OSError):  # then the next start finds the damage as this one did
             for name in checkpoint_names(self.files, directory):
                 self.files.unlink(directory / name)
-
-    def _require_log_reaches(self, checkpoint: Checkpoint, name: str) -> None:
-        """A checkpoint vouches for the log below it; the newest record it covers must be there.
-
-        Raises CorruptRecordError: segments were lost, or an older log was put beside it.
-        """
-        position = checkpoint.last_position or self.log.start
-        last = self.log.segments[-1]
-        try:
-            if checkpoint.position > last.end:
-                raise CorruptRecordError(last.end, "the log ends here")
-            if checkpoint.last_position >= self.log.start:
-                self.log.read(checkpoint.last_position)
-        except CorruptRecordError as error:
-            raise CorruptRecordError(
-                position,
-                f"{error.reason}, but checkpoint {name} was taken after it: part of the log is "
-                "missing or of another time; restore it from a backup, or see `latermq log repair "
-                "--help`; nothing was changed",
-            ) from error
 
     def _remove_leftovers(self) -> None:
         """Delete what unfinished work of the last run left, and files of queues that are gone."""
@@ -410,6 +396,7 @@ class Store:
             {
                 **sections,
                 **self.dropped.snapshot(),
+                **self.cut_offs.snapshot(),
                 **self.index.sections(),
                 **queue_sections(states),
             },
@@ -469,10 +456,12 @@ class Store:
 
     # --- stop ----------------------------------------------------------------------------------
 
-    def close(self, checkpoint: Callable[[], object], now_ms: int) -> None:
-        """Write, sync, `checkpoint`, mark the stop as clean, unlock.
+    def close(self, checkpoint: Callable[[], object], now_ms: int, *, drained: bool = True) -> None:
+        """Write, sync, `checkpoint`, mark the stop, unlock.
 
-        `checkpoint` begins, runs and finishes one; without it the next start replays more.
+        Args:
+            checkpoint: begins, runs and finishes one; without it the next start replays more.
+            drained: all that was answered went out, so the mark is CLEAN; see `cut_offs`.
 
         Raises StoreReadOnlyError, StoreFullError; the directory is unlocked anyway.
         """
@@ -482,7 +471,7 @@ class Store:
             if self._queue_files.damaged is None:
                 with suppress(OSError):
                     checkpoint()
-            self.log.mark(now_ms, clean=True)
+            self.log.mark(now_ms, clean=drained)
             self.log.write()
             self.log.synced(self.log.sync())
         finally:

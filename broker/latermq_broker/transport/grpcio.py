@@ -16,6 +16,7 @@ from inspect import isawaitable
 from typing import Any, Final, Self, cast
 from urllib.parse import unquote
 
+from latermq_broker.clock import monotonic_ms
 from latermq_broker.config import ServerConfig, listen_address
 from latermq_broker.errors import ConfigError
 from latermq_broker.services.seam import (
@@ -192,9 +193,14 @@ class GrpcioServer:
             raise ConfigError("server.listen", f"cannot listen on {self.address}") from error
         await self._server.start()
 
-    async def drain(self, grace_ms: int) -> None:
-        """Accept nothing new, let calls finish for `grace_ms`, then cancel the rest."""
+    async def drain(self, grace_ms: int) -> bool:
+        """Accept nothing new, let calls finish for `grace_ms`, then cancel the rest.
+
+        Returns whether all finished: grpc does not say which answers went out.
+        """
+        began_ms = monotonic_ms()
         await self._server.stop(grace_ms / 1000)
+        return monotonic_ms() - began_ms < grace_ms
 
 
 class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc]

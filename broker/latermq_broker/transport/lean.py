@@ -72,6 +72,7 @@ class LeanServer:
         self._connections: set[ShellProtocol] = set()
         self._connection_count = 0
         self._draining = False
+        self._cut_off = False  # while draining, a connection was
         self._all_left = asyncio.Event()
         self._all_left.set()
         contexts = None
@@ -133,8 +134,11 @@ class LeanServer:
         """Accept nothing more; what waits at the port is for the process that has it now."""
         self._listener.leave()
 
-    async def drain(self, grace_ms: int) -> None:
-        """Accept nothing new, let calls finish for `grace_ms`, then end the rest."""
+    async def drain(self, grace_ms: int) -> bool:
+        """Accept nothing new, let calls finish for `grace_ms`, then end the rest.
+
+        Returns whether all that was answered went out; calls that were not answered were told so.
+        """
         self._draining = True
         self._listener.stop()
         for connection in list(self._connections):
@@ -147,6 +151,7 @@ class LeanServer:
             await self._end_all()
         finally:
             log.info("transport counts", extra=self.counts.facts())
+        return not self._cut_off
 
     async def _end_all(self) -> None:
         for connection in list(self._connections):
@@ -159,6 +164,7 @@ class LeanServer:
         except TimeoutError:
             for connection in list(self._connections):
                 connection.abort()
+                self._cut_off |= connection.cut_off
 
     def joined(self, protocol: ShellProtocol) -> None:
         self._connections.add(protocol)
@@ -168,6 +174,7 @@ class LeanServer:
 
     def left(self, protocol: ShellProtocol) -> None:
         self._connections.discard(protocol)
+        self._cut_off |= self._draining and protocol.cut_off
         self._listener.left(protocol.counted_host)
         fault = protocol.connection.fault
         if fault is not None and fault.code is not ErrorCode.NO_ERROR:

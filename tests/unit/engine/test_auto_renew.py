@@ -6,6 +6,7 @@ from latermq_broker.config import DELAY_LEVELS_MS
 from latermq_broker.engine.model import Delivered
 from latermq_broker.store.catalog import Backoff, BackoffKind
 from support.engine_rig import EngineRig
+from support.memory_files import MemoryFiles
 
 MINUTE_MS = 60_000
 TOTAL_MS = 180 * MINUTE_MS
@@ -121,6 +122,48 @@ def test_5_4_a_client_that_does_not_come_back_after_a_restart_does_not_hold_for_
     rig.advance(1_000)
     assert [again.attempt for again in rig.receive(client="other")] == [2]
     assert rig.crash().next_deadline_ms() is not None
+
+
+def goes_on(rig: EngineRig) -> bool:
+    """Whether the lease outlives its first minute while its client lives."""
+    for _ in range(7):
+        rig.engine.client_seen("client-1", rig.now_ms)
+        rig.advance(10_000)
+    return not rig.receive(client="other")
+
+
+@pytest.mark.parametrize("checkpoints", [True, False])
+@pytest.mark.parametrize(
+    ("stops", "renewed"),
+    [
+        ("drained", True),
+        ("drained drained", True),
+        ("crash", False),
+        ("cut", False),  # in order, but a reply was left in a socket
+        ("crash drained", False),  # what the first life said is as unsure as it was
+        ("crash drained drained", False),
+        ("drained crash", True),  # the client had its reply before the life that was killed
+        ("drained crash drained crash", True),
+    ],
+)
+def test_5_4_a_lease_goes_on_unless_its_reply_may_have_died_with_the_broker(
+    stops: str, renewed: bool, checkpoints: bool
+) -> None:
+    rig = EngineRig(files=(files := MemoryFiles()))
+    one = held(rig)
+    for stop in stops.split():
+        rig.now_ms += 1
+        if stop == "crash":
+            rig.checkpoint()
+            rig.engine.abandon()
+        else:
+            rig.engine.close(rig.now_ms, drained=stop == "drained")
+        if not checkpoints:
+            for path in [path for path in files.inodes if path.suffix == ".ckpt"]:
+                files.unlink(path)
+        rig.engine = rig.reopened()
+    assert goes_on(rig) is renewed
+    assert rig.ack(one) == [renewed]
 
 
 def test_2_6_simple_consumers_keep_what_they_hold() -> None:

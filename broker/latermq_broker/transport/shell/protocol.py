@@ -51,6 +51,7 @@ class ShellProtocol(asyncio.Protocol):
         self.peer = peer
         self.counted_host = ""  # under which the listener counts it
         self.made = False
+        self.cut_off = False  # it was ended with output that was not with the kernel yet
         self._owner = owner
         self._now_ms: Callable[[], int] = shared.now_ms
         self._loop = asyncio.get_running_loop()
@@ -116,9 +117,8 @@ class ShellProtocol(asyncio.Protocol):
 
     def abort(self) -> None:
         """Close without a word."""
+        self._give_up()
         self._lost()
-        if self._transport is not None:
-            self._transport.abort()
 
     # --- the work ---------------------------------------------------------------------------
 
@@ -185,10 +185,18 @@ class ShellProtocol(asyncio.Protocol):
                 transport.resume_reading()  # what still comes is dropped
             with suppress(OSError):  # the peer was faster
                 transport.write_eof()
-            self._timer = self._loop.call_later(LINGER_S, transport.abort)
+            self._timer = self._loop.call_later(LINGER_S, self._give_up)
         else:
             transport.close()
-            self._timer = self._loop.call_later(LINGER_S, transport.abort)
+            self._timer = self._loop.call_later(LINGER_S, self._give_up)
+
+    def _give_up(self) -> None:
+        """Close the socket with whatever waits to be written."""
+        transport = self._transport
+        if transport is not None:
+            if self.connection.outbound.size or transport.get_write_buffer_size():
+                self.cut_off = True
+            transport.abort()
 
     def _lost(self) -> None:
         self._closing = True
