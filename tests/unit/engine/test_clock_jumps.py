@@ -100,7 +100,7 @@ def test_a_restart_with_an_earlier_clock_neither_ends_leases_nor_delivers_early(
     [held, _] = rig.receive(push=True, lease_ms=1_000)
     ended_ms = rig.now_ms
     rig.now_ms -= HOUR_MS  # what Store.open and Engine.open are told
-    rig.crash()
+    rig.restart()
     rig.now_ms = ended_ms  # SystemClock.not_before
     rig.engine.wall.ahead_ms = -HOUR_MS
     [sent] = rig.send("in 10 s", wait_ms=10_000 - HOUR_MS)
