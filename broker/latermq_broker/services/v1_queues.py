@@ -7,8 +7,7 @@ the next page when it has room.
 """
 
 import asyncio
-import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Final
 
 from latermq_broker.config import Config
@@ -21,9 +20,9 @@ from latermq_broker.errors import (
     TopicNotFoundError,
 )
 from latermq_broker.services.answers import Caller, ok_status, open_unary, server_stream, status_of
-from latermq_broker.services.names import shown
 from latermq_broker.services.seam import Committer, MethodTable
 from latermq_broker.services.session import Sessions
+from latermq_broker.services.topic_pattern import TopicPattern
 from latermq_broker.services.v1_rows import RowBuilder
 from latermq_broker.store.catalog import consumer_group_of
 from latermq_proto.latermq.v1 import queue_pb2
@@ -36,11 +35,8 @@ PAGE_BYTES_MAX: Final = 8 << 20
 SLICE_ROWS_MAX: Final = 200  # read and decoded in one turn of the loop
 TOPICS_MAX: Final = 10_000
 SLICE_TOPICS_MAX: Final = 100
-PATTERN_CHARACTERS_MAX: Final = 256
-
-# A repeated group that repeats inside itself can take for ever on a short name.
-_NESTED_REPEAT: Final = re.compile(r"\([^()]*[*+{|][^()]*\)[*+{]")
-_BACK_REFERENCE: Final = re.compile(r"\\[1-9]|\(\?P=")
+SLICE_NAMES_MAX: Final = 200  # matched with a pattern in one turn of the loop
+SLICE_STEPS_MAX: Final = 20_000  # of the pattern, in one turn
 
 
 class QueuesService:
@@ -69,13 +65,14 @@ class QueuesService:
         """Protocol: queue.proto, DescribeQueues. A missing topic is an entry that says so.
 
         Raises:
-            BadRequestError: names and a pattern, neither, too many, or not a regular expression.
+            BadRequestError: names and a pattern, neither, too many, not a regular expression, or
+                one that takes too many steps.
         """
         if bool(request.topics) == bool(request.topic_pattern):
             raise BadRequestError("either topics or topic_pattern is required")
         if len(request.topics) > TOPICS_MAX:
             raise BadRequestError(f"{len(request.topics)} topics, at most {TOPICS_MAX} are allowed")
-        names = list(request.topics) or list(self._matching(request.topic_pattern))
+        names = list(request.topics) or await self._matching(request.topic_pattern)
         response = queue_pb2.DescribeQueuesResponse(status=ok_status())
         for index, name in enumerate(names, 1):
             response.topics.append(self._ends(name, request.at_ms))
@@ -85,11 +82,18 @@ class QueuesService:
         await self._committer.synced()
         return response
 
-    def _matching(self, pattern: str) -> Iterator[str]:
-        wanted = _compiled(pattern)
-        for topic in self._engine.catalog.topics():
-            if wanted.fullmatch(topic.name):
-                yield topic.name
+    async def _matching(self, text: str) -> list[str]:
+        """Topics whose whole names match. Raises BadRequestError."""
+        pattern = TopicPattern(text)
+        names: list[str] = []
+        steps = 0
+        for index, topic in enumerate(list(self._engine.catalog.topics()), 1):
+            if pattern.matches(topic.name):
+                names.append(topic.name)
+            if index % SLICE_NAMES_MAX == 0 or pattern.steps - steps > SLICE_STEPS_MAX:
+                steps = pattern.steps
+                await asyncio.sleep(0)
+        return names
 
     def _ends(self, name: str, at_ms: int) -> queue_pb2.TopicEnds:
         try:
@@ -249,26 +253,3 @@ def _page_of_nothing(request: queue_pb2.ReadQueueRequest) -> queue_pb2.ReadQueue
         )
         return queue_pb2.ReadQueuePage(status=status_of(error), first_offset=request.start_offset)
     return queue_pb2.ReadQueuePage(status=ok_status())
-
-
-def _compiled(pattern: str) -> re.Pattern[str]:
-    """
-    Raises:
-        BadRequestError: too long, not a regular expression, or one that may take for ever.
-    """
-    if len(pattern) > PATTERN_CHARACTERS_MAX:
-        raise BadRequestError(
-            f"the topic pattern has {len(pattern)} characters, at most {PATTERN_CHARACTERS_MAX} "
-            "are allowed"
-        )
-    if _NESTED_REPEAT.search(pattern) or _BACK_REFERENCE.search(pattern):
-        raise BadRequestError(
-            f"topic pattern {shown(pattern)}: no repeated group may hold a repetition or a choice, "
-            "and there are no back-references"
-        )
-    try:
-        return re.compile(pattern)
-    except (re.error, RecursionError, OverflowError) as error:
-        raise BadRequestError(
-            f"topic pattern {shown(pattern)} is not a regular expression: {error}"
-        ) from error
