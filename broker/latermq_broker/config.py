@@ -14,6 +14,7 @@ from latermq_broker.errors import ConfigError
 KIB = 1 << 10
 MIB = 1 << 20
 LITE_IDLE_MS_MIN = 60_000
+SETTINGS_BYTES_MIN = 4 * MIB
 
 RECORD_BODY_OVERHEAD_BYTES = 64 * KIB  # headers, properties and history beside one message's body
 
@@ -228,6 +229,7 @@ class ServerConfig:
     client_silent_ms_max: int = 120_000  # no heartbeat for longer: the client is gone
     calls_max: int = 50_000  # at once, parked receives and telemetry streams included
     clients_max: int = 50_000  # sessions kept; further clients are refused
+    settings_bytes_max: int = 48 * MIB  # held for what all clients tell of themselves
     commands_per_client_max: int = 64  # queued for one telemetry stream that does not read
     drain_ms_max: int = 10_000  # after SIGTERM, for calls that still run
     replace_drain_ms_max: int = 2_000  # the same for one that is replaced: new callers wait for it
@@ -258,6 +260,12 @@ class ServerConfig:
             )
         if not 4 * MIB < self.request_bytes_max < 2**31:
             raise ConfigError("server.request_bytes_max", "must be above 4 MiB and below 2 GiB")
+        if self.settings_bytes_max < SETTINGS_BYTES_MIN:
+            raise ConfigError(
+                "server.settings_bytes_max",
+                f"must be at least {SETTINGS_BYTES_MIN}: an eighth of it is one connection's, and "
+                "the largest settings of one client must fit",
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

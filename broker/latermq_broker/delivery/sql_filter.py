@@ -46,7 +46,9 @@ from latermq_broker.delivery.sql_words import (
 from latermq_broker.errors import IllegalFilterError
 
 DEPTH_MAX: Final = 48  # of parentheses, signs and NOTs inside each other
-COMPILED_MAX: Final = 256
+SHORT_CHARACTERS_MAX: Final = 512
+COMPILED_MAX: Final = 256  # short expressions that stay compiled: some 60 KiB each
+COMPILED_LONG_MAX: Final = 16  # longer ones: up to 1.2 MiB each
 TAGS: Final = "TAGS"  # the name that a message's tag has
 
 
@@ -62,7 +64,6 @@ class SqlFilter:
         return self._truth(properties) is True
 
 
-@lru_cache(COMPILED_MAX)
 def sql_filter(expression: str) -> SqlFilter:
     """Raises IllegalFilterError, with the place where the expression goes wrong."""
     if len(expression) > EXPRESSION_CHARACTERS_MAX:
@@ -70,6 +71,18 @@ def sql_filter(expression: str) -> SqlFilter:
             f"SQL filter of {len(expression)} characters, at most {EXPRESSION_CHARACTERS_MAX} "
             "are allowed"
         )
+    if len(expression) > SHORT_CHARACTERS_MAX:
+        return _compiled_long(expression)
+    return _compiled(expression)
+
+
+@lru_cache(COMPILED_MAX)
+def _compiled(expression: str) -> SqlFilter:
+    return SqlFilter(expression, _Parser(list(words(expression))).whole())
+
+
+@lru_cache(COMPILED_LONG_MAX)
+def _compiled_long(expression: str) -> SqlFilter:
     return SqlFilter(expression, _Parser(list(words(expression))).whole())
 
 

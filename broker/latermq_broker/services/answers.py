@@ -46,6 +46,7 @@ log = logging.getLogger("latermq.services")
 MESSAGING: Final = "/apache.rocketmq.v2.MessagingService"
 ADMIN: Final = "/apache.rocketmq.v2.Admin"
 CLIENT_ID_HEADER: Final = "x-mq-client-id"
+CLIENT_ID_CHARACTERS_MAX: Final = 512  # kept wherever clients are remembered
 OK_CODE: Final = 20000
 MULTIPLE_RESULTS_CODE: Final = 30000
 INTERNAL_ERROR_CODE: Final = 50000
@@ -169,7 +170,8 @@ def shortcut(
     whole_way = cast(Unary, whole.handler)
 
     def handler(data: bytes, call: Call) -> bytes | Later[bytes] | Awaitable[bytes]:
-        if not (call.metadata(CLIENT_ID_HEADER) or "").strip():
+        client_id = (call.metadata(CLIENT_ID_HEADER) or "").strip()
+        if not 0 < len(client_id) <= CLIENT_ID_CHARACTERS_MAX:
             return whole_way(data, call)
         try:
             answer = short(data, call)
@@ -237,10 +239,16 @@ def client_id_of(call: Call) -> str:
 
     Raises:
         ClientIdRequiredError: missing or blank.
+        BadRequestError: too long.
     """
     client_id = (call.metadata(CLIENT_ID_HEADER) or "").strip()
     if not client_id:
         raise ClientIdRequiredError("the header x-mq-client-id is required")
+    if len(client_id) > CLIENT_ID_CHARACTERS_MAX:
+        raise BadRequestError(
+            f"the client id in x-mq-client-id has {len(client_id)} characters, at most "
+            f"{CLIENT_ID_CHARACTERS_MAX} are allowed"
+        )
     return client_id
 
 

@@ -34,6 +34,7 @@ class Row(NamedTuple):
 _VERSION: Final = re.compile(r"v?(\d{1,6})(?:\.(\d{1,6}))?(?:\.(\d{1,6}))?")
 _FIRST_WITH_POLLING_CODE: Final = "5.0.3"
 _KNOWN_MAX: Final = 1_024  # pairs of headers, which anybody can make up
+_CHARACTERS_MAX: Final = 64  # of each that are looked at
 
 
 def _up_to(last: tuple[int, int, int]) -> Callable[[str], bool]:
@@ -80,9 +81,13 @@ TABLE: Final = (
 )
 
 
-@lru_cache(_KNOWN_MAX)
 def quirks_of(language: str, version: str) -> Quirk:
     """All of a client, by the headers x-mq-language and x-mq-client-version; "" when absent."""
+    return _quirks_of(language[:_CHARACTERS_MAX], version[:_CHARACTERS_MAX])
+
+
+@lru_cache(_KNOWN_MAX)
+def _quirks_of(language: str, version: str) -> Quirk:
     found = Quirk.NONE
     for row in TABLE:
         if row.language in ("", language.upper()) and row.concerns(version):

@@ -15,6 +15,8 @@ from latermq_broker.errors import LiteSubscriptionQuotaError, TooManyRequestsErr
 
 SLACK: Final = 300  # a client may have so many more than it is told: its removals may be on the way
 
+CLIENTS_MAX: Final = 50_000  # who reads none, but said so, is one too
+
 
 @dataclass(slots=True)
 class ClientSubscriptions:
@@ -109,6 +111,8 @@ class LiteSubscriptions:
 
     def _client(self, client_id: str, group: str, parent: str, now_ms: int) -> ClientSubscriptions:
         client = self._clients.get(client_id)
+        if client is None and len(self._clients) >= CLIENTS_MAX:
+            raise TooManyRequestsError(f"{CLIENTS_MAX} clients read lite topics already")
         if client is not None and (client.group, client.parent) != (group, parent):
             self.drop(client_id)
             client = None

@@ -10,6 +10,7 @@ newest.
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -35,14 +36,26 @@ class ClientKind(IntEnum):
     LITE_SIMPLE_CONSUMER = 6
 
 
+STREAM_UNREAD_BYTES_MAX: Final = 1 << 20  # one command waits whatever its size
+UNREAD_BYTES_MAX: Final = 32 << 20  # of all streams
+CONNECTION_SHARE: Final = 8  # clients of one connection hold at most this part of all settings
 LITE_KINDS: Final = frozenset({ClientKind.LITE_PUSH_CONSUMER, ClientKind.LITE_SIMPLE_CONSUMER})
+
+
+class Unread:
+    """Bytes that wait on all telemetry streams together."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
 
 
 class CommandStream:
     """What waits to be written on one telemetry stream; its end, when someone decides it."""
 
-    def __init__(self, commands_max: int) -> None:
+    def __init__(self, commands_max: int, unread: Unread) -> None:
         self._commands_max = commands_max
+        self._unread = unread
+        self._bytes = 0  # of commands that wait here
         self._outbox: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._error: Exception | None = None
         self._ended = False
@@ -50,14 +63,29 @@ class CommandStream:
     def put(self, command: service_pb2.TelemetryCommand, unread_max: int = 0) -> bool:
         """False when the stream does not read and is full, or holds `unread_max` already.
 
-        And when it was ended.
+        And when it was ended, or too much waits on all streams together.
         """
         if self._ended:
             return False
         if self._outbox.qsize() >= min(self._commands_max, unread_max or self._commands_max):
             return False
-        self._outbox.put_nowait(command.SerializeToString())
+        data = command.SerializeToString()
+        if self._bytes and self._bytes + len(data) > STREAM_UNREAD_BYTES_MAX:
+            return False
+        if self._unread.bytes + len(data) > UNREAD_BYTES_MAX:
+            return False
+        self._bytes += len(data)
+        self._unread.bytes += len(data)
+        self._outbox.put_nowait(data)
         return True
+
+    def forget(self) -> None:
+        """Give up what still waits: nobody will read it."""
+        self._ended = True
+        self._unread.bytes -= self._bytes
+        self._bytes = 0
+        while not self._outbox.empty():
+            self._outbox.get_nowait()
 
     def end(self, error: Exception | None = None) -> None:
         """Finish after what was put before; with `error` raised to the transport, if any."""
@@ -67,6 +95,8 @@ class CommandStream:
 
     async def commands(self) -> AsyncIterator[bytes]:
         while (command := await self._outbox.get()) is not None:
+            self._bytes -= len(command)
+            self._unread.bytes -= len(command)
             yield command
         if self._error is not None:
             raise self._error
@@ -83,6 +113,8 @@ class Session:
     version: str
     seen_ms: int
     peer: str = ""  # `host:port` of the connection its settings came on
+    connection_id: str = ""  # of that connection
+    held_bytes: int = 0  # for what the client told of itself
     streams: list[CommandStream] = field(default_factory=list)  # newest last
 
     @property
@@ -104,6 +136,9 @@ class Sessions:
     def __init__(self, config: ServerConfig) -> None:
         self._config = config
         self._sessions: dict[str, Session] = {}  # kept in order of `seen_ms`
+        self._held_bytes = 0  # of all sessions
+        self._held_by_connection: Counter[str] = Counter()
+        self._unread = Unread()
         self._open_streams: set[CommandStream] = set()
         self._draining = False
 
@@ -117,14 +152,44 @@ class Sessions:
         """Begin a session, or replace one's settings; its open streams are kept.
 
         Raises:
-            TooManyRequestsError: `server.clients_max` others exist.
+            TooManyRequestsError: `server.clients_max` others exist, or too much is held already for
+                what clients, or those of this connection, told.
         """
-        known = self._sessions.pop(session.client_id, None)
+        known = self._sessions.get(session.client_id)
+        if known is None and len(self._sessions) >= self._config.clients_max:
+            raise TooManyRequestsError(f"{self._config.clients_max} clients are connected")
+        self._check_room(session, known)
         if known is not None:
             session.streams = known.streams
-        elif len(self._sessions) >= self._config.clients_max:
-            raise TooManyRequestsError(f"{self._config.clients_max} clients are connected")
+            self._forget(known)
         self._sessions[session.client_id] = session
+        self._held_bytes += session.held_bytes
+        self._held_by_connection[session.connection_id] += session.held_bytes
+
+    def _check_room(self, session: Session, known: Session | None) -> None:
+        """Raises TooManyRequestsError."""
+        freed = 0 if known is None else known.held_bytes
+        bytes_max = self._config.settings_bytes_max
+        total = self._held_bytes - freed + session.held_bytes
+        of_one = self._held_by_connection[session.connection_id] + session.held_bytes
+        if known is not None and known.connection_id == session.connection_id:
+            of_one -= freed
+        for held, most, whose in (
+            (total, bytes_max, "all clients"),
+            (of_one, bytes_max // CONNECTION_SHARE, "the clients of one connection"),
+        ):
+            if held > most and session.held_bytes > freed:
+                raise TooManyRequestsError(
+                    f"the settings of {whose} would hold {held} bytes, at most {most} are allowed"
+                )
+
+    def _forget(self, session: Session) -> None:
+        """Take a session out, and give back what it held."""
+        del self._sessions[session.client_id]
+        self._held_bytes -= session.held_bytes
+        self._held_by_connection[session.connection_id] -= session.held_bytes
+        if not self._held_by_connection[session.connection_id]:
+            del self._held_by_connection[session.connection_id]
 
     def all(self) -> Iterator[Session]:
         """Valid until a session begins or ends."""
@@ -143,7 +208,7 @@ class Sessions:
 
         Once `end_streams` was called it ends at once.
         """
-        stream = CommandStream(self._config.commands_per_client_max)
+        stream = CommandStream(self._config.commands_per_client_max, self._unread)
         self._open_streams.add(stream)
         if self._draining:
             stream.end()
@@ -158,6 +223,7 @@ class Sessions:
     def close_stream(self, client_id: str, stream: CommandStream) -> None:
         """Forget a stream that has ended; the session stays."""
         self._open_streams.discard(stream)
+        stream.forget()
         session = self._sessions.get(client_id)
         if session is not None and stream in session.streams:
             session.streams.remove(stream)
@@ -185,7 +251,10 @@ class Sessions:
         return found
 
     def remove(self, client_id: str) -> Session | None:
-        return self._sessions.pop(client_id, None)
+        session = self._sessions.get(client_id)
+        if session is not None:
+            self._forget(session)
+        return session
 
     def expire(self, now_ms: int) -> list[Session]:
         """Forget and return the clients that were silent for too long; their streams end."""
@@ -195,7 +264,7 @@ class Sessions:
                 break
             silent.append(session)
         for session in silent:
-            del self._sessions[session.client_id]
+            self._forget(session)
             for stream in session.streams:
                 stream.end()
             log.info("client silent", extra={"client_id": session.client_id})

@@ -20,7 +20,7 @@ from latermq_broker.errors import (
     IllegalTopicError,
     InvalidClientPropertiesError,
 )
-from latermq_broker.services import wire
+from latermq_broker.services import settings_bounds, wire
 from latermq_broker.services.client_quirks import Quirk
 from latermq_broker.services.session import LITE_KINDS, ClientKind
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
@@ -43,10 +43,15 @@ _CLIENT_PROPERTY_RESERVED_PREFIX: Final = "rocketmq."
 def check(settings: definition_pb2.Settings) -> ClientKind:
     """The kind of client; a client that does not say it is judged by what it sends.
 
+    What nobody will read is dropped from `settings` first (`settings_bounds`).
+
     Raises:
-        BadRequestError: neither publishing nor subscription, or a client type that does not fit.
+        BadRequestError: neither publishing nor subscription, a client type that does not fit, or
+            more than a client may have the broker keep.
         IllegalTopicError, IllegalGroupError, IllegalFilterError, InvalidClientPropertiesError.
     """
+    settings_bounds.trim(settings)
+    settings_bounds.check_size(settings)
     _check_client_properties(settings)
     pub_sub = settings.WhichOneof("pub_sub")
     if pub_sub is None:

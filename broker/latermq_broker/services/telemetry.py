@@ -23,12 +23,14 @@ from latermq_broker.services.client_quirks import quirks_of
 from latermq_broker.services.replies import Replies
 from latermq_broker.services.seam import Call, CallAborted, Committer, Method, MethodTable
 from latermq_broker.services.session import ClientKind, CommandStream, Session, Sessions
+from latermq_broker.services.settings_bounds import held_bytes
 from latermq_h2.grpc_code import GrpcCode
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 
 log = logging.getLogger("latermq.services")
 
 CLIENT_ERRORS: Final = range(40_000, 50_000)
+HEADER_CHARACTERS_MAX: Final = 64  # kept of a client's language and version
 
 
 class Groups(Protocol):
@@ -136,8 +138,8 @@ class TelemetryService:
             stream.put(service_pb2.TelemetryCommand(status=status_of(error)))
             code = GrpcCode.INVALID_ARGUMENT if error.code in CLIENT_ERRORS else GrpcCode.INTERNAL
             raise CallAborted(code, str(error)) from error
-        language = call.metadata("x-mq-language") or ""
-        version = call.metadata("x-mq-client-version") or ""
+        language = (call.metadata("x-mq-language") or "")[:HEADER_CHARACTERS_MAX]
+        version = (call.metadata("x-mq-client-version") or "")[:HEADER_CHARACTERS_MAX]
         group_name = "" if kind is ClientKind.PRODUCER else settings.subscription.group.name
         merged = client_settings.merge(
             settings,
@@ -162,6 +164,8 @@ class TelemetryService:
                 version=version,
                 seen_ms=now_ms,
                 peer=call.peer,
+                connection_id=call.connection_id,
+                held_bytes=held_bytes(settings),
             )
         )
         self._sessions.attach(client_id, stream)

@@ -10,8 +10,10 @@ from typing import Any, cast
 import pytest
 
 from latermq_broker import errors
+from latermq_broker.services import answers
 from latermq_broker.services.answers import Caller, ok_status, server_stream, status_of, unary
-from latermq_broker.services.seam import CallAborted, Method, MethodKind
+from latermq_broker.services.later import Later
+from latermq_broker.services.seam import Call, CallAborted, Method, MethodKind
 from latermq_h2.grpc_code import GrpcCode
 from latermq_proto.apache.rocketmq.v2.definition_pb2 import Status
 from latermq_proto.apache.rocketmq.v2.service_pb2 import (
@@ -36,6 +38,29 @@ async def call_unary(method: Method, data: bytes = b"", call: FakeCall | None = 
     result: Any = method.handler(cast(Any, data), call or FakeCall())
     data = result if isinstance(result, bytes) else await result
     return HeartbeatResponse.FromString(data).status
+
+
+async def test_a_client_id_has_a_bounded_length() -> None:
+    method = unary(HeartbeatRequest, lambda request, caller: b"", refuse)
+    for count, code in (
+        (answers.CLIENT_ID_CHARACTERS_MAX, 0),
+        (answers.CLIENT_ID_CHARACTERS_MAX + 1, errors.BadRequestError.code),
+    ):
+        assert (await call_unary(method, call=FakeCall(client_id="c" * count))).code == code
+
+
+async def test_a_shortcut_does_not_take_a_client_id_that_is_too_long() -> None:
+    taken: list[bytes] = []
+
+    def short(data: bytes, call: Call) -> Later[bytes] | None:
+        taken.append(data)
+        return None
+
+    whole = unary(HeartbeatRequest, lambda request, caller: b"", refuse)
+    method = answers.shortcut(short, lambda data, call, error: b"", whole)
+    long = FakeCall(client_id="c" * (answers.CLIENT_ID_CHARACTERS_MAX + 1))
+    assert (await call_unary(method, call=long)).code == errors.BadRequestError.code
+    assert taken == []
 
 
 async def call_stream(method: Method, data: bytes = b"") -> list[Status]:

@@ -4,7 +4,16 @@ import pytest
 
 from latermq_broker.config import ServerConfig
 from latermq_broker.errors import TooManyRequestsError
-from latermq_broker.services.session import ClientKind, CommandStream, Session, Sessions
+from latermq_broker.services.session import (
+    CONNECTION_SHARE,
+    STREAM_UNREAD_BYTES_MAX,
+    UNREAD_BYTES_MAX,
+    ClientKind,
+    CommandStream,
+    Session,
+    Sessions,
+    Unread,
+)
 from latermq_proto.apache.rocketmq.v2.definition_pb2 import Settings
 from latermq_proto.apache.rocketmq.v2.service_pb2 import TelemetryCommand
 
@@ -65,6 +74,54 @@ class TestLife:
         assert len(sessions) == 3
 
 
+class TestWhatIsHeld:
+    """For what clients tell of themselves: over all, and for those of one connection."""
+
+    BYTES_MAX = 4 << 20
+
+    @pytest.fixture
+    def sessions(self) -> Sessions:
+        return Sessions(ServerConfig(settings_bytes_max=self.BYTES_MAX))
+
+    def told(self, client_id: str, held_bytes: int, connection_id: str = "") -> Session:
+        made = session(client_id)
+        made.held_bytes, made.connection_id = held_bytes, connection_id or client_id
+        return made
+
+    def test_all_clients_together(self, sessions: Sessions) -> None:
+        share = self.BYTES_MAX // CONNECTION_SHARE
+        for number in range(CONNECTION_SHARE):
+            sessions.put(self.told(f"c{number}", share))
+        with pytest.raises(TooManyRequestsError, match=f"at most {self.BYTES_MAX}"):
+            sessions.put(self.told("d", 1))
+        assert sessions.get("d") is None
+        sessions.remove("c0")
+        sessions.put(self.told("d", share))
+        sessions.expire(SILENT_MS + 1)
+        for number in range(CONNECTION_SHARE):
+            sessions.put(self.told(f"e{number}", share))
+
+    def test_those_of_one_connection(self, sessions: Sessions) -> None:
+        share = self.BYTES_MAX // CONNECTION_SHARE
+        for number in range(4):
+            sessions.put(self.told(f"c{number}", share // 4, "x"))
+        with pytest.raises(TooManyRequestsError, match=f"one connection .* at most {share}"):
+            sessions.put(self.told("d", 1, "x"))
+        sessions.put(self.told("d", 1, "y"))
+
+    def test_who_tells_more_is_refused_and_stays_what_it_was(self, sessions: Sessions) -> None:
+        share = self.BYTES_MAX // CONNECTION_SHARE
+        before = self.told("a", share, "x")
+        sessions.put(before)
+        with pytest.raises(TooManyRequestsError):
+            sessions.put(self.told("a", share + 1, "x"))
+        assert sessions.get("a") is before
+        for _ in range(3):  # the same again, or less, is no more
+            sessions.put(self.told("a", share, "x"))
+        sessions.put(self.told("a", 0, "z"))
+        sessions.put(self.told("b", share, "x"))
+
+
 class TestStreams:
     async def test_commands_go_to_the_newest_stream(self, sessions: Sessions) -> None:
         sessions.put(session("a"))
@@ -108,8 +165,31 @@ class TestStreams:
         sessions.attach("a", stream)
         assert [sessions.push("a", TelemetryCommand()) for _ in range(3)] == [True, True, False]
 
+    async def test_what_waits_on_a_stream_is_bounded_in_bytes(self) -> None:
+        unread = Unread()
+        stream, other = CommandStream(100, unread), CommandStream(100, unread)
+        large = TelemetryCommand(settings=Settings())
+        large.settings.user_agent.hostname = "x" * (STREAM_UNREAD_BYTES_MAX // 2 + 1)
+        assert [stream.put(large) for _ in range(3)] == [True, False, False]
+        assert other.put(large)
+        assert await anext(stream.commands()) == large.SerializeToString()
+        assert stream.put(large)
+        stream.forget()
+        other.forget()
+        assert unread.bytes == 0
+
+    async def test_what_waits_on_all_streams_is_bounded_in_bytes(self) -> None:
+        unread = Unread()
+        large = TelemetryCommand(settings=Settings())
+        large.settings.user_agent.hostname = "x" * (UNREAD_BYTES_MAX // 8)
+        streams = [CommandStream(100, unread) for _ in range(8)]
+        assert [stream.put(large) for stream in streams] == [True] * 7 + [False]
+        assert unread.bytes <= UNREAD_BYTES_MAX
+        streams[0].forget()
+        assert streams[-1].put(large)
+
     async def test_an_end_with_an_error_comes_after_what_was_put(self) -> None:
-        stream = CommandStream(8)
+        stream = CommandStream(8, Unread())
         stream.put(TelemetryCommand())
         stream.end(ValueError("over"))
         commands = stream.commands()
