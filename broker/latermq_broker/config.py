@@ -343,6 +343,8 @@ class Config:
     def __post_init__(self) -> None:
         if self.tls.enabled and self.server.transport is not Transport.LEAN:
             raise ConfigError("tls.enabled", 'needs server.transport = "lean"')
+        if self.server.transport is Transport.LEAN:
+            self.http2.check_request(self.server.request_bytes_max)
         if self.auth.certificate_users and not self.tls.asks_for_certificates:
             raise ConfigError(
                 "auth.certificate_users", "needs tls.enabled, and tls.client_certificates"

@@ -7,6 +7,7 @@ from latermq_broker.errors import ConfigError
 
 KIB = 1 << 10
 MIB = 1 << 20
+REQUEST_OVERHEAD_BYTES = 256 * KIB  # its head and objects, and the next frame
 
 
 class Transport(Enum):
@@ -37,7 +38,9 @@ class Http2Config:
     hello_ms_max: int = 10_000  # preface, SETTINGS, and the answer to ours
     stream_window_bytes: int = 1 * MIB
     connection_window_bytes: int = 16 * MIB
-    assembly_bytes_max: int = 256 * MIB  # requests that are not whole, of one connection
+    assembly_bytes_max: int = 148 * MIB  # held for the requests of one connection
+    requests_bytes_max: int = 152 * MIB  # held for the requests of all connections
+    request_ms_max: int = 20_000  # from a request's head to its end; PINGs do not count
     resets_burst: int = 1_000
     resets_per_s: int = 33  # and one for each completed call
     resets_free_ms: int = 1_000  # a call that was open for so long is cancelled freely: polls are
@@ -71,6 +74,22 @@ class Http2Config:
         for name in ("stream_window_bytes", "connection_window_bytes"):
             if not 64 * KIB <= getattr(self, name) < 2**31:
                 raise ConfigError(f"http2.{name}", "must be 64 KiB to 2 GiB - 1")
+
+    def check_request(self, request_bytes_max: int) -> None:
+        """Raises ConfigError: the largest request does not fit into what may be held."""
+        need = held_bytes_max(request_bytes_max)
+        for name in ("assembly_bytes_max", "requests_bytes_max"):
+            if getattr(self, name) < need:
+                raise ConfigError(
+                    f"http2.{name}",
+                    f"must be at least {need}: a request of server.request_bytes_max "
+                    f"({request_bytes_max}), and an eighth for its buffer",
+                )
+
+
+def held_bytes_max(request_bytes: int) -> int:
+    """What a request of so many bytes may take in memory while it comes."""
+    return request_bytes + request_bytes // 8 + REQUEST_OVERHEAD_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,14 +1,17 @@
 """Messages in the bytes of a stream: one flag byte, four of length, the message.
 
-Pieces may come cut anywhere. A message that is too long is refused by its length, before its bytes
-are kept; a compressed one is never inflated beyond the limit.
+Pieces may come cut anywhere, and as small as their sender likes: they are kept in one buffer, never
+as objects of their own. A message that is too long is refused by its length, before its bytes are
+kept; a compressed one is inflated by steps, and never beyond the limit.
 """
 
 import gzip
+import io
 import struct
 import zlib
+from collections.abc import Callable
 from enum import Enum
-from typing import Final
+from typing import Final, TypeAlias
 
 from latermq_h2.grpc_code import GrpcCode
 
@@ -17,6 +20,14 @@ PREFIX_BYTES: Final = 5
 assert PREFIX.size == PREFIX_BYTES
 COMPRESSED: Final = 1
 GZIP_LEVEL: Final = 1
+JOINED_BYTES_MAX: Final = 8 << 20  # a longer message is never there twice
+PIECE_BYTES_MIN: Final = 4 << 10  # shorter ones are merged,
+PIECE_BYTES_MAX: Final = 64 << 10  # up to this
+INFLATE_FROM_BYTES: Final = 64 << 10  # of a compressed message, at a time
+INFLATE_TO_BYTES: Final = 256 << 10  # made of them, before somebody is asked whether to go on
+
+# Told how much of a message is inflated; raises what ends it.
+Grow: TypeAlias = Callable[[int], None]
 
 
 class Encoding(Enum):
@@ -38,83 +49,199 @@ class MessageFault(ValueError):
         self.code = code
 
 
+def unbounded(bytes_count: int) -> None:
+    """Let a message grow to its own limit."""
+
+
+def grown_bytes(bytes_count: int) -> int:
+    """What a buffer of so many bytes takes at most: it grows by an eighth ahead of its content."""
+    return bytes_count + (bytes_count >> 3)
+
+
 class Assembly:
-    """The incoming messages of one call.
+    """The incoming messages of one call, taken out of its bytes one at a time.
 
     Args:
         encoding: what the call announced as grpc-encoding; None: nothing, or identity.
     """
 
-    __slots__ = ("_encoding", "_have", "_message_bytes_max", "_need", "_parts")
+    __slots__ = ("_encoding", "_message_bytes_max", "_need", "_raw")
 
     def __init__(self, message_bytes_max: int, encoding: Encoding | None) -> None:
         self._message_bytes_max = message_bytes_max
         self._encoding = encoding
-        self._parts: list[bytes] = []
-        self._have = 0
-        self._need = PREFIX_BYTES
+        self._raw = bytearray()
+        self._need = PREFIX_BYTES  # without so many, there is nothing to take
 
     @property
     def bytes_kept(self) -> int:
-        """Of the message that is not whole yet."""
-        return self._have
+        """Of what was put in and not taken."""
+        return len(self._raw)
+
+    def put(self, data: bytes) -> None:
+        """Keep bytes as they came."""
+        self._raw += data
+
+    def take(self, grow: Grow = unbounded) -> bytes | None:
+        """The next message, inflated; None: it is not whole yet. Raises MessageFault."""
+        raw = self._raw
+        if len(raw) < self._need:
+            return None
+        flag, length = PREFIX.unpack_from(raw)
+        check_prefix(flag, length, self._message_bytes_max, self._encoding)
+        end = PREFIX_BYTES + length
+        if end > len(raw):
+            self._need = end
+            return None
+        with memoryview(raw) as view:
+            payload = bytes(view[PREFIX_BYTES:end])
+        del raw[:end]
+        self._need = PREFIX_BYTES
+        if flag == 0 or self._encoding is None:
+            return payload
+        return inflate(payload, self._message_bytes_max, self._encoding, grow)
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Messages that `data` completes. Raises MessageFault."""
-        if self._parts:
-            self._parts.append(data)
-            self._have += len(data)
-            if self._have < self._need:
-                return []
-            data = b"".join(self._parts)
-            self._parts.clear()
+        """Put `data` in and take all messages that are whole. Raises MessageFault."""
+        self._raw += data
         messages: list[bytes] = []
-        start, stop = 0, len(data)
-        self._need = PREFIX_BYTES
-        while stop - start >= PREFIX_BYTES:
-            flag, length = PREFIX.unpack_from(data, start)
-            if length > self._message_bytes_max:
-                raise MessageFault(
-                    GrpcCode.RESOURCE_EXHAUSTED,
-                    f"a message of {length} bytes, at most {self._message_bytes_max} are taken",
-                )
-            end = start + PREFIX_BYTES + length
-            if end > stop:
-                self._need = PREFIX_BYTES + length
-                break
-            payload = data[start + PREFIX_BYTES : end]
-            messages.append(payload if flag == 0 else self.opened(flag, payload))
-            start = end
-        self._have = stop - start
-        if start < stop:
-            self._parts.append(data[start:] if start else data)
+        while (message := self.take()) is not None:
+            messages.append(message)
         return messages
 
-    def opened(self, flag: int, payload: bytes) -> bytes:
-        """The message itself, inflated when its flag says so. Raises MessageFault."""
-        if flag == 0:
+    def clear(self) -> None:
+        """Keep nothing."""
+        self._raw = bytearray()
+        self._need = PREFIX_BYTES
+
+
+class SingleMessage:
+    """The only message of a request.
+
+    One of usual size is kept in the pieces that came, small ones merged, and joined; a large one
+    is gathered in the very buffer that is handed on, so that it is never there twice.
+
+    Args:
+        encoding: as in `Assembly`.
+        joined_bytes_max: what is of usual size.
+    """
+
+    __slots__ = (
+        "_buffer", "_compressed", "_encoding", "_have", "_joined_max", "_length", "_max",
+        "_parts", "_prefix",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        message_bytes_max: int,
+        encoding: Encoding | None,
+        joined_bytes_max: int = JOINED_BYTES_MAX,
+    ) -> None:
+        self._max = message_bytes_max
+        self._encoding = encoding
+        self._joined_max = joined_bytes_max
+        self._prefix = b""
+        self._length = -1  # not known yet
+        self._compressed = False
+        self._have = 0
+        self._parts: list[bytes | bytearray] = []
+        self._buffer: io.BytesIO | None = None
+
+    @property
+    def is_begun(self) -> bool:
+        """Something of it came."""
+        return self._length >= 0 or bool(self._prefix)
+
+    @property
+    def is_whole(self) -> bool:
+        return self._have == self._length
+
+    @property
+    def bytes_kept(self) -> int:
+        return self._have
+
+    def put(self, data: bytes) -> None:
+        """Raises MessageFault: too long, of no known kind, or more than one message."""
+        if self._length < 0:
+            missing = PREFIX_BYTES - len(self._prefix)
+            self._prefix += data[:missing]
+            if len(self._prefix) < PREFIX_BYTES:
+                return
+            flag, length = PREFIX.unpack(self._prefix)
+            check_prefix(flag, length, self._max, self._encoding)
+            self._length = length
+            self._compressed = flag == COMPRESSED
+            if length > self._joined_max:
+                self._buffer = io.BytesIO()
+            data = data[missing:]
+        self._have += len(data)
+        if self._have > self._length:
+            raise MessageFault(GrpcCode.UNIMPLEMENTED, "more than one message in the request")
+        parts = self._parts
+        if self._buffer is not None:
+            self._buffer.write(data)
+        elif len(data) >= PIECE_BYTES_MIN:
+            parts.append(data)
+        elif parts and isinstance(parts[-1], bytearray) and len(parts[-1]) < PIECE_BYTES_MAX:
+            parts[-1] += data
+        else:
+            parts.append(bytearray(data))
+
+    def take(self, grow: Grow = unbounded) -> bytes:
+        """The message, once it is whole; nothing is kept. Raises MessageFault."""
+        if self._buffer is None:
+            payload = b"".join(self._parts)
+            self._parts = []
+        else:
+            payload = self._buffer.getvalue()  # the buffer itself, not a copy
+            self._buffer = None
+        if not self._compressed or self._encoding is None:
             return payload
-        if flag != COMPRESSED:
-            raise MessageFault(GrpcCode.INTERNAL, "unknown flags before a message")
-        if self._encoding is None:
-            raise MessageFault(GrpcCode.INTERNAL, "a compressed message without grpc-encoding")
-        return inflate(payload, self._message_bytes_max, self._encoding)
+        return inflate(payload, self._max, self._encoding, grow)
 
 
-def inflate(payload: bytes, bytes_max: int, encoding: Encoding) -> bytes:
+def check_prefix(flag: int, length: int, bytes_max: int, encoding: Encoding | None) -> None:
+    """Raises MessageFault: what such a prefix announces is not taken."""
+    if length > bytes_max:
+        raise MessageFault(
+            GrpcCode.RESOURCE_EXHAUSTED,
+            f"a message of {length} bytes, at most {bytes_max} are taken",
+        )
+    if flag not in (0, COMPRESSED):
+        raise MessageFault(GrpcCode.INTERNAL, "unknown flags before a message")
+    if flag == COMPRESSED and encoding is None:
+        raise MessageFault(GrpcCode.INTERNAL, "a compressed message without grpc-encoding")
+
+
+def inflate(payload: bytes, bytes_max: int, encoding: Encoding, grow: Grow = unbounded) -> bytes:
     """Raises MessageFault: larger than `bytes_max`, or not of that encoding."""
     inflater = zlib.decompressobj(encoding.value)
+    message = io.BytesIO()
+    size = 0
     try:
-        message = inflater.decompress(payload, bytes_max + 1)
+        for start in range(0, len(payload), INFLATE_FROM_BYTES):
+            piece = payload[start : start + INFLATE_FROM_BYTES]
+            while True:
+                made = inflater.decompress(piece, INFLATE_TO_BYTES)
+                size += len(made)
+                if size > bytes_max:
+                    raise MessageFault(
+                        GrpcCode.RESOURCE_EXHAUSTED, f"a message inflates beyond {bytes_max} bytes"
+                    )
+                grow(grown_bytes(size))
+                message.write(made)
+                piece = inflater.unconsumed_tail
+                if not piece and len(made) < INFLATE_TO_BYTES:
+                    break
+            if inflater.eof and start + INFLATE_FROM_BYTES < len(payload):
+                raise MessageFault(GrpcCode.INTERNAL, "a compressed message that is not whole")
     except zlib.error:
         raise MessageFault(
             GrpcCode.INTERNAL, f"a compressed message that is not {encoding.name.lower()}"
         ) from None
-    if len(message) > bytes_max:
-        raise MessageFault(GrpcCode.RESOURCE_EXHAUSTED, f"a message inflates beyond {bytes_max}")
     if not inflater.eof or inflater.unused_data:
         raise MessageFault(GrpcCode.INTERNAL, "a compressed message that is not whole")
-    return message
+    return message.getvalue()
 
 
 def framed(message: bytes, gzip_from_bytes: int = 0) -> tuple[bytes, bytes]:

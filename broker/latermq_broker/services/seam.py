@@ -108,6 +108,10 @@ ServerStream: TypeAlias = Callable[
 BidiStream: TypeAlias = Callable[[AsyncIterator[bytes], Call], AsyncIterator[bytes]]
 
 
+# The elements that refuse a call by its head alone, or None. Its handler decides by the head, too.
+Admit: TypeAlias = Callable[[Call], Sequence[bytes] | None]
+
+
 class MethodKind(Enum):
     UNARY = "unary"
     SERVER_STREAM = "server stream"
@@ -121,15 +125,24 @@ class Method:
     kind: MethodKind
     handler: Unary | ServerStream | BidiStream
     large: bool = False  # its requests may have `server.request_bytes_max`
+    small: bool = False  # its requests are never large, and are taken up to 64 KiB only
+    admit: Admit | None = None  # asked before anything of a request is kept that is not whole
     headers_first: bool = True  # of a stream's answer; else with its first element
 
     @classmethod
-    def unary(cls, handler: Unary, *, large: bool = False) -> "Method":
-        return cls(MethodKind.UNARY, handler, large)
+    def unary(
+        cls,
+        handler: Unary,
+        *,
+        large: bool = False,
+        small: bool = False,
+        admit: Admit | None = None,
+    ) -> "Method":
+        return cls(MethodKind.UNARY, handler, large, small, admit)
 
     @classmethod
-    def server_stream(cls, handler: ServerStream) -> "Method":
-        return cls(MethodKind.SERVER_STREAM, handler)
+    def server_stream(cls, handler: ServerStream, *, small: bool = False) -> "Method":
+        return cls(MethodKind.SERVER_STREAM, handler, small=small)
 
     @classmethod
     def bidi_stream(cls, handler: BidiStream, *, headers_first: bool = True) -> "Method":

@@ -18,7 +18,7 @@ from latermq_broker.config_transport import Http2Config, TlsConfig
 from latermq_broker.observability.transport_figures import TransportFigures
 from latermq_broker.services.seam import MethodTable
 from latermq_broker.transport.grpc_server.counts import FAULT, Counts
-from latermq_broker.transport.grpc_server.serving import Shared
+from latermq_broker.transport.grpc_server.server_state import Shared
 from latermq_broker.transport.shell.listener import Listener
 from latermq_broker.transport.shell.memory import keep_large_blocks
 from latermq_broker.transport.shell.protocol import ShellProtocol
@@ -63,7 +63,9 @@ class LeanServer:
             calls_max=config.calls_max,
             message_bytes_max=config.request_bytes_max,
             other_bytes_max=config.other_request_bytes_max,
-            assembly_bytes_max=max(http2.assembly_bytes_max, config.request_bytes_max),
+            assembly_bytes_max=http2.assembly_bytes_max,
+            requests_bytes_max=http2.requests_bytes_max,
+            request_ms_max=http2.request_ms_max,
             streams_max=http2.streams_max,
             gzip_from_bytes=http2.gzip_reply_bytes_min,
             now_ms=monotonic_ms,

@@ -20,6 +20,8 @@ from latermq_h2.http2.frames import (
 # flags, stream id, payload, now
 Handler: TypeAlias = Callable[[int, int, bytes, int], None]
 
+PARTS_MAX: Final = 64  # each is an object of its own, however small
+
 
 class FrameReader:
     """Of one connection.
@@ -49,14 +51,18 @@ class FrameReader:
         """Input that is not handled yet."""
         return self._have
 
+    def clear(self) -> None:
+        """Keep nothing of what waits."""
+        self._parts = []
+        self._have = 0
+
     def feed(self, data: bytes, now_ms: int) -> None:
         """Handle all frames that are whole. Raises ConnectionFault."""
         if self._preface_left:
             data = self._check_preface(data)
         if self._parts:
             if data:
-                self._parts.append(data)
-                self._have += len(data)
+                self._keep(data)
             if self._have < self._need:
                 return
             data = b"".join(self._parts)
@@ -90,6 +96,13 @@ class FrameReader:
             self._parts.append(data[position:] if position else data)
             self._have = stop - position
             self._need = need
+
+    def _keep(self, data: bytes) -> None:
+        """Keep a piece of a frame; many small ones as one."""
+        self._parts.append(data)
+        self._have += len(data)
+        if len(self._parts) >= PARTS_MAX:
+            self._parts = [b"".join(self._parts)]
 
     def _check_preface(self, data: bytes) -> bytes:
         """The rest of `data` after the part of the preface in it."""

@@ -38,7 +38,7 @@ class HeaderBlocks:
         self._stream_id = 0
         self._ended = False
         self._parts: list[bytes] = []
-        self._bytes = 0
+        self.waiting_bytes = 0  # of a block that is not whole
 
     def on_headers(self, flags: int, stream_id: int, payload: bytes, now_ms: int) -> Block | None:
         """None: CONTINUATION must follow. Raises ConnectionFault."""
@@ -57,7 +57,7 @@ class HeaderBlocks:
         self._stream_id = stream_id
         self._ended = ended
         self._parts = [payload]
-        self._bytes = len(payload)
+        self.waiting_bytes = len(payload)
         self._deadlines.set(DEADLINE, now_ms + self._limits.header_block_ms_max)
         return None
 
@@ -66,17 +66,23 @@ class HeaderBlocks:
         if not self._parts or stream_id != self._stream_id:
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "CONTINUATION without HEADERS")
         self._parts.append(payload)
-        self._bytes += len(payload)
+        self.waiting_bytes += len(payload)
         if len(self._parts) - 1 > self._limits.continuations_max:
             raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too many CONTINUATION frames")
-        if self._bytes > self._limits.header_block_bytes_max:
+        if self.waiting_bytes > self._limits.header_block_bytes_max:
             raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "a header block too large")
         if not flags & END_HEADERS:
             return None
         block = b"".join(self._parts)
         self._parts = []
+        self.waiting_bytes = 0
         self._deadlines.clear(DEADLINE)
         return Block(stream_id, self._ended, self._decode(block))
+
+    def clear(self) -> None:
+        """Keep nothing of a block that is not whole."""
+        self._parts = []
+        self.waiting_bytes = 0
 
     def _decode(self, block: bytes) -> Decoded:
         try:

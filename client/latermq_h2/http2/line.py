@@ -97,6 +97,11 @@ class Line:
         return self._reader.held and self._reader.waiting_bytes > 0 and not self.over
 
     @property
+    def input_bytes(self) -> int:
+        """What came of a frame or a header block that is not handled yet."""
+        return self._reader.waiting_bytes + self._blocks.waiting_bytes
+
+    @property
     def congested(self) -> bool:
         """Reading should pause until output was taken."""
         return self.outbound.congested or self.outbound.acks > self._limits_shared.acks_pause
@@ -126,6 +131,8 @@ class Line:
         """The peer is gone, or will be: every stream is reset, nothing more is handled."""
         self.over = True
         self._deadlines.clear_all()
+        self._reader.clear()
+        self._blocks.clear()
         streams = list(self.open.values())
         self.open.clear()
         for stream in streams:

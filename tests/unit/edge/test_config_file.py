@@ -185,7 +185,8 @@ class TestTransport:
             ("http2.stream_window_bytes", 1_000), ("http2.connection_window_bytes", 1 << 31),
             ("tls.certificate", "only.pem"), ("tls.client_certificates", "required"),
             ("tls.handshakes_max", 0), ("server.other_request_bytes_max", 1_000),
-            ("server.other_request_bytes_max", 1 << 30),
+            ("server.other_request_bytes_max", 1 << 30), ("http2.request_ms_max", 0),
+            ("http2.assembly_bytes_max", 1 << 20), ("http2.requests_bytes_max", 1 << 20),
         ],
     )  # fmt: skip
     def test_bounds(self, setting: str, value: Any) -> None:

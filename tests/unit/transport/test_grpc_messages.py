@@ -2,8 +2,10 @@
 
 import gzip
 import ipaddress
+import random
 import struct
 import zlib
+from itertools import accumulate
 
 import pytest
 from hypothesis import given
@@ -18,7 +20,7 @@ from latermq_h2.grpc_code import GrpcCode
 from latermq_h2.hpack.decoder import Decoder
 from latermq_h2.hpack.encoder import encode
 from latermq_h2.http2.request import RequestHead, head_of
-from latermq_h2.messages import Assembly, Encoding, MessageFault, framed
+from latermq_h2.messages import Assembly, Encoding, MessageFault, SingleMessage, framed, inflate
 
 GZIP, DEFLATE = Encoding.GZIP, Encoding.DEFLATE
 LIMIT = 1_000
@@ -93,6 +95,56 @@ class TestAssembly:
         assert prefix[0] == 1
         assert gzip.decompress(body) == b"a" * 100
         assert framed(b"a" * 49, 50)[0][0] == 0
+
+
+class TestSingleMessage:
+    @pytest.mark.parametrize("joined_bytes_max", [0, 50, 1 << 20])
+    @given(payload=st.binary(max_size=120), draw=st.data())
+    def test_any_cut_gives_the_message(
+        self, joined_bytes_max: int, payload: bytes, draw: st.DataObject
+    ) -> None:
+        for encoding, sent in (
+            (None, wire(payload)),
+            (GZIP, wire(gzip.compress(payload), flag=1)),
+            (GZIP, wire(payload)),
+        ):
+            cuts = draw.draw(st.lists(st.integers(0, len(sent) - 1), max_size=8).map(sorted))
+            message = SingleMessage(LIMIT, encoding, joined_bytes_max)
+            assert not message.is_begun
+            for start, end in zip([0, *cuts], [*cuts, len(sent)], strict=True):
+                assert not message.is_whole
+                message.put(sent[start:end])
+                assert message.is_begun == (end > 0)
+            assert message.is_whole
+            assert message.take() == payload
+
+    def test_pieces_of_all_sizes(self) -> None:
+        sizes = [1, 5_000, 2, 3, 4_096, 70_000, 1, 4_095, *[1_000] * 200]
+        payload = bytes(number % 251 for number in range(sum(sizes)))
+        message = SingleMessage(1 << 20, None)
+        message.put(wire(payload)[:5])
+        for start, size in zip(accumulate([0, *sizes]), sizes, strict=False):
+            message.put(payload[start : start + size])
+        assert message.take() == payload
+
+    def test_more_than_one(self) -> None:
+        for rest in (wire(b"y"), b"y"):
+            with pytest.raises(MessageFault) as raised:
+                SingleMessage(LIMIT, None).put(wire(b"x") + rest)
+            assert raised.value.code is GrpcCode.UNIMPLEMENTED
+
+    @pytest.mark.parametrize("size", [0, 1, LIMIT, 3 * (256 << 10), (1 << 20) + 1])
+    def test_inflating_by_steps(self, size: int) -> None:
+        for compress, encoding in ((gzip.compress, GZIP), (zlib.compress, DEFLATE)):
+            for payload in (bytes(size), random.Random(size).randbytes(size)):
+                grown: list[int] = []
+                assert inflate(compress(payload), size, encoding, grown.append) == payload
+                assert grown == sorted(grown)
+                assert grown[-1] >= size
+                if size:
+                    with pytest.raises(MessageFault) as raised:
+                        inflate(compress(payload), size - 1, encoding)
+                    assert raised.value.code is GrpcCode.RESOURCE_EXHAUSTED
 
 
 METHODS = {b"/s/M": Method.unary(lambda request, call: request)}

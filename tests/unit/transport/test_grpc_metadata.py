@@ -11,7 +11,8 @@ from latermq_broker.config import ServerConfig
 from latermq_broker.config_transport import Http2Config
 from latermq_broker.services.seam import Call, CallAborted, Method
 from latermq_broker.transport.grpc_server.metadata import METADATA_BYTES_MAX, AnswerExtra
-from latermq_broker.transport.grpc_server.serving import GrpcConnection, Shared
+from latermq_broker.transport.grpc_server.server_state import Shared
+from latermq_broker.transport.grpc_server.serving import GrpcConnection
 from latermq_h2.grpc_code import GrpcCode
 from latermq_h2.hpack.decoder import Decoder
 from latermq_h2.hpack.encoder import literal
@@ -73,7 +74,8 @@ class Served:
     def __init__(self) -> None:
         self.shared = Shared(
             methods=METHODS, now_ms=lambda: 1, calls_max=9, message_bytes_max=9_999,
-            other_bytes_max=9_999, assembly_bytes_max=9_999, streams_max=9, gzip_from_bytes=0,
+            other_bytes_max=9_999, assembly_bytes_max=9_999, requests_bytes_max=9_999,
+            request_ms_max=9_999, streams_max=9, gzip_from_bytes=0,
         )  # fmt: skip
         self.serving = GrpcConnection(self.shared, "p:1", "l:2", "c", lambda: None)
         self.connection = Connection(self.serving, Http2Config(), ServerConfig(), 1)

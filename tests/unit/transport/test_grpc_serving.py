@@ -3,152 +3,21 @@
 import asyncio
 import random
 import struct
-from collections.abc import AsyncIterator, Awaitable, Sequence
-from typing import Any
 
 import pytest
 
-from latermq_broker.config import ServerConfig
-from latermq_broker.config_transport import Http2Config
-from latermq_broker.services.later import Later
-from latermq_broker.services.seam import Call, CallAborted, Method
-from latermq_broker.transport.grpc_server.serving import GrpcConnection, Shared
-from latermq_h2.grpc_code import GrpcCode
-from latermq_h2.hpack.decoder import Decoder
 from latermq_h2.hpack.encoder import literal
 from latermq_h2.http2 import frames
-from latermq_h2.http2.connection import Connection
+from support.grpc_served import METHODS, Served, message, unsettled
 from support.http2_peer import (
     HELLO,
     OPEN_WINDOWS,
     REQUEST,
     SETTINGS_ACK,
-    Frame,
     data,
     headers,
     parse,
 )
-
-
-def later(request: bytes, call: Call) -> Awaitable[bytes]:
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[bytes] = loop.create_future()
-
-    def answer() -> None:
-        if not future.cancelled():
-            future.set_result(request)
-
-    loop.call_soon(answer)
-    return future
-
-
-def settled(request: bytes, call: Call) -> Later[bytes]:
-    """Of an empty request never; of "!" with an error; else in the next turn."""
-    answer = Later(request)
-    if request == b"!":
-        answer.fail(CallAborted(GrpcCode.NOT_FOUND, "no"))
-    elif request:
-        asyncio.get_running_loop().call_soon(answer.release)
-    unsettled.append(answer)
-    return answer
-
-
-unsettled: list[Later[bytes]] = []
-
-
-async def coroutine(request: bytes, call: Call) -> bytes:
-    await asyncio.sleep(0)
-    return request
-
-
-async def each(request: bytes, call: Call) -> AsyncIterator[bytes]:
-    for number in range(20):
-        yield b"%d" % number * 1_000
-        if number % 7 == 0:
-            await asyncio.sleep(0)
-
-
-async def double(requests: AsyncIterator[bytes], call: Call) -> AsyncIterator[bytes]:
-    async for request in requests:
-        yield request * 2
-
-
-def fails(request: bytes, call: Call) -> Sequence[bytes]:
-    if request:
-        raise CallAborted(GrpcCode.NOT_FOUND, "no")
-    raise KeyError("secret")
-
-
-def list_of(request: bytes) -> list[bytes]:
-    return [request, request]
-
-
-METHODS = {
-    b"/s/M": Method.unary(lambda request, call: request),
-    b"/s/L": Method.unary(later),
-    b"/s/X": Method.unary(lambda request, call: request, large=True),
-    b"/s/C": Method.unary(coroutine),
-    b"/s/W": Method.unary(settled),
-    b"/s/S": Method.server_stream(lambda request, call: settled(request, call).mapped(list_of)),
-    b"/s/E": Method.server_stream(each),
-    b"/s/B": Method.bidi_stream(double),
-    b"/s/F": Method.server_stream(fails),
-}
-
-
-class Served:
-    """One connection with the methods above."""
-
-    def __init__(self, **shared: Any) -> None:
-        self.now_ms = 1_000
-        options: dict[str, Any] = {
-            "calls_max": 100, "message_bytes_max": 1 << 21, "other_bytes_max": 1 << 20,
-            "assembly_bytes_max": 4 << 20,
-            "streams_max": 100, "gzip_from_bytes": 0,
-        }  # fmt: skip
-        self.shared = Shared(methods=METHODS, now_ms=lambda: self.now_ms, **(options | shared))
-        self.serving = GrpcConnection(self.shared, "p:1", "l:2", "c", lambda: None)
-        connection = Connection(self.serving, Http2Config(), ServerConfig(), self.now_ms)
-        self.serving.serve(connection)
-        self.connection = connection
-        self.decoder = Decoder(1 << 16)
-
-    def send(self, wire: bytes) -> None:
-        self.serving.receive(wire)
-        while self.connection.input_left:
-            self.serving.receive(b"")
-
-    async def settle(self) -> list[Frame]:
-        """Let the handlers run; frames that came out."""
-        found = b""
-        for _ in range(60):
-            await asyncio.sleep(0)
-            while taken := self.connection.take():
-                found += taken
-        return parse(found)
-
-    async def ask(self, path: bytes, wire: bytes) -> tuple[dict[bytes, bytes], bytes]:
-        """Fields and body of the answer to the call on stream 1, and what it ends with."""
-        self.send(HELLO + SETTINGS_ACK + OPEN_WINDOWS)
-        self.send(headers(1, block=REQUEST.replace(b"/s/M", path)) + wire)
-        fields: dict[bytes, bytes] = {}
-        body = b""
-        for found in await self.settle():
-            if found.stream_id == 1 and found.kind == frames.HEADERS:
-                fields |= {n: v for n, v, _, _ in self.decoder.decode(found.payload)[0]}
-            elif found.stream_id == 1 and found.kind == frames.DATA:
-                body += found.payload
-        return fields, body
-
-    def check_empty(self) -> None:
-        assert self.shared.calls == 0
-        assert not self.connection.open
-        assert not self.serving.answers.running
-        assert self.serving.assembly_bytes == 0
-
-
-def message(payload: bytes) -> bytes:
-    return struct.pack(">BI", 0, len(payload)) + payload
 
 
 @pytest.mark.parametrize(
@@ -203,7 +72,7 @@ async def test_calls_beyond_the_limit() -> None:
     [refused] = [found for found in answers if found.kind == frames.HEADERS]
     assert refused.stream_id == 5
     assert b"grpc-status\x018" in refused.payload
-    served.connection.lost()
+    served.serving.lost()
     served.check_empty()
 
 
@@ -238,15 +107,15 @@ async def test_what_was_refused_is_counted() -> None:
 
 
 async def test_requests_that_are_never_whole_are_bounded() -> None:
-    served = Served(assembly_bytes_max=100_000)
+    served = Served(assembly_bytes_max=140_000)
     served.send(HELLO + SETTINGS_ACK + OPEN_WINDOWS)
     start = struct.pack(">BI", 0, 1 << 20) + bytes(16_379)
     for number in range(10):
         served.send(headers(2 * number + 1) + data(2 * number + 1, start))
     refused = [found for found in await served.settle() if found.kind == frames.HEADERS]
     assert len(refused) == 4
-    assert served.serving.assembly_bytes <= 100_000
-    served.connection.lost()
+    assert served.serving.held_bytes <= 140_000
+    served.serving.lost()
     served.check_empty()
 
 
@@ -290,6 +159,6 @@ async def test_whatever_comes_nothing_is_left(seed: int, caplog: pytest.LogCaptu
         if rng.random() < 0.5:
             await asyncio.sleep(0)
             served.connection.take()
-    served.connection.lost()
+    served.serving.lost()
     await served.settle()
     served.check_empty()

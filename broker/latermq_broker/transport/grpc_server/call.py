@@ -2,11 +2,10 @@
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
-from latermq_broker.services.seam import MethodKind
+from latermq_broker.services.seam import CallAborted, MethodKind
 from latermq_broker.transport.grpc_server.head import CallHead
 from latermq_broker.transport.grpc_server.metadata import (
     BINARY_SUFFIX,
@@ -15,9 +14,10 @@ from latermq_broker.transport.grpc_server.metadata import (
     shown,
     text_of,
 )
+from latermq_h2.grpc_code import GrpcCode
 from latermq_h2.hpack.fields import REGULAR, Field
 from latermq_h2.http2.stream import Stream
-from latermq_h2.messages import Assembly
+from latermq_h2.messages import Assembly, MessageFault, SingleMessage, grown_bytes
 
 if TYPE_CHECKING:
     from latermq_broker.transport.grpc_server.serving import GrpcConnection
@@ -25,13 +25,17 @@ if TYPE_CHECKING:
 log = logging.getLogger("latermq.transport")
 
 
+CALL_BYTES: Final = 2_048  # a stream, a call, its buffer and its places in dictionaries
+FIELD_BYTES: Final = 192  # a header field, beside its text
+
+
 class LeanCall:
     """A `Call`; over when its stream is."""
 
     __slots__ = (
-        "_callbacks", "_connection", "_fields", "added", "answered", "arrived_ms", "assembly",
-        "cancelled", "head", "headers_sent", "inbox", "kept", "request", "room", "stream",
-        "timer", "work", "zipped",
+        "_callbacks", "_fields", "added", "admitted", "answered", "arrived_ms", "cancelled",
+        "connection", "head", "headers_sent", "held_bytes", "inbox", "own_bytes", "request", "room",
+        "stream", "timer", "work", "zipped",
     )  # fmt: skip
 
     def __init__(
@@ -42,20 +46,21 @@ class LeanCall:
         fields: list[Field],
         now_ms: int,
     ) -> None:
-        self._connection = connection
         self._fields = fields
         self._callbacks: list[Callable[[], None]] | None = None
+        self.connection = connection
         self.stream = stream
         self.head = head
         self.arrived_ms = now_ms
         self.cancelled = False
-        self.request: bytes | None = None  # the message, until the request's end is seen
+        self.admitted = False  # its method was asked whether its request may be kept
+        self.request: SingleMessage | None = None  # what came of it, if not all came at once
+        self.own_bytes = 0  # what it takes without its request, once it was admitted
+        self.held_bytes = 0  # for its request, as `RequestMemory` counts
         self.answered = False  # the end of its answer was handed over
         self.headers_sent = False
         self.added: AnswerExtra | None = None  # `extra`, if it was asked for
         self.zipped = False  # its headers announced gzip
-        self.assembly: Assembly | None = None
-        self.kept = 0  # bytes of an incomplete message, as counted by the connection
         self.inbox: Inbox | None = None
         self.work: asyncio.Future[object] | None = None
         self.timer: asyncio.TimerHandle | None = None
@@ -67,19 +72,19 @@ class LeanCall:
 
     @property
     def peer(self) -> str:
-        return self._connection.peer
+        return self.connection.peer
 
     @property
     def local(self) -> str:
-        return self._connection.local
+        return self.connection.local
 
     @property
     def connection_id(self) -> str:
-        return self._connection.connection_id
+        return self.connection.connection_id
 
     @property
     def certificate_name(self) -> str:
-        return self._connection.certificate_name
+        return self.connection.certificate_name
 
     def metadata(self, name: str) -> str | None:
         if name.endswith(BINARY_SUFFIX):
@@ -105,7 +110,7 @@ class LeanCall:
         timeout_ms = self.head.timeout_ms
         if timeout_ms is None:
             return None
-        return max(0, self.arrived_ms + timeout_ms - self._connection.now_ms())
+        return max(0, self.arrived_ms + timeout_ms - self.connection.now_ms())
 
     def on_cancel(self, callback: Callable[[], None]) -> None:
         if self.cancelled:
@@ -138,8 +143,19 @@ class LeanCall:
     def release(self) -> None:
         """The stream is over; keep nothing alive."""
         self._callbacks = None
+        self.drop_input()
+        self.inbox = None
+
+    def drop_input(self) -> None:
+        """Keep nothing of the request; a handler that reads on finds its end."""
+        self.request = None
         if self.inbox is not None:
-            self.inbox.close()
+            self.inbox.clear()
+
+    def weighed(self) -> int:
+        """What it takes in memory without its request."""
+        texts = sum([len(name) + len(value) for name, value, _, _ in self._fields])
+        return CALL_BYTES + FIELD_BYTES * len(self._fields) + texts
 
     def wake(self) -> None:
         """There is room for more output."""
@@ -159,46 +175,95 @@ class LeanCall:
 
 
 class Inbox:
-    """Messages of a bidi call on their way to its handler.
+    """Messages of a bidi call on their way to its handler, who takes them one at a time.
 
+    They wait as they came, compressed if they were; only the one that the handler has is inflated.
     What they took of the stream's window is given back when the handler has read them all, so a
     handler that does not read stops its caller.
 
     Args:
-        consumed: told how many bytes to give back.
+        consumed: told how many bytes of the window to give back.
+        holds: told how many bytes are held now, and whether a message waits for its rest; may
+            raise CallAborted.
     """
 
-    def __init__(self, consumed: Callable[[int], None]) -> None:
-        self._messages: deque[bytes] = deque()
+    def __init__(
+        self,
+        assembly: Assembly,
+        consumed: Callable[[int], None],
+        holds: Callable[[int, bool], None],
+    ) -> None:
+        self._assembly = assembly
         self._consumed = consumed
+        self._holds = holds
         self._owed = 0
+        self._taken_bytes = 0  # of the message that the handler has
+        self._waits = False  # the handler, for the rest of a message
         self._ended = False
         self._waiter: asyncio.Future[None] | None = None
 
-    def put(self, messages: Sequence[bytes], bytes_count: int) -> None:
-        """Messages for which `bytes_count` is not given back yet."""
-        self._messages += messages
-        self._owed += bytes_count
+    def put(self, data: bytes) -> None:
+        """Keep what came. Raises CallAborted: it is too much."""
+        self._assembly.put(data)
+        self._owed += len(data)
+        self._holds(self._held_bytes(), self._waits)
         self._wake()
 
     def close(self) -> None:
+        """Nothing more comes."""
         self._ended = True
         self._wake()
+
+    def clear(self) -> None:
+        """Nothing more is wanted."""
+        self._assembly.clear()
+        self._owed = 0
+        self.close()
 
     def __aiter__(self) -> "Inbox":
         return self
 
     async def __anext__(self) -> bytes:
-        while not self._messages:
+        """The next message.
+
+        Raises:
+            CallAborted: it is none, too large, or not whole when the client ends its stream.
+        """
+        while True:
+            message = self._take()
+            if message is not None:
+                return message
             if self._ended:
+                if self._assembly.bytes_kept:
+                    raise CallAborted(GrpcCode.INTERNAL, "the request ends inside a message")
                 raise StopAsyncIteration
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
-        message = self._messages.popleft()
-        if not self._messages:
+
+    def _take(self) -> bytes | None:
+        self._taken_bytes = 0
+        try:
+            message = self._assembly.take(self._grow)
+        except MessageFault as fault:
+            raise CallAborted(fault.code, str(fault)) from None
+        if message is not None:
+            self._taken_bytes = len(message)
+            self._waits = False
+            self._holds(self._held_bytes(), False)
+            return message
+        self._waits = self._assembly.bytes_kept > 0 and not self._ended
+        self._holds(self._held_bytes(), self._waits)
+        if self._owed:
             owed, self._owed = self._owed, 0
             self._consumed(owed)
-        return message
+        return None
+
+    def _grow(self, bytes_count: int) -> None:
+        self._taken_bytes = bytes_count
+        self._holds(self._held_bytes(), False)
+
+    def _held_bytes(self) -> int:
+        return grown_bytes(self._assembly.bytes_kept) + self._taken_bytes
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():

@@ -1,4 +1,7 @@
-"""Which calls of one connection get a timer: those that are not answered soon."""
+"""Which calls of one connection get a timer: those that are not answered soon.
+
+And which wait for the rest of their request: those that a read left incomplete.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -10,22 +13,32 @@ SOON_MS: Final = 10  # within which most calls are answered
 
 
 class Deadlines:
-    """
+    """Of one connection.
+
     Args:
         arm: gives a call its timer.
+        incomplete: told of a call whose request is not whole; may answer it.
     """
 
-    def __init__(self, arm: Callable[[LeanCall], None]) -> None:
-        self.opened: list[LeanCall] = []  # since the last `look`, with a deadline
+    def __init__(
+        self, arm: Callable[[LeanCall], None], incomplete: Callable[[LeanCall], None]
+    ) -> None:
+        self.opened: list[LeanCall] = []  # since the last `look`, with a deadline or without END
         self._watched: list[LeanCall] = []  # looked at again soon
         self._arm = arm
+        self._incomplete = incomplete
         self._loop = asyncio.get_running_loop()
 
     def look(self) -> None:
         """After a read: a timer for who has little time, another look soon for the others."""
-        for call in self.opened:
+        opened, self.opened = self.opened, []
+        for call in opened:
+            if call.stream.call is not call or call.answered:
+                continue
+            if call.stream.input_open and not call.is_bidi:
+                self._incomplete(call)
             timeout_ms = call.head.timeout_ms
-            if call.stream.call is not call or call.answered or timeout_ms is None:
+            if call.answered or timeout_ms is None:
                 continue
             if timeout_ms <= SOON_MS:
                 self._arm(call)
@@ -33,7 +46,6 @@ class Deadlines:
             if not self._watched:
                 self._loop.call_later(SOON_MS / 1_000, self._look_again)
             self._watched.append(call)
-        self.opened.clear()
 
     def _look_again(self) -> None:
         watched, self._watched = self._watched, []

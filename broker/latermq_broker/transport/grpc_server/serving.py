@@ -11,40 +11,38 @@ A call with a deadline gets a timer only if it is not answered soon.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import AsyncIterator, Callable
 from inspect import isawaitable
 from typing import Any, Final, cast
 
 from latermq_broker.services.later import Later
-from latermq_broker.services.seam import CallAborted, Method, MethodKind
+from latermq_broker.services.seam import MethodKind
 from latermq_broker.transport.grpc_server import status
 from latermq_broker.transport.grpc_server.answers import Answers
-from latermq_broker.transport.grpc_server.call import Inbox, LeanCall
-from latermq_broker.transport.grpc_server.counts import REFUSED, Counts
+from latermq_broker.transport.grpc_server.arrivals import Arrivals
+from latermq_broker.transport.grpc_server.call import LeanCall
+from latermq_broker.transport.grpc_server.counts import REFUSED
 from latermq_broker.transport.grpc_server.deadlines import Deadlines
 from latermq_broker.transport.grpc_server.head import (
     TOO_LARGE,
     CallHead,
     Meaning,
-    Methods,
     Plain,
     Refusal,
     read,
 )
+from latermq_broker.transport.grpc_server.request_memory import SHORT_BYTES
+from latermq_broker.transport.grpc_server.server_state import Shared
 from latermq_h2.grpc_code import GrpcCode
 from latermq_h2.hpack.encoder import encode
 from latermq_h2.hpack.fields import Field
 from latermq_h2.http2.connection import Connection
-from latermq_h2.http2.frames import ErrorCode
+from latermq_h2.http2.frames import ConnectionFault, ErrorCode
 from latermq_h2.http2.request import OVERSIZED, RequestHead
 from latermq_h2.http2.stream import Stream
 from latermq_h2.messages import (
     PREFIX,
     PREFIX_BYTES,
-    Assembly,
-    MessageFault,
 )
 
 log = logging.getLogger("latermq.transport")
@@ -54,29 +52,9 @@ WORK_MS_MAX: Final = 2
 RUNNING_PER_STREAM_MAX: Final = 2  # handlers that still run, for each stream that may be open
 
 INTERNAL: Final = "internal error"
+TOO_MUCH: Final = "too much is sent at once"
 _PLAIN_HEADERS: Final = encode([(b":status", b"200"), (b"content-type", b"text/plain")])
 _PLAIN_TRAILERS: Final = encode([(b"x-end", b"1")])
-
-
-@dataclass(kw_only=True)
-class Shared:
-    """What all connections of a server have in common."""
-
-    methods: Methods
-    calls_max: int
-    message_bytes_max: int  # of methods with large requests
-    other_bytes_max: int  # of all others
-    assembly_bytes_max: int  # of one connection
-    streams_max: int
-    gzip_from_bytes: int
-    now_ms: Callable[[], int]
-    plain: Mapping[bytes, bytes] = field(default_factory=dict)
-    calls: int = 0
-    counts: Counts = field(default_factory=Counts)
-
-    def bytes_max(self, method: Method) -> int:
-        """Of one message to it."""
-        return self.message_bytes_max if method.large else self.other_bytes_max
 
 
 class GrpcConnection:
@@ -89,6 +67,7 @@ class GrpcConnection:
 
     connection: Connection
     answers: Answers
+    arrivals: Arrivals
     _deadlines: Deadlines
 
     def __init__(
@@ -103,7 +82,8 @@ class GrpcConnection:
         self._wake = wake
         self._handled = 0
         self._now_ms = self._until_ms = 0
-        self.assembly_bytes = 0  # of messages that are not whole
+        self.held_bytes = 0  # for its requests and what came of the next frame
+        self._input_bytes = 0  # the latter
 
     def serve(self, connection: Connection) -> None:
         """Called once, before anything is received."""
@@ -111,7 +91,8 @@ class GrpcConnection:
         self.answers = Answers(
             connection, self._shared.gzip_from_bytes, self._shared.counts, self._wake, self.reset
         )
-        self._deadlines = Deadlines(self.answers.arm)
+        self.arrivals = Arrivals(self, self._shared, self._run, self._wake)
+        self._deadlines = Deadlines(self.answers.arm, self.arrivals.incomplete)
 
     def receive(self, data: bytes) -> None:
         """Input for the connection; the work it causes is bounded."""
@@ -122,6 +103,13 @@ class GrpcConnection:
         self.connection.receive(data, now_ms)
         if self._deadlines.opened:
             self._deadlines.look()
+        while self.connection.input_bytes != self._input_bytes:  # again, if that ended it
+            self._count_input(self.connection.input_bytes)
+
+    def lost(self) -> None:
+        """The peer is gone: every call is reset, and what came is of no use any more."""
+        self.connection.lost()
+        self._count_input(0)
 
     def abort_all(self, code: GrpcCode, message: str) -> None:
         """End every call with this status."""
@@ -153,12 +141,12 @@ class GrpcConnection:
         call = LeanCall(self, stream, meaning, fields, self._now_ms)
         stream.call = call
         shared.calls += 1
-        if meaning.timeout_ms is not None:
+        if meaning.timeout_ms is not None or not ended:
             self._deadlines.opened.append(call)
         if call.is_bidi:
             self._start_bidi(call)
         if ended:
-            self._input_ended(call)
+            self.arrivals.ended(call)
 
     def received(self, stream: Stream, data: bytes, ended: bool) -> None:
         call = cast(LeanCall | Plain | None, stream.call)
@@ -167,22 +155,18 @@ class GrpcConnection:
             if ended and call is not None:
                 self._answer_plain(stream, call)
             return
-        if ended and call.assembly is None and not call.is_bidi and len(data) >= PREFIX_BYTES:
+        if call.answered:  # but not all of its answer is out; no window is given back for this
+            return
+        if ended and call.request is None and not call.is_bidi and len(data) >= PREFIX_BYTES:
             flag, length = PREFIX.unpack_from(data)
             fits = length <= self._shared.bytes_max(call.head.method)
             if flag == 0 and fits and length == len(data) - PREFIX_BYTES:
-                self._run(call, data[PREFIX_BYTES:])
+                if length > SHORT_BYTES:
+                    self.arrivals.run_counted(call, data[PREFIX_BYTES:])
+                else:
+                    self._run(call, data[PREFIX_BYTES:])
                 return
-        try:
-            self._assemble(call, data)
-        except CallAborted as error:
-            self.answers.abort(call, error.code, error.message)
-            return
-        except MessageFault as fault:
-            self.answers.abort(call, fault.code, str(fault))
-            return
-        if ended:
-            self._input_ended(call)
+        self.arrivals.put(call, data, ended)
 
     def reset(self, stream: Stream, code: int) -> None:
         call, stream.call = stream.call, None
@@ -219,42 +203,6 @@ class GrpcConnection:
             stream, _PLAIN_HEADERS, (plain.body,), len(plain.body), _PLAIN_TRAILERS
         )
 
-    def _assemble(self, call: LeanCall, data: bytes) -> None:
-        """Raises CallAborted, MessageFault."""
-        shared = self._shared
-        assembly = call.assembly
-        if assembly is None:
-            assembly = call.assembly = Assembly(
-                shared.bytes_max(call.head.method), call.head.encoding
-            )
-        messages = assembly.feed(data)
-        kept = assembly.bytes_kept
-        self.assembly_bytes += kept - call.kept
-        call.kept = kept
-        if self.assembly_bytes > shared.assembly_bytes_max:
-            raise CallAborted(GrpcCode.RESOURCE_EXHAUSTED, "too much is sent at once")
-        if call.inbox is not None and messages:
-            self.connection.streams.consume(call.stream, min(kept, len(data)))
-            call.inbox.put(messages, len(data) - min(kept, len(data)))
-            return
-        self.connection.streams.consume(call.stream, len(data))
-        if not messages:
-            return
-        if call.request is not None or len(messages) > 1:
-            raise CallAborted(GrpcCode.UNIMPLEMENTED, "more than one message in the request")
-        call.request = messages[0]
-
-    def _input_ended(self, call: LeanCall) -> None:
-        if call.assembly is not None and call.assembly.bytes_kept:
-            self.answers.abort(call, GrpcCode.INTERNAL, "the request ends inside a message")
-        elif call.inbox is not None:
-            call.inbox.close()
-        elif call.request is None:
-            self.answers.abort(call, GrpcCode.UNIMPLEMENTED, "no message in the request")
-        else:
-            request, call.request = call.request, None
-            self._run(call, request)
-
     def _run(self, call: LeanCall, request: bytes) -> None:
         """Call a handler that takes one message; answer now if it did."""
         self._handled += 1
@@ -286,7 +234,7 @@ class GrpcConnection:
             self.answers.answer_all(call, result)
 
     def _start_bidi(self, call: LeanCall) -> None:
-        call.inbox = Inbox(partial(self._consumed, call))
+        call.inbox = self.arrivals.inbox_of(call)
         try:
             elements = cast(Any, call.head.method.handler)(call.inbox, call)
         except Exception as error:  # noqa: BLE001  whatever a handler raises ends its call only
@@ -294,13 +242,15 @@ class GrpcConnection:
         else:
             self.answers.each(call, elements)
 
-    def _consumed(self, call: LeanCall, bytes_count: int) -> None:
-        if call.stream.call is call:
-            self.connection.streams.consume(call.stream, bytes_count)
-            self._wake()
+    def _count_input(self, bytes_count: int) -> None:
+        """Count what came of a frame, or of a header block, that is not whole."""
+        more, self._input_bytes = bytes_count - self._input_bytes, bytes_count
+        self.held_bytes += more
+        if not self._shared.memory.add_input(more):
+            self.connection.fail(ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, TOO_MUCH))
 
     def _release(self, call: LeanCall) -> None:
         self._shared.calls -= 1
-        self.assembly_bytes -= call.kept
+        self._shared.memory.forget(call)
         self.answers.disarm(call)
         call.release()

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, Protocol, cast
 
-from latermq_broker.transport.grpc_server.serving import GrpcConnection, Shared
+from latermq_broker.transport.grpc_server.server_state import Shared
+from latermq_broker.transport.grpc_server.serving import GrpcConnection
 from latermq_broker.transport.shell.tls import common_name
 from latermq_h2.http2.connection import Connection
 from latermq_h2.http2.limits import Keepalive, ServerLimits
@@ -201,7 +202,7 @@ class ShellProtocol(asyncio.Protocol):
     def _lost(self) -> None:
         self._closing = True
         self._stop_timer()
-        self.connection.lost()
+        self.serving.lost()
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
