@@ -95,7 +95,7 @@ image: ## build the Docker image (IMAGE=latermq:latest)
 # --- to change it ---------------------------------------------------------------------------
 
 .PHONY: test
-test: check beside native-test ## every test that CI runs
+test: check abuse beside native-test ## every test that CI runs
 
 .PHONY: check
 check: lint types layers drift unit property ## format, lint, types, layers, generated code, unit and property tests
@@ -118,7 +118,7 @@ beside: $(STAMP)
 
 .PHONY: native-test
 native-test: $(STAMP) ## the compiled broker: units, models, official clients
-	$(MAKE) unit property interop NATIVE=1 \
+	$(MAKE) unit property abuse interop NATIVE=1 \
 		UNIT="$(addprefix tests/unit/,store delivery schedule engine transport)"
 
 .PHONY: fmt
@@ -151,6 +151,11 @@ unit: $(READY) ## tests without a socket or a sleep
 .PHONY: property
 property: $(READY) ## the core against models, by hypothesis
 	$(PYTEST) --numprocesses=auto -o timeout=300 tests/property
+
+.PHONY: abuse
+abuse: $(READY) ## attacks on a broker process: memory, a neighbour, recovery (ALL=1: variations; PAGE=1: the table)
+	@if [ -n "$(PAGE)" ]; then PYTHONPATH=$(TESTS_PATH) $(BIN)/python -m abuse.run --page; \
+	else ALL=$(ALL) $(PYTEST) tests/abuse; fi
 
 # `make integration TRANSPORT=grpcio` and `make interop TRANSPORT=grpcio`: the same on grpc.aio.
 TRANSPORT ?= lean

@@ -1,0 +1,327 @@
+"""A broker with its working load, attacked: what it cost whom, and whether all came back."""
+
+import asyncio
+import os
+import re
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, Final, NamedTuple, Self
+
+from abuse.memory import Peak, status_mib
+from abuse.peer import NOBODY, Caller, Peer, Target
+from latermq_proto.apache.rocketmq.v2 import definition_pb2
+from latermq_proto.latermq.v1 import broker_pb2, user_pb2
+from support.broker_process import BrokerProcess
+
+ROOT: Final = Caller("root", "the-secret-of-root")
+WORKER: Final = Caller("worker", "the-secret-of-worker")
+GUEST: Final = Caller("guest", "the-secret-of-guest")  # has no right at all
+PUBLISHER: Final = Caller("publisher", "the-secret-of-publisher")  # has `pub` alone
+OTHER: Final = Caller("other", "the-secret-of-other")  # has the rights of the one who works
+
+PEAK_MIB_MAX: Final = 256.0
+GROWTH_MIB_MAX: Final = 100.0
+BACK_S_MAX: Final = 30.0
+SLOWER_MAX: Final = 10.0
+CALM_P99_MS_MIN: Final = 30.0  # below it the machine's own noise is measured, not the broker
+CALM_S: Final = 1.0
+ATTACK_S_MIN: Final = 1.0  # so long the neighbour is measured, however short the attack
+ANSWER_S_MAX: Final = 60.0
+
+CONFIG: Final = f"""
+[auth]
+enabled = true
+root_access_key = "{ROOT.access_key}"
+root_secret_key = "{ROOT.secret}"
+[tls]
+enabled = true
+[transaction]
+first_check_ms = 1000
+"""
+SMALL: Final = """
+[server]
+clients_max = 200
+[catalog]
+topic_count_max = 100
+"""  # so that what all share is soon used up
+SOURCE_VARIABLE: Final = "ABUSE_SOURCE"  # another source tree, whose broker is attacked
+
+Attack = Callable[[Target], Awaitable[str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One attack.
+
+    It has closed what it opened when it returns what it was told.
+
+    Fields:
+        number: of the class of attacks, as docs/security.md counts them.
+        what: in the table's words.
+        by: in whose name.
+        answers: a regular expression of what it is told; "": whatever it is.
+        prepare: what has to be there before, made before anything is measured.
+        seconds_max: a bound on the attacker, not on the broker.
+        always: a part of every run of the tests; the others are variations.
+    """
+
+    number: int
+    name: str
+    what: str
+    attack: Attack
+    by: Caller = NOBODY
+    prepare: Attack | None = None
+    answers: str = ""
+    seconds_max: float = 15.0
+    always: bool = True
+
+
+class Figures(NamedTuple):
+    """What one attack cost. Times of sends in milliseconds, of recovery in seconds."""
+
+    answer: str
+    start_mib: float
+    peak_mib: float
+    after_mib: float
+    calm_p99_ms: float
+    p50_ms: float
+    p99_ms: float
+    fresh_ms: float
+    failed: int
+    back_s: float
+    why_not_back: str
+
+    def line(self) -> str:
+        """For people, while the cases run."""
+        return (
+            f"{self.answer[:120]}; RSS {self.start_mib:.0f}, at most {self.peak_mib:.0f}, then "
+            f"{self.after_mib:.0f} MiB; p99 {self.calm_p99_ms:.0f}, then {self.p99_ms:.0f} ms "
+            f"(p50 {self.p50_ms:.0f}); newcomers {self.fresh_ms:.0f} ms; "
+            f"back after {self.back_s:.1f} s"
+        )
+
+    @property
+    def is_late(self) -> bool:
+        """A neighbour's sends waited for longer than they may."""
+        return self.p99_ms > SLOWER_MAX * max(self.calm_p99_ms, CALM_P99_MS_MIN)
+
+    def faults(self, case: Case) -> list[str]:
+        """What was promised of the case and does not hold."""
+        found = {
+            f"answered {self.answer}": re.fullmatch(case.answers or ".*", self.answer) is None,
+            f"peak RSS {self.peak_mib:.0f} MiB": self.peak_mib > PEAK_MIB_MAX,
+            f"{self.after_mib - self.start_mib:.0f} MiB stay": bool(self.why_not_back),
+            f"not back after {self.back_s:.0f} s: {self.why_not_back}": bool(self.why_not_back),
+            f"a neighbour's p99 {self.p99_ms:.0f} ms, calm {self.calm_p99_ms:.0f}": self.is_late,
+            f"{self.failed} of a neighbour's calls failed": self.failed > 0,
+        }
+        return [text for text, broken in found.items() if broken]
+
+
+@dataclass
+class Load:
+    """The neighbour's process and what it told so far."""
+
+    process: "subprocess.Popen[str]"
+    sent: list[tuple[float, float]] = field(default_factory=list)
+    fresh: list[tuple[float, float]] = field(default_factory=list)
+    failed: list[tuple[float, str]] = field(default_factory=list)
+    came: int = 0
+
+    @classmethod
+    def start(cls, endpoint: str) -> "Load":
+        root = Path(__file__).resolve().parents[1]
+        search = os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])
+        process = subprocess.Popen(
+            [sys.executable, "-m", "abuse.neighbour", endpoint, *WORKER],
+            stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": search},
+        )  # fmt: skip
+        load = cls(process)
+        assert process.stdout is not None
+        threading.Thread(target=load._hear, args=(process.stdout,), daemon=True).start()
+        return load
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    async def until(self, true: Callable[[], bool], what: str) -> None:
+        """Raises AssertionError: not within a minute, or the process ended."""
+        limit_s = time.monotonic() + ANSWER_S_MAX
+        while not true():
+            assert self.process.poll() is None, "the neighbour's process ended"
+            assert time.monotonic() < limit_s, f"no {what} in {ANSWER_S_MAX:.0f} s"
+            await asyncio.sleep(0.02)
+
+    async def settled(self, due_s: float) -> None:
+        """Until every send that was due by then is known."""
+        await self.until(
+            lambda: any(due > due_s for due, _ in self.sent + self.failed[-1:]), "further sends"
+        )
+
+    def latencies_ms(self, from_s: float, until_s: float) -> list[float]:
+        return [ms for due_s, ms in list(self.sent) if from_s <= due_s <= until_s]
+
+    def failures(self, from_s: float, until_s: float) -> list[str]:
+        return [why for due_s, why in list(self.failed) if from_s <= due_s <= until_s]
+
+    def _hear(self, lines: IO[str]) -> None:
+        with lines:
+            for line in lines:
+                kind, *words = line.split(maxsplit=2)
+                if kind == "came":
+                    self.came += 1
+                elif kind == "failed":
+                    self.failed.append((float(words[0]), words[1]))
+                else:
+                    known = self.sent if kind == "sent" else self.fresh
+                    known.append((float(words[0]), float(words[1])))
+
+
+class Siege:
+    """A broker process, its users and its neighbour; attacked one case at a time."""
+
+    def __init__(self, data_dir: Path, config: str = CONFIG) -> None:
+        self.broker = BrokerProcess(data_dir, config=config)
+        self.load: Load
+
+    async def start(self) -> Self:
+        with other_source():
+            self.broker.start()
+        await self._users()
+        self.load = Load.start(self.broker.endpoint)
+        await self.load.until(lambda: len(self.load.fresh) >= 2, "newcomer")
+        return self
+
+    def stop(self) -> None:
+        self.load.stop()
+        with self.broker:
+            pass
+
+    def target(self, by: Caller) -> Target:
+        host, _, port = self.broker.endpoint.rpartition(":")
+        return Target(host, int(port), by)
+
+    async def endure(self, case: Case) -> Figures:
+        """Measure calm, attack, measure, and wait until all is back."""
+        load, pid = self.load, self.broker.pid
+        if case.prepare is not None:
+            await case.prepare(self.target(case.by))
+        before = await self.counts()
+        calm_s = time.monotonic()
+        await asyncio.sleep(CALM_S)
+        start_mib = status_mib(pid, "VmRSS")
+        with Peak(pid) as peak:
+            begun_s = time.monotonic()
+            answer = await self._attack(case)
+            await asyncio.sleep(max(0.0, begun_s + ATTACK_S_MIN - time.monotonic()))
+            ended_s = time.monotonic()
+            why_not_back = await self._back(before, start_mib)
+            back_s = time.monotonic() - ended_s
+            await self.load.settled(ended_s)
+        calm = load.latencies_ms(calm_s, begun_s)
+        during = load.latencies_ms(begun_s, ended_s)
+        return Figures(
+            answer, start_mib, peak.mib, status_mib(pid, "VmRSS"), percentile(calm, 99),
+            percentile(during, 50), percentile(during, 99),
+            percentile([ms for due_s, ms in load.fresh if begun_s <= due_s <= ended_s], 50),
+            len(load.failures(begun_s, ended_s)), back_s, why_not_back,
+        )  # fmt: skip
+
+    async def _attack(self, case: Case) -> str:
+        try:
+            async with asyncio.timeout(case.seconds_max):
+                return await case.attack(self.target(case.by))
+        except TimeoutError:
+            return "no end"
+
+    async def counts(self) -> broker_pb2.BrokerTransport:
+        """What the broker says is open; this call and its connection among it."""
+        async with await Peer.open(self.target(ROOT).at("127.0.0.1")) as peer:
+            stream_id = peer.ask("/latermq.v1.Brokers/GetBroker", b"")
+            answer = await peer.answered(stream_id, ANSWER_S_MAX)
+        return broker_pb2.GetBrokerResponse.FromString(answer.message).broker.transport
+
+    async def _back(self, before: broker_pb2.BrokerTransport, start_mib: float) -> str:
+        """Why not all is as it was, when the time is over; "" once it is."""
+        until_s = time.monotonic() + BACK_S_MAX
+        while True:
+            left = await self._left(before, start_mib)
+            if not left or time.monotonic() > until_s:
+                return ", ".join(left)
+            await asyncio.sleep(0.25)
+
+    async def _left(self, before: broker_pb2.BrokerTransport, start_mib: float) -> list[str]:
+        begun_s = time.monotonic()
+        now = await self.counts()
+        more = {
+            name: getattr(now, name) - getattr(before, name)
+            for name in ("connections_open", "calls_open", "tasks", "deadline_timers")
+        }
+        # Newcomers and what the neighbour sends just now come and go.
+        left = [f"{count} more {name}" for name, count in more.items() if count > 6]
+        grown_mib = status_mib(self.broker.pid, "VmRSS") - start_mib
+        if grown_mib > GROWTH_MIB_MAX:
+            left.append(f"{grown_mib:.0f} MiB more")
+        if not any(due_s > begun_s - 2.0 for due_s, _ in self.load.fresh):
+            left.append("no newcomer served in the last two seconds")
+        return left
+
+    async def _users(self) -> None:
+        async with await Peer.open(self.target(ROOT).at("127.0.0.1")) as peer:
+            grants = [(PUBLISHER, user_pb2.Grant.TOPIC, ["pub"])]
+            for user in (WORKER, OTHER):
+                grants.append((user, user_pb2.Grant.TOPIC, ["pub", "sub", "browse", "body"]))
+                grants.append((user, user_pb2.Grant.GROUP, ["sub", "browse"]))
+            for user in (WORKER, GUEST, PUBLISHER, OTHER):
+                request = user_pb2.CreateUserRequest(access_key=user.access_key, secret=user.secret)
+                await ask(peer, "/latermq.v1.Users/CreateUser", request)
+            for user, kind, rights in grants:
+                grant = user_pb2.Grant(kind=kind, pattern="*", rights=rights)
+                change = user_pb2.ChangeGrantRequest(access_key=user.access_key, grant=grant)
+                await ask(peer, "/latermq.v1.Users/GrantRights", change)
+
+
+async def ask(peer: Peer, path: str, request: Any, *, client_id: str = "") -> bytes:
+    """The answer's message; gRPC's own status must be OK."""
+    stream_id = peer.ask(path, request, client_id=client_id)
+    answer = await peer.answered(stream_id, ANSWER_S_MAX)
+    assert answer.said == "grpc 0", f"{path}: {answer.said} {peer.said} {answer.headers}"
+    return answer.message
+
+
+def code_of(answer: Any) -> str:
+    """The name of the code in an answer's status."""
+    return str(definition_pb2.Code.Name(answer.status.code))
+
+
+class other_source:  # noqa: N801  reads as a statement
+    """The broker of another source tree is run, where one is named."""
+
+    def __enter__(self) -> None:
+        self._before = os.environ.get("PYTHONPATH")
+        tree = os.environ.get(SOURCE_VARIABLE)
+        if tree:
+            rooms = [str(Path(tree) / room) for room in ("broker", "client", "proto")]
+            os.environ["PYTHONPATH"] = os.pathsep.join(rooms)
+
+    def __exit__(self, *_: object) -> None:
+        if self._before is None:
+            os.environ.pop("PYTHONPATH", None)
+        else:
+            os.environ["PYTHONPATH"] = self._before
+
+
+def percentile(values: Sequence[float], percent: int) -> float:
+    """Infinite without values: nothing was served."""
+    if not values:
+        return float("inf")
+    if len(values) == 1:
+        return values[0]
+    return statistics.quantiles(values, n=100, method="inclusive")[percent - 1]
