@@ -1,6 +1,8 @@
-"""Attack a broker, case by case, and tell what it cost.
+"""Attack a broker, case by case, each a broker of its own, and tell what it cost.
 
-python -m abuse.run [--page] [--only WORD] [--source TREE]
+    python -m abuse.run [--page] [--only WORDS] [--source TREE]
+
+`--page` writes the figures into docs/security.md; those of another source tree are "before".
 """
 
 import argparse
@@ -10,6 +12,7 @@ import tempfile
 import traceback
 from pathlib import Path
 
+from abuse import page
 from abuse.attacks import CASES
 from abuse.siege import CONFIG, SMALL, SOURCE_VARIABLE, Case, Figures, Siege
 
@@ -37,6 +40,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", default="", help="cases whose name or number has this word")
     parser.add_argument("--source", default="", help="a source tree, whose broker is attacked")
+    parser.add_argument("--page", action="store_true", help="write docs/security.md")
     options = parser.parse_args()
     if options.source:
         os.environ[SOURCE_VARIABLE] = options.source
@@ -47,7 +51,9 @@ def main() -> None:
         if not words
         or any(w == str(case.number) or (not w.isdigit() and w in case.name) for w in words)
     ]
-    asyncio.run(figures_of(chosen))
+    found = asyncio.run(figures_of(chosen))
+    if options.page:
+        page.write(CASES, found, before=bool(options.source))
 
 
 if __name__ == "__main__":
