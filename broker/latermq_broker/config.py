@@ -104,7 +104,7 @@ class DeliveryConfig:
     max_attempts_max: int = 1000
     delay_levels_ms: tuple[int, ...] = DELAY_LEVELS_MS
     receive_batch_max: int = 32
-    receive_bytes_max: int = 64 * MIB  # of one reply; a first message goes out whatever its size
+    receive_bytes_max: int = 32 * MIB  # of one reply; a first message goes out whatever its size
     invisible_ms_min: int = 1
     invisible_ms_max: int = 12 * 3_600_000
     auto_renew_lease_ms: int = 60_000
@@ -216,6 +216,7 @@ class ServerConfig:
     broker_name: str = "latermq-0"  # told to clients in routes
     request_bytes_max: int = 130 * MIB  # of a send: 32 messages of 4 MiB and their headers
     other_request_bytes_max: int = 4 * MIB  # of every other call
+    reply_bytes_max: int = 64 * MIB  # answers that wait to be read, on all connections
     ping_interval_ms_min: int = 10_000  # clients may send a keepalive ping this often
     keepalive_interval_ms: int = 60_000  # ours, to find dead peers
     keepalive_timeout_ms: int = 20_000
@@ -341,6 +342,12 @@ class Config:
     lite: LiteConfig = field(default_factory=LiteConfig)
 
     def __post_init__(self) -> None:
+        if self.http2.reply_bytes_max > self.server.reply_bytes_max:
+            raise ConfigError(
+                "http2.reply_bytes_max",
+                f"{self.http2.reply_bytes_max} is more than all connections together may hold: "
+                f"server.reply_bytes_max is {self.server.reply_bytes_max}",
+            )
         if self.tls.enabled and self.server.transport is not Transport.LEAN:
             raise ConfigError("tls.enabled", 'needs server.transport = "lean"')
         if self.server.transport is Transport.LEAN:

@@ -56,6 +56,8 @@ class Http2Config:
     ping_strikes_max: int = 2
     idle_ms_max: int = 120_000  # without calls; 0: for ever
     stall_ms_max: int = 60_000
+    stall_scarce_ms: int = 5_000  # while more than half of server.reply_bytes_max waits
+    reply_bytes_max: int = 32 * MIB  # answers that wait to be read, on one connection
     stream_buffer_bytes_max: int = 64 * KIB
     output_bytes_max: int = 1 * MIB
     age_ms_max: int = 0  # plus or minus a tenth; 0: for ever
@@ -69,6 +71,11 @@ class Http2Config:
         for setting in fields(self):
             if setting.name not in may_be_zero and getattr(self, setting.name) < 1:
                 raise ConfigError(f"http2.{setting.name}", "must be at least 1")
+        if self.reply_bytes_max < self.output_bytes_max:
+            raise ConfigError(
+                "http2.reply_bytes_max",
+                f"must not be below output_bytes_max, {self.output_bytes_max}",
+            )
         if not 16 * KIB <= self.frame_bytes_max < 16 * MIB:
             raise ConfigError("http2.frame_bytes_max", "must be 16 KiB to 16 MiB - 1")
         for name in ("stream_window_bytes", "connection_window_bytes"):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
+from latermq_broker.errors import TooManyRequestsError
 from latermq_broker.transport.grpc_server.metadata import AnswerExtra
 
 CLIENT_ID = "test@1@0@x"
@@ -29,6 +30,8 @@ class FakeCall:
         self._path = path
         self._certificate_name = certificate_name
         self.extra = AnswerExtra()
+        self.room_bytes = 1 << 40  # for an answer; 0 or less: none
+        self.reserved_bytes = 0
 
     @property
     def path(self) -> str:
@@ -61,6 +64,15 @@ class FakeCall:
 
     def remaining_ms(self) -> int | None:
         return self._remaining_ms
+
+    def reply_room(self) -> int:
+        if self.room_bytes <= 0:
+            raise TooManyRequestsError("answers wait to be read")
+        return self.room_bytes
+
+    def reserve_reply(self, bytes_count: int) -> None:
+        self.reserved_bytes += bytes_count
+        self.room_bytes -= bytes_count
 
     @property
     def cancelled(self) -> bool:

@@ -58,7 +58,7 @@ class Lanes:
         subscription = self._state.subscription(group.id, topic.id)
         wanted = self._wishes.of(request.filter)
         count = min(request.count_max, config.receive_batch_max)
-        room = Room(count, config.receive_bytes_max)
+        room = Room(count, min(config.receive_bytes_max, request.bytes_max))
         weights = config.fresh_weight + config.retry_weight
         turn = subscription.turn
         subscription.turn = turn + 1

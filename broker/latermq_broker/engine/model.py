@@ -97,6 +97,7 @@ class ReceiveRequest(NamedTuple):
     attempt_id: str = ""  # names the try: the same again is answered with the same, if ordered
     single_file: bool = False  # at most one of each message group in a reply, if ordered
     lite_keys: frozenset[int] = frozenset()  # what the client of a group for lite topics reads
+    bytes_max: int = 1 << 62  # of the messages together, if there are several
 
 
 class Delivered(NamedTuple):

@@ -111,8 +111,12 @@ class QueueReads:
         offset: int,
         count_max: int,
         filter: MessageFilter = EVERYTHING,
+        bytes_max: int = 1 << 62,
     ) -> tuple[list[QueueRow], int]:
         """(rows that match, the offset to go on from). No lease, no attempt.
+
+        Args:
+            bytes_max: of all rows together; a first one comes whatever its size.
 
         Raises TopicNotFoundError, BadRequestError, IllegalOffsetError.
         """
@@ -123,10 +127,14 @@ class QueueReads:
         rows: list[QueueRow] = []
         entries = queue.scan(offset, PULL_SCAN_MAX if wanted is not None else count_max)
         self._read_ahead(entries[:count_max])
+        size = 0
         for entry in entries:
             if len(rows) == count_max or (wanted is not None and wanted.spent):
                 break
             if wanted is None or wanted(entry.tag_hash, entry.position):
+                size += entry.length
+                if rows and size > bytes_max:
+                    break
                 try:
                     rows.append(self._row(topic, offset, entry, letters=True))
                 except CorruptRecordError as error:

@@ -47,7 +47,10 @@ class AdminMessages:
     def methods(self) -> MethodTable:
         return {
             f"{ADMIN}/QueryMessage": open_unary(
-                admin_pb2.ListMessageRequest, self.query, admin_pb2.ListMessageResponse
+                admin_pb2.ListMessageRequest,
+                self.query,
+                admin_pb2.ListMessageResponse,
+                reply_bytes=REPLY_BYTES_MAX,
             ),
             f"{ADMIN}/AdminSendMessage": open_unary(
                 admin_pb2.AdminSendMessageRequest, self.send, admin_pb2.AdminSendMessageResponse

@@ -99,10 +99,12 @@ def unary(
     refuse: Callable[[definition_pb2.Status, Request], Encoded],
     *,
     client_id_required: bool = True,
+    reply_bytes: int = 0,
 ) -> Method:
     """A unary method.
 
     Args:
+        reply_bytes: as in `Method`.
         refuse: builds the response that carries an error's status; the request is an empty one
             when it could not be parsed.
         client_id_required: every RPC of apache.rocketmq.v2; not ours (a probe has none).
@@ -136,13 +138,15 @@ def unary(
         except Exception as error:  # noqa: BLE001  `told` logs what is not the caller's
             return refused(request, call, error)
 
-    return Method.unary(handler)
+    return Method.unary(handler, reply_bytes=reply_bytes)
 
 
 def open_unary(
     request_class: type[Request],
     answer: Callable[[Request, Caller], UnaryAnswer | Coroutine[Any, Any, Encoded]],
     response_class: Callable[..., Encoded],
+    *,
+    reply_bytes: int = 0,
 ) -> Method:
     """A unary method that no client id is asked for; its refusal is a response with the status."""
     return unary(
@@ -150,6 +154,7 @@ def open_unary(
         answer,
         lambda refusal, _: response_class(status=refusal),
         client_id_required=False,
+        reply_bytes=reply_bytes,
     )
 
 
@@ -191,6 +196,7 @@ def server_stream(
     refuse: Callable[[definition_pb2.Status, Request], Sequence[Encoded]],
     *,
     client_id_required: bool = True,
+    reply_bytes: int = 0,
 ) -> Method:
     """A method that answers with a list, an awaitable list, or an async iterator of responses.
 
@@ -231,7 +237,7 @@ def server_stream(
         except Exception as error:  # noqa: BLE001  `told` logs what is not the caller's
             return refused(request, call, error)
 
-    return Method.server_stream(handler)
+    return Method.server_stream(handler, reply_bytes=reply_bytes)
 
 
 def client_id_of(call: Call) -> str:

@@ -11,6 +11,7 @@ up, not computed, the next time. Any change of a user makes all of them be compu
 
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import replace
 from typing import Any, Final, NamedTuple, Protocol, cast
 
 from google.protobuf.message import DecodeError, Message
@@ -189,7 +190,7 @@ class Guard:
                 return [refused] if streams else refused
             return inner(data, call)
 
-        return Method(method.kind, handler, method.large)
+        return replace(method, handler=handler)
 
     def _stream(self, path: str, inner: BidiStream) -> BidiStream:
         wants = rule_of(path)

@@ -11,6 +11,7 @@ neither yet, and a function to call. Whoever settles it runs what was waiting, a
 import asyncio
 import logging
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
 log = logging.getLogger("latermq.services")
@@ -48,9 +49,11 @@ class Later(Generic[Value]):
         if self.settled:
             return
         self.settled = True
-        if self._listener is not None:
+        self._rescue = None
+        listener, self._listener = self._listener, None  # it may hold what holds this: no circle
+        if listener is not None:
             try:
-                self._listener(self)
+                listener(self)
             except Exception:  # whoever settles it has others to settle
                 log.exception("a listener failed")
 
@@ -80,44 +83,21 @@ class Later(Generic[Value]):
     def listen(self, listener: "Callable[[Later[Value]], None]") -> None:
         """Call `listener` with this when it is settled; now, if it is."""
         assert self._listener is None, "one listener"
-        self._listener = listener
         if self.settled:
             listener(self)
+        else:
+            self._listener = listener
 
     def mapped(self, make: "Callable[[Value], Other]") -> "Later[Other]":
         """What `make` makes of the value; an error passes through."""
         made: Later[Other] = Later()
-
-        def told(before: Later[Value]) -> None:
-            try:
-                value = make(before.result())
-            except BaseException as error:  # noqa: BLE001  told to whoever waits for `made`
-                made.fail(error)
-            else:
-                made.give(value)
-
-        self.listen(told)
+        self.listen(partial(_give_mapped, made, make))
         return made
 
     def then(self, step: "Callable[[Value], Later[Other]]") -> "Later[Other]":
         """What becomes of the one that `step` begins with the value; an error passes through."""
         made: Later[Other] = Later()
-
-        def told(before: Later[Value]) -> None:
-            try:
-                after = step(before.result())
-            except BaseException as error:  # noqa: BLE001  told to whoever waits for `made`
-                made.fail(error)
-            else:
-                after.listen(passed_on)
-
-        def passed_on(after: Later[Other]) -> None:
-            if after.error is not None:
-                made.fail(after.error)
-            else:
-                made.give(cast(Other, after.value))
-
-        self.listen(told)
+        self.listen(partial(_begin, made, step))
         return made
 
     def __await__(self) -> Generator[Any, None, Value]:
@@ -131,3 +111,32 @@ class Later(Generic[Value]):
             self.listen(woken)
             yield from future
         return self.result()
+
+
+# Functions of the module, not closures: what a closure keeps lives in a cell, and compiled in an
+# object that the closure is part of, so that answers would wait for the collector of circles.
+
+
+def _give_mapped(made: Later[Other], make: Callable[[Value], Other], before: Later[Value]) -> None:
+    try:
+        value = make(before.result())
+    except BaseException as error:  # noqa: BLE001  told to whoever waits for `made`
+        made.fail(error)
+    else:
+        made.give(value)
+
+
+def _begin(made: Later[Other], step: Callable[[Value], Later[Other]], before: Later[Value]) -> None:
+    try:
+        after = step(before.result())
+    except BaseException as error:  # noqa: BLE001  told to whoever waits for `made`
+        made.fail(error)
+    else:
+        after.listen(partial(_pass_on, made))
+
+
+def _pass_on(made: Later[Other], after: Later[Other]) -> None:
+    if after.error is not None:
+        made.fail(after.error)
+    else:
+        made.give(cast(Other, after.value))

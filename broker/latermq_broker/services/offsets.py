@@ -23,9 +23,9 @@ from latermq_broker.services.answers import (
 )
 from latermq_broker.services.flow import FlowControl
 from latermq_broker.services.later import Later
-from latermq_broker.services.parking import Parking
+from latermq_broker.services.parking import Parking, Waiter
 from latermq_broker.services.polling import polling_ms
-from latermq_broker.services.seam import Committer, MethodTable
+from latermq_broker.services.seam import Call, Committer, MethodTable
 from latermq_broker.services.session import Sessions
 from latermq_broker.services.wire_delivery import (
     NOTHING_ELEMENT,
@@ -117,7 +117,8 @@ class OffsetService:
             BadRequestError: no such queue.
             IllegalOffsetError: below the oldest or past the next.
             IllegalPollingTimeError: it would wait past the caller's deadline.
-            TooManyRequestsError: too many wait already.
+            TooManyRequestsError: too many wait already, or the caller has not read what it was
+                answered before.
         """
         topic = request.message_queue.topic
         pull = Pull(
@@ -132,16 +133,20 @@ class OffsetService:
         server = self._config.server
         asked, short = request.long_polling_timeout, server.short_polling
         wait_ms = polling_ms(asked, caller, self._sessions, server, short=short)
-        found = self._attempt(pull)
+        call = caller.call
+        found = self._attempt(pull, call)
         if found is not None or not wait_ms:
             return self._reply(topic, pull, found or Pulled((), pull.offset))
         waiter = self._parking.park(
-            group, pull.topic, id(pull), partial(self._attempt, pull), wait_ms, caller.client_id
+            group,
+            pull.topic,
+            id(pull),
+            partial(self._attempt, pull, call),
+            wait_ms,
+            caller.client_id,
         )
-        caller.call.on_cancel(partial(self._parking.leave, waiter))
-        return waiter.later.then(
-            lambda found: self._reply(topic, pull, found or Pulled((), pull.offset))
-        )
+        call.on_cancel(partial(self._parking.leave, waiter))
+        return waiter.later.then(partial(self._reply_later, topic, pull, waiter))
 
     async def update(
         self, request: service_pb2.UpdateOffsetRequest, caller: Caller
@@ -219,18 +224,34 @@ class OffsetService:
     def drain(self) -> None:
         self._parking.drain()
 
-    def _attempt(self, pull: Pull) -> Pulled | None:
-        """Look from where the pull stands; None when it has come to the end with nothing."""
+    def _attempt(self, pull: Pull, call: Call) -> Pulled | None:
+        """Look from where the pull stands; None when it has come to the end with nothing.
+
+        Raises TooManyRequestsError: the caller has no room for an answer.
+        """
+        bytes_max = min(call.reply_room(), self._config.delivery.receive_bytes_max)
         for _ in range(SCANS_MAX):
             rows, next_offset = self._engine.queues.pull(
-                pull.topic, pull.queue_id, pull.offset, pull.count_max, pull.filter
+                pull.topic, pull.queue_id, pull.offset, pull.count_max, pull.filter, bytes_max
             )
             if rows:
+                call.reserve_reply(sum([len(row.rest) + len(row.sys) for row in rows]))
                 return Pulled(rows, next_offset)
             if next_offset == pull.offset:
                 return None
             pull.offset = next_offset
         return Pulled((), pull.offset)
+
+    def _reply_later(
+        self,
+        topic: definition_pb2.Resource,
+        pull: Pull,
+        waiter: Waiter[Pulled],
+        found: Pulled | None,
+    ) -> Later[list[bytes]]:
+        """To one that waited; the waiter, which the call keeps, keeps no rows."""
+        waiter.later.value = None
+        return self._reply(topic, pull, found or Pulled((), pull.offset))
 
     def _reply(
         self, topic: definition_pb2.Resource, pull: Pull, found: Pulled

@@ -36,7 +36,7 @@ from latermq_broker.services.later import Later
 from latermq_broker.services.lite_subscriptions import LiteSubscriptions
 from latermq_broker.services.parking import Parking, Waiter
 from latermq_broker.services.polling import polling_ms
-from latermq_broker.services.seam import Committer, MethodTable
+from latermq_broker.services.seam import Call, Committer, MethodTable
 from latermq_broker.services.session import Sessions
 from latermq_broker.services.wire_delivery import (
     NOTHING_ELEMENT,
@@ -48,16 +48,22 @@ from latermq_broker.services.wire_delivery import (
 from latermq_broker.store.catalog import DLQ_PREFIX
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 
+ELEMENT_BYTES: Final = 512  # of a message in an answer, beside what is stored of it
 CLIENT_TAKES_BYTES: Final = 4 << 20  # one received gRPC message, by default, in every language
 
 
 @dataclass(slots=True)
 class Leased:
-    """Messages leased to a caller, and when they are stored as their sender was promised."""
+    """Messages leased to a caller, and when they are stored as their sender was promised.
 
-    delivered: Sequence[Delivered]
+    Kept for as long as the call lasts, so that they can be given back; their bodies are not: the
+    transport has them, and a caller who does not read would hold them twice.
+    """
+
+    delivered: Sequence[Delivered]  # until the transport has them
     stored: Later[None]
-    elements: Sequence[bytes] = ()  # one for each, from when the transport has them
+    handles: Sequence[str] = ()
+    large: Sequence[tuple[str, int, int]] = ()  # handle, attempt, size of those few clients take
 
 
 class ReceiveService:
@@ -100,9 +106,11 @@ class ReceiveService:
             IllegalInvisibleTimeError: out of bounds, unless the broker renews the lease.
             IllegalPollingTimeError, BadRequestError: it would wait past the caller's deadline.
             TopicNotFoundError, GroupNotFoundError: not there and not made on demand.
-            TooManyRequestsError: too many wait already, or a limit of `flow` is reached.
+            TooManyRequestsError: too many wait already, a limit of `flow` is reached, or the
+                caller has not read what it was answered before.
         """
         wanted = self._wanted(request, caller)
+        caller.call.reply_room()
         asked = request.long_polling_timeout if request.HasField("long_polling_timeout") else None
         server, short = self._config.server, self._bounds.short_polling
         wait_ms = polling_ms(asked, caller, self._sessions, server, short=short)
@@ -112,20 +120,21 @@ class ReceiveService:
         reads_lite = self._reads_lite(wanted, caller)
         if not reads_lite:
             self._parking.serve(wanted.group, wanted.topic)
-        leased = self._lease(self._with_lite_topics(wanted) if reads_lite else wanted)
+        call = caller.call
+        leased = self._lease(self._with_lite_topics(wanted) if reads_lite else wanted, call)
         if leased is not None:
-            caller.call.on_cancel(partial(self._give_back, wanted.group, leased))
+            call.on_cancel(partial(self._give_back, wanted.group, leased))
             return self._reply(topic, leased)
         if not wait_ms:
             return self._nothing()
         wish: Hashable = wanted.filter
-        attempt = partial(self._attempt, wanted)
+        attempt = partial(self._attempt, wanted, call)
         if reads_lite:  # what there is for one client is of no use to another
-            wish, attempt = wanted.client_id, partial(self._attempt_lite, wanted)
+            wish, attempt = wanted.client_id, partial(self._attempt_lite, wanted, call)
         waiter = self._parking.park(
             wanted.group, wanted.topic, wish, attempt, wait_ms, caller.client_id
         )
-        caller.call.on_cancel(partial(self._abandon, wanted.group, waiter))
+        call.on_cancel(partial(self._abandon, wanted.group, waiter))
         return waiter.later.then(partial(self._reply_later, topic))
 
     @property
@@ -161,12 +170,12 @@ class ReceiveService:
         keys = self._lite.keys(wanted.client_id, wanted.group, wanted.topic)
         return wanted._replace(lite_keys=keys)
 
-    def _attempt_lite(self, wanted: ReceiveRequest) -> Leased | None:
+    def _attempt_lite(self, wanted: ReceiveRequest, call: Call) -> Leased | None:
         """As `_attempt`; not before there may be something for this client."""
         wanted = self._with_lite_topics(wanted)
         if not self._engine.lites.waits(wanted.group, wanted.topic, wanted.lite_keys):
             return None
-        return self._lease(wanted)
+        return self._lease(wanted, call)
 
     def _wanted(self, request: service_pb2.ReceiveMessageRequest, caller: Caller) -> ReceiveRequest:
         config = self._config.delivery
@@ -189,18 +198,27 @@ class ReceiveService:
             single_file=request.auto_renew and self._single_file(group, caller),
         )
 
-    def _lease(self, wanted: ReceiveRequest) -> Leased | None:
+    def _lease(self, wanted: ReceiveRequest, call: Call) -> Leased | None:
+        """As many as the caller has room for. Raises TooManyRequestsError: there is none."""
+        bytes_max = call.reply_room()
+        if bytes_max < self._config.delivery.receive_bytes_max:
+            wanted = wanted._replace(bytes_max=bytes_max)
         # Asked for before the leases are appended, so that it covers the messages alone; and asked
         # for in any case: it arms the write of a group made on first use, of offsets passed over.
         stored = self._committer.written()
         if self._flow.table.in_flight:
             wanted = self._flow.fitted(wanted)
         delivered = self._engine.receive(wanted, self._committer.now_ms())
-        return Leased(delivered, stored) if delivered else None
+        if not delivered:
+            return None
+        call.reserve_reply(
+            sum([len(each.rest) + len(each.sys) + ELEMENT_BYTES for each in delivered])
+        )
+        return Leased(delivered, stored)
 
-    def _attempt(self, wanted: ReceiveRequest) -> Leased | None:
+    def _attempt(self, wanted: ReceiveRequest, call: Call) -> Leased | None:
         """In the pump's turn: what is appended is written in it."""
-        leased = self._lease(wanted)
+        leased = self._lease(wanted, call)
         if leased is None and (
             wanted.filter is not EVERYTHING
             or wanted.topic.startswith(DLQ_PREFIX)
@@ -226,15 +244,22 @@ class ReceiveService:
     def _reply(self, topic: definition_pb2.Resource, leased: Leased) -> Later[list[bytes]]:
         """The messages, when they are stored as promised and the leases are in the file."""
 
-        def elements(_: None) -> list[bytes]:
-            leased.elements = message_elements(topic, leased.delivered)
-            return [
-                OK_ELEMENT,
-                *leased.elements,
-                delivery_timestamp_element(self._committer.now_ms()),
-            ]
+        return leased.stored.then(self._in_file).mapped(partial(self._elements, topic, leased))
 
-        return leased.stored.then(lambda _: self._committer.leased()).mapped(elements)
+    def _in_file(self, _: None) -> Later[None]:
+        return self._committer.leased()
+
+    def _elements(self, topic: definition_pb2.Resource, leased: Leased, _: None) -> list[bytes]:
+        delivered, leased.delivered = leased.delivered, ()
+        elements = message_elements(topic, delivered)
+        leased.handles = [message.handle for message in delivered]
+        if max(map(len, elements)) > CLIENT_TAKES_BYTES:
+            leased.large = [
+                (message.handle, message.attempt, len(element))
+                for message, element in zip(delivered, elements, strict=True)
+                if len(element) > CLIENT_TAKES_BYTES
+            ]
+        return [OK_ELEMENT, *elements, delivery_timestamp_element(self._committer.now_ms())]
 
     def _reply_later(
         self, topic: definition_pb2.Resource, leased: Leased | None
@@ -257,16 +282,14 @@ class ReceiveService:
 
     def _give_back(self, group: str, leased: Leased) -> None:
         now_ms = self._committer.now_ms()
-        # Not strict: no element yet means that none was on its way.
-        for message, element in zip(leased.delivered, leased.elements, strict=False):
-            if len(element) > CLIENT_TAKES_BYTES:
-                self._count_as_failed(group, message, len(element), now_ms)
-        handles = [message.handle for message in leased.delivered]
+        for handle, attempt, element_bytes in leased.large:
+            self._count_as_failed(group, handle, attempt, element_bytes, now_ms)
+        handles = leased.handles or [message.handle for message in leased.delivered]
         self._engine.give_back(group, handles, now_ms)  # but for those that are no longer leased
         self._committer.leased()
 
     def _count_as_failed(
-        self, group: str, message: Delivered, element_bytes: int, now_ms: int
+        self, group: str, handle: str, attempt: int, element_bytes: int, now_ms: int
     ) -> None:
         levels_ms = self._config.delivery.delay_levels_ms
         failure = Failure(
@@ -277,8 +300,8 @@ class ReceiveService:
         with suppress(InvalidReceiptHandleError):  # it went back by itself meanwhile
             self._engine.change_invisible(
                 group,
-                message.handle,
-                levels_ms[min(message.attempt, len(levels_ms)) - 1],
+                handle,
+                levels_ms[min(attempt, len(levels_ms)) - 1],
                 now_ms,
                 failure=failure,
             )

@@ -98,6 +98,16 @@ class Call(Protocol):
     def extra(self) -> Extra:
         """What goes out beside the answer."""
 
+    def reply_room(self) -> int:
+        """How many bytes an answer may gather now; ask before anything is leased for it.
+
+        Raises:
+            TooManyRequestsError: none: too much waits to be read already.
+        """
+
+    def reserve_reply(self, bytes_count: int) -> None:
+        """Count what an answer will hold as waiting to be read, until it is handed over."""
+
 
 Unary: TypeAlias = Callable[[bytes, Call], bytes | Later[bytes] | Awaitable[bytes]]
 ServerStream: TypeAlias = Callable[
@@ -127,6 +137,7 @@ class Method:
     large: bool = False  # its requests may have `server.request_bytes_max`
     small: bool = False  # its requests are never large, and are taken up to 64 KiB only
     admit: Admit | None = None  # asked before anything of a request is kept that is not whole
+    reply_bytes: int = 0  # about what is gathered for an answer, or for an element of it: reserved
     headers_first: bool = True  # of a stream's answer; else with its first element
 
     @classmethod
@@ -137,12 +148,15 @@ class Method:
         large: bool = False,
         small: bool = False,
         admit: Admit | None = None,
+        reply_bytes: int = 0,
     ) -> "Method":
-        return cls(MethodKind.UNARY, handler, large, small, admit)
+        return cls(MethodKind.UNARY, handler, large, small, admit, reply_bytes)
 
     @classmethod
-    def server_stream(cls, handler: ServerStream, *, small: bool = False) -> "Method":
-        return cls(MethodKind.SERVER_STREAM, handler, small=small)
+    def server_stream(
+        cls, handler: ServerStream, *, small: bool = False, reply_bytes: int = 0
+    ) -> "Method":
+        return cls(MethodKind.SERVER_STREAM, handler, small=small, reply_bytes=reply_bytes)
 
     @classmethod
     def bidi_stream(cls, handler: BidiStream, *, headers_first: bool = True) -> "Method":

@@ -68,11 +68,13 @@ class DeadLettersService:
                 dead_letter_pb2.ListDeadLettersRequest,
                 self.list,
                 dead_letter_pb2.ListDeadLettersResponse,
+                reply_bytes=PAGE_BYTES_MAX,
             ),
             f"{DEAD_LETTERS}/GetDeadLetter": open_unary(
                 dead_letter_pb2.GetDeadLetterRequest,
                 self.get,
                 dead_letter_pb2.GetDeadLetterResponse,
+                reply_bytes=PAGE_BYTES_MAX,
             ),
             f"{DEAD_LETTERS}/RedriveDeadLetters": server_stream(
                 dead_letter_pb2.RedriveDeadLettersRequest,

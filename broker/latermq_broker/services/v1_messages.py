@@ -27,6 +27,7 @@ MESSAGES: Final = "/latermq.v1.Messages"
 PAGE_BYTES_MAX: Final = 2 << 20  # of bodies; a first message goes whatever its size
 SLICE_MAX: Final = 32
 LIVES_MAX: Final = 32
+LIVES_BYTES_MAX: Final = 8 << 20  # of messages with one id: with these no more are looked for
 DAMAGED_MAX: Final = 1_000  # positions an answer names
 
 _Step = Callable[[str, int], tuple[list[Found], str]]  # (cursor, how many) → (found, cursor)
@@ -42,12 +43,16 @@ class MessagesService:
     def methods(self) -> MethodTable:
         return {
             f"{MESSAGES}/FindMessages": open_unary(
-                message_pb2.FindMessagesRequest, self.find, message_pb2.FindMessagesResponse
+                message_pb2.FindMessagesRequest,
+                self.find,
+                message_pb2.FindMessagesResponse,
+                reply_bytes=PAGE_BYTES_MAX,
             ),
             f"{MESSAGES}/DescribeMessage": open_unary(
                 message_pb2.DescribeMessageRequest,
                 self.describe,
                 message_pb2.DescribeMessageResponse,
+                reply_bytes=LIVES_BYTES_MAX,
             ),
         }
 
@@ -162,16 +167,29 @@ class MessagesService:
     async def all_with_id(
         self, message_id: str, topic: str, caller: Caller, damaged: set[int]
     ) -> list[Found]:
-        """The newest LIVES_MAX of them; `damaged` gets where others stand that cannot be read."""
+        """The newest of them, up to LIVES_MAX and LIVES_BYTES_MAX.
+
+        `damaged` gets where others stand that cannot be read.
+        """
         if not message_id:
             raise BadRequestError("a message id is required")
         found: dict[int, Found] = {}
         below = FROM_THE_END
-        while below and len(found) < LIVES_MAX and not caller.call.cancelled:
+        size = 0
+        while (
+            below
+            and len(found) < LIVES_MAX
+            and size < LIVES_BYTES_MAX
+            and not caller.call.cancelled
+        ):
             more, below = self._engine.messages.by_id(message_id, topic, below, damaged=damaged)
             for one in more:
-                if stored_message(one.rest, one.sys).message_id == message_id:
-                    found.setdefault(one.first_position, one)
+                if (
+                    stored_message(one.rest, one.sys).message_id == message_id
+                    and one.first_position not in found
+                ):
+                    found[one.first_position] = one
+                    size += len(one.rest)
             await asyncio.sleep(0)
         return list(found.values())[:LIVES_MAX]
 

@@ -30,6 +30,7 @@ from latermq_proto.latermq.v1 import pending_pb2
 
 PENDING: Final = "/latermq.v1.Pending"
 IDS_MAX: Final = 1_000
+PAGE_BYTES: Final = 2 << 20  # of a long page: it has no bodies
 SLICE_MAX: Final = 200  # looked at and decoded in one turn of the loop: some 10 ms
 SEARCH_MAX: Final = 1_000  # … when only the ids are compared
 
@@ -53,7 +54,10 @@ class PendingService:
         }
         return {
             f"{PENDING}/ListPending": open_unary(
-                pending_pb2.ListPendingRequest, self.list, pending_pb2.ListPendingResponse
+                pending_pb2.ListPendingRequest,
+                self.list,
+                pending_pb2.ListPendingResponse,
+                reply_bytes=PAGE_BYTES,
             ),
             f"{PENDING}/CountPending": open_unary(
                 pending_pb2.CountPendingRequest, self.count, pending_pb2.CountPendingResponse

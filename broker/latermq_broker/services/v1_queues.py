@@ -31,7 +31,7 @@ QUEUES: Final = "/latermq.v1.Queues"
 
 PAGE_ROWS_MAX: Final = 2_000
 PAGE_BYTES_DEFAULT: Final = 1 << 20
-PAGE_BYTES_MAX: Final = 8 << 20
+PAGE_BYTES_MAX: Final = 2 << 20  # reserved for each reader while its page is made
 SLICE_ROWS_MAX: Final = 200  # read and decoded in one turn of the loop
 TOPICS_MAX: Final = 10_000
 SLICE_TOPICS_MAX: Final = 100
@@ -49,13 +49,17 @@ class QueuesService:
     def methods(self) -> MethodTable:
         return {
             f"{QUEUES}/DescribeQueues": open_unary(
-                queue_pb2.DescribeQueuesRequest, self.describe, queue_pb2.DescribeQueuesResponse
+                queue_pb2.DescribeQueuesRequest,
+                self.describe,
+                queue_pb2.DescribeQueuesResponse,
+                reply_bytes=PAGE_BYTES_MAX,
             ),
             f"{QUEUES}/ReadQueue": server_stream(
                 queue_pb2.ReadQueueRequest,
                 self.read,
                 lambda status, _: [queue_pb2.ReadQueuePage(status=status)],
                 client_id_required=False,
+                reply_bytes=PAGE_BYTES_MAX,
             ),
         }
 

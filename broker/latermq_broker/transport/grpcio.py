@@ -36,6 +36,7 @@ import grpc.aio
 
 log = logging.getLogger("latermq.transport")
 
+REPLY_BYTES_MAX: Final = 1 << 30  # it bounds nothing: see docs/transport.md
 STATUS_CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
 
 
@@ -96,6 +97,12 @@ class GrpcioCall:
             callback()
         else:
             self._on_cancel.append(callback)
+
+    def reply_room(self) -> int:
+        return REPLY_BYTES_MAX
+
+    def reserve_reply(self, bytes_count: int) -> None:
+        """Nothing: what grpc has queued is not told."""
 
     @property
     def has_headers(self) -> bool:

@@ -18,10 +18,12 @@ from latermq_broker.config_transport import Http2Config, TlsConfig
 from latermq_broker.observability.transport_figures import TransportFigures
 from latermq_broker.services.seam import MethodTable
 from latermq_broker.transport.grpc_server.counts import FAULT, Counts
+from latermq_broker.transport.grpc_server.replies import ReplyBudget
 from latermq_broker.transport.grpc_server.server_state import Shared
 from latermq_broker.transport.shell.listener import Listener
-from latermq_broker.transport.shell.memory import keep_large_blocks
+from latermq_broker.transport.shell.memory import Freed, keep_large_blocks
 from latermq_broker.transport.shell.protocol import ShellProtocol
+from latermq_broker.transport.shell.slow_readers import EachSecond, Reader, SlowReaders
 from latermq_broker.transport.shell.tls import CertificateFiles
 from latermq_h2.grpc_code import GrpcCode
 from latermq_h2.http2.frames import ConnectionFault, ErrorCode
@@ -70,6 +72,14 @@ class LeanServer:
             gzip_from_bytes=http2.gzip_reply_bytes_min,
             now_ms=monotonic_ms,
             plain=plain or {},
+            replies=ReplyBudget(config.reply_bytes_max, http2.reply_bytes_max),
+        )
+        self._slow_readers = SlowReaders(
+            self._shared.replies, http2.stall_scarce_ms, monotonic_ms, self._unread
+        )
+        freed = Freed((self._shared.replies,), monotonic_ms)
+        self._each_second = EachSecond(
+            self._slow_readers.look, self._shared.replies.tell_all, freed.look
         )
         self._connections: set[ShellProtocol] = set()
         self._connection_count = 0
@@ -131,6 +141,7 @@ class LeanServer:
         """
         keep_large_blocks()
         self._listener.start(sockets)
+        self._each_second.start()
 
     def leave_port(self) -> None:
         """Accept nothing more; what waits at the port is for the process that has it now."""
@@ -152,6 +163,7 @@ class LeanServer:
         except TimeoutError:
             await self._end_all()
         finally:
+            self._each_second.stop()
             log.info("transport counts", extra=self.counts.facts())
         return not self._cut_off
 
@@ -184,6 +196,14 @@ class LeanServer:
             self._listener.complain("connection ended", protocol.peer, str(fault))
         if not self._connections:
             self._all_left.set()
+
+    def behind(self, protocol: ShellProtocol) -> None:
+        self._slow_readers.watch(protocol)
+
+    def _unread(self, reader: Reader) -> None:
+        self.counts.add(FAULT, "CANCEL: answers that were not read, and room for others was short")
+        peer = reader.peer if isinstance(reader, ShellProtocol) else ""
+        self._listener.complain("answers ended", peer, "not read, and room for others was short")
 
     def _protocol_of(self, peer: str, local: str) -> ShellProtocol:
         self._connection_count += 1

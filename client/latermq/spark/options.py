@@ -21,7 +21,7 @@ from latermq.spark.errors import OptionError
 Value = TypeVar("Value")
 
 DLQ_PREFIX: Final = "%DLQ%"
-PAGE_BYTES_MAX: Final = 8 << 20  # the broker's bounds
+PAGE_BYTES_MAX: Final = 8 << 20  # a broker gives 2 MiB, older ones so much
 PAGE_ROWS_MAX: Final = 2_000
 _AT_EARLIEST: Final = -2  # Kafka's numbers in offset JSON
 _AT_LATEST: Final = -1

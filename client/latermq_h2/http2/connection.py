@@ -24,6 +24,7 @@ IDLE: Final = "idle"
 STALL: Final = "stall"
 AGE: Final = "age"
 GOING: Final = "going"
+UNREAD: Final = "nothing was read for too long"
 
 GOING_MS_MAX: Final = 1_000  # for the answer to the ping between the two GOAWAY
 
@@ -133,16 +134,24 @@ class Connection(Line):
         """Reset streams that sent nothing since the last look; end a connection that did not."""
         outbound = self.outbound
         if outbound.size and outbound.taken == self._sent_seen:
-            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "nothing was read for too long")
+            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, UNREAD)
         self._sent_seen = outbound.taken
         for stream in list(outbound.waiting.values()):
             if stream.marked == stream.sent:
-                self.streams.reset(stream, ErrorCode.CANCEL)
-                self._sink.reset(stream, ErrorCode.CANCEL)
+                self._end_stream(stream)
             else:
                 stream.marked = stream.sent
         if outbound.waiting or outbound.size:
             self._deadlines.set(STALL, now_ms + self._limits.stall_ms_max)
+
+    def end_unread(self) -> None:
+        """Reset every stream whose output waits."""
+        for stream in list(self.outbound.waiting.values()):
+            self._end_stream(stream)
+
+    def _end_stream(self, stream: Stream) -> None:
+        self.streams.reset(stream, ErrorCode.CANCEL)
+        self._sink.reset(stream, ErrorCode.CANCEL)
 
     def _output_finished(self, stream: Stream) -> None:
         self.streams.output_finished(stream)

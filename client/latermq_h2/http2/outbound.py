@@ -27,6 +27,7 @@ from latermq_h2.http2.stream import Stream
 
 ENDING: Final = END_HEADERS | END_STREAM
 VIEW_BYTES_MIN: Final = 8_192  # slices from here on are views, not copies
+CHUNK_BYTES: Final = 256 << 10  # small pieces are joined to so much, larger ones are not copied
 
 
 class Outbound:
@@ -99,7 +100,10 @@ class Outbound:
         """Headers, a body of `size` bytes in pieces, trailers; b"": the body is the end."""
         if not self._fits(stream, size):
             self.headers(stream, block)
-            self.data(stream, b"".join(body))  # few large frames, however small the pieces are
+            if size <= CHUNK_BYTES:
+                self.data(stream, b"".join(body))  # few large frames, however small the pieces are
+            else:
+                self._queue(stream, _chunks(body), size)
             self.end(stream, trailers)
             return
         stream.window -= size
@@ -138,13 +142,16 @@ class Outbound:
     def data(self, stream: Stream, payload: bytes) -> None:
         """Send or queue; the stream's output is open."""
         size = len(payload)
+        if stream.queue is None and self._fits(stream, size):
+            self._write_data(stream, (payload,), size)
+            return
+        self._queue(stream, (payload,), size)
+
+    def _queue(self, stream: Stream, pieces: Sequence[bytes], size: int) -> None:
         if stream.queue is None:
-            if self._fits(stream, size):
-                self._write_data(stream, (payload,), size)
-                return
             stream.queue = deque()
             self.waiting[stream.id] = stream
-        stream.queue.append(payload)
+        stream.queue += pieces
         stream.queued_bytes += size
         self.queued_bytes += size
         self._schedule(stream)
@@ -264,3 +271,23 @@ def widen(outbound: Outbound, bytes_count: int) -> None:
         raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a WINDOW_UPDATE of 0")
     if not outbound.grow(None, bytes_count):
         raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "a window too large")
+
+
+def _chunks(pieces: Sequence[bytes]) -> list[bytes]:
+    """Join small pieces, copy no large one: what was written is freed while the rest waits."""
+    chunks: list[bytes] = []
+    small: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        large = len(piece) >= CHUNK_BYTES
+        if not large:
+            small.append(piece)
+            size += len(piece)
+        if small and (large or size >= CHUNK_BYTES):
+            chunks.append(b"".join(small))
+            small, size = [], 0
+        if large:
+            chunks.append(piece)
+    if small:
+        chunks.append(b"".join(small))
+    return chunks

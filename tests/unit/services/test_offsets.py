@@ -237,3 +237,17 @@ async def test_junk_is_answered(rpc: str, data: st.DataObject) -> None:
     async with Messaging() as broker:
         call = FakeCall(remaining_ms=1)
         assert await code_of(broker, rpc, bytes(request), call) in range(20_000, 50_000)
+
+
+async def test_a_pull_takes_what_there_is_room_for_and_nothing_without() -> None:
+    async with Messaging() as broker:
+        for _ in range(4):
+            await filled(broker, bytes(1_000))
+        call = FakeCall()
+        call.room_bytes = 2_500
+        code, bodies, next_offset = await pull(broker, 0, call=call)
+        assert (code, len(bodies), next_offset) == (Code.OK, 2, 2)
+        assert call.reserved_bytes > 2_000
+        call.room_bytes = 0
+        code, bodies, next_offset = await pull(broker, 2, call=call)
+        assert (code, bodies, next_offset) == (Code.TOO_MANY_REQUESTS, [], 2)

@@ -1,5 +1,6 @@
 """ReceiveMessage: its rules, and what a delivered message carries."""
 
+import asyncio
 from dataclasses import replace
 from typing import Final
 
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from latermq_broker.config import CatalogConfig
 from latermq_broker.engine.model import TopicType
+from latermq_broker.services.receive import ELEMENT_BYTES
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 from support.engine_rig import START_MS
 from support.fake_call import FakeCall
@@ -168,3 +170,46 @@ async def test_junk_is_answered(data: st.DataObject) -> None:
         call = FakeCall(remaining_ms=1)
         got = received(await broker.stream("ReceiveMessage", bytes(request), call))
         assert Code.BAD_REQUEST <= got.status.code != Code.INTERNAL_ERROR
+
+
+async def test_who_has_not_read_what_it_was_answered_leases_nothing() -> None:
+    async with Messaging() as broker:
+        await broker.send(message("orders", b"x"))
+        slow = FakeCall()
+        slow.room_bytes = 0
+        elements = await broker.stream("ReceiveMessage", receive("orders", "g"), slow)
+        assert elements[0].status.code == Code.TOO_MANY_REQUESTS
+        assert broker.engine.catalog.group("g") is None
+        assert (await broker.receive("orders", "g")).bodies == [b"x"]
+
+
+async def test_a_reply_is_as_large_as_there_is_room_for_but_has_one_message() -> None:
+    async with Messaging() as broker:
+        for _ in range(4):
+            await broker.send(message("orders", bytes(1_000)))
+        call = FakeCall()
+        call.room_bytes = 2_500
+        got = received(await broker.stream("ReceiveMessage", receive("orders", "g"), call))
+        assert len(got.bodies) == 2
+        assert 2_000 < call.reserved_bytes < 2_500 + 2 * ELEMENT_BYTES
+        call = FakeCall()
+        call.room_bytes = 1
+        got = received(await broker.stream("ReceiveMessage", receive("orders", "g"), call))
+        assert len(got.bodies) == 1
+        assert call.room_bytes < 0
+
+
+async def test_one_that_waits_and_has_no_room_left_leaves_the_message_to_the_next() -> None:
+    async with Messaging() as broker:
+        await broker.receive("orders", "g")
+        slow, other = FakeCall(), FakeCall()
+        request = receive("orders", "g", wait_ms=20_000)
+        first = asyncio.ensure_future(broker.stream("ReceiveMessage", request, slow))
+        await broker.settle()
+        second = asyncio.ensure_future(broker.stream("ReceiveMessage", request, other))
+        await broker.settle()
+        slow.room_bytes = 0
+        await broker.send(message("orders", b"x"))
+        assert (await first)[0].status.code == Code.TOO_MANY_REQUESTS
+        assert received(await second).bodies == [b"x"]
+        assert other.reserved_bytes

@@ -15,6 +15,7 @@ from latermq_broker.services.seam import CallAborted, MethodKind
 from latermq_broker.transport.grpc_server import status
 from latermq_broker.transport.grpc_server.call import LeanCall
 from latermq_broker.transport.grpc_server.counts import STATUS, Counts
+from latermq_broker.transport.grpc_server.replies import ConnectionReplies
 from latermq_h2.grpc_code import GrpcCode
 from latermq_h2.http2.connection import Connection
 from latermq_h2.http2.frames import ErrorCode
@@ -39,6 +40,7 @@ class Answers:
     def __init__(
         self,
         connection: Connection,
+        replies: ConnectionReplies,
         gzip_from_bytes: int,
         counts: Counts,
         wake: Callable[[], None],
@@ -47,6 +49,7 @@ class Answers:
         self.running: set[asyncio.Future[Any]] = set()
         self._outbound = connection.outbound
         self._streams = connection.streams
+        self._replies = replies
         self._gzip_from_bytes = gzip_from_bytes
         self._counts = counts
         self._wake = wake
@@ -63,6 +66,8 @@ class Answers:
         else:
             headers, trailers = self._headers(call, gzip_from), self._trailers(call)
         call.answered = True
+        if call.reserved:
+            self.release(call)
         self._outbound.send_whole(
             call.stream, headers, (prefix, body), PREFIX_BYTES + len(body), trailers
         )
@@ -76,7 +81,14 @@ class Answers:
             pieces += framed(message, gzip_from) if gzip_from else (pack(0, len(message)), message)
         size = sum(map(len, pieces))
         call.answered = True
+        if call.reserved:
+            self.release(call)
         self._outbound.send_whole(call.stream, headers, pieces, size, trailers)
+
+    def release(self, call: LeanCall) -> None:
+        """What it had reserved is counted as output from now on, or not at all."""
+        self._replies.release(call.reserved)
+        call.reserved = 0
 
     def _gzip_from(self, call: LeanCall) -> int:
         if not call.head.accepts_gzip:
@@ -165,12 +177,17 @@ class Answers:
         outbound, stream = self._outbound, call.stream
         if call.head.method.headers_first:
             self._send_headers(call)
+        reply_bytes = call.head.method.reply_bytes
         try:
+            if reply_bytes:
+                await self._room_for_more(call, reply_bytes)
             async for element in elements:
                 if call.cancelled:
                     break
                 if not call.headers_sent:
                     self._send_headers(call)
+                if call.reserved:
+                    self.release(call)
                 for piece in framed(element, self._gzip_from(call) if call.zipped else 0):
                     outbound.data(stream, piece)
                 self._wake()
@@ -178,6 +195,8 @@ class Answers:
                     call.room = self._loop.create_future()
                     outbound.want_room(stream)
                     await call.room
+                if reply_bytes:
+                    await self._room_for_more(call, reply_bytes)
         except asyncio.CancelledError:
             if not call.cancelled:
                 self.abort(call, GrpcCode.CANCELLED, "cancelled")
@@ -197,6 +216,14 @@ class Answers:
             close = getattr(elements, "aclose", None)
             if close is not None:
                 await close()
+
+    async def _room_for_more(self, call: LeanCall, reply_bytes: int) -> None:
+        """Wait until the next element may be made, and reserve what it may take."""
+        while self._replies.crowded and not call.cancelled:
+            call.room = self._loop.create_future()
+            self._replies.when_less(call.wake)
+            await call.room
+        call.reserve_reply(reply_bytes)
 
     def _send_headers(self, call: LeanCall) -> None:
         gzip_from = self._gzip_from(call)

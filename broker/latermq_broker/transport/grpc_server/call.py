@@ -34,7 +34,8 @@ class LeanCall:
 
     __slots__ = (
         "_callbacks", "_fields", "added", "admitted", "answered", "arrived_ms", "cancelled",
-        "connection", "head", "headers_sent", "held_bytes", "inbox", "own_bytes", "request", "room",
+        "connection", "head", "headers_sent", "held_bytes", "inbox", "own_bytes", "request",
+        "reserved", "room",
         "stream", "timer", "work", "zipped",
     )  # fmt: skip
 
@@ -61,6 +62,7 @@ class LeanCall:
         self.headers_sent = False
         self.added: AnswerExtra | None = None  # `extra`, if it was asked for
         self.zipped = False  # its headers announced gzip
+        self.reserved = 0  # bytes gathered for the answer, as counted by the connection
         self.inbox: Inbox | None = None
         self.work: asyncio.Future[object] | None = None
         self.timer: asyncio.TimerHandle | None = None
@@ -125,6 +127,15 @@ class LeanCall:
         if self.added is None:
             self.added = AnswerExtra(headers_sent=self.headers_sent or self.answered)
         return self.added
+
+    def reply_room(self) -> int:
+        return self.connection.replies.check()
+
+    def reserve_reply(self, bytes_count: int) -> None:
+        if self.stream.call is not self:
+            return  # it is over
+        self.reserved += bytes_count
+        self.connection.replies.reserve(bytes_count)
 
     def cancel(self) -> None:
         """The answer will not get out whole: stop the work, run what was asked for this case."""

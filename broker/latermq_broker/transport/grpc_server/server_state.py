@@ -7,6 +7,7 @@ from typing import Final
 from latermq_broker.services.seam import Method
 from latermq_broker.transport.grpc_server.counts import Counts
 from latermq_broker.transport.grpc_server.head import Methods
+from latermq_broker.transport.grpc_server.replies import ReplyBudget
 from latermq_broker.transport.grpc_server.request_memory import RequestMemory
 
 SMALL_BYTES_MAX: Final = 64 << 10  # of a request to a method that is called with small ones only
@@ -29,6 +30,7 @@ class Shared:
     plain: Mapping[bytes, bytes] = field(default_factory=dict)
     calls: int = 0
     counts: Counts = field(default_factory=Counts)
+    replies: ReplyBudget = field(default_factory=ReplyBudget)
     memory: RequestMemory = field(init=False)
 
     def __post_init__(self) -> None:

@@ -31,6 +31,7 @@ from latermq_broker.transport.grpc_server.head import (
     Refusal,
     read,
 )
+from latermq_broker.transport.grpc_server.replies import ConnectionReplies
 from latermq_broker.transport.grpc_server.request_memory import SHORT_BYTES
 from latermq_broker.transport.grpc_server.server_state import Shared
 from latermq_h2.grpc_code import GrpcCode
@@ -68,6 +69,7 @@ class GrpcConnection:
     connection: Connection
     answers: Answers
     arrivals: Arrivals
+    replies: ConnectionReplies
     _deadlines: Deadlines
 
     def __init__(
@@ -88,8 +90,10 @@ class GrpcConnection:
     def serve(self, connection: Connection) -> None:
         """Called once, before anything is received."""
         self.connection = connection
+        shared = self._shared
+        self.replies = ConnectionReplies(shared.replies, connection.outbound)
         self.answers = Answers(
-            connection, self._shared.gzip_from_bytes, self._shared.counts, self._wake, self.reset
+            connection, self.replies, shared.gzip_from_bytes, shared.counts, self._wake, self.reset
         )
         self.arrivals = Arrivals(self, self._shared, self._run, self._wake)
         self._deadlines = Deadlines(self.answers.arm, self.arrivals.incomplete)
@@ -209,6 +213,8 @@ class GrpcConnection:
         if self._handled >= WORK_CALLS_MAX or self.now_ms() >= self._until_ms:
             self.connection.hold()
         method = call.head.method
+        if not self._may_answer(call, method):
+            return
         try:
             result: Any = method.handler(request, call)  # type: ignore[arg-type]
             if type(result) is Later:
@@ -222,6 +228,17 @@ class GrpcConnection:
         except Exception as error:  # noqa: BLE001  whatever a handler raises ends its call only
             self.answers.failed(call, error)
 
+    def _may_answer(self, call: LeanCall, method: Method) -> bool:
+        """Refuse a call whose answer would wait behind too much that its caller does not read."""
+        replies = self.replies
+        gathers = method.reply_bytes and method.kind is MethodKind.UNARY  # a stream waits for room
+        if replies.full or (gathers and replies.room() <= 0):
+            self.answers.abort(call, GrpcCode.RESOURCE_EXHAUSTED, replies.why())
+            return False
+        if gathers:
+            call.reserve_reply(method.reply_bytes)
+        return True
+
     def _run_on(self, call: LeanCall, result: Any) -> None:
         """The handler answers later, or with something rarer than a list."""
         if isinstance(result, AsyncIterator):
@@ -234,6 +251,8 @@ class GrpcConnection:
             self.answers.answer_all(call, result)
 
     def _start_bidi(self, call: LeanCall) -> None:
+        if not self._may_answer(call, call.head.method):
+            return
         call.inbox = self.arrivals.inbox_of(call)
         try:
             elements = cast(Any, call.head.method.handler)(call.inbox, call)
@@ -252,5 +271,7 @@ class GrpcConnection:
     def _release(self, call: LeanCall) -> None:
         self._shared.calls -= 1
         self._shared.memory.forget(call)
+        if call.reserved:
+            self.answers.release(call)
         self.answers.disarm(call)
         call.release()

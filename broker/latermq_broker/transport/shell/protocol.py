@@ -10,14 +10,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, Protocol, cast
 
+from latermq_broker.transport.grpc_server.replies import SMALL_BYTES
 from latermq_broker.transport.grpc_server.server_state import Shared
 from latermq_broker.transport.grpc_server.serving import GrpcConnection
 from latermq_broker.transport.shell.tls import common_name
-from latermq_h2.http2.connection import Connection
+from latermq_h2.http2.connection import UNREAD, Connection
+from latermq_h2.http2.frames import ConnectionFault, ErrorCode
 from latermq_h2.http2.limits import Keepalive, ServerLimits
 
 LINGER_S: Final = 1.0  # for the peer to read why it ends
-WRITE_BUFFER_BYTES: Final = 256 << 10  # in the asyncio transport, before it pauses us
+WRITE_BUFFER_BYTES: Final = 64 << 10  # in the asyncio transport, before it pauses us
 
 
 class Owner(Protocol):
@@ -26,6 +28,9 @@ class Owner(Protocol):
     def joined(self, protocol: "ShellProtocol") -> None: ...
 
     def left(self, protocol: "ShellProtocol") -> None: ...
+
+    def behind(self, protocol: "ShellProtocol") -> None:
+        """It holds more than a small answer that its peer has not read."""
 
 
 class ShellProtocol(asyncio.Protocol):
@@ -102,6 +107,7 @@ class ShellProtocol(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._write_paused = False
+        self.serving.replies.buffered = 0
         self._settle()
 
     # --- the server and the calls ask -------------------------------------------------------
@@ -120,6 +126,24 @@ class ShellProtocol(asyncio.Protocol):
         """Close without a word."""
         self._give_up()
         self._lost()
+
+    @property
+    def held_bytes(self) -> int:
+        """Of answers that wait to be read; 0 when it is over."""
+        return 0 if self._closing else self.serving.replies.held
+
+    @property
+    def taken_bytes(self) -> int:
+        """Written so far."""
+        return self.connection.outbound.taken
+
+    def end_unread(self) -> None:
+        """Reset what waits to be read, or end all if nothing can be written."""
+        if self._write_paused:
+            self.connection.fail(ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, UNREAD))
+        else:
+            self.connection.end_unread()
+        self._settle()
 
     # --- the work ---------------------------------------------------------------------------
 
@@ -143,6 +167,11 @@ class ShellProtocol(asyncio.Protocol):
             if not data:
                 break
             transport.write(data)
+        replies = self.serving.replies
+        if self._write_paused:
+            replies.buffered = transport.get_write_buffer_size()
+        if replies.tell() > SMALL_BYTES:
+            self._owner.behind(self)
         if connection.over:
             self._close()
             return
@@ -203,6 +232,7 @@ class ShellProtocol(asyncio.Protocol):
         self._closing = True
         self._stop_timer()
         self.serving.lost()
+        self.serving.replies.gone()
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

@@ -1,0 +1,154 @@
+"""What waits to be read: bytes of answers, counted for each connection and for the whole broker.
+
+    reserved ──answered──→ queued by windows, or ready ──written──→ in the socket's buffer ──→ gone
+       └──────────────────────────── the call ends ───────────────────────────────────────────↗
+
+Who makes a large answer asks for room first, and reserves what it gathers, so that nothing is
+leased or read for a caller who does not read. A connection has room while it holds less than its
+bound and less than is left to all: one slow reader gets half of the broker's bound, two a third
+each, and there is always some left for who comes next.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from latermq_broker.errors import TooManyRequestsError
+from latermq_h2.http2.outbound import Outbound
+
+KIB: Final = 1 << 10
+MIB: Final = 1 << 20
+SMALL_BYTES: Final = 16 * KIB  # a connection that holds no more is always answered
+WOKEN_MAX: Final = 8  # of those who wait for room, each time that there is more
+SMALL_SHARE_BYTES: Final = 1 * MIB  # beyond its bound, for small answers: acknowledgements
+
+
+class ReplyBudget:
+    """Of the whole broker.
+
+    Args:
+        bytes_max: on all connections together.
+        connection_bytes_max: on one of them.
+    """
+
+    __slots__ = ("bytes_max", "connection_bytes_max", "held_bytes", "peak_bytes", "waiting")
+
+    def __init__(self, bytes_max: int = 64 * MIB, connection_bytes_max: int = 32 * MIB) -> None:
+        self.bytes_max = bytes_max
+        self.connection_bytes_max = connection_bytes_max
+        self.held_bytes = 0
+        self.peak_bytes = 0  # until somebody looks
+        self.waiting: deque[Callable[[], None]] = deque()  # told when less is held
+
+    @property
+    def scarce(self) -> bool:
+        """More than half of it is held."""
+        return self.held_bytes > self.bytes_max // 2
+
+    def change(self, bytes_count: int) -> None:
+        """So much more is held, or less."""
+        self.held_bytes += bytes_count
+        if bytes_count > 0:
+            if self.held_bytes > self.peak_bytes:
+                self.peak_bytes = self.held_bytes
+        elif self.waiting and not self.scarce:
+            self.tell_some(WOKEN_MAX)
+
+    def tell_some(self, count: int) -> None:
+        """Tell so many of those who wait; each comes back if it still has to wait."""
+        for _ in range(min(count, len(self.waiting))):
+            self.waiting.popleft()()
+
+    def tell_all(self) -> None:
+        """Tell all who wait; now and then, lest those who were told last had gone."""
+        if not self.scarce:
+            self.tell_some(len(self.waiting))
+
+
+class ConnectionReplies:
+    """Of one connection; what its `Outbound` holds is counted when it is `told`."""
+
+    __slots__ = ("_budget", "_outbound", "_reserved", "_told", "buffered")
+
+    def __init__(self, budget: ReplyBudget, outbound: Outbound) -> None:
+        self.buffered = 0  # written, but not taken by the socket
+        self._budget = budget
+        self._outbound = outbound
+        self._reserved = 0
+        self._told = 0  # of this connection in the budget
+
+    @property
+    def held(self) -> int:
+        """Bytes that wait now."""
+        return self._outbound.size + self._outbound.queued_bytes + self._reserved + self.buffered
+
+    def tell(self) -> int:
+        """Count what is held now; after every change of the output, once for each turn."""
+        held = self.held
+        if held != self._told:
+            self._budget.change(held - self._told)
+            self._told = held
+        return held
+
+    def gone(self) -> None:
+        """The connection is over, with all it held."""
+        self._budget.change(-self._told)
+        self._told = 0
+
+    def room(self) -> int:
+        """What a large answer may take, now; 0 or less: nothing."""
+        held = self.held
+        budget = self._budget
+        free = budget.bytes_max - budget.held_bytes - held + self._told
+        return min(budget.connection_bytes_max, free) - held
+
+    @property
+    def crowded(self) -> bool:
+        """Who answers in many pieces waits: half of the room is for those who do not."""
+        return self._budget.scarce or self.room() <= 0
+
+    def check(self) -> int:
+        """`room`.
+
+        Raises:
+            TooManyRequestsError: there is none.
+        """
+        room = self.room()
+        if room <= 0:
+            raise TooManyRequestsError(self.why())
+        return room
+
+    def why(self) -> str:
+        """Why there is no room, with the numbers."""
+        budget = self._budget
+        return (
+            f"{self.held} bytes of answers wait to be read on this connection, at most "
+            f"{budget.connection_bytes_max} may (http2.reply_bytes_max), and {budget.held_bytes} "
+            f"on all, at most {budget.bytes_max} (server.reply_bytes_max): read them first"
+        )
+
+    def when_less(self, tell: Callable[[], None]) -> None:
+        """Call `tell`, once, when less is held than now, by anybody."""
+        self._budget.waiting.append(tell)
+
+    def reserve(self, bytes_count: int) -> None:
+        """Count what is gathered for an answer."""
+        self._reserved += bytes_count
+        self._told += bytes_count
+        self._budget.change(bytes_count)
+
+    def release(self, bytes_count: int) -> None:
+        """What was reserved is part of the output by now, or was dropped; `tell` counts it."""
+        self._reserved -= bytes_count
+
+    @property
+    def full(self) -> bool:
+        """Not even small answers are made any more."""
+        held = self.held
+        if held <= SMALL_BYTES:
+            return False
+        budget = self._budget
+        return (
+            held > budget.connection_bytes_max + SMALL_SHARE_BYTES
+            or budget.held_bytes > budget.bytes_max
+        )
