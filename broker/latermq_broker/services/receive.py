@@ -17,7 +17,7 @@ the ladder while they pass, and in the end it is a dead letter that says why.
 """
 
 import asyncio
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -244,22 +244,8 @@ class ReceiveService:
     def _reply(self, topic: definition_pb2.Resource, leased: Leased) -> Later[list[bytes]]:
         """The messages, when they are stored as promised and the leases are in the file."""
 
-        return leased.stored.then(self._in_file).mapped(partial(self._elements, topic, leased))
-
-    def _in_file(self, _: None) -> Later[None]:
-        return self._committer.leased()
-
-    def _elements(self, topic: definition_pb2.Resource, leased: Leased, _: None) -> list[bytes]:
-        delivered, leased.delivered = leased.delivered, ()
-        elements = message_elements(topic, delivered)
-        leased.handles = [message.handle for message in delivered]
-        if max(map(len, elements)) > CLIENT_TAKES_BYTES:
-            leased.large = [
-                (message.handle, message.attempt, len(element))
-                for message, element in zip(delivered, elements, strict=True)
-                if len(element) > CLIENT_TAKES_BYTES
-            ]
-        return [OK_ELEMENT, *elements, delivery_timestamp_element(self._committer.now_ms())]
+        elements = partial(_elements, topic, leased, self._committer.now_ms)
+        return leased.stored.then(lambda _: self._committer.leased()).mapped(elements)
 
     def _reply_later(
         self, topic: definition_pb2.Resource, leased: Leased | None
@@ -305,3 +291,19 @@ class ReceiveService:
                 now_ms,
                 failure=failure,
             )
+
+
+def _elements(
+    topic: definition_pb2.Resource, leased: Leased, now_ms: Callable[[], int], _: None
+) -> list[bytes]:
+    """The stream that carries what was leased, which then keeps no body itself."""
+    delivered, leased.delivered = leased.delivered, ()
+    elements = message_elements(topic, delivered)
+    leased.handles = [message.handle for message in delivered]
+    if max(map(len, elements)) > CLIENT_TAKES_BYTES:
+        leased.large = [
+            (message.handle, message.attempt, len(element))
+            for message, element in zip(delivered, elements, strict=True)
+            if len(element) > CLIENT_TAKES_BYTES
+        ]
+    return [OK_ELEMENT, *elements, delivery_timestamp_element(now_ms())]

@@ -67,7 +67,7 @@ class Answers:
             headers, trailers = self._headers(call, gzip_from), self._trailers(call)
         call.answered = True
         if call.reserved:
-            self.release(call)
+            call.release_reply()
         self._outbound.send_whole(
             call.stream, headers, (prefix, body), PREFIX_BYTES + len(body), trailers
         )
@@ -82,13 +82,8 @@ class Answers:
         size = sum(map(len, pieces))
         call.answered = True
         if call.reserved:
-            self.release(call)
+            call.release_reply()
         self._outbound.send_whole(call.stream, headers, pieces, size, trailers)
-
-    def release(self, call: LeanCall) -> None:
-        """What it had reserved is counted as output from now on, or not at all."""
-        self._replies.release(call.reserved)
-        call.reserved = 0
 
     def _gzip_from(self, call: LeanCall) -> int:
         if not call.head.accepts_gzip:
@@ -180,23 +175,22 @@ class Answers:
         reply_bytes = call.head.method.reply_bytes
         try:
             if reply_bytes:
-                await self._room_for_more(call, reply_bytes)
+                await self._replies.wait(call, reply_bytes)
             async for element in elements:
                 if call.cancelled:
                     break
                 if not call.headers_sent:
                     self._send_headers(call)
                 if call.reserved:
-                    self.release(call)
+                    call.release_reply()
                 for piece in framed(element, self._gzip_from(call) if call.zipped else 0):
                     outbound.data(stream, piece)
                 self._wake()
                 while not outbound.has_room(stream) and not call.cancelled:
-                    call.room = self._loop.create_future()
                     outbound.want_room(stream)
-                    await call.room
+                    await call.more_room()
                 if reply_bytes:
-                    await self._room_for_more(call, reply_bytes)
+                    await self._replies.wait(call, reply_bytes)
         except asyncio.CancelledError:
             if not call.cancelled:
                 self.abort(call, GrpcCode.CANCELLED, "cancelled")
@@ -216,14 +210,6 @@ class Answers:
             close = getattr(elements, "aclose", None)
             if close is not None:
                 await close()
-
-    async def _room_for_more(self, call: LeanCall, reply_bytes: int) -> None:
-        """Wait until the next element may be made, and reserve what it may take."""
-        while self._replies.crowded and not call.cancelled:
-            call.room = self._loop.create_future()
-            self._replies.when_less(call.wake)
-            await call.room
-        call.reserve_reply(reply_bytes)
 
     def _send_headers(self, call: LeanCall) -> None:
         gzip_from = self._gzip_from(call)

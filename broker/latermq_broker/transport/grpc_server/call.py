@@ -137,6 +137,16 @@ class LeanCall:
         self.reserved += bytes_count
         self.connection.replies.reserve(bytes_count)
 
+    def release_reply(self) -> None:
+        """What was reserved is output from now on, or nothing at all."""
+        self._connection.replies.release(self.reserved)
+        self.reserved = 0
+
+    async def more_room(self) -> None:
+        """Return when there may be room for more output, or the call is cancelled."""
+        self.room = asyncio.get_running_loop().create_future()
+        await self.room
+
     def cancel(self) -> None:
         """The answer will not get out whole: stop the work, run what was asked for this case."""
         if self.cancelled:

@@ -11,7 +11,7 @@ each, and there is always some left for who comes next.
 
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from latermq_broker.errors import TooManyRequestsError
 from latermq_h2.http2.outbound import Outbound
@@ -21,6 +21,19 @@ MIB: Final = 1 << 20
 SMALL_BYTES: Final = 16 * KIB  # a connection that holds no more is always answered
 WOKEN_MAX: Final = 8  # of those who wait for room, each time that there is more
 SMALL_SHARE_BYTES: Final = 1 * MIB  # beyond its bound, for small answers: acknowledgements
+
+
+class Waiting(Protocol):
+    """A call that answers in pieces."""
+
+    cancelled: bool
+
+    def wake(self) -> None: ...
+
+    async def more_room(self) -> None:
+        """Return when it is woken, or cancelled."""
+
+    def reserve_reply(self, bytes_count: int) -> None: ...
 
 
 class ReplyBudget:
@@ -127,9 +140,12 @@ class ConnectionReplies:
             f"on all, at most {budget.bytes_max} (server.reply_bytes_max): read them first"
         )
 
-    def when_less(self, tell: Callable[[], None]) -> None:
-        """Call `tell`, once, when less is held than now, by anybody."""
-        self._budget.waiting.append(tell)
+    async def wait(self, waiting: Waiting, bytes_count: int) -> None:
+        """Wait until one more piece may be made, and reserve what it may take."""
+        while self.crowded and not waiting.cancelled:
+            self._budget.waiting.append(waiting.wake)
+            await waiting.more_room()
+        waiting.reserve_reply(bytes_count)
 
     def reserve(self, bytes_count: int) -> None:
         """Count what is gathered for an answer."""

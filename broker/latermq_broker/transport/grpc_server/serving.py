@@ -272,6 +272,6 @@ class GrpcConnection:
         self._shared.calls -= 1
         self._shared.memory.forget(call)
         if call.reserved:
-            self.answers.release(call)
+            call.release_reply()
         self.answers.disarm(call)
         call.release()
