@@ -77,7 +77,7 @@ class LeanServer:
         self._slow_readers = SlowReaders(
             self._shared.replies, http2.stall_scarce_ms, monotonic_ms, self._unread
         )
-        freed = Freed((self._shared.replies,), monotonic_ms)
+        freed = Freed((self._shared.replies, self._shared.memory), monotonic_ms)
         self._each_second = EachSecond(
             self._slow_readers.look, self._shared.replies.tell_all, freed.look
         )

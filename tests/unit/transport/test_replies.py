@@ -18,7 +18,8 @@ from latermq_broker.errors import ConfigError, TooManyRequestsError
 from latermq_broker.services.later import Later
 from latermq_broker.services.seam import Call, Method
 from latermq_broker.transport.grpc_server.replies import SMALL_BYTES, ReplyBudget
-from latermq_broker.transport.grpc_server.serving import GrpcConnection, Shared
+from latermq_broker.transport.grpc_server.server_state import Shared
+from latermq_broker.transport.grpc_server.serving import GrpcConnection
 from latermq_broker.transport.shell.memory import FREED_BYTES_MIN, INTERVAL_MS_MIN, Freed
 from latermq_broker.transport.shell.slow_readers import PROGRESS_BYTES, SlowReaders
 from latermq_h2.http2 import frames
@@ -76,7 +77,8 @@ class Reading:
         }
         self.shared = Shared(
             methods=methods, calls_max=100_000, message_bytes_max=MIB, other_bytes_max=MIB,
-            assembly_bytes_max=4 * MIB, streams_max=1_000, gzip_from_bytes=0,
+            assembly_bytes_max=4 * MIB, requests_bytes_max=64 * MIB, request_ms_max=5_000,
+            streams_max=1_000, gzip_from_bytes=0,
             now_ms=lambda: self.now_ms, replies=budget,
         )  # fmt: skip
 

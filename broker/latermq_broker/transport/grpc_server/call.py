@@ -139,7 +139,7 @@ class LeanCall:
 
     def release_reply(self) -> None:
         """What was reserved is output from now on, or nothing at all."""
-        self._connection.replies.release(self.reserved)
+        self.connection.replies.release(self.reserved)
         self.reserved = 0
 
     async def more_room(self) -> None:

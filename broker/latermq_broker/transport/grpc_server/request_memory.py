@@ -42,6 +42,7 @@ class RequestMemory:
         counts: Counts,
     ) -> None:
         self.held_bytes = 0
+        self.peak_bytes = 0  # until somebody looks
         self._input_bytes = 0
         self._bytes_max = bytes_max
         self._connection_bytes_max = connection_bytes_max
@@ -87,6 +88,7 @@ class RequestMemory:
     def add_input(self, more_bytes: int) -> bool:
         """Count what came of frames that are not whole; False: it is too much of everything."""
         self.held_bytes += more_bytes
+        self.peak_bytes = max(self.peak_bytes, self.held_bytes)
         self._input_bytes += more_bytes
         if more_bytes <= 0 or self.held_bytes <= self._bytes_max:
             return True
@@ -145,6 +147,8 @@ class RequestMemory:
         call.held_bytes = bytes_count
         call.connection.held_bytes += more
         self.held_bytes += more
+        if self.held_bytes > self.peak_bytes:
+            self.peak_bytes = self.held_bytes
 
     def _set_timer(self, delay_ms: int) -> None:
         loop = asyncio.get_running_loop()

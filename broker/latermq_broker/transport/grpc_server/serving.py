@@ -16,7 +16,7 @@ from inspect import isawaitable
 from typing import Any, Final, cast
 
 from latermq_broker.services.later import Later
-from latermq_broker.services.seam import MethodKind
+from latermq_broker.services.seam import Method, MethodKind
 from latermq_broker.transport.grpc_server import status
 from latermq_broker.transport.grpc_server.answers import Answers
 from latermq_broker.transport.grpc_server.arrivals import Arrivals
