@@ -24,6 +24,7 @@ from latermq_proto.apache.rocketmq.v2 import admin_pb2, admin_pb2_grpc, definiti
 from latermq_proto.latermq.v1 import dead_letter_pb2, group_pb2, topic_pb2
 from support import wire_requests
 from support.broker_process import BrokerProcess
+from support.machine import patient
 from support.wire_client import WireClient, require_ok
 
 ROOT: Final = Path(__file__).parents[2]
@@ -60,6 +61,7 @@ class Outcome(NamedTuple):
     consumers: tuple[int, int]
     seconds: float
     again: int  # deliveries beyond the first
+    refused: int  # first attempts that a consumer had, and failed
     wrong: dict[str, int]
     by_language: dict[str, int]
 
@@ -158,7 +160,7 @@ def play(stage: Stage, room: Path, broker: BrokerProcess, shares: Sequence[Share
             disturber = Disturber(crowd, broker, stage.disturbances)
             turns = stage.disturbances * PEACE_S / TURN_S or 10
             unsent, a_turn = batches(name, stage), 1 + int(stage.messages / BATCH / turns)
-            while time.monotonic() < began + stage.timeout_s:
+            while time.monotonic() < began + patient(stage.timeout_s):
                 for batch in islice(unsent, a_turn):
                     require_ok(wire.send(*batch))
                 disturber.turn()
@@ -173,12 +175,14 @@ def play(stage: Stage, room: Path, broker: BrokerProcess, shares: Sequence[Share
     again = sum(counts.values()) - len(counts)
     wrong = {"lost": len(wanted - set(counts)), "left": left, "dead": dead}
     wrong["never sent"] = len(set(counts) - wanted)
+    refused = {one.text for one in took if one.attempt == 1 and one.text.startswith("nack")}
+    wrong["refused once and not again"] = sum(counts[text] < 2 for text in refused)
     if not (stage.disturbances or stage.failing):
         wrong["more than once"] = again
     if stage.fifo:
         wrong["out of order"] = out_of_order(took)
     consumers = sum(share.push for share in shares), sum(share.simple for share in shares)
-    return Outcome(stage, consumers, seconds, again, wrong, by_language)
+    return Outcome(stage, consumers, seconds, again, len(refused), wrong, by_language)
 
 
 def table(outcomes: Sequence[Outcome]) -> str:

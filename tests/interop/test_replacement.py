@@ -90,7 +90,7 @@ def test_no_call_fails_while_a_broker_is_replaced(
             assert own_broker.endpoint == endpoint
             assert metrics_address(own_broker) == address
             assert "latermq_messages_sent_total" in scrape(address)
-            sent |= set(sending.result(60))
+            sent |= set(sending.result(patient(60)))
     finally:
         for one in busy:
             one.stop()

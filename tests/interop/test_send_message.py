@@ -8,6 +8,7 @@ import pytest
 from interop.official import OfficialClient, OfficialError, text
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 from support import wire_requests
+from support.machine import patient
 from support.wire_client import WireClient, now_ms
 
 Code = definition_pb2.Code
@@ -107,7 +108,7 @@ def test_send_message_delivers_a_delayed_one_on_time(
     assert message["type"] == definition_pb2.MessageType.DELAY
     assert message["delivery_ms"] == due_s * 1000
     late_ms = message["at_ms"] - due_s * 1000
-    assert 0 <= late_ms <= 1_000
+    assert 0 <= late_ms <= patient(1_000)
 
 
 def test_send_message_with_a_past_delivery_time_is_delivered_at_once(
@@ -139,7 +140,9 @@ def test_send_message_is_due_to_the_millisecond(
     lateness_ms.sort()
     record_property("lateness_ms", lateness_ms)
     assert lateness_ms[0] >= 0
-    assert lateness_ms[len(lateness_ms) // 2] < 100, lateness_ms  # generous: tests share a machine
+    assert lateness_ms[len(lateness_ms) // 2] < patient(100), (
+        lateness_ms
+    )  # generous: tests share a machine
 
 
 def test_query_route_makes_topics_known_and_unknown_alike(
@@ -149,7 +152,7 @@ def test_query_route_makes_topics_known_and_unknown_alike(
     topics = [f"{name}-{index}" for index in range(20)]
     official.call("producer", name=name, endpoint=broker.endpoint, topics=[])
     sending = [official.begin("send", name=name, topic=topic, text=topic) for topic in topics]
-    sent = {future.result(30)["message_id"] for future in sending}
+    sent = {future.result(patient(30))["message_id"] for future in sending}
     official.call(
         "push",
         name=f"{name}-push",

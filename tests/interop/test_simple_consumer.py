@@ -7,6 +7,7 @@ import pytest
 
 from interop.official import OfficialClient, OfficialError, text
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
+from support.machine import patient, patient_s
 from support.wire_client import now_ms
 
 Code = definition_pb2.Code
@@ -39,6 +40,13 @@ class Line:
             wait_s=wait_s,
         )
         return name
+
+    def receive_again(self, consumer: str, **fields: Any) -> list[dict[str, Any]]:
+        """Receive until something comes: a lease that a slow machine needs outlasts one poll."""
+        until_s = time.monotonic() + patient(30)
+        while not (messages := self.receive(consumer, **fields)):
+            assert time.monotonic() < until_s
+        return messages
 
     def receive(self, consumer: str, **fields: Any) -> list[dict[str, Any]]:
         messages: list[dict[str, Any]] = self.official.call("receive", name=consumer, **fields)
@@ -77,9 +85,9 @@ def test_receive_message_filters_by_sql(line: Line) -> None:
 def test_ack_message_ends_a_message(line: Line) -> None:
     line.send("once")
     consumer = line.consumer(wait_s=1)
-    [message] = line.receive(consumer, invisible_s=1)
+    [message] = line.receive(consumer, invisible_s=patient_s(1))
     line.ack(consumer, message)
-    time.sleep(1.1)  # the lease would have ended
+    time.sleep(patient_s(1) + 0.1)  # the lease would have ended
     assert line.receive(consumer) == []
 
 
@@ -89,8 +97,8 @@ def test_receive_message_again_after_the_lease(line: Line) -> None:
     consumer = line.consumer()
     asked_ms = now_ms()
     [first] = line.receive(consumer, invisible_s=1)
-    [second] = line.receive(consumer, invisible_s=10)
-    assert asked_ms + 1_000 <= second["at_ms"] <= first["at_ms"] + 2_000
+    [second] = line.receive(consumer, invisible_s=60)
+    assert asked_ms + 1_000 <= second["at_ms"] <= first["at_ms"] + patient(2_000)
     assert (first["attempt"], second["attempt"]) == (1, 2)
     same = ("message_id", "topic", "body", "tag", "keys", "properties", "born_ms", "born_host")
     assert {key: first[key] for key in same} == {key: second[key] for key in same}
@@ -105,10 +113,12 @@ def test_change_invisible_duration_extends_the_lease(line: Line) -> None:
     """It is still leased when the first lease would be over; only the new handle acknowledges."""
     line.send("long work")
     consumer, other = line.consumer(), line.consumer(wait_s=1)
-    [message] = line.receive(consumer, invisible_s=1)
-    handle = line.official.call("change_invisible", name=consumer, ref=message["ref"], seconds=20)
+    [message] = line.receive(consumer, invisible_s=patient_s(1))
+    handle = line.official.call(
+        "change_invisible", name=consumer, ref=message["ref"], seconds=patient_s(20)
+    )
     assert handle != message["handle"]
-    time.sleep(1.1)
+    time.sleep(patient_s(1) + 0.1)
     assert line.receive(other) == []
     with pytest.raises(OfficialError) as refusal:
         line.ack(consumer, message, handle=message["handle"])
@@ -123,7 +133,7 @@ def test_change_invisible_duration_of_zero_gives_it_back_at_once(line: Line) -> 
     line.official.call("change_invisible", name=consumer, ref=message["ref"], seconds=0)
     [again] = line.receive(consumer)
     assert again["attempt"] == 2
-    assert again["at_ms"] - message["at_ms"] < 2_000
+    assert again["at_ms"] - message["at_ms"] < patient(2_000)
     line.ack(consumer, again)
 
 
@@ -141,12 +151,12 @@ def test_change_invisible_duration_of_an_ended_lease_is_refused(line: Line) -> N
 def test_ack_message_refuses_what_never_was_a_handle(line: Line) -> None:
     line.send("kept")
     consumer = line.consumer()
-    [message] = line.receive(consumer, invisible_s=1)
+    [message] = line.receive(consumer, invisible_s=patient_s(1))
     for handle in ("nonsense", message["handle"][:-1], message["handle"] + "x", "ä"):
         with pytest.raises(OfficialError) as refusal:
             line.ack(consumer, message, handle=handle)
         assert refusal.value.code == Code.INVALID_RECEIPT_HANDLE
-    [again] = line.receive(consumer)
+    [again] = line.receive_again(consumer)
     assert text(again) == "kept"
     line.ack(consumer, again)
 
@@ -197,11 +207,11 @@ def test_receive_message_long_poll_is_woken_at_once(line: Line, record_property:
         waiting = line.official.begin("receive", name=consumer)
         time.sleep(0.3)
         sent = line.send("wake up")
-        [message] = waiting.result(15)
+        [message] = waiting.result(patient(15))
         latencies_ms.append(message["at_ms"] - sent["sent_ms"])
         line.ack(consumer, message)
     record_property("latencies_ms", latencies_ms)
-    assert sorted(latencies_ms)[2] < 200, latencies_ms  # both clients' threads included
+    assert sorted(latencies_ms)[2] < patient(200), latencies_ms  # both clients' threads included
 
 
 def test_receive_message_without_a_message_ends_with_the_polling_time(line: Line) -> None:
@@ -210,7 +220,7 @@ def test_receive_message_without_a_message_ends_with_the_polling_time(line: Line
     drain(line, consumer, 1)
     asked_ms = now_ms()
     assert line.receive(consumer) == []
-    assert 900 <= now_ms() - asked_ms < 3_000
+    assert 900 <= now_ms() - asked_ms < patient(3_000)
 
 
 def test_receive_message_refuses_illegal_groups(line: Line) -> None:

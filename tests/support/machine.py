@@ -5,6 +5,7 @@ processes of a run agree. `python tests/support/machine.py roomy` tells the Make
 suites may run side by side.
 """
 
+import math
 import multiprocessing
 import os
 import sys
@@ -25,6 +26,11 @@ _CORES: Final = "LATERMQ_TESTS_CORES"
 def patient(seconds: float) -> float:
     """Stretch a time-out, in seconds of a calm machine, to what this one needs."""
     return seconds * patience()
+
+
+def patient_s(seconds: int) -> int:
+    """Stretch what an official client takes in whole seconds."""
+    return math.ceil(patient(seconds))
 
 
 def patience() -> float:
