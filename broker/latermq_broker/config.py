@@ -120,6 +120,7 @@ class DeliveryConfig:
     done_handles_max: int = 100_000  # acknowledged handles remembered for idempotent acks
     client_names_max: int = 10_000
     held_messages_max: int = 1_000_000  # of a group and topic, held back behind message groups
+    unwanted_retry_ms_max: int = 60_000  # in a FIFO group, for a receive whose filter wants it
     delay_ms_max: int = 40 * 366 * 86_400_000
 
     def __post_init__(self) -> None:
@@ -135,6 +136,8 @@ class DeliveryConfig:
         ):  # fmt: skip
             if getattr(self, name) < 1:
                 raise ConfigError(f"delivery.{name}", "must be at least 1")
+        if self.unwanted_retry_ms_max < 0:
+            raise ConfigError("delivery.unwanted_retry_ms_max", "must be at least 0")
         if self.invisible_ms_max < self.invisible_ms_min:
             raise ConfigError("delivery.invisible_ms_max", "must not be below invisible_ms_min")
         if not 1 <= self.receive_batch_max <= 256:

@@ -215,7 +215,8 @@ class ClientRules(Bench):
             for (group_id, _), one in self.engine._state.subscriptions.items()
             if group_id == self.engine.groups.get(group).id
         )
-        return sum(gate.held_count for gate in gates if gate is not None)
+        held = sum(gate.held_count for gate in gates if gate is not None)
+        return held + len(self.model.groups[group].in_state("ready"))
 
     # --- and then ------------------------------------------------------------------------------
 

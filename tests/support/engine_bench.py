@@ -21,6 +21,7 @@ from latermq_broker.engine.model import (
     OnDead,
     Outgoing,
     PendingFilter,
+    PendingKind,
     QueueRow,
     ReceiveRequest,
 )
@@ -34,6 +35,7 @@ from support.engine_model import (
     FIRST_CHECK_MS,
     HALVES_MAX,
     Group,
+    Held,
     Message,
     Model,
     Where,
@@ -171,13 +173,42 @@ class Bench(RuleBasedStateMachine):
         )
 
     def _note_expired(self, queue_id: int, first: int) -> None:
+        self._note_kept()
         for group, held in self.model.held("fresh"):
             place = held.message.place
             if place[0] == queue_id and place[1] < first:
                 old_ms = self.now_ms - held.message.entered_ms
                 assert self.retention_ms, "nothing is to expire"
                 assert old_ms >= self.retention_ms or not group.wants(held), "it went too early"
+                assert not self._withheld(group, held), "the broker withheld it, and it expired"
                 held.state = "expired"
+
+    def _note_kept(self) -> None:
+        """What waits behind others that block it waits on when its queue lets go of it."""
+        if not self.expiring:
+            return
+        retries = PendingFilter(topic=TOPIC, kind=PendingKind.BACKOFF)
+        items, _ = self.engine.pending.page(retries, 1_000)
+        for item in items:
+            group = self.model.groups[item.group]
+            held = group.held[item.sys.decode()]
+            if held.state == "fresh":
+                assert group.on_dead is not None, "it was never received"
+                assert held.message.key, "nothing withholds it"
+                held.state = "ready"
+
+    def _withheld(self, group: Group, held: Held) -> bool:
+        """Whether the group passed it and held it back, and cannot be given it now."""
+        if not held.message.key or group.on_dead is None:
+            return False
+        queue_id, offset = held.message.place
+        key = (
+            self.engine.groups.get(group.name).id,
+            self.engine.ensure_topic(TOPIC, self.now_ms).id,
+        )
+        read = self.engine._state.subscriptions.get(key)
+        passed = read is not None and offset < read.cursors.get(queue_id, 0)
+        return passed and group.blocked(held.message.key)
 
     def _note_expired_letters(self) -> None:
         for group in self.model.groups.values():

@@ -101,9 +101,14 @@ class Group:
         mine = [held for held in self.held.values() if held.message.key == key]
         if self.on_dead and key:
             mine.sort(key=lambda held: held.message.place[1])
-            if self.parked.get(key) or any(held.state in IN_HAND for held in mine):
+            if self.blocked(key):
                 return []
         return [held for held in mine if held.state in ("fresh", "ready")]
+
+    def blocked(self, key: str) -> bool:
+        """Whether a message group stands still, in a group that keeps the order."""
+        mine = (held for held in self.held.values() if held.message.key == key)
+        return bool(self.parked.get(key)) or any(held.state in IN_HAND for held in mine)
 
     def receivable(self) -> list[Held]:
         """What a receive may get now, in a group that keeps no order."""

@@ -9,7 +9,7 @@ from latermq_broker.cli.options import filter_options, instant
 from latermq_proto.latermq.v1 import dead_letter_pb2 as dead_pb2
 
 _SIGNATURE: Final = re.compile(r"[0-9a-fA-F]{16}")
-REASONS: Final = ("attempts_exhausted", "forwarded", "rejected", "sent")
+REASONS: Final = ("attempts_exhausted", "forwarded", "rejected", "filtered", "sent")
 STATES: Final = ("dead", "redriven", "dropped", "any")
 
 
@@ -40,7 +40,7 @@ letter_filters: Final = filter_options(
     click.option("--topic", default="", metavar="TOPIC", help="What came from this topic."),
     click.option(
         "--reason", type=click.Choice(REASONS), default=None, metavar="REASON",
-        help="attempts_exhausted, forwarded, rejected or sent (there, by a producer).",
+        help="attempts_exhausted, forwarded, rejected, filtered or sent (there, by a producer).",
     ),
     click.option("--since", type=instant, default=None, metavar="TIME", help="Died then or later."),
     click.option("--until", type=instant, default=None, metavar="TIME", help="Died before."),

@@ -42,6 +42,7 @@ REASONS: Final = {
     "attempts_exhausted": "attempts used up",
     "forwarded": "forwarded by the consumer",
     "rejected": "refused by the application",
+    "filtered": "no longer wanted by the group's filter",
 }
 
 
@@ -304,6 +305,11 @@ def _cause(letter: dead_pb2.DeadLetter) -> str:
         return (
             f"The consumer sent it to the dead letters itself at attempt {letter.attempt_count}"
             f"{said}."
+        )
+    if letter.reason == "filtered":
+        return (
+            f"After attempt {letter.attempt_count}{said} no consumer wanted it again: the group's "
+            "filter was changed, and it withheld its message group."
         )
     attempts = letter.max_attempts or letter.attempt_count
     life = " since its last redrive" if letter.redrive_count else ""

@@ -30,6 +30,7 @@ from latermq_broker.store.payload_lease import (
     LEASE_AUTO_RENEW,
     NO_QUEUE,
     ORDERED_HOLD,
+    ORDERED_KEEP,
     ORDERED_PASS,
     ORDERED_TAKE,
     decode_attempt,
@@ -76,6 +77,7 @@ _ORDERED_ACTS: Final = {
     ORDERED_TAKE: "leased",
     ORDERED_HOLD: "held_back",
     ORDERED_PASS: "filtered_out",
+    ORDERED_KEEP: "kept",
 }  # as queue:offset
 
 

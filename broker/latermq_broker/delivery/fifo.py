@@ -56,6 +56,9 @@ class RisingOffsets:
             return -1
         return index - self._start
 
+    def count_below(self, end: int) -> int:
+        return bisect_left(self._offsets, end, self._start) - self._start
+
     def append(self, offset: int) -> None:
         assert not len(self) or offset > self._offsets[-1]
         self._offsets.append(offset)
@@ -184,6 +187,17 @@ class FifoGate:
                 return offset
             heappop(firsts)
         return None
+
+    def withheld(self, queue_id: int, end: int, count: int) -> list[tuple[int, int]]:
+        """List up to `count` (order key, offset) that blocked message groups hold below `end`."""
+        found: list[tuple[int, int]] = []
+        for key, group in self.groups.items():
+            if group.queue_id == queue_id and group.blocked:
+                for offset in group.held:
+                    if offset >= end or len(found) == count:
+                        break
+                    found.append((key, offset))
+        return found
 
     def facts(self) -> dict[int, tuple[object, ...]]:
         """What recovery must bring back, for comparisons."""

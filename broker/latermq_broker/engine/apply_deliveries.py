@@ -15,7 +15,8 @@ from latermq_broker.store.consume_queue import ENTRY_LETTER, Entry
 from latermq_broker.store.payload_lease import (
     NO_QUEUE,
     ORDERED_HOLD,
-    ORDERED_TAKE,
+    ORDERED_KEEP,
+    ORDERED_PASS,
     AttemptPayload,
     ExtendPayload,
     LeaseFreshPayload,
@@ -63,6 +64,7 @@ class DeliveryApplier:
         gate = subscription.ordered()
         reader = lite_reader(state, subscription)
         where = (lease.group_id, lease.topic_id)
+        kept = 0
         places: list[Place] = []
         offsets: list[int] = []
         entries: list[Entry] = []
@@ -71,9 +73,24 @@ class DeliveryApplier:
                 gate.hold(key, queue_id, offset)
                 continue
             gate.unhold(key, offset)
-            if act != ORDERED_TAKE:
+            if act == ORDERED_PASS:
                 continue
             entry = state.queue(lease.topic_id, queue_id).get(offset)
+            if act == ORDERED_KEEP:
+                self._add(
+                    subscription,
+                    id=lease.first_id + kept,
+                    queue_id=queue_id,
+                    offset=offset,
+                    position=entry.position,
+                    length=entry.length,
+                    tag_hash=entry.tag_hash,
+                    order_key=key,
+                )
+                kept += 1
+                if reader is not None:
+                    reader.cursors[key] = offset + 1
+                continue
             if key:
                 gate.lend(key, offset, lease.first_id + len(entries))
             if reader is not None:
@@ -177,8 +194,8 @@ class DeliveryApplier:
         head = dead.head
         delivery = state.leases.deliveries[head.id]
         subscription = state.subscription(delivery.group_id, delivery.topic_id)
-        exhausted = head.reason == payload_message.DEAD_EXHAUSTED
-        if exhausted:
+        waiting = head.reason in payload_message.DEAD_WAITING
+        if waiting:
             self._ripen(subscription, delivery)
         if head.flags & DEAD_PARKS:
             letter = (head.dlq_topic_id, head.queue_offset)
@@ -188,7 +205,7 @@ class DeliveryApplier:
             (head.id,), delivery.generation, delivery.place, delivery.deadline_ms
         )
         state.recently_done.forget(at.store_ms)
-        self._move(subscription, delivery, Event.EXHAUST if exhausted else Event.FORWARD)
+        self._move(subscription, delivery, Event.EXHAUST if waiting else Event.FORWARD)
         self.bury(dead, at)
 
     def bury(self, dead: DeadPayload, at: Stamp) -> None:

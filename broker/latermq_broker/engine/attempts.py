@@ -23,6 +23,7 @@ from latermq_broker.schedule.levels import level_ms
 from latermq_broker.store.payload_lease import AttemptPayload, decode_attempt
 from latermq_broker.store.payload_message import (
     DEAD_EXHAUSTED,
+    DEAD_FILTERED,
     DEAD_ORDERED,
     DEAD_PARKS,
     DEAD_PRIORITY,
@@ -117,6 +118,31 @@ class Attempts:
     def exhaust(self, delivery: Delivery, now_ms: int) -> None:
         """No attempt is left before it was even leased again (the policy was tightened)."""
         self._bury(delivery, DEAD_EXHAUSTED, None, now_ms)
+
+    def filter_out(self, delivery: Delivery, now_ms: int) -> None:
+        """End what no receive wants any more: a dead letter, or, never given to anyone, consumed.
+
+        It stops nobody: what parks a message group is a failure.
+        """
+        if not self.ready_since_ms(delivery):
+            self._journal.write(RecordType.ACK, (delivery.id,), now_ms)
+        else:
+            self._bury(delivery, DEAD_FILTERED, None, now_ms)
+
+    def ready_since_ms(self, delivery: Delivery) -> int:
+        """Tell when its lease or its wait ended, or when it was redriven; 0: it was never given."""
+        if delivery.deadline_ms:
+            return delivery.deadline_ms
+        try:
+            record = self._state.read(delivery.position)
+        except CorruptRecordError:
+            return 0
+        if record.type is not RecordType.DEAD:
+            return 0
+        head = decode_dead_head(record.payload)
+        letters = letters_of(self._state.dead, head.dlq_topic_id)
+        _, since_ms = letters.get(head.queue_offset) or (None, 1)
+        return since_ms
 
     def forward(
         self, delivery: Delivery, reason: int, failure: Failure | None, now_ms: int
@@ -258,7 +284,8 @@ class Attempts:
         flags = DEAD_ORDERED if order_key else 0
         if priority != NO_PRIORITY:
             flags |= DEAD_PRIORITY
-        if delivery.order_key and group.on_dead is OnDead.PARK:
+        parks = group.on_dead is OnDead.PARK and reason != DEAD_FILTERED
+        if delivery.order_key and parks:
             flags |= DEAD_PARKS
         dlq = self._dead_letter_topic(group, now_ms)
         head = DeadHead(

@@ -33,7 +33,7 @@ class LiteLane(OrderedLane):
         for key in reader.candidates(keys, subscription.turn):
             if not wish.room.count:
                 break
-            self._exhaust(wish, gate, key)
+            self._bury(wish, gate, key)
             looked.append(key)
             group = gate.groups.get(key)
             if group is not None and group.blocked:

@@ -11,6 +11,7 @@ from latermq_broker.store.consume_queue import Entry
 from latermq_broker.store.payload_lease import (
     NO_QUEUE,
     ORDERED_HOLD,
+    ORDERED_KEEP,
     ORDERED_TAKE,
     AttemptPayload,
     ExtendPayload,
@@ -19,7 +20,7 @@ from latermq_broker.store.payload_lease import (
     LeaseRetryPayload,
     OrderedRow,
 )
-from latermq_broker.store.payload_message import DEAD_EXHAUSTED, DeadPayload, RedrivePayload
+from latermq_broker.store.payload_message import DEAD_WAITING, DeadPayload, RedrivePayload
 
 
 class DeliveryMender:
@@ -96,14 +97,14 @@ class DeliveryMender:
             return None
         rows = tuple(row for row in lease.rows if self._may_hold(lease, row))
         self._deliveries.lease_ordered(lease._replace(rows=rows, queue_id=queue_id), at)
-        taken = [row for row in rows if row.act == ORDERED_TAKE]
+        taken = [row for row in rows if row.act in (ORDERED_TAKE, ORDERED_KEEP)]
         lost = (index for index, row in enumerate(taken) if is_lost(self._entry(lease, row)))
         self._deliveries.ack([lease.first_id + index for index in lost], at)
         return None
 
     def _expired(self, lease: LeaseOrderedPayload, row: OrderedRow) -> bool:
         queue = self._state.queue(lease.topic_id, row.queue_id)
-        return row.act == ORDERED_TAKE and row.offset < queue.first
+        return row.act in (ORDERED_TAKE, ORDERED_KEEP) and row.offset < queue.first
 
     def _may_hold(self, lease: LeaseOrderedPayload, row: OrderedRow) -> bool:
         """What is held back is behind what was held before, and in the same queue."""
@@ -139,7 +140,7 @@ class DeliveryMender:
         head = dead.head
         self._catalog.ensure_letters(head.dlq_topic_id, head.group_id, at)
         state = self._state_of(head.id)
-        if state is not None and (state is not State.READY or head.reason == DEAD_EXHAUSTED):
+        if state is not None and (state is not State.READY or head.reason in DEAD_WAITING):
             return dead
         if state is not None:
             self._deliveries.ack((head.id,), at)

@@ -114,7 +114,8 @@ class MessageLives:
             if delivery is not None:
                 if letters is None:
                     letters = self._letters(topic, found, queue_id, offset)
-                yield _held(self._redriven(known, letters.get(group_id)), delivery)
+                known = self._redriven(known, letters.get(group_id))
+                yield _behind(known, subscription, delivery) or _held(known, delivery)
             elif offset >= cursor:
                 yield known._replace(state=LifeState.READY, ahead_count=offset - cursor)
             elif (
@@ -203,6 +204,18 @@ class MessageLives:
             if origin == (topic.id, queue_id, offset):
                 letters.setdefault(head.group_id, head)
         return letters
+
+
+def _behind(known: GroupLife, subscription: Subscription, delivery: Delivery) -> GroupLife | None:
+    """Tell of one that was never given, whose queue entry has expired: it is held back still."""
+    gate = subscription.gate
+    if delivery.leased_ms or gate is None or delivery.order_key not in gate.groups:
+        return None
+    group = gate.groups[delivery.order_key]
+    before = sum(offset < delivery.offset for offset, _ in group.live)
+    if not (before or group.blocked):
+        return None
+    return known._replace(state=LifeState.HELD, ahead_count=before, parked=bool(group.parked))
 
 
 def _held(known: GroupLife, delivery: Delivery) -> GroupLife:

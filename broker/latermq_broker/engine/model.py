@@ -197,7 +197,7 @@ class DeadLetter:
     origin_topic: str
     origin_queue_id: int
     origin_offset: int
-    reason: str  # attempts_exhausted | forwarded | rejected | sent
+    reason: str  # attempts_exhausted | forwarded | rejected | filtered | sent
     attempt_count: int
     max_attempts: int
     first_failure_ms: int

@@ -163,7 +163,7 @@ class OrderedLane:
         for key in list(islice(gate.runnable, SCAN_MAX)):
             if not wish.room.count or wish.spent or looks.spent:
                 break
-            self._exhaust(wish, gate, key)
+            self._bury(wish, gate, key)
             group = gate.groups.get(key)
             if group is None or group.blocked:
                 continue  # its last one died
@@ -184,14 +184,26 @@ class OrderedLane:
                 gate.runnable[key] = None
         return [*self._lease_again(wish, again), *self._write(wish, NO_QUEUE, 0, rows)]
 
-    def _exhaust(self, wish: Wish, gate: FifoGate, key: int) -> None:
-        """Bury its first ones that have no attempt left: the policy was tightened."""
+    def _bury(self, wish: Wish, gate: FifoGate, key: int) -> None:
+        """End its first ones that nobody is to have, so that they withhold none behind them.
+
+        No attempt is left: the policy was tightened. Or this receive does not want it, nor did one
+        that could have had it since it has waited: the group's filter was changed.
+        """
         deliveries = self._state.leases.deliveries
         while key in gate.runnable and gate.groups[key].live:
             delivery = deliveries[gate.groups[key].live[0][1]]
-            if delivery.attempt < wish.group.max_attempts or not wish.wants(delivery):
+            if delivery.attempt >= wish.group.max_attempts:
+                self._attempts.exhaust(delivery, wish.now_ms)
+            elif wish.spent or wish.wants(delivery) or not self._waited(delivery, wish.now_ms):
                 return
-            self._attempts.exhaust(delivery, wish.now_ms)
+            else:
+                self._attempts.filter_out(delivery, wish.now_ms)
+
+    def _waited(self, delivery: Delivery, now_ms: int) -> bool:
+        """Tell whether it has waited for as long as one may that is not wanted."""
+        wait_ms = self._state.config.delivery.unwanted_retry_ms_max
+        return now_ms - self._attempts.ready_since_ms(delivery) >= wait_ms
 
     def _again(self, wish: Wish, group: MessageGroup, again: list[int]) -> int:
         """Add deliveries from its first one on; how many."""
@@ -311,7 +323,9 @@ class OrderedLane:
         key = stored_order_key(record) if record is not None else 0
         gate = wish.subscription.ordered()
         if key and not mine.get(key, key not in gate.groups):
-            if gate.held_count + decided >= self._state.config.delivery.held_messages_max:
+            kept = wish.subscription.counts[State.READY]  # and what waits anyway
+            held_max = self._state.config.delivery.held_messages_max
+            if gate.held_count + kept + decided >= held_max:
                 return None
             wish.looks.held(entry.length)
             return OrderedRow(key, offset, queue.queue_id, ORDERED_HOLD)

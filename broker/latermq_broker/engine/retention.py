@@ -22,6 +22,7 @@ from latermq_broker.engine.attempts import Attempts
 from latermq_broker.engine.journal import Journal
 from latermq_broker.engine.roll_forward import RollForward
 from latermq_broker.engine.state import EngineState, Subscription
+from latermq_broker.engine.withheld import WithheldMessages, expiring
 from latermq_broker.errors import CorruptRecordError, DamagedQueueError, StoreFullError
 from latermq_broker.store.consume_queue import ConsumeQueue
 from latermq_broker.store.payload_retention import (
@@ -60,6 +61,7 @@ class Retention:
         )
         self.step_cost = STEP_COST
         self.roll_forward = RollForward(state, journal, attempts)
+        self._withheld = WithheldMessages(state, journal)
         self._state = state
         self._journal = journal
         self._config = state.config.store
@@ -218,19 +220,25 @@ class Retention:
                 rows += upto - first
                 first = upto
                 if rows >= TRIM_ROWS:
-                    self._write_trim(batch)
+                    yield from self._let_go(batch)
                     yield rows * ROW_COST
                     batch, rows = [], 0
                     if self._state.catalog.topic_by_id(key[0]) is None:
                         break  # deleted meanwhile
             rows += 1
         if batch:
-            self._write_trim(batch)
+            yield from self._let_go(batch)
             yield rows * ROW_COST
 
-    def _write_trim(self, batch: list[TrimmedQueue]) -> None:
-        payload = DropPayload(DROP_TRIM, queues=tuple(batch))
-        self._journal.write(RecordType.DROP, payload, self._now_ms)
+    def _let_go(self, batch: list[TrimmedQueue]) -> Iterator[int]:
+        """Trim the queues, once all that the broker itself withholds of them is kept."""
+        while cost := self._withheld.keep(batch, self._now_ms):
+            yield cost
+        catalog = self._state.catalog  # of which a topic may have been deleted meanwhile
+        queues = tuple(one for one in batch if catalog.topic_by_id(one.topic_id) is not None)
+        if queues:
+            payload = DropPayload(DROP_TRIM, queues=queues)
+            self._journal.write(RecordType.DROP, payload, self._now_ms)
 
     def _boundary(self, queue: ConsumeQueue, segment: Segment) -> int:
         """Behind the last entry that came into being in the segment or before it."""
@@ -259,6 +267,8 @@ class Retention:
         for subscription in readers:
             cursor = self._state.cursor(subscription, queue.queue_id)
             self.entries_expired_unread += max(0, upto - max(cursor, first))
+            if subscription.gate is not None:
+                self.entries_expired_unread += expiring(subscription.gate, queue.queue_id, upto)
 
     # --- drop ----------------------------------------------------------------------------------
 

@@ -103,6 +103,7 @@ def decode_lease_retry(payload: Bytes) -> LeaseRetryPayload:
 #  What a group that keeps the order did with messages it had not received yet, in this order.
 #  TAKE: leased, under the next id from first_id on. HOLD: seen, and held back because its message
 #  group is blocked; the group's next offset passes it. PASS: one that was held is filtered out.
+#  KEEP: one that was held waits on, under the next id from first_id on, when its queue expires.
 #  Then the group's next offset on `queue` becomes next_offset; queue 0xffff: none moves.
 _LEASE_ORDERED: Final = struct.Struct("<QQIIIHBxQ")
 assert _LEASE_ORDERED.size == 40
@@ -111,6 +112,7 @@ assert _ORDERED_ROW.size == 24
 ORDERED_TAKE: Final = 1
 ORDERED_HOLD: Final = 2
 ORDERED_PASS: Final = 3
+ORDERED_KEEP: Final = 4  # in a record of its own
 NO_QUEUE: Final = 0xFFFF
 
 

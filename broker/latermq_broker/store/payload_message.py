@@ -279,6 +279,8 @@ assert _DEAD.size == 92
 DEAD_EXHAUSTED: Final = 1
 DEAD_FORWARDED: Final = 2
 DEAD_REJECTED: Final = 3
+DEAD_FILTERED: Final = 4  # nobody of the group wants it any more
+DEAD_WAITING: Final = (DEAD_EXHAUSTED, DEAD_FILTERED)  # reasons of what nobody holds, too
 DEAD_ORDERED: Final = 1  # flags
 DEAD_PARKS: Final = 2
 DEAD_PRIORITY: Final = 4
@@ -286,6 +288,7 @@ DEAD_REASONS: Final = {
     DEAD_EXHAUSTED: "attempts_exhausted",
     DEAD_FORWARDED: "forwarded",
     DEAD_REJECTED: "rejected",
+    DEAD_FILTERED: "filtered",
 }
 
 
