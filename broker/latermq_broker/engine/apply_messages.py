@@ -10,6 +10,7 @@ from latermq_broker.engine.apply_transactions import end_half
 from latermq_broker.engine.letter_states import LetterStates
 from latermq_broker.engine.model import DeadState
 from latermq_broker.engine.state import EngineState, Stamp
+from latermq_broker.errors import CorruptRecordError
 from latermq_broker.store.consume_queue import ENTRY_LETTER, Entry
 from latermq_broker.store.payload_message import (
     MESSAGE_LETTER,
@@ -25,6 +26,7 @@ from latermq_broker.store.payload_message import (
     TimerPayload,
     message_rows,
 )
+from latermq_broker.store.payload_retention import first_position
 
 MARKED: Final = MESSAGE_LETTER | MESSAGE_LITE  # kinds that are more than an entry in a queue
 
@@ -101,6 +103,7 @@ class MessageApplier:
         """Records of one instant, in the order of the log."""
         state = self._state
         uses = state.uses
+        moved = state.timers_moved
         key = (-1, -1)
         for ref in refs:
             origin, tag_hash, offset, due_ms, length, topic_id, queue_id, reason = ref
@@ -108,6 +111,8 @@ class MessageApplier:
                 if not state.is_gone(origin):
                     self._disarm(due_ms, origin, length)
                     self._count_delayed(topic_id, -1)
+                    if moved:
+                        moved.end(origin)
             elif reason == REF_COMMITTED:
                 end_half(state, origin, length, HalfEvent.COMMIT)
             if queue_id != key[1] or topic_id != key[0]:
@@ -124,11 +129,13 @@ class MessageApplier:
         if state.is_gone(timer.position):
             return
         self._disarm(timer.due_ms, timer.position, timer.length)
-        state.timers_moved.note(timer.position, timer.new_due_ms)
         if timer.new_due_ms:
+            first = _first_position(state, timer.position)
+            state.timers_moved.move(timer.position, first, timer.new_due_ms)
             state.timer.arm(timer.new_due_ms, timer.position)
             state.uses.arm(timer.position, timer.length)
         else:
+            state.timers_moved.cancel(timer.position)
             self._count_delayed(timer.topic_id, -1)
 
     def dead_change(self, change: DeadChangePayload, at: Stamp) -> None:
@@ -150,3 +157,14 @@ class MessageApplier:
             counts[topic_id] += change
             if not counts[topic_id]:
                 del counts[topic_id]
+
+
+def _first_position(state: EngineState, position: int) -> int:
+    """Where the delayed message that stands at `position` stood when it was sent."""
+    known = state.timers_moved.first(position)
+    if known is not None:
+        return known
+    try:
+        return first_position(state.store.log.read(position))
+    except CorruptRecordError:
+        return position

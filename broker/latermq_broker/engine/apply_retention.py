@@ -44,6 +44,7 @@ class RetentionApplier:
             if not state.is_gone(move.old):
                 state.timer.cancel(move.due_ms, move.old)
                 state.uses.disarm(move.old, move.old_length)
+            state.timers_moved.roll(move.old, at.position)
             state.timer.arm_fresh([(move.due_ms, at.position)])
             state.uses.arm(at.position, at.length)
         if not state.store.dropped.headless:

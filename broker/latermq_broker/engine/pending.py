@@ -9,7 +9,6 @@ and by time among those, so that no page has to put all of them in order.
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from heapq import heapify, heappop, merge
 from itertools import islice
 from typing import Final
@@ -25,12 +24,14 @@ from latermq_broker.engine.pending_counts import Key, pending_count, ready_count
 from latermq_broker.engine.pending_place import (
     BEFORE_ALL,
     REST,
+    SCAN_MAX,
     START,
     Place,
     Waiting,
     by_time,
     parse_token,
     token_of,
+    where_now,
 )
 from latermq_broker.engine.state import EngineState
 from latermq_broker.engine.transactions import Transactions
@@ -47,7 +48,6 @@ from latermq_broker.store.payload_retention import first_position, original
 from latermq_broker.store.payload_transaction import CAUSE_OPERATOR
 from latermq_broker.store.record import RecordType
 
-SCAN_MAX: Final = 20_000
 READY_ROWS: Final = 4_096  # put in order for a page: some 2 ms
 
 
@@ -71,6 +71,11 @@ class PendingView:
         self._journal = journal
         self._attempts = attempts
         self._transactions = transactions
+
+    @property
+    def moves_forgotten(self) -> bool:
+        """Not every delayed message whose time was moved is found by its old id."""
+        return self._state.timers_moved.forgot
 
     def page(
         self,
@@ -361,7 +366,7 @@ class PendingView:
         if waiting is None:
             waiting = self._by_message_id(pending_id)
         elif waiting[1] == 0:
-            waiting = _where_now(self._state, waiting)
+            waiting = where_now(self._state, waiting)
         elif waiting[1] == 2:
             half = self._state.halves.get(waiting[2])
             waiting = None if half is None else _half_waiting(self._state, half)
@@ -400,20 +405,6 @@ def _retry(state: EngineState, waiting: Waiting, pending_id: str) -> Delivery:
             f"{pending_id} is in flight: a consumer holds it until its lease ends"
         )
     return delivery
-
-
-def _where_now(state: EngineState, waiting: Waiting) -> Waiting | None:
-    """A delayed message by where it stood when it was sent: it may have been rolled forward."""
-    due_ms, _, position = waiting
-    if state.timer.contains(due_ms, position):
-        return waiting
-    for due, at in islice(state.timer.in_order((due_ms, -1)), SCAN_MAX):
-        if due != due_ms:
-            break
-        with suppress(CorruptRecordError):
-            if first_position(state.store.log.read(at)) == position:
-                return due_ms, 0, at
-    return None
 
 
 def _halves(state: EngineState, after: Waiting) -> Iterator[Waiting]:

@@ -120,6 +120,7 @@ class EngineState:
         self.parking: dict[Letter, tuple[int, int, int]] = {}
         """Letters that park a message group: group id, topic id, order key."""
         self.uses = SegmentUses(store.log)
+        self.timers_moved = TimersMoved()
         self.delayed_counts: dict[int, int] = {}  # topic id → messages not yet due
         self.client_positions: OrderedDict[str, int] = OrderedDict()  # least recently used first
         self.client_names: dict[int, str] = {}
@@ -134,7 +135,6 @@ class EngineState:
         self._ready_pairs: set[tuple[int, int]] = set()
         self.round_robin: dict[int, int] = {}
         self.clients_seen: OrderedDict[str, int] = OrderedDict()
-        self.timers_moved = TimersMoved()
         self.damaged: set[int] = set()
         """Positions of messages that could not be read; at most DAMAGED_REMEMBERED_MAX."""
         self.wall = WallClock()

@@ -70,9 +70,10 @@ class RecallService:
         try:
             item = self._engine.pending.cancel(handle, self._committer.now_ms(), topic=name)
         except MessageNotFoundError as error:
-            raise NotFoundError(
-                f"topic {name} has no delayed message {handle}: delivered or recalled already"
-            ) from error
+            why = "delivered or recalled already"
+            if self._engine.pending.moves_forgotten:
+                why += ", or its time was moved: `latermq pending` shows its handle of now"
+            raise NotFoundError(f"topic {name} has no delayed message {handle}: {why}") from error
         message_id = stored_message(item.rest, item.sys).message_id
         response = service_pb2.RecallMessageResponse(status=ok_status(), message_id=message_id)
         return self._committer.acknowledged(response.SerializeToString())

@@ -247,7 +247,7 @@ class TestPending:
         assert rig.names() == ["c"]
         for gone in (*ids, "a", "nobody", "d-zz-1", "r-77"):
             with pytest.raises(MessageNotFoundError):
-                pending.cancel(gone, rig.now_ms)
+                rig.engine.pending.cancel(gone, rig.now_ms)
 
     def test_cancel_and_expedite_of_retries(self) -> None:
         rig = EngineRig()

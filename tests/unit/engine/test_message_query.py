@@ -311,7 +311,8 @@ def test_what_was_done_to_delayed_messages_shows(forgotten: bool) -> None:
             assert place(name, glance=True) == place(name)
     else:  # of one among many not more is told than a glance shows
         assert place("as sent", glance=True) == place("as sent")
-        assert place("never", glance=True) == place("later", glance=True) == Place()
+        assert place("later", glance=True) == place("later")
+        assert place("never", glance=True) == Place()
     rig.advance(3_600_000)
     for name in ("sooner", "later", "as sent"):
         assert place(name).queue_id == 0

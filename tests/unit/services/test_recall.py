@@ -98,3 +98,44 @@ async def test_a_handle_holds_over_a_restart() -> None:
     broker.engine.close(broker.time_ms)
     async with Messaging(files=files) as broker:
         assert (await recalled(broker, handle)).status.code == Code.OK
+
+
+@pytest.mark.parametrize(
+    ("how", "restarted"),
+    [("expedited", "no")]  # a start delivers it
+    + [
+        (how, end)
+        for how in ("postponed", "sooner", "twice")
+        for end in ("no", "drained", "killed")
+    ],
+)
+async def test_whose_time_was_moved_is_recalled_by_the_handle_of_its_send(
+    how: str, restarted: str
+) -> None:
+    async with Messaging() as broker:
+        handle = await delayed(broker)
+        if restarted != "no":
+            broker.engine.checkpoints.take(broker.time_ms)
+        pending, now_ms = broker.engine.pending, broker.time_ms
+        if how == "expedited":
+            pending.expedite(handle, now_ms)
+        else:
+            pending.postpone(handle, now_ms + (5_000 if how == "sooner" else 60_000), now_ms)
+        if how == "twice":
+            pending.postpone(handle, now_ms + 90_000, now_ms)
+        files = broker.files
+        if restarted == "no":
+            assert (await recalled(broker, handle)).status.code == Code.OK
+            assert (await recalled(broker, handle)).status.code == Code.NOT_FOUND
+            await broker.advance(100_000)
+            assert (await broker.receive()).messages == []
+            return
+    if restarted == "drained":
+        broker.engine.close(broker.time_ms)
+    else:
+        broker.engine.write()
+        broker.engine.abandon()
+    async with Messaging(files=files) as broker:
+        assert (await recalled(broker, handle)).status.code == Code.OK
+        await broker.advance(100_000)
+        assert (await broker.receive()).messages == []
