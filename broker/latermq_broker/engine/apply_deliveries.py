@@ -5,6 +5,7 @@ from typing import Final
 
 from latermq_broker.delivery.history import Outcome
 from latermq_broker.delivery.lease import Delivery, Event, State
+from latermq_broker.delivery.lite import LiteParent
 from latermq_broker.delivery.slab import LOW_BITS, Holder, Place
 from latermq_broker.engine.indexing import index_letter
 from latermq_broker.engine.letter_states import LetterStates
@@ -233,8 +234,12 @@ class DeliveryApplier:
         state.unpark((redrive.dlq_topic_id, redrive.letter_offset))
         if not delivery.order_key:
             subscription.ready.append(delivery)
-        elif state.lites:
-            lite_may_go(state, subscription, delivery.order_key)
+        else:
+            group = state.catalog.group_by_id(redrive.group_id)
+            if group is not None and group.lite_parent:  # to which nothing may have been sent yet
+                state.lites.setdefault(redrive.topic_id, LiteParent())
+            if state.lites:
+                lite_may_go(state, subscription, delivery.order_key)
         state.announce(subscription)
 
     def _grant(

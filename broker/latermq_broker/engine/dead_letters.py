@@ -30,6 +30,7 @@ from latermq_broker.errors import (
 )
 from latermq_broker.store.catalog import DLQ_PREFIX, consumer_group_of
 from latermq_broker.store.consume_queue import Entry
+from latermq_broker.store.message_fields import message_lite_topic
 from latermq_broker.store.payload_message import (
     REF_REDRIVE,
     DeadChangePayload,
@@ -127,7 +128,8 @@ class DeadLetters:
         """Back to the group it died in (`to_topic` empty), or to a topic for every group of it.
 
         The body is not written again. Raises GroupNotFoundError, MessageNotFoundError,
-        PreconditionFailedError (not in state DEAD), TopicNotFoundError, BadRequestError.
+        PreconditionFailedError (not in state DEAD, or its group would never be given it),
+        TopicNotFoundError, BadRequestError.
         """
         state = self._state
         dlq = self._dead(group, queue_offset)
@@ -165,6 +167,10 @@ class DeadLetters:
         origin = state.catalog.topic_by_id(head.origin_topic_id)
         if origin is None:  # deleted; it may have been made anew
             origin = self._target(decode_history(dead_slices(record.payload)[0]).origin_topic)
+        _require_readable(owner, origin, head, record)
+        queue_id = head.origin_queue_id
+        if origin.id != head.origin_topic_id:
+            queue_id = queue_for(state, origin, record)  # it may have fewer, or of another meaning
         payload = RedrivePayload(
             id=state.leases.next_id,
             letter=entry.position,
@@ -175,7 +181,7 @@ class DeadLetters:
             dlq_topic_id=dlq.id,
             topic_id=origin.id,
             length=entry.length,
-            queue_id=head.origin_queue_id,
+            queue_id=queue_id,
             order_key=stored_order_key(record) if owner.fifo else 0,
         )
         self._journal.write(RecordType.REDRIVE, payload, now_ms)
@@ -297,6 +303,24 @@ class DeadLetters:
         if group is None:
             raise GroupNotFoundError(name)
         return group
+
+
+def _require_readable(owner: Group, origin: Topic, head: DeadHead, record: Record) -> None:
+    """Raises PreconditionFailedError: the group, or the topic, was made anew, and what the group
+    reads of it now is not what this letter is."""
+    if not owner.lite_parent:
+        return
+    why = ""
+    if origin.name != owner.lite_parent:
+        why = f"reads lite topics of {owner.lite_parent} now, not topic {origin.name}"
+    elif origin.type is not TopicType.LITE:
+        why = f"reads lite topics, and {origin.name} has none: it is of type {origin.type.name}"
+    elif origin.id != head.origin_topic_id:
+        name = message_lite_topic(dead_slices(record.payload)[2])
+        if not name or hash64(name) != stored_order_key(record):
+            why = f"reads lite topics of {origin.name}, and this letter is of none"
+    if why:
+        raise PreconditionFailedError(f"group {owner.name} {why}: redrive it to a topic")
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from typing import Final
 _USER_PROPERTIES: Final = 2 << 3 | 2
 _TAG: Final = 1 << 3 | 2
 _KEYS: Final = 2 << 3 | 2
+_LITE_TOPIC: Final = 21 << 3 | 2
 _MAP_KEY: Final = 1 << 3 | 2
 _MAP_VALUE: Final = 2 << 3 | 2
 _ONE_BYTE_MAX: Final = 0x7F  # a length of one byte
@@ -64,6 +65,14 @@ def message_tag(sys: bytes) -> str:
     """Empty: none."""
     for tag, data in _byte_fields(sys, _TAG):
         if tag == _TAG:
+            return _text(data)
+    return ""
+
+
+def message_lite_topic(sys: bytes) -> str:
+    """Empty: none."""
+    for tag, data in _byte_fields(sys, _LITE_TOPIC):
+        if tag == _LITE_TOPIC:
             return _text(data)
     return ""
 
