@@ -18,6 +18,7 @@ from abuse.peer import NOBODY, Caller, Peer, Target
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 from latermq_proto.latermq.v1 import broker_pb2, user_pb2
 from support.broker_process import BrokerProcess
+from support.machine import patience, patient
 
 ROOT: Final = Caller("root", "the-secret-of-root")
 WORKER: Final = Caller("worker", "the-secret-of-worker")
@@ -27,12 +28,12 @@ OTHER: Final = Caller("other", "the-secret-of-other")  # has the rights of the o
 
 PEAK_MIB_MAX: Final = 256.0
 GROWTH_MIB_MAX: Final = 100.0
-BACK_S_MAX: Final = 30.0
+BACK_S_MAX: Final = patient(30.0)
 SLOWER_MAX: Final = 10.0
-CALM_P99_MS_MIN: Final = 30.0  # below it the machine's own noise is measured, not the broker
+CALM_P99_MS_MIN: Final = 30.0 * min(patience(), 4.0)  # below it the machine's noise is measured
 CALM_S: Final = 1.0
 ATTACK_S_MIN: Final = 1.0  # so long the neighbour is measured, however short the attack
-ANSWER_S_MAX: Final = 60.0
+ANSWER_S_MAX: Final = patient(60.0)
 
 CONFIG: Final = f"""
 [auth]

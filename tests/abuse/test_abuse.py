@@ -17,6 +17,7 @@ import pytest
 
 from abuse.attacks import AWAITED, FAMILIES
 from abuse.siege import CONFIG, SMALL, Case, Siege
+from support.machine import patient
 
 ALL = os.environ.get("ALL") == "1"
 TRIES = 3
@@ -65,7 +66,7 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
 @pytest.mark.timeout(330)
 async def test_it_holds(family: str, case: Case, brokers: Brokers) -> None:
     siege = await brokers.of(family)
-    async with asyncio.timeout(TRIES * (case.seconds_max + 90)):
+    async with asyncio.timeout(patient(TRIES * (case.seconds_max + 90))):
         for _ in range(TRIES):
             figures = await siege.endure(case)
             print(figures.line())

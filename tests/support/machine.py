@@ -6,8 +6,8 @@ suites may run side by side.
 """
 
 import math
-import multiprocessing
 import os
+import subprocess
 import sys
 import time
 from typing import Final
@@ -44,8 +44,7 @@ def patience() -> float:
 def cores() -> float:
     """Tell how many cores' worth of time we get when each core that we may use has work of ours."""
     if _CORES not in os.environ:
-        with multiprocessing.get_context("spawn").Pool(_usable()) as pool:
-            got = sum(pool.map(_spin_cpu_share, range(_usable()), chunksize=1))
+        got = sum(_cpu_shares(_usable()))
         os.environ[_CORES] = f"{got:.2f}"
     return float(os.environ[_CORES])
 
@@ -59,7 +58,17 @@ def _usable() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def _spin_cpu_share(_: int) -> float:
+def _cpu_shares(count: int) -> list[float]:
+    """Have `count` processes compute at once; the share of a core that each got.
+
+    They run this file: multiprocessing would import the main module anew, which may be asking.
+    """
+    command = [sys.executable, __file__, "spin"]
+    spinning = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(count)]
+    return [float(each.communicate()[0]) for each in spinning]
+
+
+def _spin_cpu_share() -> float:
     """Compute for `SPIN_S`; the share of a core that it got."""
     began, used = time.perf_counter(), time.process_time()
     while time.perf_counter() - began < SPIN_S:
@@ -79,6 +88,9 @@ def _spin_wall_s() -> float:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:] == ["spin"]:
+        print(_spin_cpu_share())
+        sys.exit()
     roomy = cores() >= ROOMY_CORES
     print(f"{cores():.1f} cores, {patience():.1f} times slower than calm", file=sys.stderr)
     sys.exit(0 if sys.argv[1:] == ["roomy"] and roomy else 1)
