@@ -34,6 +34,9 @@ class Http2Config:
     header_list_bytes_max: int = 16 * KIB  # decoded
     header_block_bytes_max: int = 64 * KIB  # encoded
     continuations_max: int = 8
+    header_fields_max: int = 128  # of one block
+    header_work_burst: int = 4_096  # new header fields and 64 bytes of a block; a call earns 32
+    header_work_per_s: int = 1_000
     header_block_ms_max: int = 10_000
     hello_ms_max: int = 10_000  # preface, SETTINGS, and the answer to ours
     stream_window_bytes: int = 1 * MIB
@@ -49,6 +52,8 @@ class Http2Config:
     settings_entries_max: int = 32
     acks_pause: int = 1_000
     acks_max: int = 10_000
+    small_data_burst: int = 1_000  # DATA of less than 256 bytes that ends nothing; a call earns 2
+    small_data_per_s: int = 100
     empty_data_run_max: int = 10
     empty_data_max: int = 100
     window_updates_burst: int = 1_000

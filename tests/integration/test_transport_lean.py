@@ -57,6 +57,16 @@ async def lean(
         await server.drain(0)
 
 
+def client_hello() -> bytes:
+    """The first message of a TLS client, whole."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    context = ssl.create_default_context()
+    context.set_alpn_protocols(["h2"])
+    with suppress(ssl.SSLWantReadError):
+        context.wrap_bio(incoming, outgoing, server_hostname="localhost").do_handshake()
+    return outgoing.read()
+
+
 def port_of(server: LeanServer) -> int:
     return int(server.address.rpartition(":")[2])
 
@@ -149,6 +159,52 @@ class TestTls:
                         await reader.read()
                 writer.close()
             assert await over_tls(server, own_pem(tmp_path)) == b"x"
+
+    @pytest.mark.parametrize("whole", [False, True])
+    async def test_silent_handshakes_keep_nobody_out(self, tmp_path: Path, whole: bool) -> None:
+        """Far more of them than places, and none of them is due before the test is over."""
+        pytest.importorskip("cryptography")
+        tls = TlsConfig(enabled=True, handshake_ms_max=600_000, handshakes_max=2)
+        async with lean(directory=tmp_path, tls=tls) as server:
+            hello = client_hello() if whole else client_hello()[:6]
+            silent = []
+            for _ in range(20):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port_of(server))
+                writer.write(hello)
+                silent.append((reader, writer))
+            if whole:  # the first places are taken
+                assert await silent[0][0].read(1) == b"\x16"
+            async with asyncio.timeout(TIMEOUT_S):
+                assert await over_tls(server, own_pem(tmp_path)) == b"x"
+            for _, writer in silent:
+                writer.close()
+
+    async def test_silent_connections_keep_nobody_out(self, tmp_path: Path) -> None:
+        """Their address is full; who comes next takes the place of the oldest of them."""
+        pytest.importorskip("cryptography")
+        tls = TlsConfig(enabled=True, handshake_ms_max=600_000)
+        async with lean(directory=tmp_path, tls=tls, connections_per_address_max=5) as server:
+            silent = [
+                await asyncio.open_connection("127.0.0.1", port_of(server)) for _ in range(10)
+            ]
+            assert await over_tls(server, own_pem(tmp_path)) == b"x"
+            async with asyncio.timeout(TIMEOUT_S):
+                for reader, _ in silent[:6]:  # closed for later ones
+                    with suppress(ConnectionError):
+                        assert await reader.read() == b""
+            for _, writer in silent:
+                writer.close()
+
+    async def test_a_hello_in_single_bytes(self, tmp_path: Path) -> None:
+        pytest.importorskip("cryptography")
+        async with lean(directory=tmp_path, tls=TlsConfig(enabled=True)) as server:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port_of(server))
+            for byte in client_hello():
+                writer.write(bytes((byte,)))
+                await asyncio.sleep(0)
+            async with asyncio.timeout(TIMEOUT_S):
+                assert await reader.read(1) == b"\x16"
+            writer.close()
 
     async def test_a_new_certificate_is_used_without_a_restart(self, tmp_path: Path) -> None:
         pytest.importorskip("cryptography")

@@ -25,6 +25,7 @@ from latermq_broker.transport.shell.memory import Freed, keep_large_blocks
 from latermq_broker.transport.shell.protocol import ShellProtocol
 from latermq_broker.transport.shell.slow_readers import EachSecond, Reader, SlowReaders
 from latermq_broker.transport.shell.tls import CertificateFiles
+from latermq_broker.transport.shell.turns import Turns
 from latermq_h2.grpc_code import GrpcCode
 from latermq_h2.http2.frames import ConnectionFault, ErrorCode
 
@@ -81,6 +82,7 @@ class LeanServer:
         self._each_second = EachSecond(
             self._slow_readers.look, self._shared.replies.tell_all, freed.look
         )
+        self.turns = Turns()
         self._connections: set[ShellProtocol] = set()
         self._connection_count = 0
         self._draining = False

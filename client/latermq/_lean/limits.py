@@ -12,6 +12,7 @@ class LineLimits:
 
     frame_bytes_max: int = 64 << 10  # a whole receive in one frame
     header_list_bytes_max: int = 64 << 10
+    header_fields_max: int = 1_024
     header_block_bytes_max: int = 64 << 10
     continuations_max: int = 8
     header_block_ms_max: int = 10_000

@@ -16,6 +16,12 @@ TABLE_BYTES: Final = 4_096  # SETTINGS_HEADER_TABLE_SIZE, its default
 INTEGER_MAX: Final = 1 << 31
 INTEGER_BYTES_MAX: Final = 5  # after the prefix
 GISTS_MAX: Final = 64
+GIST_BYTES_MAX: Final = 16 << 10  # of all of a connection, as fields are counted
+LITERALS_READ: Final = 4  # times as many as fields may be, so that the table stays right
+FIELDS_READ: Final = 8  # likewise in all, looked at after each stride
+STRIDE_BYTES: Final = 16 << 10
+FIELDS_PER_WORK: Final = 8  # that are in the table already
+BYTES_PER_WORK: Final = 64
 
 Decoded: TypeAlias = tuple[list[Field], int, Gist]  # fields, counted size of the list, gist
 
@@ -24,26 +30,42 @@ class HpackError(ValueError):
     """COMPRESSION_ERROR: the connection cannot go on."""
 
 
+class TooManyFieldsError(HpackError):
+    """Far more fields than there may be: the rest is not read."""
+
+
 class Decoder:
     """Header blocks in the order of their arrival.
 
     Args:
         list_bytes_max: of a block whose list is larger, `decode` returns the first fields only; the
             size tells.
+        fields_max: of a block with more the size is above `list_bytes_max` too; 0: any number.
+
+    Fields:
+        work: what blocks took that were not known: their literals, and a part of their bytes; who
+            counts it sets it back to 0.
     """
 
-    def __init__(self, list_bytes_max: int, table_bytes: int = TABLE_BYTES) -> None:
+    def __init__(
+        self, list_bytes_max: int, table_bytes: int = TABLE_BYTES, fields_max: int = 0
+    ) -> None:
+        self.work = 0
+        self._fields_max = fields_max
         self._table = DynamicTable(table_bytes)
         self._table_bytes_max = table_bytes
         self._list_bytes_max = list_bytes_max
         self._shortcuts = Shortcuts(self._table, list_bytes_max)
         self._gists: dict[tuple[Field, ...], Gist] = {}
+        self._gist_bytes = 0
 
     def decode(self, block: bytes) -> Decoded:
         """Fields of a block.
 
         Raises:
             HpackError: the block is not HPACK, or refers to what is not in the tables.
+            TooManyFieldsError: it has more than LITERALS_READ times `fields_max` literals, or is
+                large and has more than FIELDS_READ times as many fields.
         """
         known = self._shortcuts.find(block)
         if known is not None:
@@ -66,11 +88,15 @@ class Decoder:
         """Fields up to the limit of the list, where each field of the block ends, counted size."""
         fields: list[Field] = []
         ends: list[int] = []
-        size = position = 0
+        size = position = literals = 0
         stop = len(block)
         table = self._table
         size_max = self._list_bytes_max
+        literals_max = LITERALS_READ * self._fields_max or stop
+        stride = min(stop, STRIDE_BYTES)
         while position < stop:
+            if position >= stride:
+                stride = self._next_stride(stride, stop, len(ends))
             first = block[position]
             position += 1
             if first & 0x80:
@@ -81,6 +107,7 @@ class Decoder:
             elif first & 0x40:
                 entry, position = self._literal(block, position, first & 0x3F, 0x3F)
                 table.add(entry)
+                literals += 1
             elif first & 0x20:
                 if ends:
                     raise HpackError("a table size update inside a block")
@@ -90,14 +117,29 @@ class Decoder:
                 if update > self._table_bytes_max:
                     raise HpackError("a table size update beyond our setting")
                 table.resize(update)
+                literals += 1
+                if literals > literals_max:
+                    raise TooManyFieldsError("a header block of far too many size updates")
                 continue
             else:  # without indexing, or never indexed: the same to us
                 entry, position = self._literal(block, position, first & 0x0F, 0x0F)
+                literals += 1
+            if literals > literals_max:
+                raise TooManyFieldsError("a header block of far too many new fields")
             size += entry[2]
             if size <= size_max:
                 fields.append(entry)
             ends.append(position)
+        self.work += literals + len(ends) // FIELDS_PER_WORK + stop // BYTES_PER_WORK + 1
+        if self._fields_max and len(ends) > self._fields_max:
+            size = max(size, size_max + 1)
         return fields, ends, size
+
+    def _next_stride(self, stride: int, stop: int, count: int) -> int:
+        """How far to read on in a large block, unless it is made of references to the table."""
+        if self._fields_max and count > FIELDS_READ * self._fields_max:
+            raise TooManyFieldsError("a header block of far too many fields")
+        return min(stop, stride + STRIDE_BYTES)
 
     def _literal(self, block: bytes, position: int, index: int, full: int) -> tuple[Field, int]:
         if index == full:
@@ -135,9 +177,14 @@ class Decoder:
         key = tuple(found)
         gist = self._gists.get(key)
         if gist is None:
-            if len(self._gists) >= GISTS_MAX:
+            gist = Gist(key)
+            size = sum(entry[2] for entry in key)
+            if len(self._gists) >= GISTS_MAX or self._gist_bytes + size > GIST_BYTES_MAX:
                 self._gists.clear()
-            gist = self._gists[key] = Gist(key)
+                self._gist_bytes = 0
+            if size <= GIST_BYTES_MAX:
+                self._gists[key] = gist
+                self._gist_bytes += size
         return gist
 
 

@@ -21,6 +21,7 @@ from latermq_h2.hpack.fields import PSEUDO, REGULAR, Field, Gist, field
 from latermq_h2.hpack.tables import STATIC, STATIC_COUNT, DynamicTable
 
 BLOCKS_MAX: Final = 64
+BLOCKS_BYTES_MAX: Final = 32 << 10  # of all their fields, as they are counted
 RUNS_MAX: Final = 64
 FRUITLESS_MAX: Final = 4  # after so many blocks learned for nothing,
 FRUITLESS_PAUSE: Final = 16  # learn from one in so many
@@ -59,6 +60,7 @@ class Shortcuts:
         self._list_bytes_max = list_bytes_max
         self._settled = False  # the last block left the table alone
         self._whole: dict[bytes, tuple[list[Field], int, Gist]] = {}
+        self._whole_bytes = 0
         self._template: _Template | None = None
         self._varying = b""  # how the field that varies begins: type, name length, name
         self._previous: list[bytes] = []  # fields after the run of a block before
@@ -80,6 +82,7 @@ class Shortcuts:
         if self._settled:
             self._settled = False
             self._whole.clear()
+            self._whole_bytes = 0
             self._template = None
             self._previous = []
 
@@ -89,12 +92,14 @@ class Shortcuts:
         self._fruitless += 1
         if self._fruitless > FRUITLESS_MAX and self._fruitless % FRUITLESS_PAUSE:
             return
-        if len(self._whole) >= BLOCKS_MAX:
-            self._whole.clear()
-        self._whole[block] = decoded
         fields, size, _ = decoded
-        if size > self._list_bytes_max:
+        if size > min(self._list_bytes_max, BLOCKS_BYTES_MAX):
             return
+        if len(self._whole) >= BLOCKS_MAX or self._whole_bytes + size > BLOCKS_BYTES_MAX:
+            self._whole.clear()
+            self._whole_bytes = 0
+        self._whole[block] = decoded
+        self._whole_bytes += size
         run = _run_of(block)
         starts = [run, *ends[run:-1]] if len(ends) > run else []
         pieces = [block[start:end] for start, end in zip(starts, ends[run:], strict=True)]

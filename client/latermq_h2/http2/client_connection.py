@@ -44,7 +44,7 @@ class ClientConnection(Line):
         self.streams = ClientStreams(
             self.open, sink, limits, self.outbound, self._control, self._forgotten
         )
-        self._read_with(self.streams, self._on_goaway, b"")
+        self._read_with(self.streams, self._on_goaway, b"", 0)
         self.going = False
         self.farewell = ""
 

@@ -114,6 +114,9 @@ class ClientStreams:
 
     # --- frames -----------------------------------------------------------------------------
 
+    def on_header_work(self, work: int, now_ms: int) -> None:
+        """A server's answers are not counted."""
+
     def on_block(self, block: Block, now_ms: int) -> None:
         stream_id, ended, (fields, size, gist) = block
         stream = self._open.get(stream_id)

@@ -15,13 +15,12 @@ from typing import Final
 from latermq_h2.http2 import frames
 from latermq_h2.http2.control import SHUTDOWN_PING
 from latermq_h2.http2.frames import PREFACE, ConnectionFault, ErrorCode
-from latermq_h2.http2.limits import Keepalive, ServerLimits
-from latermq_h2.http2.line import Line
+from latermq_h2.http2.limits import TURN_FRAMES_MAX, Keepalive, ServerLimits
+from latermq_h2.http2.line import STALL, Line
 from latermq_h2.http2.stream import Stream
 from latermq_h2.http2.streams import Sink, Streams
 
 IDLE: Final = "idle"
-STALL: Final = "stall"
 AGE: Final = "age"
 GOING: Final = "going"
 UNREAD: Final = "nothing was read for too long"
@@ -62,7 +61,7 @@ class Connection(Line):
         self.streams = Streams(
             self.open, sink, limits, self.outbound, self._control, self._emptied, now_ms
         )
-        self._read_with(self.streams, self._on_goaway, PREFACE)
+        self._read_with(self.streams, self._on_goaway, PREFACE, TURN_FRAMES_MAX)
         self._timed_ms = now_ms
         self._changes_seen = -1
         self._sent_seen = 0
@@ -92,7 +91,7 @@ class Connection(Line):
             return
         self._going = True
         self.outbound.put(frames.goaway(frames.STREAM_ID_MAX, ErrorCode.NO_ERROR))
-        self.outbound.put(frames.frame(frames.PING, 0, 0, SHUTDOWN_PING))
+        self._control.ping(SHUTDOWN_PING)
         self._deadlines.set(GOING, now_ms + GOING_MS_MAX)
 
     def _on_goaway(self, flags: int, stream_id: int, payload: bytes, now_ms: int) -> None:

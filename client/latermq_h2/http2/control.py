@@ -1,6 +1,7 @@
 """The frames about the connection itself: SETTINGS, PING, PRIORITY, unknown ones, and keepalive.
 
-Each costs the peer a token that time and completed calls bring back. A peer may ping as often as
+Each costs the peer a token that time and completed calls bring back; answers to what we asked are
+free, once. A peer may ping as often as
 it likes while we send it something; without that, pings sooner than allowed are strikes.
 """
 
@@ -58,6 +59,7 @@ class Control:
         self._strikes = 0
         self._sent_at_ping = -1  # what we had sent at the last ping
         self._probed_ms = 0
+        self._pings_out = 0  # of ours, not answered
         deadlines.set(HELLO, now_ms + limits.hello_ms_max)
         deadlines.set(SETTINGS_ACK, now_ms + limits.hello_ms_max)
         deadlines.set(KEEPALIVE, now_ms + keepalive.keepalive_interval_ms)
@@ -82,6 +84,8 @@ class Control:
         if flags & frames.ACK:
             if payload:
                 raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "SETTINGS ACK with a payload")
+            if SETTINGS_ACK not in self._deadlines:
+                self.charge(now_ms, "answers to no SETTINGS")
             self._deadlines.clear(SETTINGS_ACK)
             return
         if len(payload) % frames.SETTING_BYTES:
@@ -117,6 +121,10 @@ class Control:
         if len(payload) != frames.PING_BYTES:
             raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "PING is not 8 bytes")
         if flags & frames.ACK:
+            if self._pings_out:
+                self._pings_out -= 1
+            else:
+                self.charge(now_ms, "answers to no PING")
             if payload == KEEPALIVE_PING:
                 self._probed_ms = -1  # also when the answer came within the same millisecond
             elif payload == SHUTDOWN_PING:
@@ -151,6 +159,11 @@ class Control:
     def on_push_promise(self, flags: int, stream_id: int, payload: bytes, now_ms: int) -> None:
         raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "PUSH_PROMISE, which is not allowed")
 
+    def ping(self, payload: bytes) -> None:
+        """Ask for an answer, which is then free."""
+        self._pings_out += 1
+        self._outbound.put(frames.frame(frames.PING, 0, 0, payload))
+
     def keepalive_due(self, heard_ms: int, now_ms: int) -> None:
         """Ping if nothing was heard for long."""
         silent_ms = now_ms - heard_ms
@@ -159,7 +172,7 @@ class Control:
             self._deadlines.set(KEEPALIVE, heard_ms + interval_ms)
             return
         self._probed_ms = now_ms
-        self._outbound.put(frames.frame(frames.PING, 0, 0, KEEPALIVE_PING))
+        self.ping(KEEPALIVE_PING)
         self._deadlines.set(KEEPALIVE_ACK, now_ms + self._keepalive.keepalive_timeout_ms)
 
     def keepalive_ack_due(self, heard_ms: int, now_ms: int) -> None:

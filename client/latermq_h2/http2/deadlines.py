@@ -25,10 +25,10 @@ class Deadlines:
         self._at_ms.clear()
         self.next_ms = None
 
-    def take_due(self, now_ms: int) -> list[str]:
-        """Names of those that are due, removed."""
-        due = [name for name, at_ms in self._at_ms.items() if at_ms <= now_ms]
-        for name in due:
+    def take_due(self, now_ms: int) -> list[tuple[str, int]]:
+        """Name and time of each that is due, removed."""
+        due = [(name, at_ms) for name, at_ms in self._at_ms.items() if at_ms <= now_ms]
+        for name, _ in due:
             del self._at_ms[name]
         self.next_ms = min(self._at_ms.values(), default=None)
         return due

@@ -1,7 +1,8 @@
 """From bytes in pieces to whole frames, one after the other.
 
 Bytes are kept only until the frame they belong to is whole; a frame that is too long is refused by
-its head. Whoever handles a frame may `hold` the reader: what follows waits for the next `feed`.
+its head. After so many frames, and when whoever handles one holds the reader, what follows waits
+for the next `feed`.
 """
 
 from collections.abc import Callable
@@ -30,16 +31,23 @@ class FrameReader:
         handlers: by frame type.
         unknown: for the other types.
         preface: what comes before the first frame.
+        turn_frames_max: handled in one `feed`; 0: as many as there are.
     """
 
     def __init__(
-        self, handlers: tuple[Handler, ...], unknown: Handler, frame_bytes_max: int, preface: bytes
+        self,
+        handlers: tuple[Handler, ...],
+        unknown: Handler,
+        frame_bytes_max: int,
+        preface: bytes,
+        turn_frames_max: int,
     ) -> None:
         self.held = False
         self.block_of = 0  # the stream whose CONTINUATION must come next
         self._handlers: Final = handlers
         self._unknown: Final = unknown
         self._frame_bytes_max: Final = frame_bytes_max
+        self._turn_frames_max: Final = turn_frames_max
         self._preface_left = preface
         self._first_frame = True
         self._parts: list[bytes] = []
@@ -57,7 +65,7 @@ class FrameReader:
         self._have = 0
 
     def feed(self, data: bytes, now_ms: int) -> None:
-        """Handle all frames that are whole. Raises ConnectionFault."""
+        """Handle frames that are whole, all unless it is held. Raises ConnectionFault."""
         if self._preface_left:
             data = self._check_preface(data)
         if self._parts:
@@ -74,6 +82,7 @@ class FrameReader:
         need = HEAD_BYTES
         unpack = HEAD.unpack_from
         handlers = self._handlers
+        frames_left = self._turn_frames_max
         while stop - position >= HEAD_BYTES:
             high, low, kind, flags, stream_id = unpack(data, position)
             length = high << 8 | low
@@ -89,7 +98,9 @@ class FrameReader:
                 self._check_order(kind, flags, stream_id & STREAM_ID_MAX)
             handler = handlers[kind] if kind <= CONTINUATION else self._unknown
             handler(flags, stream_id & STREAM_ID_MAX, data[start:end], now_ms)
-            if self.held:
+            frames_left -= 1
+            if self.held or not frames_left:
+                self.held = True
                 need = 0
                 break
         if position < stop:

@@ -2,7 +2,7 @@
 
 from typing import Final, NamedTuple
 
-from latermq_h2.hpack.decoder import Decoded, Decoder, HpackError
+from latermq_h2.hpack.decoder import Decoded, Decoder, HpackError, TooManyFieldsError
 from latermq_h2.http2.deadlines import Deadlines
 from latermq_h2.http2.frames import (
     END_HEADERS,
@@ -32,9 +32,9 @@ class HeaderBlocks:
     """Of one connection."""
 
     def __init__(self, limits: Limits, deadlines: Deadlines) -> None:
+        self.decoder = Decoder(limits.header_list_bytes_max, fields_max=limits.header_fields_max)
         self._limits = limits
         self._deadlines = deadlines
-        self._decoder = Decoder(limits.header_list_bytes_max)
         self._stream_id = 0
         self._ended = False
         self._parts: list[bytes] = []
@@ -86,7 +86,9 @@ class HeaderBlocks:
 
     def _decode(self, block: bytes) -> Decoded:
         try:
-            return self._decoder.decode(block)
+            return self.decoder.decode(block)
+        except TooManyFieldsError as error:
+            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, str(error)) from None
         except HpackError as error:
             raise ConnectionFault(ErrorCode.COMPRESSION_ERROR, str(error)) from None
 

@@ -1,6 +1,12 @@
 """What a connection may cost us: the limits, and budgets that useful work refills."""
 
-from typing import Protocol
+from typing import Final, Protocol
+
+SMALL_DATA_BYTES: Final = 256  # DATA of less costs more to handle than to send
+TURN_FRAMES_MAX: Final = 256  # of one connection in a row: half a millisecond
+TURN_HEADER_WORK_MAX: Final = 300  # likewise: one of these costs about as much as two frames
+SMALL_DATA_PER_CALL: Final = 2
+HEADER_WORK_PER_CALL: Final = 32
 
 
 class Limits(Protocol):
@@ -13,6 +19,10 @@ class Limits(Protocol):
     @property
     def header_list_bytes_max(self) -> int:
         """Decoded, as RFC 7541 counts; larger: the call is answered RESOURCE_EXHAUSTED."""
+
+    @property
+    def header_fields_max(self) -> int:
+        """In one block; more: as a list too large; far more (`hpack.decoder`): calm."""
 
     @property
     def header_block_bytes_max(self) -> int:
@@ -97,6 +107,20 @@ class ServerLimits(Limits, Protocol):
         """RST_STREAM of a stream that was open for so long is not counted."""
 
     @property
+    def header_work_burst(self) -> int:
+        """Fields that were not seen before, and 64 bytes of a block each; calls earn 32."""
+
+    @property
+    def header_work_per_s(self) -> int: ...
+
+    @property
+    def small_data_burst(self) -> int:
+        """DATA frames that are neither the last of a stream nor large; calls earn two."""
+
+    @property
+    def small_data_per_s(self) -> int: ...
+
+    @property
     def window_updates_burst(self) -> int: ...
 
     @property
@@ -153,3 +177,22 @@ class Budget:
     def earn(self, count: int = 1) -> None:
         if self._tokens < self._tokens_max:
             self._tokens = min(self._tokens_max, self._tokens + count)
+
+
+class CallBudget(Budget):
+    """One that calls bring back too, when they begin; counted only when something is taken."""
+
+    __slots__ = ("_begun", "_per_call")
+
+    def __init__(self, burst: int, per_s: int, per_call: int, now_ms: int) -> None:
+        super().__init__(burst, per_s, now_ms)
+        self._per_call = per_call
+        self._begun = 0
+
+    def take(self, now_ms: int, count: int, begun: int) -> bool:
+        """Spend `count`, after what the calls begun since the last time have earned."""
+        new = begun - self._begun
+        if new:
+            self._begun = begun
+            self.earn(new * self._per_call)
+        return self.spend(now_ms, count)

@@ -1,7 +1,7 @@
 """What both sides of a connection have in common: from input to frames to blocks; its end."""
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from latermq_h2.http2 import frames
 from latermq_h2.http2.control import HELLO as HELLO_DUE
@@ -11,9 +11,15 @@ from latermq_h2.http2.frame_reader import FrameReader, Handler
 from latermq_h2.http2.frames import ConnectionFault, ErrorCode
 from latermq_h2.http2.header_blocks import DEADLINE as HEADER_BLOCK
 from latermq_h2.http2.header_blocks import Block, HeaderBlocks
-from latermq_h2.http2.limits import Keepalive, Limits
+from latermq_h2.http2.limits import TURN_HEADER_WORK_MAX, Keepalive, Limits
 from latermq_h2.http2.outbound import Outbound
 from latermq_h2.http2.stream import Stream
+
+STALL: Final = "stall"
+LATE_MS_MAX: Final = 250  # a timer that fires later than this says that the loop stood still
+EXCUSED_MS: Final = 1_000  # to read in then what the peer has sent in time
+# What the peer must have sent, or read, by then.
+PEERS_DEADLINES: Final = frozenset({HELLO_DUE, SETTINGS_ACK, HEADER_BLOCK, KEEPALIVE_ACK, STALL})
 
 
 class Frames(Protocol):
@@ -26,6 +32,9 @@ class Frames(Protocol):
     def on_window_update(self, flags: int, stream_id: int, payload: bytes, now_ms: int) -> None: ...
 
     def on_block(self, block: Block, now_ms: int) -> None: ...
+
+    def on_header_work(self, work: int, now_ms: int) -> None:
+        """A block was not known and had to be read; told before its `on_block`."""
 
 
 class Line:
@@ -58,13 +67,20 @@ class Line:
             self._drained, now_ms,
         )  # fmt: skip
         self._blocks = HeaderBlocks(limits, self._deadlines)
+        self._decoder = self._blocks.decoder
         self._heard_ms = now_ms
+        self._header_work = 0  # of this `receive`
+        self._excused: dict[str, int] = {}  # deadline → the later one it was given
         self._reset = reset
 
-    def _read_with(self, streams: Frames, on_goaway: Handler, preface: bytes) -> None:
+    def _read_with(
+        self, streams: Frames, on_goaway: Handler, preface: bytes, turn_frames_max: int
+    ) -> None:
         """Called once, before anything is received."""
         control = self._control
         self._on_block = streams.on_block
+        self._on_header_work = streams.on_header_work
+        self._yields = turn_frames_max > 0
         self._reader = FrameReader(
             (
                 streams.on_data, self._on_headers, control.on_priority, streams.on_rst_stream,
@@ -74,6 +90,7 @@ class Line:
             control.on_unknown,
             self._limits_shared.frame_bytes_max,
             preface,
+            turn_frames_max,
         )  # fmt: skip
 
     def receive(self, data: bytes, now_ms: int) -> None:
@@ -82,6 +99,7 @@ class Line:
             return
         if data:
             self._heard_ms = now_ms
+        self._header_work = 0
         try:
             self._reader.feed(data, now_ms)
         except ConnectionFault as fault:
@@ -113,11 +131,21 @@ class Line:
     def on_timer(self, now_ms: int) -> None:
         """Do what is due."""
         try:
-            for name in self._deadlines.take_due(now_ms):
-                if not self.over:
+            for name, due_ms in self._deadlines.take_due(now_ms):
+                if not self.over and not self._is_excused(name, due_ms, now_ms):
                     self._on_deadline(name, now_ms)
         except ConnectionFault as fault:
             self.fail(fault)
+
+    def _is_excused(self, name: str, due_ms: int, now_ms: int) -> bool:
+        """Give the peer a little longer, once, where it is us who were late to listen."""
+        if name not in PEERS_DEADLINES or due_ms == self._excused.get(name):
+            return False
+        if now_ms - due_ms <= LATE_MS_MAX and not self.input_left:
+            return False
+        self._excused[name] = now_ms + EXCUSED_MS
+        self._deadlines.set(name, now_ms + EXCUSED_MS)
+        return True
 
     def fail(self, fault: ConnectionFault) -> None:
         """End it with a GOAWAY; every stream is reset."""
@@ -151,14 +179,26 @@ class Line:
         block = self._blocks.on_headers(flags, stream_id, payload, now_ms)
         if block is None:
             self._reader.block_of = stream_id
-        else:
-            self._on_block(block, now_ms)
+            return
+        if self._decoder.work:
+            self._spend_on_headers(now_ms)
+        self._on_block(block, now_ms)
 
     def _on_continuation(self, flags: int, stream_id: int, payload: bytes, now_ms: int) -> None:
         block = self._blocks.on_continuation(flags, stream_id, payload)
         if block is not None:
             self._reader.block_of = 0
+            if self._decoder.work:
+                self._spend_on_headers(now_ms)
             self._on_block(block, now_ms)
+
+    def _spend_on_headers(self, now_ms: int) -> None:
+        """Count what reading a block took; after much of it others get their turn."""
+        work, self._decoder.work = self._decoder.work, 0
+        self._header_work += work
+        if self._yields and self._header_work >= TURN_HEADER_WORK_MAX:
+            self.hold()
+        self._on_header_work(work, now_ms)
 
     def _on_deadline(self, name: str, now_ms: int) -> None:
         """Raises ConnectionFault."""

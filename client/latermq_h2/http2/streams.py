@@ -17,7 +17,14 @@ from latermq_h2.http2.control import Control
 from latermq_h2.http2.frames import ConnectionFault, ErrorCode, four_bytes, unpadded
 from latermq_h2.http2.header_blocks import Block
 from latermq_h2.http2.inflow import Inflow
-from latermq_h2.http2.limits import Budget, ServerLimits
+from latermq_h2.http2.limits import (
+    HEADER_WORK_PER_CALL,
+    SMALL_DATA_BYTES,
+    SMALL_DATA_PER_CALL,
+    Budget,
+    CallBudget,
+    ServerLimits,
+)
 from latermq_h2.http2.outbound import Outbound, widen
 from latermq_h2.http2.request import (
     OVERSIZED,
@@ -80,6 +87,13 @@ class Streams:
         self._resets = Budget(limits.resets_burst, limits.resets_per_s, now_ms)
         self._inflow = Inflow(limits, outbound)
         self.consume: Final = self._inflow.consume  # the sink has taken so many bytes of a body
+        self._begun = 0  # calls
+        self._small_data = CallBudget(
+            limits.small_data_burst, limits.small_data_per_s, SMALL_DATA_PER_CALL, now_ms
+        )
+        self._header_work = CallBudget(
+            limits.header_work_burst, limits.header_work_per_s, HEADER_WORK_PER_CALL, now_ms
+        )
         self._window_updates_left = limits.window_updates_burst
         self._gaps: list[tuple[int, int]] = []
         self._muted = Muted()
@@ -103,6 +117,10 @@ class Streams:
 
     # --- frames -----------------------------------------------------------------------------
 
+    def on_header_work(self, work: int, now_ms: int) -> None:
+        if not self._header_work.take(now_ms, work, self._begun):
+            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too many new header fields")
+
     def on_block(self, block: Block, now_ms: int) -> None:
         stream_id, ended, (fields, size, gist) = block
         if stream_id <= self.last_id:
@@ -112,6 +130,7 @@ class Streams:
             self._gaps.append((self.last_id, stream_id))
             del self._gaps[:-GAPS_MAX]
         if stream_id > self.last_id_served:
+            self._control.charge(now_ms, "requests after GOAWAY")
             return
         self.last_id = stream_id
         if len(self._open) >= self._limits.streams_max:
@@ -134,6 +153,7 @@ class Streams:
         stream.input_open = not ended
         self._open[stream_id] = stream
         self.changes += 1
+        self._begun += 1
         self._window_updates_left += self._limits.window_updates_per_frame
         self._sink.opened(stream, head, fields, ended)
 
@@ -143,6 +163,7 @@ class Streams:
         stream = self._open.get(stream_id)
         if stream is None:
             if stream_id in self._muted:
+                self._control.charge(now_ms, "HEADERS on closed streams")
                 return
             if any(after < stream_id < before for after, before in self._gaps):
                 raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a stream id that is not rising")
@@ -160,6 +181,8 @@ class Streams:
         self._inflow.take(length)
         stream = self._open.get(stream_id)
         if stream is None:
+            if length < SMALL_DATA_BYTES:
+                self._charge_small(now_ms)
             self._on_stray_data(stream_id, now_ms)
             return
         stream.room -= length
@@ -173,10 +196,13 @@ class Streams:
             payload = unpadded(payload)
             self.consume(stream, length - len(payload))
         ended = bool(flags & frames.END_STREAM)
-        if not payload and not ended:
-            self._inflow.count_empty(stream)
-        else:
+        if ended or len(payload) >= SMALL_DATA_BYTES:
             stream.empty_data_run = 0
+        elif payload:
+            stream.empty_data_run = 0
+            self._charge_small(now_ms)
+        else:
+            self._inflow.count_empty(stream)
         if stream.content_left >= 0:
             stream.content_left -= len(payload)
             if stream.content_left < 0 or (ended and stream.content_left):
@@ -184,6 +210,11 @@ class Streams:
                 return
         stream.input_open = not ended
         self._sink.received(stream, payload, ended)
+
+    def _charge_small(self, now_ms: int) -> None:
+        """Count a DATA frame that is mostly its head. Raises ConnectionFault."""
+        if not self._small_data.take(now_ms, 1, self._begun):
+            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too many small DATA frames")
 
     def _on_stray_data(self, stream_id: int, now_ms: int) -> None:
         """DATA on a stream that is not open."""

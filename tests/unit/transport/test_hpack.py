@@ -1,6 +1,7 @@
 """HPACK against RFC 7541's own examples and against the `hpack` package, block by block."""
 
 import random
+import tracemalloc
 import uuid
 from collections.abc import Iterator
 
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from latermq_h2.hpack import encoder, huffman
-from latermq_h2.hpack.decoder import Decoder, HpackError
+from latermq_h2.hpack.decoder import STRIDE_BYTES, Decoder, HpackError, TooManyFieldsError
 from latermq_h2.hpack.encoder import encode, integer, literal
 from latermq_h2.hpack.fields import INVALID, MISORDERED, PSEUDO, REGULAR, SEMANTIC
 from latermq_h2.hpack.tables import STATIC
@@ -302,3 +303,58 @@ def mutate(block: bytes, rng: random.Random) -> bytes:
                 source = rng.randrange(len(data)) if data else 0
                 data[at:at] = data[source : source + rng.randint(1, 12)]
     return bytes(data)
+
+
+class TestWork:
+    """What blocks take is counted, and nothing for those that are known."""
+
+    FIRST = b"\x83\x86\x44\x04/s/M\x41\x01h\x40\x02te\x08trailers\x5f\x10application/grpc"
+    LATER = b"\x83\x86\xc1\xc0\xbf\xbe"
+
+    def test_blocks_that_are_known_take_none(self) -> None:
+        decoder = Decoder(16_384, fields_max=128)
+        for number in range(1_000):
+            block = literal(b"x-id", b"%032x" % number) + literal(b"x-z", b"z")
+            decoder.decode((self.LATER if number else self.FIRST) + block)
+            if number == 3:  # by then it knows what differs
+                decoder.work = 0
+        assert decoder.work == 0
+
+    def test_new_fields_and_bytes_are_work(self) -> None:
+        decoder = Decoder(16_384, fields_max=128)
+        few = b"".join(literal(b"a-%d" % number, b"v") for number in range(10))
+        decoder.decode(few)
+        assert 10 <= decoder.work <= 15
+        decoder.work = 0
+        decoder.decode(literal(b"long", b"v" * 6_400))
+        assert 100 <= decoder.work <= 110
+
+    @pytest.mark.parametrize("count", [128, 129, 512])
+    def test_more_fields_than_may_be_make_the_list_too_large(self, count: int) -> None:
+        decoder = Decoder(1 << 20, fields_max=128)
+        block = b"".join(b"\x40" + literal(b"a%d" % n, b"v")[1:] for n in range(count))
+        _, size, _ = decoder.decode(block)
+        assert (size > 1 << 20) is (count > 128)
+        assert decoder.decode(b"\xbe")[0][0][0] == b"a%d" % (count - 1)  # the table is right
+
+    def test_far_more_are_not_read(self) -> None:
+        for block in (
+            b"".join(literal(b"a%d" % number, b"v") for number in range(513)),
+            b"\x82" * (STRIDE_BYTES + 1),
+            b"\x20" * 513,
+        ):
+            with pytest.raises(TooManyFieldsError):
+                Decoder(1 << 20, fields_max=128).decode(block)
+
+    def test_what_is_remembered_is_bounded_in_bytes(self) -> None:
+        """Blocks that stay, and their heads: not 64 of whatever size."""
+        decoder = Decoder(16_384)
+        tracemalloc.start()
+        try:
+            for number in range(200):
+                path = literal(b":path", b"%d" % number + b"p" * 5_000)
+                decoder.decode(path + literal(b"x", b"%d" % number + b"v" * 5_000))
+            held, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert held < 256 << 10

@@ -8,11 +8,14 @@ import pytest
 
 from latermq_h2.hpack.encoder import integer, literal
 from latermq_h2.http2 import frames
+from latermq_h2.http2.control import KEEPALIVE_PING
 from latermq_h2.http2.frames import ErrorCode
+from latermq_h2.http2.limits import TURN_FRAMES_MAX, TURN_HEADER_WORK_MAX
 from support.http2_peer import (
     HELLO,
     OPEN_WINDOWS,
     REQUEST,
+    SETTINGS_ACK,
     Echo,
     Peer,
     data,
@@ -24,6 +27,9 @@ from support.http2_peer import (
 
 CALM = ErrorCode.ENHANCE_YOUR_CALM
 PING = frames.frame(frames.PING, 0, 0, b"12345678")
+PING_ACK = frames.frame(frames.PING, frames.ACK, 0, b"12345678")
+CLOSED = headers(1) + data(1, b"", end=True) + data(1, b"x" * 300)  # refused, then dropped
+GOING = frames.goaway(0, 0)
 GREASE = frames.frame(0xBB, 7, 0, b"x")
 MEMORY_BYTES_MAX = 4 << 20
 
@@ -38,6 +44,17 @@ def continuations(count: int, size: int) -> Iterator[bytes]:
     yield frames.frame(frames.HEADERS, 0, 1, REQUEST)
     for _ in range(count):
         yield frames.frame(frames.CONTINUATION, 0, 1, literal(b"x", b"y" * size))
+
+
+def new_fields(seed: int, count: int = 300) -> bytes:
+    return b"".join(literal(b"x-%d" % n, b"%d" % seed) for n in range(count))
+
+
+def known_fields(stream_id: int, count: int) -> Iterator[bytes]:
+    """A block of so many references to the static table."""
+    yield frames.frame(frames.HEADERS, 1, stream_id, REQUEST)
+    yield frames.frame(frames.CONTINUATION, 0, stream_id, b"\x90" * count)
+    yield frames.frame(frames.CONTINUATION, 4, stream_id, b"\x90")
 
 
 def floods() -> dict[str, tuple[Iterator[bytes], ErrorCode]]:
@@ -65,7 +82,39 @@ def floods() -> dict[str, tuple[Iterator[bytes], ErrorCode]]:
             (headers(2 * n + 1, block=malformed) for n in range(2_000)), CALM
         ),
         "goaways": (iter([frames.goaway(0, 0)] * 2_000), CALM),
+        "small data": (iter([headers(1), data(1, b"x") * 2_000]), CALM),
+        "small data in all streams": (
+            (headers(2 * n + 1) + data(2 * n + 1, b"x" * 255) * 20 for n in range(200)), CALM
+        ),
+        "small data under padding": (
+            iter([headers(1), *[frames.frame(0, 8, 1, b"\xff" + bytes(300))] * 2_000]), CALM
+        ),
+        "small data on a closed stream": (iter([CLOSED, data(1, b"x") * 2_000]), CALM),
+        "empty data on a closed stream": (iter([CLOSED, data(1, b"") * 2_000]), CALM),
+        "headers on a closed stream": (
+            iter([CLOSED, *[headers(1, end=True)] * 2_000]), CALM
+        ),
+        "answers to no ping": (iter([PING_ACK * 2_000]), CALM),
+        "answers to no settings": (iter([SETTINGS_ACK * 2_000]), CALM),
+        "new header fields": (
+            (headers(2 * n + 1, end=True, block=REQUEST + new_fields(n)) for n in range(30)), CALM
+        ),
+        "far too many new header fields": (
+            iter([headers(1, block=REQUEST + new_fields(0, 513))]), CALM
+        ),
+        "far too many known header fields": (iter(known_fields(1, 16_380)), CALM),
+        "known header fields": (
+            (block for n in range(3) for block in known_fields(2 * n + 1, 15_000)), CALM
+        ),
+        "requests after goaway": (iter([headers(1), GOING, *[headers(3)] * 2_000]), CALM),
     }  # fmt: skip
+
+
+def receive_all(peer: Peer, wire: bytes) -> None:
+    """As `Peer.send`, but nobody takes the answers."""
+    peer.connection.receive(wire, peer.now_ms)
+    while peer.connection.input_left:
+        peer.connection.receive(b"", peer.now_ms)
 
 
 @pytest.mark.parametrize("name", floods())
@@ -139,6 +188,7 @@ class TestHonestClientsAreLeftAlone:
         peer.send(headers(1))
         for _ in range(200):
             peer.send(data(1, b"x") * 100)
+            peer.now_ms += 1_000
         answer = peer.send(data(1, b"", end=True))
         assert sum(len(f.payload) for f in answer if f.kind == frames.DATA) == 20_000
 
@@ -169,9 +219,9 @@ class TestBounded:
 
     def test_answers_that_are_not_taken_pause_reading(self) -> None:
         peer = Peer(control_burst=100_000, ping_strikes_max=100_000)
-        peer.connection.receive(PING * 1_001, peer.now_ms)
+        receive_all(peer, PING * 1_001)
         assert peer.connection.congested
-        peer.connection.receive(PING * 9_100, peer.now_ms)
+        receive_all(peer, PING * 9_100)
         assert peer.connection.over
         assert goaway_code(peer.take()) == CALM
 
@@ -227,6 +277,95 @@ class TestBounded:
             wrong[position] ^= 1
             peer = Peer(hello=False)
             assert goaway_code(peer.send(bytes(wrong))) == ErrorCode.PROTOCOL_ERROR
+
+
+class TestTurns:
+    """One read does not keep the loop, whatever is in it; nothing of it is lost."""
+
+    def test_so_many_frames_and_others_are_served(self) -> None:
+        peer = Peer(Echo(answers=False), streams_max=10_000)
+        wire = b"".join(headers(2 * n + 1) + data(2 * n + 1, b"", end=True) for n in range(1_000))
+        seen = []
+        peer.connection.receive(wire, peer.now_ms)
+        while peer.connection.input_left:
+            seen.append(len(peer.sink.records))
+            peer.connection.receive(b"", peer.now_ms)
+        assert seen == [number * TURN_FRAMES_MAX // 2 for number in range(1, len(seen) + 1)]
+        assert len(peer.sink.records) == 1_000
+        assert all(record.ended for record in peer.sink.records.values())
+
+    def test_what_came_meanwhile_follows_in_order(self) -> None:
+        peer = Peer(Echo(answers=False))
+        wire = b"".join(headers(2 * n + 1, end=True) for n in range(600))
+        for start in range(0, len(wire), 7_001):  # reading is not paused here
+            peer.connection.receive(wire[start : start + 7_001], peer.now_ms)
+        while peer.connection.input_left:
+            peer.connection.receive(b"", peer.now_ms)
+        assert list(peer.sink.records) == [2 * n + 1 for n in range(600)]
+
+    def test_new_header_fields_end_a_turn_sooner(self) -> None:
+        peer = Peer(Echo(answers=False), header_work_burst=100_000)
+        wire = b"".join(
+            headers(2 * n + 1, end=True, block=REQUEST + new_fields(n, 100)) for n in range(20)
+        )
+        turns = 1
+        peer.connection.receive(wire, peer.now_ms)
+        while peer.connection.input_left:
+            turns += 1
+            peer.connection.receive(b"", peer.now_ms)
+        assert turns >= 20 * 100 // TURN_HEADER_WORK_MAX
+        assert len(peer.sink.records) == 20
+
+    def test_a_thousand_calls_at_once_with_new_fields_each(self) -> None:
+        peer = Peer(Echo(answers=False))
+        for number in range(1_000):
+            block = REQUEST + new_fields(number, 10)
+            peer.send(headers(2 * number + 1, block=block) + data(2 * number + 1, b"12345") * 2)
+        assert not peer.connection.over, peer.connection.fault
+
+
+class TestALoopThatStoodStill:
+    """What the peer sent in time is read before a deadline of its is held against it."""
+
+    def test_settings_acknowledged_in_time_and_read_late(self) -> None:
+        peer = Peer(hello=False)
+        peer.send(HELLO)
+        peer.now_ms += 15_000
+        peer.connection.on_timer(peer.now_ms)
+        assert not peer.connection.over
+        peer.send(SETTINGS_ACK)
+        assert goaway_code(peer.wait(60_000)) is None
+        assert not peer.connection.over
+
+    def test_it_is_excused_once(self) -> None:
+        peer = Peer(hello=False)
+        peer.send(HELLO)
+        peer.now_ms += 15_000
+        peer.connection.on_timer(peer.now_ms)
+        peer.now_ms += 3_000
+        peer.connection.on_timer(peer.now_ms)
+        assert goaway_code(peer.take()) == ErrorCode.SETTINGS_TIMEOUT
+
+    def test_a_keepalive_answered_in_time_and_read_late(self) -> None:
+        peer = Peer(Echo(answers=False), idle_ms_max=0)
+        peer.send(headers(1))
+        for _ in range(3):  # each deadline may be late
+            peer.wait(60_000, alive=False)
+            peer.now_ms += 30_000
+            peer.connection.on_timer(peer.now_ms)
+            assert not peer.connection.over
+            peer.send(frames.frame(frames.PING, frames.ACK, 0, KEEPALIVE_PING))
+
+    def test_input_that_waits_for_its_turn_counts_as_heard_soon(self) -> None:
+        peer = Peer(hello=False)
+        many = headers(1) + data(1, b"x" * 300) * TURN_FRAMES_MAX
+        peer.connection.receive(HELLO + many + SETTINGS_ACK, peer.now_ms)
+        assert peer.connection.input_left
+        peer.now_ms += 10_000
+        peer.connection.on_timer(peer.now_ms)
+        assert not peer.connection.over
+        peer.send(b"")
+        assert goaway_code(peer.wait(30_000)) is None
 
 
 class TestFairness:

@@ -2,6 +2,10 @@
 
 accept ─→ over a limit: closed ─→ PROXY header, from trusted addresses ─→ first byte 0x16: TLS
                                                                           else: clear text
+
+What was accepted and says nothing has a deadline, and is closed sooner where others want its place:
+at the limit of connections the oldest of its address, in a full house the oldest of the address
+that has most. A TLS handshake begins when the client's first message is whole and it is its turn.
 """
 
 import asyncio
@@ -19,9 +23,18 @@ from latermq_broker.config import ServerConfig, listen_address
 from latermq_broker.config_transport import Http2Config, TlsConfig
 from latermq_broker.errors import ConfigError
 from latermq_broker.transport.grpc_server.counts import CONNECTION, Counts
-from latermq_broker.transport.shell import proxy_protocol
+from latermq_broker.transport.shell.greetings import (
+    EXCUSED_S,
+    TLS_HANDSHAKE,
+    Greeting,
+    first_byte,
+    hello_came,
+    read_proxy_header,
+    watch,
+)
+from latermq_broker.transport.shell.handshakes import Handshakes
 from latermq_broker.transport.shell.protocol import ShellProtocol
-from latermq_broker.transport.shell.proxy_protocol import ProxyError, ProxyHeader
+from latermq_broker.transport.shell.proxy_protocol import ProxyError
 
 log = logging.getLogger("latermq.transport")
 
@@ -31,7 +44,6 @@ ACCEPT_PAUSE_S: Final = 0.1  # when the process has no file descriptor left
 FD_HEADROOM: Final = 256  # for the log, queues and everything else
 COMPLAIN_MS: Final = 60_000  # one line per address in so long
 COMPLAINTS_MAX: Final = 1_000
-TLS_HANDSHAKE: Final = 0x16  # first byte of a TLS connection
 NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
@@ -65,8 +77,9 @@ class Listener:
         self._counts = counts
         self._trusted = trusted_networks(http2.proxy_from)
         self._sockets: list[socket.socket] = []
-        self._greetings: set[asyncio.Task[None]] = set()
-        self._handshakes = asyncio.Semaphore(tls.handshakes_max)
+        self._greetings: dict[str, dict[Greeting, None]] = {}  # by address, the oldest first
+        self._handshakes: Handshakes[Greeting] = Handshakes(tls.handshakes_max)
+        self._starts_soon = False
         self._open: Counter[str] = Counter()  # by address
         self._count = 0
         self._connections_max = http2.connections_max
@@ -108,11 +121,16 @@ class Listener:
 
     async def greeted(self, wait_ms: int) -> None:
         """After `stop`: let those that are being greeted be handed over; then drop them."""
-        greetings = list(self._greetings)
-        if greetings:
-            await asyncio.wait(greetings, timeout=wait_ms / 1_000)
-        for greeting in greetings:
-            greeting.cancel()
+        tasks = [
+            greeting.task
+            for of_host in self._greetings.values()
+            for greeting in of_host
+            if greeting.task is not None
+        ]
+        if tasks:
+            await asyncio.wait(tasks, timeout=wait_ms / 1_000)
+        for task in tasks:
+            task.cancel()
 
     def left(self, host: str) -> None:
         """A connection from `host` is gone."""
@@ -149,23 +167,12 @@ class Listener:
                 self._pause(error)
                 return
             host = str(address[0])
-            if (
-                self._count >= self._connections_max
-                or self._open[host] >= self._http2.connections_per_address_max
-            ):
+            if not self._make_room(host):
                 accepted.close()
                 self._counts.add(CONNECTION, "too many connections")
                 self.complain("connection refused", join(host, address[1]), "too many connections")
                 continue
-            accepted.setblocking(False)
-            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._count += 1
-            self._open[host] += 1
-            greeting = asyncio.get_running_loop().create_task(
-                self._greet(accepted, host, join(host, address[1]))
-            )
-            self._greetings.add(greeting)
-            greeting.add_done_callback(self._greetings.discard)
+            self._welcome(accepted, host, join(host, address[1]))
 
     def _pause(self, error: OSError) -> None:
         log.error("no more connections for a moment", extra={"reason": error.strerror})
@@ -174,51 +181,145 @@ class Listener:
             loop.remove_reader(listening)
         loop.call_later(ACCEPT_PAUSE_S, self._listen)
 
-    async def _greet(self, accepted: socket.socket, host: str, peer: str) -> None:
+    def _welcome(self, accepted: socket.socket, host: str, peer: str) -> None:
+        """Count it, and find out what it is."""
+        loop = asyncio.get_running_loop()
+        accepted.setblocking(False)
+        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._count += 1
+        self._open[host] += 1
+        due_s = loop.time() + self._tls.handshake_ms_max / 1_000
+        greeting = Greeting(accepted, host, peer, due_s)
+        self._greetings.setdefault(host, {})[greeting] = None
+        greeting.task = loop.create_task(self._greet(greeting))
+        greeting.task.add_done_callback(lambda _: self._greeted(greeting))
+        watch(greeting, loop)
+
+    def _greeted(self, greeting: Greeting) -> None:
+        if greeting.timer is not None:
+            greeting.timer.cancel()
+            greeting.timer = None
+        of_host = self._greetings.get(greeting.host, {})
+        of_host.pop(greeting, None)
+        if not of_host:
+            self._greetings.pop(greeting.host, None)
+
+    def _make_room(self, host: str) -> bool:
+        """Whether one more from `host` may come, if need be for its oldest that says nothing."""
+        if self._open[host] < self._http2.connections_per_address_max:
+            if self._count < self._connections_max:
+                return True
+            crowd = max(self._greetings.values(), key=len, default=None)
+        else:
+            crowd = self._greetings.get(host)
+        if not crowd:
+            return False
+        oldest = next(iter(crowd))
+        self._greeted(oldest)
+        self._uncount(oldest)
+        oldest.end("too many connections")
+        return True
+
+    def _uncount(self, greeting: Greeting) -> None:
+        if greeting.counted:
+            greeting.counted = False
+            self.left(greeting.host)
+
+    async def _greet(self, greeting: Greeting) -> None:
         """Find out what comes in, and give it its protocol; on any failure close it."""
+        made: list[ShellProtocol] = []
+        why = ""
+        try:
+            await self._serve(greeting, made)
+        except asyncio.CancelledError:
+            why = greeting.why_ended
+            if not why:
+                raise
+        except (OSError, ProxyError) as error:
+            why = type(error).__name__
+            greeting.why_ended = str(error)
+        finally:
+            if not (made and made[0].made):
+                greeting.accepted.close()
+                self._uncount(greeting)
+            elif not greeting.counted:  # given up, and served in the same moment
+                self._count += 1
+                self._open[greeting.host] += 1
+        if why:
+            self._counts.add(CONNECTION, why)
+            self.complain("connection not accepted", greeting.peer, greeting.why_ended or why)
+
+    async def _serve(self, greeting: Greeting, made: list[ShellProtocol]) -> None:
+        """Raises OSError, ProxyError: it says nothing that is served."""
+        accepted, host, peer = greeting.accepted, greeting.host, greeting.peer
         name = accepted.getsockname()
         local = join(name[0], name[1])
-        protocol: ShellProtocol | None = None
-        try:
-            async with asyncio.timeout(self._tls.handshake_ms_max / 1_000):
-                if self._trusted and is_trusted(host, self._trusted):
-                    header = await _read_proxy_header(accepted)
-                    peer, local = header.source or peer, header.destination or local
-                is_tls = self._contexts is not None and await _first_byte(accepted) == TLS_HANDSHAKE
-                if self._contexts is not None and not is_tls and not self._tls.clear_text:
-                    raise ProxyError("clear text where only TLS is served")
-            protocol = self._protocol_of(peer, local)
-            protocol.counted_host = host
-            self._counts.connections += 1
-            await self._hand_over(accepted, protocol, is_tls)
-        except asyncio.CancelledError:
-            if protocol is None or not protocol.made:
-                accepted.close()
-                self.left(host)
-            raise
-        except (OSError, ProxyError, TimeoutError) as error:
-            if protocol is None or not protocol.made:
-                accepted.close()
-                self.left(host)
-            self._counts.add(CONNECTION, type(error).__name__)
-            self.complain("connection not accepted", peer, str(error) or type(error).__name__)
-
-    async def _hand_over(
-        self, accepted: socket.socket, protocol: ShellProtocol, is_tls: bool
-    ) -> None:
-        loop = asyncio.get_running_loop()
-        if not is_tls:
-            await loop.connect_accepted_socket(lambda: protocol, accepted)
+        if self._trusted and is_trusted(host, self._trusted):
+            header = await read_proxy_header(accepted)
+            peer, local = header.source or peer, header.destination or local
+        is_tls = self._contexts is not None and await first_byte(accepted) == TLS_HANDSHAKE
+        if self._contexts is not None and not is_tls and not self._tls.clear_text:
+            raise ProxyError("clear text where only TLS is served")
+        protocol = self._protocol_of(peer, local)
+        protocol.counted_host = host
+        if is_tls:
+            await hello_came(accepted)
+            await self._shake_hands(greeting, peer.rpartition(":")[0], protocol, made)
             return
+        made.append(protocol)
+        self._counts.connections += 1
+        await asyncio.get_running_loop().connect_accepted_socket(lambda: protocol, accepted)
+
+    async def _shake_hands(
+        self, greeting: Greeting, address: str, protocol: ShellProtocol, made: list[ShellProtocol]
+    ) -> None:
+        """Begin TLS when it is its turn. Raises OSError."""
         assert self._contexts is not None
-        async with self._handshakes:
+        loop = asyncio.get_running_loop()
+        greeting.turn = loop.create_future()
+        self._handshakes.wait(address, greeting)
+        self._start_soon()
+        try:
+            await greeting.turn
+            made.append(protocol)
+            self._counts.connections += 1
+            patience_s = 2 * (self._tls.handshake_ms_max / 1_000 + EXCUSED_S)  # `watch` is sooner
             await loop.connect_accepted_socket(
                 lambda: protocol,
-                accepted,
+                greeting.accepted,
                 ssl=self._contexts.current(monotonic_ms()),
-                ssl_handshake_timeout=self._tls.handshake_ms_max / 1_000,
+                ssl_handshake_timeout=patience_s,
                 ssl_shutdown_timeout=1.0,
             )
+        finally:
+            self._handshakes.leave(address, greeting)
+            if self._handshakes.waiting:
+                self._start_soon()
+
+    def _start_soon(self) -> None:
+        if not self._starts_soon:
+            self._starts_soon = True
+            asyncio.get_running_loop().call_soon(self._start_handshakes)
+
+    def _start_handshakes(self) -> None:
+        """Let the next few begin, and look again when there may be more."""
+        self._starts_soon = False
+        now_ms = monotonic_ms()
+        started, given_up = self._handshakes.start(now_ms)
+        for greeting in given_up:
+            greeting.end("handshake given up for another")
+        for greeting in started:
+            if greeting.turn is not None and not greeting.turn.done():
+                greeting.turn.set_result(None)
+        next_ms = self._handshakes.next_ms(now_ms)
+        if next_ms is None or self._starts_soon:
+            return
+        self._starts_soon = True
+        loop = asyncio.get_running_loop()
+        if next_ms <= now_ms:
+            loop.call_soon(self._start_handshakes)
+        else:
+            loop.call_later((next_ms - now_ms) / 1_000, self._start_handshakes)
 
 
 def bound(setting: str, host: str, port: int) -> list[socket.socket]:
@@ -279,41 +380,3 @@ def is_trusted(host: str, networks: list[Network]) -> bool:
     address = ipaddress.ip_address(host.partition("%")[0])
     mapped = getattr(address, "ipv4_mapped", None)
     return any((mapped or address) in network for network in networks)
-
-
-async def _readable(accepted: socket.socket) -> None:
-    loop = asyncio.get_running_loop()
-    waiter: asyncio.Future[None] = loop.create_future()
-    loop.add_reader(accepted, lambda: None if waiter.done() else waiter.set_result(None))
-    try:
-        await waiter
-    finally:
-        loop.remove_reader(accepted)
-
-
-async def _peek(accepted: socket.socket, count: int, known: int = 0) -> bytes:
-    """Up to `count` bytes, more than `known`, left in the socket. Raises ProxyError at its end."""
-    while True:
-        try:
-            data = accepted.recv(count, socket.MSG_PEEK)
-        except BlockingIOError:
-            await _readable(accepted)
-            continue
-        if not data:
-            raise ProxyError("closed before it said anything")
-        if len(data) > known:
-            return data
-        await asyncio.sleep(0.01)  # readable stays true while the rest is on its way
-
-
-async def _first_byte(accepted: socket.socket) -> int:
-    return (await _peek(accepted, 1))[0]
-
-
-async def _read_proxy_header(accepted: socket.socket) -> ProxyHeader:
-    data = await _peek(accepted, proxy_protocol.HEADER_BYTES_MAX)
-    while (header := proxy_protocol.parse(data)) is None:
-        data = await _peek(accepted, proxy_protocol.HEADER_BYTES_MAX, len(data))
-    if header.size:
-        accepted.recv(header.size)
-    return header

@@ -14,6 +14,7 @@ from latermq_broker.transport.grpc_server.replies import SMALL_BYTES
 from latermq_broker.transport.grpc_server.server_state import Shared
 from latermq_broker.transport.grpc_server.serving import GrpcConnection
 from latermq_broker.transport.shell.tls import common_name
+from latermq_broker.transport.shell.turns import Turns
 from latermq_h2.http2.connection import UNREAD, Connection
 from latermq_h2.http2.frames import ConnectionFault, ErrorCode
 from latermq_h2.http2.limits import Keepalive, ServerLimits
@@ -31,6 +32,10 @@ class Owner(Protocol):
 
     def behind(self, protocol: "ShellProtocol") -> None:
         """It holds more than a small answer that its peer has not read."""
+
+    @property
+    def turns(self) -> Turns:
+        """Where a connection waits that has input left."""
 
 
 class ShellProtocol(asyncio.Protocol):
@@ -69,13 +74,25 @@ class ShellProtocol(asyncio.Protocol):
         self._closing = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
-        self.serving = GrpcConnection(shared, peer, local, connection_id, self.wake)
-        self.connection = Connection(self.serving, limits, keepalive, shared.now_ms(), age_ms_max)
-        self.serving.serve(self.connection)
+        self._turns = owner.turns
+        self._shared = shared
+        self._limits = limits
+        self._keepalive = keepalive
+        self._local = local
+        self._connection_id = connection_id
+        self._age_ms_max = age_ms_max
 
     # --- asyncio calls ----------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # Its deadlines count from here, not from before a handshake.
+        self.serving = GrpcConnection(
+            self._shared, self.peer, self._local, self._connection_id, self.wake
+        )
+        self.connection = Connection(
+            self.serving, self._limits, self._keepalive, self._now_ms(), self._age_ms_max
+        )
+        self.serving.serve(self.connection)
         self.made = True
         self._transport = cast(Any, transport)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
@@ -99,8 +116,9 @@ class ShellProtocol(asyncio.Protocol):
         return False
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._lost()
-        self._owner.left(self)
+        if self.made:  # else a handshake failed
+            self._lost()
+            self._owner.left(self)
 
     def pause_writing(self) -> None:
         self._write_paused = True
@@ -125,7 +143,8 @@ class ShellProtocol(asyncio.Protocol):
     def abort(self) -> None:
         """Close without a word."""
         self._give_up()
-        self._lost()
+        if self.made:
+            self._lost()
 
     @property
     def held_bytes(self) -> int:
@@ -178,7 +197,7 @@ class ShellProtocol(asyncio.Protocol):
         held, congested = connection.input_left, connection.congested
         if held and not congested and not self._go_on_asked:
             self._go_on_asked = True
-            self._loop.call_soon(self._go_on)
+            self._turns.ask(self._go_on)
         pause = held or congested
         if pause != self._read_paused:
             self._read_paused = pause

@@ -1,0 +1,94 @@
+"""Which TLS handshakes go on at once, and who is next: bookkeeping without sockets or a loop.
+
+    waits, by address ──its turn──→ goes on ──→ done
+                                       └── all places taken, the oldest of who has most: given up
+
+A place is taken only when the client's first message is there, so a handshake that goes on waits
+for a client that was just answered. Addresses take turns; none can keep the others out.
+"""
+
+from collections import OrderedDict, deque
+from typing import Final, Generic, TypeVar
+
+STARTS_MAX: Final = 4  # in one turn of the loop: a signature is up to a millisecond
+REST_MS: Final = 500  # a client has so long to answer before its place can be taken
+
+Item = TypeVar("Item")
+
+
+class Handshakes(Generic[Item]):
+    """Those of one listener.
+
+    Args:
+        going_max: at once.
+    """
+
+    def __init__(self, going_max: int) -> None:
+        self._going_max = going_max
+        self._going_count = 0
+        self._waiting: OrderedDict[str, deque[Item]] = OrderedDict()
+        self._going: dict[str, OrderedDict[Item, int]] = {}  # since when, the oldest first
+
+    @property
+    def waiting(self) -> bool:
+        """Somebody waits for a turn."""
+        return bool(self._waiting)
+
+    def wait(self, address: str, item: Item) -> None:
+        """Queue behind those of the same address."""
+        self._waiting.setdefault(address, deque()).append(item)
+
+    def start(self, now_ms: int) -> tuple[list[Item], list[Item]]:
+        """Take the next few: those whose turn it is, and those that are given up for them."""
+        started: list[Item] = []
+        given_up: list[Item] = []
+        while self._waiting and len(started) < STARTS_MAX:
+            if self._going_count >= self._going_max:
+                oldest = self._oldest(now_ms)
+                if oldest is None:
+                    break
+                given_up.append(oldest)
+            address, items = self._waiting.popitem(last=False)
+            item = items.popleft()
+            if items:
+                self._waiting[address] = items
+            self._going.setdefault(address, OrderedDict())[item] = now_ms
+            self._going_count += 1
+            started.append(item)
+        return started, given_up
+
+    def next_ms(self, now_ms: int) -> int | None:
+        """When to call `start` again; None: nobody waits."""
+        if not self._waiting:
+            return None
+        if self._going_count < self._going_max:
+            return now_ms
+        most = max(self._going.values(), key=len)
+        return max(now_ms, next(iter(most.values())) + REST_MS)
+
+    def leave(self, address: str, item: Item) -> None:
+        """It is over, however it ended, or nobody waits for its turn any more."""
+        going = self._going.get(address)
+        if going is not None and item in going:
+            self._take(address, item)
+            return
+        items = self._waiting.get(address)
+        if items is not None and item in items:
+            items.remove(item)
+            if not items:
+                del self._waiting[address]
+
+    def _oldest(self, now_ms: int) -> Item | None:
+        """Of the address that has most: its oldest, taken out, if it had its time."""
+        address = max(self._going, key=lambda each: len(self._going[each]))
+        item, since_ms = next(iter(self._going[address].items()))
+        if now_ms - since_ms < REST_MS:
+            return None
+        self._take(address, item)
+        return item
+
+    def _take(self, address: str, item: Item) -> None:
+        del self._going[address][item]
+        if not self._going[address]:
+            del self._going[address]
+        self._going_count -= 1

@@ -1,0 +1,49 @@
+"""Connections with input left: one after the other, and others in between."""
+
+import asyncio
+
+from latermq_broker.transport.shell.turns import TURN_MS_MAX, Turns
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_ms = 0
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+
+async def test_each_gets_a_piece_and_all_together_a_part_of_a_turn() -> None:
+    clock, order = Clock(), []
+    turns = Turns(clock)
+
+    def piece(name: str, pieces: int) -> None:
+        order.append(name)
+        clock.now_ms += 1
+        if pieces > 1:
+            turns.ask(lambda: piece(name, pieces - 1))
+
+    for name in "abc":
+        turns.ask(lambda name=name: piece(name, 3))  # type: ignore[misc]
+    seen = []
+    while len(turns):
+        await asyncio.sleep(0)  # the rest of the loop's turn
+        seen.append(len(order))
+    assert "".join(order) == "abcabcabc"
+    assert max(after - before for before, after in zip([0, *seen], seen, strict=False)) <= (
+        TURN_MS_MAX
+    )
+
+
+async def test_one_that_fails_does_not_stop_the_others() -> None:
+    turns, done = Turns(Clock()), []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: done.append("failed"))
+
+    def fails() -> None:
+        raise ValueError("no")
+
+    turns.ask(fails)
+    turns.ask(lambda: done.append("other"))
+    while len(turns):
+        await asyncio.sleep(0)
+    assert done == ["failed", "other"]
