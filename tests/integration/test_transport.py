@@ -4,6 +4,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -75,6 +76,46 @@ async def failure(call: Any) -> tuple[grpc.StatusCode, str]:
     with pytest.raises(grpc.aio.AioRpcError) as failed:
         await call
     return failed.value.code(), failed.value.details() or ""
+
+
+class TestAdmission:
+    """A method that is asked before the request of a call is kept."""
+
+    LARGE = bytes(3 << 20)
+
+    def methods(self, handled: list[bytes]) -> MethodTable:
+        def admit(call: Call) -> Sequence[bytes] | None:
+            return None if call.metadata("who") else [b"who are you"]
+
+        def one(request: bytes, call: Call) -> bytes:
+            handled.append(request)
+            return b"welcome"
+
+        def some(request: bytes, call: Call) -> list[bytes]:
+            handled.append(request)
+            return [b"well", b"come"]
+
+        stream = replace(Method.server_stream(some), admit=admit)
+        return {"/s/M": Method.unary(one, admit=admit), "/s/S": stream}
+
+    async def test_who_may_not_come_in(self, transport: ServerClass) -> None:
+        handled: list[bytes] = []
+        async with served(transport, self.methods(handled)) as client:
+            for compression in (grpc.Compression.NoCompression, grpc.Compression.Gzip):
+                options = {"compression": compression}
+                assert await client.unary("/s/M", self.LARGE, **options) == b"who are you"
+                answers = [each async for each in client.stream("/s/S", self.LARGE, **options)]
+                assert answers == [b"who are you"]
+        assert handled == []
+
+    async def test_who_may(self, transport: ServerClass) -> None:
+        handled: list[bytes] = []
+        async with served(transport, self.methods(handled)) as client:
+            options = {"metadata": (("who", "me"),)}
+            assert await client.unary("/s/M", self.LARGE, **options) == b"welcome"
+            answers = [each async for each in client.stream("/s/S", self.LARGE, **options)]
+            assert answers == [b"well", b"come"]
+        assert handled == [self.LARGE] * 2
 
 
 class TestUnary:

@@ -36,6 +36,7 @@ from latermq_broker.errors import (
     RequestError,
     StoreError,
 )
+from latermq_broker.services.field_counts import FieldCount
 from latermq_broker.services.late_elements import encoded
 from latermq_broker.services.later import Later
 from latermq_broker.services.seam import Call, CallAborted, Method, Unary
@@ -114,6 +115,7 @@ def unary(
         return _bytes_of(refuse(told(error, call), request))
 
     is_async = iscoroutinefunction(answer)
+    count = FieldCount(request_class.DESCRIPTOR)
 
     async def awaited(request: Request, caller: Caller) -> bytes:
         try:
@@ -124,7 +126,15 @@ def unary(
     def handler(data: bytes, call: Call) -> bytes | Later[bytes] | Awaitable[bytes]:
         request = request_class()
         try:
-            _parse(request, data)
+            parse(request, data, count)
+        except Exception as error:  # noqa: BLE001  `told` logs what is not the caller's
+            return refused(request, call, error)
+        return parsed(request, data, call)
+
+    def parsed(
+        request: Request, data: bytes, call: Call
+    ) -> bytes | Later[bytes] | Awaitable[bytes]:
+        try:
             caller = _caller(call, data, client_id_required)
             if is_async:
                 return awaited(request, caller)
@@ -138,7 +148,7 @@ def unary(
         except Exception as error:  # noqa: BLE001  `told` logs what is not the caller's
             return refused(request, call, error)
 
-    return Method.unary(handler, reply_bytes=reply_bytes)
+    return Method.unary(handler, reply_bytes=reply_bytes, parsed=parsed)
 
 
 def open_unary(
@@ -173,21 +183,35 @@ def shortcut(
         large: as in `Method`.
     """
     whole_way = cast(Unary, whole.handler)
+    parsed_way = whole.parsed
+    assert parsed_way is not None
 
-    def handler(data: bytes, call: Call) -> bytes | Later[bytes] | Awaitable[bytes]:
+    def short_way(data: bytes, call: Call) -> bytes | Later[bytes] | None:
         client_id = (call.metadata(CLIENT_ID_HEADER) or "").strip()
         if not 0 < len(client_id) <= CLIENT_ID_CHARACTERS_MAX:
-            return whole_way(data, call)
+            return None
         try:
             answer = short(data, call)
         except Exception as error:  # noqa: BLE001  `told` logs what is not the caller's
             return refused(data, call, error)
-        if answer is None:
-            return whole_way(data, call)
-        answer.rescue(partial(refused, data, call))
+        if answer is not None:
+            answer.rescue(partial(refused, data, call))
         return answer
 
-    return Method.unary(handler, large=large)
+    def handler(data: bytes, call: Call) -> bytes | Later[bytes] | Awaitable[bytes]:
+        answer = short_way(data, call)
+        return whole_way(data, call) if answer is None else answer
+
+    def parsed(
+        request: Message, data: bytes, call: Call
+    ) -> bytes | Later[bytes] | Awaitable[bytes]:
+        answer = short_way(data, call)
+        if answer is not None:
+            return answer
+        late: bytes | Later[bytes] | Awaitable[bytes] = parsed_way(request, data, call)
+        return late
+
+    return Method.unary(handler, large=large, parsed=parsed)
 
 
 def server_stream(
@@ -197,12 +221,14 @@ def server_stream(
     *,
     client_id_required: bool = True,
     reply_bytes: int = 0,
+    small: bool = False,
 ) -> Method:
     """A method that answers with a list, an awaitable list, or an async iterator of responses.
 
     `refuse` builds the elements that end the stream with an error's status, also after some were
-    sent.
+    sent. `small` is as in `Method`.
     """
+    count = FieldCount(request_class.DESCRIPTOR)
 
     def refused(request: Request, call: Call, error: BaseException) -> list[bytes]:
         return [_bytes_of(element) for element in refuse(told(error, call), request)]
@@ -221,7 +247,15 @@ def server_stream(
     ) -> Sequence[bytes] | Later[list[bytes]] | Awaitable[Sequence[bytes]] | AsyncIterator[bytes]:
         request = request_class()
         try:
-            _parse(request, data)
+            parse(request, data, count)
+        except Exception as error:  # noqa: BLE001  `told` logs what is not the caller's
+            return refused(request, call, error)
+        return parsed(request, data, call)
+
+    def parsed(
+        request: Request, data: bytes, call: Call
+    ) -> Sequence[bytes] | Later[list[bytes]] | Awaitable[Sequence[bytes]] | AsyncIterator[bytes]:
+        try:
             caller = _caller(call, data, client_id_required)
             if is_async:
                 return awaited(request, caller)
@@ -237,7 +271,7 @@ def server_stream(
         except Exception as error:  # noqa: BLE001  `told` logs what is not the caller's
             return refused(request, call, error)
 
-    return Method.server_stream(handler, reply_bytes=reply_bytes)
+    return Method.server_stream(handler, small=small, reply_bytes=reply_bytes, parsed=parsed)
 
 
 def client_id_of(call: Call) -> str:
@@ -276,7 +310,12 @@ def told(error: BaseException, call: Call) -> definition_pb2.Status:
     return status_of(error)
 
 
-def _parse(request: Message, data: bytes) -> None:
+def parse(request: Message, data: bytes, count: FieldCount) -> None:
+    """
+    Raises:
+        BadRequestError: not such a message, or one of too many fields; `request` is empty.
+    """
+    count.check(data)
     try:
         request.ParseFromString(data)
     except DecodeError as error:

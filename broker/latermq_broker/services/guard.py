@@ -3,28 +3,42 @@
 A call is signed by a user (`signature`), who may do what the RPC's row in `access_rules` asks for.
 A refusal is a status inside the response, UNAUTHORIZED or FORBIDDEN, and gRPC's status stays OK;
 nothing of the request has reached a handler. A telemetry stream is told so by one command with the
-status, and ends. Health and reflection say nothing that is anybody's, and stay open to all.
+status, and ends; a reflection stream by gRPC's status. Health says nothing that is anybody's, and
+stays open to all. Whoever is no user is refused by the head of a call, before its request is kept.
 
 A signature is good for a second's worth of calls of one client, so one that was verified is looked
 up, not computed, the next time. Any change of a user makes all of them be computed anew.
 """
 
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, Protocol, cast
 
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from latermq_broker.config_auth import AuthConfig
-from latermq_broker.errors import ForbiddenError, RequestError, UnauthorizedError
+from latermq_broker.errors import (
+    BadRequestError,
+    ForbiddenError,
+    RequestError,
+    UnauthorizedError,
+)
 from latermq_broker.services.access_rules import Want, rule_of
-from latermq_broker.services.answers import MESSAGING, client_id_of, status_of
+from latermq_broker.services.answers import MESSAGING, client_id_of, parse, status_of
+from latermq_broker.services.field_counts import FieldCount
 from latermq_broker.services.health import HEALTH
 from latermq_broker.services.names import shown
 from latermq_broker.services.reflection import REFLECTION_V1, REFLECTION_V1ALPHA
-from latermq_broker.services.seam import BidiStream, Call, Method, MethodKind, MethodTable
+from latermq_broker.services.seam import (
+    BidiStream,
+    Call,
+    CallAborted,
+    Method,
+    MethodKind,
+    MethodTable,
+)
 from latermq_broker.services.session import Sessions
 from latermq_broker.services.signature import (
     AUTHORIZATION_HEADER,
@@ -35,14 +49,17 @@ from latermq_broker.services.signature import (
     span_ms,
 )
 from latermq_broker.store.access import User
+from latermq_h2.grpc_code import GrpcCode
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 
 log = logging.getLogger("latermq.services")
 
-OPEN: Final = tuple(f"/{name}/" for name in (HEALTH, REFLECTION_V1ALPHA, REFLECTION_V1))
+OPEN: Final = f"/{HEALTH}/"
+REFLECTION: Final = (f"/{REFLECTION_V1ALPHA}/", f"/{REFLECTION_V1}/")
 OF_A_CLIENT: Final = frozenset(
     {f"{MESSAGING}/Heartbeat", f"{MESSAGING}/NotifyClientTermination", f"{MESSAGING}/Telemetry"}
 )
+COMMAND_FIELDS: Final = FieldCount(service_pb2.TelemetryCommand.DESCRIPTOR)
 VERIFIED_MAX: Final = 8_192
 COMPLAIN_MS: Final = 60_000  # one line in the log per address in so long
 COMPLAINTS_MAX: Final = 1_000
@@ -100,7 +117,7 @@ class Guard:
         table: MethodTable = {}
         for path, method in methods.items():
             table[path] = (
-                method if path.startswith(OPEN) else self._behind(path, method, rpcs[path])
+                method if path.startswith(OPEN) else self._behind(path, method, rpcs.get(path))
             )
         return table
 
@@ -163,6 +180,8 @@ class Guard:
         return self._users.find(access_key)
 
     def _behind(self, path: str, method: Method, rpc: Any) -> Method:
+        if path.startswith(REFLECTION):
+            return replace(method, handler=self._known(cast(BidiStream, method.handler)))
         if method.kind is MethodKind.BIDI_STREAM:
             return Method.bidi_stream(self._stream(path, cast(BidiStream, method.handler)))
         inner = cast(Callable[[bytes, Call], Any], method.handler)
@@ -171,26 +190,53 @@ class Guard:
         refuse = refusal_of(rpc)
         of_a_client = path in OF_A_CLIENT
         streams = method.kind is MethodKind.SERVER_STREAM
+        parsed = method.parsed
+        count = FieldCount(rpc.input_type)
+
+        def refused(error: RequestError, call: Call) -> bytes:
+            return refuse(status_of(self._told(error, call))).SerializeToString()
+
+        def admit(call: Call) -> Sequence[bytes] | None:
+            try:
+                self.caller_of(call)
+            except RequestError as error:
+                return [refused(error, call)]
+            return None
 
         def handler(data: bytes, call: Call) -> Any:
+            request: Message | None = None
             try:
                 user = self.caller_of(call)
                 if not user.admin:
                     request = request_class()
                     try:
-                        request.ParseFromString(data)
-                    except DecodeError:
+                        parse(request, data, count)
+                    except BadRequestError:
                         return inner(data, call)  # which says so, and does nothing else
                     require(user, wants(request))
                 if of_a_client:
                     self._require_own(user, call)
             except RequestError as error:
-                told = self._told(error, call)
-                refused = refuse(status_of(told)).SerializeToString()
-                return [refused] if streams else refused
-            return inner(data, call)
+                answer = refused(error, call)
+                return [answer] if streams else answer
+            if request is None or parsed is None:
+                return inner(data, call)
+            return parsed(request, data, call)
 
-        return replace(method, handler=handler)
+        return replace(method, handler=handler, admit=admit, parsed=None)
+
+    def _known(self, inner: BidiStream) -> BidiStream:
+        """A stream for whoever is a user; there is no status of ours in it to say who is not."""
+
+        def handler(requests: AsyncIterator[bytes], call: Call) -> AsyncIterator[bytes]:
+            try:
+                self.caller_of(call)
+            except RequestError as error:
+                text = str(self._told(error, call))
+                raise CallAborted(GrpcCode.UNAUTHENTICATED, text) from error
+            return inner(requests, call)
+
+        return handler
 
     def _stream(self, path: str, inner: BidiStream) -> BidiStream:
         wants = rule_of(path)
@@ -220,8 +266,8 @@ class Guard:
     ) -> None:
         command = service_pb2.TelemetryCommand()
         try:
-            command.ParseFromString(data)
-        except DecodeError:
+            parse(command, data, COMMAND_FIELDS)
+        except BadRequestError:
             return  # the service says so
         self._require_own(user, call)
         if command.HasField("settings"):

@@ -26,8 +26,8 @@ class HealthService:
 
     def methods(self) -> MethodTable:
         return {
-            f"/{HEALTH}/Check": Method.unary(self.check),
-            f"/{HEALTH}/Watch": Method.server_stream(self.watch),
+            f"/{HEALTH}/Check": Method.unary(self.check, small=True),
+            f"/{HEALTH}/Watch": Method.server_stream(self.watch, small=True),
         }
 
     def set_serving(self, serving: bool) -> None:

@@ -79,6 +79,7 @@ class OffsetService:
                 service_pb2.PullMessageRequest,
                 self.pull,
                 self._pull_refused,
+                small=True,
             ),
             f"{MESSAGING}/UpdateOffset": unary(
                 service_pb2.UpdateOffsetRequest,

@@ -95,6 +95,7 @@ class ReceiveService:
                     status_element(status),
                     delivery_timestamp_element(self._committer.now_ms()),
                 ],
+                small=True,
             ),
         }
 

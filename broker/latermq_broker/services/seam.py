@@ -15,7 +15,7 @@ reaches a transport is a bug; the caller sees UNKNOWN and nothing of the inside.
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from latermq_broker.engine.model import Ready
 from latermq_broker.services.later import Later
@@ -118,6 +118,8 @@ ServerStream: TypeAlias = Callable[
 BidiStream: TypeAlias = Callable[[AsyncIterator[bytes], Call], AsyncIterator[bytes]]
 
 
+# The request, its bytes and the call.
+Parsed: TypeAlias = Callable[[Any, bytes, Call], Any]
 # The elements that refuse a call by its head alone, or None. Its handler decides by the head, too.
 Admit: TypeAlias = Callable[[Call], Sequence[bytes] | None]
 
@@ -138,6 +140,7 @@ class Method:
     small: bool = False  # its requests are never large, and are taken up to 64 KiB only
     admit: Admit | None = None  # asked before anything of a request is kept that is not whole
     reply_bytes: int = 0  # about what is gathered for an answer, or for an element of it: reserved
+    parsed: Parsed | None = None  # the handler again, for who has parsed the request already
     headers_first: bool = True  # of a stream's answer; else with its first element
 
     @classmethod
@@ -149,18 +152,28 @@ class Method:
         small: bool = False,
         admit: Admit | None = None,
         reply_bytes: int = 0,
+        parsed: Parsed | None = None,
     ) -> "Method":
-        return cls(MethodKind.UNARY, handler, large, small, admit, reply_bytes)
+        return cls(MethodKind.UNARY, handler, large, small, admit, reply_bytes, parsed)
 
     @classmethod
     def server_stream(
-        cls, handler: ServerStream, *, small: bool = False, reply_bytes: int = 0
+        cls,
+        handler: ServerStream,
+        *,
+        small: bool = False,
+        reply_bytes: int = 0,
+        parsed: Parsed | None = None,
     ) -> "Method":
-        return cls(MethodKind.SERVER_STREAM, handler, small=small, reply_bytes=reply_bytes)
+        return cls(
+            MethodKind.SERVER_STREAM, handler, small=small, reply_bytes=reply_bytes, parsed=parsed
+        )
 
     @classmethod
-    def bidi_stream(cls, handler: BidiStream, *, headers_first: bool = True) -> "Method":
-        return cls(MethodKind.BIDI_STREAM, handler, headers_first=headers_first)
+    def bidi_stream(
+        cls, handler: BidiStream, *, headers_first: bool = True, small: bool = False
+    ) -> "Method":
+        return cls(MethodKind.BIDI_STREAM, handler, small=small, headers_first=headers_first)
 
 
 MethodTable: TypeAlias = dict[str, Method]

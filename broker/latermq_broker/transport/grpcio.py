@@ -20,8 +20,10 @@ from latermq_broker.clock import monotonic_ms
 from latermq_broker.config import ServerConfig, listen_address
 from latermq_broker.errors import ConfigError
 from latermq_broker.services.seam import (
+    Admit,
     BidiStream,
     CallAborted,
+    Method,
     MethodKind,
     MethodTable,
     ServerStream,
@@ -226,6 +228,8 @@ class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc]
         def call(context: Any) -> GrpcioCall:
             return GrpcioCall(path, context, self._server.address)
 
+        if method.admit is not None:
+            return grpc.stream_stream_rpc_method_handler(_admitted(method, method.admit, call))
         match method.kind:
             case MethodKind.UNARY:
                 return grpc.unary_unary_rpc_method_handler(
@@ -256,18 +260,46 @@ def _unary(handler: Unary, call_of: CallOf) -> Callable[[bytes, Any], Awaitable[
     return serve
 
 
+def _admitted(
+    method: Method, admit: Admit, call_of: CallOf
+) -> Callable[[AsyncIterator[bytes], Any], Awaitable[None]]:
+    """A method of one request that is received, and inflated, only if the call may come in."""
+
+    async def serve(requests: AsyncIterator[bytes], context: Any) -> None:
+        async with call_of(context) as call:
+            refusal = admit(call)
+            if refusal is not None:
+                for element in refusal:
+                    await call.write(element)
+                return
+            request = await anext(aiter(requests), None)
+            if request is None:
+                raise CallAborted(GrpcCode.UNIMPLEMENTED, "no message in the request")
+            if method.kind is MethodKind.UNARY:
+                answer = cast(Unary, method.handler)(request, call)
+                await call.write(await answer if isawaitable(answer) else answer)
+            else:
+                await _write_all(cast(ServerStream, method.handler)(request, call), call)
+
+    return serve
+
+
+async def _write_all(result: Any, call: GrpcioCall) -> None:
+    """Whatever a handler of a server stream made."""
+    if isinstance(result, AsyncIterator):
+        async for element in result:
+            await call.write(element)
+    else:
+        for element in await result if isawaitable(result) else result:
+            await call.write(element)
+
+
 def _server_stream(
     handler: ServerStream, call_of: CallOf
 ) -> Callable[[bytes, Any], Awaitable[None]]:
     async def serve(request: bytes, context: Any) -> None:
         async with call_of(context) as call:
-            result = handler(request, call)
-            if isinstance(result, AsyncIterator):
-                async for element in result:
-                    await call.write(element)
-            else:
-                for element in await result if isawaitable(result) else result:
-                    await call.write(element)
+            await _write_all(handler(request, call), call)
 
     return serve
 

@@ -15,7 +15,6 @@ from latermq_broker.engine.model import PendingFilter
 from latermq_broker.services.access_rules import RULES
 from latermq_broker.services.answers import ADMIN, MESSAGING
 from latermq_broker.services.registry import FILES
-from latermq_broker.services.seam import MethodKind
 from latermq_broker.store.access import Kind, Right
 from latermq_proto.apache.rocketmq.v2 import admin_pb2, service_pb2
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
@@ -356,13 +355,6 @@ def test_bytes_that_are_no_request_are_told_so_to_users_only(rig: AccessRig) -> 
     assert int(answer.status.code) == UNAUTHORIZED
     answer = topic_pb2.ListTopicsResponse.FromString(rig.raw(path, b"\xff", rig.by()))
     assert int(answer.status.code) == 40000
-
-
-def test_health_and_reflection_are_open(rig: AccessRig) -> None:
-    assert rig.raw("/grpc.health.v1.Health/Check", b"", FakeCall()) is not None
-    info = rig.methods["/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"]
-    assert info.kind is MethodKind.BIDI_STREAM
-    assert "guard" not in info.handler.__qualname__.lower()
 
 
 class TestTelemetry:
