@@ -168,7 +168,8 @@ class TransactionConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogConfig:
-    auto_create: bool = True
+    auto_create: bool = True  # topics
+    auto_create_groups: bool = True
     default_queue_count: int = 4
     queue_count_max: int = 64
     topic_count_max: int = 10_000

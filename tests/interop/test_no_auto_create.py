@@ -1,4 +1,4 @@
-"""With `--no-auto-create` nobody makes topics and groups but their owner."""
+"""With `--no-auto-create` and `--no-auto-create-groups` their owner alone makes topics, groups."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +17,8 @@ Code = definition_pb2.Code
 
 @pytest.fixture(scope="module")
 def broker(room: Path) -> Iterator[BrokerProcess]:
-    with BrokerProcess(room / "data", "--no-auto-create", config=CONFIG) as broker:
+    words = ("--no-auto-create", "--no-auto-create-groups")
+    with BrokerProcess(room / "data", *words, config=CONFIG) as broker:
         yield broker.start()
 
 

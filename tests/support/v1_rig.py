@@ -47,7 +47,9 @@ class V1Rig(EngineRig):
     def __init__(self, *, queues: int = 1, auto_create: bool = True) -> None:
         super().__init__(
             delivery=DeliveryConfig(max_attempts=3),
-            catalog=CatalogConfig(default_queue_count=queues, auto_create=auto_create),
+            catalog=CatalogConfig(
+                default_queue_count=queues, auto_create=auto_create, auto_create_groups=auto_create
+            ),
         )
         self.now_ms = SystemClock().now_ms()
         self.committer = RigCommitter(self)

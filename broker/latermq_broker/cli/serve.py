@@ -67,7 +67,12 @@ class StoreFailedError(CommandError):
 @click.option(
     "--auto-create/--no-auto-create",
     default=None,
-    help="Make unknown topics and groups on first use. [default: on]",
+    help="Make unknown topics on first use. [default: on]",
+)
+@click.option(
+    "--auto-create-groups/--no-auto-create-groups",
+    default=None,
+    help="Make unknown consumer groups on first use. [default: on]",
 )
 @click.option(
     "--replace",
@@ -87,6 +92,7 @@ def serve(
     flush: str | None,
     file: str | None,
     auto_create: bool | None,
+    auto_create_groups: bool | None,
     replace: bool,
     log_level: str | None,
     log_json: bool | None,
@@ -108,6 +114,7 @@ def serve(
                 "server.data_dir": data_dir,
                 "store.flush": flush,
                 "catalog.auto_create": auto_create,
+                "catalog.auto_create_groups": auto_create_groups,
                 "log.level": log_level,
                 "log.json": log_json,
             },

@@ -51,7 +51,7 @@ class GroupAdmin:
         """Whether its first use may make it, if it is not there. Raises as `ensure`."""
         if self._state.catalog.group(name) is not None:
             return
-        if not self._state.config.catalog.auto_create:
+        if not self._state.config.catalog.auto_create_groups:
             raise GroupNotFoundError(name)
         self._check_room(name)
 

@@ -33,6 +33,7 @@ from latermq_broker.errors import (
     BadRequestError,
     ClientIdRequiredError,
     InternalServerError,
+    InvalidReceiptHandleError,
     RequestError,
     StoreError,
 )
@@ -51,6 +52,7 @@ CLIENT_ID_CHARACTERS_MAX: Final = 512  # kept wherever clients are remembered
 OK_CODE: Final = 20000
 MULTIPLE_RESULTS_CODE: Final = 30000
 INTERNAL_ERROR_CODE: Final = 50000
+_INVALID_HANDLE: Final = "INVALID_RECEIPT_HANDLE"
 
 Request = TypeVar("Request", bound=Message)
 Encoded: TypeAlias = Message | bytes
@@ -80,6 +82,8 @@ def ok_status() -> definition_pb2.Status:
 
 def status_of(error: BaseException) -> definition_pb2.Status:
     """The status a client gets for `error`; says nothing about what is not meant for it."""
+    if isinstance(error, InvalidReceiptHandleError):  # clients' tests look for the code's name
+        return status(error.code, f"{_INVALID_HANDLE}: {error}")
     if isinstance(error, RequestError):
         return status(error.code, str(error))
     if isinstance(error, StoreError):

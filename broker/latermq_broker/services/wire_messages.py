@@ -55,6 +55,11 @@ _DROPPED_FIELDS: Final = {
     for kind in (NORMAL, FIFO, DELAY, TRANSACTION, LITE, PRIORITY)
 }
 
+# User properties that RocketMQ's consumers see beside the fields that hold the same: the message
+# group, and the message id of what belonged to a transaction.
+MESSAGE_GROUP_PROPERTY: Final = "__SHARDINGKEY"
+TRANSACTION_PROPERTY: Final = "__transactionId__"
+
 DIGEST_HEAD: Final = b"\x22\x24\x08\x02\x12\x20"  # body_digest, 36 bytes: MD5, 32 hex digits
 
 
@@ -114,6 +119,10 @@ class StoreSide:
             keys = tuple(filter(None, keys))
             properties.ClearField("keys")
             properties.keys.extend(keys)
+        if properties.message_group:
+            message.user_properties[MESSAGE_GROUP_PROPERTY] = properties.message_group
+        if kind == TRANSACTION:
+            message.user_properties[TRANSACTION_PROPERTY] = properties.message_id
         sys = self.completed(properties.SerializeToString(), message.body, kind, zipped=zipped)
         tag, message_id = properties.tag, properties.message_id
         message_group = properties.message_group

@@ -356,7 +356,7 @@ class TestFirstUse:
         assert rig.engine.catalog.group("g") is not None
 
     def test_unless_the_configuration_forbids_it(self) -> None:
-        rig = EngineRig(catalog=CatalogConfig(auto_create=False))
+        rig = EngineRig(catalog=CatalogConfig(auto_create=False, auto_create_groups=False))
         with pytest.raises(TopicNotFoundError):
             rig.send("m1")
         rig.engine.topics.create("orders", TopicType.MIXED, 1, rig.now_ms)

@@ -62,7 +62,7 @@ async def test_a_receive_of_one_group_too_many() -> None:
 
 
 async def test_a_receive_of_an_unknown_group_where_none_is_made() -> None:
-    config = replace(SMALL, catalog=CatalogConfig(auto_create=False))
+    config = replace(SMALL, catalog=CatalogConfig(auto_create=False, auto_create_groups=False))
     async with Messaging(config) as broker:
         broker.engine.topics.create("orders", TopicType.MIXED, 0, START_MS)
         status = await broker.receive_status(receive("orders", "g", wait_ms=0))

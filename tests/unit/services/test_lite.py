@@ -98,7 +98,7 @@ async def test_names(name: str) -> None:
 
 
 async def test_a_group_that_may_not_be_made() -> None:
-    strict = replace(SMALL, catalog=CatalogConfig(auto_create=False))
+    strict = replace(SMALL, catalog=CatalogConfig(auto_create=False, auto_create_groups=False))
     async with Chat(strict) as chat:
         assert (await chat.sync("a")).code == Code.ILLEGAL_CONSUMER_GROUP
 

@@ -44,7 +44,14 @@ async def test_what_is_missing_is_made_or_refused() -> None:
         got = await broker.receive()
         assert got.status.code == Code.MESSAGE_NOT_FOUND
         assert broker.engine.catalog.group("billing") is not None
-    strict = replace(SMALL, catalog=CatalogConfig(auto_create=False))
+    only_groups = replace(SMALL, catalog=CatalogConfig(auto_create=False))
+    async with Messaging(only_groups) as broker:
+        assert (await broker.receive_status(receive("orders", "g"))).code == Code.TOPIC_NOT_FOUND
+        assert broker.engine.catalog.group("g") is None
+        broker.engine.topics.create("orders", TopicType.MIXED, 1, START_MS)
+        assert (await broker.receive(group="g")).status.code == Code.MESSAGE_NOT_FOUND
+        assert broker.engine.catalog.group("g") is not None
+    strict = replace(SMALL, catalog=CatalogConfig(auto_create=False, auto_create_groups=False))
     async with Messaging(strict) as broker:
         assert (await broker.receive_status(receive("orders", "g"))).code == Code.TOPIC_NOT_FOUND
         broker.engine.topics.create("orders", TopicType.MIXED, 1, START_MS)
