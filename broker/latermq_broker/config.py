@@ -14,6 +14,7 @@ from latermq_broker.errors import ConfigError
 KIB = 1 << 10
 MIB = 1 << 20
 LITE_IDLE_MS_MIN = 60_000
+CALLS_APART_PERCENT_MAX = 50
 SETTINGS_BYTES_MIN = 4 * MIB
 
 RECORD_BODY_OVERHEAD_BYTES = 64 * KIB  # headers, properties and history beside one message's body
@@ -233,6 +234,10 @@ class ServerConfig:
     send_messages_max: int = 4_096  # in one SendMessage
     client_silent_ms_max: int = 120_000  # no heartbeat for longer: the client is gone
     calls_max: int = 50_000  # at once, parked receives and telemetry streams included
+    calls_begun_percent: int = 10  # of calls_max: those whose request is not whole
+    calls_public_percent: int = 5  # of calls_max: health and reflection, asked by whoever it is
+    calls_per_address_percent: int = 100  # of those that are left, but for loopback; 0: no bound
+    public_call_ms_max: int = 600_000  # a Health/Watch, or a reflection stream
     clients_max: int = 50_000  # sessions kept; further clients are refused
     settings_bytes_max: int = 48 * MIB  # held for what all clients tell of themselves
     commands_per_client_max: int = 64  # queued for one telemetry stream that does not read
@@ -250,11 +255,22 @@ class ServerConfig:
             "ping_interval_ms_min", "keepalive_interval_ms", "keepalive_timeout_ms",
             "polling_ms_min", "client_silent_ms_max", "calls_max", "clients_max",
             "commands_per_client_max", "parked_receives_max", "parked_receives_per_group_max",
-            "send_messages_max", "replace_ms_max",
+            "send_messages_max", "replace_ms_max", "calls_begun_percent", "calls_public_percent",
+            "public_call_ms_max",
         ):  # fmt: skip
             if getattr(self, name) < 1:
                 raise ConfigError(f"server.{name}", "must be at least 1")
-        for name in ("drain_ms_max", "replace_drain_ms_max", "polling_margin_ms"):
+        apart_percent = self.calls_begun_percent + self.calls_public_percent
+        if apart_percent > CALLS_APART_PERCENT_MAX:
+            raise ConfigError(
+                "server.calls_begun_percent",
+                f"it and calls_public_percent are {apart_percent} together, at most "
+                f"{CALLS_APART_PERCENT_MAX}: the others are for callers that are known",
+            )
+        for name in (
+            "drain_ms_max", "replace_drain_ms_max", "polling_margin_ms",
+            "calls_per_address_percent",
+        ):  # fmt: skip
             if getattr(self, name) < 0:
                 raise ConfigError(f"server.{name}", "must be at least 0")
         if self.polling_ms_max < self.polling_ms_min:

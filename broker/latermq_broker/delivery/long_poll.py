@@ -11,9 +11,12 @@ nothing of time and never waits: the edge holds the futures and ends what has wa
 
 from collections.abc import Callable, Hashable, Iterator
 from heapq import heapify, heappop, heappush
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from latermq_broker.errors import TooManyRequestsError
+
+CONNECTION_MIN: Final = 8  # receivers of a connection that may wait as long as anybody may
+CONNECTION_PERCENT: Final = 10  # of the places that are left: the share of one connection
 
 Receiver = TypeVar("Receiver")
 
@@ -21,7 +24,7 @@ Receiver = TypeVar("Receiver")
 class Parked(Generic[Receiver]):
     """One place in a line."""
 
-    __slots__ = ("client", "group", "number", "receiver", "topic", "wish")
+    __slots__ = ("client", "connection", "group", "number", "receiver", "topic", "wish")
 
     def __init__(
         self,
@@ -31,6 +34,7 @@ class Parked(Generic[Receiver]):
         number: int,
         receiver: Receiver,
         client: str = "",
+        connection: str = "",
     ) -> None:
         self.group = group
         self.topic = topic
@@ -38,6 +42,7 @@ class Parked(Generic[Receiver]):
         self.number = number  # order of arrival
         self.receiver = receiver
         self.client = client
+        self.connection = connection
 
 
 class LongPolls(Generic[Receiver]):
@@ -49,6 +54,7 @@ class LongPolls(Generic[Receiver]):
         self._count = 0
         self._group_counts: dict[str, int] = {}
         self._client_counts: dict[str, int] = {}
+        self._connection_counts: dict[str, int] = {}
         self._next_number = 0
         # topic → group → wish → place by number, in the order of arrival
         self._lines: dict[str, dict[str, dict[Hashable, dict[int, Parked[Receiver]]]]] = {}
@@ -86,7 +92,13 @@ class LongPolls(Generic[Receiver]):
         return self._client_counts.get(client, 0)
 
     def park(
-        self, group: str, topic: str, wish: Hashable, receiver: Receiver, client: str = ""
+        self,
+        group: str,
+        topic: str,
+        wish: Hashable,
+        receiver: Receiver,
+        client: str = "",
+        connection: str = "",
     ) -> Parked[Receiver]:
         """Stand at the end of a line.
 
@@ -94,19 +106,21 @@ class LongPolls(Generic[Receiver]):
             wish: receivers with equal wishes come away empty together.
 
         Raises:
-            TooManyRequestsError: the broker, or the group, has as many as it may have.
+            TooManyRequestsError: the broker, the group or the connection has as many as it may.
         """
-        self.check(group)
-        parked = Parked(group, topic, wish, self._next_number, receiver, client)
+        self.check(group, connection)
+        parked = Parked(group, topic, wish, self._next_number, receiver, client, connection)
         self._next_number += 1
         self._count += 1
         self._group_counts[group] = self._group_counts.get(group, 0) + 1
         self._client_counts[client] = self._client_counts.get(client, 0) + 1
+        counts = self._connection_counts
+        counts[connection] = counts.get(connection, 0) + 1
         line = self._lines.setdefault(topic, {}).setdefault(group, {})
         line.setdefault(wish, {})[parked.number] = parked
         return parked
 
-    def check(self, group: str) -> None:
+    def check(self, group: str, connection: str = "") -> None:
         """Whether one more may stand in a line. Raises as `park`."""
         group_count = self._group_counts.get(group, 0)
         if self._count >= self._count_max:
@@ -117,6 +131,14 @@ class LongPolls(Generic[Receiver]):
             raise TooManyRequestsError(
                 f"{group_count} receives of consumer group {group} wait, at most "
                 f"{self._group_count_max} may"
+            )
+        held = self._connection_counts.get(connection, 0)
+        left = self._count_max - self._count
+        if held >= CONNECTION_MIN and held * 100 >= CONNECTION_PERCENT * left:
+            raise TooManyRequestsError(
+                f"{held} receives of this connection wait; while {self._count} of "
+                f"{self._count_max} wait on this broker, a connection may have "
+                f"{max(CONNECTION_MIN, CONNECTION_PERCENT * left // 100)}"
             )
 
     def leave(self, parked: Parked[Receiver]) -> bool:
@@ -129,6 +151,7 @@ class LongPolls(Generic[Receiver]):
         self._count -= 1
         _count_down(self._group_counts, parked.group)
         _count_down(self._client_counts, parked.client)
+        _count_down(self._connection_counts, parked.connection)
         if not queue:
             del line[parked.wish]
             if not line:

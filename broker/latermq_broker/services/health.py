@@ -27,7 +27,7 @@ class HealthService:
     def methods(self) -> MethodTable:
         return {
             f"/{HEALTH}/Check": Method.unary(self.check, small=True),
-            f"/{HEALTH}/Watch": Method.server_stream(self.watch, small=True),
+            f"/{HEALTH}/Watch": Method.server_stream(self.watch, small=True, public=True),
         }
 
     def set_serving(self, serving: bool) -> None:

@@ -145,6 +145,7 @@ class OffsetService:
             partial(self._attempt, pull, call),
             wait_ms,
             caller.client_id,
+            call.connection_id,
         )
         call.on_cancel(partial(self._parking.leave, waiter))
         return waiter.later.then(partial(self._reply_later, topic, pull, waiter))

@@ -58,26 +58,28 @@ class Parking(Generic[Found]):
         attempt: Callable[[], Found | None],
         polling_ms: int,
         client_id: str,
+        connection_id: str,
     ) -> Waiter[Found]:
         """Wait for at most `polling_ms`; when draining, not at all.
 
         Raises:
-            TooManyRequestsError: as many wait as may, of all, the group or the client.
+            TooManyRequestsError: as many wait as may, of all, the group, the client or the
+                connection.
         """
         waiter = Waiter(attempt)
         if self._draining:
             waiter.later.give(None)
             return waiter
         self._admit(group, client_id)
-        waiter.parked = self._lines.park(group, topic, wish, waiter, client_id)
+        waiter.parked = self._lines.park(group, topic, wish, waiter, client_id, connection_id)
         waiter.timer = self._loop.call_later(polling_ms / 1_000, self._time_over, waiter)
         return waiter
 
-    def check(self, group: str, client_id: str) -> None:
+    def check(self, group: str, client_id: str, connection_id: str) -> None:
         """Whether one more may wait. Raises as `park`."""
         if not self._draining:
             self._admit(group, client_id)
-            self._lines.check(group)
+            self._lines.check(group, connection_id)
 
     def _admit(self, group: str, client_id: str) -> None:
         lines, flow = self._lines, self._flow

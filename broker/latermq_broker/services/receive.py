@@ -117,7 +117,10 @@ class ReceiveService:
         wait_ms = polling_ms(asked, caller, self._sessions, server, short=short)
         topic = request.message_queue.topic
         if wait_ms and self._engine.catalog.topic(wanted.topic) is None:
-            self._parking.check(wanted.group, caller.client_id)  # who is refused makes no topic
+            connection_id = caller.call.connection_id
+            self._parking.check(
+                wanted.group, caller.client_id, connection_id
+            )  # who is refused makes no topic
         reads_lite = self._reads_lite(wanted, caller)
         if not reads_lite:
             self._parking.serve(wanted.group, wanted.topic)
@@ -133,7 +136,13 @@ class ReceiveService:
         if reads_lite:  # what there is for one client is of no use to another
             wish, attempt = wanted.client_id, partial(self._attempt_lite, wanted, call)
         waiter = self._parking.park(
-            wanted.group, wanted.topic, wish, attempt, wait_ms, caller.client_id
+            wanted.group,
+            wanted.topic,
+            wish,
+            attempt,
+            wait_ms,
+            caller.client_id,
+            call.connection_id,
         )
         call.on_cancel(partial(self._abandon, wanted.group, waiter))
         return waiter.later.then(partial(self._reply_later, topic))

@@ -23,7 +23,7 @@ class ReflectionService:
         self._services = (*services, HEALTH, REFLECTION_V1ALPHA)
 
     def methods(self) -> MethodTable:
-        method = Method.bidi_stream(self.info, small=True)
+        method = Method.bidi_stream(self.info, small=True, public=True)
         return {
             f"/{REFLECTION_V1ALPHA}/ServerReflectionInfo": method,
             f"/{REFLECTION_V1}/ServerReflectionInfo": method,

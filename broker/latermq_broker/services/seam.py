@@ -141,6 +141,7 @@ class Method:
     admit: Admit | None = None  # asked before anything of a request is kept that is not whole
     reply_bytes: int = 0  # about what is gathered for an answer, or for an element of it: reserved
     parsed: Parsed | None = None  # the handler again, for who has parsed the request already
+    public: bool = False  # whoever asks may have it: its calls never become known
     headers_first: bool = True  # of a stream's answer; else with its first element
 
     @classmethod
@@ -164,16 +165,29 @@ class Method:
         small: bool = False,
         reply_bytes: int = 0,
         parsed: Parsed | None = None,
+        public: bool = False,
     ) -> "Method":
         return cls(
-            MethodKind.SERVER_STREAM, handler, small=small, reply_bytes=reply_bytes, parsed=parsed
+            MethodKind.SERVER_STREAM,
+            handler,
+            small=small,
+            reply_bytes=reply_bytes,
+            parsed=parsed,
+            public=public,
         )
 
     @classmethod
     def bidi_stream(
-        cls, handler: BidiStream, *, headers_first: bool = True, small: bool = False
+        cls,
+        handler: BidiStream,
+        *,
+        headers_first: bool = True,
+        small: bool = False,
+        public: bool = False,
     ) -> "Method":
-        return cls(MethodKind.BIDI_STREAM, handler, small=small, headers_first=headers_first)
+        return cls(
+            MethodKind.BIDI_STREAM, handler, small=small, headers_first=headers_first, public=public
+        )
 
 
 MethodTable: TypeAlias = dict[str, Method]

@@ -18,6 +18,7 @@ from latermq_broker.config_transport import Http2Config, TlsConfig
 from latermq_broker.observability.transport_figures import TransportFigures
 from latermq_broker.services.seam import MethodTable
 from latermq_broker.transport.grpc_server.counts import FAULT, Counts
+from latermq_broker.transport.grpc_server.open_calls import Shares
 from latermq_broker.transport.grpc_server.replies import ReplyBudget
 from latermq_broker.transport.grpc_server.server_state import Shared
 from latermq_broker.transport.shell.listener import Listener
@@ -74,13 +75,19 @@ class LeanServer:
             now_ms=monotonic_ms,
             plain=plain or {},
             replies=ReplyBudget(config.reply_bytes_max, http2.reply_bytes_max),
+            shares=Shares(
+                begun_percent=config.calls_begun_percent,
+                public_percent=config.calls_public_percent,
+                per_address_percent=config.calls_per_address_percent,
+                public_ms_max=config.public_call_ms_max,
+            ),
         )
         self._slow_readers = SlowReaders(
             self._shared.replies, http2.stall_scarce_ms, monotonic_ms, self._unread
         )
         freed = Freed((self._shared.replies, self._shared.memory), monotonic_ms)
         self._each_second = EachSecond(
-            self._slow_readers.look, self._shared.replies.tell_all, freed.look
+            self._slow_readers.look, self._shared.replies.tell_all, self._end_old, freed.look
         )
         self.turns = Turns()
         self._connections: set[ShellProtocol] = set()
@@ -198,6 +205,9 @@ class LeanServer:
             self._listener.complain("connection ended", protocol.peer, str(fault))
         if not self._connections:
             self._all_left.set()
+
+    def _end_old(self) -> None:
+        self._shared.open.end_old(monotonic_ms())
 
     def behind(self, protocol: ShellProtocol) -> None:
         self._slow_readers.watch(protocol)

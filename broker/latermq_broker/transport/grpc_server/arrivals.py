@@ -65,10 +65,18 @@ class Arrivals:
         self._connection.answers.abort(call, code, message)
         self._wake()
 
-    def incomplete(self, call: LeanCall) -> None:
-        """A read ended before the call's request did."""
-        if not self._admit(call):
+    def unknown(self, call: LeanCall) -> None:
+        """A read ended before the call had said what it wants; or it is public."""
+        connection = self._connection
+        if not (call.is_bidi or call.head.method.public or self._admit(call)):
             return
+        refused = connection.calls.set_apart(call, connection.now_ms())
+        if refused is not None:
+            self.give_up(call, GrpcCode.RESOURCE_EXHAUSTED, refused.message)
+        elif call.stream.input_open and not call.is_bidi:
+            self._incomplete(call)
+
+    def _incomplete(self, call: LeanCall) -> None:
         have = 0 if call.request is None else call.request.bytes_kept
         try:
             self._shared.memory.waits(call, call.own_bytes + grown_bytes(have))
@@ -97,6 +105,8 @@ class Arrivals:
         """Keep a piece of a request that did not come at once. Raises CallAborted, MessageFault."""
         if call.inbox is not None:
             call.inbox.put(data)
+            if not call.known and call.inbox.has_message:
+                self._connection.calls.know(call)
             return
         request = call.request
         if request is None:

@@ -34,9 +34,8 @@ class LeanCall:
 
     __slots__ = (
         "_callbacks", "_fields", "added", "admitted", "answered", "arrived_ms", "cancelled",
-        "connection", "head", "headers_sent", "held_bytes", "inbox", "own_bytes", "request",
-        "reserved", "room",
-        "stream", "timer", "work", "zipped",
+        "connection", "head", "headers_sent", "held_bytes", "inbox", "is_apart", "known",
+        "own_bytes", "request", "reserved", "room", "stream", "timer", "work", "zipped",
     )  # fmt: skip
 
     def __init__(
@@ -62,6 +61,8 @@ class LeanCall:
         self.headers_sent = False
         self.added: AnswerExtra | None = None  # `extra`, if it was asked for
         self.zipped = False  # its headers announced gzip
+        self.known = False  # it has said what it wants
+        self.is_apart = False  # counted apart, because it has not
         self.reserved = 0  # bytes gathered for the answer, as counted by the connection
         self.inbox: Inbox | None = None
         self.work: asyncio.Future[object] | None = None
@@ -229,6 +230,11 @@ class Inbox:
         self._owed += len(data)
         self._holds(self._held_bytes(), self._waits)
         self._wake()
+
+    @property
+    def has_message(self) -> bool:
+        """Something came of a message."""
+        return self._assembly.bytes_kept > 0
 
     def close(self) -> None:
         """Nothing more comes."""

@@ -1,6 +1,6 @@
 """Which calls of one connection get a timer: those that are not answered soon.
 
-And which wait for the rest of their request: those that a read left incomplete.
+And which have not said what they want: those whose request a read left incomplete.
 """
 
 import asyncio
@@ -17,16 +17,16 @@ class Deadlines:
 
     Args:
         arm: gives a call its timer.
-        incomplete: told of a call whose request is not whole; may answer it.
+        unknown: told of a call that has not said what it wants; may answer it.
     """
 
     def __init__(
-        self, arm: Callable[[LeanCall], None], incomplete: Callable[[LeanCall], None]
+        self, arm: Callable[[LeanCall], None], unknown: Callable[[LeanCall], None]
     ) -> None:
         self.opened: list[LeanCall] = []  # since the last `look`, with a deadline or without END
         self._watched: list[LeanCall] = []  # looked at again soon
         self._arm = arm
-        self._incomplete = incomplete
+        self._unknown = unknown
         self._loop = asyncio.get_running_loop()
 
     def look(self) -> None:
@@ -35,8 +35,8 @@ class Deadlines:
         for call in opened:
             if call.stream.call is not call or call.answered:
                 continue
-            if call.stream.input_open and not call.is_bidi:
-                self._incomplete(call)
+            if not call.known:
+                self._unknown(call)
             timeout_ms = call.head.timeout_ms
             if call.answered or timeout_ms is None:
                 continue

@@ -7,6 +7,7 @@ from typing import Final
 from latermq_broker.services.seam import Method
 from latermq_broker.transport.grpc_server.counts import Counts
 from latermq_broker.transport.grpc_server.head import Methods
+from latermq_broker.transport.grpc_server.open_calls import OpenCalls, Shares
 from latermq_broker.transport.grpc_server.replies import ReplyBudget
 from latermq_broker.transport.grpc_server.request_memory import RequestMemory
 
@@ -28,16 +29,25 @@ class Shared:
     gzip_from_bytes: int
     now_ms: Callable[[], int]
     plain: Mapping[bytes, bytes] = field(default_factory=dict)
-    calls: int = 0
     counts: Counts = field(default_factory=Counts)
     replies: ReplyBudget = field(default_factory=ReplyBudget)
+    shares: Shares = field(default_factory=Shares)
     memory: RequestMemory = field(init=False)
+    open: OpenCalls = field(init=False)
 
     def __post_init__(self) -> None:
         self.memory = RequestMemory(
             self.requests_bytes_max, self.assembly_bytes_max, self.request_ms_max, self.now_ms,
             self.counts,
         )  # fmt: skip
+        self.open = OpenCalls(
+            self.calls_max, self.streams_max, self.request_ms_max, self.shares, self.counts
+        )
+
+    @property
+    def calls(self) -> int:
+        """Open now."""
+        return self.open.all.count
 
     def bytes_max(self, method: Method) -> int:
         """Of one message to it."""

@@ -31,6 +31,7 @@ from latermq_broker.transport.grpc_server.head import (
     Refusal,
     read,
 )
+from latermq_broker.transport.grpc_server.open_calls import ConnectionCalls
 from latermq_broker.transport.grpc_server.replies import ConnectionReplies
 from latermq_broker.transport.grpc_server.request_memory import SHORT_BYTES
 from latermq_broker.transport.grpc_server.server_state import Shared
@@ -86,6 +87,7 @@ class GrpcConnection:
         self._now_ms = self._until_ms = 0
         self.held_bytes = 0  # for its requests and what came of the next frame
         self._input_bytes = 0  # the latter
+        self.calls = ConnectionCalls(shared.open, peer)
 
     def serve(self, connection: Connection) -> None:
         """Called once, before anything is received."""
@@ -96,7 +98,7 @@ class GrpcConnection:
             connection, self.replies, shared.gzip_from_bytes, shared.counts, self._wake, self.reset
         )
         self.arrivals = Arrivals(self, self._shared, self._run, self._wake)
-        self._deadlines = Deadlines(self.answers.arm, self.arrivals.incomplete)
+        self._deadlines = Deadlines(self.answers.arm, self.arrivals.unknown)
 
     def receive(self, data: bytes) -> None:
         """Input for the connection; the work it causes is bounded."""
@@ -114,6 +116,8 @@ class GrpcConnection:
         """The peer is gone: every call is reset, and what came is of no use any more."""
         self.connection.lost()
         self._count_input(0)
+        self.replies.gone()
+        self.calls.leave()
 
     def abort_all(self, code: GrpcCode, message: str) -> None:
         """End every call with this status."""
@@ -132,19 +136,18 @@ class GrpcConnection:
             self._open_other(stream, meaning, ended)
             return
         shared = self._shared
-        if shared.calls >= shared.calls_max:
-            shared.counts.add(REFUSED, "too many calls at once")
-            block = status.only(GrpcCode.RESOURCE_EXHAUSTED, "too many calls at once")
-            self.connection.outbound.end(stream, block)
-            return
         if len(self.answers.running) > RUNNING_PER_STREAM_MAX * shared.streams_max:
             shared.counts.add(REFUSED, "too many handlers still run")
             self.connection.streams.reset(stream, ErrorCode.REFUSED_STREAM)
             return
+        refused = self.calls.open()
+        if refused is not None:
+            block = status.only(GrpcCode.RESOURCE_EXHAUSTED, refused.message)
+            self.connection.outbound.end(stream, block)
+            return
         shared.counts.calls += 1
         call = LeanCall(self, stream, meaning, fields, self._now_ms)
         stream.call = call
-        shared.calls += 1
         if meaning.timeout_ms is not None or not ended:
             self._deadlines.opened.append(call)
         if call.is_bidi:
@@ -213,6 +216,7 @@ class GrpcConnection:
         if self._handled >= WORK_CALLS_MAX or self.now_ms() >= self._until_ms:
             self.connection.hold()
         method = call.head.method
+        self.calls.know(call)
         if not self._may_answer(call, method):
             return
         try:
@@ -269,7 +273,7 @@ class GrpcConnection:
             self.connection.fail(ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, TOO_MUCH))
 
     def _release(self, call: LeanCall) -> None:
-        self._shared.calls -= 1
+        self.calls.close(call)
         self._shared.memory.forget(call)
         if call.reserved:
             call.release_reply()

@@ -251,7 +251,6 @@ class ShellProtocol(asyncio.Protocol):
         self._closing = True
         self._stop_timer()
         self.serving.lost()
-        self.serving.replies.gone()
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
