@@ -181,7 +181,9 @@ class Guard:
 
     def _behind(self, path: str, method: Method, rpc: Any) -> Method:
         if path.startswith(REFLECTION):
-            return replace(method, handler=self._known(cast(BidiStream, method.handler)))
+            return replace(
+                method, handler=self._known(cast(BidiStream, method.handler)), public=False
+            )
         if method.kind is MethodKind.BIDI_STREAM:
             return Method.bidi_stream(self._stream(path, cast(BidiStream, method.handler)))
         inner = cast(Callable[[bytes, Call], Any], method.handler)
