@@ -8,6 +8,7 @@ import pytest
 
 from latermq_broker.config import (
     CatalogConfig,
+    CompatConfig,
     Config,
     DeliveryConfig,
     StoreConfig,
@@ -57,6 +58,7 @@ class EngineRig:
         delivery: DeliveryConfig | None = None,
         catalog: CatalogConfig | None = None,
         transaction: TransactionConfig | None = None,
+        strict: bool = False,
         store: StoreConfig = SMALL_STORE,
         files: Files | None = None,
         now_ms: int = START_MS,
@@ -67,6 +69,7 @@ class EngineRig:
             store=store,
             delivery=delivery or DeliveryConfig(),
             transaction=transaction or TransactionConfig(),
+            compat=CompatConfig(strict=strict),
             catalog=catalog or CatalogConfig(default_queue_count=1),
         )
         self.engine = self.reopened()

@@ -37,6 +37,7 @@ ENDINGS: Final = {
     "forwarded": "sent to the dead letters by the consumer",
     "rejected": "refused by the application",
     "suspended": "given back; not counted as an attempt",
+    "acknowledged": "acknowledged, but given again with one before it that was not",
 }
 REASONS: Final = {
     "attempts_exhausted": "attempts used up",

@@ -26,6 +26,7 @@ class Outcome(IntEnum):
     FORWARDED = 3
     REJECTED = 4
     SUSPENDED = 5  # given back; not counted
+    ACKNOWLEDGED = 6  # behind one that was not, with which it is given again
 
 
 class Attempt(NamedTuple):

@@ -4,10 +4,11 @@ A message nobody of the group has received yet is READY implicitly, behind the g
 queue; a `Delivery` exists from the first lease until the message is done or dead. It is a row of
 the slab (`slab.py`), and the object a door to that row; `leases.py` has all of them.
 
-    state     RECEIVE  ACK   EXTEND   NACK     SUSPEND  DUE    FORWARD  EXHAUST
-    READY     LEASED   DONE  -        -        -        -      -        DEAD
-    LEASED    -        DONE  LEASED   BACKOFF  BACKOFF  READY  DEAD     DEAD
-    BACKOFF   -        DONE  BACKOFF  BACKOFF  BACKOFF  READY  DEAD     -
+    state     RECEIVE  ACK   EXTEND   NACK     SUSPEND  DUE    FORWARD  EXHAUST  FOLLOW
+    READY     LEASED   DONE  -        -        -        -      -        DEAD     -
+    LEASED    -        DONE  LEASED   BACKOFF  BACKOFF  READY  DEAD     DEAD     ACKED
+    BACKOFF   -        DONE  BACKOFF  BACKOFF  BACKOFF  READY  DEAD     -        ACKED
+    ACKED     LEASED   DONE  -        -        -        -      -        -        -
 
 NACK is the failure a consumer reports (a push consumer's ChangeInvisibleDuration, or one that
 carries a Failure): the attempt is over and counted. SUSPEND gives the message back uncounted. DUE
@@ -16,6 +17,9 @@ receivable is a function of time). EXHAUST is the end of the last allowed attemp
 holds a handle: an ACK there is an operator's cancel, or of a message that cannot be read. Each step
 that hands the message to someone else, or moves its deadline at a client's wish, starts a new
 generation: older receipt handles die. A renewal by the broker keeps the generation.
+
+FOLLOW is RocketMQ's acknowledgement in an ordered batch (`compat.strict`): something before it in
+its message group is not acknowledged, with which it is given again; it is DONE when nothing is.
 
 DONE and DEAD have no row; `RecentlyDone` remembers their last handle while its lease would have
 lasted, so that a repeated ack is answered OK.
@@ -43,6 +47,7 @@ class State(IntEnum):
     BACKOFF = 3
     DONE = 4
     DEAD = 5
+    ACKED = 6  # behind one that is not
 
 
 class Event(IntEnum):
@@ -54,6 +59,7 @@ class Event(IntEnum):
     DUE = 6
     FORWARD = 7
     EXHAUST = 8
+    FOLLOW = 9
 
 
 TRANSITIONS: Final = {
@@ -73,7 +79,14 @@ TRANSITIONS: Final = {
     (State.BACKOFF, Event.SUSPEND): State.BACKOFF,
     (State.BACKOFF, Event.DUE): State.READY,
     (State.BACKOFF, Event.FORWARD): State.DEAD,
+    (State.LEASED, Event.FOLLOW): State.ACKED,
+    (State.BACKOFF, Event.FOLLOW): State.ACKED,
+    (State.ACKED, Event.RECEIVE): State.LEASED,
+    (State.ACKED, Event.ACK): State.DONE,
 }  # any other pair: IllegalTransitionError
+
+
+IN_HAND: Final = (State.LEASED, State.BACKOFF)  # a client's, or armed to be received again
 
 
 class IllegalTransitionError(Exception):

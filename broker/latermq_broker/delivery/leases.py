@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from latermq_broker.delivery.columns import Numbers
-from latermq_broker.delivery.lease import STATES, Delivery, Event, State, after
+from latermq_broker.delivery.lease import IN_HAND, STATES, Delivery, Event, State, after
 from latermq_broker.delivery.renewals import Renewals
 from latermq_broker.delivery.row_deadlines import RowDeadlines
 from latermq_broker.delivery.slab import LOW_BITS, LOW_MASK, Holder, Place, Slab, fill, put
@@ -248,7 +248,7 @@ class Leases:
     def wait_again(self, delivery: Delivery) -> None:
         """What expired was not dealt with: its deadline holds, unless it has moved on since."""
         slab, row = self.slab, delivery.row
-        if slab.state[row] in (State.LEASED, State.BACKOFF) and not slab.armed[row]:
+        if slab.state[row] in IN_HAND and not slab.armed[row]:
             self.deadlines.arm(row, slab.deadline_ms[row])
 
     def renewed_by(self, client_id: str) -> list[int]:

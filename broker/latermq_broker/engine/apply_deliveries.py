@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from latermq_broker.delivery.history import Outcome
-from latermq_broker.delivery.lease import Delivery, Event, State
+from latermq_broker.delivery.lease import IN_HAND, Delivery, Event, State
 from latermq_broker.delivery.lite import LiteParent
 from latermq_broker.delivery.slab import LOW_BITS, Holder, Place
 from latermq_broker.engine.indexing import index_letter
@@ -145,15 +145,32 @@ class DeliveryApplier:
         slab = state.leases.slab
         place = slab.places.values[slab.place[row]]
         subscription = state.subscription(place.group_id, place.topic_id)
+        self._finish(subscription, place, delivery_id, row)
+        if subscription.counts[State.ACKED]:
+            self._finish_acked(subscription, place.order_key)
+
+    def _finish(self, subscription: Subscription, place: Place, delivery_id: int, row: int) -> None:
+        state = self._state
+        slab = state.leases.slab
         before = state.leases.finish(row, Event.ACK)
         subscription.counts[before] -= 1
         if place.order_key:
-            self._leave_in_order(subscription, place, row, before)
+            _leave_in_order(self._state, subscription, place, row, before)
         state.uses.unhold(slab.position[row])
         if slab.first_attempt[row]:
             state.uses.unchain(slab.first_attempt[row])
         generation, deadline_ms = slab.generation[row], slab.deadline_ms[row]
         state.recently_done.remember((delivery_id,), generation, place, deadline_ms)
+
+    def _finish_acked(self, subscription: Subscription, key: int) -> None:
+        """Finish what was acknowledged of a message group and has nothing before it any more."""
+        slab, gate = self._state.leases.slab, subscription.ordered()
+        while (group := gate.groups.get(key)) is not None and group.live:
+            delivery_id = group.live[0][1]
+            row = self._state.leases.deliveries.row(delivery_id)
+            if slab.state[row] != State.ACKED:
+                return
+            self._finish(subscription, slab.places.values[slab.place[row]], delivery_id, row)
 
     def extend(self, extend: ExtendPayload, at: Stamp) -> None:
         delivery = self._state.leases.deliveries[extend.id]
@@ -163,7 +180,7 @@ class DeliveryApplier:
             delivery.generation += 1
         if extend.flags & payload_lease.EXTEND_RENEWAL:
             delivery.renewals += 1
-        self._hold(delivery, at.store_ms + extend.invisible_ms)
+        _hold(self._state, delivery, at.store_ms + extend.invisible_ms)
 
     def attempt(self, attempt: AttemptPayload, at: Stamp) -> None:
         delivery = self._state.leases.deliveries[attempt.id]
@@ -175,13 +192,18 @@ class DeliveryApplier:
         if attempt.outcome == Outcome.EXPIRED:
             self.make_ready(subscription, delivery)
             return
+        if attempt.outcome == Outcome.ACKNOWLEDGED:
+            key = delivery.order_key
+            self._move(subscription, delivery, Event.FOLLOW)
+            self._finish_acked(subscription, key)  # what stood before it may be lost
+            return
         if attempt.outcome == Outcome.SUSPENDED:
             delivery.attempt -= 1
             self._move(subscription, delivery, Event.SUSPEND)
         else:
             self._move(subscription, delivery, Event.NACK)
         delivery.generation += 1
-        self._hold(delivery, at.store_ms + attempt.backoff_ms)
+        _hold(self._state, delivery, at.store_ms + attempt.backoff_ms)
 
     def make_ready(self, subscription: Subscription, delivery: Delivery) -> None:
         """DUE: of a lease by an ATTEMPT record, of a backoff by time alone."""
@@ -251,10 +273,7 @@ class DeliveryApplier:
     ) -> None:
         self._move(subscription, delivery, Event.RECEIVE)
         self._state.leases.lend(delivery, _holder(self._state, lease), at.store_ms)
-        self._hold(delivery, at.store_ms + lease.invisible_ms)
-
-    def _hold(self, delivery: Delivery, deadline_ms: int) -> None:
-        self._state.leases.hold(delivery, deadline_ms, margin_ms=margin_ms(delivery, deadline_ms))
+        _hold(self._state, delivery, at.store_ms + lease.invisible_ms)
 
     def _ripen(self, subscription: Subscription, delivery: Delivery) -> None:
         """In replay only: the end of a backoff is not written, what followed it shows it."""
@@ -281,36 +300,43 @@ class DeliveryApplier:
             counts[state] += 1
         else:
             self._state.uses.release(delivery)
-        if delivery.order_key:
+        if key := delivery.order_key:
             self._move_in_order(subscription, delivery, before, state)
+            if state not in counts and counts[State.ACKED]:
+                self._finish_acked(subscription, key)
 
     def _move_in_order(
         self, subscription: Subscription, delivery: Delivery, before: State, state: State
     ) -> None:
         """What the step means for its message group."""
         if state in (State.DONE, State.DEAD):
-            self._leave_in_order(subscription, delivery.place, delivery.row, before)
+            _leave_in_order(self._state, subscription, delivery.place, delivery.row, before)
             return
         key, gate = delivery.order_key, subscription.ordered()
-        if state is State.READY:
+        if before in IN_HAND and state not in IN_HAND:
             gate.ease(key)
-        elif before is State.READY:
+        elif before not in IN_HAND and state in IN_HAND:
             gate.seize(key)
         if key in gate.runnable:
             self._state.announce(subscription)
         if self._state.lites and state is not State.LEASED:
             lite_may_go(self._state, subscription, key)
 
-    def _leave_in_order(
-        self, subscription: Subscription, place: Place, row: int, before: State
-    ) -> None:
-        slab, gate = self._state.leases.slab, subscription.ordered()
-        offset = place.offset_high << LOW_BITS | slab.offset[row]
-        gate.leave(place.order_key, offset, slab.id[row], ready=before is State.READY)
-        if place.order_key in gate.runnable:
-            self._state.announce(subscription)
-        if self._state.lites:
-            lite_may_go(self._state, subscription, place.order_key)
+
+def _hold(state: EngineState, delivery: Delivery, deadline_ms: int) -> None:
+    state.leases.hold(delivery, deadline_ms, margin_ms=margin_ms(delivery, deadline_ms))
+
+
+def _leave_in_order(
+    state: EngineState, subscription: Subscription, place: Place, row: int, before: State
+) -> None:
+    slab, gate = state.leases.slab, subscription.ordered()
+    offset = place.offset_high << LOW_BITS | slab.offset[row]
+    gate.leave(place.order_key, offset, slab.id[row], ready=before not in IN_HAND)
+    if place.order_key in gate.runnable:
+        state.announce(subscription)
+    if state.lites:
+        lite_may_go(state, subscription, place.order_key)
 
 
 def _ack_alike(state: EngineState, ids: Sequence[int], rows: range) -> bool:

@@ -1,7 +1,7 @@
 """How an attempt ends when it is not acknowledged: back to the group, or to the dead letters."""
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from latermq_broker.delivery.failure import Failure, signature
 from latermq_broker.delivery.history import (
@@ -12,7 +12,7 @@ from latermq_broker.delivery.history import (
     encode_history,
     last_failure,
 )
-from latermq_broker.delivery.lease import Delivery
+from latermq_broker.delivery.lease import Delivery, State
 from latermq_broker.delivery.retry import backoff_ms
 from latermq_broker.engine.journal import Journal
 from latermq_broker.engine.letter_states import letters_of
@@ -114,6 +114,36 @@ class Attempts:
     def suspend(self, delivery: Delivery, wait_ms: int, now_ms: int) -> None:
         """Given back: receivable after `wait_ms`, the attempt does not count."""
         self._write(delivery, Outcome.SUSPENDED, wait_ms, None, now_ms)
+
+    def acknowledge_in_order(self, ids: Sequence[int], now_ms: int) -> None:
+        """Acknowledge as RocketMQ does: what stands behind one that is not waits for that one.
+
+        Each of its message group is given again with it, or done when nothing is before it.
+        """
+        following = self._following(frozenset(ids))
+        done = tuple(one for one in ids if one not in following)
+        items: list[tuple[RecordType, Any]] = [(RecordType.ACK, done)] if done else []
+        for delivery_id in sorted(following):
+            delivery = self._state.leases.deliveries[delivery_id]
+            payload = self._payload(delivery, Outcome.ACKNOWLEDGED, 0, None, now_ms)
+            items.append((RecordType.ATTEMPT, payload))
+        self._journal.write_group(items, now_ms)
+
+    def _following(self, acked: frozenset[int]) -> frozenset[int]:
+        """Find those that stand behind one of their message group that is not acknowledged."""
+        deliveries = self._state.leases.deliveries
+        places = {(d.group_id, d.topic_id, d.order_key) for d in map(deliveries.__getitem__, acked)}
+        found: list[int] = []
+        for group_id, topic_id, key in places:
+            if not key:
+                continue
+            behind = False
+            for _, one in self._state.subscription(group_id, topic_id).ordered().groups[key].live:
+                if one not in acked:
+                    behind = behind or deliveries[one].state is not State.ACKED
+                elif behind:
+                    found.append(one)
+        return frozenset(found)
 
     def exhaust(self, delivery: Delivery, now_ms: int) -> None:
         """No attempt is left before it was even leased again (the policy was tightened)."""
@@ -223,7 +253,18 @@ class Attempts:
         failure: Failure | None,
         now_ms: int,
     ) -> None:
-        payload = AttemptPayload(
+        payload = self._payload(delivery, outcome, wait_ms, failure, now_ms)
+        self._journal.write(RecordType.ATTEMPT, payload, now_ms)
+
+    def _payload(
+        self,
+        delivery: Delivery,
+        outcome: Outcome,
+        wait_ms: int,
+        failure: Failure | None,
+        now_ms: int,
+    ) -> AttemptPayload:
+        return AttemptPayload(
             previous=delivery.last_attempt,
             id=delivery.id,
             client=delivery.client,
@@ -233,7 +274,6 @@ class Attempts:
             backoff_ms=wait_ms,
             failure=None if failure is None else failure[:4],
         )
-        self._journal.write(RecordType.ATTEMPT, payload, now_ms)
 
     def _attempt(
         self,

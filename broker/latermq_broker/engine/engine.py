@@ -229,7 +229,10 @@ class Engine:
                 if not live and not self._state.was_done(group, handles[index], now_ms, topic):
                     results[index] = _invalid(handles[index])
         if ids:
-            self._journal.write(RecordType.ACK, ids, now_ms)
+            if self._config.compat.strict:
+                self._attempts.acknowledge_in_order(ids, now_ms)
+            else:
+                self._journal.write(RecordType.ACK, ids, now_ms)
             self.figures.messages_acknowledged += len(ids)
         return results
 

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from latermq_broker.delivery.columns import NUMBER_BYTES, Numbers, numbers
-from latermq_broker.delivery.lease import STATES, Delivery, State
+from latermq_broker.delivery.lease import IN_HAND, STATES, Delivery
 from latermq_broker.delivery.slab import KEPT_COLUMNS, Holder, Place, Slab
 from latermq_broker.engine.apply_deliveries import margin_ms
 from latermq_broker.engine.state import EngineState
@@ -108,7 +108,7 @@ def take_up(state: EngineState, rows: Sequence[int], ready: Iterable[int]) -> No
         place = slab.places.values[slab.place[row]]
         if place.order_key:
             _take_up_in_order(state, Delivery(slab, row))
-        if slab.state[row] != State.READY:
+        if slab.state[row] in IN_HAND:
             deadline_ms = slab.deadline_ms[row]
             when = (deadline_ms, margin_ms(Delivery(slab, row), deadline_ms))
             if batch and when != due:
@@ -128,7 +128,7 @@ def take_up(state: EngineState, rows: Sequence[int], ready: Iterable[int]) -> No
 def _take_up_in_order(state: EngineState, delivery: Delivery) -> None:
     gate = state.subscription(delivery.group_id, delivery.topic_id).ordered()
     gate.enter(delivery.order_key, delivery.offset, delivery.id)
-    if delivery.state is not State.READY:
+    if delivery.state in IN_HAND:
         gate.seize(delivery.order_key)
 
 

@@ -1,7 +1,7 @@
 """Deliveries behind a lost range: see `lossy.py`."""
 
 from latermq_broker.delivery.history import Outcome
-from latermq_broker.delivery.lease import State
+from latermq_broker.delivery.lease import IN_HAND, State
 from latermq_broker.engine.apply_deliveries import DeliveryApplier
 from latermq_broker.engine.lossy_catalog import CatalogMender
 from latermq_broker.engine.lossy_progress import ProgressMender
@@ -127,12 +127,13 @@ class DeliveryMender:
         return lease._replace(ids=ids) if ids else None
 
     def extend(self, extend: ExtendPayload, at: Stamp) -> ExtendPayload | None:
-        held = self._state_of(extend.id) in (State.LEASED, State.BACKOFF)
+        held = self._state_of(extend.id) in IN_HAND
         return extend if held else None
 
     def attempt(self, attempt: AttemptPayload, at: Stamp) -> AttemptPayload | None:
         state = self._state_of(attempt.id)
-        if state is State.LEASED or (state is State.BACKOFF and attempt.outcome == Outcome.NACK):
+        again = attempt.outcome in (Outcome.NACK, Outcome.ACKNOWLEDGED)
+        if state is State.LEASED or (state is State.BACKOFF and again):
             return attempt
         return None
 
@@ -140,7 +141,8 @@ class DeliveryMender:
         head = dead.head
         self._catalog.ensure_letters(head.dlq_topic_id, head.group_id, at)
         state = self._state_of(head.id)
-        if state is not None and (state is not State.READY or head.reason in DEAD_WAITING):
+        waiting = state is State.READY and head.reason in DEAD_WAITING
+        if state in IN_HAND or waiting:
             return dead
         if state is not None:
             self._deliveries.ack((head.id,), at)

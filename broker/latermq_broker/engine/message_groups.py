@@ -5,7 +5,7 @@ from heapq import nsmallest
 from typing import Final, NamedTuple
 
 from latermq_broker.delivery.fifo import MessageGroup
-from latermq_broker.delivery.lease import Delivery, State
+from latermq_broker.delivery.lease import IN_HAND, Delivery, State
 from latermq_broker.engine.attempts import stored_slices
 from latermq_broker.engine.pending import delivery_pending_id
 from latermq_broker.engine.state import EngineState, Subscription
@@ -96,7 +96,7 @@ class MessageGroups:
         assert subscription.gate is not None
         group = subscription.gate.groups[key]
         state, delivery = self._blocker(group)
-        waits = delivery is not None and delivery.state is not State.READY
+        waits = delivery is not None and delivery.state in IN_HAND
         rest, sys = self._slices(subscription, group, delivery)
         return MessageGroupRow(
             topic=topic_name,

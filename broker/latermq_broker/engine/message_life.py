@@ -219,6 +219,8 @@ def _behind(known: GroupLife, subscription: Subscription, delivery: Delivery) ->
 
 
 def _held(known: GroupLife, delivery: Delivery) -> GroupLife:
+    if delivery.state is State.ACKED:
+        return known._replace(state=LifeState.DONE)
     states = {
         State.READY: LifeState.RETRY,
         State.LEASED: LifeState.LEASED,

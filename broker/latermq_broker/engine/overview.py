@@ -46,7 +46,7 @@ class Overview:
 def overview(state: EngineState, retention: Retention, due: DueWork) -> Overview:
     store = state.store
     log = store.log
-    counts = {State.LEASED: 0, State.BACKOFF: 0, State.READY: 0}
+    counts = {State.LEASED: 0, State.BACKOFF: 0, State.READY: 0, State.ACKED: 0}
     for subscription in state.subscriptions.values():
         for kind, count in subscription.counts.items():
             counts[kind] += count

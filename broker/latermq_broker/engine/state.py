@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from latermq_broker.config import Config, OnCorrupt
 from latermq_broker.delivery.fifo import FifoGate, Letter
 from latermq_broker.delivery.lane import Lane, RankedLanes
-from latermq_broker.delivery.lease import Delivery, State
+from latermq_broker.delivery.lease import IN_HAND, Delivery, State
 from latermq_broker.delivery.leases import Leases
 from latermq_broker.delivery.lite import LiteParent, LiteReader
 from latermq_broker.delivery.receipt_handle import ReceiptHandles
@@ -38,6 +38,7 @@ from latermq_broker.store.store import Store
 log = logging.getLogger("latermq.engine")
 
 DAMAGED_REMEMBERED_MAX: Final = 1 << 16  # positions; more damaged messages are not counted
+_IN_HAND: Final = frozenset(map(int, IN_HAND))
 MISSING_ENTRIES_MAX: Final = 1 << 20  # made up at the begin of a queue; more, and it begins later
 
 
@@ -72,7 +73,7 @@ class Subscription:
         self.lite: LiteReader | None = None  # its progress, if it reads lite topics
         self.cursors: dict[int, int] = {}  # queue id → next offset; absent: earliest retained
         self.ready = ready  # its deliveries that are READY, but those of a message group
-        self.counts = {State.READY: 0, State.LEASED: 0, State.BACKOFF: 0}
+        self.counts = {State.READY: 0, State.LEASED: 0, State.BACKOFF: 0, State.ACKED: 0}
         self.last_consumed_ms = 0
         self.turn = 0  # live: which lane and which queue goes first
         self.scanned: dict[int, int] = {}  # live: queue id → what the filter has passed over
@@ -324,7 +325,7 @@ class EngineState:
             if (
                 all(places[number].is_of(owner) for number in {*slab.place[first:stop]})
                 and slab.generation[first:stop] == array("I", generations)
-                and State.READY not in slab.state[first:stop].tobytes()
+                and _IN_HAND.issuperset(slab.state[first:stop])
                 and min(slab.deadline_ms[first:stop]) > now_ms
             ):
                 return list(ids)
@@ -338,7 +339,7 @@ class EngineState:
                 row
                 and ours
                 and slab.generation[row] == generation
-                and slab.state[row] != State.READY
+                and slab.state[row] in _IN_HAND
                 and slab.deadline_ms[row] > now_ms
             )
             live.append(id if held else 0)
@@ -350,7 +351,16 @@ class EngineState:
         owner = _ids_of(self.catalog, group, topic)
         if known is None or owner is None:
             return False
-        return self.recently_done.holds(*known, owner, now_ms)
+        if self.recently_done.holds(*known, owner, now_ms):
+            return True
+        delivery = self.leases.deliveries.get(known[0])
+        return (
+            delivery is not None
+            and delivery.state is State.ACKED
+            and delivery.generation == known[1]
+            and delivery.place.is_of(owner)
+            and delivery.deadline_ms > now_ms
+        )
 
 
 def _ids_of(catalog: Catalog, group: str, topic: str | None) -> tuple[int, int] | None:
@@ -385,7 +395,7 @@ def void(state: EngineState, subscription: Subscription, delivery: Delivery) -> 
     before = delivery.state
     subscription.counts[before] -= 1
     if key := delivery.order_key:
-        ready = before is State.READY
+        ready = before not in IN_HAND
         subscription.ordered().leave(key, delivery.offset, delivery.id, ready=ready)
     state.uses.release(delivery)
     state.leases.drop(delivery)

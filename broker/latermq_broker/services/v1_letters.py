@@ -7,7 +7,7 @@ from latermq_broker.errors import BadRequestError
 from latermq_broker.services.wire_stored import stored_message
 from latermq_proto.latermq.v1 import dead_letter_pb2
 
-OUTCOMES: Final = ("", "nack", "expired", "forwarded", "rejected", "suspended")
+OUTCOMES: Final = ("", "nack", "expired", "forwarded", "rejected", "suspended", "acknowledged")
 FILTER_NAMES_MAX: Final = 10_000  # message ids or offsets in one filter
 
 

@@ -31,6 +31,10 @@ TABLE = """
     BACKOFF SUSPEND BACKOFF
     BACKOFF DUE     READY
     BACKOFF FORWARD DEAD
+    LEASED  FOLLOW  ACKED
+    BACKOFF FOLLOW  ACKED
+    ACKED   RECEIVE LEASED
+    ACKED   ACK     DONE
 """
 EXPECTED = {
     (State[state], Event[event]): State[result]
@@ -55,7 +59,7 @@ def test_the_picture_in_the_docstring_is_the_table() -> None:
     start = next(index for index, line in enumerate(lines) if line.split()[:1] == ["state"])
     events = lines[start].split()[1:]
     drawn = {}
-    for line in lines[start + 1 : start + 4]:
+    for line in lines[start + 1 : start + 5]:
         state, *results = line.split()
         for event, result in zip(events, results, strict=True):
             if result != "-":
