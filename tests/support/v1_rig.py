@@ -15,7 +15,7 @@ from latermq_broker.clock import SystemClock
 from latermq_broker.config import CatalogConfig, DeliveryConfig
 from latermq_broker.engine.model import Backoff, Failure, Outgoing, Sent
 from latermq_broker.services.later import Later
-from latermq_broker.services.registry import assemble
+from latermq_broker.services.registry import Services, assemble
 from latermq_broker.services.seam import MethodKind
 from latermq_broker.store.catalog import BackoffKind
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
@@ -54,13 +54,15 @@ class V1Rig(EngineRig):
         self.now_ms = SystemClock().now_ms()
         self.committer = RigCommitter(self)
         self.loop = asyncio.new_event_loop()
-        self.methods = self.loop.run_until_complete(self._assemble())
+        services = self.loop.run_until_complete(self._assemble())
+        self.methods: Any = services.methods
+        self.sessions = services.sessions
 
     def close(self) -> None:
         self.loop.close()
 
-    async def _assemble(self) -> Any:
-        return assemble(self.engine, self.committer, self.config).methods
+    async def _assemble(self) -> Services:
+        return assemble(self.engine, self.committer, self.config)
 
     def call(self, path: str, request: Message, response_class: type[Response]) -> Response:
         return response_class.FromString(self.raw(path, request.SerializeToString(), FakeCall()))

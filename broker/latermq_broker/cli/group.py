@@ -218,6 +218,15 @@ def show(name: str, endpoint: str, as_json: bool) -> None:
     click.echo(f"  backoff       {_backoff(found)}")
     click.echo(f"  created       {format_instant(found.created_at_ms)}")
     click.echo(f"  dead letters  {dead}")
+    for unequal in found.unequal_filters:
+        filters = ", ".join(
+            f"{plain(use.expression)} ({counted(use.client_count, 'client')})"
+            for use in unequal.filters
+        )
+        click.echo(
+            f"  filters       differ on {plain(unequal.topic)}: {filters}; what the one that "
+            "receives a message does not want, none of them gets"
+        )
     click.echo()
     if not found.topics:
         click.echo("it has read no topic yet")

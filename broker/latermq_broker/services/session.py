@@ -19,6 +19,7 @@ from typing import Final
 from latermq_broker.config import ServerConfig
 from latermq_broker.errors import TooManyRequestsError
 from latermq_broker.services.client_quirks import Quirk, quirks_of
+from latermq_broker.services.group_filters import GroupFilters
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 
 log = logging.getLogger("latermq.services")
@@ -136,6 +137,7 @@ class Sessions:
     def __init__(self, config: ServerConfig) -> None:
         self._config = config
         self._sessions: dict[str, Session] = {}  # kept in order of `seen_ms`
+        self.filters = GroupFilters()
         self._held_bytes = 0  # of all sessions
         self._held_by_connection: Counter[str] = Counter()
         self._unread = Unread()
@@ -163,6 +165,8 @@ class Sessions:
             session.streams = known.streams
             self._forget(known)
         self._sessions[session.client_id] = session
+        if session.consumes and not session.lite:
+            self.filters.add(session.client_id, session.settings)
         self._held_bytes += session.held_bytes
         self._held_by_connection[session.connection_id] += session.held_bytes
 
@@ -186,6 +190,7 @@ class Sessions:
     def _forget(self, session: Session) -> None:
         """Take a session out, and give back what it held."""
         del self._sessions[session.client_id]
+        self.filters.remove(session.client_id)
         self._held_bytes -= session.held_bytes
         self._held_by_connection[session.connection_id] -= session.held_bytes
         if not self._held_by_connection[session.connection_id]:

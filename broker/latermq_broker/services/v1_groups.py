@@ -140,6 +140,11 @@ class GroupsService:
         info = self._engine.groups.describe(request.name)
         message = self._message(info.group)
         message.topics.extend(map(_progress, info.topics))
+        for topic, uses in self._sessions.filters.unequal(request.name):
+            message.unequal_filters.add(topic=topic).filters.extend(
+                group_pb2.FilterUse(expression=use.expression, client_count=use.client_count)
+                for use in uses
+            )
         return group_pb2.GroupResponse(status=ok_status(), group=message)
 
     async def delete(

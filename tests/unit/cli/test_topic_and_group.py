@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from latermq_broker.engine.model import Failure
+from latermq_proto.apache.rocketmq.v2 import definition_pb2
 from support.cli_rig import CliRig
 
 
@@ -114,6 +115,24 @@ def test_a_groups_life(rig: CliRig) -> None:
     assert rig.ok("group", "delete", "billing", "--yes") == (
         "group billing deleted; its dead letters stay in %DLQ%billing\n"
     )
+
+
+def test_a_group_whose_consumers_filter_differently_says_so(rig: CliRig) -> None:
+    rig.ok("group", "create", "billing")
+    assert "filters" not in rig.ok("group", "show", "billing")
+    assert rig.json("group", "show", "billing")["unequal_filters"] == []
+    for client_id, expression in (("c1", "a\x1b"), ("c2", "b"), ("c3", "b")):
+        settings = definition_pb2.Settings()
+        settings.subscription.group.name = "billing"
+        entry = settings.subscription.subscriptions.add()
+        entry.topic.name, entry.expression.expression = "orders", expression
+        rig.sessions.filters.add(client_id, settings)
+    shown = rig.ok("group", "show", "billing")
+    assert "filters       differ on orders: b (2 clients), a" in shown
+    assert "\x1b" not in shown
+    (unequal,) = rig.json("group", "show", "billing")["unequal_filters"]
+    assert unequal["topic"] == "orders"
+    assert unequal["filters"][0] == {"expression": "b", "client_count": 2}
 
 
 def test_groups_as_json(rig: CliRig) -> None:

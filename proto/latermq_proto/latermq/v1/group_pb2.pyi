@@ -62,8 +62,24 @@ class TopicProgress(_message.Message):
     parked_message_group_count: int
     def __init__(self, topic: _Optional[str] = ..., ready_count: _Optional[int] = ..., in_flight_count: _Optional[int] = ..., backoff_count: _Optional[int] = ..., last_consumed_at_ms: _Optional[int] = ..., held_count: _Optional[int] = ..., blocked_message_group_count: _Optional[int] = ..., parked_message_group_count: _Optional[int] = ...) -> None: ...
 
+class FilterUse(_message.Message):
+    __slots__ = ("expression", "client_count")
+    EXPRESSION_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_COUNT_FIELD_NUMBER: _ClassVar[int]
+    expression: str
+    client_count: int
+    def __init__(self, expression: _Optional[str] = ..., client_count: _Optional[int] = ...) -> None: ...
+
+class UnequalFilters(_message.Message):
+    __slots__ = ("topic", "filters")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    FILTERS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    filters: _containers.RepeatedCompositeFieldContainer[FilterUse]
+    def __init__(self, topic: _Optional[str] = ..., filters: _Optional[_Iterable[_Union[FilterUse, _Mapping]]] = ...) -> None: ...
+
 class Group(_message.Message):
-    __slots__ = ("name", "fifo", "max_attempts", "backoff", "created_at_ms", "topics", "dead_letter_count", "on_dead", "lite_topics_of", "lite_exclusive")
+    __slots__ = ("name", "fifo", "max_attempts", "backoff", "created_at_ms", "topics", "dead_letter_count", "on_dead", "lite_topics_of", "lite_exclusive", "unequal_filters")
     NAME_FIELD_NUMBER: _ClassVar[int]
     FIFO_FIELD_NUMBER: _ClassVar[int]
     MAX_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
@@ -74,6 +90,7 @@ class Group(_message.Message):
     ON_DEAD_FIELD_NUMBER: _ClassVar[int]
     LITE_TOPICS_OF_FIELD_NUMBER: _ClassVar[int]
     LITE_EXCLUSIVE_FIELD_NUMBER: _ClassVar[int]
+    UNEQUAL_FILTERS_FIELD_NUMBER: _ClassVar[int]
     name: str
     fifo: bool
     max_attempts: int
@@ -84,7 +101,8 @@ class Group(_message.Message):
     on_dead: OnDead
     lite_topics_of: str
     lite_exclusive: bool
-    def __init__(self, name: _Optional[str] = ..., fifo: bool = ..., max_attempts: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., created_at_ms: _Optional[int] = ..., topics: _Optional[_Iterable[_Union[TopicProgress, _Mapping]]] = ..., dead_letter_count: _Optional[int] = ..., on_dead: _Optional[_Union[OnDead, str, int]] = ..., lite_topics_of: _Optional[str] = ..., lite_exclusive: bool = ...) -> None: ...
+    unequal_filters: _containers.RepeatedCompositeFieldContainer[UnequalFilters]
+    def __init__(self, name: _Optional[str] = ..., fifo: bool = ..., max_attempts: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., created_at_ms: _Optional[int] = ..., topics: _Optional[_Iterable[_Union[TopicProgress, _Mapping]]] = ..., dead_letter_count: _Optional[int] = ..., on_dead: _Optional[_Union[OnDead, str, int]] = ..., lite_topics_of: _Optional[str] = ..., lite_exclusive: bool = ..., unequal_filters: _Optional[_Iterable[_Union[UnequalFilters, _Mapping]]] = ...) -> None: ...
 
 class CreateGroupRequest(_message.Message):
     __slots__ = ("group",)

@@ -1,0 +1,111 @@
+"""Consumers of one group that filter differently: said once in the log, shown while it is so."""
+
+import logging
+
+import pytest
+
+from latermq_broker.config import ServerConfig
+from latermq_broker.services import group_filters
+from latermq_broker.services.session import ClientKind, Session, Sessions
+from latermq_proto.apache.rocketmq.v2 import definition_pb2
+from latermq_proto.latermq.v1 import group_pb2
+from support.v1_rig import V1Rig
+
+
+def consumer(
+    client_id: str, expression: str, *, sql: bool = False, group: str = "g", topic: str = "t"
+) -> Session:
+    settings = definition_pb2.Settings()
+    settings.subscription.group.name = group
+    entry = settings.subscription.subscriptions.add()
+    entry.topic.name = topic
+    entry.expression.expression = expression
+    entry.expression.type = definition_pb2.SQL if sql else definition_pb2.TAG
+    return Session(
+        client_id=client_id,
+        kind=ClientKind.PUSH_CONSUMER,
+        group=group,
+        topics=frozenset({topic}),
+        settings=settings,
+        language="JAVA",
+        version="5.2.0",
+        seen_ms=0,
+    )
+
+
+@pytest.fixture
+def sessions() -> Sessions:
+    return Sessions(ServerConfig())
+
+
+def shown(sessions: Sessions, group: str = "g") -> list[tuple[str, list[tuple[str, int]]]]:
+    unequal = sessions.filters.unequal(group)
+    return [
+        (topic, [(use.expression, use.client_count) for use in uses]) for topic, uses in unequal
+    ]
+
+
+def warned(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str, list[str]]]:
+    return [
+        (one.__dict__["group"], one.__dict__["topic"], one.__dict__["filters"])
+        for one in caplog.records
+        if "filter differently" in one.message
+    ]
+
+
+def test_what_differs_is_warned_of_once_and_shown_while_it_does(
+    sessions: Sessions, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    sessions.put(consumer("c1", "a"))
+    sessions.put(consumer("c2", "a"))
+    assert (shown(sessions), warned(caplog)) == ([], [])
+    sessions.put(consumer("c3", "b"))
+    assert shown(sessions) == [("t", [("a", 2), ("b", 1)])]
+    assert warned(caplog) == [("g", "t", ["a", "b"])]
+    sessions.put(consumer("c3", "a"))  # its settings changed
+    assert shown(sessions) == []
+    sessions.put(consumer("c4", "b"))
+    sessions.remove("c4")
+    assert (shown(sessions), len(warned(caplog))) == ([], 1)
+    sessions.put(consumer("c5", "TAGS = 'a'", sql=True))
+    assert [expression for expression, _ in shown(sessions)[0][1]] == ["a", "TAGS = 'a'"]
+    sessions.expire(1 << 60)
+    assert not sessions.filters._uses
+    assert not sessions.filters._by_client
+
+
+def test_the_same_written_otherwise_is_the_same(sessions: Sessions) -> None:
+    for number, expression in enumerate(["a||b", "b || a"]):
+        sessions.put(consumer(f"c{number}", expression))
+    for number, expression in enumerate(["", "*"]):
+        sessions.put(consumer(f"d{number}", expression, topic="other"))
+    sessions.put(consumer("e", "c", group="another"))
+    assert shown(sessions) == []
+
+
+def test_what_is_shown_and_said_is_bounded(
+    sessions: Sessions, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_filters, "WARNED_MAX", 1)
+    for number in range(40):
+        sessions.put(consumer(f"c{number}", f"tag{number}" + "x" * 1_000))
+        sessions.put(consumer(f"d{number}", f"tag{number}", group="another"))
+    ((_, uses),) = shown(sessions)
+    assert len(uses) == group_filters.SHOWN_MAX
+    assert all(len(expression) == 200 for expression, _ in uses)
+    assert len(warned(caplog)) == 1
+
+
+def test_a_group_shows_it() -> None:
+    rig = V1Rig()
+    rig.engine.ensure_group("g", rig.now_ms)
+    for client_id, expression in (("c1", "a"), ("c2", "b"), ("c3", "b")):
+        rig.sessions.put(consumer(client_id, expression))
+    request = group_pb2.GetGroupRequest(name="g")
+    group = rig.call("/latermq.v1.Groups/GetGroup", request, group_pb2.GroupResponse).group
+    (unequal,) = group.unequal_filters
+    assert unequal.topic == "t"
+    told = [(use.expression, use.client_count) for use in unequal.filters]
+    assert told == [("b", 2), ("a", 1)]
+    rig.close()
