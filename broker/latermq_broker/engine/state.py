@@ -38,7 +38,7 @@ from latermq_broker.store.store import Store
 log = logging.getLogger("latermq.engine")
 
 DAMAGED_REMEMBERED_MAX: Final = 1 << 16  # positions; more damaged messages are not counted
-_IN_HAND: Final = frozenset(map(int, IN_HAND))
+_IN_HAND: Final = bytes(IN_HAND)
 MISSING_ENTRIES_MAX: Final = 1 << 20  # made up at the begin of a queue; more, and it begins later
 
 
@@ -325,7 +325,7 @@ class EngineState:
             if (
                 all(places[number].is_of(owner) for number in {*slab.place[first:stop]})
                 and slab.generation[first:stop] == array("I", generations)
-                and _IN_HAND.issuperset(slab.state[first:stop])
+                and not slab.state[first:stop].tobytes().strip(_IN_HAND)
                 and min(slab.deadline_ms[first:stop]) > now_ms
             ):
                 return list(ids)
