@@ -20,6 +20,7 @@ PREFIX_BYTES: Final = 5
 assert PREFIX.size == PREFIX_BYTES
 COMPRESSED: Final = 1
 GZIP_LEVEL: Final = 1
+LONG_BYTES: Final = 64 << 10  # of a stream's message
 JOINED_BYTES_MAX: Final = 8 << 20  # a longer message is never there twice
 PIECE_BYTES_MIN: Final = 4 << 10  # shorter ones are merged,
 PIECE_BYTES_MAX: Final = 64 << 10  # up to this
@@ -77,6 +78,12 @@ class Assembly:
     def bytes_kept(self) -> int:
         """Of what was put in and not taken."""
         return len(self._raw)
+
+    @property
+    def is_long(self) -> bool:
+        """The next message is compressed or large: to take it and to read it takes time."""
+        raw = self._raw
+        return len(raw) >= PREFIX_BYTES and (raw[0] != 0 or len(raw) >= LONG_BYTES)
 
     def put(self, data: bytes) -> None:
         """Keep bytes as they came."""

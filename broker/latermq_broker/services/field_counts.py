@@ -12,6 +12,7 @@ from typing import Any, Final
 from latermq_broker.errors import BadRequestError
 
 FIELDS_MAX: Final = 131_072  # of one request, those of messages inside included
+COMMAND_FIELDS_MAX: Final = 16_384  # of a TelemetryCommand: settings have 1,024 topics at most
 UNCOUNTED_BYTES: Final = 131_072  # of one request, in short messages: these may be full of fields
 SHORT_BYTES_MAX: Final = 512  # of such a message
 
@@ -34,21 +35,23 @@ class FieldCount:
 
     Args:
         descriptor: the request's.
+        fields_max: that it may have.
     """
 
-    def __init__(self, descriptor: Any) -> None:
+    def __init__(self, descriptor: Any, fields_max: int = FIELDS_MAX) -> None:
+        self._fields_max = fields_max
         self._name: str = descriptor.name
         self._shape = _shape_of(descriptor, {})
 
     def check(self, data: bytes) -> None:
         """
         Raises:
-            BadRequestError: more than `FIELDS_MAX` fields, or a group.
+            BadRequestError: more than `fields_max` fields, or a group.
         """
         if len(data) <= UNCOUNTED_BYTES:
             return
         try:
-            _Walk(data, self._name).through(0, len(data), self._shape)
+            _Walk(data, self._name, self._fields_max).through(0, len(data), self._shape)
         except IndexError:
             return  # it is cut short: protobuf says so
 
@@ -81,12 +84,13 @@ class _Walk:
         IndexError: from all methods: the request is cut short.
     """
 
-    __slots__ = ("_data", "_fields_left", "_name", "_uncounted_left")
+    __slots__ = ("_data", "_fields_left", "_fields_max", "_name", "_uncounted_left")
 
-    def __init__(self, data: bytes, name: str) -> None:
+    def __init__(self, data: bytes, name: str, fields_max: int = FIELDS_MAX) -> None:
         self._data = data
         self._name = name
-        self._fields_left = FIELDS_MAX
+        self._fields_max = fields_max
+        self._fields_left = fields_max
         self._uncounted_left = UNCOUNTED_BYTES
 
     def through(self, at: int, end: int, shape: _Shape) -> None:
@@ -98,7 +102,7 @@ class _Walk:
             left -= 1
             if left < 0:
                 raise BadRequestError(
-                    f"more than {FIELDS_MAX} fields and elements in one {self._name}"
+                    f"more than {self._fields_max} fields and elements in one {self._name}"
                 )
             tag = data[at]
             at += 1

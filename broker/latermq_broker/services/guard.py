@@ -27,7 +27,7 @@ from latermq_broker.errors import (
 )
 from latermq_broker.services.access_rules import Want, rule_of
 from latermq_broker.services.answers import MESSAGING, client_id_of, parse, status_of
-from latermq_broker.services.field_counts import FieldCount
+from latermq_broker.services.field_counts import COMMAND_FIELDS_MAX, FieldCount
 from latermq_broker.services.health import HEALTH
 from latermq_broker.services.names import shown
 from latermq_broker.services.reflection import REFLECTION_V1, REFLECTION_V1ALPHA
@@ -59,7 +59,7 @@ REFLECTION: Final = (f"/{REFLECTION_V1ALPHA}/", f"/{REFLECTION_V1}/")
 OF_A_CLIENT: Final = frozenset(
     {f"{MESSAGING}/Heartbeat", f"{MESSAGING}/NotifyClientTermination", f"{MESSAGING}/Telemetry"}
 )
-COMMAND_FIELDS: Final = FieldCount(service_pb2.TelemetryCommand.DESCRIPTOR)
+COMMAND_FIELDS: Final = FieldCount(service_pb2.TelemetryCommand.DESCRIPTOR, COMMAND_FIELDS_MAX)
 VERIFIED_MAX: Final = 8_192
 COMPLAIN_MS: Final = 60_000  # one line in the log per address in so long
 COMPLAINTS_MAX: Final = 1_000
@@ -260,6 +260,7 @@ class Guard:
             async for data in requests:
                 self._take(data, self._still(user), call, wants)
                 yield data
+                del data  # up to 4 MiB, and the next may be long in coming
         except RequestError as error:
             raise self._told(error, call) from error
 

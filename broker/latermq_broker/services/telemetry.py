@@ -20,7 +20,7 @@ from latermq_broker.errors import RequestError, TooManyRequestsError
 from latermq_broker.services import settings as client_settings
 from latermq_broker.services.answers import MESSAGING, client_id_of, ok_status, status_of
 from latermq_broker.services.client_quirks import quirks_of
-from latermq_broker.services.field_counts import FieldCount
+from latermq_broker.services.field_counts import COMMAND_FIELDS_MAX, FieldCount
 from latermq_broker.services.replies import Replies
 from latermq_broker.services.seam import Call, CallAborted, Committer, Method, MethodTable
 from latermq_broker.services.session import ClientKind, CommandStream, Session, Sessions
@@ -30,7 +30,7 @@ from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 
 log = logging.getLogger("latermq.services")
 
-COMMAND_FIELDS: Final = FieldCount(service_pb2.TelemetryCommand.DESCRIPTOR)
+COMMAND_FIELDS: Final = FieldCount(service_pb2.TelemetryCommand.DESCRIPTOR, COMMAND_FIELDS_MAX)
 CLIENT_ERRORS: Final = range(40_000, 50_000)
 HEADER_CHARACTERS_MAX: Final = 64  # kept of a client's language and version
 
@@ -92,6 +92,7 @@ class TelemetryService:
         try:
             async for data in requests:
                 self._take(data, client_id, stream, call)
+                del data  # up to 4 MiB, and the next may be long in coming
         except RequestError as error:
             refused = service_pb2.TelemetryCommand(status=status_of(error))
             stream.put(refused)

@@ -7,8 +7,10 @@ from latermq_broker.errors import BadRequestError
 from latermq_broker.services import settings as client_settings
 from latermq_broker.services import settings_bounds
 from latermq_broker.services.client_quirks import Quirk
+from latermq_broker.services.field_counts import COMMAND_FIELDS_MAX, FieldCount
 from latermq_broker.services.session import CONNECTION_SHARE
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
+from latermq_proto.apache.rocketmq.v2.service_pb2 import TelemetryCommand
 
 UNKNOWN = b"\xfa\x3e\x80\x80\x04" + b"z" * 65_536  # field 1007, which nobody has
 
@@ -99,3 +101,15 @@ def test_the_largest_settings_of_one_client_fit_into_the_smallest_share() -> Non
 def test_what_is_held_counts_text_and_entries() -> None:
     few, many = producer(1), producer(100)
     assert settings_bounds.held_bytes(many) >= settings_bounds.held_bytes(few) + 99 * 160
+
+
+def test_as_many_topics_as_there_may_be_are_not_too_many_fields() -> None:
+    count = FieldCount(TelemetryCommand.DESCRIPTOR, COMMAND_FIELDS_MAX)
+    told = consumer(settings_bounds.TOPICS_MAX)
+    for entry in told.subscription.subscriptions:
+        entry.topic.resource_namespace = "n"
+        entry.expression.type = v2.TAG
+        entry.expression.expression = "a || b"
+    count.check(TelemetryCommand(settings=told).SerializeToString())
+    with pytest.raises(BadRequestError, match=str(COMMAND_FIELDS_MAX)):
+        count.check(TelemetryCommand(settings=producer(40_000)).SerializeToString())

@@ -1,6 +1,7 @@
 """Telemetry streams: answered at once, for every kind of client (protocol.md 2.2)."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Awaitable
 
 import pytest
@@ -245,3 +246,21 @@ async def test_draining_ends_the_stream(service: TelemetryService, sessions: Ses
     await stream.answer()
     sessions.end_streams()
     assert await stream.ended()
+
+
+async def test_a_command_is_not_held_until_the_next_one_comes(service: TelemetryService) -> None:
+    """Up to 4 MiB each, on as many streams as there are."""
+    data = PRODUCER.SerializeToString()
+    before = sys.getrefcount(data)
+    asked_again = asyncio.Event()
+
+    async def requests() -> AsyncIterator[bytes]:
+        yield data
+        asked_again.set()
+        await asyncio.Event().wait()
+
+    answers = service.telemetry(requests(), FakeCall())
+    await anext(answers)
+    await asked_again.wait()
+    assert sys.getrefcount(data) == before
+    await answers.aclose()  # type: ignore[attr-defined]

@@ -56,7 +56,8 @@ class Arrivals:
     def inbox_of(self, call: LeanCall) -> Inbox:
         """Where the messages of a stream wait for its handler."""
         assembly = Assembly(self._shared.bytes_max(call.head.method), call.head.encoding)
-        return Inbox(assembly, partial(self._consumed, call), partial(self._holds, call))
+        holds = partial(self._holds, call)
+        return Inbox(assembly, partial(self._consumed, call), holds, self._shared.long_messages)
 
     def give_up(self, call: LeanCall, code: GrpcCode, message: str) -> None:
         """End a call whose request is not taken; keep nothing of it."""

@@ -14,6 +14,7 @@ from latermq_broker.transport.grpc_server.metadata import (
     shown,
     text_of,
 )
+from latermq_broker.transport.grpc_server.one_by_one import OneByOne
 from latermq_h2.grpc_code import GrpcCode
 from latermq_h2.hpack.fields import REGULAR, Field
 from latermq_h2.http2.stream import Stream
@@ -207,6 +208,7 @@ class Inbox:
         consumed: told how many bytes of the window to give back.
         holds: told how many bytes are held now, and whether a message waits for its rest; may
             raise CallAborted.
+        turns: of the server's long messages, each of which is milliseconds of work.
     """
 
     def __init__(
@@ -214,7 +216,9 @@ class Inbox:
         assembly: Assembly,
         consumed: Callable[[int], None],
         holds: Callable[[int, bool], None],
+        turns: OneByOne,
     ) -> None:
+        self._turns = turns
         self._assembly = assembly
         self._consumed = consumed
         self._holds = holds
@@ -257,6 +261,8 @@ class Inbox:
             CallAborted: it is none, too large, or not whole when the client ends its stream.
         """
         while True:
+            if self._assembly.is_long:
+                await self._turns.turn()
             message = self._take()
             if message is not None:
                 return message

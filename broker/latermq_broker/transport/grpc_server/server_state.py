@@ -7,6 +7,7 @@ from typing import Final
 from latermq_broker.services.seam import Method
 from latermq_broker.transport.grpc_server.counts import Counts
 from latermq_broker.transport.grpc_server.head import Methods
+from latermq_broker.transport.grpc_server.one_by_one import OneByOne
 from latermq_broker.transport.grpc_server.open_calls import OpenCalls, Shares
 from latermq_broker.transport.grpc_server.replies import ReplyBudget
 from latermq_broker.transport.grpc_server.request_memory import RequestMemory
@@ -32,6 +33,7 @@ class Shared:
     counts: Counts = field(default_factory=Counts)
     replies: ReplyBudget = field(default_factory=ReplyBudget)
     shares: Shares = field(default_factory=Shares)
+    long_messages: OneByOne = field(default_factory=OneByOne)
     memory: RequestMemory = field(init=False)
     open: OpenCalls = field(init=False)
 
