@@ -98,7 +98,8 @@ class TelemetryService:
             stream.put(refused)
             stream.end()
         except CallAborted as error:
-            stream.end(error)
+            # Without its traceback, which holds the command until the stream is collected.
+            stream.end(CallAborted(error.code, error.message))
         except Exception:
             log.exception("telemetry failed", extra={"client_id": client_id})
             stream.end(CallAborted(GrpcCode.INTERNAL, "internal error of the broker"))

@@ -1,6 +1,7 @@
 """Telemetry streams: answered at once, for every kind of client (protocol.md 2.2)."""
 
 import asyncio
+import gc
 import sys
 from collections.abc import AsyncIterator, Awaitable
 
@@ -264,3 +265,24 @@ async def test_a_command_is_not_held_until_the_next_one_comes(service: Telemetry
     await asked_again.wait()
     assert sys.getrefcount(data) == before
     await answers.aclose()  # type: ignore[attr-defined]
+
+
+async def test_a_refused_command_is_not_held_either(service: TelemetryService) -> None:
+    """Not by the error that ends its stream, while that waits to be told."""
+    data = TelemetryCommand(settings=v2.Settings()).SerializeToString() + b"\xfa\x3e\x01z"
+    before = sys.getrefcount(data)
+
+    async def requests() -> AsyncIterator[bytes]:
+        yield data
+
+    answers = service.telemetry(requests(), FakeCall())
+    assert TelemetryCommand.FromString(await anext(answers)).status.code == 40000
+    for _ in range(5):
+        await asyncio.sleep(0)
+    gc.disable()
+    try:
+        assert sys.getrefcount(data) == before
+    finally:
+        gc.enable()
+    with pytest.raises(CallAborted):
+        await anext(answers)
