@@ -106,7 +106,7 @@ class Answers:
         self._counts.add(STATUS, code.name)
         stream = call.stream
         if call.added is not None and call.added.headers and not call.headers_sent:
-            self._send_headers(call)
+            self.send_headers(call)
         block = status.trailers(code, message) if call.headers_sent else status.only(code, message)
         if call.added is not None:
             block += call.added.trailer_block()
@@ -170,8 +170,8 @@ class Answers:
     async def _send_each(self, call: LeanCall, elements: AsyncIterator[bytes]) -> None:
         """Send what the handler yields; its headers at once, or before the first."""
         outbound, stream = self._outbound, call.stream
-        if call.head.method.headers_first:
-            self._send_headers(call)
+        if call.head.method.headers_first and not call.headers_sent:
+            self.send_headers(call)
         reply_bytes = call.head.method.reply_bytes
         try:
             if reply_bytes:
@@ -180,7 +180,7 @@ class Answers:
                 if call.cancelled:
                     break
                 if not call.headers_sent:
-                    self._send_headers(call)
+                    self.send_headers(call)
                 if call.reserved:
                     call.release_reply()
                 for piece in framed(element, self._gzip_from(call) if call.zipped else 0):
@@ -202,7 +202,7 @@ class Answers:
         else:
             if not call.cancelled:
                 if not call.headers_sent:
-                    self._send_headers(call)
+                    self.send_headers(call)
                 call.answered = True
                 outbound.end(stream, self._trailers(call))
         finally:
@@ -211,7 +211,7 @@ class Answers:
             if close is not None:
                 await close()
 
-    def _send_headers(self, call: LeanCall) -> None:
+    def send_headers(self, call: LeanCall) -> None:
         gzip_from = self._gzip_from(call)
         call.zipped = gzip_from > 0
         self._outbound.headers(call.stream, self._headers(call, gzip_from))

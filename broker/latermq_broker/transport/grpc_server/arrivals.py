@@ -74,6 +74,10 @@ class Arrivals:
         refused = connection.calls.set_apart(call, connection.now_ms())
         if refused is not None:
             self.give_up(call, GrpcCode.RESOURCE_EXHAUSTED, refused.message)
+        elif call.is_bidi and not self._shared.open.begun.is_crowded:
+            connection.start_stream(call)
+        elif call.is_bidi and call.head.method.headers_first and not call.headers_sent:
+            connection.answers.send_headers(call)  # some clients wait for them
         elif call.stream.input_open and not call.is_bidi:
             self._incomplete(call)
 
@@ -108,6 +112,7 @@ class Arrivals:
             call.inbox.put(data)
             if not call.known and call.inbox.has_message:
                 self._connection.calls.know(call)
+                self._connection.start_stream(call)
             return
         request = call.request
         if request is None:
@@ -127,6 +132,7 @@ class Arrivals:
         request = call.request
         if call.inbox is not None:
             call.inbox.close()
+            self._connection.start_stream(call)
         elif request is None or not request.is_begun:
             self._connection.answers.abort(
                 call, GrpcCode.UNIMPLEMENTED, "no message in the request"

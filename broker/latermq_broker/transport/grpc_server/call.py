@@ -35,8 +35,8 @@ class LeanCall:
 
     __slots__ = (
         "_callbacks", "_fields", "added", "admitted", "answered", "arrived_ms", "cancelled",
-        "connection", "head", "headers_sent", "held_bytes", "inbox", "is_apart", "known",
-        "own_bytes", "request", "reserved", "room", "stream", "timer", "work", "zipped",
+        "connection", "head", "headers_sent", "held_bytes", "inbox", "is_apart", "is_started",
+        "known", "own_bytes", "request", "reserved", "room", "stream", "timer", "work", "zipped",
     )  # fmt: skip
 
     def __init__(
@@ -63,6 +63,7 @@ class LeanCall:
         self.added: AnswerExtra | None = None  # `extra`, if it was asked for
         self.zipped = False  # its headers announced gzip
         self.known = False  # it has said what it wants
+        self.is_started = False  # the handler of a stream was called
         self.is_apart = False  # counted apart, because it has not
         self.reserved = 0  # bytes gathered for the answer, as counted by the connection
         self.inbox: Inbox | None = None

@@ -85,6 +85,11 @@ class BegunCalls:
         self._counts = counts
         self._addresses = Ranking()
 
+    @property
+    def is_crowded(self) -> bool:
+        """A stream's handler begins with its first message, and not before: most would be ended."""
+        return 2 * self.count > self._count_max
+
     def add(self, call: LeanCall, mine: Holder, address: Holder, now_ms: int) -> Refused | None:
         """Count it; if that is one too many, end another, or say why it may not stay."""
         if self.count >= self._count_max:

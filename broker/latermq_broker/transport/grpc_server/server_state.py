@@ -30,6 +30,7 @@ class Shared:
     gzip_from_bytes: int
     now_ms: Callable[[], int]
     plain: Mapping[bytes, bytes] = field(default_factory=dict)
+    behind: int = 0  # connections that have more input waiting than a turn handles
     counts: Counts = field(default_factory=Counts)
     replies: ReplyBudget = field(default_factory=ReplyBudget)
     shares: Shares = field(default_factory=Shares)

@@ -35,6 +35,7 @@ from latermq_broker.transport.grpc_server.open_calls import ConnectionCalls
 from latermq_broker.transport.grpc_server.replies import ConnectionReplies
 from latermq_broker.transport.grpc_server.request_memory import SHORT_BYTES
 from latermq_broker.transport.grpc_server.server_state import Shared
+from latermq_broker.transport.grpc_server.turn import Turn
 from latermq_h2.grpc_code import GrpcCode
 from latermq_h2.hpack.encoder import encode
 from latermq_h2.hpack.fields import Field
@@ -49,8 +50,6 @@ from latermq_h2.messages import (
 
 log = logging.getLogger("latermq.transport")
 
-WORK_CALLS_MAX: Final = 64  # handled in one go; then others get their turn
-WORK_MS_MAX: Final = 2
 RUNNING_PER_STREAM_MAX: Final = 2  # handlers that still run, for each stream that may be open
 
 INTERNAL: Final = "internal error"
@@ -83,8 +82,8 @@ class GrpcConnection:
         self.now_ms = shared.now_ms
         self._shared = shared
         self._wake = wake
-        self._handled = 0
-        self._now_ms = self._until_ms = 0
+        self._turn = Turn(shared)
+        self._now_ms = 0
         self.held_bytes = 0  # for its requests and what came of the next frame
         self._input_bytes = 0  # the latter
         self.calls = ConnectionCalls(shared.open, peer)
@@ -103,12 +102,12 @@ class GrpcConnection:
     def receive(self, data: bytes) -> None:
         """Input for the connection; the work it causes is bounded."""
         now_ms = self.now_ms()
-        self._handled = 0
         self._now_ms = now_ms
-        self._until_ms = now_ms + WORK_MS_MAX
+        self._turn.begin(now_ms)
         self.connection.receive(data, now_ms)
         if self._deadlines.opened:
             self._deadlines.look()
+        self._turn.end(is_behind=self.connection.input_left)
         while self.connection.input_bytes != self._input_bytes:  # again, if that ended it
             self._count_input(self.connection.input_bytes)
 
@@ -116,6 +115,7 @@ class GrpcConnection:
         """The peer is gone: every call is reset, and what came is of no use any more."""
         self.connection.lost()
         self._count_input(0)
+        self._turn.end(is_behind=False)
         self.replies.gone()
         self.calls.leave()
 
@@ -151,7 +151,7 @@ class GrpcConnection:
         if meaning.timeout_ms is not None or not ended:
             self._deadlines.opened.append(call)
         if call.is_bidi:
-            self._start_bidi(call)
+            call.inbox = self.arrivals.inbox_of(call)
         if ended:
             self.arrivals.ended(call)
 
@@ -212,8 +212,7 @@ class GrpcConnection:
 
     def _run(self, call: LeanCall, request: bytes) -> None:
         """Call a handler that takes one message; answer now if it did."""
-        self._handled += 1
-        if self._handled >= WORK_CALLS_MAX or self.now_ms() >= self._until_ms:
+        if self._turn.is_over():
             self.connection.hold()
         method = call.head.method
         self.calls.know(call)
@@ -234,6 +233,11 @@ class GrpcConnection:
 
     def _may_answer(self, call: LeanCall, method: Method) -> bool:
         """Refuse a call whose answer would wait behind too much that its caller does not read."""
+        if method.public and method.kind is not MethodKind.UNARY:
+            refused = self.calls.set_apart(call, self._now_ms)
+            if refused is not None:
+                self.answers.abort(call, GrpcCode.RESOURCE_EXHAUSTED, refused.message)
+                return False
         replies = self.replies
         gathers = method.reply_bytes and method.kind is MethodKind.UNARY  # a stream waits for room
         if replies.full or (gathers and replies.room() <= 0):
@@ -254,10 +258,15 @@ class GrpcConnection:
         else:
             self.answers.answer_all(call, result)
 
-    def _start_bidi(self, call: LeanCall) -> None:
+    def start_stream(self, call: LeanCall) -> None:
+        """Call a handler of a stream, once something of it came; again does nothing."""
+        if call.is_started:
+            return
+        call.is_started = True
+        if self._turn.is_over():
+            self.connection.hold()
         if not self._may_answer(call, call.head.method):
             return
-        call.inbox = self.arrivals.inbox_of(call)
         try:
             elements = cast(Any, call.head.method.handler)(call.inbox, call)
         except Exception as error:  # noqa: BLE001  whatever a handler raises ends its call only
