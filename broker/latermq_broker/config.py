@@ -4,10 +4,11 @@ Defaults < TOML file < `LATERMQ_*` environment < flags. Relations between limits
 section is built, before the first request. Names end in their unit; `_max` bounds are inclusive.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import Enum
 
 from latermq_broker.config_auth import AuthConfig
+from latermq_broker.config_bounds import check_maxima
 from latermq_broker.config_transport import Http2Config, TlsConfig, Transport
 from latermq_broker.errors import ConfigError
 
@@ -18,6 +19,7 @@ CALLS_APART_PERCENT_MAX = 50
 SETTINGS_BYTES_MIN = 4 * MIB
 
 RECORD_BODY_OVERHEAD_BYTES = 64 * KIB  # headers, properties and history beside one message's body
+FAILURE_BYTES_MAX = 62 * KIB  # an ATTEMPT record fits where any message does
 
 DELAY_LEVELS_MS = (
     1_000, 5_000, 10_000, 30_000, 60_000, 120_000, 180_000, 240_000, 300_000, 360_000, 420_000,
@@ -139,6 +141,12 @@ class DeliveryConfig:
                 raise ConfigError(f"delivery.{name}", "must be at least 1")
         if self.unwanted_retry_ms_max < 0:
             raise ConfigError("delivery.unwanted_retry_ms_max", "must be at least 0")
+        told = self.failure_class_bytes_max + self.failure_text_bytes_max
+        if told + self.failure_stack_bytes_max > FAILURE_BYTES_MAX:
+            raise ConfigError(
+                "delivery.failure_stack_bytes_max",
+                f"class, text and stack of a failure may have {FAILURE_BYTES_MAX} bytes together",
+            )
         if self.invisible_ms_max < self.invisible_ms_min:
             raise ConfigError("delivery.invisible_ms_max", "must not be below invisible_ms_min")
         if not 1 <= self.receive_batch_max <= 256:
@@ -362,6 +370,8 @@ class Config:
     lite: LiteConfig = field(default_factory=LiteConfig)
 
     def __post_init__(self) -> None:
+        for room in fields(self):
+            check_maxima(room.name, getattr(self, room.name))
         if self.http2.reply_bytes_max > self.server.reply_bytes_max:
             raise ConfigError(
                 "http2.reply_bytes_max",

@@ -45,6 +45,8 @@ from latermq_broker.store.record import Record, RecordType
 
 HISTORY_BYTES_MAX: Final = 40 << 10  # fits beside properties in config.RECORD_BODY_OVERHEAD_BYTES
 
+REDRIVES_MAX: Final = 65_535  # counted in 16 bits; further ones are not
+
 DeadLetterTopic = Callable[[Group, int], Topic]
 
 
@@ -362,7 +364,7 @@ class Attempts:
         attempts = decode_history(dead_slices(record.payload)[0]).attempts
         letters = letters_of(self._state.dead, before.dlq_topic_id)
         _, redriven_ms = letters.get(before.queue_offset) or (None, 0)
-        return attempts, before.redrive_count + 1, redriven_ms
+        return attempts, min(before.redrive_count + 1, REDRIVES_MAX), redriven_ms
 
     def _group(self, delivery: Delivery) -> Group:
         group = self._state.catalog.group_by_id(delivery.group_id)
