@@ -9,8 +9,9 @@ Two scales, both milliseconds since the Unix epoch:
   suspended, or when this life of the broker began earlier than the last one ended. What producers
   and operators name as a time of day is on it.
 
-A jump is seen at the next look. Less than `JUMP_NS` is no jump: the two are read one after the
-other.
+A jump is seen at the next look. Forward, less than `JUMP_NS` is no jump: the two are read one after
+the other, and whatever comes between looks like one. Back, nothing looks like one: it is followed
+from `BACK_NS` on, so that nothing is delivered earlier than that.
 """
 
 import time
@@ -18,6 +19,7 @@ from collections.abc import Callable
 from typing import Final
 
 JUMP_NS: Final = 20_000_000
+BACK_NS: Final = 1_000_000
 _APART_NS: Final = 1_000_000  # the two clocks were read farther apart: no measurement
 
 
@@ -44,7 +46,7 @@ class SystemClock:
         monotonic_ns = self._monotonic_ns()
         jump_ns = self._wall_ns() - monotonic_ns - self._origin_ns - self._offset_ns
         if (
-            not -JUMP_NS < jump_ns < JUMP_NS
+            not -BACK_NS < jump_ns < JUMP_NS
             and self._monotonic_ns() - monotonic_ns < _APART_NS  # nobody interrupted us in between
         ):
             self._offset_ns += jump_ns

@@ -207,15 +207,17 @@ class Leases:
         }
         return [Delivery(slab, row) for row in slab.live() if slab.place[row] in places]
 
-    def find(self, group_id: int, topic_id: int, queue_id: int, offset: int) -> Delivery | None:
-        """The group's delivery of that message. Looks at every row."""
+    def find_all(
+        self, group_id: int, topic_id: int, queue_id: int, offset: int
+    ) -> Iterator[Delivery]:
+        """The group's deliveries of that message, and of one that was there before the topic was
+        made anew. Looks at every row."""
         slab = self.slab
         where = (group_id, topic_id, queue_id, offset >> LOW_BITS)
         low = offset & LOW_MASK
         for row in slab.live():
             if slab.offset[row] == low and slab.places.values[slab.place[row]][:4] == where:
-                return Delivery(slab, row)
-        return None
+                yield Delivery(slab, row)
 
     def in_slices(self, rows: int) -> Iterator[list[Delivery]]:
         """All deliveries, those of so many rows at a time; what comes in between may be missed."""

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from latermq_broker.delivery.failure import Failure, signature
+from latermq_broker.delivery.filter import hash64
 from latermq_broker.delivery.history import (
     Attempt,
     History,
@@ -20,6 +21,7 @@ from latermq_broker.engine.model import Group, OnDead, Topic
 from latermq_broker.engine.state import EngineState
 from latermq_broker.errors import CorruptRecordError
 from latermq_broker.schedule.levels import level_ms
+from latermq_broker.store.message_fields import message_id
 from latermq_broker.store.payload_lease import AttemptPayload, decode_attempt
 from latermq_broker.store.payload_message import (
     DEAD_EXHAUSTED,
@@ -62,6 +64,13 @@ def stored_id_hash(record: Record) -> int:
     if record.type is RecordType.DEAD:
         return decode_dead_head(record.payload).id_hash
     return decode_message_head(record.payload).id_hash
+
+
+def has_id(record: Record, wanted: str) -> bool:
+    """Whether it is the message of that id: two ids may have one hash."""
+    if stored_id_hash(record) != hash64(wanted):
+        return False
+    return message_id(stored_slices(record)[1]) in (wanted, "")
 
 
 def stored_order_key(record: Record) -> int:
@@ -179,10 +188,16 @@ class Attempts:
     def forward(
         self, delivery: Delivery, reason: int, failure: Failure | None, now_ms: int
     ) -> None:
-        """The consumer gives up on it: `reason` is DEAD_FORWARDED or DEAD_REJECTED."""
-        rejected = failure is not None and failure.rejected
-        outcome = Outcome.REJECTED if rejected else Outcome.FORWARDED
-        self._bury(delivery, reason, self._attempt(delivery, outcome, 0, failure, now_ms), now_ms)
+        """The consumer gives up on it: `reason` is DEAD_FORWARDED or DEAD_REJECTED.
+
+        Of one that it gave back before no attempt runs: the one that it told of is the last.
+        """
+        last = None
+        if delivery.state is State.LEASED:
+            rejected = failure is not None and failure.rejected
+            outcome = Outcome.REJECTED if rejected else Outcome.FORWARDED
+            last = self._attempt(delivery, outcome, 0, failure, now_ms)
+        self._bury(delivery, reason, last, now_ms)
 
     def timeline(self, delivery: Delivery) -> list[Attempt]:
         """Ended attempts of this life, oldest first; as many as are kept, the newest."""
@@ -358,9 +373,11 @@ class Attempts:
 
     def _earlier_lives(self, record: Record, topic: Topic) -> tuple[tuple[Attempt, ...], int, int]:
         """(attempts before, redrives so far, last redrive) of a message that was dead before."""
-        if record.type is not RecordType.DEAD or topic.internal:
+        if record.type is not RecordType.DEAD:
             return (), 0, 0
         before = decode_dead_head(record.payload)
+        if before.dlq_topic_id == topic.id:
+            return (), 0, 0  # a reader of that dead-letter topic has it: it lived for another group
         attempts = decode_history(dead_slices(record.payload)[0]).attempts
         letters = letters_of(self._state.dead, before.dlq_topic_id)
         _, redriven_ms = letters.get(before.queue_offset) or (None, 0)

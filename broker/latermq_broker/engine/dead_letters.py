@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from latermq_broker.delivery.filter import hash64
 from latermq_broker.delivery.history import History, decode_history, last_failure
 from latermq_broker.engine.attempts import (
+    has_id,
     queue_for,
     stored_id_hash,
     stored_order_key,
@@ -110,10 +111,9 @@ class DeadLetters:
                     with _readable(queue_offset):
                         return self._letter(topic, queue_offset)
             else:
-                wanted = hash64(message_id)
                 for offset in range(queue.next - 1, queue.first - 1, -1):
                     with suppress(CorruptRecordError):
-                        if stored_id_hash(self._record(topic, offset)) == wanted:
+                        if has_id(self._record(topic, offset), message_id):
                             return self._letter(topic, offset)
         what = f"message {message_id}" if message_id else f"offset {queue_offset}"
         raise MessageNotFoundError(f"no dead letter of group {group} with {what}")
@@ -206,7 +206,10 @@ class DeadLetters:
             return None
         if filter.message_ids:
             hashes = frozenset(map(hash64, filter.message_ids))
-            if stored_id_hash(self._record(topic, offset)) not in hashes:
+            record = self._record(topic, offset)
+            if stored_id_hash(record) not in hashes:
+                return None
+            if not any(has_id(record, wanted) for wanted in filter.message_ids):
                 return None
         letter = self._letter(topic, offset)
         failure_class = letter.failure.class_name if letter.failure else ""

@@ -99,6 +99,14 @@ class Engine:
         self.lives = MessageLives(state)
         self._index_rebuild = IndexRebuild(state)
         self.checkpoints = Checkpoints(state)
+        self._steps: Final = (
+            self._due.fire_timers,
+            self._due.end_leases,
+            self.transactions.tick,
+            self.lites.tick,
+            self.retention.step,
+            self._index_rebuild.step,
+        )
         self.overview = partial(overview, state, self.retention, self._due)
         self.recovery: RecoveryReport | None = None
 
@@ -310,12 +318,14 @@ class Engine:
 
         Raises StoreFullError when the log takes no more; what was not done stays due.
         """
-        self._due.fire_timers(now_ms)
-        self._due.end_leases(now_ms)
-        self.transactions.tick(now_ms)
-        self.lites.tick(now_ms)
-        self.retention.step(now_ms)
-        self._index_rebuild.step(now_ms)
+        full: StoreFullError | None = None
+        for step in self._steps:  # one that finds no room does not keep the others from theirs
+            try:
+                step(now_ms)
+            except StoreFullError as error:
+                full = full or error
+        if full is not None:
+            raise full
         return self.next_deadline_ms()
 
     def next_deadline_ms(self) -> int | None:

@@ -7,6 +7,7 @@ acknowledged, or passed over because the group's filter did not want it.
 
 from collections.abc import Iterator
 from enum import IntEnum
+from functools import partial
 from typing import Final, NamedTuple
 
 from latermq_broker.delivery.lease import Delivery, State
@@ -131,7 +132,24 @@ class MessageLives:
         if not any(subscription.counts.values()):
             return None
         key = subscription.group_id, subscription.topic_id
-        return self._state.leases.find(*key, queue_id, offset)
+        return next(
+            filter(
+                partial(self._is_of, subscription.topic_id),
+                self._state.leases.find_all(*key, queue_id, offset),
+            ),
+            None,
+        )
+
+    def _is_of(self, topic_id: int, delivery: Delivery) -> bool:
+        """It is not a redriven one of a topic that had this name, and this offset, before."""
+        try:
+            record = self._state.read(delivery.position)
+        except CorruptRecordError:
+            return True
+        if record.type is not RecordType.DEAD:
+            return True
+        head = decode_dead_head(record.payload)
+        return topic_id in (head.origin_topic_id, head.dlq_topic_id)
 
     def _held_back(
         self,

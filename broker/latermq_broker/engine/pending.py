@@ -13,11 +13,10 @@ from heapq import heapify, heappop, merge
 from itertools import islice
 from typing import Final
 
-from latermq_broker.delivery.filter import hash64
 from latermq_broker.delivery.lease import Delivery, State
 from latermq_broker.delivery.retry import BACKOFF_MS_MAX
 from latermq_broker.delivery.transaction import HalfMessage, parse_transaction_id, transaction_id
-from latermq_broker.engine.attempts import Attempts, stored_id_hash, stored_slices
+from latermq_broker.engine.attempts import Attempts, has_id, stored_slices
 from latermq_broker.engine.journal import Journal
 from latermq_broker.engine.model import PendingCount, PendingFilter, PendingItem, PendingKind
 from latermq_broker.engine.pending_counts import Key, pending_count, ready_counts
@@ -149,14 +148,13 @@ class PendingView:
         self, message_id: str, token: str = "", *, scan_max: int = SCAN_MAX
     ) -> tuple[list[str], str]:
         """(ids under which a message waits, the token to search on with; "" at the end)."""
-        wanted = hash64(message_id)
         place = parse_token(token)
         found: list[str] = []
         for looked, (row, waiting) in enumerate(self._in_order(PendingFilter(), place)):
             if looked >= scan_max:
                 return found, token_of(place)
             place = row, waiting
-            if self._id_hash(waiting) == wanted:
+            if self._is(message_id, waiting):
                 found.append(_pending_id(self._state, waiting))
         return found, ""
 
@@ -378,19 +376,18 @@ class PendingView:
         return waiting, item
 
     def _by_message_id(self, message_id: str) -> Waiting | None:
-        wanted = hash64(message_id)
         waits = islice(self._in_order(PendingFilter(), START), SCAN_MAX)
-        found = [waiting for _, waiting in waits if self._id_hash(waiting) == wanted]
+        found = [waiting for _, waiting in waits if self._is(message_id, waiting)]
         if len(found) > 1:
             raise BadRequestError(f"{len(found)} waits belong to message {message_id}: name one")
         return found[0] if found else None
 
-    def _id_hash(self, waiting: Waiting) -> int | None:
-        """None: its record is damaged."""
+    def _is(self, message_id: str, waiting: Waiting) -> bool:
+        """Whether it is that message that waits; one whose record is damaged is not."""
         try:
-            return stored_id_hash(self._state.read(_position(self._state, waiting)))
+            return has_id(self._state.read(_position(self._state, waiting)), message_id)
         except CorruptRecordError:
-            return None
+            return False
 
 
 def _due_ms(state: EngineState, delivery: Delivery) -> int:

@@ -6,6 +6,7 @@ from typing import Final
 from latermq_broker.engine.attempts import stored_slices
 from latermq_broker.engine.dead_letters import DeadLetters
 from latermq_broker.engine.journal import Journal
+from latermq_broker.engine.letter_states import letters_of
 from latermq_broker.engine.model import EVERYTHING, MessageFilter, QueueEnds, QueueRow, Topic
 from latermq_broker.engine.state import EngineState, first_unread, lite_reader
 from latermq_broker.engine.wanted import Wishes
@@ -125,13 +126,16 @@ class QueueReads:
         self._check(topic, queue, offset)
         wanted = self._wishes.of(filter)
         rows: list[QueueRow] = []
-        entries = queue.scan(offset, PULL_SCAN_MAX if wanted is not None else count_max)
+        changed = letters_of(self._state.dead, topic.id) if topic.internal else None
+        look_max = count_max if wanted is None and not changed else PULL_SCAN_MAX
+        entries = queue.scan(offset, look_max)
         self._read_ahead(entries[:count_max])
         size = 0
         for entry in entries:
             if len(rows) == count_max or (wanted is not None and wanted.spent):
                 break
-            if wanted is None or wanted(entry.tag_hash, entry.position):
+            left = changed is not None and changed.get(offset) is not None  # dropped, or redriven
+            if not left and (wanted is None or wanted(entry.tag_hash, entry.position)):
                 size += entry.length
                 if rows and size > bytes_max:
                     break

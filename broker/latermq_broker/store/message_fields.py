@@ -12,6 +12,7 @@ from typing import Final
 _USER_PROPERTIES: Final = 2 << 3 | 2
 _TAG: Final = 1 << 3 | 2
 _KEYS: Final = 2 << 3 | 2
+_MESSAGE_ID: Final = 3 << 3 | 2
 _LITE_TOPIC: Final = 21 << 3 | 2
 _MAP_KEY: Final = 1 << 3 | 2
 _MAP_VALUE: Final = 2 << 3 | 2
@@ -65,6 +66,14 @@ def message_tag(sys: bytes) -> str:
     """Empty: none."""
     for tag, data in _byte_fields(sys, _TAG):
         if tag == _TAG:
+            return _text(data)
+    return ""
+
+
+def message_id(sys: bytes) -> str:
+    """Empty: none."""
+    for tag, data in _byte_fields(sys, _MESSAGE_ID):
+        if tag == _MESSAGE_ID:
             return _text(data)
     return ""
 

@@ -92,8 +92,11 @@ class Store:
         self._queue_files = QueueFiles(files, directory / QUEUES_NAME)
         self._queues: dict[tuple[int, int], ConsumeQueue] = {}
         self._spilled: set[Path] = set()  # queue files written but not synced
-        self._deleted: set[int] = set()  # topics whose files the next checkpoint deletes
-        self._floors: dict[tuple[int, int], int] = {}  # queue: first file the last checkpoint needs
+        self._deleted: set[int] = set()  # topics deleted since the newest checkpoint
+        self._doomed: frozenset[int] = frozenset()  # before it: the next one deletes their files
+        self._floors: dict[tuple[int, int], int] = {}  # queue: first file the newest one needs
+        self._next_floors: dict[tuple[int, int], int] = {}  # of the one that is being written
+        self._deleting: frozenset[int] = frozenset()  # that the one being written no longer names
         self._cleaned: dict[tuple[int, int], int] = {}  # floors below which files are deleted
         self.index = MessageIndex(files, directory / INDEX_NAME, lambda: log.start)
         self.dropped = Dropped(log)
@@ -317,7 +320,11 @@ class Store:
         topics = {str(topic_id) for topic_id, _ in self._queues}
         queues = self.directory / QUEUES_NAME
         for name in self.files.list_directory(queues):
-            if name.isdecimal() and name not in topics and int(name) not in self._deleted:
+            if (
+                name.isdecimal()
+                and name not in topics
+                and int(name) not in self._deleted | self._doomed
+            ):
                 remove_leftovers(self.files, queues / name, QUEUE_SUFFIX)
                 self.files.remove_directory(queues / name)
 
@@ -409,7 +416,7 @@ class Store:
             checkpoint=checkpoint,
             writes=writes,
             unsynced=frozenset(self._spilled),
-            deleted=frozenset(self._deleted),
+            deleted=self._doomed,
             floors={
                 key: floor for key, floor in self._floors.items() if self._cleaned.get(key) != floor
             },
@@ -419,7 +426,8 @@ class Store:
             kept_runs=frozenset(runs) | self.named_runs,
             index=self.index.begin_write(),
         )
-        self._floors = {
+        self._deleting = frozenset(self._deleted)
+        self._next_floors = {
             (state.topic_id, state.queue_id): state.first // FILE_ENTRIES
             for state in states
             if state.first >= FILE_ENTRIES
@@ -442,7 +450,9 @@ class Store:
         for write in job.writes:
             write.queue.release(write.end)
         self._spilled -= job.unsynced
-        self._deleted -= job.deleted
+        self._doomed = self._deleting
+        self._deleted -= self._deleting
+        self._floors = self._next_floors
         self.checkpointed = job.position
         self._cleaned.update(job.floors)
         self.dropped.unlinked(job.unlinked)

@@ -39,6 +39,7 @@ TOGETHER: Final = {
     "server.polling_ms_min": {"polling_ms_max"},
     "server.other_request_bytes_max": {"request_bytes_max"},
     "store.message_body_bytes_max": {"segment_bytes"},
+    "http2.output_bytes_max": {"reply_bytes_max"},
 }
 """Others that have to be as large."""
 
@@ -70,7 +71,7 @@ def at_its_largest(room: str, name: str) -> Config:
     sections = {room: changed}
     if name in ("request_bytes_max", "other_request_bytes_max"):
         sections["http2"] = Http2Config(assembly_bytes_max=1 << 32, requests_bytes_max=1 << 32)
-    if f"{room}.{name}" == "http2.reply_bytes_max":
+    if f"{room}.{name}" in ("http2.reply_bytes_max", "http2.output_bytes_max"):
         sections["server"] = ServerConfig(reply_bytes_max=maximum("server.reply_bytes_max"))
     return Config(**sections)
 

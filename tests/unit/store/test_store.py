@@ -20,6 +20,7 @@ from support.store_rig import (
     ROOT,
     SMALL_SEGMENT_BYTES,
     START_MS,
+    StoreRig,
     names,
     small_config,
     started,
@@ -396,7 +397,7 @@ def test_a_checkpoint_whose_log_cannot_be_synced_fails_the_log() -> None:
     assert names(files, CHECKPOINTS) == []
 
 
-def test_dropped_topics_lose_their_files_with_the_next_checkpoint() -> None:
+def test_dropped_topics_lose_their_files_when_no_checkpoint_names_them() -> None:
     files = MemoryFiles()
     rig = started(files)
     rig.append(10, topic_id=5)
@@ -409,10 +410,17 @@ def test_dropped_topics_lose_their_files_with_the_next_checkpoint() -> None:
     assert QUEUES / "5" in files.disk.directories, "the last checkpoint still needs them"
     image = MemoryFiles(files.disk.clone())
     rig.checkpoint()
+    assert QUEUES / "5" in files.disk.directories, "the one before needs them"
+    before = MemoryFiles(files.disk.clone())
+    newest = max(names(before, CHECKPOINTS))
+    before.inodes[CHECKPOINTS / newest].data[-1] ^= 1
+    assert not StoreRig(before).start().rebuilt
+    rig.append(10, topic_id=6)
+    rig.checkpoint()
     assert QUEUES / "5" not in files.disk.directories
     files.disk.kill()
     rig.restart()
-    assert rig.store.queue(6, 0).next == 1
+    assert rig.store.queue(6, 0).next == 2
     rig.write()
     # ... and a crash before that checkpoint replays the deletion
     rig.files = image
