@@ -47,6 +47,8 @@ def maximum(setting: str) -> int:
     if known is not None:
         return known
     name = setting.rpartition(".")[2]
+    if name.endswith("_percent"):
+        return 100
     if name.endswith("_bytes") or "_bytes_" in name:
         return BYTES_MAX
     return MS_MAX if name.endswith("_ms") or "_ms_" in name else COUNT_MAX

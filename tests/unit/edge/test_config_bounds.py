@@ -1,7 +1,7 @@
 """Every configured number at its largest, through every field that carries it; and one beyond."""
 
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from typing import Any, Final
 
 import pytest
@@ -22,6 +22,8 @@ from support.http2_peer import Peer
 TIGHTER: Final = {
     "store.disk_low_percent": 99,
     "store.disk_full_percent": 10,
+    "server.calls_begun_percent": 20,
+    "server.calls_public_percent": 20,
     "delivery.receive_batch_max": 256,
     "delivery.failure_class_bytes_max": FAILURE_BYTES_MAX - (10 << 10),
     "delivery.failure_text_bytes_max": FAILURE_BYTES_MAX - (9 << 10),
@@ -94,7 +96,7 @@ def test_at_its_largest_a_broker_does_what_it_does(room: str, name: str) -> None
     if room not in ("store", "delivery", "transaction", "catalog", "lite", "http2"):
         return  # the core knows nothing of it
     if room == "http2" and name not in ("requests_bytes_max", "assembly_bytes_max"):
-        Peer(**{name: getattr(config.http2, name)})
+        Peer(**asdict(config.http2))
         return
     if room == "store" and name in ("segment_bytes", "message_body_bytes_max"):
         size = config.store.segment_bytes
