@@ -43,6 +43,7 @@ class Http2Config:
     connection_window_bytes: int = 16 * MIB
     assembly_bytes_max: int = 148 * MIB  # held for the requests of one connection
     requests_bytes_max: int = 152 * MIB  # held for the requests of all connections
+    inflated_bytes_max: int = 16 * MIB  # of one request that came compressed: 50 ms of work
     request_ms_max: int = 20_000  # from a request's head to its end; PINGs do not count
     resets_burst: int = 1_000
     resets_per_s: int = 33  # and one for each completed call

@@ -21,7 +21,6 @@ assert PREFIX.size == PREFIX_BYTES
 COMPRESSED: Final = 1
 GZIP_LEVEL: Final = 1
 LONG_BYTES: Final = 64 << 10  # of a stream's message
-JOINED_BYTES_MAX: Final = 8 << 20  # a longer message is never there twice
 PIECE_BYTES_MIN: Final = 4 << 10  # shorter ones are merged,
 PIECE_BYTES_MAX: Final = 64 << 10  # up to this
 INFLATE_FROM_BYTES: Final = 64 << 10  # of a compressed message, at a time
@@ -123,36 +122,31 @@ class Assembly:
 
 
 class SingleMessage:
-    """The only message of a request.
+    """The only message of a request, in the pieces that came, small ones merged.
 
-    One of usual size is kept in the pieces that came, small ones merged, and joined; a large one
-    is gathered in the very buffer that is handed on, so that it is never there twice.
+    A buffer that grows would be moved again and again, and leave holes of its size behind.
 
     Args:
         encoding: as in `Assembly`.
-        joined_bytes_max: what is of usual size.
+        inflated_bytes_max: of a compressed one, once it is inflated.
     """
 
     __slots__ = (
-        "_buffer", "_compressed", "_encoding", "_have", "_joined_max", "_length", "_max",
-        "_parts", "_prefix",
+        "_compressed", "_encoding", "_have", "_inflated_max", "_length", "_max", "_parts",
+        "_prefix",
     )  # fmt: skip
 
     def __init__(
-        self,
-        message_bytes_max: int,
-        encoding: Encoding | None,
-        joined_bytes_max: int = JOINED_BYTES_MAX,
+        self, message_bytes_max: int, encoding: Encoding | None, inflated_bytes_max: int
     ) -> None:
         self._max = message_bytes_max
+        self._inflated_max = min(message_bytes_max, inflated_bytes_max)
         self._encoding = encoding
-        self._joined_max = joined_bytes_max
         self._prefix = b""
         self._length = -1  # not known yet
         self._compressed = False
         self._have = 0
         self._parts: list[bytes | bytearray] = []
-        self._buffer: io.BytesIO | None = None
 
     @property
     def is_begun(self) -> bool:
@@ -178,16 +172,12 @@ class SingleMessage:
             check_prefix(flag, length, self._max, self._encoding)
             self._length = length
             self._compressed = flag == COMPRESSED
-            if length > self._joined_max:
-                self._buffer = io.BytesIO()
             data = data[missing:]
         self._have += len(data)
         if self._have > self._length:
             raise MessageFault(GrpcCode.UNIMPLEMENTED, "more than one message in the request")
         parts = self._parts
-        if self._buffer is not None:
-            self._buffer.write(data)
-        elif len(data) >= PIECE_BYTES_MIN:
+        if len(data) >= PIECE_BYTES_MIN:
             parts.append(data)
         elif parts and isinstance(parts[-1], bytearray) and len(parts[-1]) < PIECE_BYTES_MAX:
             parts[-1] += data
@@ -196,15 +186,11 @@ class SingleMessage:
 
     def take(self, grow: Grow = unbounded) -> bytes:
         """The message, once it is whole; nothing is kept. Raises MessageFault."""
-        if self._buffer is None:
-            payload = b"".join(self._parts)
-            self._parts = []
-        else:
-            payload = self._buffer.getvalue()  # the buffer itself, not a copy
-            self._buffer = None
+        payload = b"".join(self._parts)
+        self._parts = []
         if not self._compressed or self._encoding is None:
             return payload
-        return inflate(payload, self._max, self._encoding, grow)
+        return inflate(payload, self._inflated_max, self._encoding, grow)
 
 
 def check_prefix(flag: int, length: int, bytes_max: int, encoding: Encoding | None) -> None:

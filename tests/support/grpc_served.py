@@ -109,7 +109,8 @@ class Served:
         self.now_ms = 1_000
         options: dict[str, Any] = {
             "calls_max": 100, "message_bytes_max": 1 << 21, "other_bytes_max": 1 << 20,
-            "assembly_bytes_max": 4 << 20, "requests_bytes_max": 8 << 20, "request_ms_max": 5_000,
+            "assembly_bytes_max": 4 << 20, "inflated_bytes_max": 1 << 20,
+            "requests_bytes_max": 8 << 20, "request_ms_max": 5_000,
             "streams_max": 100, "gzip_from_bytes": 0,
         }  # fmt: skip
         methods = METHODS | (more or {})

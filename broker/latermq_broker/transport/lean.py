@@ -68,6 +68,7 @@ class LeanServer:
             message_bytes_max=config.request_bytes_max,
             other_bytes_max=config.other_request_bytes_max,
             assembly_bytes_max=http2.assembly_bytes_max,
+            inflated_bytes_max=http2.inflated_bytes_max,
             requests_bytes_max=http2.requests_bytes_max,
             request_ms_max=http2.request_ms_max,
             streams_max=http2.streams_max,

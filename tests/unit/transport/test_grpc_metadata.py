@@ -75,7 +75,7 @@ class Served:
         self.shared = Shared(
             methods=METHODS, now_ms=lambda: 1, calls_max=9, message_bytes_max=9_999,
             other_bytes_max=9_999, assembly_bytes_max=9_999, requests_bytes_max=9_999,
-            request_ms_max=9_999, streams_max=9, gzip_from_bytes=0,
+            inflated_bytes_max=9_999, request_ms_max=9_999, streams_max=9, gzip_from_bytes=0,
         )  # fmt: skip
         self.serving = GrpcConnection(self.shared, "p:1", "l:2", "c", lambda: None)
         self.connection = Connection(self.serving, Http2Config(), ServerConfig(), 1)

@@ -77,7 +77,8 @@ class Reading:
         }
         self.shared = Shared(
             methods=methods, calls_max=100_000, message_bytes_max=MIB, other_bytes_max=MIB,
-            assembly_bytes_max=4 * MIB, requests_bytes_max=64 * MIB, request_ms_max=5_000,
+            assembly_bytes_max=4 * MIB, requests_bytes_max=64 * MIB,
+            inflated_bytes_max=1 << 20, request_ms_max=5_000,
             streams_max=1_000, gzip_from_bytes=0,
             now_ms=lambda: self.now_ms, replies=budget,
         )  # fmt: skip

@@ -129,6 +129,19 @@ class TestUnary:
         assert refused == 1
         served.check_empty()
 
+    async def test_others_get_their_turn_between_two_that_inflate_too_far(self) -> None:
+        served = greeted(Served())
+        bomb = packed(random.Random(1).randbytes(10_000) + bytes(2 * MIB))
+        wire = b"".join(
+            begun(stream_id, more=GZIP) + data(stream_id, bomb, end=True) for stream_id in (1, 3, 5)
+        )
+        for left in (True, True, False):
+            served.serving.receive(wire)
+            assert served.connection.input_left == left
+            wire = b""
+        assert ended(await served.settle(), b"8", b"inflates beyond") == [1, 3, 5]
+        served.check_empty()
+
     async def test_a_request_counts_until_it_is_answered(self) -> None:
         served = greeted(Served())
         served.send(begun(1, b"/s/W") + data(1, message(b""), end=True))

@@ -119,7 +119,9 @@ class Arrivals:
             if not self._admit(call):
                 return
             request = call.request = SingleMessage(
-                self._shared.bytes_max(call.head.method), call.head.encoding
+                self._shared.bytes_max(call.head.method),
+                call.head.encoding,
+                self._shared.inflated_bytes_max,
             )
         request.put(data)
         self._connection.connection.streams.consume(call.stream, len(data))
@@ -154,8 +156,10 @@ class Arrivals:
             message = request.take(lambda size: memory.holds(call, packed_bytes + size))
         except CallAborted as error:
             self.give_up(call, error.code, error.message)
+            self._connection.connection.hold()  # inflating was work: others get their turn
         except MessageFault as fault:
             self.give_up(call, fault.code, str(fault))
+            self._connection.connection.hold()
         else:
             self.run_counted(call, message)
 

@@ -24,6 +24,7 @@ class Shared:
     message_bytes_max: int  # of methods with large requests
     other_bytes_max: int  # of all others
     assembly_bytes_max: int  # of the requests of one connection
+    inflated_bytes_max: int = 16 << 20  # of one compressed request
     requests_bytes_max: int  # of all connections
     request_ms_max: int  # from a request's head to its end
     streams_max: int
