@@ -15,13 +15,17 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Final, NamedTuple, Self
+from urllib.parse import unquote
 
 import hpack
+from google.protobuf.message import DecodeError
 
 from latermq_broker.services.signature import sign
+from latermq_h2.grpc_code import GrpcCode
 from latermq_h2.hpack.encoder import encode
 from latermq_h2.http2 import frames
 from latermq_h2.messages import COMPRESSED, PREFIX
+from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 
 MESSAGING: Final = "/apache.rocketmq.v2.MessagingService"
 DATA_BYTES: Final = 16_384
@@ -87,10 +91,18 @@ class Answer:
 
     @property
     def said(self) -> str:
-        """In a word: the gRPC status, or the code it was reset with, or nothing."""
+        """In a word: the code in the answer, gRPC's own, or what it was reset with."""
+        status = self.headers.get("grpc-status")
+        if status not in (None, "0"):
+            return f"{GrpcCode(int(status)).name}: {unquote(self.headers.get('grpc-message', ''))}"
+        if self.message:
+            # Most answers begin with a status, as this one does, which has nothing else.
+            with suppress(DecodeError):
+                code = service_pb2.HeartbeatResponse.FromString(self.message).status.code
+                return str(definition_pb2.Code.Name(code)) if code else "answered"
         if self.reset is not None:
             return f"reset {frames.ErrorCode(self.reset).name}"
-        return f"grpc {self.headers.get('grpc-status', '?')}" if self.ended else "open"
+        return "answered" if self.ended else "open"
 
 
 class Peer:

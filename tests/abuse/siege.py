@@ -175,6 +175,8 @@ class Load:
     def _hear(self, lines: IO[str]) -> None:
         with lines:
             for line in lines:
+                if not line.endswith("\n"):
+                    return  # killed in the middle of it
                 kind, *words = line.split(maxsplit=2)
                 if kind == "came":
                     self.came += 1
@@ -201,7 +203,8 @@ class Siege:
         return self
 
     def stop(self) -> None:
-        self.load.stop()
+        if hasattr(self, "load"):
+            self.load.stop()
         with self.broker:
             pass
 
@@ -293,7 +296,8 @@ async def ask(peer: Peer, path: str, request: Any, *, client_id: str = "") -> by
     """The answer's message; gRPC's own status must be OK."""
     stream_id = peer.ask(path, request, client_id=client_id)
     answer = await peer.answered(stream_id, ANSWER_S_MAX)
-    assert answer.said == "grpc 0", f"{path}: {answer.said} {peer.said} {answer.headers}"
+    told = f"{path}: {answer.said} {peer.said} {answer.headers}"
+    assert answer.headers.get("grpc-status") == "0", told
     return answer.message
 
 

@@ -2,11 +2,23 @@
 
 from typing import Final
 
-from abuse.attacks import calls, frames, patterns, readers, requests, rights, telemetry, text, tls
+from abuse.attacks import (
+    calls,
+    fields,
+    frames,
+    patterns,
+    readers,
+    requests,
+    rights,
+    telemetry,
+    text,
+    tls,
+)
 from abuse.siege import Case
 
 FAMILIES: Final = {
     "requests": requests.CASES,
+    "fields": fields.CASES,
     "calls": calls.CASES,
     "tls": tls.CASES,
     "patterns": patterns.CASES,

@@ -13,7 +13,7 @@ from latermq_h2.hpack.encoder import literal
 from latermq_h2.http2 import frames
 from latermq_h2.messages import PREFIX
 
-SECONDS: Final = 2.5
+SECONDS: Final = 2.0
 CONNECTIONS: Final = 2
 CHUNK_BYTES: Final = 1 << 18
 
@@ -203,9 +203,17 @@ def setting(peer: Peer) -> bytes:
 
 
 def flooding(name: str, what: str, pieces: Round) -> Case:
-    return Case(number=10, name=name, what=what, attack=persistent(pieces))
+    return Case(
+        number=10, name=name, what=what, attack=persistent(pieces), always=name in ALWAYS
+    )  # fmt: skip
 
 
+ALWAYS: Final = frozenset(
+    {
+        "one-byte-data", "data-on-closed", "headers-on-closed", "ping-acks", "settings-acks",
+        "fresh-fields", "table-bomb", "rapid-resets",
+    }
+)  # fmt: skip
 PING_ACK: Final = frames.frame(frames.PING, frames.ACK, 0, b"12345678")
 SETTINGS_ACK: Final = frames.frame(frames.SETTINGS, frames.ACK, 0)
 PRIORITY: Final = frames.frame(frames.PRIORITY, 0, 5, struct.pack(">IB", 0, 16))

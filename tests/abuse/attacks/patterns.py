@@ -85,6 +85,7 @@ CASES: Final = (
         ),
         prepare=one_long_topic,
         by=WORKER,
+        always=False,
     ),
     Case(
         number=6,

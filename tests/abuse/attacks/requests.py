@@ -1,13 +1,13 @@
-"""Requests that are never whole, never ended, or far more than what came: numbers 1, 2, 3 and 7."""
+"""Requests that are never whole, never ended, or far more than what came: numbers 1, 2 and 3."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AsyncExitStack
-from itertools import count, repeat
+from itertools import count
 from typing import Final
 
 from abuse.peer import DEFLATE, GZIP, MESSAGING, Peer, Target, framed, varint, zipped
-from abuse.siege import GUEST, Attack, Case
+from abuse.siege import GUEST, WORKER, Attack, Case
 from latermq_h2.http2 import frames
 from latermq_h2.messages import PREFIX
 
@@ -19,7 +19,6 @@ REFLECTION_V1: Final = "/grpc.reflection.v1.ServerReflection/ServerReflectionInf
 HOLD_S: Final = 1.5  # for the broker to have taken it all
 SEND_MIB: Final = 129  # of a SendMessage, just within `server.request_bytes_max`
 OTHER_BYTES: Final = (4 << 20) - 16  # of any other, within `server.other_request_bytes_max`
-EMPTY_MESSAGES: Final = 21_000_000
 FLOOD_S: Final = 3.0
 
 
@@ -139,11 +138,6 @@ def small_frames(size: int, connections: int) -> Attack:
     return attack
 
 
-def empty_messages() -> Iterator[bytes]:
-    """A SendMessage of very many messages with nothing in them."""
-    return repeat(b"\x0a\x00" * 100_000, EMPTY_MESSAGES // 100_000)
-
-
 def unended(messages: int, connections: int) -> Attack:
     """Small whole messages whose calls never end: what is kept for each is more than its bytes."""
 
@@ -171,39 +165,76 @@ CASES: Final = (
     ),
     Case(
         number=1,
-        name="deflate-unended-many-connections",
+        name="gzip-unended-signed",
+        what="the same by a user who may send",
+        attack=packed_calls(large_zeros, calls=10),
+        by=WORKER,
+    ),
+    Case(
+        number=1,
+        name="deflate-unended-signed",
         what="the same with deflate, on 8 connections",
         attack=packed_calls(large_zeros, calls=2, connections=8, deflate=True),
+        by=WORKER,
+        always=False,
     ),
     Case(
         number=1,
         name="gzip-whole",
-        what="20 gzip calls of 129 MiB, whole and ended, unsigned",
+        what="20 gzip calls of 129 MiB, whole and ended",
         attack=packed_calls(large_zeros, calls=20, end=True),
+        always=False,
+    ),
+    Case(
+        number=1,
+        name="gzip-whole-signed",
+        what="the same by a user without the right to send",
+        attack=packed_calls(large_zeros, calls=20, end=True),
+        by=GUEST,
     ),
     Case(
         number=1,
         name="small-unended",
-        what="10,000 calls with a small message that are not ended",
+        what="10,000 calls with a small message that are not ended, by a user without rights",
         attack=unended(1_000, 10),
+        by=GUEST,
+        always=False,
     ),
     Case(
         number=2,
         name="incomplete",
         what="4 connections of 250 MiB in requests that lack a byte",
         attack=incomplete(4, 250),
+        always=False,
     ),
     Case(
         number=2,
-        name="unended",
-        what="4 connections of 250 MiB in requests that lack their end",
+        name="incomplete-signed",
+        what="the same by a user who may send",
+        attack=incomplete(4, 250),
+        by=WORKER,
+    ),
+    Case(
+        number=2,
+        name="unended-signed",
+        what="the same in requests that lack their end",
         attack=incomplete(4, 250, whole=True),
+        by=WORKER,
+        always=False,
     ),
     Case(
         number=2,
         name="two-byte-data",
         what="DATA of 2 bytes, as many as go through in 3 s",
         attack=small_frames(2, 2),
+        always=False,
+    ),
+    Case(
+        number=2,
+        name="two-byte-data-signed",
+        what="the same by a user who may send",
+        attack=small_frames(2, 2),
+        by=WORKER,
     ),
     Case(
         number=3,
@@ -213,34 +244,32 @@ CASES: Final = (
     ),
     Case(
         number=3,
-        name="reflection-v1-gzip",
+        name="reflection-gzip-signed",
+        what="the same by a user without rights",
+        attack=stream_of_bombs(REFLECTION, 216),
+        by=GUEST,
+        always=False,
+    ),
+    Case(
+        number=3,
+        name="reflection-v1-gzip-signed",
         what="the same by its other name",
         attack=stream_of_bombs(REFLECTION_V1, 216),
+        by=GUEST,
+        always=False,
     ),
     Case(
         number=3,
         name="telemetry-gzip",
         what="a telemetry stream of 216 gzip messages of 4 MiB",
         attack=stream_of_bombs(TELEMETRY, 216),
+        always=False,
     ),
     Case(
         number=3,
         name="telemetry-gzip-signed",
-        what="the same, signed",
+        what="the same by a user without rights",
         attack=stream_of_bombs(TELEMETRY, 216),
-        by=GUEST,
-    ),
-    Case(
-        number=7,
-        name="empty-messages",
-        what="41 KB of gzip that are 21 million empty messages, unsigned",
-        attack=packed_calls(empty_messages, end=True),
-    ),
-    Case(
-        number=7,
-        name="empty-messages-signed",
-        what="the same by a user without the right to send",
-        attack=packed_calls(empty_messages, end=True),
         by=GUEST,
     ),
 )
