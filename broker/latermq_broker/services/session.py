@@ -99,8 +99,12 @@ class CommandStream:
             self._bytes -= len(command)
             self._unread.bytes -= len(command)
             yield command
-        if self._error is not None:
-            raise self._error
+        error, self._error = self._error, None
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error  # its traceback has this frame, and its caller's with the requests
 
 
 @dataclass(slots=True)

@@ -272,17 +272,24 @@ async def test_a_refused_command_is_not_held_either(service: TelemetryService) -
     data = TelemetryCommand(settings=v2.Settings()).SerializeToString() + b"\xfa\x3e\x01z"
     before = sys.getrefcount(data)
 
-    async def requests() -> AsyncIterator[bytes]:
+    async def arrived() -> AsyncIterator[bytes]:
         yield data
 
-    answers = service.telemetry(requests(), FakeCall())
+    async def checked() -> AsyncIterator[bytes]:
+        """As the guard does: it has the command until it is closed."""
+        async for command in arrived():
+            yield command
+
+    answers = service.telemetry(checked(), FakeCall())
     assert TelemetryCommand.FromString(await anext(answers)).status.code == 40000
-    for _ in range(5):
-        await asyncio.sleep(0)
+    gc.collect()
     gc.disable()
     try:
+        with pytest.raises(CallAborted):
+            await anext(answers)
+        del answers
+        for _ in range(5):  # what is left of the generators is closed
+            await asyncio.sleep(0)
         assert sys.getrefcount(data) == before
     finally:
         gc.enable()
-    with pytest.raises(CallAborted):
-        await anext(answers)
