@@ -12,9 +12,12 @@ from grpc_reflection.v1alpha.reflection_pb2 import (
 from latermq_broker.services.reflection import ReflectionService
 from latermq_broker.services.seam import CallAborted
 from latermq_h2.grpc_code import GrpcCode
+from latermq_proto.apache.rocketmq.v2 import service_pb2
+from latermq_proto.latermq.v1 import dead_letter_pb2, topic_pb2
 from support.fake_call import FakeCall
 
 OURS = ["apache.rocketmq.v2.MessagingService", "latermq.v1.Topics"]
+FILES = (service_pb2, topic_pb2, dead_letter_pb2)  # in the pool from when they are imported
 
 
 async def ask(*requests: ServerReflectionRequest | bytes) -> list[ServerReflectionResponse]:
