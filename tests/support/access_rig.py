@@ -43,7 +43,8 @@ class AccessRig(V1Rig):
             enabled=True, client_ca="ca.pem", client_certificates=ClientCertificates.OPTIONAL
         )
         self.config = replace(self.config, auth=self._auth, tls=asking)
-        return assemble(self.engine, self.committer, self.config).methods
+        self.services = assemble(self.engine, self.committer, self.config)
+        return self.services.methods
 
     @property
     def date(self) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from latermq_broker.errors import TooManyRequestsError
+from latermq_broker.store.access import User
 from latermq_broker.transport.grpc_server.metadata import AnswerExtra
 
 CLIENT_ID = "test@1@0@x"
@@ -20,7 +21,9 @@ class FakeCall:
         remaining_ms: int | None = None,
         path: str = "/test/Call",
         certificate_name: str = "",
+        user: User | None = None,
     ) -> None:
+        self.user = user
         self._metadata = {"x-mq-client-id": client_id} if client_id else {}
         self._metadata.update(metadata or {})
         self._metadata_bin = dict(metadata_bin or {})

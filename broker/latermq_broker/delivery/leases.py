@@ -1,6 +1,6 @@
 """All deliveries there are: what goes through the table of `lease.py`, alone or many at once."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence
 from typing import Final
 
 from latermq_broker.delivery.columns import Numbers
@@ -259,7 +259,7 @@ class Leases:
         rows = self._renewals.rows(client_id)
         return sorted(slab.id[row] for row in rows if slab.state[row] == State.LEASED)
 
-    def renewed_clients(self) -> list[str]:
+    def renewed_clients(self) -> KeysView[str]:
         """Those whose leases are, or were while they lasted, renewed."""
         return self._renewals.clients()
 

@@ -1,7 +1,7 @@
 """Who holds which row, and for whom the broker renews leases."""
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import KeysView, Sequence
 from typing import Final
 
 from latermq_broker.delivery.slab import Holder, Slab, fill
@@ -63,9 +63,9 @@ class Renewals:
         renewed = self._clients.get(client_id)
         return set() if renewed is None else self._current(renewed, client_id)
 
-    def clients(self) -> list[str]:
-        """Those that have such rows."""
-        return list(self._clients)
+    def clients(self) -> KeysView[str]:
+        """Those that have such rows, as it changes."""
+        return self._clients.keys()
 
     def _note(self, row: int, holder: Holder, *, new: bool) -> None:
         renewed = self._clients.get(holder.client_id)

@@ -77,6 +77,7 @@ class HalfMessage:
         "id_hash",
         "length",
         "position",
+        "sender",
         "stored_ms",
         "topic_id",
     )
@@ -102,6 +103,7 @@ class HalfMessage:
         self.due_ms = due_ms  # of the next check, or, after the last one, of its end
         self.checks = checks  # producers asked so far
         self.asked_client = ""  # live: the last of them
+        self.sender = ""  # live: the access key of the user who sent it
 
     def key(self) -> tuple[int, ...]:
         """What recovery must bring back."""
@@ -186,6 +188,12 @@ class HalfMessages:
         """Its check is due; it waits for a producer, but not beyond `until_ms`."""
         self.waiting.setdefault(half.topic_id, {})[half.first] = None
         self.deadlines.arm(half.first, until_ms)
+
+    def pass_over(self, half: HalfMessage) -> None:
+        """Put one that waits for a producer behind the others of its topic."""
+        waiting = self.waiting[half.topic_id]
+        del waiting[half.first]
+        waiting[half.first] = None
 
     def hurry(self, topic_id: int) -> None:
         """The topic is gone: its halves are due, whatever they wait for."""

@@ -67,18 +67,45 @@ class DueWork:
                     leases.wait_again(undone)
                 raise
 
-    def client_seen(self, client_id: str, now_ms: int) -> None:
-        """Heartbeats and receives keep the renewal of a push consumer's leases going."""
-        self._remember_seen(client_id, now_ms)
+    def client_seen(self, client_id: str, now_ms: int, group: str = "") -> bool:
+        """Keep the renewal of its leases going, if it holds any; in the group, if one is named.
 
-    def client_gone(self, client_id: str, now_ms: int) -> None:
-        """Its auto-renewed leases become receivable after 1 s."""
-        self._remember_seen(client_id, 0)  # known to be gone, also just after a restart
+        Of others nothing is remembered: whoever makes up client ids pushes none out.
+        """
+        leases = self._state.leases
+        if group:
+            if not self._of_group(leases.renewed_by(client_id), group):
+                return False
+        elif client_id not in leases.renewed_clients():
+            return False
+        self._remember_seen(client_id, now_ms)
+        return True
+
+    def client_gone(self, client_id: str, now_ms: int, group: str = "") -> bool:
+        """Let its auto-renewed leases, of one group if it is named, be receivable after 1 s.
+
+        Who speaks for a client in one group may be a stranger to another that its id has leases of.
+        """
         deliveries = self._state.leases.deliveries
-        for delivery_id in self._state.leases.renewed_by(client_id):
+        renewed = self._state.leases.renewed_by(client_id)
+        ended = self._of_group(renewed, group) if group else renewed
+        if not ended:
+            return False
+        if len(ended) == len(renewed):
+            self._remember_seen(client_id, 0)  # known to be gone, also just after a restart
+        for delivery_id in ended:
             if deliveries[delivery_id].deadline_ms > now_ms + GONE_CLIENT_LEASE_MS:
                 payload = ExtendPayload(delivery_id, GONE_CLIENT_LEASE_MS, EXTEND_KEEP_HANDLE)
                 self._journal.write(RecordType.EXTEND, payload, now_ms)
+        return True
+
+    def _of_group(self, delivery_ids: Sequence[int], name: str) -> list[int]:
+        """Those of the deliveries that are the group's."""
+        group = self._state.catalog.group(name)
+        if group is None:
+            return []
+        deliveries = self._state.leases.deliveries
+        return [each for each in delivery_ids if deliveries[each].group_id == group.id]
 
     def end_silent(self, now_ms: int) -> bool:
         """Clients that hold renewed leases and are silent for too long are gone; if there are any.

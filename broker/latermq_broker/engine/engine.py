@@ -217,9 +217,9 @@ class Engine:
             self.groups.check_use(request.group)
             topic = self.ensure_topic(request.topic, now_ms)
             group = self.ensure_group(request.group, now_ms)
-        if request.auto_renew:
-            self.client_seen(request.client_id, now_ms)
         delivered = self._lanes.receive(request, group, topic, now_ms)
+        if request.auto_renew and delivered:
+            self.client_seen(request.client_id, now_ms)
         self.figures.messages_delivered += len(delivered)
         return delivered
 
@@ -301,13 +301,21 @@ class Engine:
             if delivery is not None and delivery.state is State.LEASED:
                 self._attempts.suspend(delivery, GONE_CLIENT_LEASE_MS, now_ms)
 
-    def client_seen(self, client_id: str, now_ms: int) -> None:
-        """Heartbeats and receives keep the renewal of a push consumer's leases going."""
-        self._due.client_seen(client_id, now_ms)
+    def client_seen(self, client_id: str, now_ms: int, group: str = "") -> bool:
+        """Keep the renewal of a push consumer's leases going; of one group, if it is named.
 
-    def client_gone(self, client_id: str, now_ms: int) -> None:
-        """Its auto-renewed leases become receivable after 1 s."""
-        self._due.client_gone(client_id, now_ms)
+        Returns:
+            Whether there are any.
+        """
+        return self._due.client_seen(client_id, now_ms, group)
+
+    def client_gone(self, client_id: str, now_ms: int, group: str = "") -> bool:
+        """Let its auto-renewed leases, of one group if it is named, be receivable after 1 s.
+
+        Returns:
+            Whether there are any.
+        """
+        return self._due.client_gone(client_id, now_ms, group)
 
     def end_silent_clients(self, now_ms: int) -> bool:
         """The same for all that were silent for too long; whether there were any."""

@@ -66,9 +66,11 @@ class Transactions:
         self._config = state.config.transaction
         self._halves = state.halves
 
-    def send(self, messages: Sequence[Outgoing], now_ms: int) -> list[Sent]:
+    def send(self, messages: Sequence[Outgoing], now_ms: int, sender: str = "") -> list[Sent]:
         """Store half messages of one topic, all or none.
 
+        Args:
+            sender: the access key of their user; known until the broker is started again.
         Raises TopicNotFoundError, StoreFullError, TooManyRequestsError (half_messages_max).
         """
         store = self._state.store
@@ -100,6 +102,11 @@ class Transactions:
         except StoreFullError as error:
             store.disk.no_room()
             raise store.disk.refusal() from error
+        if sender:
+            for stamp in stamps:
+                half = self._halves.get(stamp.position)
+                assert half is not None
+                half.sender = sender
         return [_sent(stamp) for stamp in stamps]
 
     def end(
@@ -209,6 +216,18 @@ class Transactions:
         topic = self._state.catalog.topic(topic_name)
         waiting = {} if topic is None else self._halves.waiting.get(topic.id, {})
         return list(islice(waiting, count_max))
+
+    def sender(self, first: int) -> str:
+        """The access key of who sent this half message; "" when that is not known."""
+        half = self._halves.get(first)
+        assert half is not None
+        return half.sender
+
+    def pass_over(self, first: int) -> None:
+        """Nobody who is there may be asked about this one: the others of its topic come first."""
+        half = self._halves.get(first)
+        assert half is not None
+        self._halves.pass_over(half)
 
     def check(self, first: int, now_ms: int) -> OrphanCheck | None:
         """What to ask a producer about; None: it is damaged, and given up."""

@@ -78,6 +78,11 @@ def settings(request: Any) -> All:
     return wants
 
 
+def half_of_another(name: str) -> All:
+    """Of a producer that is asked how another user's transaction ended: it sees the body."""
+    return topic(name, SUB, BODY)
+
+
 def _admin(request: Any) -> All:
     return ADMIN_ONLY
 

@@ -6,6 +6,10 @@ nothing of the request has reached a handler. A telemetry stream is told so by o
 status, and ends; a reflection stream by gRPC's status. Health says nothing that is anybody's, and
 stays open to all. Whoever is no user is refused by the head of a call, before its request is kept.
 
+A client id is the user's who opened its session, or holds something under it: no other user calls
+under it, whatever the RPC. Who is shown a half message, on a stream opened long ago, is asked for
+again at each showing.
+
 A signature is good for a second's worth of calls of one client, so one that was verified is looked
 up, not computed, the next time. Any change of a user makes all of them be computed anew.
 """
@@ -25,8 +29,8 @@ from latermq_broker.errors import (
     RequestError,
     UnauthorizedError,
 )
-from latermq_broker.services.access_rules import Want, rule_of
-from latermq_broker.services.answers import MESSAGING, client_id_of, parse, status_of
+from latermq_broker.services.access_rules import Want, group, half_of_another, rule_of, topic
+from latermq_broker.services.answers import CLIENT_ID_HEADER, MESSAGING, parse, status_of
 from latermq_broker.services.field_counts import COMMAND_FIELDS_MAX, FieldCount
 from latermq_broker.services.health import HEALTH
 from latermq_broker.services.names import shown
@@ -39,7 +43,7 @@ from latermq_broker.services.seam import (
     MethodKind,
     MethodTable,
 )
-from latermq_broker.services.session import Sessions
+from latermq_broker.services.session import Session, Sessions
 from latermq_broker.services.signature import (
     AUTHORIZATION_HEADER,
     DATE_HEADER,
@@ -48,7 +52,8 @@ from latermq_broker.services.signature import (
     is_signed_with,
     span_ms,
 )
-from latermq_broker.store.access import User
+from latermq_broker.services.transaction import Asking
+from latermq_broker.store.access import Right, User
 from latermq_h2.grpc_code import GrpcCode
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 
@@ -56,9 +61,7 @@ log = logging.getLogger("latermq.services")
 
 OPEN: Final = f"/{HEALTH}/"
 REFLECTION: Final = (f"/{REFLECTION_V1ALPHA}/", f"/{REFLECTION_V1}/")
-OF_A_CLIENT: Final = frozenset(
-    {f"{MESSAGING}/Heartbeat", f"{MESSAGING}/NotifyClientTermination", f"{MESSAGING}/Telemetry"}
-)
+HEARTBEAT: Final = f"{MESSAGING}/Heartbeat"
 COMMAND_FIELDS: Final = FieldCount(service_pb2.TelemetryCommand.DESCRIPTOR, COMMAND_FIELDS_MAX)
 VERIFIED_MAX: Final = 8_192
 COMPLAIN_MS: Final = 60_000  # one line in the log per address in so long
@@ -106,7 +109,6 @@ class Guard:
         self._strict = strict
         self._root = root_user(config)
         self._verified: dict[tuple[str | None, str | None], _Verified] = {}
-        self._owners: dict[str, str] = {}  # client id → access key, of clients with a session
         self._complaints: dict[str, int] = {}
 
     def guarded(self, methods: MethodTable, descriptors: Iterable[Any]) -> MethodTable:
@@ -143,6 +145,24 @@ class Guard:
             self._verified.clear()
         self._verified[headers] = _Verified(user, self._users.version, from_ms, until_ms)
         return user
+
+    def asking(self, session: Session, name: str) -> Asking:
+        """Which half messages of a topic the user of a session may be asked about by now.
+
+        Those of others are shown whole, so that takes what it takes to read them.
+        """
+        if session.owner is None:
+            return Asking.NONE
+        try:
+            user = self._still(session.owner)
+            require(user, topic(name, Right.PUB))
+        except RequestError:
+            return Asking.NONE
+        try:
+            require(user, half_of_another(name))
+        except ForbiddenError:
+            return Asking.OWN
+        return Asking.ALL
 
     def _certified(self, name: str) -> User:
         """The user of a certificate that one of our CAs signed. Raises UnauthorizedError."""
@@ -190,7 +210,8 @@ class Guard:
         wants = rule_of(path)
         request_class = GetMessageClass(rpc.input_type)
         refuse = refusal_of(rpc)
-        of_a_client = path in OF_A_CLIENT
+        of_a_client = path.startswith(MESSAGING)
+        is_heartbeat = path == HEARTBEAT
         streams = method.kind is MethodKind.SERVER_STREAM
         parsed = method.parsed
         count = FieldCount(rpc.input_type)
@@ -208,7 +229,7 @@ class Guard:
         def handler(data: bytes, call: Call) -> Any:
             request: Message | None = None
             try:
-                user = self.caller_of(call)
+                user = call.user = self.caller_of(call)
                 if not user.admin:
                     request = request_class()
                     try:
@@ -218,6 +239,8 @@ class Guard:
                     require(user, wants(request))
                 if of_a_client:
                     self._require_own(user, call)
+                if is_heartbeat:
+                    self._require_group(user, call)
             except RequestError as error:
                 answer = refused(error, call)
                 return [answer] if streams else answer
@@ -258,7 +281,8 @@ class Guard:
         try:
             user = self.caller_of(call)
             async for data in requests:
-                self._take(data, self._still(user), call, wants)
+                call.user = self._still(user)
+                self._take(data, call.user, call, wants)
                 yield data
                 del data  # up to 4 MiB, and the next may be long in coming
         except RequestError as error:
@@ -275,7 +299,6 @@ class Guard:
         self._require_own(user, call)
         if command.HasField("settings"):
             require(user, wants(command.settings))
-            self._own(client_id_of(call), user)
 
     def _still(self, user: User) -> User:
         """What the user may by now. Raises UnauthorizedError."""
@@ -285,19 +308,24 @@ class Guard:
         return now
 
     def _require_own(self, user: User, call: Call) -> None:
-        """A client id that lives is its user's alone. Raises ForbiddenError."""
-        client_id = client_id_of(call)
-        if self._sessions.get(client_id) is None:
-            return
-        if self._owners.get(client_id, user.access_key) != user.access_key:
+        """
+        Raises:
+            ForbiddenError: the client id is another user's.
+        """
+        client_id = _client_id(call)
+        owner = self._sessions.owner(client_id)
+        if owner is not None and owner != user.access_key:
             raise ForbiddenError(f"client id {shown(client_id)} is in use by another user")
 
-    def _own(self, client_id: str, user: User) -> None:
-        if len(self._owners) > 2 * len(self._sessions) + 1_000:
-            self._owners = {
-                known: key for known, key in self._owners.items() if self._sessions.get(known)
-            }
-        self._owners[client_id] = user.access_key
+    def _require_group(self, user: User, call: Call) -> None:
+        """A client lives on for its own group, whatever group a heartbeat names.
+
+        Raises:
+            ForbiddenError: the right to the group was revoked.
+        """
+        session = self._sessions.get(_client_id(call))
+        if session is not None and session.group:
+            require(user, group(session.group, Right.SUB))
 
     def _told(self, error: RequestError, call: Call) -> RequestError:
         """What the caller is told; the log is told too."""
@@ -318,6 +346,11 @@ class Guard:
         log.warning(
             "call refused", extra={"rpc": call.path, "peer": call.peer, "reason": str(error)}
         )
+
+
+def _client_id(call: Call) -> str:
+    """The caller's client id; "" of one that has none, which its handler refuses."""
+    return (call.metadata(CLIENT_ID_HEADER) or "").strip()
 
 
 def root_user(config: AuthConfig) -> User | None:

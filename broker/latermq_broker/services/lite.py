@@ -85,6 +85,7 @@ class LiteService:
         beginning = _beginning(request)
         known = self._check_bind(name, parent)
         new, lost = change(exclusive=known is not None and known.lite_exclusive)
+        self._sessions.hold(caller.client_id, caller.call.user, now_ms)
         group = known  # no one who is refused makes one
         if group is None:
             group = self._engine.lites.bind(name, parent, now_ms)

@@ -48,6 +48,11 @@ class LiteSubscriptions:
         found = self._clients.get(client_id)
         return frozenset(found.names) if found is not None else frozenset()
 
+    def reads(self, client_id: str, group: str) -> bool:
+        """Tell whether the client reads any lite topic for the group."""
+        found = self._clients.get(client_id)
+        return found is not None and found.group == group and bool(found.names)
+
     def add(
         self,
         client_id: str,

@@ -126,6 +126,8 @@ class ReceiveService:
             self._parking.serve(wanted.group, wanted.topic)
         call = caller.call
         leased = self._lease(self._with_lite_topics(wanted) if reads_lite else wanted, call)
+        if wanted.auto_renew:
+            self._sessions.hold(wanted.client_id, call.user, self._committer.now_ms())
         if leased is not None:
             call.on_cancel(partial(self._give_back, wanted.group, leased))
             return self._reply(topic, leased)

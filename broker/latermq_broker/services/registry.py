@@ -41,7 +41,7 @@ from latermq_broker.services.seam import Committer, Method, MethodTable, ParkedR
 from latermq_broker.services.send import SendService
 from latermq_broker.services.session import Sessions
 from latermq_broker.services.telemetry import TelemetryService
-from latermq_broker.services.transaction import TransactionService
+from latermq_broker.services.transaction import TransactionService, anybody
 from latermq_broker.services.v1_broker import BrokersService
 from latermq_broker.services.v1_dead_letters import DeadLettersService
 from latermq_broker.services.v1_groups import GroupsService
@@ -94,8 +94,9 @@ def assemble(engine: Engine, committer: Committer, config: Config) -> Services:
     receive = ReceiveService(*rooms, subscriptions)
     lite = LiteService(*rooms, subscriptions, receive.serve)
     offsets = OffsetService(*rooms)
-    heartbeat = HeartbeatService(*rooms, subscriptions.drop)
-    transactions = TransactionService(*rooms)
+    heartbeat = HeartbeatService(*rooms, subscriptions)
+    guard = _guard(engine, committer, sessions, config) if config.auth.enabled else None
+    transactions = TransactionService(*rooms, guard.asking if guard is not None else anybody)
     health = HealthService(names)
     send = SendService(*rooms)
     replies = Replies(sessions)
@@ -135,14 +136,7 @@ def assemble(engine: Engine, committer: Committer, config: Config) -> Services:
         ReflectionService(names),
     )
     methods = _table((service.methods() for service in served), config)
-    if config.auth.enabled:
-        guard = Guard(
-            engine.users,
-            sessions,
-            config.auth,
-            lambda: engine.wall.at(committer.now_ms()),
-            strict=config.compat.strict,
-        )
+    if guard is not None:
         methods = guard.guarded(methods, _descriptors())
     return Services(
         methods=methods,
@@ -153,6 +147,16 @@ def assemble(engine: Engine, committer: Committer, config: Config) -> Services:
         sessions=sessions,
         reconnects=reconnects,
         on_second=on_second,
+    )
+
+
+def _guard(engine: Engine, committer: Committer, sessions: Sessions, config: Config) -> Guard:
+    return Guard(
+        engine.users,
+        sessions,
+        config.auth,
+        lambda: engine.wall.at(committer.now_ms()),
+        strict=config.compat.strict,
     )
 
 

@@ -19,6 +19,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from latermq_broker.engine.model import Ready
 from latermq_broker.services.later import Later
+from latermq_broker.store.access import User
 from latermq_h2.grpc_code import GrpcCode
 
 Answer = TypeVar("Answer")
@@ -51,6 +52,9 @@ class Extra(Protocol):
 
 class Call(Protocol):
     """One call, as its transport shows it to a handler. Used on the event loop only."""
+
+    user: User | None
+    """Who signed it, as the guard found out; None where nobody is asked for a name."""
 
     @property
     def path(self) -> str:

@@ -115,8 +115,11 @@ class SendService:
         halves = validate.are_halves(request.messages)
         outgoing = self._outgoing(request.messages, caller, now_ms)
         self._admit(caller.call, len(outgoing), caller.data, now_ms)
-        send = self._engine.transactions.send if halves else self._engine.send
-        sent = send(outgoing, now_ms)
+        if halves:
+            sender = caller.call.user.access_key if caller.call.user is not None else ""
+            sent = self._engine.transactions.send(outgoing, now_ms, sender)
+        else:
+            sent = self._engine.send(outgoing, now_ms)
         return self._committer.acknowledged(sent_response(outgoing, sent))
 
     def _outgoing(

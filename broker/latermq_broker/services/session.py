@@ -5,6 +5,9 @@ A session begins with a client's first settings and ends with its termination or
 clients go on for hours on heartbeats alone. A client may hold several streams; commands go to the
 newest.
 
+A client id is its user's: who opened its session or, without one, holds leases or subscriptions
+under it. Who holds so is forgotten as a session would be.
+
     settings ──→ known ──seen──→ known ──terminate / silent too long──→ forgotten
 """
 
@@ -14,12 +17,14 @@ from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Final
+from itertools import islice
+from typing import Final, NamedTuple
 
 from latermq_broker.config import ServerConfig
 from latermq_broker.errors import TooManyRequestsError
 from latermq_broker.services.client_quirks import Quirk, quirks_of
 from latermq_broker.services.group_filters import GroupFilters
+from latermq_broker.store.access import User
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 
 log = logging.getLogger("latermq.services")
@@ -40,6 +45,7 @@ class ClientKind(IntEnum):
 STREAM_UNREAD_BYTES_MAX: Final = 1 << 20  # one command waits whatever its size
 UNREAD_BYTES_MAX: Final = 32 << 20  # of all streams
 CONNECTION_SHARE: Final = 8  # clients of one connection hold at most this part of all settings
+HOLDERS_AT_ONCE: Final = 1_000  # ids without a session that one look at the silent forgets
 LITE_KINDS: Final = frozenset({ClientKind.LITE_PUSH_CONSUMER, ClientKind.LITE_SIMPLE_CONSUMER})
 
 
@@ -120,6 +126,7 @@ class Session:
     peer: str = ""  # `host:port` of the connection its settings came on
     connection_id: str = ""  # of that connection
     held_bytes: int = 0  # for what the client told of itself
+    owner: User | None = None  # who opened it, as that user was then; None: nobody is asked
     streams: list[CommandStream] = field(default_factory=list)  # newest last
 
     @property
@@ -135,6 +142,11 @@ class Session:
         return self.kind is not ClientKind.PRODUCER
 
 
+class _Holder(NamedTuple):
+    access_key: str
+    seen_ms: int
+
+
 class Sessions:
     """All sessions, the longest silent first."""
 
@@ -145,6 +157,7 @@ class Sessions:
         self._held_bytes = 0  # of all sessions
         self._held_by_connection: Counter[str] = Counter()
         self._unread = Unread()
+        self._holders: dict[str, _Holder] = {}  # by client ids without a session, likewise
         self._open_streams: set[CommandStream] = set()
         self._draining = False
 
@@ -168,6 +181,7 @@ class Sessions:
         if known is not None:
             session.streams = known.streams
             self._forget(known)
+        self._holders.pop(session.client_id, None)
         self._sessions[session.client_id] = session
         if session.consumes and not session.lite:
             self.filters.add(session.client_id, session.settings)
@@ -200,6 +214,27 @@ class Sessions:
         if not self._held_by_connection[session.connection_id]:
             del self._held_by_connection[session.connection_id]
 
+    def owner(self, client_id: str) -> str | None:
+        """The access key of the user whose client id this is; None: nobody's so far."""
+        session = self._sessions.get(client_id)
+        if session is not None:
+            return session.owner.access_key if session.owner is not None else None
+        holder = self._holders.get(client_id)
+        return holder.access_key if holder is not None else None
+
+    def hold(self, client_id: str, user: User | None, now_ms: int) -> None:
+        """Something is held under this id: it is the user's, also without a session.
+
+        Of too many such ids the longest silent is forgotten.
+        """
+        if user is None or client_id in self._sessions:
+            return
+        holders = self._holders
+        holders.pop(client_id, None)
+        if len(holders) >= self._config.clients_max:
+            del holders[next(iter(holders))]
+        holders[client_id] = _Holder(user.access_key, now_ms)
+
     def all(self) -> Iterator[Session]:
         """Valid until a session begins or ends."""
         return iter(self._sessions.values())
@@ -210,6 +245,8 @@ class Sessions:
         if session is not None:
             session.seen_ms = now_ms
             self._sessions[client_id] = session
+        elif (holder := self._holders.pop(client_id, None)) is not None:
+            self._holders[client_id] = _Holder(holder.access_key, now_ms)
         return session
 
     def open_stream(self) -> CommandStream:
@@ -260,6 +297,8 @@ class Sessions:
         return found
 
     def remove(self, client_id: str) -> Session | None:
+        """Forget a client that leaves, and whose id it was."""
+        self._holders.pop(client_id, None)
         session = self._sessions.get(client_id)
         if session is not None:
             self._forget(session)
@@ -277,6 +316,10 @@ class Sessions:
             for stream in session.streams:
                 stream.end()
             log.info("client silent", extra={"client_id": session.client_id})
+        for client_id, holder in list(islice(self._holders.items(), HOLDERS_AT_ONCE)):
+            if now_ms - holder.seen_ms <= self._config.client_silent_ms_max:
+                break
+            del self._holders[client_id]
         return silent
 
     def end_streams(self) -> None:

@@ -45,7 +45,7 @@ class GroupEngine(Protocol):
     @property
     def catalog(self) -> Groups: ...
 
-    def client_seen(self, client_id: str, now_ms: int) -> None: ...
+    def client_seen(self, client_id: str, now_ms: int) -> bool: ...
 
 
 class TelemetryService:
@@ -171,6 +171,7 @@ class TelemetryService:
                 peer=call.peer,
                 connection_id=call.connection_id,
                 held_bytes=held_bytes(settings),
+                owner=call.user,
             )
         )
         self._sessions.attach(client_id, stream)

@@ -4,11 +4,16 @@ Once a second the halves that are due for a check are handed, a bounded number, 
 publish their topic and hold a telemetry stream open. The question goes round among them, and never
 twice in a row to the same if there is another. A producer may answer with EndTransaction, or not at
 all; then the next one is asked after `transaction.check_interval_ms`.
+
+The question holds the whole half message. So where users have names it goes to those whom `asking`
+allows at that moment: the user who sent it, and users who may read the topic too. Who sent it is
+known until the broker is started again; then the right to publish has to do.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from enum import IntEnum
+from typing import Final, NamedTuple
 
 from latermq_broker.config import Config
 from latermq_broker.delivery.transaction import HalfEvent
@@ -35,10 +40,41 @@ _EVENTS: Final = {
 }
 
 
+class Asking(IntEnum):
+    """Which half messages of a topic a producer may be shown."""
+
+    NONE = 0
+    OWN = 1  # of its user, and those of which the user is not known any more
+    ALL = 2
+
+
+class Ring(NamedTuple):
+    """The producers of one topic that may be asked now."""
+
+    sessions: Sequence[tuple[Session, Asking]]
+    users: frozenset[str]  # access keys, of those for OWN
+    any: bool  # one of them may be asked about ALL
+
+    def serves(self, sender: str) -> bool:
+        """Tell whether one of them may be asked about this user's half messages."""
+        return self.any or sender in self.users or (not sender and bool(self.sessions))
+
+
+def anybody(session: Session, topic: str) -> Asking:
+    """Where users have no names."""
+    return Asking.ALL
+
+
 class TransactionService:
     def __init__(
-        self, engine: Engine, committer: Committer, sessions: Sessions, config: Config
+        self,
+        engine: Engine,
+        committer: Committer,
+        sessions: Sessions,
+        config: Config,
+        asking: Callable[[Session, str], Asking] = anybody,
     ) -> None:
+        self._asking = asking
         self._engine = engine
         self._committer = committer
         self._sessions = sessions
@@ -89,12 +125,17 @@ class TransactionService:
         room_bytes = CHECK_BYTES_MAX
         now_ms = self._committer.now_ms()
         try:
-            for topic, ring in producers.items():
+            for topic, sessions in producers.items():
+                ring = self._ring(topic, sessions)
                 for first in transactions.waiting(topic, share if room_bytes > 0 else 0):
+                    sender = transactions.sender(first)
+                    if not ring.serves(sender):
+                        transactions.pass_over(first)
+                        continue
                     check = transactions.check(first, now_ms)
                     if check is None:
                         continue  # damaged, given up
-                    asked = self._ask(topic, ring, check)
+                    asked = self._ask(topic, ring, sender, check)
                     if asked is None:
                         break
                     transactions.asked(first, asked.client_id, now_ms)
@@ -105,9 +146,16 @@ class TransactionService:
             log.warning("disk full: producers are not asked", extra={"reason": str(error)})
         self._committer.leased()
 
-    def _ask(self, topic: str, ring: Sequence[Session], check: OrphanCheck) -> Session | None:
+    def _ring(self, topic: str, sessions: Sequence[Session]) -> Ring:
+        """Those of the topic's producers that may be asked, as their rights are now."""
+        asked = [(session, self._asking(session, topic)) for session in sessions]
+        asked = [each for each in asked if each[1] is not Asking.NONE]
+        users = frozenset(_user(session) for session, _ in asked)
+        return Ring(asked, users, any(asking is Asking.ALL for _, asking in asked))
+
+    def _ask(self, topic: str, ring: Ring, sender: str, check: OrphanCheck) -> Session | None:
         """Who was asked; None: nobody reads."""
-        for session in self._candidates(ring, check.asked_client):
+        for session in self._candidates(ring, sender, check.asked_client):
             command = orphan_command(_resource(session, topic), check)
             if self._sessions.push(session.client_id, command, unread_max=UNREAD_MAX):
                 self._turn += 1
@@ -122,12 +170,26 @@ class TransactionService:
                 return session
         return None
 
-    def _candidates(self, ring: Sequence[Session], last: str) -> Iterator[Session]:
-        """In turn, whoever was asked last at the end."""
-        start = self._turn % len(ring)
-        rotated = [*ring[start:], *ring[:start]]
-        yield from (session for session in rotated if session.client_id != last)
-        yield from (session for session in rotated if session.client_id == last)
+    def _candidates(self, ring: Ring, sender: str, last: str) -> Iterator[Session]:
+        """In turn those who may be asked, whoever was asked last at the end."""
+        sessions = ring.sessions
+        start = self._turn % len(sessions)
+        at_the_end: Session | None = None
+        for index in range(len(sessions)):
+            session, asking = sessions[(start + index) % len(sessions)]
+            if asking is not Asking.ALL and sender not in ("", _user(session)):
+                continue
+            if session.client_id == last:
+                at_the_end = session
+            else:
+                yield session
+        if at_the_end is not None:
+            yield at_the_end
+
+
+def _user(session: Session) -> str:
+    """The access key of who opened the session."""
+    return session.owner.access_key if session.owner is not None else ""
 
 
 def _resource(session: Session, topic: str) -> definition_pb2.Resource:

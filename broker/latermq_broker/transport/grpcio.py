@@ -29,6 +29,7 @@ from latermq_broker.services.seam import (
     ServerStream,
     Unary,
 )
+from latermq_broker.store.access import User
 from latermq_broker.transport.grpc_server.metadata import AnswerExtra
 from latermq_h2.grpc_code import GrpcCode
 
@@ -52,6 +53,7 @@ class GrpcioCall:
         self._metadata: dict[str, str | bytes] | None = None
         self._cancelled = False
         self._on_cancel: list[Callable[[], None]] = []
+        self.user: User | None = None
         self.extra = AnswerExtra()
 
     @property

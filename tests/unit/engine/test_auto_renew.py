@@ -176,3 +176,34 @@ def test_2_6_simple_consumers_keep_what_they_hold() -> None:
     rig.advance(2_000)
     assert rig.receive(client="other") == []
     assert rig.ack(one) == [True]
+
+
+def test_made_up_clients_are_not_remembered_so_they_push_nobody_out() -> None:
+    rig = EngineRig()
+    held(rig)
+    for number in range(10):
+        name = f"made up {number}"
+        assert not rig.engine.client_seen(name, rig.now_ms)
+        assert not rig.engine.client_gone(name, rig.now_ms)
+        assert not rig.receive(push=True, client=name)
+    assert list(rig.engine._state.clients_seen) == ["client-1"]
+
+
+def test_who_speaks_for_a_client_in_one_group_ends_nothing_in_another() -> None:
+    rig = EngineRig()
+    held(rig)
+    end = rig.engine.store.log.end
+    assert not rig.engine.client_gone("client-1", rig.now_ms, "elsewhere")
+    assert not rig.engine.client_seen("client-1", rig.now_ms, "elsewhere")
+    rig.receive("elsewhere", push=True, lease_ms=MINUTE_MS)
+    end = rig.engine.store.log.end
+    assert rig.engine.client_gone("client-1", rig.now_ms, "elsewhere")
+    assert rig.engine.store.log.end > end
+    deadlines = {
+        rig.engine._state.catalog.group_by_id(each.group_id): each.deadline_ms - rig.now_ms
+        for each in rig.engine._state.leases.deliveries.values()
+    }
+    by_name = {group.name: left_ms for group, left_ms in deadlines.items() if group is not None}
+    assert by_name == {"billing": MINUTE_MS, "elsewhere": 1_000}
+    live_on(rig, 2 * MINUTE_MS)  # it is not taken for gone in the other
+    assert rig.receive() == []

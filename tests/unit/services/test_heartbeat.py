@@ -18,12 +18,22 @@ class FakeEngine:
     def __init__(self) -> None:
         self.calls: list[tuple[str, str]] = []
         self.looks = 0
+        self.renewed = {(CLIENT_ID, "g"), (CLIENT_ID, "")}
+        """Client id and group of which leases are renewed."""
 
-    def client_seen(self, client_id: str, now_ms: int) -> None:
-        self.calls.append(("seen", client_id))
+    def client_seen(self, client_id: str, now_ms: int, group: str = "") -> bool:
+        return self._done("seen", client_id, group)
 
-    def client_gone(self, client_id: str, now_ms: int) -> None:
-        self.calls.append(("gone", client_id))
+    def client_gone(self, client_id: str, now_ms: int, group: str = "") -> bool:
+        held = self._done("gone", client_id, group)
+        self.renewed.discard((client_id, group))
+        return held
+
+    def _done(self, what: str, client_id: str, group: str) -> bool:
+        renewed = (client_id, group) in self.renewed
+        if renewed:
+            self.calls.append((what, client_id))
+        return renewed
 
     def end_silent_clients(self, now_ms: int) -> bool:
         self.looks += 1
@@ -87,6 +97,20 @@ class TestHeartbeat:
         assert await room.heartbeat() == 40015
         assert room.engine.calls == [("seen", CLIENT_ID)]
 
+    async def test_nobody_lives_for_a_group_in_which_it_holds_nothing(self, room: Room) -> None:
+        assert await room.heartbeat(group="other") == 40015
+        assert await room.heartbeat(group="") == 40015
+        assert room.engine.calls == []
+
+    async def test_who_is_refused_does_not_live_on(self, room: Room) -> None:
+        room.know(ClientKind.PUSH_CONSUMER)
+        room.committer.time_ms = 100_000
+        assert await room.heartbeat(group="a b") == 40003
+        assert room.engine.calls == []
+        room.committer.time_ms = 120_001
+        room.service.expire_silent()
+        assert room.sessions.get(CLIENT_ID) is None
+
     async def test_a_consumer_needs_a_proper_group(self, room: Room) -> None:
         room.know(ClientKind.SIMPLE_CONSUMER)
         assert await room.heartbeat(group="a b") == 40003
@@ -105,11 +129,17 @@ class TestTermination:
         assert room.committer.waits == 1
         assert await room.terminate() == 40015
 
-    async def test_the_leases_of_an_unrecognized_client_are_let_go(self, room: Room) -> None:
+    async def test_a_client_without_settings_is_known_by_its_leases(self, room: Room) -> None:
         """After a restart of the broker its leases are known, its settings are not."""
-        assert await room.terminate() == 40015
+        assert await room.terminate() == 20000
         assert room.engine.calls == [("gone", CLIENT_ID)]
         assert room.committer.waits == 1
+
+    async def test_an_unrecognized_client_is_refused_and_nothing_is_done(self, room: Room) -> None:
+        for group in ("other", ""):
+            assert await room.terminate(group=group) == 40015
+        assert room.engine.calls == []
+        assert room.committer.waits == 0
 
     async def test_a_consumer_with_a_bad_group_stays(self, room: Room) -> None:
         room.know(ClientKind.PUSH_CONSUMER)

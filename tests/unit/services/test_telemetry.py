@@ -36,8 +36,9 @@ class FakeEngine:
         self.catalog = FakeCatalog()
         self.seen: list[str] = []
 
-    def client_seen(self, client_id: str, now_ms: int) -> None:
+    def client_seen(self, client_id: str, now_ms: int) -> bool:
         self.seen.append(client_id)
+        return True
 
 
 class Stream:

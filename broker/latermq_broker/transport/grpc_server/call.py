@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from latermq_broker.services.seam import CallAborted, MethodKind
+from latermq_broker.store.access import User
 from latermq_broker.transport.grpc_server.head import CallHead
 from latermq_broker.transport.grpc_server.metadata import (
     BINARY_SUFFIX,
@@ -36,7 +37,8 @@ class LeanCall:
     __slots__ = (
         "_callbacks", "_fields", "added", "admitted", "answered", "arrived_ms", "cancelled",
         "connection", "head", "headers_sent", "held_bytes", "inbox", "is_apart", "is_started",
-        "known", "own_bytes", "request", "reserved", "room", "stream", "timer", "work", "zipped",
+        "known", "own_bytes", "request", "reserved", "room", "stream", "timer", "user", "work",
+        "zipped",
     )  # fmt: skip
 
     def __init__(
@@ -54,6 +56,7 @@ class LeanCall:
         self.head = head
         self.arrived_ms = now_ms
         self.cancelled = False
+        self.user: User | None = None
         self.admitted = False  # its method was asked whether its request may be kept
         self.request: SingleMessage | None = None  # what came of it, if not all came at once
         self.own_bytes = 0  # what it takes without its request, once it was admitted
