@@ -167,6 +167,10 @@ class UnauthorizedError(RequestError):
     code = 40100
 
 
+class NotSignedError(UnauthorizedError):
+    """By nobody who is a user: no signature, or one that no user's secret makes."""
+
+
 class ForbiddenError(RequestError):
     code = 40300
 

@@ -10,6 +10,8 @@ A client id is the user's who opened its session, or holds something under it: n
 under it, whatever the RPC. Who is shown a half message, on a stream opened long ago, is asked for
 again at each showing.
 
+Calls that nobody signed are slowed down (`brake`), those that somebody did never.
+
 A signature is good for a second's worth of calls of one client, so one that was verified is looked
 up, not computed, the next time. Any change of a user makes all of them be computed anew.
 """
@@ -26,11 +28,13 @@ from latermq_broker.config_auth import AuthConfig
 from latermq_broker.errors import (
     BadRequestError,
     ForbiddenError,
+    NotSignedError,
     RequestError,
     UnauthorizedError,
 )
 from latermq_broker.services.access_rules import Want, group, half_of_another, rule_of, topic
 from latermq_broker.services.answers import CLIENT_ID_HEADER, MESSAGING, parse, status_of
+from latermq_broker.services.brake import Brake
 from latermq_broker.services.field_counts import COMMAND_FIELDS_MAX, FieldCount
 from latermq_broker.services.health import HEALTH
 from latermq_broker.services.names import shown
@@ -64,8 +68,7 @@ REFLECTION: Final = (f"/{REFLECTION_V1ALPHA}/", f"/{REFLECTION_V1}/")
 HEARTBEAT: Final = f"{MESSAGING}/Heartbeat"
 COMMAND_FIELDS: Final = FieldCount(service_pb2.TelemetryCommand.DESCRIPTOR, COMMAND_FIELDS_MAX)
 VERIFIED_MAX: Final = 8_192
-COMPLAIN_MS: Final = 60_000  # one line in the log per address in so long
-COMPLAINTS_MAX: Final = 1_000
+BRAKED: Final = "too many calls from this address were not signed, or signed wrongly; this one too"
 NOBODYS_SECRET: Final = "a user who is not there takes as long as one who is"
 
 
@@ -109,7 +112,7 @@ class Guard:
         self._strict = strict
         self._root = root_user(config)
         self._verified: dict[tuple[str | None, str | None], _Verified] = {}
-        self._complaints: dict[str, int] = {}
+        self._brake = Brake()
 
     def guarded(self, methods: MethodTable, descriptors: Iterable[Any]) -> MethodTable:
         """The same table behind this guard."""
@@ -168,7 +171,7 @@ class Guard:
         """The user of a certificate that one of our CAs signed. Raises UnauthorizedError."""
         user = self._find(name)
         if user is None:
-            raise UnauthorizedError(f"the certificate is of {shown(name)}, who is no user")
+            raise NotSignedError(f"the certificate is of {shown(name)}, who is no user")
         if user.disabled:
             raise UnauthorizedError(f"user {user.access_key} is disabled")
         return user
@@ -178,7 +181,7 @@ class Guard:
         user = self._find(claim.access_key)
         right = is_signed_with(claim, NOBODYS_SECRET if user is None else user.secret)
         if user is None or not right:
-            raise UnauthorizedError(
+            raise NotSignedError(
                 f"no user {shown(claim.access_key)} with the secret that signed this call"
             )
         if user.disabled:
@@ -215,6 +218,7 @@ class Guard:
         streams = method.kind is MethodKind.SERVER_STREAM
         parsed = method.parsed
         count = FieldCount(rpc.input_type)
+        braked = [refuse(status_of(UnauthorizedError(BRAKED))).SerializeToString()]
 
         def refused(error: RequestError, call: Call) -> bytes:
             return refuse(status_of(self._told(error, call))).SerializeToString()
@@ -223,7 +227,7 @@ class Guard:
             try:
                 self.caller_of(call)
             except RequestError as error:
-                return [refused(error, call)]
+                return braked if self._brakes(error, call) else [refused(error, call)]
             return None
 
         def handler(data: bytes, call: Call) -> Any:
@@ -242,6 +246,10 @@ class Guard:
                 if is_heartbeat:
                     self._require_group(user, call)
             except RequestError as error:
+                if self._brakes(error, call):
+                    slow: Any = braked if streams else braked[0]
+                    held = self._brake.hold(call.peer, slow, self._wall_ms())
+                    return slow if held.settled else held
                 answer = refused(error, call)
                 return [answer] if streams else answer
             if request is None or parsed is None:
@@ -257,8 +265,8 @@ class Guard:
             try:
                 self.caller_of(call)
             except RequestError as error:
-                text = str(self._told(error, call))
-                raise CallAborted(GrpcCode.UNAUTHENTICATED, text) from error
+                told = BRAKED if self._brakes(error, call) else str(self._told(error, call))
+                raise CallAborted(GrpcCode.UNAUTHENTICATED, told) from error
             return inner(requests, call)
 
         return handler
@@ -286,6 +294,9 @@ class Guard:
                 yield data
                 del data  # up to 4 MiB, and the next may be long in coming
         except RequestError as error:
+            if self._brakes(error, call):
+                await self._brake.hold(call.peer, None, self._wall_ms())
+                raise UnauthorizedError(BRAKED) from error
             raise self._told(error, call) from error
 
     def _take(
@@ -334,18 +345,21 @@ class Guard:
             return UnauthorizedError(str(error))
         return error
 
+    def _brakes(self, error: RequestError, call: Call) -> bool:
+        """Tell whether this refusal is one too many of its address; the log is told, once."""
+        wall_ms = self._wall_ms()
+        if not (isinstance(error, NotSignedError) and self._brake.fails(call.peer, wall_ms)):
+            return False
+        if self._brake.complains(call.peer, "braked", wall_ms):
+            log.warning("calls braked", extra={"peer": call.peer, "reason": str(error)})
+        return True
+
     def _complain(self, error: RequestError, call: Call) -> None:
         """One line per address and minute: a client that is refused asks again and again."""
-        host = call.peer.rpartition(":")[0]
-        wall_ms = self._wall_ms()
-        if abs(wall_ms - self._complaints.get(host, -COMPLAIN_MS)) < COMPLAIN_MS:
-            return
-        if len(self._complaints) >= COMPLAINTS_MAX:
-            self._complaints.clear()
-        self._complaints[host] = wall_ms
-        log.warning(
-            "call refused", extra={"rpc": call.path, "peer": call.peer, "reason": str(error)}
-        )
+        if self._brake.complains(call.peer, "refused", self._wall_ms()):
+            log.warning(
+                "call refused", extra={"rpc": call.path, "peer": call.peer, "reason": str(error)}
+            )
 
 
 def _client_id(call: Call) -> str:

@@ -15,7 +15,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
-from latermq_broker.errors import UnauthorizedError
+from latermq_broker.errors import NotSignedError, UnauthorizedError
 from latermq_broker.services.names import shown
 
 AUTHORIZATION_HEADER: Final = "authorization"
@@ -40,32 +40,30 @@ class Claim(NamedTuple):
 def claim_of(authorization: str | None, date: str | None) -> Claim:
     """
     Raises:
-        UnauthorizedError: no signature, or not one of this form.
+        NotSignedError: no signature, or not one of this form.
     """
     if not authorization:
-        raise UnauthorizedError("the call is not signed: an access key and its secret are needed")
+        raise NotSignedError("the call is not signed: an access key and its secret are needed")
     if len(authorization) > HEADER_CHARACTERS_MAX:
-        raise UnauthorizedError(f"authorization is longer than {HEADER_CHARACTERS_MAX} characters")
+        raise NotSignedError(f"authorization is longer than {HEADER_CHARACTERS_MAX} characters")
     algorithm, _, rest = authorization.partition(" ")
     if algorithm != ALGORITHM:
-        raise UnauthorizedError(
-            f"authorization has the algorithm {shown(algorithm)}, not {ALGORITHM}"
-        )
+        raise NotSignedError(f"authorization has the algorithm {shown(algorithm)}, not {ALGORITHM}")
     parts = {}
     for part in rest.split(","):
         name, _, value = part.strip().partition("=")
         parts[name] = value
     access_key = parts.get("Credential", "").partition("/")[0]
     if not access_key:
-        raise UnauthorizedError("authorization names no access key")
+        raise NotSignedError("authorization names no access key")
     try:
         signature = binascii.unhexlify(parts.get("Signature", ""))
     except (binascii.Error, ValueError):
         signature = b""
     if len(signature) != SIGNATURE_BYTES:
-        raise UnauthorizedError("authorization holds no signature of 40 hex digits")
+        raise NotSignedError("authorization holds no signature of 40 hex digits")
     if not date or len(date) > HEADER_CHARACTERS_MAX:
-        raise UnauthorizedError(f"the header {DATE_HEADER}, which is what is signed, is missing")
+        raise NotSignedError(f"the header {DATE_HEADER}, which is what is signed, is missing")
     return Claim(access_key, signature, date)
 
 
