@@ -28,6 +28,8 @@ class AuthConfig:
     root_secret_key: str = field(default="", repr=False)
     certificate_users: bool = False  # an unsigned call is the user's whom its certificate names
     clock_skew_ms_max: int = 900_000  # of a signature's date against our clock; 0: any date
+    user_share_percent: int = 50  # of sessions, topics, groups, waits, subscriptions: one user's
+    admin_reserve_percent: int = 5  # of each of them: kept for admins
     open_beyond_loopback: OpenBroker = OpenBroker.WARN
 
     def __post_init__(self) -> None:
@@ -37,5 +39,9 @@ class AuthConfig:
             raise ConfigError("auth.root_access_key", f"must be {ACCESS_KEY_RULE}")
         if self.root_secret_key and SECRET.fullmatch(self.root_secret_key) is None:
             raise ConfigError("auth.root_secret_key", f"must be {SECRET_RULE}")
+        if not 1 <= self.user_share_percent <= 100:
+            raise ConfigError("auth.user_share_percent", "must be 1 to 100")
+        if not 0 <= self.admin_reserve_percent <= 90:
+            raise ConfigError("auth.admin_reserve_percent", "must be 0 to 90")
         if self.clock_skew_ms_max < 0:
             raise ConfigError("auth.clock_skew_ms_max", "must be at least 0")

@@ -1,4 +1,4 @@
-"""`latermq limit`: what clients and groups may do at most; set, show, list, unset."""
+"""`latermq limit`: what clients, groups and users may do at most; set, show, list, unset."""
 
 import re
 from typing import Any, Final
@@ -14,7 +14,11 @@ from latermq_broker.cli.table import Column, plain
 from latermq_broker.cli.times import format_instant
 from latermq_proto.latermq.v1 import limit_pb2
 
-_SCOPES: Final = {"client": limit_pb2.Limit.CLIENT, "group": limit_pb2.Limit.GROUP}
+_SCOPES: Final = {
+    "client": limit_pb2.Limit.CLIENT,
+    "group": limit_pb2.Limit.GROUP,
+    "user": limit_pb2.Limit.USER,
+}
 _WORDS: Final = {number: word for word, number in _SCOPES.items()}
 _SIZE: Final = re.compile(r"(\d{1,15})([kmg]?)", re.IGNORECASE)
 _FACTORS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -33,7 +37,7 @@ def size(text: str) -> int:
 
 @click.group(cls=CommandGroup)
 def limit() -> None:
-    """Limit what clients and consumer groups may do; without a limit nothing is.
+    """Limit what clients, consumer groups and users may do; without a limit nothing is.
 
     Beyond it a call is answered TOO_MANY_REQUESTS, which clients take for "later". Limits hold at
     once, and stay when the broker is started again.
@@ -41,6 +45,9 @@ def limit() -> None:
     A client is what calls under one client id: one producer or consumer object of one process. Its
     id is new with every start, and so with every `latermq send`; so limits of clients are set for
     '*'. They hold for each client by itself, not for all together.
+
+    A client chooses its id. Where users have names (auth.enabled), a limit of a user holds for all
+    its clients together, whatever ids they take.
     """
 
 
@@ -49,6 +56,7 @@ def limit() -> None:
     epilog=example(
         "latermq limit set client '*' --sends 5000 --bytes 20M",
         "latermq limit set client host@17@0@abc --sends 10",
+        "latermq limit set user shop --sends 20000",
         "latermq limit set group billing --in-flight 1000 --parked-polls 50",
     ),
 )
@@ -64,11 +72,11 @@ def limit() -> None:
 )  # fmt: skip
 @click.option(
     "--sends", type=click.IntRange(min=1), metavar="N",
-    help="Messages that a client may send per second.",
+    help="Messages that a client or user may send per second.",
 )  # fmt: skip
 @click.option(
     "--bytes", "bytes_", type=size, metavar="SIZE",
-    help="Bytes of a client's sends per second: 65536, 64k, 10M.",
+    help="Bytes of its sends per second: 65536, 64k, 10M.",
 )  # fmt: skip
 @broker_options
 def set_(
@@ -81,7 +89,7 @@ def set_(
     endpoint: str,
     as_json: bool,
 ) -> None:
-    """Set limits of the client or group NAME.
+    """Set limits of the client, group or user NAME.
 
     NAME '*' is each one, by itself, that has no limit of its own for it; of a client, NAME is its
     client id, as in the broker's log. What is not given stays as it is.
@@ -110,7 +118,7 @@ def set_(
 @_NAME
 @broker_options
 def show(scope: str, name: str, endpoint: str, as_json: bool) -> None:
-    """Show what the client or group NAME is limited to, by its own limits and those of '*'."""
+    """Show what the client, group or user NAME is limited to, by its own limits and '*'."""
     with Connection(endpoint) as broker:
         found, _ = broker.pages(
             broker.limits.ListLimits, limit_pb2.ListLimitsRequest(), "limits", _LIMITS_MAX
@@ -161,7 +169,7 @@ def list_(limit: int, endpoint: str, as_json: bool) -> None:
 @_NAME
 @broker_options
 def unset(scope: str, name: str, endpoint: str, as_json: bool) -> None:
-    """Take all limits of the client or group NAME away; those of '*' hold for it from then on."""
+    """Take all limits of the client, group or user NAME away; from then on it has those of '*'."""
     request = limit_pb2.UnsetLimitRequest(scope=_SCOPES[scope], name=name)
     with Connection(endpoint) as broker:
         broker.call(broker.limits.UnsetLimit, request)

@@ -24,7 +24,7 @@ Receiver = TypeVar("Receiver")
 class Parked(Generic[Receiver]):
     """One place in a line."""
 
-    __slots__ = ("client", "connection", "group", "number", "receiver", "topic", "wish")
+    __slots__ = ("client", "connection", "group", "number", "receiver", "topic", "user", "wish")
 
     def __init__(
         self,
@@ -35,6 +35,7 @@ class Parked(Generic[Receiver]):
         receiver: Receiver,
         client: str = "",
         connection: str = "",
+        user: str = "",
     ) -> None:
         self.group = group
         self.topic = topic
@@ -43,6 +44,7 @@ class Parked(Generic[Receiver]):
         self.receiver = receiver
         self.client = client
         self.connection = connection
+        self.user = user
 
 
 class LongPolls(Generic[Receiver]):
@@ -55,6 +57,7 @@ class LongPolls(Generic[Receiver]):
         self._group_counts: dict[str, int] = {}
         self._client_counts: dict[str, int] = {}
         self._connection_counts: dict[str, int] = {}
+        self._user_counts: dict[str, int] = {}
         self._next_number = 0
         # topic → group → wish → place by number, in the order of arrival
         self._lines: dict[str, dict[str, dict[Hashable, dict[int, Parked[Receiver]]]]] = {}
@@ -91,6 +94,10 @@ class LongPolls(Generic[Receiver]):
         """How many of that client wait."""
         return self._client_counts.get(client, 0)
 
+    def user_count(self, user: str) -> int:
+        """How many of that user wait."""
+        return self._user_counts.get(user, 0)
+
     def park(
         self,
         group: str,
@@ -99,6 +106,7 @@ class LongPolls(Generic[Receiver]):
         receiver: Receiver,
         client: str = "",
         connection: str = "",
+        user: str = "",
     ) -> Parked[Receiver]:
         """Stand at the end of a line.
 
@@ -109,13 +117,14 @@ class LongPolls(Generic[Receiver]):
             TooManyRequestsError: the broker, the group or the connection has as many as it may.
         """
         self.check(group, connection)
-        parked = Parked(group, topic, wish, self._next_number, receiver, client, connection)
+        parked = Parked(group, topic, wish, self._next_number, receiver, client, connection, user)
         self._next_number += 1
         self._count += 1
         self._group_counts[group] = self._group_counts.get(group, 0) + 1
         self._client_counts[client] = self._client_counts.get(client, 0) + 1
         counts = self._connection_counts
         counts[connection] = counts.get(connection, 0) + 1
+        self._user_counts[user] = self._user_counts.get(user, 0) + 1
         line = self._lines.setdefault(topic, {}).setdefault(group, {})
         line.setdefault(wish, {})[parked.number] = parked
         return parked
@@ -152,6 +161,7 @@ class LongPolls(Generic[Receiver]):
         _count_down(self._group_counts, parked.group)
         _count_down(self._client_counts, parked.client)
         _count_down(self._connection_counts, parked.connection)
+        _count_down(self._user_counts, parked.user)
         if not queue:
             del line[parked.wish]
             if not line:

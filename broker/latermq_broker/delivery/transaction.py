@@ -20,6 +20,7 @@ from enum import IntEnum
 from typing import Final
 
 from latermq_broker.delivery.deadlines import Deadlines
+from latermq_broker.store.shares import count_up
 
 
 class HalfState(IntEnum):
@@ -128,6 +129,7 @@ class HalfMessages:
         self.ended: OrderedDict[int, tuple[HalfState, int]] = OrderedDict()  # (end, id hash)
         self.waiting: dict[int, dict[int, None]] = {}
         """Live: topic id → halves due for a check that no producer was there to be asked for."""
+        self.senders: dict[str, int] = {}  # live: pending ones by access key, as far as known
         self.in_vain: dict[int, None] = {}
         """Those whose producers were asked for the last time."""
         self._ended_max = ended_max
@@ -168,7 +170,13 @@ class HalfMessages:
         half.position, half.length = position, length
         self._moved[position] = half.first
 
+    def sent_by(self, half: HalfMessage, sender: str) -> None:
+        """Remember whose it is while it is PENDING."""
+        half.sender = sender
+        count_up(self.senders, sender)
+
     def end(self, half: HalfMessage, state: HalfState) -> None:
+        count_up(self.senders, half.sender, -1)
         del self._halves[half.first]
         self._moved.pop(half.position, None)
         self.deadlines.disarm(half.first)

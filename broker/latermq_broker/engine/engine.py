@@ -49,6 +49,7 @@ from latermq_broker.engine.transactions import Transactions
 from latermq_broker.engine.users import UserAdmin
 from latermq_broker.errors import InvalidReceiptHandleError, RequestError, StoreFullError
 from latermq_broker.schedule.levels import level_ms
+from latermq_broker.store.access import User
 from latermq_broker.store.payload_lease import (
     ExtendPayload,
 )
@@ -127,22 +128,25 @@ class Engine:
         engine._due.opened_ms = max(now_ms, store.log.last_store_ms)
         return engine
 
-    def ensure_topic(self, name: str, now_ms: int) -> Topic:
+    def ensure_topic(self, name: str, now_ms: int, user: User | None = None) -> Topic:
         """The topic; made on first use where allowed. Raises TopicNotFoundError."""
-        return self.topics.ensure(name, now_ms)
+        return self.topics.ensure(name, now_ms, user)
 
-    def ensure_group(self, name: str, now_ms: int) -> Group:
+    def ensure_group(self, name: str, now_ms: int, user: User | None = None) -> Group:
         """The group; made on first use where allowed. Raises GroupNotFoundError."""
-        return self.groups.ensure(name, now_ms)
+        return self.groups.ensure(name, now_ms, user)
 
-    def send(self, messages: Sequence[Outgoing], now_ms: int) -> list[Sent]:
+    def send(
+        self, messages: Sequence[Outgoing], now_ms: int, user: User | None = None
+    ) -> list[Sent]:
         """Store messages of one topic, all or none; the delayed among them wait in the timer.
 
+        The topic is made, on its first use, by `user`.
         Raises TopicNotFoundError, LiteTopicQuotaError, StoreFullError.
         """
         state = self._state
         self.store.disk.admit()
-        topic = self.ensure_topic(messages[0].topic, now_ms)
+        topic = self.ensure_topic(messages[0].topic, now_ms, user)
         lite = topic.type is TopicType.LITE
         if lite:
             self.lites.check_room(topic, (message.lite_topic for message in messages))
@@ -213,10 +217,11 @@ class Engine:
         """
         topic, group = self.catalog.topic(request.topic), self.catalog.group(request.group)
         if topic is None or group is None:
-            self.topics.planned(request.topic, now_ms)  # one is made if both may be
-            self.groups.check_use(request.group)
-            topic = self.ensure_topic(request.topic, now_ms)
-            group = self.ensure_group(request.group, now_ms)
+            user = request.user
+            self.topics.planned(request.topic, now_ms, user)  # one is made if both may be
+            self.groups.check_use(request.group, user)
+            topic = self.ensure_topic(request.topic, now_ms, user)
+            group = self.ensure_group(request.group, now_ms, user)
         delivered = self._lanes.receive(request, group, topic, now_ms)
         if request.auto_renew and delivered:
             self.client_seen(request.client_id, now_ms)

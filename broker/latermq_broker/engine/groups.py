@@ -16,6 +16,7 @@ from latermq_broker.errors import (
     TooManyRequestsError,
     TopicNotFoundError,
 )
+from latermq_broker.store.access import User
 from latermq_broker.store.catalog import BackoffKind, encode_group
 from latermq_broker.store.payload_catalog import (
     CONFIG_DELETE,
@@ -25,6 +26,7 @@ from latermq_broker.store.payload_catalog import (
     ResetPayload,
 )
 from latermq_broker.store.record import RecordType
+from latermq_broker.store.shares import Shares, key_of, maker
 
 FORGOTTEN_MAX: Final = 256  # deleted subscriptions that a group remembers
 
@@ -35,25 +37,36 @@ class GroupAdmin:
     def __init__(self, state: EngineState, journal: Journal) -> None:
         self._state = state
         self._journal = journal
+        self._shares = Shares(state.config.auth)
 
-    def ensure(self, name: str, now_ms: int) -> Group:
+    def ensure(self, name: str, now_ms: int, user: User | None = None) -> Group:
         """The group, made on first use where the configuration allows.
+
+        Args:
+            user: who uses it; has a share of all groups there may be.
 
         Raises GroupNotFoundError, TooManyRequestsError (group_count_max).
         """
         group = self._state.catalog.group(name)
         if group is not None:
             return group
-        self.check_use(name)
-        return self._make(name, fifo=False, max_attempts=0, backoff=None, now_ms=now_ms)
+        self.check_use(name, user)
+        return self._make(
+            name, fifo=False, max_attempts=0, backoff=None, now_ms=now_ms, made_by=maker(user)
+        )
 
-    def check_use(self, name: str) -> None:
+    def check_use(self, name: str, user: User | None = None) -> None:
         """Whether its first use may make it, if it is not there. Raises as `ensure`."""
         if self._state.catalog.group(name) is not None:
             return
         if not self._state.config.catalog.auto_create_groups:
             raise GroupNotFoundError(name)
-        self._check_room(name)
+        catalog = self._state.catalog
+        self._shares.check(
+            user, "consumer groups", "catalog.group_count_max",
+            self._state.config.catalog.group_count_max, catalog.group_count(),
+            catalog.groups_made.get(key_of(user), 0),
+        )  # fmt: skip
 
     def forget(self, name: str, topic_name: str, now_ms: int) -> None:
         """The group's subscription to the topic is not listed until it receives of it again.
@@ -91,6 +104,7 @@ class GroupAdmin:
         on_dead: OnDead = OnDead.SKIP,
         lite_parent: str = "",
         lite_exclusive: bool = False,
+        made_by: str = "",
     ) -> Group:
         """max_attempts 0: the default. The same again is OK.
 
@@ -109,6 +123,7 @@ class GroupAdmin:
                 on_dead=on_dead,
                 lite_parent=lite_parent,
                 lite_exclusive=lite_exclusive,
+                made_by=made_by,
             )
         attempts = max_attempts or self._state.config.delivery.max_attempts
         known = replace(
@@ -241,6 +256,7 @@ class GroupAdmin:
         on_dead: OnDead = OnDead.SKIP,
         lite_parent: str = "",
         lite_exclusive: bool = False,
+        made_by: str = "",
     ) -> Group:
         state = self._state
         self._check_room(name)
@@ -254,6 +270,7 @@ class GroupAdmin:
             on_dead=on_dead,
             lite_parent=lite_parent,
             lite_exclusive=lite_exclusive,
+            made_by=made_by,
         )
         self._put(group, now_ms)
         return group

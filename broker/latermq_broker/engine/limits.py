@@ -15,6 +15,7 @@ LIMITS_COUNT_MAX: Final = 10_000
 LIMIT_MAX: Final = 1 << 40
 _NOT_OF: Final = {
     Scope.CLIENT: ("in_flight",),
+    Scope.USER: ("in_flight",),
     Scope.GROUP: ("sends_per_s", "bytes_per_s"),
 }
 
@@ -40,7 +41,7 @@ class LimitAdmin:
             if not 0 <= value <= LIMIT_MAX:
                 raise BadRequestError(f"{field} {value} is not within 0 to {LIMIT_MAX}")
             if value and field in _NOT_OF[wanted.scope]:
-                other = "group" if wanted.scope is Scope.CLIENT else "client"
+                other = "client or user" if wanted.scope is Scope.GROUP else "group"
                 raise BadRequestError(
                     f"{field} is a limit of a {other}, not of a {wanted.scope.name.lower()}"
                 )

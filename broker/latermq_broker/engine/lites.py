@@ -17,8 +17,10 @@ from latermq_broker.errors import (
     LiteTopicQuotaError,
     TopicNotFoundError,
 )
+from latermq_broker.store.access import User
 from latermq_broker.store.payload_lite import LITE_CURSOR, LITE_EXPIRED, LitePayload
 from latermq_broker.store.record import RecordType
+from latermq_broker.store.shares import maker
 
 EXPIRED_AT_ONCE: Final = 256  # lite topics that one tick lets go
 IDLE_LOOK_MS: Final = 1_000  # they are looked for so often
@@ -90,22 +92,23 @@ class Lites:
             )
         return group
 
-    def bind(self, name: str, parent: str, now_ms: int) -> Group:
-        """The group; made on first use where the configuration allows.
+    def bind(self, name: str, parent: str, now_ms: int, user: User | None = None) -> Group:
+        """The group; made on first use, by `user`, where the configuration allows.
 
         Raises as `parent` and `check_group`; GroupNotFoundError, TooManyRequestsError.
         """
-        group = self.check_bind(name, parent)
+        group = self.check_bind(name, parent, user)
         if group is not None:
             return group
         return self._groups.create(
-            name, fifo=True, max_attempts=0, backoff=None, now_ms=now_ms, lite_parent=parent
-        )
+            name, fifo=True, max_attempts=0, backoff=None, now_ms=now_ms, lite_parent=parent,
+            made_by=maker(user),
+        )  # fmt: skip
 
-    def check_bind(self, name: str, parent: str) -> Group | None:
+    def check_bind(self, name: str, parent: str, user: User | None = None) -> Group | None:
         """The group; None: it may be made on first use. Raises as `bind`, which then does not."""
         self.parent(parent)
-        self._groups.check_use(name)
+        self._groups.check_use(name, user)
         return self.check_group(name, parent)
 
     def check_room(self, topic: Topic, names: Iterable[str]) -> None:

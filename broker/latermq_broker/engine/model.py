@@ -13,6 +13,7 @@ from latermq_broker.delivery.filter import EVERYTHING as EVERYTHING
 from latermq_broker.delivery.filter import MessageFilter as MessageFilter
 from latermq_broker.delivery.filter import TagFilter as TagFilter
 from latermq_broker.delivery.history import Attempt as Attempt
+from latermq_broker.store.access import User
 from latermq_broker.store.catalog import Backoff as Backoff
 from latermq_broker.store.catalog import Group as Group
 from latermq_broker.store.catalog import OnDead as OnDead
@@ -98,6 +99,7 @@ class ReceiveRequest(NamedTuple):
     single_file: bool = False  # at most one of each message group in a reply, if ordered
     lite_keys: frozenset[int] = frozenset()  # what the client of a group for lite topics reads
     bytes_max: int = 1 << 62  # of the messages together, if there are several
+    user: User | None = None  # who asks, and makes what is not there yet
 
 
 class Delivered(NamedTuple):

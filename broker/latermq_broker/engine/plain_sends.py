@@ -12,6 +12,7 @@ from latermq_broker.engine.model import Outgoing, PlainMessages, PlainSent
 from latermq_broker.engine.state import EngineState
 from latermq_broker.engine.topics import TopicAdmin
 from latermq_broker.errors import StoreFullError
+from latermq_broker.store.access import User
 from latermq_broker.store.payload_message import MESSAGE_LETTER, NO_PRIORITY, MessageRun
 
 
@@ -21,7 +22,7 @@ class PlainSends:
         self._journal = journal
         self._topics = topics
 
-    def send(self, messages: PlainMessages, now_ms: int) -> PlainSent:
+    def send(self, messages: PlainMessages, now_ms: int, user: User | None = None) -> PlainSent:
         """Store them in one queue of their topic, which is for no lite topics; all or none.
 
         Raises TopicNotFoundError, StoreFullError.
@@ -29,7 +30,7 @@ class PlainSends:
         state = self._state
         store = state.store
         store.disk.admit()
-        topic = self._topics.ensure(messages.topic, now_ms)
+        topic = self._topics.ensure(messages.topic, now_ms, user)
         queue_id = state.next_queue(topic)
         run = MessageRun(
             topic.id,

@@ -14,6 +14,7 @@ from latermq_broker.errors import (
     TopicNotFoundError,
     unknown_topic,
 )
+from latermq_broker.store.access import User
 from latermq_broker.store.catalog import RETRY_PREFIX, consumer_group_of, encode_topic
 from latermq_broker.store.payload_catalog import (
     CONFIG_DELETE,
@@ -22,6 +23,7 @@ from latermq_broker.store.payload_catalog import (
     ConfigPayload,
 )
 from latermq_broker.store.record import RecordType
+from latermq_broker.store.shares import Shares, key_of, maker
 
 PRIORITIES: Final = 10  # queues of a topic of type PRIORITY, if nothing else is asked for
 _RANKED: Final = (TopicType.PRIORITY, TopicType.LITE)  # what their queues hold is by their type
@@ -33,19 +35,23 @@ class TopicAdmin:
     def __init__(self, state: EngineState, journal: Journal) -> None:
         self._state = state
         self._journal = journal
+        self._shares = Shares(state.config.auth)
 
-    def ensure(self, name: str, now_ms: int) -> Topic:
+    def ensure(self, name: str, now_ms: int, user: User | None = None) -> Topic:
         """The topic, made on first use where the configuration allows.
+
+        Args:
+            user: who uses it; has a share of all topics there may be.
 
         Raises TopicNotFoundError, TooManyRequestsError (topic_count_max).
         """
         topic = self._state.catalog.topic(name)
         if topic is None:
-            topic = self.planned(name, now_ms)
+            topic = self.planned(name, now_ms, user)
             self._put(topic, now_ms)
         return topic
 
-    def planned(self, name: str, now_ms: int) -> Topic:
+    def planned(self, name: str, now_ms: int, user: User | None = None) -> Topic:
         """The topic, or as its first use will make it: nothing is stored.
 
         Raises as `ensure`.
@@ -62,7 +68,8 @@ class TopicAdmin:
         config = self._state.config
         if name.startswith(RETRY_PREFIX) or not config.catalog.auto_create or config.compat.strict:
             raise self._unknown(name)
-        return self._plan(name, TopicType.MIXED, 0, now_ms)
+        self._check_share(user)
+        return self._plan(name, TopicType.MIXED, 0, now_ms, made_by=maker(user))
 
     def _unknown(self, name: str) -> TopicNotFoundError:
         return unknown_topic(name, strict=self._state.config.compat.strict)
@@ -151,8 +158,24 @@ class TopicAdmin:
             raise TopicNotFoundError(name)
         return topic
 
+    def _check_share(self, user: User | None) -> None:
+        """Raises TooManyRequestsError: the user has its part, or the rest is for admins."""
+        catalog = self._state.catalog
+        most = self._state.config.catalog.topic_count_max
+        self._shares.check(
+            user, "topics", "catalog.topic_count_max", most, catalog.topic_count(),
+            catalog.topics_made.get(key_of(user), 0),
+        )  # fmt: skip
+
     def _plan(
-        self, name: str, type: TopicType, queue_count: int, now_ms: int, *, counted: bool = True
+        self,
+        name: str,
+        type: TopicType,
+        queue_count: int,
+        now_ms: int,
+        *,
+        counted: bool = True,
+        made_by: str = "",
     ) -> Topic:
         state = self._state
         limit = state.config.catalog.topic_count_max
@@ -170,6 +193,7 @@ class TopicAdmin:
             queue_count=queue_count or self._queue_count(type),
             created_ms=now_ms,
             epoch=hashlib.blake2b(birth, digest_size=8).hexdigest(),
+            made_by=made_by,
         )
 
     def _queue_count(self, type: TopicType) -> int:

@@ -32,6 +32,7 @@ from latermq_broker.errors import (
     StoreFullError,
     TooManyRequestsError,
 )
+from latermq_broker.store.access import User
 from latermq_broker.store.payload_message import (
     MESSAGE_ORDERED,
     QUEUE_UNSET,
@@ -52,6 +53,7 @@ from latermq_broker.store.payload_transaction import (
     TxnPayload,
 )
 from latermq_broker.store.record import RecordType
+from latermq_broker.store.shares import Shares, key_of
 
 log = logging.getLogger("latermq.engine")
 
@@ -65,19 +67,28 @@ class Transactions:
         self._topics = topics
         self._config = state.config.transaction
         self._halves = state.halves
+        self._shares = Shares(state.config.auth)
 
-    def send(self, messages: Sequence[Outgoing], now_ms: int, sender: str = "") -> list[Sent]:
+    def send(
+        self, messages: Sequence[Outgoing], now_ms: int, user: User | None = None
+    ) -> list[Sent]:
         """Store half messages of one topic, all or none.
 
         Args:
-            sender: the access key of their user; known until the broker is started again.
+            user: who sends them; known until the broker is started again.
         Raises TopicNotFoundError, StoreFullError, TooManyRequestsError (half_messages_max).
         """
         store = self._state.store
         store.disk.admit()
-        self._topics.planned(messages[0].topic, now_ms)  # who is refused makes none, nor any room
+        name = messages[0].topic
+        self._topics.planned(name, now_ms, user)  # who is refused makes none, nor any room
+        self._shares.check(  # of what is open; the oldest make room for others
+            user, "open transactions", "transaction.half_messages_max",
+            self._config.half_messages_max, 0,
+            self._halves.senders.get(key_of(user), 0) + len(messages) - 1,
+        )  # fmt: skip
         self._make_room(len(messages), now_ms)
-        topic = self._topics.ensure(messages[0].topic, now_ms)
+        topic = self._topics.ensure(name, now_ms, user)
         payloads = [
             MessagePayload(
                 topic_id=topic.id,
@@ -102,11 +113,10 @@ class Transactions:
         except StoreFullError as error:
             store.disk.no_room()
             raise store.disk.refusal() from error
-        if sender:
-            for stamp in stamps:
-                half = self._halves.get(stamp.position)
-                assert half is not None
-                half.sender = sender
+        for stamp in stamps if user is not None else ():
+            half = self._halves.get(stamp.position)
+            assert half is not None
+            self._halves.sent_by(half, key_of(user))
         return [_sent(stamp) for stamp in stamps]
 
     def end(

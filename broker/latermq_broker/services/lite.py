@@ -26,6 +26,7 @@ from latermq_broker.services.lite_subscriptions import LiteSubscriptions
 from latermq_broker.services.seam import Committer, MethodTable
 from latermq_broker.services.session import Sessions
 from latermq_broker.services.validate import check_lite_topic
+from latermq_broker.store.access import User
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 
 _Begin = definition_pb2.OffsetOption
@@ -83,12 +84,13 @@ class LiteService:
         name = wire.group_name(request.group)
         change = self._change(request, caller.client_id, parent, name, now_ms)
         beginning = _beginning(request)
-        known = self._check_bind(name, parent)
-        new, lost = change(exclusive=known is not None and known.lite_exclusive)
-        self._sessions.hold(caller.client_id, caller.call.user, now_ms)
+        user = caller.call.user
+        known = self._check_bind(name, parent, user)
+        new, lost = change(exclusive=known is not None and known.lite_exclusive, user=user)
+        self._sessions.hold(caller.client_id, user, now_ms)
         group = known  # no one who is refused makes one
         if group is None:
-            group = self._engine.lites.bind(name, parent, now_ms)
+            group = self._engine.lites.bind(name, parent, now_ms, user)
         if new and beginning is not None:
             self._engine.lites.begin(group, new, beginning, now_ms)
         stored = self._committer.acknowledged(
@@ -106,9 +108,9 @@ class LiteService:
     def on_second(self) -> None:
         self._subscriptions.expire(self._committer.now_ms())
 
-    def _check_bind(self, name: str, parent: str) -> Group | None:
+    def _check_bind(self, name: str, parent: str, user: User | None) -> Group | None:
         try:
-            return self._engine.lites.check_bind(name, parent)
+            return self._engine.lites.check_bind(name, parent, user)
         except GroupNotFoundError as error:
             raise IllegalGroupError(str(error)) from error
 
@@ -135,7 +137,7 @@ class LiteService:
         if action not in (definition_pb2.PARTIAL_REMOVE, definition_pb2.COMPLETE_REMOVE):
             raise BadRequestError(f"lite subscription action {action} is unknown")
 
-        def remove(*, exclusive: bool) -> tuple[set[str], list[tuple[str, str]]]:
+        def remove(*, exclusive: bool, user: User | None) -> tuple[set[str], list[tuple[str, str]]]:
             if action == definition_pb2.COMPLETE_REMOVE:
                 subscriptions.drop(client_id)
             else:

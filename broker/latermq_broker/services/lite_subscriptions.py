@@ -10,8 +10,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from latermq_broker.config import LiteConfig
+from latermq_broker.config_auth import AuthConfig
 from latermq_broker.engine.lites import lite_key
 from latermq_broker.errors import LiteSubscriptionQuotaError, TooManyRequestsError
+from latermq_broker.store.access import User
+from latermq_broker.store.shares import Shares, count_up, key_of
 
 SLACK: Final = 300  # a client may have so many more than it is told: its removals may be on the way
 
@@ -27,11 +30,18 @@ class ClientSubscriptions:
     names: set[str] = field(default_factory=set)
     keys: frozenset[int] = frozenset()  # of `names`
     version: int = 0  # of the whole set that was taken last
+    user: User | None = None  # whose share its subscriptions are of
 
 
 class LiteSubscriptions:
-    def __init__(self, config: LiteConfig) -> None:
+    def __init__(self, config: LiteConfig, shares: Shares | None = None) -> None:
+        """
+        Args:
+            shares: of the subscriptions that users may have.
+        """
         self._config = config
+        self._shares = shares or Shares(AuthConfig())
+        self._of_users: dict[str, int] = {}  # subscriptions by access key
         self._clients: dict[str, ClientSubscriptions] = {}  # kept in order of `synced_ms`
         self._owners: dict[tuple[str, str, str], str] = {}
         """Of exclusive groups: (group, parent, lite topic) → client id."""
@@ -62,12 +72,13 @@ class LiteSubscriptions:
         now_ms: int,
         *,
         exclusive: bool = False,
+        user: User | None = None,
     ) -> tuple[set[str], list[tuple[str, str]]]:
         """(what is new, who lost what: client id and lite topic). A repeat changes nothing.
 
         Raises LiteSubscriptionQuotaError, TooManyRequestsError, with nothing changed.
         """
-        client = self._client(client_id, group, parent, now_ms)
+        client = self._client(client_id, group, parent, now_ms, user)
         return self._become(client, client.names.union(names), exclusive=exclusive)
 
     def replace(
@@ -80,12 +91,13 @@ class LiteSubscriptions:
         *,
         exclusive: bool = False,
         version: int = 0,
+        user: User | None = None,
     ) -> tuple[set[str], list[tuple[str, str]]]:
         """The same; what is not among `names` is removed.
 
         `version` (0: none): a set older than the one that was taken last changes nothing.
         """
-        client = self._client(client_id, group, parent, now_ms)
+        client = self._client(client_id, group, parent, now_ms, user)
         if version and version < client.version:
             return set(), []
         changed = self._become(client, set(names), exclusive=exclusive)
@@ -95,8 +107,10 @@ class LiteSubscriptions:
     def remove(
         self, client_id: str, group: str, parent: str, names: Iterable[str], now_ms: int
     ) -> None:
-        client = self._client(client_id, group, parent, now_ms)
-        self._become(client, client.names.difference(names), exclusive=False)
+        client = self._clients.get(client_id)
+        if client is not None and (client.group, client.parent) == (group, parent):
+            self._client(client_id, group, parent, now_ms, client.user)
+            self._become(client, client.names.difference(names), exclusive=False)
 
     def drop(self, client_id: str) -> None:
         """The client left."""
@@ -114,7 +128,14 @@ class LiteSubscriptions:
         for client_id in silent:
             self.drop(client_id)
 
-    def _client(self, client_id: str, group: str, parent: str, now_ms: int) -> ClientSubscriptions:
+    def _client(
+        self, client_id: str, group: str, parent: str, now_ms: int, user: User | None
+    ) -> ClientSubscriptions:
+        """The client's set, which begins empty; it has been heard of now.
+
+        Raises:
+            TooManyRequestsError: CLIENTS_MAX others have sets.
+        """
         client = self._clients.get(client_id)
         if client is None and len(self._clients) >= CLIENTS_MAX:
             raise TooManyRequestsError(f"{CLIENTS_MAX} clients read lite topics already")
@@ -122,7 +143,7 @@ class LiteSubscriptions:
             self.drop(client_id)
             client = None
         if client is None:
-            client = ClientSubscriptions(client_id, group, parent, now_ms)
+            client = ClientSubscriptions(client_id, group, parent, now_ms, user=user)
         client.synced_ms = now_ms
         self._clients.pop(client_id, None)
         self._clients[client_id] = client
@@ -146,7 +167,7 @@ class LiteSubscriptions:
                     self._take(owner, name)
                     lost.append((owner, name))
                 self._owners[*place, name] = client.client_id
-        self._count += len(new) - len(gone)
+        self._counted(client, len(new) - len(gone))
         if new or gone:
             client.names = names
             client.keys = frozenset(map(lite_key, names))
@@ -158,7 +179,11 @@ class LiteSubscriptions:
         if client is not None and name in client.names:
             client.names = client.names - {name}
             client.keys = client.keys - {lite_key(name)}
-            self._count -= 1
+            self._counted(client, -1)
+
+    def _counted(self, client: ClientSubscriptions, count: int) -> None:
+        self._count += count
+        count_up(self._of_users, key_of(client.user), count)
 
     def _check(self, client: ClientSubscriptions, count: int, new_count: int) -> None:
         limit = self._config.subscriptions_per_client_max
@@ -167,7 +192,13 @@ class LiteSubscriptions:
                 f"client {client.client_id} would read {count} lite topics, at most {limit} are "
                 "allowed"
             )
-        if self._count + new_count > self._config.subscriptions_max:
+        most = self._config.subscriptions_max
+        of_user = self._of_users.get(key_of(client.user), 0)
+        self._shares.check(
+            client.user, "lite subscriptions", "lite.subscriptions_max", most,
+            self._count + new_count - 1, of_user + new_count - 1,
+        )  # fmt: skip
+        if self._count + new_count > most:
             raise TooManyRequestsError(
                 f"all clients together read {self._count} lite topics, at most "
                 f"{self._config.subscriptions_max} are allowed"

@@ -34,6 +34,7 @@ from latermq_broker.services.wire_delivery import (
     pulled_element,
     status_element,
 )
+from latermq_broker.store.shares import Shares
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 
 SCANS_MAX: Final = 16  # slices of a queue one attempt looks through for a match
@@ -71,7 +72,9 @@ class OffsetService:
         self._committer = committer
         self._sessions = sessions
         self._config = config
-        self._parking: Parking[Pulled] = Parking(config.server, FlowControl(engine.limits))
+        self._parking: Parking[Pulled] = Parking(
+            config.server, FlowControl(engine.limits), Shares(config.auth)
+        )
 
     def methods(self) -> MethodTable:
         return {
@@ -146,6 +149,7 @@ class OffsetService:
             wait_ms,
             caller.client_id,
             call.connection_id,
+            call.user,
         )
         call.on_cancel(partial(self._parking.leave, waiter))
         return waiter.later.then(partial(self._reply_later, topic, pull, waiter))

@@ -10,12 +10,16 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Generic, TypeVar
 
 from latermq_broker.config import ServerConfig
+from latermq_broker.config_auth import AuthConfig
 from latermq_broker.delivery.long_poll import LongPolls, Parked
 from latermq_broker.engine.model import Ready
 from latermq_broker.errors import LaterMQError
 from latermq_broker.services.flow import FlowControl
 from latermq_broker.services.later import Later
 from latermq_broker.services.seam import ParkedReceives
+from latermq_broker.store.access import User
+from latermq_broker.store.limits import Scope
+from latermq_broker.store.shares import Shares, key_of
 
 Found = TypeVar("Found")
 
@@ -39,8 +43,16 @@ class Waiter(Generic[Found]):
 class Parking(Generic[Found]):
     """All parked calls of one kind. Made and used in one running loop."""
 
-    def __init__(self, config: ServerConfig, flow: FlowControl) -> None:
+    def __init__(
+        self, config: ServerConfig, flow: FlowControl, shares: Shares | None = None
+    ) -> None:
+        """
+        Args:
+            shares: of the calls of users that may wait.
+        """
         self._flow = flow
+        self._shares = shares or Shares(AuthConfig())
+        self._count_max = config.parked_receives_max
         self._lines: LongPolls[Waiter[Found]] = LongPolls(
             config.parked_receives_max, config.parked_receives_per_group_max
         )
@@ -59,33 +71,45 @@ class Parking(Generic[Found]):
         polling_ms: int,
         client_id: str,
         connection_id: str,
+        user: User | None = None,
     ) -> Waiter[Found]:
         """Wait for at most `polling_ms`; when draining, not at all.
 
         Raises:
-            TooManyRequestsError: as many wait as may, of all, the group, the client or the
-                connection.
+            TooManyRequestsError: as many wait as may, of all, the group, the user, the client or
+                the connection.
         """
         waiter = Waiter(attempt)
         if self._draining:
             waiter.later.give(None)
             return waiter
-        self._admit(group, client_id)
-        waiter.parked = self._lines.park(group, topic, wish, waiter, client_id, connection_id)
+        self._admit(group, client_id, user)
+        waiter.parked = self._lines.park(
+            group, topic, wish, waiter, client_id, connection_id, key_of(user)
+        )
         waiter.timer = self._loop.call_later(polling_ms / 1_000, self._time_over, waiter)
         return waiter
 
-    def check(self, group: str, client_id: str, connection_id: str) -> None:
+    def check(
+        self, group: str, client_id: str, connection_id: str, user: User | None = None
+    ) -> None:
         """Whether one more may wait. Raises as `park`."""
         if not self._draining:
-            self._admit(group, client_id)
+            self._admit(group, client_id, user)
             self._lines.check(group, connection_id)
 
-    def _admit(self, group: str, client_id: str) -> None:
-        lines, flow = self._lines, self._flow
+    def _admit(self, group: str, client_id: str, user: User | None) -> None:
+        lines, flow, name = self._lines, self._flow, key_of(user)
+        if user is not None:
+            self._shares.check(
+                user, "calls that wait", "server.parked_receives_max", self._count_max,
+                len(lines), lines.user_count(name),
+            )  # fmt: skip
         if flow.table.polls:
-            of_client, of_group = lines.client_count(client_id), lines.group_count(group)
-            flow.admit_poll(client_id, group, of_client, of_group)
+            if user is not None:
+                flow.admit_polls_of(Scope.USER, name, lines.user_count(name))
+            flow.admit_polls_of(Scope.CLIENT, client_id, lines.client_count(client_id))
+            flow.admit_polls_of(Scope.GROUP, group, lines.group_count(group))
 
     def leave(self, waiter: Waiter[Found]) -> None:
         """Stop waiting; no effect on one that no longer does."""

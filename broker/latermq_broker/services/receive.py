@@ -46,6 +46,7 @@ from latermq_broker.services.wire_delivery import (
     status_element,
 )
 from latermq_broker.store.catalog import DLQ_PREFIX
+from latermq_broker.store.shares import Shares
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 
 ELEMENT_BYTES: Final = 512  # of a message in an answer, beside what is stored of it
@@ -84,7 +85,7 @@ class ReceiveService:
         self._config = config
         self._bounds = Bounds(config)
         self._flow = FlowControl(engine.limits)
-        self._parking: Parking[Leased] = Parking(config.server, self._flow)
+        self._parking: Parking[Leased] = Parking(config.server, self._flow, Shares(config.auth))
 
     def methods(self) -> MethodTable:
         return {
@@ -117,10 +118,9 @@ class ReceiveService:
         wait_ms = polling_ms(asked, caller, self._sessions, server, short=short)
         topic = request.message_queue.topic
         if wait_ms and self._engine.catalog.topic(wanted.topic) is None:
-            connection_id = caller.call.connection_id
-            self._parking.check(
-                wanted.group, caller.client_id, connection_id
-            )  # who is refused makes no topic
+            # Who is refused makes no topic.
+            connection_id, user = caller.call.connection_id, wanted.user
+            self._parking.check(wanted.group, caller.client_id, connection_id, user)
         reads_lite = self._reads_lite(wanted, caller)
         if not reads_lite:
             self._parking.serve(wanted.group, wanted.topic)
@@ -145,6 +145,7 @@ class ReceiveService:
             wait_ms,
             caller.client_id,
             call.connection_id,
+            wanted.user,
         )
         call.on_cancel(partial(self._abandon, wanted.group, waiter))
         return waiter.later.then(partial(self._reply_later, topic))
@@ -171,7 +172,9 @@ class ReceiveService:
         group = self._engine.catalog.group(wanted.group)
         session = self._sessions.get(caller.client_id)
         if session is not None and session.lite:
-            self._engine.lites.bind(wanted.group, wanted.topic, self._committer.now_ms())
+            self._engine.lites.bind(
+                wanted.group, wanted.topic, self._committer.now_ms(), caller.call.user
+            )
             return True
         if group is None or not group.lite_parent:
             return False
@@ -207,6 +210,7 @@ class ReceiveService:
             auto_renew=request.auto_renew,
             filter=wire.message_filter(request.filter_expression),
             attempt_id=request.attempt_id,
+            user=caller.call.user,
             single_file=request.auto_renew and self._single_file(group, caller),
         )
 

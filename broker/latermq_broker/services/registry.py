@@ -51,6 +51,7 @@ from latermq_broker.services.v1_pending import PendingService
 from latermq_broker.services.v1_queues import QueuesService
 from latermq_broker.services.v1_topics import TopicsService
 from latermq_broker.services.v1_users import USERS, UsersService
+from latermq_broker.store.shares import Shares
 from latermq_proto.apache.rocketmq.v2 import admin_pb2, service_pb2
 from latermq_proto.latermq.v1 import (
     broker_pb2,
@@ -88,9 +89,10 @@ class Services:
 def assemble(engine: Engine, committer: Committer, config: Config) -> Services:
     """Build every service once; call in a running loop."""
     names = [service.full_name for service in _descriptors()]
-    sessions = Sessions(config.server)
+    shares = Shares(config.auth)
+    sessions = Sessions(config.server, shares)
     rooms = (engine, committer, sessions, config)
-    subscriptions = LiteSubscriptions(config.lite)
+    subscriptions = LiteSubscriptions(config.lite, shares)
     receive = ReceiveService(*rooms, subscriptions)
     lite = LiteService(*rooms, subscriptions, receive.serve)
     offsets = OffsetService(*rooms)

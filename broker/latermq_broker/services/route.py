@@ -16,6 +16,7 @@ from latermq_broker.services import wire
 from latermq_broker.services.answers import MESSAGING, Caller, ok_status, unary
 from latermq_broker.services.seam import Call, Committer, MethodTable
 from latermq_broker.services.session import Sessions
+from latermq_broker.store.access import User
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 
 MASTER: Final = 0
@@ -55,7 +56,7 @@ class RouteEngine(Protocol):
 
 
 class PlannedTopics(Protocol):
-    def planned(self, name: str, now_ms: int) -> Topic: ...
+    def planned(self, name: str, now_ms: int, user: User | None = None) -> Topic: ...
 
 
 class RouteService:
@@ -91,7 +92,7 @@ class RouteService:
             TooManyRequestsError: there are too many for one more.
         """
         name = wire.topic_name(request.topic)
-        topic = self._engine.topics.planned(name, self._committer.now_ms())
+        topic = self._engine.topics.planned(name, self._committer.now_ms(), caller.call.user)
         broker = self._broker(request.endpoints, caller.call)
         return service_pb2.QueryRouteResponse(
             status=ok_status(),
@@ -120,7 +121,7 @@ class RouteService:
         """
         name = wire.topic_name(request.topic)
         group = self._engine.catalog.group(wire.group_name(request.group))
-        topic = self._engine.topics.planned(name, self._committer.now_ms())
+        topic = self._engine.topics.planned(name, self._committer.now_ms(), caller.call.user)
         fifo = group is not None and group.fifo
         broker = self._broker(request.endpoints, caller.call)
         return service_pb2.QueryAssignmentResponse(

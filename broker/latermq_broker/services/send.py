@@ -89,7 +89,7 @@ class SendService:
         keys = sum(map(len, messages.key_hashes))
         self._check_group(sum(map(len, messages.stored)), count, keys)
         self._admit(call, count, data, now_ms)
-        sent = self._engine.plain.send(messages, now_ms)
+        sent = self._engine.plain.send(messages, now_ms, call.user)
         return self._committer.acknowledged(plain_response(messages.ids, sent.queue_offset))
 
     def _admit(self, call: Call, count: int, data: bytes, now_ms: int) -> None:
@@ -100,7 +100,7 @@ class SendService:
         self._committer.admit()
         if self._flow.table.sends:
             client_id = (call.metadata(CLIENT_ID_HEADER) or "").strip()
-            self._flow.admit_send(client_id, count, len(data), now_ms)
+            self._flow.admit_send(client_id, count, len(data), now_ms, call.user)
 
     def send(self, request: service_pb2.SendMessageRequest, caller: Caller) -> Later[bytes]:
         """Store the messages of one topic.
@@ -115,11 +115,8 @@ class SendService:
         halves = validate.are_halves(request.messages)
         outgoing = self._outgoing(request.messages, caller, now_ms)
         self._admit(caller.call, len(outgoing), caller.data, now_ms)
-        if halves:
-            sender = caller.call.user.access_key if caller.call.user is not None else ""
-            sent = self._engine.transactions.send(outgoing, now_ms, sender)
-        else:
-            sent = self._engine.send(outgoing, now_ms)
+        send = self._engine.transactions.send if halves else self._engine.send
+        sent = send(outgoing, now_ms, caller.call.user)
         return self._committer.acknowledged(sent_response(outgoing, sent))
 
     def _outgoing(

@@ -21,10 +21,12 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from latermq_broker.config import ServerConfig
+from latermq_broker.config_auth import AuthConfig
 from latermq_broker.errors import TooManyRequestsError
 from latermq_broker.services.client_quirks import Quirk, quirks_of
 from latermq_broker.services.group_filters import GroupFilters
 from latermq_broker.store.access import User
+from latermq_broker.store.shares import Shares, count_up, key_of
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 
 log = logging.getLogger("latermq.services")
@@ -150,8 +152,14 @@ class _Holder(NamedTuple):
 class Sessions:
     """All sessions, the longest silent first."""
 
-    def __init__(self, config: ServerConfig) -> None:
+    def __init__(self, config: ServerConfig, shares: Shares | None = None) -> None:
+        """
+        Args:
+            shares: of the sessions that users may have.
+        """
         self._config = config
+        self._shares = shares or Shares(AuthConfig())
+        self._of_users: dict[str, int] = {}  # sessions by access key
         self._sessions: dict[str, Session] = {}  # kept in order of `seen_ms`
         self.filters = GroupFilters()
         self._held_bytes = 0  # of all sessions
@@ -171,16 +179,22 @@ class Sessions:
         """Begin a session, or replace one's settings; its open streams are kept.
 
         Raises:
-            TooManyRequestsError: `server.clients_max` others exist, or too much is held already for
-                what clients, or those of this connection, told.
+            TooManyRequestsError: `server.clients_max` others exist, or its user has its share; or
+                too much is held already for what clients, or those of this connection, told.
         """
         known = self._sessions.get(session.client_id)
-        if known is None and len(self._sessions) >= self._config.clients_max:
-            raise TooManyRequestsError(f"{self._config.clients_max} clients are connected")
+        owner = key_of(session.owner)
+        if known is None:
+            most = self._config.clients_max
+            of_user = self._of_users.get(owner, 0)
+            self._shares.check(
+                session.owner, "clients", "server.clients_max", most, len(self._sessions), of_user
+            )
         self._check_room(session, known)
         if known is not None:
             session.streams = known.streams
             self._forget(known)
+        count_up(self._of_users, owner)
         self._holders.pop(session.client_id, None)
         self._sessions[session.client_id] = session
         if session.consumes and not session.lite:
@@ -206,9 +220,10 @@ class Sessions:
                 )
 
     def _forget(self, session: Session) -> None:
-        """Take a session out, and give back what it held."""
+        """Take a session out, off its user's share, and give back what it held."""
         del self._sessions[session.client_id]
         self.filters.remove(session.client_id)
+        count_up(self._of_users, key_of(session.owner), -1)
         self._held_bytes -= session.held_bytes
         self._held_by_connection[session.connection_id] -= session.held_bytes
         if not self._held_by_connection[session.connection_id]:

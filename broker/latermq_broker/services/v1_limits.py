@@ -4,6 +4,7 @@ import re
 from typing import Final
 
 from latermq_broker.config import Config
+from latermq_broker.config_auth import ACCESS_KEY, ACCESS_KEY_RULE
 from latermq_broker.engine.engine import Engine
 from latermq_broker.errors import BadRequestError
 from latermq_broker.services import names
@@ -91,11 +92,13 @@ def _scope(number: int, name: str) -> Scope:
     try:
         scope = Scope(number)
     except ValueError:
-        raise BadRequestError("scope is neither CLIENT nor GROUP") from None
+        raise BadRequestError("scope is none of CLIENT, GROUP and USER") from None
     if not name.strip():
         raise BadRequestError(f"the name of a {scope.name.lower()} is required, or {EVERY}")
     if name != EVERY and scope is Scope.GROUP:
         names.check_group(name)
+    if name != EVERY and scope is Scope.USER and ACCESS_KEY.fullmatch(name) is None:
+        raise BadRequestError(f"user {names.shown(name)} is none: a name has {ACCESS_KEY_RULE}")
     if names.utf8_bytes(name) > CLIENT_ID_BYTES_MAX:
         raise BadRequestError(f"a client id has at most {CLIENT_ID_BYTES_MAX} bytes here")
     if scope is Scope.CLIENT and (_NO_CLIENT_ID.search(name) or name != name.strip()):

@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass
 from enum import IntEnum
 from typing import Any, Final
 
+from latermq_broker.store.shares import count_up
+
 DLQ_PREFIX: Final = "%DLQ%"
 RETRY_PREFIX: Final = "%RETRY%"  # names what a group will be given again; no topic stands behind
 INTERNAL_PREFIXES: Final = (DLQ_PREFIX, RETRY_PREFIX)
@@ -61,6 +63,7 @@ class Topic:
     created_ms: int
     epoch: str  # creation id, 16 hex digits: another one when a topic is deleted and made anew
     ordered_queue_count: int = 0  # as many as at its creation; 0: it never got more
+    made_by: str = ""  # access key of the user whose first use made it; "": nobody's share
 
     @property
     def internal(self) -> bool:
@@ -88,6 +91,7 @@ class Group:
     lite_exclusive: bool = False  # a lite topic goes to the client that subscribed last
     forgotten: tuple[tuple[int, int], ...] = ()
     """(topic id, when its subscription was deleted), the oldest first; see `GroupAdmin.forget`."""
+    made_by: str = ""  # as of a topic
 
     @property
     def dead_letter_topic(self) -> str:
@@ -96,7 +100,7 @@ class Group:
 
 def encode_topic(topic: Topic) -> bytes:
     """The JSON body of a CONFIG record that puts a topic."""
-    return _dump(asdict(topic))
+    return _dump(_topic_fields(topic))
 
 
 def decode_topic(body: bytes) -> Topic:
@@ -121,10 +125,19 @@ def decode_group(body: bytes) -> Group:
     return Group(**{**fields, "on_dead": on_dead, "forgotten": forgotten})
 
 
+def _topic_fields(topic: Topic) -> dict[str, Any]:
+    fields = asdict(topic)
+    if not topic.made_by:
+        del fields["made_by"]
+    return fields
+
+
 def _group_fields(group: Group) -> dict[str, Any]:
     fields = asdict(group)
     if not group.forgotten:
         del fields["forgotten"]
+    if not group.made_by:
+        del fields["made_by"]
     return fields
 
 
@@ -140,6 +153,8 @@ class Catalog:
         self._topic_names: dict[str, Topic] = {}
         self._groups: dict[int, Group] = {}
         self._group_names: dict[str, Group] = {}
+        self.topics_made: dict[str, int] = {}  # by access key
+        self.groups_made: dict[str, int] = {}
         self.next_topic_id = 1
         self.next_group_id = 1
 
@@ -170,6 +185,9 @@ class Catalog:
         return len(self._groups)
 
     def put_topic(self, topic: Topic) -> None:
+        if (known := self._topics.get(topic.id)) is not None:
+            count_up(self.topics_made, known.made_by, -1)
+        count_up(self.topics_made, topic.made_by)
         self._topics[topic.id] = topic
         self._topic_names[topic.name] = topic
         self.next_topic_id = max(self.next_topic_id, topic.id + 1)
@@ -178,9 +196,13 @@ class Catalog:
         topic = self._topics.pop(topic_id, None)
         if topic is not None:
             del self._topic_names[topic.name]
+            count_up(self.topics_made, topic.made_by, -1)
         return topic
 
     def put_group(self, group: Group) -> None:
+        if (known := self._groups.get(group.id)) is not None:
+            count_up(self.groups_made, known.made_by, -1)
+        count_up(self.groups_made, group.made_by)
         self._groups[group.id] = group
         self._group_names[group.name] = group
         self.next_group_id = max(self.next_group_id, group.id + 1)
@@ -189,12 +211,13 @@ class Catalog:
         group = self._groups.pop(group_id, None)
         if group is not None:
             del self._group_names[group.name]
+            count_up(self.groups_made, group.made_by, -1)
         return group
 
     def snapshot(self) -> bytes:
         return _dump(
             {
-                "topics": [asdict(topic) for topic in self.topics()],
+                "topics": [_topic_fields(topic) for topic in self.topics()],
                 "groups": [_group_fields(group) for group in self.groups()],
                 "next_topic_id": self.next_topic_id,
                 "next_group_id": self.next_group_id,

@@ -17,6 +17,7 @@ class Scope(IntEnum):
 
     CLIENT = 1
     GROUP = 2
+    USER = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from latermq_broker.engine.model import Group, Topic, TopicType
 from latermq_broker.errors import unknown_topic
 from latermq_broker.services.route import RouteService
 from latermq_broker.services.session import Sessions
+from latermq_broker.store.access import User
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from latermq_proto.apache.rocketmq.v2 import service_pb2
 from support.fake_call import FakeCall
@@ -47,7 +48,7 @@ class FakeEngine:
     def topics(self) -> "FakeEngine":
         return self
 
-    def planned(self, name: str, now_ms: int) -> Topic:
+    def planned(self, name: str, now_ms: int, user: User | None = None) -> Topic:
         known = self.catalog.topics.get(name)
         if known is None and not self.auto_create:
             raise unknown_topic(name, strict=self.strict)

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as apache_dot_rocketmq_dot_v2_dot_definition__pb2
 
 
-DESCRIPTOR = _POOL.AddSerializedFile(b'\n\x16latermq/v1/limit.proto\x12\nlatermq.v1\x1a#apache/rocketmq/v2/definition.proto\"\xde\x01\n\x05Limit\x12&\n\x05scope\x18\x01 \x01(\x0e\x32\x17.latermq.v1.Limit.Scope\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x14\n\x0cparked_polls\x18\x03 \x01(\x03\x12\x11\n\tin_flight\x18\x04 \x01(\x03\x12\x13\n\x0bsends_per_s\x18\x05 \x01(\x03\x12\x13\n\x0b\x62ytes_per_s\x18\x06 \x01(\x03\x12\x15\n\rchanged_at_ms\x18\x07 \x01(\x03\"5\n\x05Scope\x12\x15\n\x11SCOPE_UNSPECIFIED\x10\x00\x12\n\n\x06\x43LIENT\x10\x01\x12\t\n\x05GROUP\x10\x02\"3\n\x0fSetLimitRequest\x12 \n\x05limit\x18\x01 \x01(\x0b\x32\x11.latermq.v1.Limit\"]\n\rLimitResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12 \n\x05limit\x18\x02 \x01(\x0b\x32\x11.latermq.v1.Limit\"I\n\x11UnsetLimitRequest\x12&\n\x05scope\x18\x01 \x01(\x0e\x32\x17.latermq.v1.Limit.Scope\x12\x0c\n\x04name\x18\x02 \x01(\t\"@\n\x12UnsetLimitResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\":\n\x11ListLimitsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"|\n\x12ListLimitsResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12!\n\x06limits\x18\x02 \x03(\x0b\x32\x11.latermq.v1.Limit\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t2\xe6\x01\n\x06Limits\x12\x42\n\x08SetLimit\x12\x1b.latermq.v1.SetLimitRequest\x1a\x19.latermq.v1.LimitResponse\x12K\n\nUnsetLimit\x12\x1d.latermq.v1.UnsetLimitRequest\x1a\x1e.latermq.v1.UnsetLimitResponse\x12K\n\nListLimits\x12\x1d.latermq.v1.ListLimitsRequest\x1a\x1e.latermq.v1.ListLimitsResponseb\x06proto3')
+DESCRIPTOR = _POOL.AddSerializedFile(b'\n\x16latermq/v1/limit.proto\x12\nlatermq.v1\x1a#apache/rocketmq/v2/definition.proto\"\xe8\x01\n\x05Limit\x12&\n\x05scope\x18\x01 \x01(\x0e\x32\x17.latermq.v1.Limit.Scope\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x14\n\x0cparked_polls\x18\x03 \x01(\x03\x12\x11\n\tin_flight\x18\x04 \x01(\x03\x12\x13\n\x0bsends_per_s\x18\x05 \x01(\x03\x12\x13\n\x0b\x62ytes_per_s\x18\x06 \x01(\x03\x12\x15\n\rchanged_at_ms\x18\x07 \x01(\x03\"?\n\x05Scope\x12\x15\n\x11SCOPE_UNSPECIFIED\x10\x00\x12\n\n\x06\x43LIENT\x10\x01\x12\t\n\x05GROUP\x10\x02\x12\x08\n\x04USER\x10\x03\"3\n\x0fSetLimitRequest\x12 \n\x05limit\x18\x01 \x01(\x0b\x32\x11.latermq.v1.Limit\"]\n\rLimitResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12 \n\x05limit\x18\x02 \x01(\x0b\x32\x11.latermq.v1.Limit\"I\n\x11UnsetLimitRequest\x12&\n\x05scope\x18\x01 \x01(\x0e\x32\x17.latermq.v1.Limit.Scope\x12\x0c\n\x04name\x18\x02 \x01(\t\"@\n\x12UnsetLimitResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\":\n\x11ListLimitsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"|\n\x12ListLimitsResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12!\n\x06limits\x18\x02 \x03(\x0b\x32\x11.latermq.v1.Limit\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t2\xe6\x01\n\x06Limits\x12\x42\n\x08SetLimit\x12\x1b.latermq.v1.SetLimitRequest\x1a\x19.latermq.v1.LimitResponse\x12K\n\nUnsetLimit\x12\x1d.latermq.v1.UnsetLimitRequest\x1a\x1e.latermq.v1.UnsetLimitResponse\x12K\n\nListLimits\x12\x1d.latermq.v1.ListLimitsRequest\x1a\x1e.latermq.v1.ListLimitsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,21 +33,21 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'latermq_proto.latermq.v1.li
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_LIMIT']._serialized_start=76
-  _globals['_LIMIT']._serialized_end=298
+  _globals['_LIMIT']._serialized_end=308
   _globals['_LIMIT_SCOPE']._serialized_start=245
-  _globals['_LIMIT_SCOPE']._serialized_end=298
-  _globals['_SETLIMITREQUEST']._serialized_start=300
-  _globals['_SETLIMITREQUEST']._serialized_end=351
-  _globals['_LIMITRESPONSE']._serialized_start=353
-  _globals['_LIMITRESPONSE']._serialized_end=446
-  _globals['_UNSETLIMITREQUEST']._serialized_start=448
-  _globals['_UNSETLIMITREQUEST']._serialized_end=521
-  _globals['_UNSETLIMITRESPONSE']._serialized_start=523
-  _globals['_UNSETLIMITRESPONSE']._serialized_end=587
-  _globals['_LISTLIMITSREQUEST']._serialized_start=589
-  _globals['_LISTLIMITSREQUEST']._serialized_end=647
-  _globals['_LISTLIMITSRESPONSE']._serialized_start=649
-  _globals['_LISTLIMITSRESPONSE']._serialized_end=773
-  _globals['_LIMITS']._serialized_start=776
-  _globals['_LIMITS']._serialized_end=1006
+  _globals['_LIMIT_SCOPE']._serialized_end=308
+  _globals['_SETLIMITREQUEST']._serialized_start=310
+  _globals['_SETLIMITREQUEST']._serialized_end=361
+  _globals['_LIMITRESPONSE']._serialized_start=363
+  _globals['_LIMITRESPONSE']._serialized_end=456
+  _globals['_UNSETLIMITREQUEST']._serialized_start=458
+  _globals['_UNSETLIMITREQUEST']._serialized_end=531
+  _globals['_UNSETLIMITRESPONSE']._serialized_start=533
+  _globals['_UNSETLIMITRESPONSE']._serialized_end=597
+  _globals['_LISTLIMITSREQUEST']._serialized_start=599
+  _globals['_LISTLIMITSREQUEST']._serialized_end=657
+  _globals['_LISTLIMITSRESPONSE']._serialized_start=659
+  _globals['_LISTLIMITSRESPONSE']._serialized_end=783
+  _globals['_LIMITS']._serialized_start=786
+  _globals['_LIMITS']._serialized_end=1016
 # @@protoc_insertion_point(module_scope)

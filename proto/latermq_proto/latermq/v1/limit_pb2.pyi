@@ -14,9 +14,11 @@ class Limit(_message.Message):
         SCOPE_UNSPECIFIED: _ClassVar[Limit.Scope]
         CLIENT: _ClassVar[Limit.Scope]
         GROUP: _ClassVar[Limit.Scope]
+        USER: _ClassVar[Limit.Scope]
     SCOPE_UNSPECIFIED: Limit.Scope
     CLIENT: Limit.Scope
     GROUP: Limit.Scope
+    USER: Limit.Scope
     SCOPE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     PARKED_POLLS_FIELD_NUMBER: _ClassVar[int]
