@@ -8,7 +8,7 @@ from google.protobuf.message import Message
 
 from latermq_broker.config_auth import AuthConfig
 from latermq_broker.config_transport import ClientCertificates, TlsConfig
-from latermq_broker.services.registry import assemble
+from latermq_broker.services.registry import Services, assemble
 from latermq_broker.services.seam import MethodKind
 from latermq_broker.services.signature import sign
 from latermq_broker.store.access import Kind, Right
@@ -38,13 +38,17 @@ class AccessRig(V1Rig):
         super().__init__()
         self.engine.users.create(USER, USER_SECRET, admin=False, now_ms=self.now_ms)
 
-    async def _assemble(self) -> Any:
+    async def _assemble(self) -> Services:
         asking = TlsConfig(
             enabled=True, client_ca="ca.pem", client_certificates=ClientCertificates.OPTIONAL
         )
         self.config = replace(self.config, auth=self._auth, tls=asking)
         self.services = assemble(self.engine, self.committer, self.config)
-        return self.services.methods
+        return self.services
+
+    def assemble_again(self) -> None:
+        """On the engine, and by the configuration, of now."""
+        self.methods = self.loop.run_until_complete(self._assemble()).methods
 
     @property
     def date(self) -> str:

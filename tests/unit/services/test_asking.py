@@ -128,7 +128,7 @@ def test_when_the_sender_is_forgotten_the_right_to_publish_has_to_do(rig: Access
     """After a restart: else those that were sent before it would end by age alone."""
     sent_half(rig)
     rig.crash()
-    rig.methods = rig.loop.run_until_complete(rig._assemble())
+    rig.assemble_again()
     theirs = open_stream(rig, other(rig))
     due(rig)
     assert asked(theirs) == [BODY]

@@ -332,7 +332,7 @@ class TestCertificates:
 
 def test_strict_says_unauthorized_for_a_missing_right(rig: AccessRig) -> None:
     rig.config = replace(rig.config, compat=CompatConfig(strict=True))
-    rig.methods = rig.loop.run_until_complete(rig._assemble())
+    rig.assemble_again()
     assert code_of(rig, "latermq.v1.Topics/ListTopics", {}, rig.by()) == UNAUTHORIZED
     rig.grant(T, "*", BROWSE)
     assert code_of(rig, "latermq.v1.Topics/ListTopics", {}, rig.by()) == 20000

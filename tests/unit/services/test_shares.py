@@ -57,7 +57,7 @@ def rig() -> Iterator[AccessRig]:
         transaction=TEN.transaction,
     )  # fmt: skip
     made.crash()
-    made.methods = made.loop.run_until_complete(made._assemble())
+    made.assemble_again()
     made.engine.users.create(OTHER, OTHER_SECRET, admin=False, now_ms=made.now_ms)
     for user in ("shop", OTHER):
         for kind, right in (
@@ -163,7 +163,7 @@ def test_topics_made_by_use_also_after_a_restart(rig: AccessRig) -> None:
         rig.crash()
         rig.checkpoint()
         rig.crash()
-    rig.methods = rig.loop.run_until_complete(rig._assemble())
+    rig.assemble_again()
     assert [sent(rig, f"o-{n}", other(rig)) for n in range(5)] == [OK] * 4 + [TOO_MANY]
     assert sent(rig, "r-0", root(rig)) == OK
     assert sent(rig, "r-1", root(rig)) == TOO_MANY
