@@ -16,6 +16,7 @@ def facts(engine: Engine) -> dict[str, object]:
         "users": state.users.snapshot(),
         "limits": state.limits.snapshot(),
         "dead": {id: dict(letters.items()) for id, letters in state.dead.items() if letters},
+        "done": state.recently_done.snapshot(),
         "moved": state.timers_moved.snapshot(),
         "delayed": dict(state.delayed_counts),
         "halves": [half.key() for half in state.halves],

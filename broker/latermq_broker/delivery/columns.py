@@ -6,6 +6,8 @@ takes a page when it is first written to, and the system moves it by its page ta
 """
 
 import mmap
+import sys
+from array import array
 from typing import Final
 
 Numbers = memoryview
@@ -17,6 +19,15 @@ def numbers(code: str, data: bytes | mmap.mmap) -> Numbers:
     view: Numbers = memoryview(data).cast(code)  # type: ignore[call-overload]
     assert view.itemsize == NUMBER_BYTES[code]
     return view
+
+
+def swapped(code: str, data: bytes) -> bytes:
+    """Numbers of the machine to little-endian ones, or back."""
+    if sys.byteorder == "little":
+        return data
+    found = array(code, data)
+    found.byteswap()
+    return found.tobytes()
 
 
 class Column:

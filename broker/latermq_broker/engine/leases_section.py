@@ -14,14 +14,13 @@ by id, rings, how often a place is named.
 """
 
 import struct
-import sys
 from array import array
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from latermq_broker.delivery.columns import NUMBER_BYTES, Numbers, numbers
+from latermq_broker.delivery.columns import NUMBER_BYTES, Numbers, numbers, swapped
 from latermq_broker.delivery.lease import IN_HAND, STATES, Delivery
 from latermq_broker.delivery.slab import KEPT_COLUMNS, Holder, Place, Slab
 from latermq_broker.engine.apply_deliveries import margin_ms
@@ -55,7 +54,7 @@ def encode_leases(state: EngineState) -> bytes:
             *(_PLACE.pack(*place) for place in places),
             *(_HOLDER.pack(holder.client, holder.auto_renew) for holder in holders),
             *(_picked(slab, name, rows) for name in KEPT_COLUMNS),
-            _swapped("I", array("I", ready).tobytes()),
+            swapped("I", array("I", ready).tobytes()),
         )
     )
 
@@ -80,8 +79,8 @@ def restore_leases(state: EngineState, section: bytes) -> None:
     columns: dict[str, Numbers] = {}
     for name, code in KEPT_COLUMNS.items():
         size = rows * NUMBER_BYTES[code]
-        columns[name] = numbers(code, _swapped(code, section[at : (at := at + size)]))
-    ready = numbers("I", _swapped("I", section[at : at + 4 * ready_count]))
+        columns[name] = numbers(code, swapped(code, section[at : (at := at + size)]))
+    ready = numbers("I", swapped("I", section[at : at + 4 * ready_count]))
     state.leases.load(columns, places, holders)
     take_up(state, array("I", state.leases.slab.live()), ready)
 
@@ -135,15 +134,6 @@ def _take_up_in_order(state: EngineState, delivery: Delivery) -> None:
 def _picked(slab: Slab, name: str, rows: Sequence[int]) -> bytes:
     column = slab.columns()[name]
     if isinstance(rows, range):
-        return _swapped(KEPT_COLUMNS[name], column.tobytes())
+        return swapped(KEPT_COLUMNS[name], column.tobytes())
     numbers = array(KEPT_COLUMNS[name], (column[row - 1] for row in rows))
-    return _swapped(numbers.typecode, numbers.tobytes())
-
-
-def _swapped(code: str, data: bytes) -> bytes:
-    """Numbers of the machine to little-endian ones, or back."""
-    if sys.byteorder == "little":
-        return data
-    numbers = array(code, data)
-    numbers.byteswap()
-    return numbers.tobytes()
+    return swapped(numbers.typecode, numbers.tobytes())

@@ -17,6 +17,7 @@ order_keys     u64 pairs (delivery id, order key) of those in `deliveries` that 
 users          JSON, as `store/access.py` writes them, secrets included; empty without users
 limits         a line of JSON (store/limits.py) for each; empty without limits
 fifo           what is held back and what is parked, per message group: `engine/fifo_section.py`
+done           handles of what is over while their leases would last: `delivery/recently_done.py`
 timers_moved   whose time an operator moved, and until when they wait: `engine/timers_moved.py`
 lites          lite topics, and how far groups are on them: `engine/lite_section.py`
 """
@@ -82,6 +83,7 @@ def snapshot(state: EngineState, new_run: str = "") -> dict[str, bytes]:
             _ENDED.pack(first, id_hash, end) for first, (end, id_hash) in state.halves.ended.items()
         ),
         "fifo": pack_fifo(state),
+        "done": state.recently_done.snapshot(),
         "timers_moved": state.timers_moved.snapshot(),
         "lites": pack_lites(state),
     }
@@ -117,6 +119,7 @@ def restore(state: EngineState, sections: Mapping[str, bytes]) -> None:
         take_up(state, rows, [row for row in rows if state_of[row] == State.READY])
     restore_fifo(state, sections.get("fifo", b""))
     restore_lites(state, sections.get("lites", b""))
+    state.recently_done.restore(sections.get("done", b""))
     state.timers_moved.restore(sections.get("timers_moved", b""))
     if whole:
         state.timer.restore(sections, runs)

@@ -4,6 +4,8 @@ import pytest
 
 from latermq_broker.config import DeliveryConfig
 from latermq_broker.delivery.history import Outcome
+from latermq_broker.delivery.recently_done import RecentlyDone
+from latermq_broker.delivery.slab import Place
 from latermq_broker.engine.message_life import LifeState
 from latermq_broker.engine.model import DeadFilter, Failure, Outgoing, TopicType
 from latermq_broker.errors import MessageNotFoundError, StoreFullError
@@ -112,3 +114,40 @@ def test_of_two_ids_with_one_hash_the_right_one_is_meant() -> None:
         rig.engine.dead.get("billing", message_id="wanted")
     one_of = DeadFilter(message_ids=frozenset({"wanted"}))
     assert rig.engine.dead.scan("billing", one_of).letters == ()
+
+
+@pytest.mark.parametrize("end", ["killed", "checkpointed and killed", "stopped"])
+def test_a_repeated_ack_or_forward_is_fine_over_a_restart(end: str) -> None:
+    rig = EngineRig()
+    rig.send("m1", "m2", "m3", "m4")
+    one, two, three, late = rig.receive(lease_ms=10_000)
+    rig.ack(one, two)
+    rig.engine.forward("billing", three.handle, rig.now_ms)
+    before = rig.engine._state.recently_done.snapshot()
+    if end == "stopped":
+        rig.restart()
+    else:
+        if end != "killed":
+            rig.checkpoint()
+        rig.crash()
+    assert rig.engine._state.recently_done.snapshot() == before
+    assert rig.ack(one, two, late) == [True, True, True]
+    rig.engine.forward("billing", three.handle, rig.now_ms)
+    assert rig.engine.ack("other", [one.handle], rig.now_ms) != [None]
+    rig.advance(10_000)
+    assert rig.ack(one, three) == [False, False]
+
+
+def test_golden_section_of_what_is_done() -> None:
+    """Never changes: a new version adds a decoder and a second literal."""
+    done = RecentlyDone(10)
+    done.remember((5, 6), 2, Place(3, 4, 1), 1_000)
+    section = done.snapshot()
+    assert section == bytes.fromhex(
+        "0100000001000000" + "e803000000000000" + "02000000" + "03000000" + "04000000"
+        "02000000" + "0500000000000000" + "0600000000000000"
+    )
+    again = RecentlyDone(10)
+    again.restore(section)
+    assert again.snapshot() == section
+    assert again.holds(6, 2, (3, 0), 999)
