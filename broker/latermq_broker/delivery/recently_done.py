@@ -10,10 +10,7 @@ The section `done` of a checkpoint: columns, of what is over together, oldest fi
 
 import struct
 from array import array
-from collections import deque
 from collections.abc import Sequence
-from itertools import chain
-from operator import itemgetter
 from typing import Final
 
 from latermq_broker.delivery.columns import NUMBER_BYTES, numbers, swapped
@@ -22,34 +19,57 @@ from latermq_broker.delivery.slab import Place
 FORMAT: Final = 1
 _HEAD: Final = struct.Struct("<II")
 _COLUMNS: Final = "QIIII"
-_GROUP_OF: Final = itemgetter(Place._fields.index("group_id"))
-_TOPIC_OF: Final = itemgetter(Place._fields.index("topic_id"))
+_GONE_MIN: Final = 1_024  # rows are cut off so many at a time
 
 
 class RecentlyDone:
     """Handles whose message is done or dead, while their lease would have lasted; bounded.
 
     At the bound the oldest is forgotten: a repeated ack then gets INVALID_RECEIPT_HANDLE, which
-    clients take as the end of it too.
+    clients take as the end of it too. Kept in the columns that a checkpoint takes as they are.
     """
 
     def __init__(self, count_max: int) -> None:
         self._count_max = count_max
         self._handles: dict[int, tuple[int, Place, int]] = {}
-        self._order: deque[tuple[int, Sequence[int], int, Place]] = deque()
-        """Deadline, ids, generation, place."""
+        self._rows = tuple(array(code) for code in _COLUMNS)
+        self._ids = array("Q")
+        self._gone_rows = self._gone_ids = 0  # at the front of the columns
 
     def remember(self, ids: Sequence[int], generation: int, place: Place, deadline_ms: int) -> None:
         """What is over, together; `forget` is to follow."""
-        self._handles.update(dict.fromkeys(ids, (generation, place, deadline_ms)))
-        self._order.append((deadline_ms, ids, generation, place))
+        if len(ids) == 1:  # a lone one: half the time
+            self._handles[ids[0]] = (generation, place, deadline_ms)
+            self._ids.append(ids[0])
+        else:
+            self._handles.update(dict.fromkeys(ids, (generation, place, deadline_ms)))
+            self._ids.extend(ids)
+        deadlines, generations, groups, topics, counts = self._rows
+        deadlines.append(deadline_ms)
+        generations.append(generation)
+        groups.append(place.group_id)
+        topics.append(place.topic_id)
+        counts.append(len(ids))
 
     def forget(self, now_ms: int) -> None:
         """What is too old, or too much."""
-        handles, order = self._handles, self._order
-        while order and (len(handles) > self._count_max or order[0][0] <= now_ms):
-            for id in order.popleft()[1]:
+        handles, ids = self._handles, self._ids
+        deadlines, counts = self._rows[0], self._rows[4]
+        row, first = self._gone_rows, self._gone_ids
+        if row < len(deadlines) and deadlines[row] > now_ms and len(handles) <= self._count_max:
+            return  # most often
+        while row < len(deadlines) and (len(handles) > self._count_max or deadlines[row] <= now_ms):
+            following = first + counts[row]
+            for id in ids[first:following]:
                 handles.pop(id, None)
+            first = following
+            row += 1
+        if row >= _GONE_MIN and row * 2 > len(deadlines):
+            for column in self._rows:
+                del column[:row]
+            del ids[:first]
+            row = first = 0
+        self._gone_rows, self._gone_ids = row, first
 
     def holds(self, delivery_id: int, generation: int, owner: tuple[int, int], now_ms: int) -> bool:
         """`owner`: ids of group and topic, as in `Place.is_of`."""
@@ -61,27 +81,17 @@ class RecentlyDone:
 
     def snapshot(self) -> bytes:
         """All that is remembered, as the section above."""
-        if not self._order:
-            return _HEAD.pack(FORMAT, 0)
-        deadlines, all_ids, generations, places = zip(*self._order, strict=True)
-        columns = (
-            array("Q", deadlines),
-            array("I", generations),
-            array("I", map(_GROUP_OF, places)),
-            array("I", map(_TOPIC_OF, places)),
-            array("I", map(len, all_ids)),
-            array("Q", chain.from_iterable(all_ids)),
-        )
+        columns = [column[self._gone_rows :] for column in self._rows]
         packed = [swapped(column.typecode, column.tobytes()) for column in columns]
-        return b"".join((_HEAD.pack(FORMAT, len(self._order)), *packed))
+        ids = swapped("Q", self._ids[self._gone_ids :].tobytes())
+        return b"".join((_HEAD.pack(FORMAT, len(columns[0])), *packed, ids))
 
     def restore(self, section: bytes) -> None:
-        """Forgets what it knew; b"" is the section of a checkpoint that has none.
+        """Into one that remembers nothing; b"" is the section of a checkpoint that has none.
 
         One of a newer format counts as none: a repeated ack is refused then.
         """
-        self._handles.clear()
-        self._order.clear()
+        assert not self._handles
         format_, rows = _HEAD.unpack_from(section) if section else (0, 0)
         if format_ != FORMAT:
             return
@@ -91,9 +101,9 @@ class RecentlyDone:
             size = rows * NUMBER_BYTES[code]
             columns.append(numbers(code, swapped(code, section[at : at + size])))
             at += size
-        all_ids = numbers("Q", swapped("Q", section[at:]))
+        ids = numbers("Q", swapped("Q", section[at:]))
         first = 0
         for deadline_ms, generation, group_id, topic_id, count in zip(*columns, strict=True):
-            ids = tuple(all_ids[first : first + count])
-            self.remember(ids, generation, Place(group_id, topic_id, 0), deadline_ms)
+            place = Place(group_id, topic_id, 0)
+            self.remember(ids[first : first + count].tolist(), generation, place, deadline_ms)
             first += count
