@@ -14,6 +14,7 @@ from latermq_broker.store.files import Space
 from latermq_broker.store.inspect import verify_directory
 from support.engine_bench import DIRECTORY, TOPIC, Bench
 from support.engine_facts import facts
+from support.group_model import Group
 from support.memory_files import lose_checkpoints
 
 HOUR_MS = 3_600_000
@@ -102,18 +103,23 @@ class BrokerRules(Bench):
 
     @rule()
     def replay_beside_it(self) -> None:
-        self.engine.write()
+        self.tick()
         self.replays_agree()
 
     @rule(
-        how=st.sampled_from(["stop", "kill", "kill in mid batch", "kill in checkpoint", "lose"]),
+        how=st.sampled_from(
+            ["stop", "stop", "cut", "kill", "kill in mid batch", "kill in checkpoint", "lose"]
+        ),
         jump_ms=st.sampled_from([0, 0, -HOUR_MS, HOUR_MS]),
         retention_ms=st.sampled_from(RETENTIONS_MS),
     )
     def restart(self, how: str, jump_ms: int, retention_ms: int) -> None:
+        """`stop`: every reply went out; `cut`: in order too, but somebody did not get his."""
+        self.now_ms += 1
+        self.tick()
         before, written = facts(self.engine), self.engine.store.log.written
-        if how == "stop":
-            self.engine.close(self.now_ms)
+        if how in ("stop", "cut"):
+            self.engine.close(self.now_ms, drained=how == "stop")
         else:
             if how == "kill in mid batch":
                 self.do_what_is_never_written()
@@ -125,11 +131,22 @@ class BrokerRules(Bench):
         assert verify_directory(DIRECTORY, self.files).ok
         self.retention_ms = retention_ms
         self.expiring = self.expiring or bool(retention_ms)
+        for group in self.model.groups.values():
+            group.life_ended(drained=how == "stop")
         self.engine = self.start(self.files, back_ms=max(0, -jump_ms))
         self.recovered(before, written)
+        for group in self.model.groups.values():
+            group.looks_again(self.cursors(group))
+            if how == "lose" and self.engine.store.log.start:
+                self.note_unsure(group)
         self.tick()
-        if jump_ms > 0:
-            self.time_passes(jump_ms)
+        self.time_passes(max(1, jump_ms))  # not both lives in one millisecond
+
+    def note_unsure(self, group: Group) -> None:
+        """How the lives ended whose segments are gone is not known, without a checkpoint."""
+        for held in group.in_state("leased"):
+            if held.sure and self.engine.store.cut_offs.concern(held.leased_ms):
+                held.sure, held.unsure = False, True
 
     def do_what_is_never_written(self) -> None:
         """Not acknowledged: I2, it is there as a whole or not at all; here, not at all."""

@@ -1,10 +1,13 @@
 """What producers and consumers do: send, delay, receive, ack, extend, nack, suspend, forward, and
 the ends of transactions. Each rule asks the engine and tells the model."""
 
+from collections import Counter
+
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
+from latermq_broker.delivery.history import Outcome
 from latermq_broker.delivery.transaction import HalfEvent, HalfState
 from latermq_broker.engine.model import (
     DeadFilter,
@@ -19,8 +22,9 @@ from latermq_broker.errors import (
     StoreFullError,
     TooManyRequestsError,
 )
-from support.engine_bench import HELD_MAX, KEYS, TOPIC, Bench, body
-from support.engine_model import HALVES_MAX, IN_HAND, Group, Held, Message, Where
+from support.engine_bench import HELD_MAX, KEYS, TOPIC, Bench, Over, body, pusher
+from support.engine_model import HALVES_MAX
+from support.group_model import IN_HAND, Group, Held, Message, Where
 
 LEASE_MS = 1_000
 RETRY_LOG_BYTES_MAX = 192
@@ -91,7 +95,8 @@ class ClientRules(Bench):
         where = Where.WAITS if due_ms else Where.ENTERS
         for one, sent in zip(outgoing, self.engine.send(outgoing, self.now_ms), strict=True):
             message = self.known(one, where)
-            message.due_ms, message.pending_id = due_ms, sent.pending_id
+            message.due_ms = due_ms
+            message.pending_id = message.shown_id = sent.pending_id
             assert bool(sent.pending_id) == bool(due_ms)
 
     def outgoing(
@@ -131,27 +136,35 @@ class ClientRules(Bench):
     @rule(
         name=NAMES,
         count=st.integers(1, 6),
-        how=st.sampled_from(["", "", "push", "lost", "gone"]),
+        how=st.sampled_from(["", "", "", "push", "renewed", "lost", "gone"]),
     )
     def receive(self, name: str, count: int, how: str) -> None:
         """`lost`: the reply was, and is asked for again; `gone`: the client was, and it came back.
 
-        A push consumer's leases are not renewed: its client is gone at once.
+        A push consumer's leases are renewed; but of `push` the client is gone at once.
         """
         group = self.model.groups[name]
+        if (
+            how == "renewed"
+            and not group.renews
+            and any(h.look_ms for h in group.in_state("leased"))
+        ):
+            how = ""  # its client does not come back while leases of it end
         self.tries += 1
         request = ReceiveRequest(
             group=name,
             topic=TOPIC,
-            client_id="client",
+            client_id=pusher(group) if how == "renewed" else "client",
             count_max=count,
             invisible_ms=LEASE_MS,
-            auto_renew=how == "push",
+            auto_renew=how in ("push", "renewed"),
             filter=TagFilter(group.tags),
             attempt_id=f"try-{self.tries}" if how == "lost" else "",
         )
         must = min(count, len(group.receivable())) if group.on_dead is None else 0
-        something = group.on_dead is not None and group.runnable()
+        something = group.on_dead is not None and group.runnable(self.now_ms)
+        group.renews = group.renews or how == "renewed"
+        before = self.cursors(group)
         delivered = self.engine.receive(request, self.now_ms)
         for _ in range(5 * (group.on_dead is not None)):
             delivered = delivered or self.engine.receive(request, self.now_ms)
@@ -165,31 +178,47 @@ class ClientRules(Bench):
             self.engine.client_gone("client", self.now_ms)
         if how == "lost" and delivered and group.on_dead is not None:
             assert self.engine.receive(request, self.now_ms) == delivered
-        self.take(group, delivered, push=how == "push")
+        self.take(group, delivered)
+        group.looked(before, self.cursors(group))
+        for one in delivered:
+            held = group.held[one.sys.decode()]
+            held.push = how in ("push", "renewed")
+            if how == "renewed":
+                held.hold_until(held.deadline_ms)
         if how == "gone":
             self.engine.give_back(name, [one.handle for one in delivered], self.now_ms)
             for one in delivered:
                 held = group.held[one.sys.decode()]
-                held.state, held.deadline_ms, held.handle = (
-                    "backoff",
-                    self.now_ms + 1_000,
-                    "",
-                )
-                held.attempt -= 1
+                group.suspend(held, 1_000, self.now_ms)
+                held.handle = ""
 
     def note_spent(self, group: Group) -> None:
-        """Those that a tightened policy left no attempt may have died when they were met."""
+        """Those that a tightened policy left no attempt may have died when they were met, and those
+        that a changed filter does not want; what was never given is acknowledged then."""
         spent = [held for held in group.held.values() if group.spent(held)]
-        letters = self.dead(group.name) if spent else set()
+        unwanted = [
+            held
+            for held in group.in_state("ready")
+            if group.on_dead and held.message.key and group.unwanted(held, self.now_ms)
+        ]
+        if not spent and not unwanted:
+            return
+        letters = self.dead(group.name)
+        letters.subtract(one.message.name for one in group.letters if one.state == "dead")
         for held in spent:
-            if held.message.name in letters:
+            if letters[held.message.name] > 0:
                 group.die(held, self.now_ms)
+        for held in unwanted:
+            if held.state == "ready" and letters[held.message.name] > 0:
+                group.die(held, self.now_ms, filtered=True)
+            elif held.state == "ready" and not held.deadline_ms:
+                held.state = "ready" if held.message.name in self.retries(group) else "done"
 
-    def dead(self, group: str) -> set[str]:
+    def dead(self, group: str) -> Counter[str]:
         letters = self.engine.dead.scan(group, DeadFilter(), count_max=1_000).letters
-        return {letter.sys.decode() for letter in letters}
+        return Counter(letter.sys.decode() for letter in letters)
 
-    def take(self, group: Group, delivered: list[Delivered], *, push: bool) -> None:
+    def take(self, group: Group, delivered: list[Delivered]) -> None:
         """I3, I4, I5 and the order: each is the next of what may come."""
         lines = {key: group.line(key) for key in KEYS}
         taken: dict[str, list[Held]] = {key: [] for key in KEYS}
@@ -199,11 +228,15 @@ class ClientRules(Bench):
             assert held in line, "I3, I5: nobody may have it now"
             assert group.wants(held)
             if key and group.on_dead is not None:
-                assert line[0] is held, "out of order"
+                while line[0] is not held:
+                    passed = line.pop(0)
+                    assert passed.maybe or not group.wants(passed), "out of order"
+                    assert passed.state == "fresh", "out of order"
+                    passed.state = "done"
             line.remove(held)
             assert one.rest == body(held.message.name)
             assert (one.queue_id, one.queue_offset) == held.message.place
-            group.lease(held, one.attempt, one.handle, self.now_ms + LEASE_MS, push)
+            group.lease(held, one.attempt, one.handle, self.now_ms, LEASE_MS)
             taken[key].append(held)
         for key, batch in taken.items():
             if key and group.on_dead and any(group.alone(held.attempt) for held in batch):
@@ -220,17 +253,22 @@ class ClientRules(Bench):
 
     # --- and then ------------------------------------------------------------------------------
 
-    def in_hand(self) -> list[tuple[Group, Held]]:
-        return [(group, held) for group, held in self.model.held(*IN_HAND) if held.handle]
+    def in_hand(self, name: str = "") -> list[tuple[Group, Held]]:
+        return [
+            (group, held)
+            for group, held in self.model.held(*IN_HAND)
+            if held.handle and name in ("", group.name)
+        ]
 
     @precondition(lambda self: self.in_hand())
     @rule(draw=st.data())
-    def ack(self, draw: st.DataObject) -> None:
-        group, held = draw.draw(st.sampled_from(self.in_hand()))
+    def ack(self, draw: st.DataObject, name: str = "") -> None:
+        group, held = draw.draw(st.sampled_from(self.in_hand(name)))
         other = next(name for name in self.model.groups if name != group.name)
         assert self.engine.ack(other, [held.handle], self.now_ms) != [None]
         for handles in ([held.handle, held.handle], [held.handle]):
             assert self.engine.ack(group.name, handles, self.now_ms) == [None] * len(handles)
+        self.over.append(Over(group.name, held.handle, held.deadline_ms, forwarded=False))
         held.state = "done"
 
     @precondition(lambda self: self.in_hand())
@@ -239,8 +277,10 @@ class ClientRules(Bench):
         wait_ms=st.integers(1, 2_500),
         kind=st.sampled_from(["extend", "nack", "nack", "suspend"]),
     )
-    def change_invisible(self, draw: st.DataObject, wait_ms: int, kind: str) -> None:
-        group, held = draw.draw(st.sampled_from(self.in_hand()))
+    def change_invisible(
+        self, draw: st.DataObject, wait_ms: int, kind: str, name: str = ""
+    ) -> None:
+        group, held = draw.draw(st.sampled_from(self.in_hand(name)))
         old, before = held.handle, self.engine.store.log.end
         held.handle = self.engine.change_invisible(
             group.name,
@@ -255,7 +295,7 @@ class ClientRules(Bench):
         else:
             held.deadline_ms = self.now_ms + wait_ms
             if held.state == "leased" and kind == "suspend":
-                held.state, held.attempt = "backoff", held.attempt - 1
+                group.suspend(held, wait_ms, self.now_ms)
         if held.state != "dead":
             if self.engine.store.log.segments[-1].base < before:
                 assert self.engine.store.log.end - before <= RETRY_LOG_BYTES_MAX
@@ -263,12 +303,13 @@ class ClientRules(Bench):
 
     @precondition(lambda self: self.in_hand())
     @rule(draw=st.data(), rejected=st.booleans())
-    def forward(self, draw: st.DataObject, rejected: bool) -> None:
-        group, held = draw.draw(st.sampled_from(self.in_hand()))
+    def forward(self, draw: st.DataObject, rejected: bool, name: str = "") -> None:
+        group, held = draw.draw(st.sampled_from(self.in_hand(name)))
         for _ in range(2):  # clients repeat it
             failure = Failure("Bad", "no", "", "", rejected)
             self.engine.forward(group.name, held.handle, self.now_ms, failure)
-        group.die(held, self.now_ms)
+        self.over.append(Over(group.name, held.handle, held.deadline_ms, forwarded=True))
+        group.forward(held, Outcome.REJECTED if rejected else Outcome.FORWARDED, self.now_ms)
         letter = self.engine.dead.get(group.name, message_id=held.message.name)
         assert letter.reason == ("rejected" if rejected else "forwarded")
         assert letter.attempt_count == held.attempt

@@ -16,7 +16,7 @@ from latermq_broker.engine.model import (
 from latermq_broker.store.catalog import BackoffKind
 from latermq_broker.store.limits import Limit, Scope
 from support.engine_bench import TOPIC, Bench
-from support.engine_model import Where
+from support.group_model import Where
 
 BACKOFFS = [
     Backoff(kind=BackoffKind.LADDER, delays_ms=(200, 900)),
@@ -29,25 +29,31 @@ class OperatorRules(Bench):
     # --- what waits ----------------------------------------------------------------------------
 
     @precondition(lambda self: self.model.at(Where.WAITS))
-    @rule(draw=st.data(), kind=st.sampled_from(["recall", "cancel", "expedite", "postpone"]))
-    def change_delayed(self, draw: st.DataObject, kind: str) -> None:
+    @rule(
+        draw=st.data(),
+        kind=st.sampled_from(["recall", "cancel", "expedite", "postpone", "postpone"]),
+        ticks=st.booleans(),
+    )
+    def change_delayed(self, draw: st.DataObject, kind: str, ticks: bool) -> None:
+        """A producer recalls by what it was told when it sent; operators see what is there now."""
         message = draw.draw(st.sampled_from(self.model.at(Where.WAITS)))
         pending = self.engine.pending
         if kind in ("recall", "cancel"):
-            topic = TOPIC if kind == "recall" else ""
-            pending.cancel(message.pending_id, self.now_ms, topic=topic)
+            name = message.pending_id if kind == "recall" else message.shown_id
+            pending.cancel(name, self.now_ms, topic=TOPIC if kind == "recall" else "")
             message.where = Where.GONE
             return
         message.due_ms = self.wall_ms + (5_000 if kind == "postpone" else 0)
         if kind == "postpone":
-            pending.postpone(message.pending_id, message.due_ms, self.now_ms)
-            items, _ = pending.page(PendingFilter(kind=PendingKind.DELAYED), 1_000)
-            [message.pending_id] = [
-                item.pending_id for item in items if item.sys.decode() == message.name
-            ]
+            pending.postpone(message.shown_id, message.due_ms, self.now_ms)
         else:
             pending.expedite(message.name, self.now_ms)
-        self.tick()
+        items, _ = pending.page(PendingFilter(kind=PendingKind.DELAYED), 1_000)
+        [message.shown_id] = [
+            item.pending_id for item in items if item.sys.decode() == message.name
+        ]
+        if ticks:
+            self.tick()
 
     @precondition(lambda self: self.model.held("backoff", "ready"))
     @rule(draw=st.data(), cancel=st.booleans())
@@ -61,7 +67,8 @@ class OperatorRules(Bench):
             held.state = "done"
         else:
             self.engine.pending.expedite(pending_id, self.now_ms)
-            held.state = "ready"
+            if held.state == "backoff":
+                held.state, held.deadline_ms = "ready", self.now_ms
             self.tick()
 
     @precondition(lambda self: self.model.pending_halves())
@@ -84,12 +91,13 @@ class OperatorRules(Bench):
         group, held = draw.draw(st.sampled_from(self.model.held("dead")))
         letter = self.engine.dead.get(group.name, message_id=held.message.name)
         assert letter.state is DeadState.DEAD
-        assert letter.parks == (held.message.name in group.parked.get(held.message.key, ()))
+        assert held.letter is not None
+        assert letter.parks == held.letter.parks
         if drop:
             self.engine.dead.drop(group.name, [letter.queue_offset], self.now_ms)
         else:
             self.engine.dead.redrive(group.name, letter.queue_offset, "", self.now_ms)
-        group.leave_dead(held, "done" if drop else "ready")
+        group.leave_dead(held, "done" if drop else "ready", self.now_ms)
 
     # --- policies ------------------------------------------------------------------------------
 

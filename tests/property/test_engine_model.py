@@ -16,7 +16,8 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
-from hypothesis.stateful import invariant
+from hypothesis import strategies as st
+from hypothesis.stateful import invariant, rule
 
 from latermq_broker.delivery.fifo import MessageGroup
 from latermq_broker.delivery.filter import hash64
@@ -24,17 +25,98 @@ from latermq_broker.delivery.transaction import HalfState
 from latermq_broker.engine import leasing, ordered_lane
 from latermq_broker.engine.model import DeadFilter, PendingFilter, PendingKind
 from property.broker_rules import BrokerRules
-from property.client_rules import ClientRules
+from property.client_rules import SORTS, ClientRules
 from property.operator_rules import OperatorRules
+from property.progress_rules import NAMES, ProgressRules
 from support.engine_bench import KEYS
-from support.engine_model import IN_HAND, Group, Where
+from support.group_model import IN_HAND, Group, Where
 from support.native import small_limits
 from support.recount import check_uses
 
 pytestmark = pytest.mark.usefixtures("small_runs", "short_scans")
 
 
-class EngineMachine(ClientRules, OperatorRules, BrokerRules):
+SELDOM = [
+    *(
+        "send",
+        "send",
+        "",
+        "",
+        "",
+        "renewed",
+        "second",
+        "second",
+        "filter",
+        "filter",
+        "same",
+        "back",
+    ),
+    *("ahead", "stop", "kill", "delay", "postpone", "expedite", "recall", "redrive", "story"),
+    *("ack", "nack", "nack", "forward"),
+]
+
+
+class EngineMachine(ClientRules, OperatorRules, ProgressRules, BrokerRules):
+    @rule(
+        draw=st.data(),
+        name=NAMES,
+        kinds=st.lists(st.sampled_from(SELDOM), min_size=4, max_size=12),
+    )
+    def a_while_of_one_group(self, draw: st.DataObject, name: str, kinds: list[str]) -> None:
+        """What is seldom done, soon one after another and to one group."""
+        for kind in kinds:
+            if kind == "send":
+                self.send(draw.draw(SORTS), 0)
+                self.look()
+            elif kind in ("", "renewed"):
+                self.receive(name, 3, kind)
+            elif kind == "second":
+                self.now_ms += 1_000
+                self.tick()
+            elif kind == "filter":
+                self.change_filter(name, draw.draw(st.sampled_from([None, frozenset("a")])))
+            elif kind in ("same", "back", "ahead"):
+                self.commit_offset(name, draw, kind)
+            elif kind in ("stop", "kill"):
+                self.restart(kind, 0, self.retention_ms)
+            elif kind == "delay":
+                self.send(draw.draw(SORTS), 2_000)
+            elif kind in ("postpone", "expedite", "recall") and self.model.at(Where.WAITS):
+                self.change_delayed(draw, kind, draw.draw(st.booleans()))
+            elif kind == "redrive" and self.model.held("dead"):
+                self.empty_dead_letters(draw, drop=False)
+            elif kind == "story" and self.model.at(Where.QUEUE):
+                self.tell_story(draw)
+            elif kind in ("ack", "nack", "forward") and self.in_hand(name):
+                self.settle(draw, name, kind)
+
+    def settle(self, draw: st.DataObject, name: str, kind: str) -> None:
+        if kind == "ack":
+            self.ack(draw, name)
+        elif kind == "nack":
+            self.change_invisible(draw, 700, kind, name)
+        else:
+            self.forward(draw, draw.draw(st.booleans()), name)
+
+    @rule(
+        name=NAMES,
+        how=st.sampled_from(["renewed", "renewed", "", "lost"]),
+        ends=st.lists(st.sampled_from(["stop", "stop", "cut", "kill"]), min_size=1, max_size=2),
+        after_ms=st.integers(0, 1_500),
+        draw=st.data(),
+    )
+    def restart_in_mid_handler(
+        self, name: str, how: str, ends: list[str], after_ms: int, draw: st.DataObject
+    ) -> None:
+        """Its lease is to end, or to be renewed, in another life of the broker."""
+        self.receive(name, 4, how)
+        for end in ends:
+            self.restart(end, 0, self.retention_ms)
+        self.time_passes(after_ms)
+        self.receive(name, 4, "")
+        if self.in_hand():
+            self.ack(draw)
+
     def teardown(self) -> None:
         self.engine.abandon()
         assert self.files.open_count == 0
@@ -49,10 +131,18 @@ class EngineMachine(ClientRules, OperatorRules, BrokerRules):
     def deaths_are_in_the_dead_letters_once(self) -> None:
         """I3."""
         for group in self.model.groups.values():
-            dead = sorted(held.message.name for held in group.in_state("dead"))
-            letters = self.engine.dead.scan(group.name, DeadFilter(), count_max=1_000).letters
-            assert sorted(letter.sys.decode() for letter in letters) == dead
-            assert all(len(letter.attempts) >= letter.attempt_count for letter in letters)
+            found = [
+                (letter.sys.decode(), [(one.outcome, one.life) for one in letter.attempts])
+                for letter in self.engine.dead.scan(
+                    group.name, DeadFilter(), count_max=1_000
+                ).letters
+            ]
+            known = [
+                (letter.message.name, letter.attempts)
+                for letter in group.letters
+                if letter.state == "dead"
+            ]
+            assert sorted(name for name, _ in found) == sorted(name for name, _ in known)
 
     @invariant()
     def what_waits_is_pending(self) -> None:
@@ -90,14 +180,14 @@ class EngineMachine(ClientRules, OperatorRules, BrokerRules):
 
 def check_gate(group: Group, gates: dict[int, MessageGroup]) -> None:
     names = {hash64(key): key for key in KEYS if key}
-    assert {key for key, dead in group.parked.items() if dead} <= {names[key] for key in gates}
+    assert {key for key in KEYS if group.parked(key)} <= {names[key] for key in gates}
     for order_key, gate in gates.items():
         key = names[order_key]
         mine = [held for held in group.held.values() if held.message.key == key]
         live = sum(held.state in (*IN_HAND, "ready") for held in mine)
         assert len(gate.live) == live
         assert gate.busy == sum(held.state in IN_HAND for held in mine)
-        assert bool(gate.parked) == bool(group.parked.get(key))
+        assert bool(gate.parked) == bool(group.parked(key))
         assert live or len(gate.held) or gate.parked
 
 

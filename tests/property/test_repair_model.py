@@ -28,8 +28,8 @@ from latermq_broker.store.store import Store
 from property.test_engine_model import EngineMachine
 from support.engine_bench import DIRECTORY, TOPIC, body, config
 from support.engine_facts import facts
-from support.engine_model import Where
 from support.engine_rig import do_due
+from support.group_model import Where
 from support.memory_files import MemoryFiles, lose_checkpoints
 from support.recount import recount_lossy
 
@@ -154,7 +154,7 @@ class RepairMachine(EngineMachine):
                 continue  # what keeps the order may stand still
             waiting = {n.name for n in self.model.at(Where.WAITS)}
             undone = {held.message.name for held in group.in_state(*NOT_DONE) if group.wants(held)}
-            found = set(self.drained(group.name)) | self.dead(group.name)
+            found = set(self.drained(group.name)) | set(self.dead(group.name))
             assert due & (undone - waiting) <= found
 
     def drained(self, group: str) -> list[str]:

@@ -4,8 +4,9 @@
 every start, by the names of docs/reliability.md: I1 to I12.
 """
 
+from collections import Counter
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine
@@ -34,13 +35,10 @@ from support.engine_model import (
     CHECKS_MAX,
     FIRST_CHECK_MS,
     HALVES_MAX,
-    Group,
-    Held,
-    Message,
     Model,
-    Where,
 )
 from support.engine_rig import do_due, short_store
+from support.group_model import IN_HAND, RENEWED_MS_MAX, UNWANTED_MS, Group, Held, Message, Where
 from support.memory_files import MemoryFiles, lose_checkpoints
 from support.recount import check_uses
 
@@ -55,7 +53,12 @@ HELD_MAX: Final = 6
 def config(retention_ms: int) -> Config:
     return Config(
         store=short_store(retention_ms=retention_ms, dead_letter_retention_ms=LETTERS_MS),
-        delivery=DeliveryConfig(max_attempts=3, held_messages_max=HELD_MAX),
+        delivery=DeliveryConfig(
+            max_attempts=3,
+            held_messages_max=HELD_MAX,
+            auto_renew_total_ms_max=RENEWED_MS_MAX,
+            unwanted_retry_ms_max=UNWANTED_MS,
+        ),
         transaction=TransactionConfig(
             first_check_ms=FIRST_CHECK_MS,
             check_interval_ms=CHECK_MS,
@@ -67,8 +70,22 @@ def config(retention_ms: int) -> Config:
     )
 
 
+class Over(NamedTuple):
+    """A handle whose message was acknowledged or forwarded, until its lease would have ended."""
+
+    group: str
+    handle: str
+    deadline_ms: int
+    forwarded: bool
+
+
 def body(name: str) -> bytes:
     return name.encode() * 20
+
+
+def pusher(group: Group) -> str:
+    """The client id of the one whose leases in that group are renewed."""
+    return f"pusher of {group.name}"
 
 
 class Bench(RuleBasedStateMachine):
@@ -77,8 +94,10 @@ class Bench(RuleBasedStateMachine):
         self.files = MemoryFiles()
         self.now_ms = 1_700_000_000_000
         self.wall_ahead_ms = 0
+        self.ticked_ms = self.tick_ms = 0  # the last time but one, and the last
         self.retention_ms = 0
         self.expiring = False  # retention was ever on
+        self.over: list[Over] = []
         self.seen: dict[int, int] = {}  # queue id → offset up to which `look` has looked
         self.model = Model(
             (
@@ -111,14 +130,22 @@ class Bench(RuleBasedStateMachine):
         settings, began_ms = config(self.retention_ms), self.now_ms - back_ms
         store = Store.open(DIRECTORY, settings.store, files, began_ms)
         engine = Engine.open(store, settings, began_ms)
-        engine.client_gone("client", self.now_ms)  # nobody renews in this model
+        engine.client_gone("client", self.now_ms)  # it never comes back to renew
+        self.beat(engine)
         engine.wall.ahead_ms = self.wall_ahead_ms
         engine.retention.step_cost = 0
         do_due(engine, self.now_ms)
         engine.retention.step_cost = 3_000  # a pass takes many ticks
         return engine
 
+    def beat(self, engine: Engine) -> None:
+        """Clients whose leases are renewed say that they live; the others are known to be gone."""
+        for group in self.model.groups.values():
+            (engine.client_seen if group.renews else engine.client_gone)(pusher(group), self.now_ms)
+
     def tick(self) -> None:
+        self.ticked_ms, self.tick_ms = self.tick_ms, self.now_ms
+        self.beat(self.engine)
         self.model.time_passes(self.now_ms, self.wall_ms)
         do_due(self.engine, self.now_ms)
         self.look()
@@ -173,59 +200,75 @@ class Bench(RuleBasedStateMachine):
         )
 
     def _note_expired(self, queue_id: int, first: int) -> None:
-        self._note_kept()
-        for group, held in self.model.held("fresh"):
+        if self.expiring:
+            self._note_kept()
+        for group, held in self.model.held("fresh", "passed"):
             place = held.message.place
             if place[0] == queue_id and place[1] < first:
                 old_ms = self.now_ms - held.message.entered_ms
                 assert self.retention_ms, "nothing is to expire"
-                assert old_ms >= self.retention_ms or not group.wants(held), "it went too early"
-                assert not self._withheld(group, held), "the broker withheld it, and it expired"
+                assert old_ms >= self.retention_ms, "it went too early"
+                assert not self._is_in_the_way(group, held), "it went, and was withheld"
                 held.state = "expired"
 
     def _note_kept(self) -> None:
-        """What waits behind others that block it waits on when its queue lets go of it."""
-        if not self.expiring:
-            return
-        retries = PendingFilter(topic=TOPIC, kind=PendingKind.BACKOFF)
-        items, _ = self.engine.pending.page(retries, 1_000)
-        for item in items:
-            group = self.model.groups[item.group]
-            held = group.held[item.sys.decode()]
-            if held.state == "fresh":
-                assert group.on_dead is not None, "it was never received"
-                assert held.message.key, "nothing withholds it"
-                held.state = "ready"
+        """What is withheld becomes a delivery when its queue is about to let go of it."""
+        for group in self.model.groups.values():
+            pending = (
+                self.retries(group) if any(h.withheld for h in group.in_state("fresh")) else ()
+            )
+            for held in group.in_state("fresh"):
+                if held.withheld and held.message.name in pending:
+                    group.keep(held)
 
-    def _withheld(self, group: Group, held: Held) -> bool:
-        """Whether the group passed it and held it back, and cannot be given it now."""
-        if not held.message.key or group.on_dead is None:
+    def retries(self, group: Group) -> set[str]:
+        """What `latermq pending` tells that the group has ready, or in its backoff."""
+        backoff = PendingFilter(kind=PendingKind.BACKOFF, group=group.name)
+        items, _ = self.engine.pending.page(backoff, 1_000)
+        return {item.sys.decode() for item in items}
+
+    def _is_in_the_way(self, group: Group, held: Held) -> bool:
+        """Whether something of its message group is, since the last tick at least, and was when
+        its queue let go of it."""
+        key = held.message.key
+        if group.on_dead is None or not held.withheld or held.maybe:
             return False
-        queue_id, offset = held.message.place
-        key = (
-            self.engine.groups.get(group.name).id,
-            self.engine.ensure_topic(TOPIC, self.now_ms).id,
-        )
-        read = self.engine._state.subscriptions.get(key)
-        passed = read is not None and offset < read.cursors.get(queue_id, 0)
-        return passed and group.blocked(held.message.key)
+        parked = any(one.dead_ms + LETTERS_MS > self.now_ms for one in group.parked(key))
+        parked = parked and all(one.dead_ms < self.ticked_ms for one in group.parked(key))
+        others = (one for one in group.in_state(*IN_HAND) if one.message.key == key)
+        return parked or any(one.leased_ms < self.ticked_ms for one in others)
 
     def _note_expired_letters(self) -> None:
         for group in self.model.groups.values():
             here = self.letters(group.name)
-            for held in group.in_state("dead"):
-                if held.message.name not in here:
-                    assert self.now_ms - held.dead_ms >= LETTERS_MS, "a letter went too early"
-                    group.leave_dead(held, "expired")
+            for letter in reversed(group.letters):  # of those of one message the oldest goes first
+                here[letter.message.name] -= 1
+                if here[letter.message.name] >= 0 or letter.state == "expired":
+                    continue
+                assert self.now_ms - letter.dead_ms >= LETTERS_MS, "a letter went too early"
+                held = group.held[letter.message.name]
+                if held.letter is letter and held.state == "dead":
+                    held.state = "expired"
+                letter.state = "expired"
 
-    def letters(self, group: str) -> set[str]:
+    def letters(self, group: str) -> Counter[str]:
         """All in its dead-letter topic, redriven and dropped ones too."""
         name = f"%DLQ%{group}"
         if self.engine.catalog.topic(name) is None:
-            return set()
+            return Counter()
         ends = self.engine.queues.ends(name, 0)
         rows = self.rows(name, 0, ends.earliest_offset, ends.next_offset)
-        return {row.sys.decode() for row in rows}
+        return Counter(row.sys.decode() for row in rows)
+
+    def cursors(self, group: Group) -> dict[int, int]:
+        """Up to where the group has looked, by queue."""
+        topic, known = self.engine.catalog.topic(TOPIC), self.engine.groups.get(group.name)
+        assert topic is not None
+        subscription = self.engine._state.subscription(known.id, topic.id)
+        return {
+            queue_id: self.engine._state.cursor(subscription, queue_id)
+            for queue_id in range(topic.queue_count)
+        }
 
     # --- after a start -------------------------------------------------------------------------
 

@@ -1,0 +1,332 @@
+"""Topics and groups that are deleted and made anew as something else, under letters that remember.
+
+Two names each, of every type and kind. What is promised is little, whatever else changed: a
+redrive that is accepted comes to its group, in this life and in lives that begin with the
+checkpoint or with the log alone; one that is refused has done nothing; and a message that is done
+is told to be done, though a letter may stand where it stood.
+"""
+
+from contextlib import suppress
+from dataclasses import dataclass
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+
+from latermq_broker.config import CatalogConfig, DeliveryConfig
+from latermq_broker.engine.engine import Engine
+from latermq_broker.engine.lites import lite_key
+from latermq_broker.engine.message_life import LifeState
+from latermq_broker.engine.model import (
+    DeadFilter,
+    DeadLetter,
+    DeadState,
+    Delivered,
+    OnDead,
+    Outgoing,
+    ReceiveRequest,
+    TopicType,
+)
+from latermq_broker.errors import RequestError
+from support.engine_facts import facts
+from support.engine_rig import EngineRig, do_due
+from support.memory_files import MemoryFiles, lose_checkpoints
+
+TOPICS = ("orders", "alarms")
+GROUPS = ("billing", "audit")
+READER = "undertaker"  # reads the dead letters of the first
+KEYS = ("a", "b")  # message groups, and lite topics
+KINDS = ("plain", "skip", "park", "lite")
+LEASE_MS = 1_000
+DRAIN_STEPS_MAX = 200
+
+
+@dataclass(frozen=True)
+class Owed:
+    group: str
+    topic: str
+    name: str
+
+
+class AnewMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.rig = EngineRig(
+            delivery=DeliveryConfig(max_attempts=3), catalog=CatalogConfig(default_queue_count=2)
+        )
+        self.engine.topics.create(TOPICS[0], TopicType.FIFO, 2, self.rig.now_ms)
+        self.engine.topics.create(TOPICS[1], TopicType.LITE, 0, self.rig.now_ms)
+        self.make_group(GROUPS[0], "skip")
+        self.make_group(GROUPS[1], "lite")
+        self.make_group(READER, "plain")
+        self.in_hand: dict[tuple[str, str], Delivered] = {}  # group and message → what it holds
+        self.owed: set[Owed] = set()
+        self.done: set[Owed] = set()  # acknowledged, and not asked for again since
+        self.came_from: dict[tuple[str, str], str] = {}
+        self.sent = 0
+
+    @property
+    def engine(self) -> Engine:
+        return self.rig.engine
+
+    def teardown(self) -> None:
+        self.rig.engine.abandon()
+
+    # --- what is made and deleted --------------------------------------------------------------
+
+    @rule(
+        name=st.sampled_from(TOPICS),
+        type=st.sampled_from(list(TopicType)),
+        queues=st.integers(1, 4),
+    )
+    def make_topic_anew(self, name: str, type: TopicType, queues: int) -> None:
+        self.engine.topics.delete(name, self.rig.now_ms)
+        queues = 1 if type is TopicType.LITE else queues
+        self.engine.topics.create(name, type, queues, self.rig.now_ms)
+        self.engine.write()
+        self.owed = {one for one in self.owed if one.topic != name}
+        self.done = {one for one in self.done if one.topic != name}
+        self.in_hand.clear()
+
+    @rule(name=st.sampled_from(GROUPS), kind=st.sampled_from(KINDS))
+    def make_group_anew(self, name: str, kind: str) -> None:
+        self.engine.groups.delete(name, self.rig.now_ms)
+        self.make_group(name, kind)
+        self.owed = {one for one in self.owed if one.group != name}
+        self.done = {one for one in self.done if one.group != name}
+        self.in_hand = {key: one for key, one in self.in_hand.items() if key[0] != name}
+
+    def make_group(self, name: str, kind: str) -> None:
+        self.engine.groups.create(
+            name,
+            fifo=kind != "plain",
+            max_attempts=3,
+            backoff=None,
+            on_dead=OnDead.PARK if kind == "park" else OnDead.SKIP,
+            lite_parent=TOPICS[1] if kind == "lite" else "",
+            now_ms=self.rig.now_ms,
+        )
+        self.engine.write()
+
+    # --- what clients do -----------------------------------------------------------------------
+
+    @rule(
+        topic=st.sampled_from(TOPICS), keys=st.lists(st.sampled_from(KEYS), min_size=1, max_size=4)
+    )
+    def send(self, topic: str, keys: list[str]) -> None:
+        known = self.engine.catalog.topic(topic)
+        assert known is not None
+        lite = known.type is TopicType.LITE
+        ranked = known.type is TopicType.PRIORITY
+        messages = [
+            Outgoing(
+                topic=topic,
+                rest=b"body",
+                sys=f"m{number}".encode(),
+                message_id=f"m{number}",
+                message_group="" if lite or ranked else key,
+                lite_topic=key if lite else "",
+                priority=KEYS.index(key) if ranked else -1,
+            )
+            for number, key in enumerate(keys, self.sent)
+        ]
+        self.sent += len(keys)
+        self.engine.send(messages, self.rig.now_ms)
+        self.engine.write()
+
+    @rule(group=st.sampled_from(GROUPS), topic=st.sampled_from(TOPICS))
+    def receive(self, group: str, topic: str) -> None:
+        for one in received(self.engine, group, topic, self.rig.now_ms):
+            self.in_hand[group, one.sys.decode()] = one
+            self.owed.discard(Owed(group, topic, one.sys.decode()))
+            self.came_from[group, one.sys.decode()] = topic
+        self.engine.write()
+
+    @precondition(lambda self: self.in_hand)
+    @rule(draw=st.data(), ack=st.booleans())
+    def settle(self, draw: st.DataObject, ack: bool) -> None:
+        """Or what may have ended meanwhile: then it is refused."""
+        group, name = draw.draw(st.sampled_from(sorted(self.in_hand)))
+        one = self.in_hand.pop((group, name))
+        with suppress(RequestError):
+            if ack:
+                if self.engine.ack(group, [one.handle], self.rig.now_ms) == [None]:
+                    self.done.add(Owed(group, self.came_from[group, name], name))
+            else:
+                self.engine.forward(group, one.handle, self.rig.now_ms)
+        self.engine.write()
+
+    @rule(
+        group=st.sampled_from(GROUPS),
+        topic=st.sampled_from(TOPICS),
+        keys=st.lists(st.sampled_from(KEYS), min_size=1, max_size=4),
+    )
+    def some_die(self, group: str, topic: str, keys: list[str]) -> None:
+        """What makes letters, in one step: rules are chosen without regard to what is common."""
+        self.send(topic, keys)
+        self.receive(group, topic)
+        self.all_fail()
+
+    def all_fail(self) -> None:
+        for (group, _), one in self.in_hand.items():
+            with suppress(RequestError):
+                self.engine.forward(group, one.handle, self.rig.now_ms)
+        self.in_hand.clear()
+        self.engine.write()
+
+    @rule(step_ms=st.sampled_from([10, LEASE_MS, 60_000]))
+    def time_passes(self, step_ms: int) -> None:
+        self.rig.advance(step_ms)
+
+    # --- dead letters --------------------------------------------------------------------------
+
+    def letters(self, group: str, state: DeadState | None = DeadState.DEAD) -> list[DeadLetter]:
+        return list(self.engine.dead.scan(group, DeadFilter(state=state), count_max=1_000).letters)
+
+    @rule(
+        draw=st.data(), group=st.sampled_from(GROUPS), to_topic=st.sampled_from(["", "", *TOPICS])
+    )
+    def redrive(self, draw: st.DataObject, group: str, to_topic: str) -> None:
+        """Accepted, it comes; refused, nothing was done."""
+        letters = self.letters(group)
+        if not letters:
+            return
+        letter = draw.draw(st.sampled_from(letters))
+        before = facts(self.engine)
+        end = self.engine.store.log.end
+        try:
+            self.engine.dead.redrive(group, letter.queue_offset, to_topic, self.rig.now_ms)
+        except RequestError:
+            assert facts(self.engine) == before
+            assert self.engine.store.log.end == end, "I2: refused, and yet it did something"
+            return
+        self.engine.write()
+        if not to_topic:
+            self.owed.add(Owed(group, letter.origin_topic, letter.sys.decode()))
+            self.done.discard(Owed(group, letter.origin_topic, letter.sys.decode()))
+        self.what_is_owed_comes()
+
+    @rule(draw=st.data(), group=st.sampled_from(GROUPS))
+    def drop(self, draw: st.DataObject, group: str) -> None:
+        letters = self.letters(group)
+        if letters:
+            letter = draw.draw(st.sampled_from(letters))
+            self.engine.dead.drop(group, [letter.queue_offset], self.rig.now_ms)
+            self.engine.write()
+
+    @rule(forward=st.booleans())
+    def read_letters(self, forward: bool) -> None:
+        """As any topic; what dies there takes its earlier lives along."""
+        topic = f"%DLQ%{GROUPS[0]}"
+        if self.engine.catalog.topic(topic) is None:
+            return
+        known = {one.queue_offset: one for one in self.letters(GROUPS[0])}
+        for one in received(self.engine, READER, topic, self.rig.now_ms):
+            assert one.queue_offset in known, "I3: redriven or dropped, and delivered"
+            if not forward:
+                self.engine.ack(READER, [one.handle], self.rig.now_ms)
+                continue
+            self.engine.forward(READER, one.handle, self.rig.now_ms)
+            before, after = known[one.queue_offset], self.letters(READER)[-1]
+            assert after.sys == before.sys
+        self.engine.write()
+
+    @precondition(lambda self: self.done)
+    @rule()
+    def stories_tell_what_is_done(self) -> None:
+        """Though another message may stand where it stood."""
+        for done in self.done:
+            for found in self.engine.messages.by_id(done.name, done.topic)[0]:
+                for told in self.engine.lives.life(found).groups:
+                    if told.group == done.group:
+                        assert told.state is LifeState.DONE or told.dead_offset >= 0
+
+    # --- lives ---------------------------------------------------------------------------------
+
+    @rule(how=st.sampled_from(["stop", "kill", "kill", "checkpoint"]))
+    def restart(self, how: str) -> None:
+        self.engine.write()
+        before = facts(self.engine)
+        if how == "stop":
+            self.engine.close(self.rig.now_ms)
+            self.rig.engine = self.rig.reopened()
+        else:
+            if how == "checkpoint":
+                self.rig.checkpoint()
+            self.rig.crash()
+        assert facts(self.engine) == before, "I8: another state than before"
+
+    @precondition(lambda self: self.owed)
+    @rule()
+    def what_is_owed_comes(self) -> None:
+        """To clients that receive and acknowledge all there is: here, and in lives that begin with
+        the checkpoint or with the log alone."""
+        before = facts(self.engine)
+        for lost in (False, True):
+            files = self.rig.files
+            assert isinstance(files, MemoryFiles)
+            copy = MemoryFiles(files.disk.clone())
+            if lost:
+                lose_checkpoints(copy)
+            rig = EngineRig.__new__(EngineRig)
+            rig.now_ms, rig.files, rig.config = self.rig.now_ms, copy, self.rig.config
+            engine = rig.reopened()
+            assert facts(engine) == before, f"I8: checkpoints lost: {lost}"
+            came = self.drained(engine)
+            engine.abandon()
+            assert self.owed <= came, "a redrive was accepted, and never comes"
+
+    @precondition(lambda self: self.owed)
+    @rule()
+    def what_is_owed_comes_here(self) -> None:
+        came = self.drained(self.engine)
+        assert self.owed <= came, "a redrive was accepted, and never comes"
+        self.owed.clear()
+        self.in_hand.clear()
+
+    def drained(self, engine: Engine) -> set[Owed]:
+        """What came, while everything that comes is acknowledged and no letter parks anything."""
+        came: set[Owed] = set()
+        now_ms = self.rig.now_ms
+        for group in GROUPS:
+            letters = engine.dead.scan(group, DeadFilter(), count_max=1_000).letters
+            engine.dead.drop(group, [letter.queue_offset for letter in letters], now_ms)
+        for _ in range(DRAIN_STEPS_MAX):
+            found = False
+            for group in GROUPS:
+                for topic in TOPICS:
+                    for one in received(engine, group, topic, now_ms):
+                        found = True
+                        came.add(Owed(group, topic, one.sys.decode()))
+                        engine.ack(group, [one.handle], now_ms)
+            if not found and now_ms > self.rig.now_ms + 10 * LEASE_MS:
+                break
+            now_ms += 0 if found else 2 * LEASE_MS
+            do_due(engine, now_ms)
+        if engine is self.engine:
+            self.rig.now_ms = now_ms
+        engine.write()
+        return came
+
+
+def received(engine: Engine, group: str, topic: str, now_ms: int) -> list[Delivered]:
+    """By a client that wants everything; nothing, where the service would refuse it."""
+    owner = engine.groups.get(group)
+    known = engine.catalog.topic(topic)
+    assert known is not None
+    lite = known.type is TopicType.LITE and owner.lite_parent == topic
+    if bool(owner.lite_parent) != lite:
+        return []
+    request = ReceiveRequest(
+        group=group,
+        topic=topic,
+        client_id="client",
+        count_max=32,
+        invisible_ms=LEASE_MS,
+        lite_keys=frozenset(map(lite_key, KEYS)) if lite else frozenset(),
+    )
+    return engine.receive(request, now_ms)
+
+
+TestAnew = AnewMachine.TestCase
+TestAnew.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
