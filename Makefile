@@ -13,6 +13,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# The lines of pip itself, which pips older than it can check too. What has a hash in constraints.txt
+# is checked; `--no-require-hashes` says that this directory, editable, needs none.
+PIP_PIN := sed -n '/^pip==/,/[^\\]$$/p'
 SOURCES := broker client tests
 
 # As many workers as cores that we get: tests/support/machine.py looks.
@@ -55,8 +58,9 @@ $(STAMP): pyproject.toml constraints.txt
 		{ echo "make setup: needs Python 3.11 or newer; set PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@echo "Creating $(VENV) (one to three minutes the first time: Spark is a 456 MB download)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(INSTALL) --upgrade --constraint constraints.txt 'pip>=25.3'
-	@$(INSTALL) --constraint constraints.txt --build-constraint constraints.txt \
+	@$(PIP_PIN) constraints.txt >$(VENV)/pip.txt
+	@$(INSTALL) --upgrade --require-hashes --requirement $(VENV)/pip.txt
+	@$(INSTALL) --no-require-hashes --constraint constraints.txt --build-constraint constraints.txt \
 		--editable '.[broker,spark]' --group dev
 	@touch $@
 	@echo "Ready: $(BIN)/latermq"
@@ -211,6 +215,10 @@ conformance: $(READY) ## h2spec and gRPC's interop client against our transport,
 .PHONY: proto
 proto: $(STAMP) ## generate proto/latermq_proto from the .proto files
 	$(BIN)/python proto/generate.py
+
+.PHONY: hashes
+hashes: $(STAMP) ## ask for the hashes of the versions in constraints.txt that have none
+	$(BIN)/python .ci/hashes.py
 
 .PHONY: clean
 clean: ## remove .venv, caches and build products; never a broker's data

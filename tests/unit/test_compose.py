@@ -148,9 +148,54 @@ def test_what_is_copied_exists_and_reaches_the_build() -> None:
             assert source in allowed, f"{source} is hidden by Dockerfile.dockerignore"
 
 
+def test_every_service_is_confined(compose: dict[str, Any]) -> None:
+    for name, service in compose["services"].items():
+        assert service["read_only"] is True, name
+        assert service["cap_drop"] == ["ALL"], name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+        assert re.fullmatch(r"[0-9]+[mg]", service["mem_limit"]), name
+        assert 0 < service["pids_limit"] <= 512, name
+        assert not {"privileged", "cap_add", "network_mode", "pid"} & set(service), name
+        assert all("size=" in mount for mount in service["tmpfs"]), name
+
+
+def test_what_a_read_only_service_writes_is_a_volume_or_scratch(compose: dict[str, Any]) -> None:
+    """The broker: its data directory, where the image starts; Spark: its report, and /tmp."""
+    for target, name in (("broker", "broker"), ("spark", "report")):
+        [workdir] = [rest for word, rest in stages()[target] if word == "WORKDIR"]
+        mounts = compose["services"][name]["volumes"]
+        assert [mount.split(":")[1] for mount in mounts] == [workdir]
+
+
+def test_every_package_of_an_image_is_checked_by_its_hash() -> None:
+    """Those that pip installs; a wheel of ours by the hash it was built with."""
+    runs = [rest for word, rest in instructions() if word == "RUN"]
+    installs = [one for run in runs for one in run.split("&&") if "pip install" in one]
+    assert len(installs) == 5
+    assert all("--require-hashes" in one for one in installs)
+    [build] = [one for run in runs for one in run.split("&&") if "pip wheel" in one]
+    assert "--build-constraint constraints.txt" in build
+
+
+def test_every_pinned_version_has_its_hashes() -> None:
+    text = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    pins = re.sub(r"\\\n", " ", text).splitlines()
+    pins = [line for line in pins if not line.startswith("#")]
+    assert len(pins) > 60
+    for pin in pins:
+        requirement, *hashes = pin.split()
+        assert re.fullmatch(r"[a-z0-9-]+==[0-9a-z.]+", requirement), pin
+        assert hashes, f"{requirement} has none: make hashes"
+        assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", each) for each in hashes), pin
+    assert "://" not in text
+
+
 def test_base_images_have_the_python_we_ask_for() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     floor = project["requires-python"].removeprefix(">=")
     bases = {rest.split()[0] for word, rest in instructions() if word == "FROM"}
-    outside = {base for base in bases if base not in stages()}
-    assert outside == {f"python:{floor}-slim-bookworm"}
+    assert {base for base in bases if base not in stages()} == {"${BASE}"}
+    [base] = [rest for word, rest in instructions() if word == "ARG"]
+    tag, digest = base.removeprefix("BASE=").split("@")
+    assert tag == f"python:{floor}-slim-bookworm"
+    assert re.fullmatch(r"sha256:[0-9a-f]{64}", digest), "by digest, so that it cannot change"

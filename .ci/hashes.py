@@ -1,0 +1,68 @@
+"""Fill in the hashes of those versions in constraints.txt that have none: `make hashes`.
+
+Asks pip which wheel it would take on each platform below, and for a source archive where there is
+no wheel; pip says so without installing anything. Versions that have hashes are left alone.
+"""
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+CONSTRAINTS: Final = Path(__file__).resolve().parents[1] / "constraints.txt"
+PYTHONS: Final = ("3.11", "3.12", "3.13", "3.14")
+PLATFORMS: Final = (
+    *(
+        [f"manylinux_2_{minor}_{machine}" for minor in (17, 24, 26, 27, 28, 34)]
+        for machine in ("x86_64", "aarch64")
+    ),
+    *([f"musllinux_1_{minor}_{machine}" for minor in (1, 2)] for machine in ("x86_64", "aarch64")),
+    *([f"macosx_14_0_{machine}"] for machine in ("x86_64", "arm64")),
+)
+
+
+def report(*arguments: str) -> list[str]:
+    """The hashes of the files that such a `pip install` would take; none: there are no such."""
+    with tempfile.TemporaryDirectory() as nowhere:
+        command = [
+            sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
+            "--dry-run", "--ignore-installed", "--no-deps", "--target", nowhere, "--report", "-",
+        ]  # fmt: skip
+        done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        return []
+    infos = [each["download_info"]["archive_info"] for each in json.loads(done.stdout)["install"]]
+    return [f"sha256:{info['hashes']['sha256']}" for info in infos]
+
+
+def hashes_of(pin: str) -> list[str]:
+    """Raises SystemExit: pip knows no file of this version."""
+    found = set()
+    for python in PYTHONS:
+        for platform in PLATFORMS:
+            names = [f"--platform={name}" for name in platform]
+            found.update(report("--only-binary=:all:", f"--python-version={python}", *names, pin))
+    found.update(found or report("--no-build-isolation", f"--no-binary={pin.split('==')[0]}", pin))
+    if not found:
+        raise SystemExit(f"{pin}: pip finds no file of it")
+    return sorted(found)
+
+
+def main() -> None:
+    entries = re.sub(r" \\\n", " ", CONSTRAINTS.read_text(encoding="utf-8")).splitlines()
+    lines: list[str] = []
+    for entry in entries:
+        pin, *hashes = entry.split(" --hash=") if "==" in entry else [entry]
+        pin, hashes = pin.rstrip(), [each.strip() for each in hashes]
+        if "==" in pin and not pin.startswith("#") and not hashes:
+            print(f"{pin} …", file=sys.stderr)
+            hashes = hashes_of(pin)
+        lines.append(" \\\n    --hash=".join([pin, *hashes]))
+    CONSTRAINTS.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
