@@ -29,12 +29,3 @@ FAMILIES: Final = {
     "text": text.CASES,
 }
 CASES: Final[tuple[Case, ...]] = tuple(case for family in FAMILIES.values() for case in family)
-
-# Not asserted yet: what answers them is not here.
-AWAITED: Final[frozenset[str]] = frozenset(
-    {
-        "gzip-whole-signed", "incomplete-signed", "unended-signed", "telemetry-streams",
-        "telemetry-streams-signed", "unknown-settings", "settings-topics", "settings-user-agent",
-        *(case.name for case in rights.CASES),
-    }
-)  # fmt: skip

@@ -127,15 +127,16 @@ async def asked_for(peer: Peer, request: Any, client_id: str) -> list[bytes]:
 
 
 async def many_client_ids(target: Target) -> str:
-    """Send more than a client may, under an id for each call."""
+    """Send more than a user may, under an id for each call."""
+    key = target.caller.access_key
+    limit = limit_pb2.Limit(scope=limit_pb2.Limit.USER, name=key, sends_per_s=20)
     async with await Peer.open(target.by(ROOT)) as root:
-        limit = limit_pb2.Limit(scope=limit_pb2.Limit.CLIENT, name="*", sends_per_s=20)
         await ask(root, "/latermq.v1.Limits/SetLimit", limit_pb2.SetLimitRequest(limit=limit))
         try:
             async with await Peer.open(target) as peer:
                 return await answers_of(peer, [f"id-{n}@1@0@x" for n in range(400)])
         finally:
-            gone = limit_pb2.UnsetLimitRequest(scope=limit_pb2.Limit.CLIENT, name="*")
+            gone = limit_pb2.UnsetLimitRequest(scope=limit_pb2.Limit.USER, name=key)
             await ask(root, "/latermq.v1.Limits/UnsetLimit", gone)
 
 
@@ -216,7 +217,7 @@ CASES: Final = (
     case(
         13, PUBLISHER,
         name="many-client-ids",
-        what="400 sends under an id each, where a client may send 20 a second",
+        what="400 sends under an id each, where a user may send 20 a second",
         attack=many_client_ids,
         answers="some refused",
     ),
