@@ -102,6 +102,7 @@ CASES: Final = (
         name="telemetry-streams",
         what="56,000 telemetry streams that say nothing",
         attack=many(bare(TELEMETRY), addresses=56),
+        always=False,
     ),
     Case(
         number=4,
