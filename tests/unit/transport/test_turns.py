@@ -35,6 +35,24 @@ async def test_each_gets_a_piece_and_all_together_a_part_of_a_turn() -> None:
     )
 
 
+async def test_a_users_connection_goes_first_and_a_stranger_has_its_piece() -> None:
+    clock, order = Clock(), []
+    turns = Turns(clock)
+
+    def piece(name: str, *, known: bool) -> None:
+        order.append(name)
+        clock.now_ms += TURN_MS_MAX
+        if len(order) < 12:
+            turns.ask(lambda: piece(name, known=known), known=known)
+
+    for name in "abc":
+        turns.ask(lambda name=name: piece(name, known=False))  # type: ignore[misc]
+    turns.ask(lambda: piece("U", known=True), known=True)
+    while len(order) < 12:
+        await asyncio.sleep(0)
+    assert "".join(order) == "UaUbUcUaUbUc"
+
+
 async def test_one_that_fails_does_not_stop_the_others() -> None:
     turns, done = Turns(Clock()), []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: done.append("failed"))

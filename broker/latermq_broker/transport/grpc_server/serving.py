@@ -77,6 +77,7 @@ class GrpcConnection:
     ) -> None:
         self.peer = peer
         self.certificate_name = ""
+        self.is_known = False  # a user has called on it
         self.local = local
         self.connection_id = connection_id
         self.now_ms = shared.now_ms
@@ -220,6 +221,8 @@ class GrpcConnection:
             return
         try:
             result: Any = method.handler(request, call)  # type: ignore[arg-type]
+            if call.user is not None:
+                self.is_known = True
             if type(result) is Later:
                 self.answers.later(call, result)
             elif type(result) is bytes and method.kind is MethodKind.UNARY:

@@ -197,7 +197,7 @@ class ShellProtocol(asyncio.Protocol):
         held, congested = connection.input_left, connection.congested
         if held and not congested and not self._go_on_asked:
             self._go_on_asked = True
-            self._turns.ask(self._go_on)
+            self._turns.ask(self._go_on, known=self.serving.is_known)
         pause = held or congested
         if pause != self._read_paused:
             self._read_paused = pause
