@@ -232,6 +232,30 @@ class TestDeadline:
         assert served.shared.memory.held_bytes == 0
         assert not served.connection.over
 
+    @pytest.mark.parametrize("reset", [True, False])
+    async def test_one_that_whoever_asks_may_have_is_no_exception(self, reset: bool) -> None:
+        watched = Method.server_stream(lambda request, call: [request], public=True)
+        served = greeted(Served(more={b"/s/P": watched}))
+        served.send(begun(1, b"/s/P"))
+        assert served.shared.memory.waiting == 1
+        assert served.shared.memory.held_bytes > 0
+        if reset:
+            served.send(frames.rst_stream(1, frames.ErrorCode.CANCEL))
+            served.check_empty()
+        served.now_ms += 5_000
+        served.shared.memory.expire()
+        assert reset or ended(await served.settle(), b"4", b"not whole") == [1]
+        served.check_empty()
+
+    async def test_what_waits_is_forgotten_though_nothing_is_held(self) -> None:
+        served = greeted(Served())
+        served.send(begun(1))
+        [stream] = served.connection.open.values()
+        served.shared.memory.waits(stream.call, 0)
+        served.now_ms += 5_000
+        served.shared.memory.expire()
+        served.check_empty()
+
     async def test_not_before(self) -> None:
         served = greeted(Served())
         served.send(begun(1))

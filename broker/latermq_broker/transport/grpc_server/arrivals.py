@@ -69,7 +69,7 @@ class Arrivals:
     def unknown(self, call: LeanCall) -> None:
         """A read ended before the call had said what it wants; or it is public."""
         connection = self._connection
-        if not (call.is_bidi or call.head.method.public or self._admit(call)):
+        if not (call.is_bidi or self._admit(call)):
             return
         refused = connection.calls.set_apart(call, connection.now_ms())
         if refused is not None:

@@ -118,8 +118,9 @@ class RequestMemory:
 
     def forget(self, call: LeanCall) -> None:
         """Its answer is out, or it is gone: nothing is held any more."""
-        if call.held_bytes:
+        if self._waiting:
             self._waiting.pop(call, None)
+        if call.held_bytes:
             self._set(call, 0)
 
     def expire(self) -> None:
