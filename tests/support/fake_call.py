@@ -22,8 +22,10 @@ class FakeCall:
         path: str = "/test/Call",
         certificate_name: str = "",
         user: User | None = None,
+        peer: str = "192.0.2.1:4711",
     ) -> None:
         self.user = user
+        self._peer = peer
         self._metadata = {"x-mq-client-id": client_id} if client_id else {}
         self._metadata.update(metadata or {})
         self._metadata_bin = dict(metadata_bin or {})
@@ -42,7 +44,7 @@ class FakeCall:
 
     @property
     def peer(self) -> str:
-        return "192.0.2.1:4711"
+        return self._peer
 
     @property
     def local(self) -> str:

@@ -22,6 +22,7 @@ from support.http2_peer import Peer
 TIGHTER: Final = {
     "store.disk_low_percent": 99,
     "store.disk_full_percent": 10,
+    "auth.admin_reserve_percent": 90,
     "server.calls_begun_percent": 20,
     "server.calls_public_percent": 20,
     "delivery.receive_batch_max": 256,
