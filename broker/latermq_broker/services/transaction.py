@@ -127,9 +127,10 @@ class TransactionService:
         try:
             for topic, sessions in producers.items():
                 ring = self._ring(topic, sessions)
+                unreached: set[str] = set()  # users of whom no producer reads
                 for first in transactions.waiting(topic, share if room_bytes > 0 else 0):
                     sender = transactions.sender(first)
-                    if not ring.serves(sender):
+                    if sender in unreached or not ring.serves(sender):
                         transactions.pass_over(first)
                         continue
                     check = transactions.check(first, now_ms)
@@ -137,7 +138,9 @@ class TransactionService:
                         continue  # damaged, given up
                     asked = self._ask(topic, ring, sender, check)
                     if asked is None:
-                        break
+                        unreached.add(sender)  # the others of the topic may be asked about theirs
+                        transactions.pass_over(first)
+                        continue
                     transactions.asked(first, asked.client_id, now_ms)
                     room_bytes -= len(check.rest)
                     if room_bytes <= 0:

@@ -5,6 +5,7 @@ from typing import Final
 
 import pytest
 
+from latermq_broker.services.transaction import UNREAD_MAX
 from latermq_broker.store.access import Kind, Right
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from latermq_proto.apache.rocketmq.v2 import service_pb2
@@ -121,6 +122,19 @@ def test_those_nobody_may_be_asked_about_do_not_hold_up_the_others(rig: AccessRi
     due(rig)
     rig.services.on_second()
     assert asked(theirs) == [BODY]
+    theirs.close()
+
+
+def test_a_producer_that_does_not_read_does_not_hold_up_those_of_others(rig: AccessRig) -> None:
+    for number in range(UNREAD_MAX + 300):  # it is asked about UNREAD_MAX, and then no more
+        sent_half(rig, f"m-{number}")
+    sent_half(rig, "theirs", other(rig))
+    mine, theirs = open_stream(rig, rig.by()), open_stream(rig, other(rig))
+    due(rig)
+    rig.services.on_second()
+    assert asked(theirs) == [BODY]
+    assert len(asked(mine)) == UNREAD_MAX
+    mine.close()
     theirs.close()
 
 
