@@ -358,6 +358,47 @@ class SlowReader:
         self.held_bytes = 0
 
 
+class Caller:
+    """Waits for room as a stream's call does."""
+
+    def __init__(self) -> None:
+        self.cancelled = False
+        self.woken = 0
+        self.reserved = 0
+        self._room = asyncio.get_running_loop().create_future()
+
+    def wake(self) -> None:
+        self.woken += 1
+        self._room.set_result(None)
+
+    async def more_room(self) -> None:
+        self._room = asyncio.get_running_loop().create_future()
+        await self._room
+
+    def reserve_reply(self, bytes_count: int) -> None:
+        self.reserved += bytes_count
+
+
+async def test_who_goes_away_while_it_waits_for_room_is_forgotten() -> None:
+    budget = ReplyBudget(8 * MIB, 4 * MIB)
+    replies = Reader(Reading(budget)).serving.replies
+    budget.change(5 * MIB)
+    callers = [Caller() for _ in range(100)]
+    tasks = [asyncio.create_task(replies.wait(each, KIB)) for each in callers]
+    await asyncio.sleep(0)
+    budget.tell_some(1)  # it looks again, and waits behind the others
+    await asyncio.sleep(0)
+    assert list(budget.waiting) == [*callers[1:], callers[0]]
+    for task in tasks[:-1]:
+        task.cancel()
+    await asyncio.gather(*tasks[:-1], return_exceptions=True)
+    assert list(budget.waiting) == callers[-1:]
+    budget.change(-5 * MIB)
+    await tasks[-1]
+    assert not budget.waiting
+    assert [each.reserved for each in callers] == [0] * 99 + [KIB]
+
+
 def test_who_does_not_read_is_ended_while_room_is_short_and_only_then() -> None:
     clock = [0]
     ended: list[object] = []

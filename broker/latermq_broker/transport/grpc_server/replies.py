@@ -9,8 +9,7 @@ bound and less than is left to all: one slow reader gets half of the broker's bo
 each, and there is always some left for who comes next.
 """
 
-from collections import deque
-from collections.abc import Callable
+from itertools import islice
 from typing import Final, Protocol
 
 from latermq_broker.errors import TooManyRequestsError
@@ -51,7 +50,7 @@ class ReplyBudget:
         self.connection_bytes_max = connection_bytes_max
         self.held_bytes = 0
         self.peak_bytes = 0  # until somebody looks
-        self.waiting: deque[Callable[[], None]] = deque()  # told when less is held
+        self.waiting: dict[Waiting, None] = {}  # told when less is held, in order
 
     @property
     def scarce(self) -> bool:
@@ -69,8 +68,10 @@ class ReplyBudget:
 
     def tell_some(self, count: int) -> None:
         """Tell so many of those who wait; each comes back if it still has to wait."""
-        for _ in range(min(count, len(self.waiting))):
-            self.waiting.popleft()()
+        told = list(islice(self.waiting, count))
+        for waiting in told:
+            del self.waiting[waiting]
+            waiting.wake()
 
     def tell_all(self) -> None:
         """Tell all who wait; now and then, lest those who were told last had gone."""
@@ -142,9 +143,13 @@ class ConnectionReplies:
 
     async def wait(self, waiting: Waiting, bytes_count: int) -> None:
         """Wait until one more piece may be made, and reserve what it may take."""
-        while self.crowded and not waiting.cancelled:
-            self._budget.waiting.append(waiting.wake)
-            await waiting.more_room()
+        others = self._budget.waiting
+        try:
+            while self.crowded and not waiting.cancelled:
+                others[waiting] = None
+                await waiting.more_room()
+        finally:
+            others.pop(waiting, None)  # it may have been cancelled
         waiting.reserve_reply(bytes_count)
 
     def reserve(self, bytes_count: int) -> None:
