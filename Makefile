@@ -161,6 +161,10 @@ abuse: $(READY) ## attacks on a broker process: memory, a neighbour, recovery (A
 	@if [ -n "$(PAGE)" ]; then PYTHONPATH=$(TESTS_PATH) $(BIN)/python -m abuse.run --page; \
 	else ALL=$(ALL) $(PYTEST) tests/abuse; fi
 
+.PHONY: mutations
+mutations: $(READY) ## put mended faults back, one at a time: the models must find each (ten minutes)
+	PYTHONPATH=tests $(BIN)/python -m property.mutations
+
 # `make integration TRANSPORT=grpcio` and `make interop TRANSPORT=grpcio`: the same on grpc.aio.
 TRANSPORT ?= lean
 ON_TRANSPORT := LATERMQ_SERVER_TRANSPORT=$(TRANSPORT)

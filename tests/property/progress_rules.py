@@ -93,3 +93,14 @@ class ProgressRules(Bench):
         else:
             assert told.state is TOLD[held.state], f"its story says {told.state.name}"
             assert held.state not in ("leased", "backoff", "ready") or told.attempt == held.attempt
+
+    @precondition(lambda self: any(one.deadline_ms > self.now_ms for one in self.over))
+    @rule(draw=st.data())
+    def repeat_what_is_over(self, draw: st.DataObject) -> None:
+        """A client that got no answer asks again, inside its lease: whatever happened meanwhile."""
+        self.over = [one for one in self.over if one.deadline_ms > self.now_ms]
+        over = draw.draw(st.sampled_from(self.over))
+        if over.forwarded:
+            self.engine.forward(over.group, over.handle, self.now_ms)
+        else:
+            assert self.engine.ack(over.group, [over.handle], self.now_ms) == [None]

@@ -2,8 +2,8 @@
 
 Two names each, of every type and kind. What is promised is little, whatever else changed: a
 redrive that is accepted comes to its group, in this life and in lives that begin with the
-checkpoint or with the log alone; one that is refused has done nothing; and a message that is done
-is told to be done, though a letter may stand where it stood.
+checkpoint or with the log alone; one that is refused has done nothing; a message that is done is
+told to be done, though a letter may stand where it stood; and a pull tells letters that are dead.
 """
 
 from contextlib import suppress
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from latermq_broker.config import CatalogConfig, DeliveryConfig
 from latermq_broker.engine.engine import Engine
@@ -28,6 +28,7 @@ from latermq_broker.engine.model import (
     TopicType,
 )
 from latermq_broker.errors import RequestError
+from latermq_proto.apache.rocketmq.v2.definition_pb2 import SystemProperties
 from support.engine_facts import facts
 from support.engine_rig import EngineRig, do_due
 from support.memory_files import MemoryFiles, lose_checkpoints
@@ -37,6 +38,7 @@ GROUPS = ("billing", "audit")
 READER = "undertaker"  # reads the dead letters of the first
 KEYS = ("a", "b")  # message groups, and lite topics
 KINDS = ("plain", "skip", "park", "lite")
+TYPES = st.sampled_from([*TopicType, *[TopicType.PRIORITY, TopicType.LITE] * 3])
 LEASE_MS = 1_000
 DRAIN_STEPS_MAX = 200
 
@@ -48,7 +50,9 @@ class Owed:
     name: str
 
 
-class AnewMachine(RuleBasedStateMachine):
+class AnewRules(RuleBasedStateMachine):
+    """What is made and deleted, and what clients do."""
+
     def __init__(self) -> None:
         super().__init__()
         self.rig = EngineRig(
@@ -76,7 +80,7 @@ class AnewMachine(RuleBasedStateMachine):
 
     @rule(
         name=st.sampled_from(TOPICS),
-        type=st.sampled_from(list(TopicType)),
+        type=TYPES,
         queues=st.integers(1, 4),
     )
     def make_topic_anew(self, name: str, type: TopicType, queues: int) -> None:
@@ -122,7 +126,9 @@ class AnewMachine(RuleBasedStateMachine):
             Outgoing(
                 topic=topic,
                 rest=b"body",
-                sys=f"m{number}".encode(),
+                sys=SystemProperties(
+                    message_id=f"m{number}", lite_topic=key if lite else None
+                ).SerializeToString(),
                 message_id=f"m{number}",
                 message_group="" if lite or ranked else key,
                 lite_topic=key if lite else "",
@@ -137,9 +143,9 @@ class AnewMachine(RuleBasedStateMachine):
     @rule(group=st.sampled_from(GROUPS), topic=st.sampled_from(TOPICS))
     def receive(self, group: str, topic: str) -> None:
         for one in received(self.engine, group, topic, self.rig.now_ms):
-            self.in_hand[group, one.sys.decode()] = one
-            self.owed.discard(Owed(group, topic, one.sys.decode()))
-            self.came_from[group, one.sys.decode()] = topic
+            self.in_hand[group, name_of(one.sys)] = one
+            self.owed.discard(Owed(group, topic, name_of(one.sys)))
+            self.came_from[group, name_of(one.sys)] = topic
         self.engine.write()
 
     @precondition(lambda self: self.in_hand)
@@ -178,6 +184,10 @@ class AnewMachine(RuleBasedStateMachine):
     def time_passes(self, step_ms: int) -> None:
         self.rig.advance(step_ms)
 
+
+class AnewMachine(AnewRules):
+    """Letters, lives of the broker, and what must hold."""
+
     # --- dead letters --------------------------------------------------------------------------
 
     def letters(self, group: str, state: DeadState | None = DeadState.DEAD) -> list[DeadLetter]:
@@ -202,9 +212,33 @@ class AnewMachine(RuleBasedStateMachine):
             return
         self.engine.write()
         if not to_topic:
-            self.owed.add(Owed(group, letter.origin_topic, letter.sys.decode()))
-            self.done.discard(Owed(group, letter.origin_topic, letter.sys.decode()))
+            self.owed.add(Owed(group, letter.origin_topic, name_of(letter.sys)))
+            self.done.discard(Owed(group, letter.origin_topic, name_of(letter.sys)))
         self.what_is_owed_comes()
+
+    @rule(
+        draw=st.data(),
+        group=st.sampled_from(GROUPS),
+        topic=st.sampled_from(TOPICS),
+        types=st.tuples(TYPES, TYPES),
+        queues=st.integers(1, 2),
+        here=st.booleans(),
+    )
+    def made_anew_under_letters(
+        self,
+        draw: st.DataObject,
+        group: str,
+        topic: str,
+        types: tuple[TopicType, TopicType],
+        queues: int,
+        here: bool,
+    ) -> None:
+        self.make_topic_anew(topic, types[0], 4)
+        self.some_die(group, topic, [*KEYS, *KEYS])
+        self.make_topic_anew(topic, types[1], queues)
+        self.redrive(draw, group, "")
+        if self.owed and here:
+            self.what_is_owed_comes_here()
 
     @rule(draw=st.data(), group=st.sampled_from(GROUPS))
     def drop(self, draw: st.DataObject, group: str) -> None:
@@ -216,20 +250,48 @@ class AnewMachine(RuleBasedStateMachine):
 
     @rule(forward=st.booleans())
     def read_letters(self, forward: bool) -> None:
-        """As any topic; what dies there takes its earlier lives along."""
+        """As any topic; what dies there has lives of its own, which a redrive there makes more."""
         topic = f"%DLQ%{GROUPS[0]}"
         if self.engine.catalog.topic(topic) is None:
             return
-        known = {one.queue_offset: one for one in self.letters(GROUPS[0])}
+        known = {one.queue_offset for one in self.letters(GROUPS[0])}
         for one in received(self.engine, READER, topic, self.rig.now_ms):
-            assert one.queue_offset in known, "I3: redriven or dropped, and delivered"
+            lives = [
+                letter
+                for letter in self.letters(READER, DeadState.REDRIVEN)
+                if letter.origin_offset == one.queue_offset
+            ]
+            again = one.attempt > 1 or bool(lives)
+            assert again or one.queue_offset in known, "I3: redriven or dropped, and delivered"
             if not forward:
                 self.engine.ack(READER, [one.handle], self.rig.now_ms)
                 continue
             self.engine.forward(READER, one.handle, self.rig.now_ms)
-            before, after = known[one.queue_offset], self.letters(READER)[-1]
-            assert after.sys == before.sys
+            letter = self.letters(READER)[-1]
+            assert letter.sys == one.sys
+            before = lives[-1].attempts if lives else ()
+            assert letter.redrive_count == len(lives), "it forgot its redrives"
+            assert letter.attempts[: len(before)] == before, "it forgot its lives"
+            assert len(letter.attempts) == len(before) + one.attempt
         self.engine.write()
+
+    @rule(draw=st.data())
+    def redrive_what_was_read(self, draw: st.DataObject) -> None:
+        letters = self.letters(READER)
+        if letters:
+            letter = draw.draw(st.sampled_from(letters))
+            self.engine.dead.redrive(READER, letter.queue_offset, "", self.rig.now_ms)
+            self.engine.write()
+
+    @invariant()
+    def pulls_tell_the_letters_that_are_dead(self) -> None:
+        for group in GROUPS:
+            topic = f"%DLQ%{group}"
+            if self.engine.catalog.topic(topic) is not None:
+                ends = self.engine.queues.ends(topic, 0)
+                rows, _ = self.engine.queues.pull(topic, 0, ends.earliest_offset, 1_000)
+                dead = [letter.queue_offset for letter in self.letters(group)]
+                assert [row.queue_offset for row in rows] == dead, "it pulls what is no letter"
 
     @precondition(lambda self: self.done)
     @rule()
@@ -297,7 +359,7 @@ class AnewMachine(RuleBasedStateMachine):
                 for topic in TOPICS:
                     for one in received(engine, group, topic, now_ms):
                         found = True
-                        came.add(Owed(group, topic, one.sys.decode()))
+                        came.add(Owed(group, topic, name_of(one.sys)))
                         engine.ack(group, [one.handle], now_ms)
             if not found and now_ms > self.rig.now_ms + 10 * LEASE_MS:
                 break
@@ -307,6 +369,10 @@ class AnewMachine(RuleBasedStateMachine):
             self.rig.now_ms = now_ms
         engine.write()
         return came
+
+
+def name_of(sys: bytes) -> str:
+    return SystemProperties.FromString(sys).message_id
 
 
 def received(engine: Engine, group: str, topic: str, now_ms: int) -> list[Delivered]:
@@ -329,4 +395,4 @@ def received(engine: Engine, group: str, topic: str, now_ms: int) -> list[Delive
 
 
 TestAnew = AnewMachine.TestCase
-TestAnew.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestAnew.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)

@@ -52,7 +52,7 @@ SELDOM = [
         "back",
     ),
     *("ahead", "stop", "kill", "delay", "postpone", "expedite", "recall", "redrive", "story"),
-    *("ack", "nack", "nack", "forward"),
+    *("repeat", "ack", "nack", "nack", "forward"),
 ]
 
 
@@ -87,6 +87,8 @@ class EngineMachine(ClientRules, OperatorRules, ProgressRules, BrokerRules):
                 self.empty_dead_letters(draw, drop=False)
             elif kind == "story" and self.model.at(Where.QUEUE):
                 self.tell_story(draw)
+            elif kind == "repeat" and any(one.deadline_ms > self.now_ms for one in self.over):
+                self.repeat_what_is_over(draw)
             elif kind in ("ack", "nack", "forward") and self.in_hand(name):
                 self.settle(draw, name, kind)
 
@@ -143,6 +145,7 @@ class EngineMachine(ClientRules, OperatorRules, ProgressRules, BrokerRules):
                 if letter.state == "dead"
             ]
             assert sorted(name for name, _ in found) == sorted(name for name, _ in known)
+            assert sorted(found) == sorted(known), "a letter tells of other attempts"
 
     @invariant()
     def what_waits_is_pending(self) -> None:

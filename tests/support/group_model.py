@@ -21,7 +21,7 @@ from latermq_broker.store.catalog import BackoffKind
 
 ALONE_FROM = 3  # the attempt from which on a message of a message group goes alone
 IN_HAND = ("leased", "backoff")
-UNWANTED_MS = 1_500  # a retry that is not wanted keeps those behind it back for so long
+UNWANTED_MS = 200  # a retry that is not wanted keeps those behind it back for so long
 GONE_MS = 1_000  # a renewed lease of a client that is gone
 RENEWALS_MS = (60_000, 180_000, 300_000)  # how far the broker's renewals reach, one after another
 RENEWED_MS_MAX = 200_000  # then it waits once more as after a failure, and that is it
