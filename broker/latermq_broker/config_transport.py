@@ -116,7 +116,7 @@ class TlsConfig:
     client_certificates: ClientCertificates = ClientCertificates.NONE
     clear_text: bool = True  # clients without TLS are served too
     handshake_ms_max: int = 10_000
-    handshakes_max: int = 200  # at once; more wait to be accepted
+    handshakes_max: int = 200  # at once; more wait for their turn
 
     def __post_init__(self) -> None:
         if bool(self.certificate) != bool(self.key):

@@ -1,6 +1,14 @@
 """Whose TLS handshake is next: no address keeps the others out, and no silent one keeps a place."""
 
+import asyncio
+from typing import Any, cast
+
+from latermq_broker.config import ServerConfig
+from latermq_broker.config_transport import Http2Config, TlsConfig
+from latermq_broker.transport.grpc_server.counts import Counts
+from latermq_broker.transport.shell.greetings import Greeting
 from latermq_broker.transport.shell.handshakes import REST_MS, STARTS_MAX, Handshakes
+from latermq_broker.transport.shell.listener import Listener
 
 
 def started(shakes: Handshakes[str], now_ms: int = 0) -> list[str]:
@@ -69,3 +77,22 @@ def test_places_come_back_however_a_handshake_ends() -> None:
     assert shakes.next_ms(0) is None
     wait(shakes, "b", 2)
     assert started(shakes) == ["b-0", "b-1"]
+
+
+async def test_a_place_that_becomes_free_is_taken_at_once() -> None:
+    """Not only when the oldest of those that go on has had its time."""
+    nobody = cast(Any, None)
+    tls = TlsConfig(handshakes_max=1)
+    listener = Listener(ServerConfig(), Http2Config(), tls, None, nobody, Counts())
+    turns: list[asyncio.Future[None]] = []
+    greetings = [Greeting(nobody, "a", f"a:{number}", 0.0) for number in range(3)]
+    for greeting in greetings:
+        greeting.turn = asyncio.get_running_loop().create_future()
+        turns.append(greeting.turn)
+        listener._handshakes.wait("a", greeting)
+    listener._start_soon()
+    for begun in (1, 2, 3):
+        await asyncio.sleep(0)
+        assert [turn.done() for turn in turns] == [True] * begun + [False] * (3 - begun)
+        listener._handshakes.leave("a", greetings[begun - 1])
+        listener._start_soon()

@@ -80,6 +80,7 @@ class Listener:
         self._greetings: dict[str, dict[Greeting, None]] = {}  # by address, the oldest first
         self._handshakes: Handshakes[Greeting] = Handshakes(tls.handshakes_max)
         self._starts_soon = False
+        self._start_timer: asyncio.TimerHandle | None = None  # when a place can be taken
         self._open: Counter[str] = Counter()  # by address
         self._count = 0
         self._connections_max = http2.connections_max
@@ -304,6 +305,9 @@ class Listener:
     def _start_handshakes(self) -> None:
         """Let the next few begin, and look again when there may be more."""
         self._starts_soon = False
+        if self._start_timer is not None:
+            self._start_timer.cancel()
+            self._start_timer = None
         now_ms = monotonic_ms()
         started, given_up = self._handshakes.start(now_ms)
         for greeting in given_up:
@@ -312,14 +316,13 @@ class Listener:
             if greeting.turn is not None and not greeting.turn.done():
                 greeting.turn.set_result(None)
         next_ms = self._handshakes.next_ms(now_ms)
-        if next_ms is None or self._starts_soon:
+        if next_ms is None:
             return
-        self._starts_soon = True
-        loop = asyncio.get_running_loop()
         if next_ms <= now_ms:
-            loop.call_soon(self._start_handshakes)
-        else:
-            loop.call_later((next_ms - now_ms) / 1_000, self._start_handshakes)
+            self._start_soon()
+        else:  # or sooner, when a place becomes free
+            delay_s = (next_ms - now_ms) / 1_000
+            self._start_timer = asyncio.get_running_loop().call_later(delay_s, self._start_soon)
 
 
 def bound(setting: str, host: str, port: int) -> list[socket.socket]:
