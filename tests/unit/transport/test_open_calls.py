@@ -1,6 +1,7 @@
 """Calls that are opened and say nothing: few of all, shared by who opens them, and not for ever."""
 
 import asyncio
+import struct
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
@@ -43,6 +44,7 @@ CALLS_MAX: Final = 50_000
 STREAMS_MAX: Final = 1_000
 REQUEST_MS: Final = 20_000
 PUBLIC_MS: Final = 600_000
+SHUT: Final = frames.frame(frames.SETTINGS, 0, 0, struct.pack(">HI", frames.INITIAL_WINDOW_SIZE, 0))
 EMPTY: Final = bytes(5)  # a message without a byte
 
 
@@ -57,6 +59,7 @@ class Broker:
             b"/s/P": Method.unary(self.poll),
             b"/s/W": Method.server_stream(self.watch, public=True),
             b"/s/T": Method.bidi_stream(self.talk),
+            b"/s/R": Method.bidi_stream(self.refuse),
         }
         self.shared = Shared(
             methods=methods, calls_max=calls_max, message_bytes_max=1 << 20,
@@ -76,6 +79,9 @@ class Broker:
     async def talk(self, requests: AsyncIterator[bytes], call: Call) -> AsyncIterator[bytes]:
         async for request in requests:
             yield request
+
+    async def refuse(self, requests: AsyncIterator[bytes], call: Call) -> AsyncIterator[bytes]:
+        yield b"no"
 
     @property
     def refused(self) -> dict[str, int]:
@@ -189,6 +195,30 @@ async def test_who_has_begun_most_makes_room_for_who_comes() -> None:
     assert codes(crowd[0].bare(b"/s/P")) == [8]
     crowd[3].bare(b"/s/P")  # from the same address, and there from who has more
     assert [caller.open for caller in crowd] == [1, 1, 1, 2]
+
+
+@pytest.mark.parametrize("late", [True, False])
+async def test_who_does_not_read_its_refusals_keeps_no_place_by_that(late: bool) -> None:
+    broker = Broker(calls_max=100, apart_min=10)
+    caller = Caller(broker)
+    caller.send(SHUT)
+    caller.bare(b"/s/R", 6)
+    await broker.settle()
+    begun = broker.shared.open.begun
+    assert begun.count == 6
+    if late:
+        broker.now_ms += REQUEST_MS
+        broker.shared.open.end_old(broker.now_ms)
+        await broker.settle()
+        assert begun.count == 0
+    others = [Caller(broker, f"198.51.100.{number}") for number in range(9)]
+    for other in others:
+        other.bare()
+        assert begun.count <= 10
+    assert [other.open for other in others] == [1] * 9
+    assert broker.shared.calls == begun.count
+    caller.serving.lost()
+    assert broker.shared.calls == 9
 
 
 async def test_a_stream_is_known_by_its_first_message() -> None:

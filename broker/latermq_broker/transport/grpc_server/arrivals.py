@@ -15,6 +15,7 @@ from latermq_broker.transport.grpc_server.counts import REFUSED
 from latermq_broker.transport.grpc_server.request_memory import SHORT_BYTES
 from latermq_broker.transport.grpc_server.server_state import Shared
 from latermq_h2.grpc_code import GrpcCode
+from latermq_h2.http2.frames import ErrorCode
 from latermq_h2.messages import Assembly, MessageFault, SingleMessage, grown_bytes
 
 if TYPE_CHECKING:
@@ -63,7 +64,11 @@ class Arrivals:
         """End a call whose request is not taken; keep nothing of it."""
         self._shared.memory.forget(call)
         call.drop_input()
-        self._connection.answers.abort(call, code, message)
+        if call.answered:  # and that is not read: nobody waits for more
+            self._connection.connection.streams.reset(call.stream, ErrorCode.CANCEL)
+            self._connection.reset(call.stream, ErrorCode.CANCEL)
+        else:
+            self._connection.answers.abort(call, code, message)
         self._wake()
 
     def unknown(self, call: LeanCall) -> None:
