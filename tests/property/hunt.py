@@ -6,6 +6,7 @@ python -m property.hunt property.test_engine_model:EngineMachine SEED EXAMPLES
 import logging
 import sys
 from importlib import import_module
+from traceback import extract_tb
 from typing import Any
 
 from hypothesis import HealthCheck, Phase, settings
@@ -44,8 +45,8 @@ def hunt(machine: type[RuleBasedStateMachine], seed: int, examples: int) -> str:
             ),
         )
     except Exception as error:  # noqa: BLE001  whatever it is, it was looked for
-        what = str(error).splitlines()[0] if str(error) else ""
-        return f"example {begun - 1} | {type(error).__name__} {what[:60]}".strip()
+        what = str(error) or extract_tb(error.__traceback__)[-1].line or ""
+        return f"example {begun - 1} | {type(error).__name__}: {what.splitlines()[0]}"
     return f"not in {begun} examples | "
 
 

@@ -44,18 +44,18 @@ MUTATIONS: Final = (
         "or True:",
     ),
     Mutation(
-        "GetOffset passes what is held, so that UpdateOffset of its number loses it",
+        "GetOffset tells a number past what is held",
         ENGINE,
         "engine/queues.py",
         "        return first_unread(self._state, subscription, queue_id)",
         "        return self._state.cursor(subscription, queue_id)",
     ),
     Mutation(
-        "UpdateOffset forgets what is held",
+        "UpdateOffset of the number that GetOffset told loses what is held",
         ENGINE,
-        "engine/queues.py",
-        "OffsetPayload(group.id, topic.id, queue_id, offset, act)",
-        "OffsetPayload(group.id, topic.id, queue_id, offset)",
+        "engine/apply_catalog.py",
+        "subscription.gate.trim(queue_id, offset)",
+        "subscription.gate.forget_held(queue_id)",
     ),
     Mutation(
         "what is held behind a parked message expires",
