@@ -39,6 +39,7 @@ _ENDPOINT: Final = re.compile(
     r"(?:\[(?P<v6>[^\[\]]+)\]|(?P<host>[^:\[\]/,\s]+)):(?P<port>[0-9]{1,10})"
 )
 CALL_TIMEOUT_S: Final = 30.0
+_GOAWAY: Final = "GOAWAY received"  # in gRPC's words: somebody answered, and said why not
 PAGE_SIZE_MAX: Final = 1000
 
 Response = TypeVar("Response")
@@ -179,6 +180,8 @@ class Connection:
 def call_failed(error: grpc.RpcError, endpoint: str, *, encrypted: bool) -> CommandError:
     """What it means, in words, that a call ended with something else than an answer."""
     code = error.code()
+    if code is grpc.StatusCode.UNAVAILABLE and _GOAWAY in (error.details() or ""):
+        return CommandError(f"the broker at {endpoint} ended the connection: {error.details()}")
     if code is grpc.StatusCode.UNAVAILABLE and encrypted:
         return CommandError(
             f"no TLS with {endpoint}: nobody answers there, or not with TLS, or with a "

@@ -11,7 +11,7 @@ from latermq_broker.cli.console import counted, page_width, print_json, styled
 from latermq_broker.cli.facts import fact, room
 from latermq_broker.cli.failures import OK, CommandError, error_of
 from latermq_broker.cli.jsonable import bytes_entry
-from latermq_broker.cli.options import broker_options, duration, example
+from latermq_broker.cli.options import broker_options, duration, example, text
 from latermq_broker.cli.send import require_topic
 from latermq_broker.cli.table import plain, wrap
 from latermq_broker.cli.times import format_ago, format_clock, format_instant
@@ -25,6 +25,9 @@ TOPIC_NOT_FOUND: Final = 40402
 WAIT_MS_MAX: Final = 20_000
 _ANSWER_SLACK_S: Final = 10.0
 _NO_REASON: Final = "given back by hand"
+# What a broker keeps unless told otherwise; much more does not fit into the headers of a call.
+_CLASS_BYTES_MAX: Final = 256
+_TEXT_BYTES_MAX: Final = 2_048
 _CAME_AGAIN: Final = "; stopped, for they came again: --invisible is too short"
 
 Message = definition_pb2.Message
@@ -69,7 +72,7 @@ def receive(
     """Receive messages from TOPIC and print them.
 
     Without --ack they come again when the invisible time is over, unless you `latermq ack` them
-    with the handle shown.
+    with the handle shown. What --tag or --sql passes over is done for the group: it never comes.
     """
     if sql and tag != "*":
         raise click.UsageError("say either --tag or --sql")
@@ -166,7 +169,13 @@ def ack(topic: str, handles: tuple[str, ...], group: str, endpoint: str, as_json
 @click.option(
     "--delay", type=duration, default="0", help="Deliver it again after this long [at once]."
 )
-@click.option("--error", default="", metavar="CLASS: TEXT", help="Why it failed, for the record.")
+@click.option(
+    "--error",
+    default="",
+    type=text,
+    metavar="CLASS: TEXT",
+    help="Why it failed, for the record; 256 bytes of CLASS and 2 KiB of TEXT are kept.",
+)
 @broker_options
 def nack(
     topic: str, handle: str, group: str, delay: int, error: str, endpoint: str, as_json: bool
@@ -181,9 +190,10 @@ def nack(
         receipt_handle=handle,
     )
     request.invisible_duration.FromMilliseconds(delay)
-    class_name, colon, text = (error or _NO_REASON).partition(":")
+    class_name, colon, reason = (error or _NO_REASON).partition(":")
     told = failure_pb2.Failure(
-        class_name=class_name.strip() if colon else "", text=(text if colon else class_name).strip()
+        class_name=_head(class_name, _CLASS_BYTES_MAX) if colon else "",
+        text=_head(reason if colon else class_name, _TEXT_BYTES_MAX),
     )
     # Without a failure the call would only move the lease: the attempt would not be over.
     metadata = (("latermq-failure-bin", told.SerializeToString()),)
@@ -193,6 +203,10 @@ def nack(
         print_json({"topic": topic, "group": group, "delay_ms": delay})
     else:
         click.echo("given back")
+
+
+def _head(given: str, bytes_max: int) -> str:
+    return given.strip().encode()[:bytes_max].decode("utf-8", "ignore")
 
 
 def _receive_request(

@@ -70,6 +70,14 @@ def test_a_failed_call_is_said_in_words() -> None:
         assert call_failed(error, "h:1", encrypted=False).message.startswith(said)
 
 
+def test_a_connection_that_the_broker_ended_is_not_taken_for_none() -> None:
+    nothing, why = grpc.aio.Metadata(), "GOAWAY received; Error code: 11; Debug Text: too much"
+    error = grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, nothing, nothing, why)
+    for encrypted in (False, True):
+        told = call_failed(error, "h:1", encrypted=encrypted).message
+        assert told == f"the broker at h:1 ended the connection: {why}"
+
+
 def test_figures() -> None:
     report = Report(seconds=2.0, messages=10, calls=5, body_bytes=4_000_000)
     report.latencies.extend([0.001, 0.003])

@@ -106,6 +106,24 @@ def test_given_back_until_it_dies(rig: CliRig) -> None:
     ]
 
 
+def test_of_a_long_failure_its_beginning_is_told(rig: CliRig) -> None:
+    rig.make_group(attempts=1)
+    rig.ok("send", "orders", "hello")
+    words = [
+        "nack",
+        "orders",
+        rig.json(*RECEIVE)["receipt_handle"],
+        "--group",
+        "billing",
+        "--error",
+    ]
+    assert "is not UTF-8" in rig.refused(*words, "CardError: \udcff")
+    rig.ok(*words, "C" * 1_000 + ": " + "é" * 50_000)  # more than a call's headers may have
+    failure = rig.engine.dead.get("billing", queue_offset=0).attempts[0].failure
+    assert failure is not None
+    assert failure[:2] == ("C" * 256, "é" * 1_024)
+
+
 def test_delays(rig: CliRig) -> None:
     assert ", due 20" in rig.ok("send", "orders", "x", "--delay", "1h")
     assert ", due 20" in rig.ok("send", "orders", "x", "--at", "10m")
