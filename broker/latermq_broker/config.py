@@ -16,6 +16,7 @@ KIB = 1 << 10
 MIB = 1 << 20
 LITE_IDLE_MS_MIN = 60_000
 CALLS_APART_PERCENT_MAX = 50
+BROKER_NAME_CHARACTERS_MAX = 255
 SETTINGS_BYTES_MIN = 4 * MIB
 
 RECORD_BODY_OVERHEAD_BYTES = 64 * KIB  # headers, properties and history beside one message's body
@@ -257,7 +258,11 @@ class ServerConfig:
         listen_address("server.listen", self.listen)
         if not self.data_dir:  # perhaps of a variable that is not set: not the working directory
             raise ConfigError("server.data_dir", "must not be empty")
-        if not self.broker_name or any(c.isspace() for c in self.broker_name):
+        name_length = len(self.broker_name)
+        if not 1 <= name_length <= BROKER_NAME_CHARACTERS_MAX:
+            least_and_most = f"1 to {BROKER_NAME_CHARACTERS_MAX} characters, not {name_length}"
+            raise ConfigError("server.broker_name", f"must have {least_and_most}")
+        if not self.broker_name.isprintable() or " " in self.broker_name:
             raise ConfigError("server.broker_name", "must be a name without blanks")
         for name in (
             "ping_interval_ms_min", "keepalive_interval_ms", "keepalive_timeout_ms",

@@ -132,7 +132,11 @@ def _typed(name: str, value: object, known: Mapping[str, Any], origin: str) -> A
         raise ConfigError(name, f"{value!r} is not one of {', '.join(words)} ({origin})")
     if kind is int and _is_int(value):
         return value
-    if kind in (bool, str) and isinstance(value, kind):
+    if kind is str and isinstance(value, str):
+        if "\0" in value:  # no path, address or name has one; the system's calls raise ValueError
+            raise ConfigError(name, f"has a NUL character ({origin})")
+        return value
+    if kind is bool and isinstance(value, bool):
         return value
     if kind == tuple[int, ...] and isinstance(value, list | tuple) and all(map(_is_int, value)):
         return tuple(value)

@@ -127,6 +127,16 @@ class TestRefusals:
             ("[catalog]\ntopic_count_max = -1", "catalog.topic_count_max", "at least 1"),
             ("[server]\nlisten = 'here'", "server.listen", "not HOST:PORT"),
             ("[server]\npolling_ms_max = 1", "server.polling_ms_max", "not be below"),
+            ('[server]\ndata_dir = "a\\u0000b"', "server.data_dir", "a NUL character"),
+            ('[tls]\ncertificate = "\\u0000"\nkey = "k"', "tls.certificate", "a NUL character"),
+            ('[server]\nbroker_name = "a\\nb"', "server.broker_name", "without blanks"),
+            ('[server]\nbroker_name = "a\\u202e"', "server.broker_name", "without blanks"),
+            ("[server]\nbroker_name = ''", "server.broker_name", "1 to 255 characters, not 0"),
+            (
+                f"[server]\nbroker_name = '{'n' * 256}'",
+                "server.broker_name",
+                "255 characters, not 256",
+            ),
             ("[server", "--config", "is not TOML"),
         ],
     )
