@@ -7,6 +7,8 @@ and `ConfigError` are for the operator. Anything else that is raised is a bug of
 
 from typing import ClassVar
 
+from latermq_broker.printable import shortened
+
 
 class LaterMQError(Exception):
     """Root of the tree."""
@@ -187,7 +189,7 @@ class TopicNotFoundError(RequestError):
     code = 40402
 
     def __init__(self, topic: str) -> None:
-        super().__init__(f"topic not found: {topic}")
+        super().__init__(f"topic not found: {shortened(topic)}")
         self.topic = topic
 
 
@@ -196,7 +198,8 @@ class NoRouteError(TopicNotFoundError):
 
     def __init__(self, topic: str) -> None:
         super().__init__(topic)
-        self.args = (f"CODE: 17  DESC: No topic route info in name server for the topic: {topic}",)
+        words = "CODE: 17  DESC: No topic route info in name server for the topic"
+        self.args = (f"{words}: {shortened(topic)}",)
 
 
 def unknown_topic(topic: str, *, strict: bool) -> TopicNotFoundError:
@@ -207,7 +210,7 @@ class GroupNotFoundError(RequestError):
     code = 40403
 
     def __init__(self, group: str) -> None:
-        super().__init__(f"consumer group not found: {group}")
+        super().__init__(f"consumer group not found: {shortened(group)}")
         self.group = group
 
 

@@ -7,7 +7,16 @@ bidirectional overrides show text in another order than it has. All of them are 
 import re
 from typing import Final
 
+NAME_CHARACTERS_SHOWN_MAX: Final = 255  # no name that we take is longer, %DLQ%group included
+
 _BEYOND_ASCII: Final = re.compile(r"[^ -~]+")
+
+
+def shortened(name: str) -> str:
+    """Cut what is too long to be a name: it is told back to who sent it, and stands in the log."""
+    if len(name) <= NAME_CHARACTERS_SHOWN_MAX:
+        return name
+    return f"{name[:NAME_CHARACTERS_SHOWN_MAX]}… ({len(name)} characters)"
 
 
 def escaped(text: str) -> str:

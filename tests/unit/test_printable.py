@@ -4,7 +4,10 @@ import json
 
 import pytest
 
+from latermq_broker.errors import GroupNotFoundError, TopicNotFoundError, unknown_topic
 from latermq_broker.printable import escaped
+from latermq_broker.services.access_rules import Want
+from latermq_broker.store.access import Kind, Right
 
 OBEYED = {
     "escape": "\x1b[2J",
@@ -32,3 +35,16 @@ def test_what_is_obeyed_is_escaped_and_means_the_same_in_json(text: str) -> None
 
 def test_what_is_printable_stays() -> None:
     assert escaped("Zürich 日本 🙂 a\\b") == "Zürich 日本 🙂 a\\b"
+
+
+def test_a_refusal_repeats_no_more_than_a_name_may_have() -> None:
+    long, longest = "x" * 100_000, "%DLQ%" + "x" * 250
+    refusals: list[object] = [
+        Want((Right.PUB,), Kind.TOPIC, long),
+        unknown_topic(long, strict=True),
+    ]
+    refusals += [TopicNotFoundError(long), GroupNotFoundError(long)]
+    for refusal in refusals:
+        assert str(refusal).endswith("x… (100000 characters)")
+        assert len(str(refusal)) < 400
+    assert str(TopicNotFoundError(longest)) == f"topic not found: {longest}"

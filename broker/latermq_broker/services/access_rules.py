@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from latermq_broker.printable import shortened
 from latermq_broker.services.answers import MESSAGING
 from latermq_broker.store.access import ALL, Kind, Right
 from latermq_broker.store.catalog import (
@@ -34,8 +35,9 @@ class Want(NamedTuple):
         if not self.rights:
             return "to be an admin"
         words = " or ".join(right.value for right in self.rights)
-        whole = f"all {self.kind.value}s" if self.name == ALL else f"{self.kind.value} {self.name}"
-        return f"the right {words} on {whole}"
+        if self.name == ALL:
+            return f"the right {words} on all {self.kind.value}s"
+        return f"the right {words} on {self.kind.value} {shortened(self.name)}"
 
 
 All: TypeAlias = tuple[Want, ...]  # each of them is needed

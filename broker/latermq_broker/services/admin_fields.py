@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from latermq_broker.errors import BadRequestError, NotFoundError
+from latermq_broker.printable import shortened
 from latermq_broker.services import wire
 from latermq_broker.services.session import Session, Sessions
 from latermq_proto.apache.rocketmq.v2 import admin_pb2, definition_pb2
@@ -33,7 +34,7 @@ def known_client(sessions: Sessions, client_id: str, group: str = "") -> Session
         raise BadRequestError("client_id is required")
     session = sessions.get(client_id)
     if session is None:
-        raise NotFoundError(f"client {client_id} is not connected")
+        raise NotFoundError(f"client {shortened(client_id)} is not connected")
     if group and session.group != group:
         raise NotFoundError(f"client {client_id} is not one of group {group}")
     return session
