@@ -40,7 +40,7 @@ PURE: Final = (  # stay as they are
     "store/scrub.py",  # run with `python -m`
     "schedule/run_merge.py",
     "services/wire_stored.py",  # cached properties: compiled, they are computed each time
-    # generators that await (v1_queues also catches a RecursionError, which C does not raise)
+    # generators that await
     "services/guard.py",
     "services/health.py",
     "services/late_elements.py",

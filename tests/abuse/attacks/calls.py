@@ -92,6 +92,13 @@ CASES: Final = (
     ),
     Case(
         number=4,
+        name="health-watch-begun",
+        what="56,000 Health/Watch of which only HEADERS come",
+        attack=many(bare(WATCH), addresses=56),
+        always=False,
+    ),
+    Case(
+        number=4,
         name="reflection-streams",
         what="56,000 reflection streams that say nothing",
         attack=many(bare(REFLECTION), addresses=56),
