@@ -152,14 +152,16 @@ def _value(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list):
-        return _numbers(value)
+        return _several(value)
     return repr(value) if isinstance(value, str) and (" " in value or not value) else str(value)
 
 
-def _numbers(values: list[Any]) -> str:
-    """`7..12` for a run, else the values with commas, at most 16 of them."""
-    if len(values) > 2 and values == list(range(values[0], values[0] + len(values))):
-        return f"{values[0]}..{values[-1]}"
+def _several(values: list[Any]) -> str:
+    """`7..12` for a run of numbers, else the values with commas, at most 16 of them."""
+    if len(values) > 2 and all(isinstance(value, int) for value in values):
+        first = values[0]
+        if values == list(range(first, first + len(values))):
+            return f"{first}..{values[-1]}"
     shown = ",".join(str(value) for value in values[:16])
     return f"{shown},…({len(values)})" if len(values) > 16 else shown
 

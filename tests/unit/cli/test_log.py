@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from latermq_broker.cli.log import _last_stop
+from latermq_broker.cli.log import _last_stop, words_of
 from latermq_broker.cli.root import latermq
 from latermq_broker.clock import SystemClock
 from latermq_broker.config import Config
@@ -104,6 +104,19 @@ def test_users_are_shown_without_their_secrets(data: Path) -> None:
         assert SECRET not in run(words[0], str(data), *words[1:]).output
     stored = b"".join(path.read_bytes() for path in data.rglob("*.seg"))
     assert SECRET.encode() in stored  # so that the lines above look for the right thing
+
+
+@pytest.mark.parametrize(
+    ("values", "shown"),
+    [
+        ([7, 8, 9], "7..9"),
+        ([7, 9, 8], "7,9,8"),
+        (["group:g:sub", "topic:a:pub", "topic:b:pub"], "group:g:sub,topic:a:pub,topic:b:pub"),
+        ([], ""),
+    ],
+)
+def test_lists_are_shown(values: list[int] | list[str], shown: str) -> None:
+    assert words_of({"grants": values}) == f"grants={shown}"
 
 
 def test_lite_topics_are_named(data: Path) -> None:
