@@ -23,6 +23,7 @@ TOPIC: Final = "neighbour"
 EVERY_S: Final = 0.02
 FRESH_EVERY_S: Final = 0.5
 UNDER_WAY_MAX: Final = 500
+FRESH: Final = "fresh:"  # begins why a newcomer was not served
 BODY: Final = b"x" * 256
 TIMEOUT: Final = timedelta(seconds=20)
 
@@ -54,7 +55,9 @@ class Neighbour:
         while True:
             due_s += EVERY_S
             await asyncio.sleep(max(0.0, due_s - time.monotonic()))
-            if len(self._under_way) < UNDER_WAY_MAX:
+            if len(self._under_way) >= UNDER_WAY_MAX:
+                say("failed", due_s, "too many others wait")
+            else:
                 sending = asyncio.create_task(self._send(mq, due_s))
                 self._under_way.add(sending)
                 sending.add_done_callback(self._under_way.discard)
@@ -81,7 +84,7 @@ class Neighbour:
                 async with asyncio.timeout(TIMEOUT.total_seconds()):
                     await self._come_and_send()
             except (OSError, TimeoutError) as error:
-                say("failed", due_s, "fresh:", repr(error))
+                say("failed", due_s, FRESH, repr(error))
             else:
                 say("fresh", due_s, (time.monotonic() - due_s) * 1_000)
             await asyncio.sleep(FRESH_EVERY_S)

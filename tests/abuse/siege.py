@@ -1,9 +1,9 @@
 """A broker with its working load, attacked: what it cost whom, and whether all came back."""
 
 import asyncio
+import math
 import os
 import re
-import statistics
 import subprocess
 import sys
 import threading
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, Any, Final, NamedTuple, Self
 
 from abuse.memory import Peak, status_mib
+from abuse.neighbour import EVERY_S, FRESH
 from abuse.peer import NOBODY, Caller, Peer, Target
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 from latermq_proto.latermq.v1 import broker_pb2, user_pb2
@@ -31,6 +32,7 @@ GROWTH_MIB_MAX: Final = 100.0
 BACK_S_MAX: Final = patient(30.0)
 SLOWER_MAX: Final = 10.0
 CALM_P99_MS_MIN: Final = 30.0 * min(patience(), 4.0)  # below it the machine's noise is measured
+FRESH_MS_MAX: Final = 1_000.0 * min(patience(), 4.0)  # of a newcomer: TCP, TLS and a send
 CALM_S: Final = 1.0
 ATTACK_S_MIN: Final = 1.0  # so long the neighbour is measured, however short the attack
 ANSWER_S_MAX: Final = patient(60.0)
@@ -68,7 +70,6 @@ class Case:
         by: in whose name.
         answers: a regular expression of what it is told; "": whatever it is.
         prepare: what has to be there before, made before anything is measured.
-        peak_mib_max: of resident memory; more only where a user is attacking who may make it so.
         seconds_max: a bound on the attacker, not on the broker.
         always: a part of every run of the tests; the others are variations.
     """
@@ -80,7 +81,6 @@ class Case:
     by: Caller = NOBODY
     prepare: Attack | None = None
     answers: str = ""
-    peak_mib_max: float = PEAK_MIB_MAX
     seconds_max: float = 15.0
     always: bool = True
 
@@ -111,17 +111,21 @@ class Figures(NamedTuple):
 
     @property
     def is_late(self) -> bool:
-        """A neighbour's sends waited for longer than they may."""
-        return self.p99_ms > SLOWER_MAX * max(self.calm_p99_ms, CALM_P99_MS_MIN)
+        """A neighbour's sends, or newcomers, waited for longer than they may."""
+        p99_max = SLOWER_MAX * max(self.calm_p99_ms, CALM_P99_MS_MIN)
+        return self.p99_ms > p99_max or self.fresh_ms > FRESH_MS_MAX
 
     def faults(self, case: Case) -> list[str]:
         """What was promised of the case and does not hold."""
         found = {
             f"answered {self.answer}": re.fullmatch(case.answers or ".*", self.answer) is None,
-            f"peak RSS {self.peak_mib:.0f} MiB": self.peak_mib > case.peak_mib_max,
+            f"peak RSS {self.peak_mib:.0f} MiB": self.peak_mib > PEAK_MIB_MAX,
             f"{self.after_mib - self.start_mib:.0f} MiB stay": bool(self.why_not_back),
             f"not back after {self.back_s:.0f} s: {self.why_not_back}": bool(self.why_not_back),
-            f"a neighbour's p99 {self.p99_ms:.0f} ms, calm {self.calm_p99_ms:.0f}": self.is_late,
+            f"a neighbour's p99 {self.p99_ms:.0f} ms, calm {self.calm_p99_ms:.0f}": (
+                self.p99_ms > SLOWER_MAX * max(self.calm_p99_ms, CALM_P99_MS_MIN)
+            ),
+            f"newcomers wait for {self.fresh_ms:.0f} ms": self.fresh_ms > FRESH_MS_MAX,
             f"{self.failed} of a neighbour's calls failed": self.failed > 0,
         }
         return [text for text, broken in found.items() if broken]
@@ -135,6 +139,7 @@ class Load:
     sent: list[tuple[float, float]] = field(default_factory=list)
     fresh: list[tuple[float, float]] = field(default_factory=list)
     failed: list[tuple[float, str]] = field(default_factory=list)
+    fresh_failed: list[tuple[float, str]] = field(default_factory=list)
     came: int = 0
 
     @classmethod
@@ -162,17 +167,34 @@ class Load:
             assert time.monotonic() < limit_s, f"no {what} in {ANSWER_S_MAX:.0f} s"
             await asyncio.sleep(0.02)
 
-    async def settled(self, due_s: float) -> None:
-        """Until every send that was due by then is known."""
+    async def settled(self, from_s: float, until_s: float) -> None:
+        """Until it is known what became of each send, and each newcomer, that was due then."""
+        sends = int((until_s - from_s) / EVERY_S) - 1
         await self.until(
-            lambda: any(due > due_s for due, _ in self.sent + self.failed[-1:]), "further sends"
+            lambda: (
+                len(self.latencies_ms(from_s, until_s)) >= sends
+                and any(due_s > until_s for due_s, _ in [*self.fresh, *self.fresh_failed])
+            ),
+            "end of all sends",
         )
 
     def latencies_ms(self, from_s: float, until_s: float) -> list[float]:
-        return [ms for due_s, ms in list(self.sent) if from_s <= due_s <= until_s]
+        """Of the sends that were due then; without end of those that failed."""
+        sent = [ms for due_s, ms in list(self.sent) if from_s <= due_s <= until_s]
+        return sent + [math.inf] * len(self._between(self.failed, from_s, until_s))
+
+    def fresh_ms(self, from_s: float, until_s: float) -> list[float]:
+        """Of the newcomers that came then, likewise."""
+        served = [ms for due_s, ms in list(self.fresh) if from_s <= due_s <= until_s]
+        return served + [math.inf] * len(self._between(self.fresh_failed, from_s, until_s))
 
     def failures(self, from_s: float, until_s: float) -> list[str]:
-        return [why for due_s, why in list(self.failed) if from_s <= due_s <= until_s]
+        both = [*self.failed, *self.fresh_failed]
+        return self._between(both, from_s, until_s)
+
+    @staticmethod
+    def _between(failed: list[tuple[float, str]], from_s: float, until_s: float) -> list[str]:
+        return [why for due_s, why in list(failed) if from_s <= due_s <= until_s]
 
     def _hear(self, lines: IO[str]) -> None:
         with lines:
@@ -183,7 +205,10 @@ class Load:
                 if kind == "came":
                     self.came += 1
                 elif kind == "failed":
-                    self.failed.append((float(words[0]), words[1]))
+                    fresh = words[1].startswith(FRESH)
+                    (self.fresh_failed if fresh else self.failed).append(
+                        (float(words[0]), words[1])
+                    )
                 else:
                     known = self.sent if kind == "sent" else self.fresh
                     known.append((float(words[0]), float(words[1])))
@@ -230,13 +255,13 @@ class Siege:
             ended_s = time.monotonic()
             why_not_back = await self._back(before, start_mib)
             back_s = time.monotonic() - ended_s
-            await self.load.settled(ended_s)
+            await self.load.settled(begun_s, ended_s)
         calm = load.latencies_ms(calm_s, begun_s)
         during = load.latencies_ms(begun_s, ended_s)
         return Figures(
             answer, start_mib, peak.mib, status_mib(pid, "VmRSS"), percentile(calm, 99),
             percentile(during, 50), percentile(during, 99),
-            percentile([ms for due_s, ms in load.fresh if begun_s <= due_s <= ended_s], 50),
+            percentile(load.fresh_ms(begun_s, ended_s), 50),
             len(load.failures(begun_s, ended_s)), back_s, why_not_back,
         )  # fmt: skip
 
@@ -329,6 +354,5 @@ def percentile(values: Sequence[float], percent: int) -> float:
     """Infinite without values: nothing was served."""
     if not values:
         return float("inf")
-    if len(values) == 1:
-        return values[0]
-    return statistics.quantiles(values, n=100, method="inclusive")[percent - 1]
+    ordered = sorted(values)  # some may be infinite, between which nothing is
+    return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
