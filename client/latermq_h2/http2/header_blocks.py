@@ -87,8 +87,8 @@ class HeaderBlocks:
     def _decode(self, block: bytes) -> Decoded:
         try:
             return self.decoder.decode(block)
-        except TooManyFieldsError as error:
-            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, str(error)) from None
+        except TooManyFieldsError as many:  # one name would be one type to mypyc
+            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, str(many)) from None
         except HpackError as error:
             raise ConnectionFault(ErrorCode.COMPRESSION_ERROR, str(error)) from None
 
