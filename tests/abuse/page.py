@@ -18,6 +18,7 @@ HEAD: Final = (
     "|---|---|---|---|---|---|---|---|---|"
 )
 COLUMNS: Final = 9
+ANSWER_CHARACTERS_MAX: Final = 110
 NEVER: Final = "none served"
 
 
@@ -35,8 +36,13 @@ class Row(NamedTuple):
         peak, p99 = f"{figures.peak_mib:.0f}", in_ms(figures.p99_ms)
         if before:
             return self._replace(peak_before=peak, p99_before=p99)
-        answer = figures.answer.replace("|", "\\|")
+        answer = shortened(figures.answer).replace("|", "\\|")
         return self._replace(answer=answer, peak=peak, p99=p99, calm=in_ms(figures.calm_p99_ms))
+
+
+def shortened(answer: str) -> str:
+    """What fits a cell."""
+    return answer if len(answer) <= ANSWER_CHARACTERS_MAX else answer[:ANSWER_CHARACTERS_MAX] + "…"
 
 
 def in_ms(value: float) -> str:
