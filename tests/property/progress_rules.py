@@ -83,6 +83,8 @@ class ProgressRules(Bench):
         held = self.model.groups[told.group].held[message.name]
         if told.state is LifeState.UNKNOWN or held.maybe or held.state == "expired":
             return
+        if held.unsure:  # a lease that a restart may have ended: nobody has looked since
+            return
         if held.state == "fresh":
             assert told.state in (LifeState.READY, LifeState.HELD)
         elif held.state == "ready" and not held.attempt:
