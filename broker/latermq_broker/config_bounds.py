@@ -42,7 +42,7 @@ MAXIMA: Final = {
 
 
 def maximum(setting: str) -> int:
-    """Of `section.name`, inclusive."""
+    """Tell the largest value that `section.name` may have."""
     known = MAXIMA.get(setting)
     if known is not None:
         return known

@@ -67,7 +67,7 @@ def stored_id_hash(record: Record) -> int:
 
 
 def has_id(record: Record, wanted: str) -> bool:
-    """Whether it is the message of that id: two ids may have one hash."""
+    """Tell whether the record is the message of that id: two ids may have one hash."""
     if stored_id_hash(record) != hash64(wanted):
         return False
     return message_id(stored_slices(record)[1]) in (wanted, "")
