@@ -27,13 +27,8 @@ class Checkpoints:
         minutes = self._far.freeze()
         name = run_name(self._store.log.end) if minutes else ""
         try:
-            sections = snapshot(self._state, name)
-            if self._store.last_checkpoint_failed:
-                # Perhaps the disk is full, and only a checkpoint lets old segments go: leave out
-                # what makes repeated acknowledgements friendly, and nothing else.
-                sections["done"] = b""
             return self._store.begin_checkpoint(
-                sections,
+                snapshot(self._state, name),
                 now_ms,
                 new_run=RunWrite(name, encode_run(minutes)) if minutes else None,
                 runs=[run.name for run in self._far.runs] + [name] * bool(name),

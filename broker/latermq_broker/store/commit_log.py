@@ -13,7 +13,7 @@ never tried again, and what the failed batch left in the file is zeroed where th
 `sync` and `prepare_next` may run in a thread beside everything else; all other calls belong to one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import accumulate, chain, repeat
 from pathlib import Path
@@ -84,6 +84,7 @@ class CommitLog:
         self._sealed: list[Segment] = []  # synced to their end, descriptor still open
         self._syncs: list[int] = []  # one entry per running `sync`
         self._failure: str | None = None
+        self.after_roll: Callable[[], None] = _nothing  # when a further segment is in use
 
     # --- start ---------------------------------------------------------------------------------
 
@@ -256,6 +257,10 @@ class CommitLog:
         self._append(RecordType.BLANK, b"", self.last_store_ms, 0)
         self.end = following.base + SEGMENT_HEADER_BYTES
         self._begin_piece()
+        # With each segment: sends of a second could fill what a checkpoint needs, without which
+        # nothing old goes.
+        with suppress(OSError):  # the next look says so
+            self.after_roll()
 
     # --- segments ------------------------------------------------------------------------------
 
@@ -413,6 +418,10 @@ def _erase(files: Files, pieces: Sequence[_Piece]) -> None:
             end = offset + sum(map(len, piece.chunks))
             for at in range(offset, end, len(ZERO_CHUNK)):
                 write_all(files, segment.writable(), ZERO_CHUNK[: end - at], at)
+
+
+def _nothing() -> None:
+    """After a roll, for a log that no store has taken over."""
 
 
 def _too_large(length: int, length_max: int) -> str:

@@ -112,7 +112,8 @@ class Store:
         self._checkpoint_appended = 0
         self._captured = (0, 0)  # the same for the running one
         self._checkpoint_ms = 0  # when the last one began
-        self.last_checkpoint_failed = False  # tried again after the interval, not at once
+        self._retry_later = False  # it failed: try again after the interval, not at once
+        log.after_roll = self.look_at_disk
 
     # --- start ---------------------------------------------------------------------------------
 
@@ -361,7 +362,7 @@ class Store:
             return False
         if now_ms - self._checkpoint_ms >= config.checkpoint_interval_ms:
             return True
-        return not self.last_checkpoint_failed and (
+        return not self._retry_later and (
             records >= config.checkpoint_records
             or log.end - self._checkpoint_end >= config.checkpoint_bytes
             or (bool(self.dropped.waiting) and now_ms - self._checkpoint_ms >= CHECKPOINT_SOON_MS)
@@ -442,7 +443,7 @@ class Store:
         assert job is self._job
         self._job = None
         self.log.synced(job.durable)
-        self.last_checkpoint_failed = not job.done
+        self._retry_later = not job.done
         if not job.done:
             return  # memory keeps the entries; the next checkpoint writes them again
         self.named_runs = self._naming_runs

@@ -46,7 +46,7 @@ def test_sends_are_refused_and_consumers_drain() -> None:
     again = rig.receive(lease_ms=100)
     assert len(again) == 15
     assert rig.ack(*again) == [True] * 15
-    with pytest.raises(StoreFullError, match="disk full: need 16,384 bytes for a further segment"):
+    with pytest.raises(StoreFullError, match="disk full: need 32,768 bytes free, there are 0"):
         rig.send("refused", topic="new")
     assert len(rig.engine.store.log.segments) == segments + 1
     spare = rig.engine.store.log.segments[-1]
@@ -62,6 +62,17 @@ def test_sends_are_refused_and_consumers_drain() -> None:
     files.disk.capacity_bytes = None
     rig.send("again")
     assert rig.names() == ["again"]
+
+
+def test_sends_of_one_second_leave_room_for_a_checkpoint() -> None:
+    """Nobody looked at the disk in between but the log itself, with each segment."""
+    rig = EngineRig(files=(files := MemoryFiles()), store=short_store())
+    files.disk.capacity_bytes = files.disk.used_bytes + 20 * rig.config.store.segment_bytes
+    assert until_refused(rig)
+    assert rig.engine.store.disk.full
+    free = files.free_bytes(rig.DIRECTORY).free
+    assert rig.config.store.segment_bytes <= free < rig.engine.store.disk.needed_bytes
+    rig.checkpoint()
 
 
 def test_a_refused_batch_never_appears() -> None:
