@@ -12,11 +12,14 @@ from pathlib import Path
 import pytest
 
 import latermq
+from abuse.peer import MESSAGING, Caller, Peer, Target, framed
 from latermq.errors import ForbiddenError, UnauthorizedError, UnavailableError
+from latermq_broker.services.brake import FAILURES_PER_S, HELD_MS, HELD_PER_ADDRESS_MAX
 from support.broker_process import BrokerProcess
 from support.machine import patient
 
 ROOT, ROOT_SECRET = "root", "the-secret-of-root"
+SEND = f"{MESSAGING}/SendMessage"
 CONFIG = (
     "[auth]\nenabled = true\n[tls]\nenabled = true\n[server]\npolling_ms_min = 100\n"
     "[log]\nlevel = 'debug'\n"
@@ -144,6 +147,27 @@ async def test_a_client_certificate_names_a_user(broker: BrokerProcess, tmp_path
         async with latermq.connect(asking.endpoint, tls=latermq.Tls(ca=trusted(asking))) as mq:
             with pytest.raises(UnauthorizedError, match="not signed"):
                 await mq.send("orders", b"one")
+
+
+@pytest.mark.parametrize("transport", ["lean", "grpcio"])
+async def test_who_guesses_waits_though_the_request_comes_after_its_head(
+    transport: str, tmp_path: Path
+) -> None:
+    config = f'[auth]\nenabled = true\n{NAMED}[server]\ntransport = "{transport}"\n'
+    with BrokerProcess(tmp_path / "data", config=config) as guarded:
+        host, port = guarded.start().endpoint.split(":")
+        guesser = Caller(ROOT, "not-this-secret")
+        loop = asyncio.get_running_loop()
+        async with await Peer.open(Target(host, int(port), guesser)) as peer:
+            began_s = loop.time()
+            calls = [peer.call(SEND) for _ in range(FAILURES_PER_S + HELD_PER_ADDRESS_MAX)]
+            await peer.flush()
+            assert (await peer.answered(calls[0], patient(10))).said == "UNAUTHORIZED"
+            assert await peer.send(calls[-1], framed(b"")[:3])  # of a call that is kept back
+            said = {(await peer.answered(call, patient(10))).said for call in calls}
+            assert said == {"UNAUTHORIZED"}
+            assert loop.time() - began_s >= HELD_MS / 1_000
+            assert b"too many calls" in peer.answers[calls[-1]].message
 
 
 def test_threads_too(broker: BrokerProcess, shop: dict[str, str]) -> None:

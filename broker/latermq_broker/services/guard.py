@@ -19,7 +19,7 @@ up, not computed, the next time. Any change of a user makes all of them be compu
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Final, NamedTuple, Protocol, cast
+from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
 
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
@@ -37,6 +37,7 @@ from latermq_broker.services.answers import CLIENT_ID_HEADER, MESSAGING, parse, 
 from latermq_broker.services.brake import Brake
 from latermq_broker.services.field_counts import COMMAND_FIELDS_MAX, FieldCount
 from latermq_broker.services.health import HEALTH
+from latermq_broker.services.later import Later
 from latermq_broker.services.names import shown
 from latermq_broker.services.reflection import REFLECTION_V1, REFLECTION_V1ALPHA
 from latermq_broker.services.seam import (
@@ -62,6 +63,8 @@ from latermq_h2.grpc_code import GrpcCode
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 
 log = logging.getLogger("latermq.services")
+
+Answer = TypeVar("Answer")
 
 OPEN: Final = f"/{HEALTH}/"
 REFLECTION: Final = (f"/{REFLECTION_V1ALPHA}/", f"/{REFLECTION_V1}/")
@@ -223,11 +226,13 @@ class Guard:
         def refused(error: RequestError, call: Call) -> bytes:
             return refuse(status_of(self._told(error, call))).SerializeToString()
 
-        def admit(call: Call) -> Sequence[bytes] | None:
+        def admit(call: Call) -> Sequence[bytes] | Later[list[bytes]] | None:
             try:
                 self.caller_of(call)
             except RequestError as error:
-                return braked if self._brakes(error, call) else [refused(error, call)]
+                if self._brakes(error, call):
+                    return self._kept_back(braked, call)
+                return [refused(error, call)]
             return None
 
         def handler(data: bytes, call: Call) -> Any:
@@ -247,9 +252,7 @@ class Guard:
                     self._require_group(user, call)
             except RequestError as error:
                 if self._brakes(error, call):
-                    slow: Any = braked if streams else braked[0]
-                    held = self._brake.hold(call.peer, slow, self._wall_ms())
-                    return slow if held.settled else held
+                    return self._kept_back(braked if streams else braked[0], call)
                 answer = refused(error, call)
                 return [answer] if streams else answer
             if request is None or parsed is None:
@@ -353,6 +356,11 @@ class Guard:
         if self._brake.complains(call.peer, "braked", wall_ms):
             log.warning("calls braked", extra={"peer": call.peer, "reason": str(error)})
         return True
+
+    def _kept_back(self, answer: Answer, call: Call) -> Answer | Later[Answer]:
+        """The answer as the brake gives it: later, or now when too many wait already."""
+        held = self._brake.hold(call.peer, answer, self._wall_ms())
+        return answer if held.settled else held
 
     def _complain(self, error: RequestError, call: Call) -> None:
         """One line per address and minute: a client that is refused asks again and again."""

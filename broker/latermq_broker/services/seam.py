@@ -124,8 +124,9 @@ BidiStream: TypeAlias = Callable[[AsyncIterator[bytes], Call], AsyncIterator[byt
 
 # The request, its bytes and the call.
 Parsed: TypeAlias = Callable[[Any, bytes, Call], Any]
-# The elements that refuse a call by its head alone, or None. Its handler decides by the head, too.
-Admit: TypeAlias = Callable[[Call], Sequence[bytes] | None]
+# The elements that refuse a call by its head alone, now or later; or None. Its handler decides by
+# the head, too.
+Admit: TypeAlias = Callable[[Call], Sequence[bytes] | Later[list[bytes]] | None]
 
 
 class MethodKind(Enum):

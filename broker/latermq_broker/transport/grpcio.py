@@ -271,8 +271,7 @@ def _admitted(
         async with call_of(context) as call:
             refusal = admit(call)
             if refusal is not None:
-                for element in refusal:
-                    await call.write(element)
+                await _write_all(refusal, call)
                 return
             request = await anext(aiter(requests), None)
             if request is None:

@@ -50,6 +50,20 @@ def test_a_second_s_worth_is_answered_at_once_and_the_rest_kept_back(rig: Access
     assert not any(each.settled for each in held)
 
 
+def test_a_call_whose_request_comes_after_its_head_is_kept_back_too(rig: AccessRig) -> None:
+    async def all_at_once() -> list[Any]:
+        wrong = rig.by(secret="not-this-secret")
+        admit = rig.methods[GET_BROKER].admit
+        assert admit is not None
+        return [admit(wrong) for _ in range(brake.FAILURES_PER_S + 40)]
+
+    got = rig.loop.run_until_complete(all_at_once())
+    held = [each for each in got if isinstance(each, Later)]
+    assert len(held) == brake.HELD_PER_ADDRESS_MAX  # further ones are refused at once
+    assert {code((each.value or [b""])[0]) for each in held} == {40100}
+    assert not any(each.settled for each in held)
+
+
 def test_who_signs_rightly_is_answered_whoever_else_is_at_that_address(rig: AccessRig) -> None:
     answers(rig, *[FakeCall()] * 500)
     for _ in range(3):

@@ -12,6 +12,7 @@ import pytest
 from latermq_broker.config import Config, ServerConfig
 from latermq_broker.config_transport import Http2Config, held_bytes_max
 from latermq_broker.errors import ConfigError
+from latermq_broker.services.later import Later
 from latermq_broker.services.seam import Call, Method
 from latermq_h2.hpack.encoder import literal
 from latermq_h2.http2 import frames
@@ -21,6 +22,7 @@ from support.http2_peer import HELLO, OPEN_WINDOWS, REQUEST, SETTINGS_ACK, Frame
 GREETING = HELLO + SETTINGS_ACK + OPEN_WINDOWS
 GZIP = literal(b"grpc-encoding", b"gzip")
 KIB, MIB = 1 << 10, 1 << 20
+Refusal = Sequence[bytes] | Later[list[bytes]] | None
 
 
 def packed(payload: bytes) -> bytes:
@@ -292,8 +294,8 @@ class TestDeadline:
 class TestAdmission:
     """A method that is asked before anything of a request is kept."""
 
-    def served(self, asked: list[str], refusal: Sequence[bytes] | None) -> Served:
-        def admit(call: Call) -> Sequence[bytes] | None:
+    def served(self, asked: list[str], refusal: Refusal) -> Served:
+        def admit(call: Call) -> Refusal:
             asked.append(call.path)
             return refusal
 
@@ -312,6 +314,31 @@ class TestAdmission:
         assert [f.code for f in found if f.kind == frames.RST_STREAM] == [0]
         served.send(data(1, bytes(1_000), end=True))
         assert asked == ["/s/A"]
+        served.check_empty()
+
+    @pytest.mark.parametrize("piece", [b"", b"\0"])  # in the same read as the head
+    async def test_a_refusal_may_be_kept_back_and_nothing_else_is(self, piece: bytes) -> None:
+        asked: list[str] = []
+        refusal = Later([b"no"])
+        served = self.served(asked, refusal)
+        served.send(begun(1, b"/s/A") + (data(1, piece) if piece else b""))
+        assert not ended(await served.settle(), b"0")
+        served.send(data(1, message(b"abc"), end=True))  # a whole request is not run
+        assert not ended(await served.settle(), b"0")
+        assert served.shared.memory.held_bytes == 0
+        refusal.release()
+        found = await served.settle()
+        assert [f.payload for f in found if f.kind == frames.DATA] == [message(b"no")]
+        assert asked == ["/s/A"]
+        served.check_empty()
+
+    async def test_who_leaves_before_a_kept_back_refusal_gets_none(self) -> None:
+        refusal = Later([b"no"])
+        served = self.served([], refusal)
+        served.send(begun(1, b"/s/A"))
+        served.send(frames.rst_stream(1, frames.ErrorCode.CANCEL))
+        refusal.release()
+        assert not [f for f in await served.settle() if f.kind in (frames.DATA, frames.HEADERS)]
         served.check_empty()
 
     async def test_a_bare_head_is_answered_too(self) -> None:

@@ -161,7 +161,7 @@ class Answers:
             return
         if error is not None:
             self.failed(call, error)
-        elif call.head.method.kind is MethodKind.UNARY:
+        elif call.head.method.kind is MethodKind.UNARY and not call.refused:
             self.answer(call, value)
         else:
             self.answer_all(call, value)

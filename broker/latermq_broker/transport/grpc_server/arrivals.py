@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from latermq_broker.services.later import Later
 from latermq_broker.services.seam import CallAborted
 from latermq_broker.transport.grpc_server.call import Inbox, LeanCall
 from latermq_broker.transport.grpc_server.counts import REFUSED
@@ -51,7 +52,7 @@ class Arrivals:
         except MessageFault as fault:
             self.give_up(call, fault.code, str(fault))
         else:
-            if ended and not call.answered:
+            if ended and not (call.answered or call.refused):
                 self.ended(call)
 
     def inbox_of(self, call: LeanCall) -> Inbox:
@@ -94,21 +95,27 @@ class Arrivals:
             self.give_up(call, error.code, error.message)
 
     def _admit(self, call: LeanCall) -> bool:
-        """Ask the method once whether the call's request may be kept; else it is answered."""
+        """Ask the method once whether the call's request may be kept; else it is answered, perhaps
+        later."""
         if call.admitted:
-            return True
+            return not call.refused
         call.admitted = True
         admit = call.head.method.admit
         try:
             refusal = None if admit is None else admit(call)
         except Exception as error:  # noqa: BLE001  whatever it raises ends its call only
+            call.refused = True
             self._connection.answers.failed(call, error)
             return False
         if refusal is None:
             call.own_bytes = call.weighed()
             return True
+        call.refused = True
         self._shared.counts.add(REFUSED, "not admitted")
-        self._connection.answers.answer_all(call, refusal)
+        if isinstance(refusal, Later):
+            self._connection.answers.later(call, refusal)
+        else:
+            self._connection.answers.answer_all(call, refusal)
         return False
 
     def _keep(self, call: LeanCall, data: bytes, ended: bool) -> None:

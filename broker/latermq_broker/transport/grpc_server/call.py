@@ -37,8 +37,8 @@ class LeanCall:
     __slots__ = (
         "_callbacks", "_fields", "added", "admitted", "answered", "arrived_ms", "cancelled",
         "connection", "head", "headers_sent", "held_bytes", "inbox", "is_apart", "is_started",
-        "known", "own_bytes", "request", "reserved", "room", "stream", "timer", "user", "work",
-        "zipped",
+        "known", "own_bytes", "refused", "request", "reserved", "room", "stream", "timer",
+        "user", "work", "zipped",
     )  # fmt: skip
 
     def __init__(
@@ -58,6 +58,7 @@ class LeanCall:
         self.cancelled = False
         self.user: User | None = None
         self.admitted = False  # its method was asked whether its request may be kept
+        self.refused = False  # it may not, and nothing more is; its answer may be kept back
         self.request: SingleMessage | None = None  # what came of it, if not all came at once
         self.own_bytes = 0  # what it takes without its request, once it was admitted
         self.held_bytes = 0  # for its request, as `RequestMemory` counts

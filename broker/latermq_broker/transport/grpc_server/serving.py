@@ -163,7 +163,7 @@ class GrpcConnection:
             if ended and call is not None:
                 self._answer_plain(stream, call)
             return
-        if call.answered:  # but not all of its answer is out; no window is given back for this
+        if call.answered or call.refused:  # its answer is not out yet; no window is given for this
             return
         if ended and call.request is None and not call.is_bidi and len(data) >= PREFIX_BYTES:
             flag, length = PREFIX.unpack_from(data)
