@@ -3,7 +3,8 @@
 Two names each, of every type and kind. What is promised is little, whatever else changed: a
 redrive that is accepted comes to its group, in this life and in lives that begin with the
 checkpoint or with the log alone; one that is refused has done nothing; a message that is done is
-told to be done, though a letter may stand where it stood; and a pull tells letters that are dead.
+told to be done, though a letter may stand where it stood; a pull tells letters that are dead; and
+no group has a message twice at a time, though it was set back behind the letter.
 """
 
 from contextlib import suppress
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from latermq_broker.config import CatalogConfig, DeliveryConfig
+from latermq_broker.delivery.lease import Delivery
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.lites import lite_key
 from latermq_broker.engine.message_life import LifeState
@@ -28,6 +30,8 @@ from latermq_broker.engine.model import (
     TopicType,
 )
 from latermq_broker.errors import RequestError
+from latermq_broker.store.payload_message import decode_dead_head
+from latermq_broker.store.record import RecordType
 from latermq_proto.apache.rocketmq.v2.definition_pb2 import SystemProperties
 from support.engine_facts import facts
 from support.engine_rig import EngineRig, do_due
@@ -239,6 +243,37 @@ class AnewMachine(AnewRules):
         self.redrive(draw, group, "")
         if self.owed and here:
             self.what_is_owed_comes_here()
+
+    @rule(draw=st.data(), group=st.sampled_from(GROUPS), topic=st.sampled_from(TOPICS))
+    def set_back(self, draw: st.DataObject, group: str, topic: str) -> None:
+        """It is given again what its letters hold, too."""
+        known = self.engine.catalog.topic(topic)
+        assert known is not None
+        for queue_id in range(known.queue_count):
+            ends = self.engine.queues.ends(topic, queue_id)
+            offset = draw.draw(st.integers(ends.earliest_offset, ends.next_offset))
+            self.engine.queues.commit(group, topic, queue_id, offset, self.rig.now_ms)
+        self.engine.write()
+        self.owed = {one for one in self.owed if (one.group, one.topic) != (group, topic)}
+        self.done = {one for one in self.done if (one.group, one.topic) != (group, topic)}
+
+    @invariant()
+    def no_message_is_in_hand_twice(self) -> None:
+        leases = self.engine._state.leases
+        where = [
+            (one.group_id, one.topic_id, one.queue_id, one.offset)
+            for one in leases.deliveries.values()
+            if self.is_of_its_topic(one)
+        ]
+        assert len(where) == len(set(where)), "redriven, and given again"
+
+    def is_of_its_topic(self, one: Delivery) -> bool:
+        """Not a redriven one of a topic that had this name before."""
+        record = self.engine._state.read(one.position)
+        if record.type is not RecordType.DEAD:
+            return True
+        head = decode_dead_head(record.payload)
+        return one.topic_id in (head.origin_topic_id, head.dlq_topic_id)
 
     @rule(draw=st.data(), group=st.sampled_from(GROUPS))
     def drop(self, draw: st.DataObject, group: str) -> None:

@@ -1,5 +1,6 @@
 """All deliveries there are: what goes through the table of `lease.py`, alone or many at once."""
 
+from array import array
 from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence
 from typing import Final
 
@@ -211,13 +212,20 @@ class Leases:
         self, group_id: int, topic_id: int, queue_id: int, offset: int
     ) -> Iterator[Delivery]:
         """The group's deliveries of that message, and of one that was there before the topic was
-        made anew. Looks at every row."""
+        made anew. Looks at every row whose offset is like it, found as bytes are."""
         slab = self.slab
         where = (group_id, topic_id, queue_id, offset >> LOW_BITS)
-        low = offset & LOW_MASK
-        for row in slab.live():
-            if slab.offset[row] == low and slab.places.values[slab.place[row]][:4] == where:
+        column = slab.offset
+        size = column.itemsize
+        numbers = column[1 : slab.rows + 1].tobytes()
+        low = array(column.format, (offset & LOW_MASK,)).tobytes()
+        at = numbers.find(low)
+        while at >= 0:
+            row, beside = divmod(at, size)
+            row += 1
+            if not beside and slab.state[row] and slab.places.values[slab.place[row]][:4] == where:
                 yield Delivery(slab, row)
+            at = numbers.find(low, row * size)
 
     def in_slices(self, rows: int) -> Iterator[list[Delivery]]:
         """All deliveries, those of so many rows at a time; what comes in between may be missed."""

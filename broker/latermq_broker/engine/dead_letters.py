@@ -20,6 +20,7 @@ from latermq_broker.engine.attempts import (
 from latermq_broker.engine.journal import Journal
 from latermq_broker.engine.letter_states import letters_of
 from latermq_broker.engine.model import DeadFilter, DeadLetter, DeadState, Group, Topic, TopicType
+from latermq_broker.engine.standing import in_hand, is_to_come
 from latermq_broker.engine.state import EngineState
 from latermq_broker.errors import (
     BadRequestError,
@@ -128,8 +129,8 @@ class DeadLetters:
         """Back to the group it died in (`to_topic` empty), or to a topic for every group of it.
 
         The body is not written again. Raises GroupNotFoundError, MessageNotFoundError,
-        PreconditionFailedError (not in state DEAD, or its group would never be given it),
-        TopicNotFoundError, BadRequestError.
+        PreconditionFailedError (not in state DEAD, or its group would never be given it, or has it
+        already, or is given it anyway), TopicNotFoundError, BadRequestError.
         """
         state = self._state
         dlq = self._dead(group, queue_offset)
@@ -168,6 +169,9 @@ class DeadLetters:
         if origin is None:  # deleted; it may have been made anew
             origin = self._target(decode_history(dead_slices(record.payload)[0]).origin_topic)
         _require_readable(owner, origin, head, record)
+        order_key = stored_order_key(record)
+        if origin.id == head.origin_topic_id:
+            self._require_over(owner, head, order_key)
         queue_id = head.origin_queue_id
         if origin.id != head.origin_topic_id:
             queue_id = queue_for(state, origin, record)  # it may have fewer, or of another meaning
@@ -182,7 +186,7 @@ class DeadLetters:
             topic_id=origin.id,
             length=entry.length,
             queue_id=queue_id,
-            order_key=stored_order_key(record) if owner.fifo else 0,
+            order_key=order_key if owner.fifo else 0,
         )
         self._journal.write(RecordType.REDRIVE, payload, now_ms)
 
@@ -197,6 +201,18 @@ class DeadLetters:
         letters = [self._dead(group, offset) for offset in offsets]
         change = DeadChangePayload(letters[0].id, DeadState.DROPPED, offsets)
         self._journal.write(RecordType.DEAD_CHANGE, change, now_ms)
+
+    def _require_over(self, owner: Group, head: DeadHead, order_key: int) -> None:
+        """Raises PreconditionFailedError: since the letter's death the group's offset was set back,
+        and it would have the message twice at a time."""
+        where = (owner.id, head.origin_topic_id, head.origin_queue_id, head.origin_offset)
+        if is_to_come(self._state, *where, order_key):
+            why = "is given this message anyway, at its offset"
+        elif in_hand(self._state, *where) is not None:
+            why = "has this message in hand, given again at its offset"
+        else:
+            return
+        raise PreconditionFailedError(f"group {owner.name} {why}: drop the letter")
 
     def _match(self, topic: Topic, offset: int, filter: DeadFilter) -> DeadLetter | None:
         """The letter at `offset` if it passes; the cheap tests come first."""

@@ -7,7 +7,6 @@ acknowledged, or passed over because the group's filter did not want it.
 
 from collections.abc import Iterator
 from enum import IntEnum
-from functools import partial
 from typing import Final, NamedTuple
 
 from latermq_broker.delivery.lease import Delivery, State
@@ -17,6 +16,7 @@ from latermq_broker.engine.letter_states import letters_of
 from latermq_broker.engine.message_place import MessagePlaces, Place
 from latermq_broker.engine.message_query import FROM_THE_END, Found
 from latermq_broker.engine.model import DeadState, Topic
+from latermq_broker.engine.standing import in_hand
 from latermq_broker.engine.state import EngineState, Subscription, lite_reader
 from latermq_broker.errors import CorruptRecordError
 from latermq_broker.store.payload_message import DeadHead, decode_dead_head, decode_message_head
@@ -105,7 +105,7 @@ class MessageLives:
             if topic_id != topic.id or group is None:
                 continue
             known = GroupLife(group.name, LifeState.UNKNOWN, max_attempts=group.max_attempts)
-            delivery = self._delivery(subscription, queue_id, offset)
+            delivery = in_hand(state, group_id, topic_id, queue_id, offset)
             reader = lite_reader(state, subscription)
             if reader is None:
                 cursor = state.cursor(subscription, queue_id)
@@ -127,29 +127,6 @@ class MessageLives:
                 if letters is None:
                     letters = self._letters(topic, found, queue_id, offset)
                 yield self._over(known, subscription, letters.get(group_id))
-
-    def _delivery(self, subscription: Subscription, queue_id: int, offset: int) -> Delivery | None:
-        if not any(subscription.counts.values()):
-            return None
-        key = subscription.group_id, subscription.topic_id
-        return next(
-            filter(
-                partial(self._is_of, subscription.topic_id),
-                self._state.leases.find_all(*key, queue_id, offset),
-            ),
-            None,
-        )
-
-    def _is_of(self, topic_id: int, delivery: Delivery) -> bool:
-        """It is not a redriven one of a topic that had this name, and this offset, before."""
-        try:
-            record = self._state.read(delivery.position)
-        except CorruptRecordError:
-            return True
-        if record.type is not RecordType.DEAD:
-            return True
-        head = decode_dead_head(record.payload)
-        return topic_id in (head.origin_topic_id, head.dlq_topic_id)
 
     def _held_back(
         self,
