@@ -19,36 +19,42 @@ from pybind11.setup_helpers import ParallelCompile, naive_recompile
 from setuptools import Distribution
 from setuptools.command.build_ext import build_ext
 
-ROOMS: Final = (  # folders whose .py files are compiled
+ROOMS: Final = (  # folders whose .py files are compiled, those below included
     "broker/latermq_broker/store",
     "broker/latermq_broker/delivery",
     "broker/latermq_broker/schedule",
     "broker/latermq_broker/engine",
     "broker/latermq_broker/services",
-    "broker/latermq_broker/transport/grpc_server",
-    "broker/latermq_broker/transport/shell",
-    "client/latermq_h2",
-    "client/latermq_h2/hpack",
-    "client/latermq_h2/http2",
+    "broker/latermq_broker/catalog",
+    "broker/latermq_broker/transport",
+    "proto/latermq_h2",
 )
-MODULES: Final = ("broker/latermq_broker/errors.py", "broker/latermq_broker/pump.py")
+MODULES: Final = (
+    "broker/latermq_broker/deferred.py",
+    "broker/latermq_broker/errors.py",
+    "broker/latermq_broker/pump/pump.py",
+)
 PURE: Final = (  # stay as they are
     "__init__.py",
-    "delivery/lease.py",  # attributes made by a function: `Delivery`
+    "delivery/leases/lease.py",  # attributes made by a function: `Delivery`
     "store/directory.py",  # leaves a `with` by `break`
     "store/files.py",  # a subclass of mmap
-    "store/scrub.py",  # run with `python -m`
     "schedule/run_merge.py",
-    "services/wire_stored.py",  # cached properties: compiled, they are computed each time
+    "transport/grpcio.py",  # coroutines; the reference, not what is fast
+    "transport/lean.py",
+    "services/wire/wire_stored.py",  # cached properties: compiled, they are computed each time
     # generators that await
-    "services/guard.py",
-    "services/health.py",
-    "services/late_elements.py",
-    "services/reflection.py",
-    "services/session.py",
-    "services/telemetry.py",
-    "services/v1_dead_letters.py",
-    "services/v1_queues.py",
+    "services/auth/guard.py",
+    "services/standard/health.py",
+    "services/call/late_elements.py",
+    "services/standard/reflection.py",
+    "services/clients/session.py",
+    "services/clients/telemetry.py",
+)
+PLAIN: Final = (  # folders below that stay as they are: what operators ask for, not what is fast
+    "broker/latermq_broker/services/admin",
+    "broker/latermq_broker/services/v1",
+    "broker/latermq_broker/store/offline",
 )
 SEARCHED: Final = ("broker", "client", "proto")  # for imports
 OPTIONS: Final = ("--config-file=", "--explicit-package-bases", "--ignore-missing-imports",
@@ -60,10 +66,11 @@ SUFFIX: Final = ".so"
 
 def sources(root: Path) -> list[str]:
     """What is compiled, below `root`."""
-    files = [path for room in ROOMS for path in sorted((root / room).glob("*.py"))]
+    files = [path for room in ROOMS for path in sorted((root / room).rglob("*.py"))]
+    names = [str(path.relative_to(root)) for path in files]
     return [
         *MODULES,
-        *(str(path.relative_to(root)) for path in files if not str(path).endswith(PURE)),
+        *(name for name in names if not (name.endswith(PURE) or name.startswith(PLAIN))),
     ]
 
 

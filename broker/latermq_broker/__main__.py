@@ -1,20 +1,6 @@
-"""The `latermq` command. Its words live in cli/, one module each, loaded when used."""
+"""`python -m latermq_broker`: the `latermq` command."""
 
-import sys
-
-
-def main() -> None:
-    """Run the command named by sys.argv; ends the process with its exit code."""
-    try:
-        import click  # noqa: F401  is the extra installed?
-    except ModuleNotFoundError:
-        print("latermq: this needs more packages: pip install 'latermq[broker]'", file=sys.stderr)
-        sys.exit(2)
-
-    from latermq_broker.cli.root import latermq
-
-    latermq()
-
+from latermq_cli.__main__ import main
 
 if __name__ == "__main__":
     main()

@@ -7,7 +7,7 @@ and `ConfigError` are for the operator. Anything else that is raised is a bug of
 
 from typing import ClassVar
 
-from latermq_broker.printable import shortened
+from latermq_text.printable import shortened
 
 
 class LaterMQError(Exception):

@@ -17,33 +17,33 @@ from pathlib import Path
 from typing import Final
 
 from latermq_broker.clock import SystemClock
-from latermq_broker.config import Config, listen_address
-from latermq_broker.config_transport import Transport
-from latermq_broker.disk_work import THREADS_MAX
+from latermq_broker.config.config import Config, listen_address
+from latermq_broker.config.server_transport import Transport
 from latermq_broker.engine.engine import Engine
 from latermq_broker.errors import StoreError, StoreFullError
+from latermq_broker.handover.passing import MeetingPoint, Port
+from latermq_broker.handover.replacing import LISTEN, METRICS, Sockets, open_replacing
 from latermq_broker.observability import log as logs
 from latermq_broker.observability.metrics import render
 from latermq_broker.observability.metrics_endpoint import MetricsEndpoint
-from latermq_broker.pump import Pump
-from latermq_broker.replacing import LISTEN, METRICS, Sockets, open_replacing
-from latermq_broker.services.admin_gate import listens_on_loopback
-from latermq_broker.services.first_admin import (
+from latermq_broker.pump.disk_work import THREADS_MAX
+from latermq_broker.pump.pump import Pump
+from latermq_broker.services.auth.admin_gate import listens_on_loopback
+from latermq_broker.services.call.seam import MethodTable
+from latermq_broker.services.registry import Services, assemble
+from latermq_broker.services.v1.first_admin import (
     complain_of_open_door,
     make_first_admin,
     warn_of_open_files,
 )
-from latermq_broker.services.registry import Services, assemble
-from latermq_broker.services.seam import MethodTable
 from latermq_broker.store.directory import LOCK_NAME
 from latermq_broker.store.files import RealFiles
 from latermq_broker.store.recovery import RecoveryReport
 from latermq_broker.store.store import Store
 from latermq_broker.transport.grpcio import GrpcioServer
 from latermq_broker.transport.lean import LeanServer
-from latermq_broker.transport.shell.handover import MeetingPoint, Port
-from latermq_broker.transport.shell.listener import bound
-from latermq_broker.version import is_compiled
+from latermq_broker.transport.listener import bound
+from latermq_text.version import is_compiled
 
 log = logging.getLogger("latermq.runtime")
 

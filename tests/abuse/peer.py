@@ -20,7 +20,7 @@ from urllib.parse import unquote
 import hpack
 from google.protobuf.message import DecodeError
 
-from latermq_broker.services.signature import sign
+from latermq_broker.services.auth.signature import sign
 from latermq_h2.grpc_code import GrpcCode
 from latermq_h2.hpack.encoder import encode
 from latermq_h2.http2 import frames

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Final
 
 from bench.measured import HIGHER, LOWER, Group, Result, medians, repeated
-from latermq_broker.config import Config
+from latermq_broker.config.config import Config
 from latermq_broker.engine.engine import Engine
-from latermq_broker.engine.model import Outgoing, ReceiveRequest
+from latermq_broker.engine.state.model import Outgoing, ReceiveRequest
 from latermq_broker.store.files import RealFiles
 from latermq_broker.store.store import Store
 from support import wire_requests

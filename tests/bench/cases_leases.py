@@ -9,11 +9,11 @@ from typing import Final
 
 from bench.cases_engine import GROUP, NOW_MS, TOPIC, engine, outgoing, rate, timed
 from bench.measured import LOWER, Group, Result, repeated
-from latermq_broker.delivery.lease import Event
-from latermq_broker.delivery.leases import Leases
-from latermq_broker.delivery.slab import Holder, Place
+from latermq_broker.delivery.leases.lease import Event
+from latermq_broker.delivery.leases.leases import Leases
+from latermq_broker.delivery.leases.slab import Holder, Place
 from latermq_broker.engine.engine import Engine
-from latermq_broker.engine.model import ReceiveRequest
+from latermq_broker.engine.state.model import ReceiveRequest
 
 IN_FLIGHT: Final = 20_000
 LEASE_MS: Final = 60_000

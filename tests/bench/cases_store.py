@@ -12,11 +12,11 @@ import uvloop
 from bench.cases_engine import KIB, NOW_MS, engine, outgoing, timed
 from bench.measured import HIGHER, LOWER, Group, Result, medians, percentile, repeated
 from latermq_broker.clock import SystemClock
-from latermq_broker.config import Config, Flush, StoreConfig
-from latermq_broker.disk_work import THREADS_MAX
-from latermq_broker.engine.model import ReceiveRequest
-from latermq_broker.pump import Pump
-from latermq_broker.store.record import RecordType
+from latermq_broker.config.config import Config, Flush, StoreConfig
+from latermq_broker.engine.state.model import ReceiveRequest
+from latermq_broker.pump.disk_work import THREADS_MAX
+from latermq_broker.pump.pump import Pump
+from latermq_broker.store.records.record import RecordType
 
 APPENDS: Final = (  # body, what the prototype took: one write for 100 records, fallocate'd
     (100, "100 B", 0.96), (KIB, "1 KiB", 0.95), (16 * KIB, "16 KiB", 6.2),

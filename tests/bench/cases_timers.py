@@ -12,7 +12,7 @@ from bench.cases_broker import load, running
 from bench.cases_engine import scratch
 from bench.children import environment
 from bench.measured import HIGHER, LOWER, Group, Result, medians, repeated
-from latermq_broker.version import is_compiled
+from latermq_text.version import is_compiled
 
 STEP_TIMEOUT_S: Final = 1_800
 RATES: Final = (1_000, 5_000, 10_000, 20_000)  # due in a second

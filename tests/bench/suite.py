@@ -23,7 +23,7 @@ from bench import (
     cases_timers,
 )
 from bench.measured import HIGHER, Result
-from latermq_broker.version import is_compiled
+from latermq_text.version import is_compiled
 
 MODULES: Final = (
     cases_broker, cases_idle, cases_engine, cases_leases, cases_store, cases_timers, cases_sdk,

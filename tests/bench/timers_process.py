@@ -22,11 +22,11 @@ import uvloop
 from bench.cases_engine import outgoing
 from bench.measured import percentile
 from latermq_broker.clock import SystemClock
-from latermq_broker.config import Config
-from latermq_broker.disk_work import THREADS_MAX
+from latermq_broker.config.config import Config
 from latermq_broker.engine.engine import Engine
-from latermq_broker.engine.figures import LATENESS_MS, Histogram
-from latermq_broker.pump import Pump
+from latermq_broker.engine.state.figures import LATENESS_MS, Histogram
+from latermq_broker.pump.disk_work import THREADS_MAX
+from latermq_broker.pump.pump import Pump
 from latermq_broker.store.files import RealFiles
 from latermq_broker.store.store import Store
 

@@ -34,8 +34,8 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from bench.children import environment  # noqa: E402
 from bench.http2_load import Load, Script  # noqa: E402
-from latermq_broker.config import ServerConfig  # noqa: E402
-from latermq_broker.services.seam import Call, Method, MethodTable  # noqa: E402
+from latermq_broker.config.config import ServerConfig  # noqa: E402
+from latermq_broker.services.call.seam import Call, Method, MethodTable  # noqa: E402
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2  # noqa: E402
 from support import wire_requests  # noqa: E402
 
@@ -130,7 +130,7 @@ async def serve(kind: str) -> None:
     server: Any
     config = ServerConfig(listen="127.0.0.1:0")
     if kind.startswith("lean"):
-        from latermq_broker.config_transport import TlsConfig
+        from latermq_broker.config.server_transport import TlsConfig
         from latermq_broker.transport.lean import LeanServer
 
         tls = TlsConfig(enabled=kind == "lean-tls", clear_text=kind == "lean")

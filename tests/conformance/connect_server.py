@@ -21,9 +21,9 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
 from conformance.messages import ANY, described  # noqa: E402
-from latermq_broker.config import ServerConfig  # noqa: E402
-from latermq_broker.config_transport import ClientCertificates, TlsConfig  # noqa: E402
-from latermq_broker.services.seam import Call, CallAborted, Method, MethodTable  # noqa: E402
+from latermq_broker.config.config import ServerConfig  # noqa: E402
+from latermq_broker.config.server_transport import ClientCertificates, TlsConfig  # noqa: E402
+from latermq_broker.services.call.seam import Call, CallAborted, Method, MethodTable  # noqa: E402
 from latermq_broker.transport.lean import LeanServer  # noqa: E402
 from latermq_h2.grpc_code import GrpcCode  # noqa: E402
 

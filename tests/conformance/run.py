@@ -24,8 +24,8 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
 from conformance.interop_service import METHODS  # noqa: E402
-from latermq_broker.config import ServerConfig  # noqa: E402
-from latermq_broker.config_transport import TlsConfig  # noqa: E402
+from latermq_broker.config.config import ServerConfig  # noqa: E402
+from latermq_broker.config.server_transport import TlsConfig  # noqa: E402
 from latermq_broker.errors import ConfigError  # noqa: E402
 from latermq_broker.transport.lean import LeanServer  # noqa: E402
 

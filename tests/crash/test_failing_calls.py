@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 
 from latermq_broker.errors import CorruptRecordError, LaterMQError
-from latermq_broker.store.inspect import verify_directory
+from latermq_broker.store.offline.inspect import verify_directory
 from support.simulation import DIRECTORY, ERRORS, Simulation
 from support.torn_files import LIE, Fault, TornFiles
 

@@ -17,8 +17,8 @@ from typing import NamedTuple
 import pytest
 
 from latermq_broker.store.files import RealFiles
-from latermq_broker.store.inspect import scan_directory
-from latermq_broker.store.record import Record, RecordType
+from latermq_broker.store.offline.inspect import scan_directory
+from latermq_broker.store.records.record import Record, RecordType
 from support import wire_requests
 from support.broker_process import BrokerProcess
 from support.machine import patient

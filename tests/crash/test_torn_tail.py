@@ -12,9 +12,9 @@ from typing import Final
 
 import pytest
 
-from latermq_broker.store.inspect import scan_directory
-from latermq_broker.store.record import HEADER_BYTES, RecordType
-from latermq_broker.store.segment import SEGMENT_HEADER_BYTES
+from latermq_broker.store.log.segment import SEGMENT_HEADER_BYTES
+from latermq_broker.store.offline.inspect import scan_directory
+from latermq_broker.store.records.record import HEADER_BYTES, RecordType
 from support.engine_facts import facts
 from support.recount import check_uses
 from support.simulation import DIRECTORY, Simulation

@@ -15,9 +15,15 @@ from hashlib import md5
 from pathlib import Path
 from typing import Any, Final
 
-from latermq_broker.delivery.transaction import HalfEvent
+from latermq_broker.delivery.halves import HalfEvent
 from latermq_broker.engine.engine import Engine
-from latermq_broker.engine.model import DeadFilter, Failure, Outgoing, PendingFilter, TopicType
+from latermq_broker.engine.state.model import (
+    DeadFilter,
+    Failure,
+    Outgoing,
+    PendingFilter,
+    TopicType,
+)
 from support.engine_rig import EngineRig, short_store
 from support.memory_files import MemoryFiles
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from latermq_broker.errors import HandoverError
-from latermq_broker.transport.shell.handover import (
+from latermq_broker.handover.passing import (
     MeetingPoint,
     Port,
     Ports,
@@ -84,7 +84,7 @@ def test_what_does_not_listen_is_refused(lock: Path, kind: str) -> None:
 def test_without_a_descriptor_it_pauses(
     lock: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("latermq_broker.transport.shell.handover.ACCEPT_PAUSE_S", 0.02)
+    monkeypatch.setattr("latermq_broker.handover.passing.ACCEPT_PAUSE_S", 0.02)
     faults = []
 
     async def life() -> None:

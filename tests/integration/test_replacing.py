@@ -15,8 +15,8 @@ from typing import Final
 import grpc
 import pytest
 
+from latermq_broker.handover.passing import Predecessor
 from latermq_broker.store.directory import LOCK_NAME
-from latermq_broker.transport.shell.handover import Predecessor
 from latermq_h2.hpack.encoder import encode
 from latermq_h2.http2 import frames
 from support import wire_requests

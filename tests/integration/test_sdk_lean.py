@@ -14,9 +14,9 @@ import pytest
 import latermq
 from latermq._endpoints import Endpoints
 from latermq._lean.transport import LeanTransport
-from latermq_broker.config import ServerConfig
-from latermq_broker.config_transport import ClientCertificates, Http2Config, TlsConfig
-from latermq_broker.services.seam import Method, MethodTable
+from latermq_broker.config.config import ServerConfig
+from latermq_broker.config.server_transport import ClientCertificates, Http2Config, TlsConfig
+from latermq_broker.services.call.seam import Method, MethodTable
 from latermq_broker.transport.lean import LeanServer
 from latermq_h2.http2 import frames
 from support.broker_process import BrokerProcess

@@ -14,7 +14,7 @@ import pytest
 import latermq
 from abuse.peer import MESSAGING, Caller, Peer, Target, framed
 from latermq.errors import ForbiddenError, UnauthorizedError, UnavailableError
-from latermq_broker.services.brake import FAILURES_PER_S, HELD_MS, HELD_PER_ADDRESS_MAX
+from latermq_broker.services.auth.brake import FAILURES_PER_S, HELD_MS, HELD_PER_ADDRESS_MAX
 from support.broker_process import BrokerProcess
 from support.machine import patient
 

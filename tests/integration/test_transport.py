@@ -11,9 +11,9 @@ import grpc
 import grpc.aio
 import pytest
 
-from latermq_broker.config import ServerConfig
+from latermq_broker.config.config import ServerConfig
 from latermq_broker.errors import ConfigError
-from latermq_broker.services.seam import Call, CallAborted, Method, MethodTable
+from latermq_broker.services.call.seam import Call, CallAborted, Method, MethodTable
 from latermq_broker.transport.grpcio import GrpcioServer
 from latermq_broker.transport.lean import LeanServer
 from latermq_h2.grpc_code import GrpcCode

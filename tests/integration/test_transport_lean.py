@@ -15,12 +15,12 @@ import grpc.aio
 import pytest
 
 import latermq
-from latermq_broker.cli.connection import call_failed
-from latermq_broker.config import ServerConfig
-from latermq_broker.config_transport import ClientCertificates, Http2Config, TlsConfig
+from latermq_broker.config.config import ServerConfig
+from latermq_broker.config.server_transport import ClientCertificates, Http2Config, TlsConfig
 from latermq_broker.errors import ConfigError
-from latermq_broker.services.seam import Call, Method, MethodTable
+from latermq_broker.services.call.seam import Call, Method, MethodTable
 from latermq_broker.transport.lean import LeanServer
+from latermq_cli.connection.connection import call_failed
 from latermq_h2.http2 import frames
 from support.broker_process import BrokerProcess
 from support.http2_peer import HELLO, OPEN_WINDOWS, REQUEST, headers

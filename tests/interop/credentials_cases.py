@@ -11,8 +11,8 @@ from contextlib import AbstractContextManager
 import pytest
 
 from interop.official import OfficialClient, OfficialError, text
-from latermq_broker.cli.door import Door
-from latermq_broker.cli.door_channels import open_channel
+from latermq_cli.connection.door import Door
+from latermq_cli.connection.door_channels import open_channel
 from latermq_proto.latermq.v1 import topic_pb2, topic_pb2_grpc, user_pb2, user_pb2_grpc
 from support.broker_process import BrokerProcess
 

@@ -9,8 +9,8 @@ import pytest
 
 from interop.official import OfficialClient, text
 from latermq_broker.store.files import RealFiles
-from latermq_broker.store.inspect import scan_directory
-from latermq_broker.store.record import Record, RecordType
+from latermq_broker.store.offline.inspect import scan_directory
+from latermq_broker.store.records.record import Record, RecordType
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 from support import wire_requests
 from support.broker_process import BrokerProcess

@@ -6,12 +6,12 @@ from contextlib import suppress
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
-from latermq_broker.delivery.transaction import HalfEvent, HalfState
-from latermq_broker.engine.model import Outgoing
+from latermq_broker.delivery.halves import HalfEvent, HalfState
+from latermq_broker.engine.state.model import Outgoing
 from latermq_broker.errors import StoreFullError
 from latermq_broker.schedule.run_merge import merge_runs
 from latermq_broker.store.files import Space
-from latermq_broker.store.inspect import verify_directory
+from latermq_broker.store.offline.inspect import verify_directory
 from support.engine_bench import DIRECTORY, TOPIC, Bench
 from support.engine_facts import facts
 from support.group_model import Group

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
+from latermq_broker.delivery.halves import HalfEvent, HalfState
 from latermq_broker.delivery.history import Outcome
-from latermq_broker.delivery.transaction import HalfEvent, HalfState
-from latermq_broker.engine.model import (
+from latermq_broker.engine.state.model import (
     DeadFilter,
     Delivered,
     Failure,

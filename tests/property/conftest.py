@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from latermq_broker.store import message_index
+from latermq_broker.store.derived import message_index
 from support.native import small_limits
 
 BLOCK_ENTRIES = 64

@@ -12,8 +12,8 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
-from latermq_broker.engine import ordered_lane
-from latermq_broker.store import message_index
+from latermq_broker.engine.receive import ordered_lane
+from latermq_broker.store.derived import message_index
 from property.conftest import BLOCK_ENTRIES
 from support.native import small_limits
 from support.small_runs import small_runs

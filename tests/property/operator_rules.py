@@ -4,8 +4,10 @@ in flight. Each rule asks the engine and tells the model."""
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from latermq_broker.delivery.transaction import HalfState
-from latermq_broker.engine.model import (
+from latermq_broker.catalog.catalog import BackoffKind
+from latermq_broker.catalog.limits import Limit, Scope
+from latermq_broker.delivery.halves import HalfState
+from latermq_broker.engine.state.model import (
     Backoff,
     DeadState,
     OnDead,
@@ -13,8 +15,6 @@ from latermq_broker.engine.model import (
     PendingKind,
     TopicType,
 )
-from latermq_broker.store.catalog import BackoffKind
-from latermq_broker.store.limits import Limit, Scope
 from support.engine_bench import TOPIC, Bench
 from support.group_model import Where
 

@@ -4,8 +4,8 @@ those who ask are told. Each rule asks the engine and tells the model."""
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from latermq_broker.engine.message_life import GroupLife, LifeState
-from latermq_broker.engine.model import DeadState
+from latermq_broker.engine.state.model import DeadState
+from latermq_broker.engine.views.message_life import GroupLife, LifeState
 from latermq_broker.errors import IndexRebuildingError
 from support.engine_bench import TOPIC, Bench
 from support.group_model import Group, Message, Where

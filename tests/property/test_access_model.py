@@ -6,10 +6,10 @@ from pathlib import Path
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from latermq_broker.config import Config, StoreConfig
+from latermq_broker.catalog.access import RIGHTS_OF, Kind, Right
+from latermq_broker.config.config import Config, StoreConfig
 from latermq_broker.engine.engine import Engine
 from latermq_broker.errors import BadRequestError, NotFoundError
-from latermq_broker.store.access import RIGHTS_OF, Kind, Right
 from latermq_broker.store.store import Store
 from support.memory_files import MemoryFiles
 

@@ -14,12 +14,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from latermq_broker.config import CatalogConfig, DeliveryConfig
-from latermq_broker.delivery.lease import Delivery
+from latermq_broker.config.config import CatalogConfig, DeliveryConfig
+from latermq_broker.delivery.leases.lease import Delivery
+from latermq_broker.engine.catalog.lites import lite_key
 from latermq_broker.engine.engine import Engine
-from latermq_broker.engine.lites import lite_key
-from latermq_broker.engine.message_life import LifeState
-from latermq_broker.engine.model import (
+from latermq_broker.engine.state.model import (
     DeadFilter,
     DeadLetter,
     DeadState,
@@ -29,9 +28,10 @@ from latermq_broker.engine.model import (
     ReceiveRequest,
     TopicType,
 )
+from latermq_broker.engine.views.message_life import LifeState
 from latermq_broker.errors import RequestError
-from latermq_broker.store.payload_message import decode_dead_head
-from latermq_broker.store.record import RecordType
+from latermq_broker.store.records.payload_message import decode_dead_head
+from latermq_broker.store.records.record import RecordType
 from latermq_proto.apache.rocketmq.v2.definition_pb2 import SystemProperties
 from support.engine_facts import facts
 from support.engine_rig import EngineRig, do_due

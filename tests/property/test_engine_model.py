@@ -19,11 +19,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
-from latermq_broker.delivery.fifo import MessageGroup
-from latermq_broker.delivery.filter import hash64
-from latermq_broker.delivery.transaction import HalfState
-from latermq_broker.engine import leasing, ordered_lane
-from latermq_broker.engine.model import DeadFilter, PendingFilter, PendingKind
+from latermq_broker.delivery.filters.filter import hash64
+from latermq_broker.delivery.halves import HalfState
+from latermq_broker.delivery.order.fifo import MessageGroup
+from latermq_broker.engine.receive import leasing, ordered_lane
+from latermq_broker.engine.state.model import DeadFilter, PendingFilter, PendingKind
 from property.broker_rules import BrokerRules
 from property.client_rules import SORTS, ClientRules
 from property.operator_rules import OperatorRules

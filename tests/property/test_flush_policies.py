@@ -15,8 +15,8 @@ from typing import Final
 
 import pytest
 
-from latermq_broker.config import Config, Flush
-from latermq_broker.services.wire_stored import stored_message
+from latermq_broker.config.config import Config, Flush
+from latermq_broker.services.wire.wire_stored import stored_message
 from support.engine_rig import START_MS
 from support.messaging import SMALL, Messaging
 from support.torn_files import TornDisk, TornFiles

@@ -13,9 +13,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from latermq_broker.config import DeliveryConfig
-from latermq_broker.engine.lites import Begin, Beginning, lite_key
-from latermq_broker.engine.model import Outgoing, ReceiveRequest, TopicType
+from latermq_broker.config.config import DeliveryConfig
+from latermq_broker.engine.catalog.lites import Begin, Beginning, lite_key
+from latermq_broker.engine.state.model import Outgoing, ReceiveRequest, TopicType
 from support.engine_facts import facts
 from support.engine_rig import EngineRig
 

@@ -11,9 +11,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from latermq_broker.config import CatalogConfig, DeliveryConfig
+from latermq_broker.config.config import CatalogConfig, DeliveryConfig
 from latermq_broker.engine.engine import Engine
-from latermq_broker.engine.model import Delivered, Outgoing, TopicType
+from latermq_broker.engine.state.model import Delivered, Outgoing, TopicType
 from support.engine_facts import facts as engine_facts
 from support.engine_rig import EngineRig
 

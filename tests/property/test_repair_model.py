@@ -15,15 +15,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from latermq_broker.config import Config
+from latermq_broker.config.config import Config
 from latermq_broker.engine.engine import Engine
-from latermq_broker.engine.model import ReceiveRequest
+from latermq_broker.engine.state.model import ReceiveRequest
 from latermq_broker.errors import UnsupportedFormatError
-from latermq_broker.store.inspect import scan_directory, verify_directory
-from latermq_broker.store.record import RecordType
-from latermq_broker.store.repair import Repaired as Done
-from latermq_broker.store.repair import plan_repair, repair_directory
-from latermq_broker.store.segment import SEGMENT_MAGIC
+from latermq_broker.store.log.segment import SEGMENT_MAGIC
+from latermq_broker.store.offline.inspect import scan_directory, verify_directory
+from latermq_broker.store.offline.repair import Repaired as Done
+from latermq_broker.store.offline.repair import plan_repair, repair_directory
+from latermq_broker.store.records.record import RecordType
 from latermq_broker.store.store import Store
 from property.test_engine_model import EngineMachine
 from support.engine_bench import DIRECTORY, TOPIC, body, config

@@ -9,9 +9,9 @@ from typing import Final
 
 import pytest
 
-from latermq_broker.engine.model import DeadFilter, Failure, PendingFilter
+from latermq_broker.engine.state.model import DeadFilter, Failure, PendingFilter
 from latermq_broker.errors import StoreError, StoreFullError
-from latermq_broker.store.inspect import verify_directory
+from latermq_broker.store.offline.inspect import verify_directory
 from support.engine_rig import EngineRig, short_store
 from support.recount import check_uses
 from support.torn_files import Fault, TornFiles

@@ -6,8 +6,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from latermq_broker.delivery.row_deadlines import SLOT_MS, RowDeadlines
-from latermq_broker.delivery.slab import Slab
+from latermq_broker.delivery.leases.row_deadlines import SLOT_MS, RowDeadlines
+from latermq_broker.delivery.leases.slab import Slab
 
 IDS = st.sampled_from([*range(1, 11), 1 << 40, (1 << 64) - 1])
 

@@ -7,10 +7,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from latermq_broker.delivery.lane import Lane
-from latermq_broker.delivery.lease import TRANSITIONS, Delivery, Event, State
-from latermq_broker.delivery.leases import Leases
-from latermq_broker.delivery.slab import FEW_ROWS_MAX, NOBODY, RENEWALS_MAX, Holder, Place
+from latermq_broker.delivery.leases.lease import TRANSITIONS, Delivery, Event, State
+from latermq_broker.delivery.leases.leases import Leases
+from latermq_broker.delivery.leases.slab import FEW_ROWS_MAX, NOBODY, RENEWALS_MAX, Holder, Place
+from latermq_broker.delivery.order.lane import Lane
 
 GROUP_IDS = (1, 2)
 FAR_OFFSET = (5 << 32) + 7

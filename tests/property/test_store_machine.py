@@ -4,7 +4,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from latermq_broker.store.inspect import verify_directory
+from latermq_broker.store.offline.inspect import verify_directory
 from latermq_broker.store.recovery import RecoveryReport
 from support.store_rig import ROOT, StoreRig
 from support.torn_files import TornFiles

@@ -5,10 +5,10 @@ from typing import Final
 
 import pytest
 
-from latermq_broker.config import Flush
+from latermq_broker.config.config import Flush
 from latermq_broker.store import checkpoint_job
-from latermq_broker.store.inspect import scan_directory, verify_directory
-from latermq_broker.store.record import RecordType
+from latermq_broker.store.offline.inspect import scan_directory, verify_directory
+from latermq_broker.store.records.record import RecordType
 from support.store_rig import ROOT, StoreRig, small_config
 from support.torn_files import TornFiles
 

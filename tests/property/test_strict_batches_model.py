@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from latermq_broker.engine.model import DeadFilter, Failure, Outgoing, TopicType
+from latermq_broker.engine.state.model import DeadFilter, Failure, Outgoing, TopicType
 from support.engine_facts import facts
 from support.engine_rig import EngineRig
 from support.recount import check_uses

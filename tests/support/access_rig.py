@@ -6,12 +6,12 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from latermq_broker.config_auth import AuthConfig
-from latermq_broker.config_transport import ClientCertificates, TlsConfig
+from latermq_broker.catalog.access import Kind, Right
+from latermq_broker.config.auth import AuthConfig
+from latermq_broker.config.server_transport import ClientCertificates, TlsConfig
+from latermq_broker.services.auth.signature import sign
+from latermq_broker.services.call.seam import MethodKind
 from latermq_broker.services.registry import Services, assemble
-from latermq_broker.services.seam import MethodKind
-from latermq_broker.services.signature import sign
-from latermq_broker.store.access import Kind, Right
 from support.fake_call import CLIENT_ID, FakeCall
 from support.v1_rig import V1Rig
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from latermq_broker.config import StoreConfig
+from latermq_broker.config.config import StoreConfig
 from latermq_broker.engine.engine import Engine
-from latermq_broker.engine.model import DeadFilter, PendingFilter, PendingKind, ReceiveRequest
+from latermq_broker.engine.state.model import DeadFilter, PendingFilter, PendingKind, ReceiveRequest
 from latermq_broker.errors import StoreLockedError
 from latermq_broker.store.files import Files
 from latermq_broker.store.store import Store

@@ -107,7 +107,7 @@ def _slow_down(sync_s: float) -> None:
 
 def _serve(channel: socket.socket) -> None:
     from latermq_broker import runtime  # noqa: F401  what every broker needs, imported once
-    from latermq_broker.__main__ import main
+    from latermq_cli.__main__ import main
     from support.small_runs import small_runs
 
     small_runs()

@@ -11,7 +11,7 @@ import grpc
 import pytest
 from click.testing import CliRunner, Result
 
-from latermq_broker.cli.root import latermq
+from latermq_cli.root import latermq
 from support.fake_call import FakeCall
 from support.v1_rig import V1Rig
 

@@ -11,14 +11,14 @@ from typing import Final, NamedTuple
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine
 
-from latermq_broker.config import (
+from latermq_broker.config.config import (
     CatalogConfig,
     Config,
     DeliveryConfig,
     TransactionConfig,
 )
 from latermq_broker.engine.engine import Engine
-from latermq_broker.engine.model import (
+from latermq_broker.engine.state.model import (
     OnDead,
     Outgoing,
     PendingFilter,

@@ -12,7 +12,7 @@ and what each group has of it, once it is in a queue, is told in `group_model`.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from latermq_broker.delivery.transaction import HalfState
+from latermq_broker.delivery.halves import HalfState
 from support.group_model import IN_HAND, Group, Held, Message, Where
 
 FIRST_CHECK_MS = 6_000

@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from latermq_broker.config import (
+from latermq_broker.config.config import (
     CatalogConfig,
     CompatConfig,
     Config,
@@ -15,7 +15,7 @@ from latermq_broker.config import (
     TransactionConfig,
 )
 from latermq_broker.engine.engine import Engine
-from latermq_broker.engine.model import (
+from latermq_broker.engine.state.model import (
     EVERYTHING,
     Delivered,
     Outgoing,

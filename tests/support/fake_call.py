@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Mapping
 
+from latermq_broker.catalog.access import User
 from latermq_broker.errors import TooManyRequestsError
-from latermq_broker.store.access import User
-from latermq_broker.transport.grpc_server.metadata import AnswerExtra
+from latermq_broker.transport.grpc.metadata import AnswerExtra
 
 CLIENT_ID = "test@1@0@x"
 

@@ -1,8 +1,8 @@
 """A pump that has always written already, with a clock the test turns."""
 
+from latermq_broker.deferred import Later
 from latermq_broker.errors import TooManyRequestsError
-from latermq_broker.services.later import Later
-from latermq_broker.services.seam import Answer
+from latermq_broker.services.call.seam import Answer
 
 
 class FakeCommitter:

@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from latermq_broker.config import DELAY_LEVELS_MS
+from latermq_broker.catalog.catalog import BackoffKind
+from latermq_broker.config.config import DELAY_LEVELS_MS
 from latermq_broker.delivery.history import Outcome
-from latermq_broker.engine.model import Backoff, OnDead
-from latermq_broker.store.catalog import BackoffKind
+from latermq_broker.engine.state.model import Backoff, OnDead
 
 ALONE_FROM = 3  # the attempt from which on a message of a message group goes alone
 IN_HAND = ("leased", "backoff")

@@ -7,8 +7,8 @@ import struct
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from latermq_broker.config import ServerConfig
-from latermq_broker.config_transport import Http2Config
+from latermq_broker.config.config import ServerConfig
+from latermq_broker.config.server_transport import Http2Config
 from latermq_h2.hpack.encoder import encode
 from latermq_h2.hpack.fields import Field
 from latermq_h2.http2 import frames

@@ -3,7 +3,7 @@
 import struct
 
 from latermq_broker.engine.engine import Engine
-from latermq_broker.store.message_index_block import BUCKETS, BlockFile, Buckets
+from latermq_broker.store.derived.message_index_block import BUCKETS, BlockFile, Buckets
 
 
 def indexed(engine: Engine) -> set[tuple[int, int]]:

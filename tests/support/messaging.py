@@ -15,21 +15,21 @@ from typing import Any, Final, NamedTuple, Self, cast
 
 from google.protobuf.message import Message
 
-from latermq_broker.config import CatalogConfig, Config
+from latermq_broker.config.config import CatalogConfig, Config
 from latermq_broker.engine.engine import Engine
-from latermq_broker.pump import Pump
-from latermq_broker.services.ack import AckService
-from latermq_broker.services.answers import MESSAGING
-from latermq_broker.services.lite import LiteService
-from latermq_broker.services.lite_subscriptions import LiteSubscriptions
-from latermq_broker.services.offsets import OffsetService
-from latermq_broker.services.parking import EveryParking
-from latermq_broker.services.recall import RecallService
-from latermq_broker.services.receive import ReceiveService
-from latermq_broker.services.seam import MethodTable, ServerStream, Unary
-from latermq_broker.services.send import SendService
-from latermq_broker.services.session import Sessions
-from latermq_broker.services.transaction import TransactionService
+from latermq_broker.pump.pump import Pump
+from latermq_broker.services.call.answers import MESSAGING
+from latermq_broker.services.call.seam import MethodTable, ServerStream, Unary
+from latermq_broker.services.clients.lite_subscriptions import LiteSubscriptions
+from latermq_broker.services.clients.session import Sessions
+from latermq_broker.services.messaging.ack import AckService
+from latermq_broker.services.messaging.offsets import OffsetService
+from latermq_broker.services.messaging.parking import EveryParking
+from latermq_broker.services.messaging.recall import RecallService
+from latermq_broker.services.messaging.receive import ReceiveService
+from latermq_broker.services.messaging.send import SendService
+from latermq_broker.services.messaging.sync_lite import LiteService
+from latermq_broker.services.messaging.transaction import TransactionService
 from latermq_broker.store.store import Store
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 from support import wire_requests

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from latermq_broker.version import is_compiled
+from latermq_text.version import is_compiled
 
 NATIVE: Final = is_compiled()
 if os.environ.get("NATIVE") == "1" and not NATIVE:

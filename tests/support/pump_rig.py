@@ -5,12 +5,12 @@ from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
-from latermq_broker.config import CatalogConfig, Config, StoreConfig
+from latermq_broker.config.config import CatalogConfig, Config, StoreConfig
 from latermq_broker.engine.engine import Engine
-from latermq_broker.engine.model import Outgoing, ReceiveRequest
+from latermq_broker.engine.state.model import Outgoing, ReceiveRequest
 from latermq_broker.errors import StoreFullError
-from latermq_broker.pump import Pump
-from latermq_broker.store.record import RecordType
+from latermq_broker.pump.pump import Pump
+from latermq_broker.store.records.record import RecordType
 from latermq_broker.store.store import Store
 from support.engine_rig import SMALL_STORE
 from support.memory_files import MemoryFiles

@@ -1,7 +1,7 @@
 """Invariant I9, counted anew: what needs each segment, and that everything needed is readable."""
 
 from latermq_broker.engine.engine import Engine
-from latermq_broker.engine.segment_use import SegmentUses
+from latermq_broker.engine.state.segment_use import SegmentUses
 
 
 def recount(engine: Engine) -> dict[int, tuple[object, ...]]:

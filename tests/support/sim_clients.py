@@ -4,9 +4,10 @@ from collections.abc import Callable
 from random import Random
 from typing import Final, NamedTuple
 
-from latermq_broker.delivery.transaction import HalfEvent
+from latermq_broker.catalog.catalog import BackoffKind
+from latermq_broker.delivery.halves import HalfEvent
 from latermq_broker.engine.engine import Engine
-from latermq_broker.engine.model import (
+from latermq_broker.engine.state.model import (
     Backoff,
     DeadFilter,
     Failure,
@@ -17,7 +18,6 @@ from latermq_broker.engine.model import (
     TopicType,
 )
 from latermq_broker.errors import RequestError, StoreFullError
-from latermq_broker.store.catalog import BackoffKind
 from support.ledger import Delivery, Ledger, Outcome
 from support.sim_desk import Desk
 

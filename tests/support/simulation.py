@@ -17,7 +17,8 @@ from enum import Enum
 from random import Random
 from typing import Final
 
-from latermq_broker.config import (
+from latermq_broker.catalog.catalog import BackoffKind
+from latermq_broker.config.config import (
     CatalogConfig,
     Config,
     DeliveryConfig,
@@ -25,12 +26,11 @@ from latermq_broker.config import (
     TransactionConfig,
 )
 from latermq_broker.engine.engine import Engine
-from latermq_broker.engine.model import Backoff
+from latermq_broker.engine.state.model import Backoff
 from latermq_broker.errors import LaterMQError
 from latermq_broker.schedule.run_merge import merge_runs
-from latermq_broker.store.catalog import BackoffKind
 from latermq_broker.store.checkpoint_job import CheckpointJob
-from latermq_broker.store.inspect import verify_directory
+from latermq_broker.store.offline.inspect import verify_directory
 from latermq_broker.store.store import Store
 from support.audit import audit, drain, locked
 from support.engine_facts import facts

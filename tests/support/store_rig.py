@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from latermq_broker.config import Flush, StoreConfig
+from latermq_broker.config.config import Flush, StoreConfig
 from latermq_broker.store.checkpoint_job import CheckpointJob, RunWrite
-from latermq_broker.store.consume_queue import Entry
+from latermq_broker.store.derived.consume_queue import Entry
 from latermq_broker.store.files import Files, OpenMode
-from latermq_broker.store.record import Record, RecordType
+from latermq_broker.store.records.record import Record, RecordType
 from latermq_broker.store.recovery import RecoveryReport
 from latermq_broker.store.store import Store
 from support.log_model import Fact, LogModel

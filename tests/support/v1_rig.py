@@ -11,13 +11,13 @@ from typing import Any, TypeVar, cast
 
 from google.protobuf.message import Message
 
+from latermq_broker.catalog.catalog import BackoffKind
 from latermq_broker.clock import SystemClock
-from latermq_broker.config import CatalogConfig, DeliveryConfig
-from latermq_broker.engine.model import Backoff, Failure, Outgoing, Sent
-from latermq_broker.services.later import Later
+from latermq_broker.config.config import CatalogConfig, DeliveryConfig
+from latermq_broker.deferred import Later
+from latermq_broker.engine.state.model import Backoff, Failure, Outgoing, Sent
+from latermq_broker.services.call.seam import MethodKind
 from latermq_broker.services.registry import Services, assemble
-from latermq_broker.services.seam import MethodKind
-from latermq_broker.store.catalog import BackoffKind
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 from support.engine_rig import EngineRig
 from support.fake_call import FakeCall

@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 import pytest
 
-from latermq_broker.cli.root import latermq as cli
+from latermq_cli.root import latermq as cli
 from latermq_proto.apache.rocketmq.v2 import service_pb2
 from latermq_proto.latermq.v1 import (
     broker_pb2,

@@ -19,7 +19,7 @@ def test_what_is_named_is_there() -> None:
     compiled = set(native_build.sources(ROOT))
     assert len(compiled) > 180
     for pure in native_build.PURE:
-        found = [path for room in native_build.ROOMS for path in (ROOT / room).glob("*.py")]
+        found = [path for room in native_build.ROOMS for path in (ROOT / room).rglob("*.py")]
         assert any(str(path).endswith(pure) for path in found), pure
         assert not any(path.endswith(pure) for path in compiled)
 

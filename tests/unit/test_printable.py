@@ -4,10 +4,10 @@ import json
 
 import pytest
 
+from latermq_broker.catalog.access import Kind, Right
 from latermq_broker.errors import GroupNotFoundError, TopicNotFoundError, unknown_topic
-from latermq_broker.printable import escaped
-from latermq_broker.services.access_rules import Want
-from latermq_broker.store.access import Kind, Right
+from latermq_broker.services.auth.access_rules import Want
+from latermq_text.printable import escaped
 
 OBEYED = {
     "escape": "\x1b[2J",

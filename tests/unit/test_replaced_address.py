@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from latermq_broker import replacing
-from latermq_broker.config import Config, MetricsConfig, ServerConfig
-from latermq_broker.transport.shell.handover import Port, Predecessor
+from latermq_broker.config.config import Config, MetricsConfig, ServerConfig
+from latermq_broker.handover import replacing
+from latermq_broker.handover.passing import Port, Predecessor
 
 
 class Other:

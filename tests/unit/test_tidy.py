@@ -7,6 +7,7 @@ lines, a function 70, a class 20 methods.
 import ast
 import re
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
@@ -17,6 +18,8 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 FILE_LINES_MAX: Final = 500
 FUNCTION_LINES_MAX: Final = 70
 CLASS_METHODS_MAX: Final = 20
+FOLDER_MODULES_MAX: Final = 16
+ROOMED: Final = ("broker", "client/latermq_cli", "proto")  # folders of modules with rooms
 
 GENERATED: Final = re.compile(r"_pb2(_grpc)?\.pyi?$")
 TEXT_SUFFIXES: Final = {".md", ".proto", ".py", ".pyi", ".toml", ".txt", ".yaml", ".yml", ""}
@@ -144,6 +147,30 @@ def clock_reads() -> Iterator[str]:
                 yield f"{at(path, node.lineno)}: reads the wall clock"
 
 
+def crowded_folders() -> Iterator[str]:
+    """A folder that holds more than a reader takes in at once hides rooms that nobody made."""
+    for folder, count in sorted(Counter(path.parent for path in modules(*ROOMED)).items()):
+        if count > FOLDER_MODULES_MAX:
+            yield f"{at(folder, 1)}: {count} modules, at most {FOLDER_MODULES_MAX}"
+
+
+def namesakes() -> Iterator[str]:
+    """Two modules of the broker by one name are told apart by nobody in a traceback or a talk."""
+    found = modules("broker/latermq_broker")
+    count = Counter(path.stem for path in found)
+    for path in found:
+        if count[path.stem] > 1:
+            yield f"{at(path, 1)}: another module has this name"
+
+
+def modules(*roots: str) -> list[Path]:
+    return [
+        path
+        for path in tracked(".py")
+        if path.name != "__init__.py" and any(path.is_relative_to(ROOT / root) for root in roots)
+    ]
+
+
 def text_lines() -> Iterator[tuple[Path, int, str]]:
     for path in tracked(*TEXT_SUFFIXES):
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
@@ -170,6 +197,8 @@ def registry_hosts() -> Iterator[str]:
 
 RULES: Final[list[Callable[[], Iterator[str]]]] = [
     long_files,
+    crowded_folders,
+    namesakes,
     long_functions,
     crowded_classes,
     nameless_names,
@@ -201,6 +230,10 @@ def test_every_rule_finds_its_offence(tmp_path: Path, monkeypatch: pytest.Monkey
         f"try:\n    f()\nexcept Exception:\n    pass\n{padding}",
         encoding="utf-8",
     )
+    crowd = offender.parent / "crowd"
+    crowd.mkdir()
+    for name in ["utils", *(f"m{number}" for number in range(FOLDER_MODULES_MAX))]:
+        (crowd / f"{name}.py").touch()
     subprocess.run(["git", "init", "--quiet"], cwd=tmp_path, check=True)
     monkeypatch.setitem(globals(), "ROOT", tmp_path)
     assert [rule.__name__ for rule in RULES if not list(rule())] == []

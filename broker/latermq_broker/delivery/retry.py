@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from latermq_broker.delivery.filter import hash64
-from latermq_broker.store.catalog import Backoff, BackoffKind
+from latermq_broker.catalog.catalog import Backoff, BackoffKind
+from latermq_broker.delivery.filters.filter import hash64
 
 BACKOFF_MS_MAX: Final = 30 * 86_400_000
 LADDER_STEPS_MAX: Final = 64  # the last one repeats

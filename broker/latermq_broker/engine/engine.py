@@ -9,24 +9,29 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final, Self
 
-from latermq_broker.config import Config
-from latermq_broker.delivery.filter import hash64
-from latermq_broker.delivery.lease import Delivery, State
-from latermq_broker.engine.attempts import Attempts
-from latermq_broker.engine.checkpoints import Checkpoints
-from latermq_broker.engine.dead_letters import DeadLetters
-from latermq_broker.engine.due import GONE_CLIENT_LEASE_MS, DueWork
-from latermq_broker.engine.group_progress import GroupProgress
-from latermq_broker.engine.groups import GroupAdmin
-from latermq_broker.engine.indexing import IndexRebuild
-from latermq_broker.engine.journal import Journal
-from latermq_broker.engine.lanes import Lanes
-from latermq_broker.engine.limits import LimitAdmin
-from latermq_broker.engine.lites import Lites
-from latermq_broker.engine.message_groups import MessageGroups
-from latermq_broker.engine.message_life import MessageLives
-from latermq_broker.engine.message_query import MessageQuery
-from latermq_broker.engine.model import (
+from latermq_broker.catalog.access import User
+from latermq_broker.config.config import Config
+from latermq_broker.delivery.filters.filter import hash64
+from latermq_broker.delivery.leases.lease import Delivery, State
+from latermq_broker.engine.catalog.group_progress import GroupProgress
+from latermq_broker.engine.catalog.groups import GroupAdmin
+from latermq_broker.engine.catalog.limit_rules import LimitAdmin
+from latermq_broker.engine.catalog.lites import Lites
+from latermq_broker.engine.catalog.topics import TopicAdmin
+from latermq_broker.engine.catalog.users import UserAdmin
+from latermq_broker.engine.checkpoint.snapshot import restore
+from latermq_broker.engine.journal.checkpoints import Checkpoints
+from latermq_broker.engine.journal.indexing import IndexRebuild
+from latermq_broker.engine.journal.journal import Journal
+from latermq_broker.engine.outcome.attempts import Attempts
+from latermq_broker.engine.outcome.dead_letters import DeadLetters
+from latermq_broker.engine.outcome.due import GONE_CLIENT_LEASE_MS, DueWork
+from latermq_broker.engine.receive.lanes import Lanes
+from latermq_broker.engine.receive.queues import QueueReads
+from latermq_broker.engine.retention.retention import Retention
+from latermq_broker.engine.send.plain_sends import PlainSends, is_plain, plain
+from latermq_broker.engine.send.transactions import Transactions
+from latermq_broker.engine.state.model import (
     Delivered,
     Failure,
     Group,
@@ -37,23 +42,18 @@ from latermq_broker.engine.model import (
     Topic,
     TopicType,
 )
-from latermq_broker.engine.overview import overview
-from latermq_broker.engine.pending import PendingView, delayed_id
-from latermq_broker.engine.plain_sends import PlainSends, is_plain, plain
-from latermq_broker.engine.queues import QueueReads
-from latermq_broker.engine.retention import Retention
-from latermq_broker.engine.snapshot import restore
-from latermq_broker.engine.state import EngineState
-from latermq_broker.engine.topics import TopicAdmin
-from latermq_broker.engine.transactions import Transactions
-from latermq_broker.engine.users import UserAdmin
+from latermq_broker.engine.state.state import EngineState
+from latermq_broker.engine.views.message_groups import MessageGroups
+from latermq_broker.engine.views.message_life import MessageLives
+from latermq_broker.engine.views.message_query import MessageQuery
+from latermq_broker.engine.views.overview import overview
+from latermq_broker.engine.views.pending import PendingView, delayed_id
 from latermq_broker.errors import InvalidReceiptHandleError, RequestError, StoreFullError
 from latermq_broker.schedule.levels import level_ms
-from latermq_broker.store.access import User
-from latermq_broker.store.payload_lease import (
+from latermq_broker.store.records.payload_lease import (
     ExtendPayload,
 )
-from latermq_broker.store.payload_message import (
+from latermq_broker.store.records.payload_message import (
     DEAD_FORWARDED,
     DEAD_REJECTED,
     MESSAGE_LETTER,
@@ -64,7 +64,7 @@ from latermq_broker.store.payload_message import (
     QUEUE_UNSET,
     MessagePayload,
 )
-from latermq_broker.store.record import RecordType
+from latermq_broker.store.records.record import RecordType
 from latermq_broker.store.recovery import RecoveryReport
 from latermq_broker.store.store import Store
 

@@ -11,8 +11,8 @@ import sys
 from datetime import UTC, datetime
 from typing import Final, TextIO
 
-from latermq_broker.config import LogConfig
-from latermq_broker.printable import escaped
+from latermq_broker.config.config import LogConfig
+from latermq_text.printable import escaped
 
 OWN_LOGGER: Final = "latermq"
 _STANDARD_FIELDS: Final = frozenset(

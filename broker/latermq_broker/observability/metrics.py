@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from latermq_broker.engine.engine import Engine
-from latermq_broker.engine.figures import Histogram
-from latermq_broker.engine.model import PendingFilter
-from latermq_broker.engine.overview import Overview
+from latermq_broker.engine.state.figures import Histogram
+from latermq_broker.engine.state.model import PendingFilter
+from latermq_broker.engine.views.overview import Overview
 from latermq_broker.observability.transport_figures import TransportFigures
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"

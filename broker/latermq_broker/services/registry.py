@@ -10,48 +10,48 @@ from typing import Any, Final, NoReturn
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from latermq_broker.config import Config
+from latermq_broker.catalog.shares import Shares
+from latermq_broker.config.config import Config
 from latermq_broker.engine.engine import Engine
-from latermq_broker.services.ack import AckService
-from latermq_broker.services.admin_gate import (
+from latermq_broker.services.admin.admin_groups import AdminGroups
+from latermq_broker.services.admin.admin_messages import AdminMessages
+from latermq_broker.services.admin.admin_topics import AdminTopics
+from latermq_broker.services.auth.admin_gate import (
     admin_served,
     refuse_admin,
     refuse_users,
     users_served,
 )
-from latermq_broker.services.admin_groups import AdminGroups
-from latermq_broker.services.admin_messages import AdminMessages
-from latermq_broker.services.admin_topics import AdminTopics
-from latermq_broker.services.answers import ADMIN, MESSAGING, Caller, unary
-from latermq_broker.services.edges import Edges
-from latermq_broker.services.guard import Guard, refusal_of
-from latermq_broker.services.health import HealthService
-from latermq_broker.services.heartbeat import HeartbeatService
-from latermq_broker.services.lite import LiteService
-from latermq_broker.services.lite_subscriptions import LiteSubscriptions
-from latermq_broker.services.offsets import OffsetService
-from latermq_broker.services.parking import EveryParking
-from latermq_broker.services.recall import RecallService
-from latermq_broker.services.receive import ReceiveService
-from latermq_broker.services.reconnects import Reconnects
-from latermq_broker.services.reflection import ReflectionService
-from latermq_broker.services.replies import Replies
-from latermq_broker.services.route import RouteService
-from latermq_broker.services.seam import Committer, Method, MethodTable, ParkedReceives
-from latermq_broker.services.send import SendService
-from latermq_broker.services.session import Sessions
-from latermq_broker.services.telemetry import TelemetryService
-from latermq_broker.services.transaction import TransactionService, anybody
-from latermq_broker.services.v1_broker import BrokersService
-from latermq_broker.services.v1_dead_letters import DeadLettersService
-from latermq_broker.services.v1_groups import GroupsService
-from latermq_broker.services.v1_limits import LimitsService
-from latermq_broker.services.v1_messages import MessagesService
-from latermq_broker.services.v1_pending import PendingService
-from latermq_broker.services.v1_queues import QueuesService
-from latermq_broker.services.v1_topics import TopicsService
-from latermq_broker.services.v1_users import USERS, UsersService
-from latermq_broker.store.shares import Shares
+from latermq_broker.services.auth.guard import Guard, refusal_of
+from latermq_broker.services.call.answers import ADMIN, MESSAGING, Caller, unary
+from latermq_broker.services.call.edges import Edges
+from latermq_broker.services.call.seam import Committer, Method, MethodTable, ParkedReceives
+from latermq_broker.services.clients.heartbeat import HeartbeatService
+from latermq_broker.services.clients.lite_subscriptions import LiteSubscriptions
+from latermq_broker.services.clients.reconnects import Reconnects
+from latermq_broker.services.clients.replies import Replies
+from latermq_broker.services.clients.session import Sessions
+from latermq_broker.services.clients.telemetry import TelemetryService
+from latermq_broker.services.messaging.ack import AckService
+from latermq_broker.services.messaging.offsets import OffsetService
+from latermq_broker.services.messaging.parking import EveryParking
+from latermq_broker.services.messaging.recall import RecallService
+from latermq_broker.services.messaging.receive import ReceiveService
+from latermq_broker.services.messaging.route import RouteService
+from latermq_broker.services.messaging.send import SendService
+from latermq_broker.services.messaging.sync_lite import LiteService
+from latermq_broker.services.messaging.transaction import TransactionService, anybody
+from latermq_broker.services.standard.health import HealthService
+from latermq_broker.services.standard.reflection import ReflectionService
+from latermq_broker.services.v1.v1_broker import BrokersService
+from latermq_broker.services.v1.v1_dead_letters import DeadLettersService
+from latermq_broker.services.v1.v1_groups import GroupsService
+from latermq_broker.services.v1.v1_limits import LimitsService
+from latermq_broker.services.v1.v1_messages import MessagesService
+from latermq_broker.services.v1.v1_pending import PendingService
+from latermq_broker.services.v1.v1_queues import QueuesService
+from latermq_broker.services.v1.v1_topics import TopicsService
+from latermq_broker.services.v1.v1_users import USERS, UsersService
 from latermq_proto.apache.rocketmq.v2 import admin_pb2, service_pb2
 from latermq_proto.latermq.v1 import (
     broker_pb2,

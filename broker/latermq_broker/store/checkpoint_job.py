@@ -14,12 +14,12 @@ from typing import Final
 
 from xxhash import xxh3_64
 
-from latermq_broker.store.checkpoint import TEMPORARY_SUFFIX, Checkpoint, write_checkpoint
-from latermq_broker.store.commit_log import CommitLog
-from latermq_broker.store.consume_queue import ConsumeQueue, QueueFiles, write_entries
+from latermq_broker.store.derived.checkpoint import TEMPORARY_SUFFIX, Checkpoint, write_checkpoint
+from latermq_broker.store.derived.consume_queue import ConsumeQueue, QueueFiles, write_entries
+from latermq_broker.store.derived.message_index import IndexWrite
 from latermq_broker.store.dropped import unlink_in_order
 from latermq_broker.store.files import Files, OpenMode, write_all
-from latermq_broker.store.message_index import IndexWrite
+from latermq_broker.store.log.commit_log import CommitLog
 
 RUN_SUFFIX: Final = ".run"
 _READ_BYTES: Final = 1 << 20

@@ -15,7 +15,7 @@ import struct
 from collections.abc import Mapping
 from typing import Final
 
-from latermq_broker.store.record import Record
+from latermq_broker.store.records.record import Record
 
 CUT_OFFS_SECTION: Final = "store.cut_offs"
 CUT_OFFS_MAX: Final = 32  # further ones: the oldest two count as one, with what was between them

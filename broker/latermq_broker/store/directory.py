@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from latermq_broker.config import StoreConfig
+from latermq_broker.config.config import StoreConfig
 from latermq_broker.errors import (
     CorruptRecordError,
     StoreError,
@@ -25,10 +25,9 @@ from latermq_broker.errors import (
     StoreUnusableError,
     UnsupportedFormatError,
 )
-from latermq_broker.store.checkpoint import CHECKPOINT_SUFFIX
+from latermq_broker.store.derived.checkpoint import CHECKPOINT_SUFFIX
 from latermq_broker.store.files import Files, OpenMode
-from latermq_broker.store.recovery import WAY_BACK, holds_a_record
-from latermq_broker.store.segment import (
+from latermq_broker.store.log.segment import (
     PREPARED_SUFFIX,
     SEGMENT_HEADER_BYTES,
     SEGMENT_MAGIC,
@@ -39,6 +38,7 @@ from latermq_broker.store.segment import (
     read_segment_header,
     segment_name,
 )
+from latermq_broker.store.recovery import WAY_BACK, holds_a_record
 
 LOCK_NAME: Final = "LOCK"
 LOG_NAME: Final = "log"

@@ -10,7 +10,7 @@ stored. Knows no file system: it is told what one has free.
 
 from typing import Final
 
-from latermq_broker.config import StoreConfig
+from latermq_broker.config.config import StoreConfig
 from latermq_broker.errors import StoreFullError
 from latermq_broker.store.files import Space
 

@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from latermq_broker.store.checkpoint import START_SECTION
-from latermq_broker.store.commit_log import CommitLog
+from latermq_broker.store.derived.checkpoint import START_SECTION
 from latermq_broker.store.directory import hole
 from latermq_broker.store.files import Files
-from latermq_broker.store.segment import Segment
+from latermq_broker.store.log.commit_log import CommitLog
+from latermq_broker.store.log.segment import Segment
 
 CHECKPOINT_SOON_MS: Final = 1_000  # after a drop: files are waiting to go
 

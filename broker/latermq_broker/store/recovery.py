@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from latermq_broker.errors import CorruptRecordError
-from latermq_broker.store.checkpoint import Checkpoint
-from latermq_broker.store.commit_log import CommitLog
+from latermq_broker.store.derived.checkpoint import Checkpoint
 from latermq_broker.store.files import Files, OpenMode, write_all
-from latermq_broker.store.record import (
+from latermq_broker.store.log.commit_log import CommitLog
+from latermq_broker.store.log.segment import SEGMENT_HEADER_BYTES, Segment
+from latermq_broker.store.records.record import (
     FLAG_MORE,
     HEADER_BYTES,
     RECORD_ALIGN,
@@ -30,7 +31,6 @@ from latermq_broker.store.record import (
     fault,
     needed_bytes,
 )
-from latermq_broker.store.segment import SEGMENT_HEADER_BYTES, Segment
 
 WAY_BACK: Final = (
     "Restore it from a backup, or see `latermq log repair --help`; nothing was changed"

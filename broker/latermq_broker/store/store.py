@@ -13,7 +13,7 @@ from pathlib import Path
 from secrets import token_bytes
 from typing import Final
 
-from latermq_broker.config import StoreConfig
+from latermq_broker.config.config import StoreConfig
 from latermq_broker.errors import (
     DamagedQueueError,
     StoreError,
@@ -22,7 +22,9 @@ from latermq_broker.errors import (
     StoreUnusableError,
     UnusableCheckpointError,
 )
-from latermq_broker.store.checkpoint import (
+from latermq_broker.store.checkpoint_job import CheckpointJob, QueueWrite, RunWrite
+from latermq_broker.store.cut_offs import CutOffs
+from latermq_broker.store.derived.checkpoint import (
     TEMPORARY_SUFFIX,
     Checkpoint,
     checkpoint_names,
@@ -30,16 +32,14 @@ from latermq_broker.store.checkpoint import (
     queue_states,
     read_checkpoint,
 )
-from latermq_broker.store.checkpoint_job import CheckpointJob, QueueWrite, RunWrite
-from latermq_broker.store.commit_log import CommitLog
-from latermq_broker.store.consume_queue import (
+from latermq_broker.store.derived.consume_queue import (
     FILE_ENTRIES,
     QUEUE_SUFFIX,
     ConsumeQueue,
     QueueFiles,
     write_entries,
 )
-from latermq_broker.store.cut_offs import CutOffs
+from latermq_broker.store.derived.message_index import MessageIndex
 from latermq_broker.store.directory import (
     CHECKPOINTS_NAME,
     INDEX_NAME,
@@ -58,8 +58,10 @@ from latermq_broker.store.directory import (
 from latermq_broker.store.disk_pressure import DiskPressure
 from latermq_broker.store.dropped import CHECKPOINT_SOON_MS, Dropped
 from latermq_broker.store.files import Files
-from latermq_broker.store.message_index import MessageIndex
-from latermq_broker.store.record import FLAG_MORE, INTERNAL_TYPES, Record, RecordType
+from latermq_broker.store.log.commit_log import CommitLog
+from latermq_broker.store.log.segment import PREPARED_SUFFIX
+from latermq_broker.store.offline.scrub import ScrubCounts
+from latermq_broker.store.records.record import FLAG_MORE, INTERNAL_TYPES, Record, RecordType
 from latermq_broker.store.recovery import (
     LogScan,
     RecoveryReport,
@@ -70,8 +72,6 @@ from latermq_broker.store.recovery import (
     seal_tail,
     unreadable,
 )
-from latermq_broker.store.scrub import ScrubCounts
-from latermq_broker.store.segment import PREPARED_SUFFIX
 
 STORE_SECTIONS: Final = "store."  # prefix of the section names the store keeps for itself
 SPILL_RECORDS: Final = 500_000  # a full replay writes queue entries out this often

@@ -16,10 +16,11 @@ from inspect import isawaitable
 from typing import Any, Final, Self, cast
 from urllib.parse import unquote
 
+from latermq_broker.catalog.access import User
 from latermq_broker.clock import monotonic_ms
-from latermq_broker.config import ServerConfig, listen_address
+from latermq_broker.config.config import ServerConfig, listen_address
 from latermq_broker.errors import ConfigError
-from latermq_broker.services.seam import (
+from latermq_broker.services.call.seam import (
     Admit,
     BidiStream,
     CallAborted,
@@ -29,8 +30,7 @@ from latermq_broker.services.seam import (
     ServerStream,
     Unary,
 )
-from latermq_broker.store.access import User
-from latermq_broker.transport.grpc_server.metadata import AnswerExtra
+from latermq_broker.transport.grpc.metadata import AnswerExtra
 from latermq_h2.grpc_code import GrpcCode
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its C core logs to stderr in a form of its own

@@ -13,20 +13,20 @@ from pathlib import Path
 from typing import Final
 
 from latermq_broker.clock import monotonic_ms
-from latermq_broker.config import ServerConfig
-from latermq_broker.config_transport import Http2Config, TlsConfig
+from latermq_broker.config.config import ServerConfig
+from latermq_broker.config.server_transport import Http2Config, TlsConfig
 from latermq_broker.observability.transport_figures import TransportFigures
-from latermq_broker.services.seam import MethodTable
-from latermq_broker.transport.grpc_server.counts import FAULT, Counts
-from latermq_broker.transport.grpc_server.open_calls import Shares
-from latermq_broker.transport.grpc_server.replies import ReplyBudget
-from latermq_broker.transport.grpc_server.server_state import Shared
-from latermq_broker.transport.shell.listener import Listener
-from latermq_broker.transport.shell.memory import Freed, keep_large_blocks
-from latermq_broker.transport.shell.protocol import ShellProtocol
-from latermq_broker.transport.shell.slow_readers import EachSecond, Reader, SlowReaders
-from latermq_broker.transport.shell.tls import CertificateFiles
-from latermq_broker.transport.shell.turns import Turns
+from latermq_broker.services.call.seam import MethodTable
+from latermq_broker.transport.grpc.counts import FAULT, Counts
+from latermq_broker.transport.grpc.open_calls import Shares
+from latermq_broker.transport.grpc.reply_memory import ReplyBudget
+from latermq_broker.transport.grpc.server_state import Shared
+from latermq_broker.transport.listener import Listener
+from latermq_broker.transport.memory import Freed, keep_large_blocks
+from latermq_broker.transport.protocol import ShellProtocol
+from latermq_broker.transport.slow_readers import EachSecond, Reader, SlowReaders
+from latermq_broker.transport.tls import CertificateFiles
+from latermq_broker.transport.turns import Turns
 from latermq_h2.grpc_code import GrpcCode
 from latermq_h2.http2.frames import ConnectionFault, ErrorCode
 

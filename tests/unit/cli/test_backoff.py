@@ -2,7 +2,7 @@
 
 import pytest
 
-from latermq_broker.cli.backoff import format_backoff, parse_backoff
+from latermq_cli.catalog.backoff import format_backoff, parse_backoff
 from latermq_proto.latermq.v1 import group_pb2
 
 

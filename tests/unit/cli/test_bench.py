@@ -6,9 +6,9 @@ import click
 import grpc
 import pytest
 
-from latermq_broker.cli.bench import size
-from latermq_broker.cli.bench_load import Report, percentile
-from latermq_broker.cli.connection import call_failed
+from latermq_cli.bench.bench import size
+from latermq_cli.bench.bench_load import Report, percentile
+from latermq_cli.connection.connection import call_failed
 from support.cli_rig import CliRig
 
 

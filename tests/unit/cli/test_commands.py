@@ -10,10 +10,10 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from latermq_broker.cli.commands import CommandGroup, RootGroup
-from latermq_broker.cli.connection import checked_endpoint
-from latermq_broker.cli.failures import CommandError, RefusedError, error_of
-from latermq_broker.cli.root import latermq
+from latermq_cli.connection.connection import checked_endpoint
+from latermq_cli.root import latermq
+from latermq_cli.terminal.commands import CommandGroup, RootGroup
+from latermq_cli.terminal.failures import CommandError, RefusedError, error_of
 from support.cli_rig import CliRig
 
 HEAVY = ("grpc", "google", "latermq_proto", "asyncio", "xxhash")
@@ -87,7 +87,7 @@ def test_every_command_has_an_example_and_json(rig: CliRig, words: tuple[str, ..
 
 def test_help_loads_nothing_heavy() -> None:
     script = (
-        "import sys; from latermq_broker.cli.root import latermq\n"
+        "import sys; from latermq_cli.root import latermq\n"
         "try: latermq(['--help'])\n"
         "except SystemExit: pass\n"
         f"print([name for name in {HEAVY} if name in sys.modules])"

@@ -5,8 +5,9 @@ import sys
 
 import pytest
 
-from latermq_broker.cli import console, options
-from latermq_broker.cli.failures import CommandError, one_line
+from latermq_cli.connection import options
+from latermq_cli.terminal import console
+from latermq_cli.terminal.failures import CommandError, one_line
 
 
 def test_streams_that_the_shell_closed_are_no_terminals(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from latermq_broker.cli.dead_story import Telling, tell
-from latermq_broker.cli.table import display_width
+from latermq_cli.dead.dead_story import Telling, tell
+from latermq_cli.terminal.table import display_width
 from latermq_proto.latermq.v1 import dead_letter_pb2 as pb
 
 SENT_MS = round(datetime(2026, 5, 1, 7, 19, 31, 123_000, tzinfo=UTC).timestamp() * 1000)

@@ -7,20 +7,20 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from latermq_broker.cli.log import _last_stop, words_of
-from latermq_broker.cli.root import latermq
+from latermq_broker.catalog.access import Kind, Right
+from latermq_broker.catalog.limits import Limit, Scope
 from latermq_broker.clock import SystemClock
-from latermq_broker.config import Config
-from latermq_broker.delivery.transaction import HalfEvent
+from latermq_broker.config.config import Config
+from latermq_broker.delivery.halves import HalfEvent
+from latermq_broker.engine.catalog.lites import Begin, Beginning
 from latermq_broker.engine.engine import Engine
-from latermq_broker.engine.lites import Begin, Beginning
-from latermq_broker.engine.model import Failure, Outgoing, ReceiveRequest, TopicType
-from latermq_broker.store.access import Kind, Right
+from latermq_broker.engine.state.model import Failure, Outgoing, ReceiveRequest, TopicType
+from latermq_broker.offline.log_commands import _last_stop, words_of
 from latermq_broker.store.files import RealFiles
-from latermq_broker.store.inspect import Damage, VerifyReport
-from latermq_broker.store.limits import Limit, Scope
-from latermq_broker.store.record import RecordType
+from latermq_broker.store.offline.inspect import Damage, VerifyReport
+from latermq_broker.store.records.record import RecordType
 from latermq_broker.store.store import Store
+from latermq_cli.root import latermq
 from support.engine_rig import SMALL_STORE
 from support.v1_rig import V1Rig
 

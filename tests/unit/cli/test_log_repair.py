@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from latermq_broker.cli.root import latermq
-from latermq_broker.config import Config
+from latermq_broker.config.config import Config
 from latermq_broker.engine.engine import Engine
 from latermq_broker.errors import CorruptRecordError
 from latermq_broker.store.files import RealFiles
 from latermq_broker.store.store import Store
+from latermq_cli.root import latermq
 from support.engine_rig import SMALL_STORE
 from unit.cli.test_log import DiskRig
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from latermq_broker.engine.model import Failure
+from latermq_broker.engine.state.model import Failure
 from support.cli_rig import CliRig
 from support.memory_files import MemoryFiles
 

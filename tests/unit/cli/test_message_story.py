@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from latermq_broker.cli.message_story import Telling, tell
+from latermq_cli.messages.message_story import Telling, tell
 from latermq_proto.latermq.v1 import dead_letter_pb2 as dead
 from latermq_proto.latermq.v1 import message_pb2 as m
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from latermq_broker.engine.model import Failure
+from latermq_broker.engine.state.model import Failure
 from support.cli_rig import CliRig
 
 TIMEOUT = Failure("TimeoutError", "no answer in 30 s", "00ff", "Traceback: no answer")
@@ -215,7 +215,7 @@ def test_dropping_asks_first(rig: CliRig) -> None:
 
 def test_dropping_after_a_question(rig: CliRig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.die("m-1")
-    monkeypatch.setattr("latermq_broker.cli.options.is_interactive", lambda: True)
+    monkeypatch.setattr("latermq_cli.connection.options.is_interactive", lambda: True)
     refused = rig.run("dead", "drop", "billing", "--all", stdin="n\n")
     assert refused.exit_code == 1
     assert "nothing was done" in refused.stderr

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from latermq_broker.cli import receive
-from latermq_broker.cli.message_id import MessageIds
+from latermq_cli.connection.message_id import MessageIds
+from latermq_cli.messages import receive
 from support.cli_rig import CliRig
 
 RECEIVE = ("receive", "orders", "--group", "billing", "--wait", "0")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from latermq_broker.cli.facts import fact
-from latermq_broker.cli.table import Column, cut, display_width, plain, plain_lines, render, wrap
+from latermq_cli.terminal.facts import fact
+from latermq_cli.terminal.table import Column, cut, display_width, plain, plain_lines, render, wrap
 
 NAMES = (Column("NAME", flex=True), Column("COUNT", right=True))
 

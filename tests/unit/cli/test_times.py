@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from latermq_broker.cli.times import (
+from latermq_cli.terminal.times import (
     format_ago,
     format_clock,
     format_due,

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from latermq_broker.engine.model import Failure
+from latermq_broker.engine.state.model import Failure
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 from support.cli_rig import CliRig
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from latermq_broker.cli.door import Door
+from latermq_cli.connection.door import Door
 from support.access_rig import signed
 from support.cli_rig import CliRig
 

@@ -3,7 +3,7 @@
 import pytest
 from click.testing import CliRunner
 
-from latermq_broker.cli import root
+from latermq_cli import root
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 import pytest
 
-from latermq_broker.delivery import fifo
-from latermq_broker.delivery.fifo import FifoGate, RisingOffsets
+from latermq_broker.delivery.order import fifo
+from latermq_broker.delivery.order.fifo import FifoGate, RisingOffsets
 
 KEY, OTHER = 7, 8
 LETTER = (3, 0)

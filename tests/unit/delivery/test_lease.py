@@ -2,7 +2,7 @@
 
 import pytest
 
-from latermq_broker.delivery.lease import (
+from latermq_broker.delivery.leases.lease import (
     TRANSITIONS,
     Delivery,
     Event,
@@ -10,9 +10,9 @@ from latermq_broker.delivery.lease import (
     State,
     after,
 )
-from latermq_broker.delivery.leases import Leases
-from latermq_broker.delivery.recently_done import RecentlyDone
-from latermq_broker.delivery.slab import Holder, Place
+from latermq_broker.delivery.leases.leases import Leases
+from latermq_broker.delivery.leases.recently_done import RecentlyDone
+from latermq_broker.delivery.leases.slab import Holder, Place
 
 TABLE = """
     READY   RECEIVE LEASED
@@ -53,7 +53,7 @@ def test_every_pair(state: State, event: Event) -> None:
 
 
 def test_the_picture_in_the_docstring_is_the_table() -> None:
-    from latermq_broker.delivery import lease
+    from latermq_broker.delivery.leases import lease
 
     lines = (lease.__doc__ or "").splitlines()
     start = next(index for index, line in enumerate(lines) if line.split()[:1] == ["state"])

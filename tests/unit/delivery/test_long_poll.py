@@ -8,8 +8,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from latermq_broker.delivery.long_poll import LongPolls, Parked
 from latermq_broker.errors import TooManyRequestsError
+from latermq_broker.services.messaging.long_poll import LongPolls, Parked
 
 
 class Supply:

@@ -1,6 +1,6 @@
 import pytest
 
-from latermq_broker.delivery.receipt_handle import ReceiptHandles
+from latermq_broker.delivery.leases.receipt_handle import ReceiptHandles
 
 SECRET = bytes(range(16))
 #  Delivery 1, generation 2; never change.

@@ -1,5 +1,5 @@
+from latermq_broker.catalog.catalog import Backoff, BackoffKind
 from latermq_broker.delivery.retry import BACKOFF_MS_MAX, auto_renew_ms, backoff_ms
-from latermq_broker.store.catalog import Backoff, BackoffKind
 
 LADDER = Backoff(kind=BackoffKind.LADDER, delays_ms=(1_000, 5_000, 10_000))
 EXPONENTIAL = Backoff(

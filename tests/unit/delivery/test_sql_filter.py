@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from latermq_broker.delivery.sql_filter import DEPTH_MAX, sql_filter
-from latermq_broker.delivery.sql_words import EXPRESSION_CHARACTERS_MAX, KEYWORDS
+from latermq_broker.delivery.filters.sql_filter import DEPTH_MAX, sql_filter
+from latermq_broker.delivery.filters.sql_words import EXPRESSION_CHARACTERS_MAX, KEYWORDS
 from latermq_broker.errors import IllegalFilterError
 
 MESSAGE = {

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from latermq_broker.delivery.transaction import (
+from latermq_broker.delivery.halves import (
     HalfEvent,
     HalfMessage,
     HalfMessages,

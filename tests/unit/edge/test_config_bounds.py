@@ -6,14 +6,18 @@ from typing import Any, Final
 
 import pytest
 
-from latermq_broker.config import FAILURE_BYTES_MAX, MIB, Config, ServerConfig
-from latermq_broker.config_bounds import INT32_MAX, U32_MAX, maximum, numbers
-from latermq_broker.config_transport import Http2Config
-from latermq_broker.engine.model import Failure, Outgoing, TopicType
+from latermq_broker.config.config import FAILURE_BYTES_MAX, MIB, Config, ServerConfig
+from latermq_broker.config.number_bounds import INT32_MAX, U32_MAX, maximum, numbers
+from latermq_broker.config.server_transport import Http2Config
+from latermq_broker.engine.state.model import Failure, Outgoing, TopicType
 from latermq_broker.errors import ConfigError
-from latermq_broker.services.client_quirks import Quirk
-from latermq_broker.services.settings import merge
-from latermq_broker.store.segment import SegmentHeader, decode_segment_header, encode_segment_header
+from latermq_broker.services.clients.client_quirks import Quirk
+from latermq_broker.services.clients.settings import merge
+from latermq_broker.store.log.segment import (
+    SegmentHeader,
+    decode_segment_header,
+    encode_segment_header,
+)
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 from support.engine_facts import facts
 from support.engine_rig import SMALL_STORE, EngineRig

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import pytest
 
-from latermq_broker.config import Config, Flush, listen_address
-from latermq_broker.config_file import load, to_toml
+from latermq_broker.config.config import Config, Flush, listen_address
+from latermq_broker.config.toml_file import load, to_toml
 from latermq_broker.errors import ConfigError
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "docker" / "latermq.toml"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from latermq_broker.config import LogConfig
+from latermq_broker.config.config import LogConfig
 from latermq_broker.observability import log as logs
 
 

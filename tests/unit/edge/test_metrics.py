@@ -7,8 +7,8 @@ from contextlib import suppress
 
 import pytest
 
-from latermq_broker.config import DeliveryConfig, MetricsConfig
-from latermq_broker.engine.figures import Histogram
+from latermq_broker.config.config import DeliveryConfig, MetricsConfig
+from latermq_broker.engine.state.figures import Histogram
 from latermq_broker.errors import ConfigError
 from latermq_broker.observability.metrics import render
 from latermq_broker.observability.metrics_endpoint import CONNECTIONS_MAX, MetricsEndpoint

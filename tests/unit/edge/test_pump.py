@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from latermq_broker.config import Flush, StoreConfig
+from latermq_broker.config.config import Flush, StoreConfig
 from latermq_broker.engine.engine import Engine
-from latermq_broker.engine.model import Ready
+from latermq_broker.engine.state.model import Ready
 from latermq_broker.errors import StoreReadOnlyError, TooManyRequestsError
-from latermq_broker.pump import Pump
-from latermq_broker.store.record import RecordType
+from latermq_broker.pump.pump import Pump
+from latermq_broker.store.records.record import RecordType
 from latermq_broker.store.store import Store
 from support.engine_rig import SMALL_STORE
 from support.pump_rig import PumpRig as Rig

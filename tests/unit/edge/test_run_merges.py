@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from latermq_broker.clock import SystemClock
-from latermq_broker.config import CatalogConfig, Config
+from latermq_broker.config.config import CatalogConfig, Config
 from latermq_broker.engine.engine import Engine
-from latermq_broker.engine.model import Outgoing
-from latermq_broker.pump import Pump
+from latermq_broker.engine.state.model import Outgoing
+from latermq_broker.pump.pump import Pump
 from latermq_broker.store.files import RealFiles
 from latermq_broker.store.store import Store
 from support.engine_rig import SMALL_STORE
@@ -29,7 +29,7 @@ def send(engine: Engine, clock: SystemClock, wait_ms: int) -> int:
 async def test_runs_become_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("latermq_broker.schedule.minutes.RUN_ENTRIES_MIN", 4)
     monkeypatch.setattr("latermq_broker.schedule.minutes.MERGE_RUNS_MIN", 3)
-    monkeypatch.setattr("latermq_broker.pump.HOUSEKEEPING_MS", 10)
+    monkeypatch.setattr("latermq_broker.pump.pump.HOUSEKEEPING_MS", 10)
     config = Config(store=STORE, catalog=CatalogConfig(default_queue_count=1))
     clock = SystemClock()
     engine = Engine.open(

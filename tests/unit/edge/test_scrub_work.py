@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from latermq_broker.clock import SystemClock
-from latermq_broker.config import CatalogConfig, Config, OnCorrupt
+from latermq_broker.config.config import CatalogConfig, Config, OnCorrupt
 from latermq_broker.engine.engine import Engine
-from latermq_broker.engine.model import Outgoing
+from latermq_broker.engine.state.model import Outgoing
 from latermq_broker.errors import CorruptRecordError
-from latermq_broker.pump import Pump
-from latermq_broker.scrub_work import Scrub
+from latermq_broker.pump.pump import Pump
+from latermq_broker.pump.scrub_work import Scrub
 from latermq_broker.store.files import RealFiles
 from latermq_broker.store.store import Store
 from support.engine_rig import SMALL_STORE
@@ -35,7 +35,7 @@ async def test_damage_is_found_where_nobody_reads(
     caplog: pytest.LogCaptureFixture,
     on_corrupt: OnCorrupt,
 ) -> None:
-    monkeypatch.setattr("latermq_broker.pump.HOUSEKEEPING_MS", 10)
+    monkeypatch.setattr("latermq_broker.pump.pump.HOUSEKEEPING_MS", 10)
     config = Config(
         store=replace(STORE, on_corrupt=on_corrupt), catalog=CatalogConfig(default_queue_count=1)
     )

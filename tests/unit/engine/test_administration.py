@@ -2,8 +2,9 @@
 
 import pytest
 
-from latermq_broker.config import CatalogConfig, DeliveryConfig
-from latermq_broker.engine.model import (
+from latermq_broker.catalog.catalog import BackoffKind
+from latermq_broker.config.config import CatalogConfig, DeliveryConfig
+from latermq_broker.engine.state.model import (
     Backoff,
     DeadFilter,
     DeadState,
@@ -24,7 +25,6 @@ from latermq_broker.errors import (
     TooManyRequestsError,
     TopicNotFoundError,
 )
-from latermq_broker.store.catalog import BackoffKind
 from support.engine_rig import EngineRig
 
 ONE_ATTEMPT = DeliveryConfig(max_attempts=1)

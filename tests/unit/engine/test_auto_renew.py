@@ -2,9 +2,9 @@
 
 import pytest
 
-from latermq_broker.config import DELAY_LEVELS_MS
-from latermq_broker.engine.model import Delivered
-from latermq_broker.store.catalog import Backoff, BackoffKind
+from latermq_broker.catalog.catalog import Backoff, BackoffKind
+from latermq_broker.config.config import DELAY_LEVELS_MS
+from latermq_broker.engine.state.model import Delivered
 from support.engine_rig import EngineRig
 from support.memory_files import MemoryFiles
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from latermq_broker.config import DeliveryConfig
-from latermq_broker.engine.model import (
+from latermq_broker.config.config import DeliveryConfig
+from latermq_broker.engine.state.model import (
     DeadFilter,
     DeadLetter,
     Failure,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from latermq_broker.config import DeliveryConfig
-from latermq_broker.engine.model import PendingFilter, PendingKind
+from latermq_broker.config.config import DeliveryConfig
+from latermq_broker.engine.state.model import PendingFilter, PendingKind
 from support.engine_rig import EngineRig
 
 HOUR_MS = 3_600_000

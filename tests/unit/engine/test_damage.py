@@ -5,8 +5,8 @@ from functools import partial
 
 import pytest
 
-from latermq_broker.config import OnCorrupt
-from latermq_broker.engine.model import DeadFilter, PendingFilter
+from latermq_broker.config.config import OnCorrupt
+from latermq_broker.engine.state.model import DeadFilter, PendingFilter
 from latermq_broker.errors import IllegalOffsetError, MessageNotFoundError, StoreReadOnlyError
 from support.engine_rig import SMALL_STORE, EngineRig
 from support.memory_files import MemoryFiles

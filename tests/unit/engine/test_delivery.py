@@ -2,15 +2,15 @@
 
 import pytest
 
-from latermq_broker.config import CatalogConfig, DeliveryConfig, StoreConfig
-from latermq_broker.engine.model import Failure, TopicType
+from latermq_broker.catalog.catalog import Backoff, BackoffKind
+from latermq_broker.config.config import CatalogConfig, DeliveryConfig, StoreConfig
+from latermq_broker.engine.state.model import Failure, TopicType
 from latermq_broker.errors import (
     GroupNotFoundError,
     InvalidReceiptHandleError,
     StoreFullError,
     TopicNotFoundError,
 )
-from latermq_broker.store.catalog import Backoff, BackoffKind
 from support.engine_rig import EngineRig, until_full
 from support.memory_files import MemoryFiles
 

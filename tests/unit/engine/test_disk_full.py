@@ -2,7 +2,7 @@
 
 import pytest
 
-from latermq_broker.engine.model import Failure
+from latermq_broker.engine.state.model import Failure
 from latermq_broker.errors import StoreFullError
 from latermq_broker.store.files import Space
 from support.engine_rig import EngineRig, short_store

@@ -2,11 +2,10 @@
 
 import pytest
 
-from latermq_broker.config import DeliveryConfig
-from latermq_broker.delivery.filter import hash64
-from latermq_broker.engine import ordered_lane
-from latermq_broker.engine.message_groups import MessageGroupState
-from latermq_broker.engine.model import (
+from latermq_broker.config.config import DeliveryConfig
+from latermq_broker.delivery.filters.filter import hash64
+from latermq_broker.engine.receive import ordered_lane
+from latermq_broker.engine.state.model import (
     DeadFilter,
     Delivered,
     Failure,
@@ -17,9 +16,10 @@ from latermq_broker.engine.model import (
     TagFilter,
     TopicType,
 )
-from latermq_broker.engine.state import EngineState
+from latermq_broker.engine.state.state import EngineState
+from latermq_broker.engine.views.message_groups import MessageGroupState
 from latermq_broker.errors import BadRequestError
-from latermq_broker.store.record import Record
+from latermq_broker.store.records.record import Record
 from support.engine_rig import EngineRig
 
 FAILURE = Failure("ValueError", "bad", "", "")

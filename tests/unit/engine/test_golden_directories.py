@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from golden.make import EXPECTED, HERE, SCENARIOS, View, view
-from latermq_broker.store.inspect import verify_directory
+from latermq_broker.store.offline.inspect import verify_directory
 from support.audit import locked
 from support.engine_rig import EngineRig, short_store
 from support.memory_files import MemoryDisk, MemoryFiles

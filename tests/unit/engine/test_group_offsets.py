@@ -2,10 +2,10 @@
 
 import pytest
 
-from latermq_broker.delivery import fifo
-from latermq_broker.delivery.fifo import FifoGate
-from latermq_broker.engine.model import OnDead, Outgoing
-from latermq_broker.store.payload_catalog import (
+from latermq_broker.delivery.order import fifo
+from latermq_broker.delivery.order.fifo import FifoGate
+from latermq_broker.engine.state.model import OnDead, Outgoing
+from latermq_broker.store.records.payload_catalog import (
     OFFSET_MOVED,
     OFFSET_REWIND,
     OFFSET_SKIP,
@@ -13,7 +13,7 @@ from latermq_broker.store.payload_catalog import (
     decode_offset,
     encode_offset,
 )
-from latermq_broker.store.record import RecordType
+from latermq_broker.store.records.record import RecordType
 from support.engine_facts import facts
 from support.engine_rig import EngineRig
 

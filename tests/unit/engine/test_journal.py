@@ -3,7 +3,7 @@
 import pytest
 
 from latermq_broker.errors import StoreReadOnlyError
-from latermq_broker.store.record import RecordType
+from latermq_broker.store.records.record import RecordType
 from support.engine_rig import EngineRig
 
 

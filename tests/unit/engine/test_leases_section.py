@@ -4,10 +4,10 @@ import struct
 
 import pytest
 
-from latermq_broker.delivery.lease import Delivery, State
-from latermq_broker.engine.leases_section import encode_leases, restore_leases
-from latermq_broker.engine.snapshot import restore, snapshot
-from latermq_broker.engine.state import EngineState
+from latermq_broker.delivery.leases.lease import Delivery, State
+from latermq_broker.engine.checkpoint.leases_section import encode_leases, restore_leases
+from latermq_broker.engine.checkpoint.snapshot import restore, snapshot
+from latermq_broker.engine.state.state import EngineState
 from latermq_broker.errors import UnsupportedFormatError
 from support.engine_rig import EngineRig
 

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latermq_broker.engine.letter_states import (
+from latermq_broker.engine.checkpoint.snapshot import snapshot
+from latermq_broker.engine.state.letter_states import (
     BLOCK,
     LetterStates,
     pack_letters,
     unpack_letters,
 )
-from latermq_broker.engine.model import DeadState
-from latermq_broker.engine.snapshot import snapshot
+from latermq_broker.engine.state.model import DeadState
 from support.engine_rig import EngineRig
 
 #  two letters of topic 7: offset 3 redriven at 1,000 ms, offset 5 dropped at 2,000 ms

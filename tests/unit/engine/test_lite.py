@@ -4,19 +4,19 @@ from dataclasses import replace
 
 import pytest
 
-from latermq_broker.config import LiteConfig
-from latermq_broker.delivery.filter import hash64
-from latermq_broker.engine.lites import Begin, Beginning, lite_key
-from latermq_broker.engine.model import Delivered, Outgoing, ReceiveRequest, TopicType
+from latermq_broker.config.config import LiteConfig
+from latermq_broker.delivery.filters.filter import hash64
+from latermq_broker.engine.catalog.lites import Begin, Beginning, lite_key
+from latermq_broker.engine.state.model import Delivered, Outgoing, ReceiveRequest, TopicType
 from latermq_broker.errors import BadRequestError, IllegalTopicError
-from latermq_broker.store.payload_lite import (
+from latermq_broker.store.records.payload_lite import (
     LITE_CURSOR,
     LITE_EXPIRED,
     LitePayload,
     decode_lite,
     encode_lite,
 )
-from latermq_broker.store.payload_message import (
+from latermq_broker.store.records.payload_message import (
     MESSAGE_LITE,
     MESSAGE_ORDERED,
     MessagePayload,
@@ -25,7 +25,7 @@ from latermq_broker.store.payload_message import (
     message_order_key,
     message_slices,
 )
-from latermq_broker.store.record import RecordType
+from latermq_broker.store.records.record import RecordType
 from support.engine_facts import facts
 from support.engine_rig import EngineRig, short_store
 

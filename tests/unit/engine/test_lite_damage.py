@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from latermq_broker.config import LiteConfig
+from latermq_broker.config.config import LiteConfig
 from latermq_broker.delivery.failure import Failure
+from latermq_broker.engine.catalog.lites import Begin, Beginning
 from latermq_broker.engine.engine import Engine
-from latermq_broker.engine.lites import Begin, Beginning
-from latermq_broker.engine.model import Delivered
-from latermq_broker.store.inspect import scan_directory
-from latermq_broker.store.payload_lite import LITE_CURSOR, LITE_EXPIRED, decode_lite
-from latermq_broker.store.payload_message import message_slices
-from latermq_broker.store.record import Record, RecordType
-from latermq_broker.store.repair import repair_directory
+from latermq_broker.engine.state.model import Delivered
+from latermq_broker.store.offline.inspect import scan_directory
+from latermq_broker.store.offline.repair import repair_directory
+from latermq_broker.store.records.payload_lite import LITE_CURSOR, LITE_EXPIRED, decode_lite
+from latermq_broker.store.records.payload_message import message_slices
+from latermq_broker.store.records.record import Record, RecordType
 from support.engine_facts import facts
 from support.engine_rig import short_store
 from support.memory_files import MemoryFiles

@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from latermq_broker.config import DeliveryConfig
+from latermq_broker.config.config import DeliveryConfig
 from latermq_broker.delivery.failure import Failure
-from latermq_broker.engine import message_query
 from latermq_broker.engine.engine import Engine
-from latermq_broker.engine.message_life import LifeState
-from latermq_broker.engine.message_place import Place
-from latermq_broker.engine.message_query import Found
-from latermq_broker.engine.model import DeadFilter, DeadState, OnDead, Outgoing, TopicType
+from latermq_broker.engine.state.model import DeadFilter, DeadState, OnDead, Outgoing, TopicType
+from latermq_broker.engine.views import message_query
+from latermq_broker.engine.views.message_life import LifeState
+from latermq_broker.engine.views.message_place import Place
+from latermq_broker.engine.views.message_query import Found
 from latermq_broker.errors import IndexRebuildingError, TopicNotFoundError
-from latermq_broker.store import message_index
+from latermq_broker.store.derived import message_index
 from support.engine_rig import START_MS, EngineRig, short_store
 from support.index_contents import indexed
 

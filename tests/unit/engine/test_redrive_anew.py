@@ -5,11 +5,11 @@ from typing import Final
 
 import pytest
 
-from latermq_broker.config import CatalogConfig, DeliveryConfig
-from latermq_broker.engine.lites import lite_key
-from latermq_broker.engine.model import DeadState, Outgoing, ReceiveRequest, TopicType
+from latermq_broker.config.config import CatalogConfig, DeliveryConfig
+from latermq_broker.engine.catalog.lites import lite_key
+from latermq_broker.engine.state.model import DeadState, Outgoing, ReceiveRequest, TopicType
 from latermq_broker.errors import PreconditionFailedError
-from latermq_broker.store.payload_message import NO_PRIORITY
+from latermq_broker.store.records.payload_message import NO_PRIORITY
 from support.engine_facts import facts
 from support.engine_rig import EngineRig
 

@@ -4,8 +4,14 @@ from collections.abc import Callable
 
 import pytest
 
-from latermq_broker.engine.lites import lite_key
-from latermq_broker.engine.model import DeadState, Delivered, Outgoing, ReceiveRequest, TopicType
+from latermq_broker.engine.catalog.lites import lite_key
+from latermq_broker.engine.state.model import (
+    DeadState,
+    Delivered,
+    Outgoing,
+    ReceiveRequest,
+    TopicType,
+)
 from latermq_broker.errors import PreconditionFailedError
 from support.engine_facts import facts
 from support.engine_rig import EngineRig

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from latermq_broker.config import DeliveryConfig, StoreConfig
-from latermq_broker.engine.model import DeadFilter, DeadState, Failure, PendingFilter
+from latermq_broker.config.config import DeliveryConfig, StoreConfig
+from latermq_broker.engine.state.model import DeadFilter, DeadState, Failure, PendingFilter
 from latermq_broker.errors import CorruptRecordError
-from latermq_broker.store.inspect import verify_directory
-from latermq_broker.store.record import RecordType
+from latermq_broker.store.offline.inspect import verify_directory
+from latermq_broker.store.records.record import RecordType
 from support.engine_rig import EngineRig, short_store
 from support.memory_files import MemoryFiles
 from support.recount import check_uses

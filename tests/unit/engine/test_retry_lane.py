@@ -2,11 +2,11 @@
 
 import pytest
 
-from latermq_broker.config import CatalogConfig
-from latermq_broker.engine.leasing import SCAN_MAX
-from latermq_broker.engine.model import PendingFilter
+from latermq_broker.config.config import CatalogConfig
+from latermq_broker.engine.receive.leasing import SCAN_MAX
+from latermq_broker.engine.state.model import PendingFilter
 from latermq_broker.errors import StoreFullError
-from latermq_broker.store.record import RecordType
+from latermq_broker.store.records.record import RecordType
 from support.engine_rig import EngineRig, until_full
 from support.memory_files import MemoryFiles
 

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from latermq_broker.delivery.leases import Leases
-from latermq_broker.engine import pending
-from latermq_broker.engine.model import PendingFilter, PendingKind
+from latermq_broker.delivery.leases.leases import Leases
+from latermq_broker.engine.state.model import PendingFilter, PendingKind
+from latermq_broker.engine.views import pending
 from support.engine_rig import EngineRig
 
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from latermq_broker.config import DeliveryConfig
+from latermq_broker.config.config import DeliveryConfig
 from latermq_broker.delivery.history import Outcome
-from latermq_broker.delivery.recently_done import RecentlyDone
-from latermq_broker.delivery.slab import Place
-from latermq_broker.engine.message_life import LifeState
-from latermq_broker.engine.model import DeadFilter, Failure, Outgoing, TopicType
+from latermq_broker.delivery.leases.recently_done import RecentlyDone
+from latermq_broker.delivery.leases.slab import Place
+from latermq_broker.engine.state.model import DeadFilter, Failure, Outgoing, TopicType
+from latermq_broker.engine.views.message_life import LifeState
 from latermq_broker.errors import MessageNotFoundError, StoreFullError
 from support.engine_rig import EngineRig, until_full
 from support.memory_files import MemoryFiles

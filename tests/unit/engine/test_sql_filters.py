@@ -2,9 +2,9 @@
 
 import pytest
 
-from latermq_broker.delivery.sql_filter import sql_filter
-from latermq_broker.engine import wanted
-from latermq_broker.engine.model import Delivered, Outgoing, ReceiveRequest
+from latermq_broker.delivery.filters.sql_filter import sql_filter
+from latermq_broker.engine.receive import wanted
+from latermq_broker.engine.state.model import Delivered, Outgoing, ReceiveRequest
 from support.engine_rig import EngineRig
 
 

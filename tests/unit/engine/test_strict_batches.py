@@ -2,8 +2,14 @@
 
 import pytest
 
-from latermq_broker.engine.message_life import LifeState
-from latermq_broker.engine.model import DeadFilter, Delivered, Outgoing, PendingFilter, TopicType
+from latermq_broker.engine.state.model import (
+    DeadFilter,
+    Delivered,
+    Outgoing,
+    PendingFilter,
+    TopicType,
+)
+from latermq_broker.engine.views.message_life import LifeState
 from support.engine_facts import facts
 from support.engine_rig import EngineRig
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from latermq_broker.engine import timers_moved
-from latermq_broker.engine.timers_moved import TimersMoved
+from latermq_broker.engine.state import timers_moved
+from latermq_broker.engine.state.timers_moved import TimersMoved
 from latermq_broker.errors import MessageNotFoundError
 from support.engine_facts import facts
 from support.engine_rig import EngineRig, short_store

@@ -2,9 +2,15 @@
 
 import pytest
 
-from latermq_broker.config import TransactionConfig
-from latermq_broker.delivery.transaction import HalfEvent, HalfState
-from latermq_broker.engine.model import Outgoing, PendingFilter, PendingItem, PendingKind, Sent
+from latermq_broker.config.config import TransactionConfig
+from latermq_broker.delivery.halves import HalfEvent, HalfState
+from latermq_broker.engine.state.model import (
+    Outgoing,
+    PendingFilter,
+    PendingItem,
+    PendingKind,
+    Sent,
+)
 from latermq_broker.errors import (
     InvalidTransactionIdError,
     MessageNotFoundError,

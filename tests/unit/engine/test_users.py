@@ -1,6 +1,6 @@
 """Users outlive checkpoints, replays and the segments their records stood in."""
 
-from latermq_broker.store.access import Kind, Right
+from latermq_broker.catalog.access import Kind, Right
 from support.engine_rig import EngineRig, short_store
 from support.memory_files import MemoryFiles
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from latermq_broker.config import DeliveryConfig
-from latermq_broker.engine import withheld
-from latermq_broker.engine.lites import lite_key
-from latermq_broker.engine.message_life import LifeState
-from latermq_broker.engine.model import Delivered, OnDead, Outgoing, ReceiveRequest, TopicType
-from latermq_broker.store.payload_lease import (
+from latermq_broker.config.config import DeliveryConfig
+from latermq_broker.engine.catalog.lites import lite_key
+from latermq_broker.engine.retention import withheld
+from latermq_broker.engine.state.model import Delivered, OnDead, Outgoing, ReceiveRequest, TopicType
+from latermq_broker.engine.views.message_life import LifeState
+from latermq_broker.store.records.payload_lease import (
     NO_QUEUE,
     ORDERED_KEEP,
     LeaseOrderedPayload,

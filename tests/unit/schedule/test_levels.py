@@ -1,6 +1,6 @@
 import pytest
 
-from latermq_broker.config import DELAY_LEVELS_MS
+from latermq_broker.config.config import DELAY_LEVELS_MS
 from latermq_broker.schedule.levels import level_ms
 
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from latermq_broker.engine.model import Backoff, DeadFilter
-from latermq_broker.store.catalog import BackoffKind
+from latermq_broker.catalog.catalog import BackoffKind
+from latermq_broker.engine.state.model import Backoff, DeadFilter
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 from latermq_proto.latermq.v1 import failure_pb2
 from support.engine_rig import START_MS

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from latermq_broker.config import AdminConfig, Config, ServerConfig
-from latermq_broker.engine.model import TopicType
-from latermq_broker.services.admin_gate import admin_served
+from latermq_broker.config.config import AdminConfig, Config, ServerConfig
+from latermq_broker.engine.state.model import TopicType
+from latermq_broker.services.auth.admin_gate import admin_served
 from latermq_broker.services.registry import assemble
-from latermq_broker.version import own_version
 from latermq_proto.apache.rocketmq.v2 import admin_pb2
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from latermq_proto.google.protobuf import timestamp_pb2
+from latermq_text.version import own_version
 from support.admin_rig import AdminRig, resource
 
 Code = v2.Code
@@ -246,7 +246,7 @@ def test_query_message_finds_dead_letters_and_splits_what_is_large(
     rig.die("m")
     (letter,) = rig.admin("QueryMessage", topic=resource("%DLQ%billing"), message_id="m").messages
     assert letter.system_properties.dead_letter_queue.topic == "orders"
-    monkeypatch.setattr("latermq_broker.services.admin_messages.REPLY_BYTES_MAX", 1_000)
+    monkeypatch.setattr("latermq_broker.services.admin.admin_messages.REPLY_BYTES_MAX", 1_000)
     for n in range(3):
         rig.send_message(f"big{n}", keys=("big",), body=bytes(600))
     scroll, count = "", 0

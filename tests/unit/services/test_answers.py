@@ -10,10 +10,10 @@ from typing import Any, cast
 import pytest
 
 from latermq_broker import errors
-from latermq_broker.services import answers
-from latermq_broker.services.answers import Caller, ok_status, server_stream, status_of, unary
-from latermq_broker.services.later import Later
-from latermq_broker.services.seam import Call, CallAborted, Method, MethodKind
+from latermq_broker.deferred import Later
+from latermq_broker.services.call import answers
+from latermq_broker.services.call.answers import Caller, ok_status, server_stream, status_of, unary
+from latermq_broker.services.call.seam import Call, CallAborted, Method, MethodKind
 from latermq_h2.grpc_code import GrpcCode
 from latermq_proto.apache.rocketmq.v2.definition_pb2 import Status
 from latermq_proto.apache.rocketmq.v2.service_pb2 import (

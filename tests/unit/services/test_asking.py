@@ -5,8 +5,8 @@ from typing import Final
 
 import pytest
 
-from latermq_broker.services.transaction import UNREAD_MAX
-from latermq_broker.store.access import Kind, Right
+from latermq_broker.catalog.access import Kind, Right
+from latermq_broker.services.messaging.transaction import UNREAD_MAX
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from latermq_proto.apache.rocketmq.v2 import service_pb2
 from support.access_rig import AccessRig

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from latermq_broker.services import brake
-from latermq_broker.services.brake import Brake, network_of
-from latermq_broker.services.later import Later
+from latermq_broker.deferred import Later
+from latermq_broker.services.auth import brake
+from latermq_broker.services.auth.brake import Brake, network_of
 from latermq_proto.latermq.v1 import broker_pb2
 from support.access_rig import AccessRig
 from support.fake_call import FakeCall

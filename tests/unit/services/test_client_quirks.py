@@ -2,16 +2,16 @@
 
 import pytest
 
-from latermq_broker.config import DELAY_LEVELS_MS, Config, ServerConfig
+from latermq_broker.catalog.catalog import Group
+from latermq_broker.config.config import DELAY_LEVELS_MS, Config, ServerConfig
 from latermq_broker.errors import BadRequestError, IllegalPollingTimeError, NotFoundError
-from latermq_broker.services import settings as client_settings
-from latermq_broker.services.answers import Caller
-from latermq_broker.services.client_quirks import TABLE, Quirk, quirks_of
-from latermq_broker.services.polling import polling_ms
-from latermq_broker.services.pushed_settings import push_settings
-from latermq_broker.services.replies import Replies
-from latermq_broker.services.session import ClientKind, Session, Sessions
-from latermq_broker.store.catalog import Group
+from latermq_broker.services.call.answers import Caller
+from latermq_broker.services.clients import settings as client_settings
+from latermq_broker.services.clients.client_quirks import TABLE, Quirk, quirks_of
+from latermq_broker.services.clients.pushed_settings import push_settings
+from latermq_broker.services.clients.replies import Replies
+from latermq_broker.services.clients.session import ClientKind, Session, Sessions
+from latermq_broker.services.messaging.polling import polling_ms
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from latermq_proto.apache.rocketmq.v2.service_pb2 import TelemetryCommand
 from latermq_proto.google.protobuf.duration_pb2 import Duration

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from latermq_broker.errors import BadRequestError
-from latermq_broker.services import field_counts
-from latermq_broker.services.field_counts import FIELDS_MAX, UNCOUNTED_BYTES, FieldCount
+from latermq_broker.services.call import field_counts
+from latermq_broker.services.call.field_counts import FIELDS_MAX, UNCOUNTED_BYTES, FieldCount
 from latermq_broker.services.registry import FILES
-from latermq_broker.services.wire_fields import varint
+from latermq_broker.services.wire.wire_fields import varint
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from latermq_proto.apache.rocketmq.v2 import service_pb2
 

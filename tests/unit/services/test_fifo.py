@@ -5,8 +5,8 @@ from typing import Any, Final
 
 import pytest
 
-from latermq_broker.engine import ordered_lane
-from latermq_broker.engine.model import OnDead, TopicType
+from latermq_broker.engine.receive import ordered_lane
+from latermq_broker.engine.state.model import OnDead, TopicType
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 from support.engine_rig import START_MS
 from support.messaging import Messaging, received

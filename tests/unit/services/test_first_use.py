@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import pytest
 
-from latermq_broker.config import CatalogConfig, LiteConfig, ServerConfig, TransactionConfig
-from latermq_broker.engine.model import TopicType
+from latermq_broker.config.config import CatalogConfig, LiteConfig, ServerConfig, TransactionConfig
+from latermq_broker.engine.state.model import TopicType
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 from support.engine_rig import START_MS
 from support.messaging import SMALL, Messaging

@@ -5,8 +5,8 @@ from typing import Final
 
 import pytest
 
+from latermq_broker.catalog.limits import Limit, Limits, Scope
 from latermq_broker.errors import BadRequestError, NotFoundError, TooManyRequestsError
-from latermq_broker.store.limits import Limit, Limits, Scope
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 from support.engine_rig import EngineRig
 from support.fake_call import FakeCall

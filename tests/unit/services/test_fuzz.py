@@ -11,10 +11,10 @@ from google.protobuf.message_factory import GetMessageClass
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from latermq_broker.services.answers import MESSAGING
+from latermq_broker.catalog.catalog import TopicType
+from latermq_broker.services.call.answers import MESSAGING
+from latermq_broker.services.call.seam import BidiStream, CallAborted, MethodKind
 from latermq_broker.services.registry import FILES
-from latermq_broker.services.seam import BidiStream, CallAborted, MethodKind
-from latermq_broker.store.catalog import TopicType
 from latermq_h2.grpc_code import GrpcCode
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from latermq_proto.apache.rocketmq.v2.service_pb2 import TelemetryCommand

@@ -4,9 +4,9 @@ import logging
 
 import pytest
 
-from latermq_broker.config import ServerConfig
-from latermq_broker.services import group_filters
-from latermq_broker.services.session import ClientKind, Session, Sessions
+from latermq_broker.config.config import ServerConfig
+from latermq_broker.services.clients import group_filters
+from latermq_broker.services.clients.session import ClientKind, Session, Sessions
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 from latermq_proto.latermq.v1 import group_pb2
 from support.v1_rig import V1Rig

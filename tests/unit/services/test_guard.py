@@ -9,13 +9,13 @@ from typing import Any, Final
 import pytest
 from google.protobuf.message_factory import GetMessageClass
 
-from latermq_broker.config import CompatConfig
-from latermq_broker.config_auth import AuthConfig
-from latermq_broker.engine.model import PendingFilter
-from latermq_broker.services.access_rules import RULES
-from latermq_broker.services.answers import ADMIN, MESSAGING
+from latermq_broker.catalog.access import Kind, Right
+from latermq_broker.config.auth import AuthConfig
+from latermq_broker.config.config import CompatConfig
+from latermq_broker.engine.state.model import PendingFilter
+from latermq_broker.services.auth.access_rules import RULES
+from latermq_broker.services.call.answers import ADMIN, MESSAGING
 from latermq_broker.services.registry import FILES
-from latermq_broker.store.access import Kind, Right
 from latermq_proto.apache.rocketmq.v2 import admin_pb2, service_pb2
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from latermq_proto.latermq.v1 import topic_pb2

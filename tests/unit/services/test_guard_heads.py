@@ -7,11 +7,11 @@ from typing import Any, Final
 import pytest
 from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest
 
-from latermq_broker.config_auth import AuthConfig
-from latermq_broker.services.guard import Guard
-from latermq_broker.services.seam import Call, CallAborted, Method, MethodKind
-from latermq_broker.services.session import Sessions
-from latermq_broker.store.access import Kind, Right
+from latermq_broker.catalog.access import Kind, Right
+from latermq_broker.config.auth import AuthConfig
+from latermq_broker.services.auth.guard import Guard
+from latermq_broker.services.call.seam import Call, CallAborted, Method, MethodKind
+from latermq_broker.services.clients.session import Sessions
 from latermq_h2.grpc_code import GrpcCode
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from latermq_proto.apache.rocketmq.v2 import service_pb2

@@ -5,9 +5,9 @@ from typing import Any, cast
 
 import pytest
 
-from latermq_broker.config import Config, ServerConfig
-from latermq_broker.services.heartbeat import HeartbeatService
-from latermq_broker.services.session import ClientKind, Session, Sessions
+from latermq_broker.config.config import Config, ServerConfig
+from latermq_broker.services.clients.heartbeat import HeartbeatService
+from latermq_broker.services.clients.session import ClientKind, Session, Sessions
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from latermq_proto.apache.rocketmq.v2 import service_pb2
 from support.fake_call import CLIENT_ID, FakeCall

@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from latermq_broker.services.later import Later
+from latermq_broker.deferred import Later
 
 
 def test_the_listener_is_told_at_once_and_once() -> None:

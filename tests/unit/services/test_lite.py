@@ -6,9 +6,9 @@ from typing import Any, Final
 
 import pytest
 
-from latermq_broker.config import CatalogConfig, LiteConfig
-from latermq_broker.engine.model import TopicType
-from latermq_broker.services.lite_subscriptions import SLACK
+from latermq_broker.config.config import CatalogConfig, LiteConfig
+from latermq_broker.engine.state.model import TopicType
+from latermq_broker.services.clients.lite_subscriptions import SLACK
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 from support.engine_rig import START_MS
 from support.fake_call import FakeCall

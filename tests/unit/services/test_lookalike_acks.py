@@ -4,8 +4,8 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latermq_broker.services.lookalike_acks import alike
-from latermq_broker.services.wire_messages import acked_response
+from latermq_broker.services.wire.lookalike_acks import alike
+from latermq_broker.services.wire.wire_messages import acked_response
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 
 HANDLES = st.text("0123456789abcdef", min_size=40, max_size=40)

@@ -5,14 +5,14 @@ from typing import Any, Final
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from latermq_broker.config import Config, ServerConfig, StoreConfig
-from latermq_broker.engine.model import PlainMessages
-from latermq_broker.engine.plain_sends import is_plain, plain
+from latermq_broker.config.config import Config, ServerConfig, StoreConfig
+from latermq_broker.engine.send.plain_sends import is_plain, plain
+from latermq_broker.engine.state.model import PlainMessages
 from latermq_broker.errors import RequestError
-from latermq_broker.services.answers import Caller
-from latermq_broker.services.send import SendService
-from latermq_broker.services.session import Sessions
-from latermq_broker.services.wire_messages import StoreSide
+from latermq_broker.services.call.answers import Caller
+from latermq_broker.services.clients.session import Sessions
+from latermq_broker.services.messaging.send import SendService
+from latermq_broker.services.wire.wire_messages import StoreSide
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 from support.engine_rig import EngineRig
 from support.fake_call import CLIENT_ID, FakeCall

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from latermq_broker import errors
-from latermq_broker.services import names
+from latermq_broker.services.call import names
 
 
 @pytest.mark.parametrize("name", ["a", "orders", "A-z_09", "%x|y", "t" * 127, "%DLQ%" + "g" * 250])

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from latermq_broker.engine.model import TopicType
+from latermq_broker.engine.state.model import TopicType
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 from support.engine_rig import START_MS
 from support.messaging import Messaging

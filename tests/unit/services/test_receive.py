@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from latermq_broker.config import CatalogConfig
-from latermq_broker.engine.model import TopicType
-from latermq_broker.services.receive import ELEMENT_BYTES
+from latermq_broker.config.config import CatalogConfig
+from latermq_broker.engine.state.model import TopicType
+from latermq_broker.services.messaging.receive import ELEMENT_BYTES
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 from support.engine_rig import START_MS
 from support.fake_call import FakeCall

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import pytest
 
-from latermq_broker.config import CatalogConfig, Flush, ServerConfig, StoreConfig
-from latermq_broker.engine.model import Ready, TopicType
+from latermq_broker.config.config import CatalogConfig, Flush, ServerConfig, StoreConfig
+from latermq_broker.engine.state.model import Ready, TopicType
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 from support.engine_rig import START_MS
 from support.fake_call import FakeCall
@@ -55,7 +55,7 @@ async def test_nothing_within_the_time_is_message_not_found() -> None:
 async def test_one_that_waits_behind_a_sql_filter_looks_through_all_in_slices(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("latermq_broker.engine.wanted.READS_MAX", 8)
+    monkeypatch.setattr("latermq_broker.engine.receive.wanted.READS_MAX", 8)
     async with Messaging() as broker:
         for n in range(100):
             await broker.send(message("orders", b"%d" % n, properties={"price": str(n)}))

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import pytest
 
-from latermq_broker.config import ServerConfig
-from latermq_broker.services.session import ClientKind, Session
+from latermq_broker.config.config import ServerConfig
+from latermq_broker.services.clients.session import ClientKind, Session
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 from latermq_proto.google.protobuf import duration_pb2
 from support.engine_rig import START_MS

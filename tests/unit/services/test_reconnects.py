@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from latermq_broker.config import ServerConfig
-from latermq_broker.services.reconnects import Reconnects
-from latermq_broker.services.replies import Replies
-from latermq_broker.services.session import ClientKind, CommandStream, Session, Sessions
+from latermq_broker.config.config import ServerConfig
+from latermq_broker.services.clients.reconnects import Reconnects
+from latermq_broker.services.clients.replies import Replies
+from latermq_broker.services.clients.session import ClientKind, CommandStream, Session, Sessions
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from latermq_proto.apache.rocketmq.v2.service_pb2 import TelemetryCommand
 from latermq_proto.latermq.v1.broker_pb2 import ReconnectClientsRequest, ReconnectClientsResponse

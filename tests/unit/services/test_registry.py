@@ -1,7 +1,7 @@
 """The whole table: every RPC is served."""
 
+from latermq_broker.services.call.seam import MethodKind
 from latermq_broker.services.registry import assemble
-from latermq_broker.services.seam import MethodKind
 from support.engine_rig import EngineRig
 from support.fake_committer import FakeCommitter
 

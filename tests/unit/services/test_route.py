@@ -5,12 +5,12 @@ from typing import Any, cast
 
 import pytest
 
-from latermq_broker.config import Config, ServerConfig
-from latermq_broker.engine.model import Group, Topic, TopicType
+from latermq_broker.catalog.access import User
+from latermq_broker.config.config import Config, ServerConfig
+from latermq_broker.engine.state.model import Group, Topic, TopicType
 from latermq_broker.errors import unknown_topic
-from latermq_broker.services.route import RouteService
-from latermq_broker.services.session import Sessions
-from latermq_broker.store.access import User
+from latermq_broker.services.clients.session import Sessions
+from latermq_broker.services.messaging.route import RouteService
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from latermq_proto.apache.rocketmq.v2 import service_pb2
 from support.fake_call import FakeCall

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from latermq_broker.config import CatalogConfig, DeliveryConfig, ServerConfig, StoreConfig
-from latermq_broker.engine.model import TopicType
+from latermq_broker.config.config import CatalogConfig, DeliveryConfig, ServerConfig, StoreConfig
+from latermq_broker.engine.state.model import TopicType
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 from support.engine_rig import START_MS
 from support.fake_call import FakeCall

@@ -2,9 +2,9 @@
 
 import pytest
 
-from latermq_broker.config import ServerConfig
+from latermq_broker.config.config import ServerConfig
 from latermq_broker.errors import TooManyRequestsError
-from latermq_broker.services.session import (
+from latermq_broker.services.clients.session import (
     CONNECTION_SHARE,
     STREAM_UNREAD_BYTES_MAX,
     UNREAD_BYTES_MAX,

@@ -3,12 +3,12 @@
 import pytest
 
 from latermq_broker import errors
-from latermq_broker.config import DELAY_LEVELS_MS, Config
-from latermq_broker.engine.model import Backoff, Group
-from latermq_broker.services import settings as client_settings
-from latermq_broker.services.client_quirks import Quirk
-from latermq_broker.services.session import ClientKind
-from latermq_broker.store.catalog import BackoffKind
+from latermq_broker.catalog.catalog import BackoffKind
+from latermq_broker.config.config import DELAY_LEVELS_MS, Config
+from latermq_broker.engine.state.model import Backoff, Group
+from latermq_broker.services.clients import settings as client_settings
+from latermq_broker.services.clients.client_quirks import Quirk
+from latermq_broker.services.clients.session import ClientKind
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from latermq_proto.google.protobuf.duration_pb2 import Duration
 

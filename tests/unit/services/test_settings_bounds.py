@@ -2,13 +2,13 @@
 
 import pytest
 
-from latermq_broker.config import SETTINGS_BYTES_MIN, Config
+from latermq_broker.config.config import SETTINGS_BYTES_MIN, Config
 from latermq_broker.errors import BadRequestError
-from latermq_broker.services import settings as client_settings
-from latermq_broker.services import settings_bounds
-from latermq_broker.services.client_quirks import Quirk
-from latermq_broker.services.field_counts import COMMAND_FIELDS_MAX, FieldCount
-from latermq_broker.services.session import CONNECTION_SHARE
+from latermq_broker.services.call.field_counts import COMMAND_FIELDS_MAX, FieldCount
+from latermq_broker.services.clients import settings as client_settings
+from latermq_broker.services.clients import settings_bounds
+from latermq_broker.services.clients.client_quirks import Quirk
+from latermq_broker.services.clients.session import CONNECTION_SHARE
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from latermq_proto.apache.rocketmq.v2.service_pb2 import TelemetryCommand
 

@@ -6,23 +6,23 @@ from typing import Any, Final
 
 import pytest
 
-from latermq_broker.config import (
+from latermq_broker.catalog.access import Kind, Right, User
+from latermq_broker.catalog.limits import Limit, Scope
+from latermq_broker.catalog.shares import Shares, count_up, key_of, maker
+from latermq_broker.config.auth import AuthConfig
+from latermq_broker.config.config import (
     CatalogConfig,
     Config,
     LiteConfig,
     ServerConfig,
     TransactionConfig,
 )
-from latermq_broker.config_auth import AuthConfig
-from latermq_broker.engine.model import TopicType
+from latermq_broker.deferred import Later
+from latermq_broker.engine.state.model import TopicType
 from latermq_broker.errors import TooManyRequestsError
-from latermq_broker.services.answers import MESSAGING
-from latermq_broker.services.flow import FlowControl
-from latermq_broker.services.later import Later
-from latermq_broker.services.parking import Parking
-from latermq_broker.store.access import Kind, Right, User
-from latermq_broker.store.limits import Limit, Scope
-from latermq_broker.store.shares import Shares, count_up, key_of, maker
+from latermq_broker.services.call.answers import MESSAGING
+from latermq_broker.services.messaging.flow import FlowControl
+from latermq_broker.services.messaging.parking import Parking
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from latermq_proto.apache.rocketmq.v2 import service_pb2
 from support.access_rig import ROOT, ROOT_SECRET, AccessRig

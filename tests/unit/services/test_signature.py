@@ -3,7 +3,7 @@
 import pytest
 
 from latermq_broker.errors import UnauthorizedError
-from latermq_broker.services.signature import claim_of, is_signed_with, span_ms
+from latermq_broker.services.auth.signature import claim_of, is_signed_with, span_ms
 
 DATE = "20240131T235959Z"
 SECRET = "12345678"

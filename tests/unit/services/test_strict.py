@@ -6,8 +6,8 @@ from typing import Final
 
 import pytest
 
-from latermq_broker.config import CompatConfig, DeliveryConfig
-from latermq_broker.engine.model import TopicType
+from latermq_broker.config.config import CompatConfig, DeliveryConfig
+from latermq_broker.engine.state.model import TopicType
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 from support.messaging import SMALL, Messaging
 from support.wire_requests import duration, message, receive, resource

@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Awaitable
 
 import pytest
 
-from latermq_broker.config import Config, ServerConfig
-from latermq_broker.engine.model import Group
-from latermq_broker.services.seam import CallAborted
-from latermq_broker.services.session import ClientKind, Sessions
-from latermq_broker.services.telemetry import TelemetryService
+from latermq_broker.config.config import Config, ServerConfig
+from latermq_broker.engine.state.model import Group
+from latermq_broker.services.call.seam import CallAborted
+from latermq_broker.services.clients.session import ClientKind, Sessions
+from latermq_broker.services.clients.telemetry import TelemetryService
 from latermq_h2.grpc_code import GrpcCode
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from latermq_proto.apache.rocketmq.v2.service_pb2 import TelemetryCommand, ThreadStackTrace

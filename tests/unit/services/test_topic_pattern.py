@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from latermq_broker.errors import BadRequestError
-from latermq_broker.services.topic_pattern import (
+from latermq_broker.services.v1.topic_pattern import (
     CHARACTERS_MAX,
     INSTRUCTIONS_MAX,
     NESTED_MAX,

@@ -6,9 +6,9 @@ from typing import Any, cast
 
 import pytest
 
-from latermq_broker.config import CatalogConfig, Config, TransactionConfig
-from latermq_broker.engine.model import TopicType
-from latermq_broker.services.session import ClientKind, CommandStream, Session
+from latermq_broker.config.config import CatalogConfig, Config, TransactionConfig
+from latermq_broker.engine.state.model import TopicType
+from latermq_broker.services.clients.session import ClientKind, CommandStream, Session
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 from support.engine_rig import SMALL_STORE, START_MS
 from support.messaging import SMALL, Messaging
@@ -298,6 +298,6 @@ async def test_a_round_is_bounded_in_bytes() -> None:
         await begun(broker, *(half(f"m-{n}", body=bytes(60_000)) for n in range(4)))
         await broker.advance(6_000)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("latermq_broker.services.transaction.CHECK_BYTES_MAX", 100_000)
+            patch.setattr("latermq_broker.services.messaging.transaction.CHECK_BYTES_MAX", 100_000)
             broker.transactions.check_orphans()
         assert len(await producer.asked()) == 2

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from latermq_broker.engine.model import Failure
-from latermq_broker.services.v1_dead_letters import PAGE_BYTES_MAX, SLICE_LETTERS_MAX
+from latermq_broker.engine.state.model import Failure
+from latermq_broker.services.v1.v1_dead_letters import PAGE_BYTES_MAX, SLICE_LETTERS_MAX
 from latermq_proto.apache.rocketmq.v2.definition_pb2 import Code
 from latermq_proto.latermq.v1 import dead_letter_pb2 as pb
 from support.fake_call import FakeCall

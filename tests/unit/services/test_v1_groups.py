@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from latermq_broker.engine.model import Failure
+from latermq_broker.engine.state.model import Failure
 from latermq_proto.apache.rocketmq.v2.definition_pb2 import Code
 from latermq_proto.latermq.v1 import group_pb2
 from support.v1_rig import V1Rig

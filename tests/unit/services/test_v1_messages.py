@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from latermq_broker.delivery.filter import hash64
-from latermq_broker.services import v1_messages
-from latermq_broker.services.v1_messages import MESSAGES
+from latermq_broker.delivery.filters.filter import hash64
+from latermq_broker.services.v1 import v1_messages
+from latermq_broker.services.v1.v1_messages import MESSAGES
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 from latermq_proto.latermq.v1 import message_pb2
 from support.v1_rig import V1Rig
@@ -123,7 +123,7 @@ def test_same_hash_is_not_the_same_message(rig: V1Rig, monkeypatch: pytest.Monke
     rig.send_message("m", keys=("k",))
     known = {text: hash64(text) for text in ("m", "k")}
     monkeypatch.setattr(
-        "latermq_broker.engine.message_query.hash64",
+        "latermq_broker.engine.views.message_query.hash64",
         lambda text: known["m" if text == "other" else "k"],
     )
     assert not find(rig, message_id="other").messages

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from latermq_broker.engine.model import Failure
-from latermq_broker.services.v1_queues import PAGE_ROWS_MAX
-from latermq_broker.services.v1_rows import COLUMNS
+from latermq_broker.engine.state.model import Failure
+from latermq_broker.services.v1.v1_queues import PAGE_ROWS_MAX
+from latermq_broker.services.v1.v1_rows import COLUMNS
 from latermq_proto.apache.rocketmq.v2.definition_pb2 import Code
 from latermq_proto.latermq.v1 import queue_pb2 as pb
 from support.v1_rig import V1Rig

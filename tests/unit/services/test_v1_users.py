@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from latermq_broker.config import Config, ServerConfig
-from latermq_broker.config_auth import AuthConfig
-from latermq_broker.services.admin_gate import admin_served, users_served
+from latermq_broker.catalog.access import GRANTS_MAX
+from latermq_broker.config.auth import AuthConfig
+from latermq_broker.config.config import Config, ServerConfig
+from latermq_broker.services.auth.admin_gate import admin_served, users_served
 from latermq_broker.services.registry import assemble
-from latermq_broker.store.access import GRANTS_MAX
 from latermq_proto.latermq.v1 import user_pb2
 from support.access_rig import ROOT, ROOT_SECRET, AccessRig
 from support.fake_call import FakeCall

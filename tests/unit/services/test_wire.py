@@ -8,10 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from latermq_broker import errors
-from latermq_broker.config import DeliveryConfig
-from latermq_broker.delivery.sql_filter import sql_filter
-from latermq_broker.engine.model import EVERYTHING, Delivered, Outgoing, Sent, TagFilter
-from latermq_broker.services import wire, wire_delivery, wire_fields, wire_messages, wire_stored
+from latermq_broker.config.config import DeliveryConfig
+from latermq_broker.delivery.filters.sql_filter import sql_filter
+from latermq_broker.engine.state.model import EVERYTHING, Delivered, Outgoing, Sent, TagFilter
+from latermq_broker.services.wire import (
+    wire,
+    wire_delivery,
+    wire_fields,
+    wire_messages,
+    wire_stored,
+)
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 from latermq_proto.google.protobuf import duration_pb2, timestamp_pb2
 from latermq_proto.latermq.v1 import failure_pb2

@@ -2,7 +2,7 @@
 
 import pytest
 
-from latermq_broker.store.access import (
+from latermq_broker.catalog.access import (
     Kind,
     Right,
     User,
@@ -12,7 +12,7 @@ from latermq_broker.store.access import (
     encode_user,
     is_pattern,
 )
-from latermq_broker.store.payload_change import (
+from latermq_broker.store.records.payload_change import (
     PUT,
     REMOVE,
     ChangePayload,

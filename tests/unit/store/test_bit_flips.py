@@ -6,8 +6,8 @@ from typing import Final
 import pytest
 
 from latermq_broker.errors import CorruptRecordError, StoreError, UnsupportedFormatError
-from latermq_broker.store.inspect import verify_directory
-from latermq_broker.store.record import record_bytes
+from latermq_broker.store.offline.inspect import verify_directory
+from latermq_broker.store.records.record import record_bytes
 from support.memory_files import MemoryFiles
 from support.store_rig import ROOT, StoreRig
 

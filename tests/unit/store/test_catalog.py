@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from latermq_broker.store.catalog import (
+from latermq_broker.catalog.catalog import (
     Catalog,
     Group,
     Topic,

@@ -8,7 +8,8 @@ import pytest
 from xxhash import xxh3_64_intdigest
 
 from latermq_broker.errors import UnsupportedFormatError
-from latermq_broker.store.checkpoint import (
+from latermq_broker.store.checkpoint_job import SYNC_EACH_MAX
+from latermq_broker.store.derived.checkpoint import (
     Checkpoint,
     checkpoint_names,
     decode_checkpoint,
@@ -18,8 +19,7 @@ from latermq_broker.store.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
-from latermq_broker.store.checkpoint_job import SYNC_EACH_MAX
-from latermq_broker.store.consume_queue import QueueState
+from latermq_broker.store.derived.consume_queue import QueueState
 from support.memory_files import MemoryFiles
 from support.store_rig import started
 from support.torn_files import TornFiles

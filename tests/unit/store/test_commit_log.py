@@ -5,14 +5,14 @@ from typing import Final
 
 import pytest
 
-from latermq_broker.config import Flush
+from latermq_broker.config.config import Flush
 from latermq_broker.errors import (
     CorruptRecordError,
     StoreFullError,
     StoreReadOnlyError,
     StoreUnusableError,
 )
-from latermq_broker.store.record import FLAG_CLEAN, RecordType, record_bytes
+from latermq_broker.store.records.record import FLAG_CLEAN, RecordType, record_bytes
 from latermq_broker.store.store import Store
 from support.memory_files import MemoryDisk, MemoryFiles
 from support.store_rig import (

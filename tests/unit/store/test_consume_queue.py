@@ -6,7 +6,7 @@ from typing import Final
 import pytest
 
 from latermq_broker.errors import DamagedQueueError, StoreUnusableError
-from latermq_broker.store.consume_queue import (
+from latermq_broker.store.derived.consume_queue import (
     ENTRY,
     FILE_ENTRIES,
     OPEN_FILES_MAX,

@@ -1,7 +1,7 @@
 """Which lives were cut off: from the log, from checkpoints, bounded."""
 
 from latermq_broker.store.cut_offs import CUT_OFFS_MAX, CUT_OFFS_SECTION, CutOffs
-from latermq_broker.store.record import FLAG_CLEAN, Record, RecordType
+from latermq_broker.store.records.record import FLAG_CLEAN, Record, RecordType
 
 
 def record(epoch: int, store_ms: int, *, clean: bool = False) -> Record:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from latermq_broker.config import StoreConfig
+from latermq_broker.config.config import StoreConfig
 from latermq_broker.errors import ConfigError, StoreFullError
 from latermq_broker.store.disk_pressure import DiskPressure
 from latermq_broker.store.files import Space

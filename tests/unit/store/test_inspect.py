@@ -6,8 +6,8 @@ from typing import Final
 import pytest
 
 from latermq_broker.errors import CorruptRecordError, StoreUnusableError, UnsupportedFormatError
-from latermq_broker.store.inspect import Damage, scan_directory, verify_directory
-from latermq_broker.store.record import Record, RecordType
+from latermq_broker.store.offline.inspect import Damage, scan_directory, verify_directory
+from latermq_broker.store.records.record import Record, RecordType
 from support.memory_files import MemoryFiles
 from support.store_rig import ROOT, SMALL_SEGMENT_BYTES, StoreRig
 

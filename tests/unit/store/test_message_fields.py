@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latermq_broker.store.message_fields import message_keys, message_tag, user_properties
+from latermq_broker.store.records.message_fields import message_keys, message_tag, user_properties
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=200)

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from latermq_broker.errors import IndexRebuildingError
-from latermq_broker.store import message_index
-from latermq_broker.store.message_index import MessageIndex
-from latermq_broker.store.message_index_block import (
+from latermq_broker.store.derived import message_index
+from latermq_broker.store.derived.message_index import MessageIndex
+from latermq_broker.store.derived.message_index_block import (
     BUCKETS,
     BlockFile,
     Buckets,

@@ -5,8 +5,8 @@ from typing import Final
 
 import pytest
 
-from latermq_broker.store import read_ahead as module
-from latermq_broker.store.read_ahead import AHEAD_BYTES, GAP_BYTES, read_ahead
+from latermq_broker.store.log import read_ahead as module
+from latermq_broker.store.log.read_ahead import AHEAD_BYTES, GAP_BYTES, read_ahead
 from support.engine_rig import EngineRig, short_store
 from support.memory_files import MemoryFiles, MemoryMap
 

@@ -4,14 +4,14 @@ import struct
 
 import pytest
 
-from latermq_broker.store.payload_message import (
+from latermq_broker.store.log.read_messages import GAP_BYTES, STRETCH_BYTES, read_messages
+from latermq_broker.store.records.payload_message import (
     NO_PRIORITY,
     MessagePayload,
     encode_message,
     message_slices,
 )
-from latermq_broker.store.read_messages import GAP_BYTES, STRETCH_BYTES, read_messages
-from latermq_broker.store.record import HEADER_BYTES, RecordType
+from latermq_broker.store.records.record import HEADER_BYTES, RecordType
 from latermq_broker.store.store import Store
 from support.memory_files import MemoryFiles
 from support.store_rig import ROOT, SMALL_SEGMENT_BYTES, START_MS, StoreRig, small_config

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from latermq_broker.config import Flush, StoreConfig
+from latermq_broker.config.config import Flush, StoreConfig
 from latermq_broker.errors import StoreFullError, StoreLockedError, StoreUnusableError
 from latermq_broker.store.files import OpenMode, RealFiles, write_all
-from latermq_broker.store.inspect import scan_directory, verify_directory
-from latermq_broker.store.record import Record, RecordType
+from latermq_broker.store.offline.inspect import scan_directory, verify_directory
+from latermq_broker.store.records.record import Record, RecordType
 from latermq_broker.store.store import Store
 
 SEGMENT_BYTES = 1 << 20

@@ -8,7 +8,7 @@ import pytest
 from xxhash import xxh3_64_intdigest
 
 from latermq_broker.errors import UnsupportedFormatError
-from latermq_broker.store.record import (
+from latermq_broker.store.records.record import (
     FLAG_CLEAN,
     FLAG_MORE,
     LAG_UNKNOWN,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from latermq_broker.store.scrub import main, scrub_segment
+from latermq_broker.store.offline.scrub import main, scrub_segment
 from support.memory_files import MemoryFiles
 from support.store_rig import ROOT, SMALL_SEGMENT_BYTES, used
 

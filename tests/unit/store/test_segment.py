@@ -9,7 +9,7 @@ from xxhash import xxh3_64_intdigest
 
 from latermq_broker.errors import CorruptRecordError, StoreFullError, UnsupportedFormatError
 from latermq_broker.store.files import OpenMode
-from latermq_broker.store.segment import (
+from latermq_broker.store.log.segment import (
     Segment,
     SegmentHeader,
     decode_segment_header,

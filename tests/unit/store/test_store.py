@@ -10,11 +10,11 @@ from latermq_broker.errors import (
     DamagedQueueError,
     StoreReadOnlyError,
 )
-from latermq_broker.store import consume_queue
-from latermq_broker.store import record as record_module
 from latermq_broker.store import store as store_module
+from latermq_broker.store.derived import consume_queue
 from latermq_broker.store.files import OpenMode
-from latermq_broker.store.record import RecordType
+from latermq_broker.store.records import record as record_module
+from latermq_broker.store.records.record import RecordType
 from support.memory_files import MemoryFiles
 from support.store_rig import (
     ROOT,

@@ -15,10 +15,10 @@ from latermq_broker.errors import (
     StoreUnusableError,
     UnsupportedFormatError,
 )
-from latermq_broker.store.inspect import scan_directory, verify_directory
-from latermq_broker.store.record import RecordType
-from latermq_broker.store.repair import repair_directory
-from latermq_broker.store.segment import SegmentHeader, encode_segment_header
+from latermq_broker.store.log.segment import SegmentHeader, encode_segment_header
+from latermq_broker.store.offline.inspect import scan_directory, verify_directory
+from latermq_broker.store.offline.repair import repair_directory
+from latermq_broker.store.records.record import RecordType
 from support.memory_files import MemoryDisk, MemoryFiles
 from support.store_rig import (
     ROOT,

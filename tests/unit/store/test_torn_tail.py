@@ -8,7 +8,12 @@ from typing import Final
 import pytest
 
 from latermq_broker.errors import CorruptRecordError
-from latermq_broker.store.record import HEADER_BYTES, RecordType, encode_record, record_bytes
+from latermq_broker.store.records.record import (
+    HEADER_BYTES,
+    RecordType,
+    encode_record,
+    record_bytes,
+)
 from support.log_model import Fact
 from support.memory_files import MemoryFiles
 from support.store_rig import ROOT, SMALL_SEGMENT_BYTES, StoreRig

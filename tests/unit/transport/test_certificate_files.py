@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from latermq_broker.config_transport import ClientCertificates, TlsConfig
+from latermq_broker.config.server_transport import ClientCertificates, TlsConfig
 from latermq_broker.errors import ConfigError
-from latermq_broker.transport.shell.tls import CertificateFiles
+from latermq_broker.transport.tls import CertificateFiles
 
 
 def test_a_certificate_of_our_own_lies_where_only_we_look(tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from latermq_broker.errors import ConfigError
-from latermq_broker.services.seam import Method
-from latermq_broker.transport.grpc_server import head, status
-from latermq_broker.transport.shell.listener import is_trusted, trusted_networks
-from latermq_broker.transport.shell.proxy_protocol import ProxyError, ProxyHeader, parse
+from latermq_broker.services.call.seam import Method
+from latermq_broker.transport.grpc import head, status
+from latermq_broker.transport.listener import is_trusted, trusted_networks
+from latermq_broker.transport.proxy_protocol import ProxyError, ProxyHeader, parse
 from latermq_h2.grpc_code import GrpcCode
 from latermq_h2.hpack.decoder import Decoder
 from latermq_h2.hpack.encoder import encode

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from latermq_broker.config import ServerConfig
-from latermq_broker.config_transport import Http2Config
-from latermq_broker.services.seam import Call, CallAborted, Method
-from latermq_broker.transport.grpc_server.metadata import METADATA_BYTES_MAX, AnswerExtra
-from latermq_broker.transport.grpc_server.server_state import Shared
-from latermq_broker.transport.grpc_server.serving import GrpcConnection
+from latermq_broker.config.config import ServerConfig
+from latermq_broker.config.server_transport import Http2Config
+from latermq_broker.services.call.seam import Call, CallAborted, Method
+from latermq_broker.transport.grpc.metadata import METADATA_BYTES_MAX, AnswerExtra
+from latermq_broker.transport.grpc.server_state import Shared
+from latermq_broker.transport.grpc.serving import GrpcConnection
 from latermq_h2.grpc_code import GrpcCode
 from latermq_h2.hpack.decoder import Decoder
 from latermq_h2.hpack.encoder import literal

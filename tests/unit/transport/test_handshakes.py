@@ -3,12 +3,12 @@
 import asyncio
 from typing import Any, cast
 
-from latermq_broker.config import ServerConfig
-from latermq_broker.config_transport import Http2Config, TlsConfig
-from latermq_broker.transport.grpc_server.counts import Counts
-from latermq_broker.transport.shell.greetings import Greeting
-from latermq_broker.transport.shell.handshakes import REST_MS, STARTS_MAX, Handshakes
-from latermq_broker.transport.shell.listener import Listener
+from latermq_broker.config.config import ServerConfig
+from latermq_broker.config.server_transport import Http2Config, TlsConfig
+from latermq_broker.transport.greetings import Greeting
+from latermq_broker.transport.grpc.counts import Counts
+from latermq_broker.transport.handshakes import REST_MS, STARTS_MAX, Handshakes
+from latermq_broker.transport.listener import Listener
 
 
 def started(shakes: Handshakes[str], now_ms: int = 0) -> list[str]:

@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 
-from latermq_broker.transport.grpc_server.one_by_one import OneByOne
+from latermq_broker.transport.grpc.one_by_one import OneByOne
 
 
 async def test_one_in_a_turn_in_the_order_they_asked() -> None:

@@ -9,15 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from latermq_broker.config import ServerConfig
-from latermq_broker.config_transport import Http2Config
+from latermq_broker.config.config import ServerConfig
+from latermq_broker.config.server_transport import Http2Config
+from latermq_broker.deferred import Later
 from latermq_broker.errors import ConfigError
-from latermq_broker.services.later import Later
-from latermq_broker.services.seam import Call, Method
-from latermq_broker.transport.grpc_server.open_calls import TOO_LONG, TOO_MANY_BEGUN, Shares
-from latermq_broker.transport.grpc_server.server_state import Shared
-from latermq_broker.transport.grpc_server.serving import GrpcConnection
-from latermq_broker.transport.grpc_server.shares import (
+from latermq_broker.services.call.seam import Call, Method
+from latermq_broker.transport.grpc.call_shares import (
     ADDRESS_MIN,
     ALL,
     CONNECTION_MIN,
@@ -27,6 +24,9 @@ from latermq_broker.transport.grpc_server.shares import (
     Holder,
     owner_of,
 )
+from latermq_broker.transport.grpc.open_calls import TOO_LONG, TOO_MANY_BEGUN, Shares
+from latermq_broker.transport.grpc.server_state import Shared
+from latermq_broker.transport.grpc.serving import GrpcConnection
 from latermq_h2.http2 import frames
 from latermq_h2.http2.connection import Connection
 from support.http2_peer import (

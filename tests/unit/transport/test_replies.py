@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from latermq_broker.config import Config, ServerConfig
-from latermq_broker.config_transport import Http2Config
+from latermq_broker.config.config import Config, ServerConfig
+from latermq_broker.config.server_transport import Http2Config
+from latermq_broker.deferred import Later
 from latermq_broker.errors import ConfigError, TooManyRequestsError
-from latermq_broker.services.later import Later
-from latermq_broker.services.seam import Call, Method
-from latermq_broker.transport.grpc_server.replies import SMALL_BYTES, ReplyBudget
-from latermq_broker.transport.grpc_server.server_state import Shared
-from latermq_broker.transport.grpc_server.serving import GrpcConnection
-from latermq_broker.transport.shell.memory import FREED_BYTES_MIN, INTERVAL_MS_MIN, Freed
-from latermq_broker.transport.shell.slow_readers import PROGRESS_BYTES, SlowReaders
+from latermq_broker.services.call.seam import Call, Method
+from latermq_broker.transport.grpc.reply_memory import SMALL_BYTES, ReplyBudget
+from latermq_broker.transport.grpc.server_state import Shared
+from latermq_broker.transport.grpc.serving import GrpcConnection
+from latermq_broker.transport.memory import FREED_BYTES_MIN, INTERVAL_MS_MIN, Freed
+from latermq_broker.transport.slow_readers import PROGRESS_BYTES, SlowReaders
 from latermq_h2.http2 import frames
 from latermq_h2.http2.connection import Connection
 from latermq_h2.http2.outbound import CHUNK_BYTES

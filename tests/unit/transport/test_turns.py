@@ -2,7 +2,7 @@
 
 import asyncio
 
-from latermq_broker.transport.shell.turns import TURN_MS_MAX, Turns
+from latermq_broker.transport.turns import TURN_MS_MAX, Turns
 
 
 class Clock:

@@ -1,0 +1,1 @@
+"""What exists: topics, groups, users and their limits, as values."""

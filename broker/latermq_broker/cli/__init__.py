@@ -1,1 +1,0 @@
-"""The latermq command."""

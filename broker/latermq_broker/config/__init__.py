@@ -1,0 +1,1 @@
+"""What may be configured, and how far each number may go."""

@@ -1,0 +1,184 @@
+"""From defaults, a TOML file, the environment and flags to one checked `Config`; and back to TOML.
+
+    defaults < TOML file < LATERMQ_<SECTION>_<SETTING> < flags
+
+What does not exist is an error that names its nearest neighbour, never ignored: a mistyped setting
+must not run with the default.
+"""
+
+import dataclasses
+import difflib
+import tomllib
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Any, Final, get_type_hints
+
+from latermq_broker.config.config import Config
+from latermq_broker.errors import ConfigError
+
+ENVIRONMENT_PREFIX: Final = "LATERMQ_"
+_SECRET: Final = frozenset({"auth.root_secret_key"})  # in no message
+_TRUE: Final = frozenset({"1", "true", "yes", "on"})
+_FALSE: Final = frozenset({"0", "false", "no", "off"})
+
+
+def load(file: Path | None, environment: Mapping[str, str], flags: Mapping[str, Any]) -> Config:
+    """
+    Args:
+        flags: `section.setting` → value; None means the flag was not given.
+
+    Raises:
+        ConfigError: unknown setting, value of the wrong type or out of bounds, unreadable file.
+    """
+    known = dict(_settings())
+    chosen: dict[str, Any] = {}
+    if file is not None:
+        for name, value in _from_file(file):
+            chosen[name] = _typed(name, value, known, f"in {file}")
+    for variable, text in environment.items():
+        if (meant := _name_in_environment(variable, known)) is not None:
+            chosen[meant] = _parsed(meant, text, known, f"from {variable}")
+    for name, value in flags.items():
+        if value is not None:
+            chosen[name] = _typed(name, value, known, "from the command line")
+    return _build(chosen)
+
+
+def to_toml(config: Config) -> str:
+    """Every setting with its value, as a file that `load` takes; secrets are not told."""
+    lines: list[str] = []
+    for section in dataclasses.fields(config):
+        lines += ["", f"[{section.name}]"] if lines else [f"[{section.name}]"]
+        values = getattr(config, section.name)
+        for setting in dataclasses.fields(values):
+            value = getattr(values, setting.name)
+            if setting.repr or not value:
+                lines.append(f"{setting.name} = {_toml(value)}")
+            else:
+                lines.append(f"# {setting.name} is set and not shown")
+    return "\n".join(lines) + "\n"
+
+
+def _settings() -> Iterator[tuple[str, Any]]:
+    """`section.setting` and its type."""
+    for section, section_class in get_type_hints(Config).items():
+        for setting, kind in get_type_hints(section_class).items():
+            yield f"{section}.{setting}", kind
+
+
+def _build(chosen: Mapping[str, Any]) -> Config:
+    sections: dict[str, dict[str, Any]] = {}
+    for name, value in chosen.items():
+        section, _, setting = name.partition(".")
+        sections.setdefault(section, {})[setting] = value
+    classes = get_type_hints(Config)
+    return Config(**{section: classes[section](**given) for section, given in sections.items()})
+
+
+def _from_file(file: Path) -> Iterator[tuple[str, object]]:
+    try:
+        tables = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError("--config", f"cannot read {file}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError("--config", f"{file} is not TOML: {error}") from error
+    sections = [section.name for section in dataclasses.fields(Config)]
+    for section, table in tables.items():
+        if section not in sections or not isinstance(table, dict):
+            near = _nearest(section, sections)
+            raise ConfigError(section, f"no such section in a configuration, {near} (in {file})")
+        for setting, value in table.items():
+            yield f"{section}.{setting}", value
+
+
+def _name_in_environment(variable: str, known: Mapping[str, Any]) -> str | None:
+    """The setting that a variable means; None: not about one of our sections.
+
+    Raises ConfigError for what is nearly one.
+    """
+    if not variable.startswith(ENVIRONMENT_PREFIX):
+        return None
+    word = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
+    section, _, setting = word.partition("_")
+    if setting and section in (field.name for field in dataclasses.fields(Config)):
+        return f"{section}.{setting}"
+    words = [name.replace(".", "_") for name in known]
+    if close := difflib.get_close_matches(word, words, n=1, cutoff=0.8):
+        meant = ENVIRONMENT_PREFIX + close[0].upper()
+        raise ConfigError(variable, f"no such setting, did you mean {meant}?")
+    return None
+
+
+def _kind(name: str, known: Mapping[str, Any], origin: str) -> Any:
+    if name not in known:
+        section, _, setting = name.partition(".")
+        elsewhere = [other for other in known if other.endswith(f".{setting}")]
+        here = [other.partition(".")[2] for other in known if other.startswith(f"{section}.")]
+        near = f"did you mean {elsewhere[0]}?" if elsewhere else _nearest(setting, here)
+        raise ConfigError(name, f"no such setting, {near} ({origin})")
+    return known[name]
+
+
+def _typed(name: str, value: object, known: Mapping[str, Any], origin: str) -> Any:
+    """A value as TOML or a flag gives it, in the setting's type."""
+    kind = _kind(name, known, origin)
+    if name in _SECRET and not isinstance(value, str):
+        raise ConfigError(name, f"its value is not text ({origin})")
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        words = [str(member.value) for member in kind]
+        if value in words:
+            return kind(value)
+        raise ConfigError(name, f"{value!r} is not one of {', '.join(words)} ({origin})")
+    if kind is int and _is_int(value):
+        return value
+    if kind is str and isinstance(value, str):
+        if "\0" in value:  # no path, address or name has one; the system's calls raise ValueError
+            raise ConfigError(name, f"has a NUL character ({origin})")
+        return value
+    if kind is bool and isinstance(value, bool):
+        return value
+    if kind == tuple[int, ...] and isinstance(value, list | tuple) and all(map(_is_int, value)):
+        return tuple(value)
+    expected = {int: "a whole number", bool: "true or false", str: "text"}
+    wanted = expected.get(kind, "a list of whole numbers")
+    raise ConfigError(name, f"{value!r} is not {wanted} ({origin})")
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _parsed(name: str, text: str, known: Mapping[str, Any], origin: str) -> Any:
+    """A value as the environment gives it: text."""
+    kind = _kind(name, known, origin)
+    value: object = text
+    try:
+        if kind is int:
+            value = int(text)
+        elif kind is bool:
+            value = True if text.lower() in _TRUE else False if text.lower() in _FALSE else text
+        elif kind == tuple[int, ...]:
+            value = [int(part) for part in text.replace(",", " ").split()]
+    except ValueError:
+        value = text  # refused below, with the words for its kind
+    return _typed(name, value, known, origin)
+
+
+def _nearest(name: str, names: list[str]) -> str:
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    return f"did you mean {close[0]}?" if close else f"there are {', '.join(names)}"
+
+
+def _toml(value: object) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case Enum():
+            return _toml(value.value)
+        case tuple():
+            return f"[{', '.join(map(_toml, value))}]"
+        case str():
+            escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+            return f'"{escaped}"'
+    return str(value)

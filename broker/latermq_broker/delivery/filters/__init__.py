@@ -1,0 +1,1 @@
+"""What a consumer wants: tags and SQL92."""

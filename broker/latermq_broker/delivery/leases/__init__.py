@@ -1,0 +1,1 @@
+"""Deliveries and their leases: a slab of columns, deadlines, handles."""

@@ -1,0 +1,144 @@
+"""Delivery id → row of the slab, in eight bytes each: linear hashing, chained through a column.
+
+A block of buckets comes with as many ids: the block next in turn is split in two. So no insertion
+pays for all the others, as in a table that doubles.
+
+    buckets   0 … mask/2 | mask/2 + 1 … len - 1 | len … mask
+                           split off             | not there yet: their rows are mask/2 + 1 before
+
+Ids in sequence, up to a multiple of a block's size, stand in buckets in sequence: what is lent
+together comes and goes in a few slices. Blocks are spread; ids at any regular distance are in
+chains of at most a block's size, about.
+"""
+
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import Final, Protocol
+
+from latermq_broker.delivery.leases.columns import Numbers
+
+_BLOCK_BITS: Final = 4
+_BLOCK: Final = 1 << _BLOCK_BITS
+_LOW: Final = _BLOCK - 1
+# 2³² times the golden ratio, rounded: blocks in sequence, and at any regular distance, spread out.
+_SPREAD: Final = 0x19E3779B1
+_SPREAD_BITS: Final = 32
+
+
+class Chained(Protocol):
+    """The columns it works on."""
+
+    id: Numbers
+    chain: Numbers
+
+
+class IdIndex:
+    """Owns the buckets; row 0 is none."""
+
+    def __init__(self, slab: Chained) -> None:
+        self._slab = slab
+        self._buckets = array("I", bytes(4 * _BLOCK))  # first row of each
+        self._mask = _LOW
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def find(self, item: int) -> int:
+        """The row of that id; 0: there is none."""
+        row = self._buckets[self._bucket(item)]
+        slab = self._slab
+        while row and slab.id[row] != item:
+            row = slab.chain[row]
+        return row
+
+    def add(self, row: int) -> None:
+        """The id in that row, which is in no other."""
+        self.add_all((row,))
+
+    def add_all(self, rows: Sequence[int]) -> None:
+        """The same for several; a range of rows has ids in sequence."""
+        self._count += len(rows)
+        while self._count > len(self._buckets):
+            self._split()
+        buckets, ids, chain = self._buckets, self._slab.id, self._slab.chain
+        if isinstance(rows, range) and rows:
+            for number, row, end in self._blocks(ids[rows.start], rows):
+                stop = number + end - row
+                chain[row:end] = buckets[number:stop]
+                buckets[number:stop] = array("I", range(row, end))
+            return
+        for row in rows:
+            number = self._bucket(ids[row])
+            chain[row] = buckets[number]
+            buckets[number] = row
+
+    def fill(self, rows: Sequence[int]) -> None:
+        """As `add` for each, into one that is empty."""
+        assert not self._count
+        blocks = -(-max(len(rows), 1) // _BLOCK)
+        self._buckets = array("I", bytes(4 * _BLOCK * blocks))
+        self._mask = (1 << (len(self._buckets) - 1).bit_length()) - 1
+        self.add_all(rows)
+
+    def remove(self, row: int) -> None:
+        self.remove_all((row,))
+
+    def remove_all(self, rows: Sequence[int]) -> None:
+        """The ids in those rows; a range of rows has ids in sequence."""
+        self._count -= len(rows)
+        buckets, ids, chain = self._buckets, self._slab.id, self._slab.chain
+        if isinstance(rows, range) and rows:
+            for number, row, end in self._blocks(ids[rows.start], rows):
+                stop = number + end - row
+                if buckets[number:stop] == array("I", range(row, end)):
+                    buckets[number:stop] = array("I", chain[row:end].tobytes())
+                else:  # others stand before them in their chains
+                    for one in range(row, end):
+                        self._unchain(one)
+            return
+        for row in rows:
+            self._unchain(row)
+
+    def _unchain(self, row: int) -> None:
+        buckets, chain = self._buckets, self._slab.chain
+        number = self._bucket(self._slab.id[row])
+        before = buckets[number]
+        if before == row:
+            buckets[number] = chain[row]
+            return
+        while chain[before] != row:
+            before = chain[before]
+        chain[before] = chain[row]
+
+    def _blocks(self, item: int, rows: range) -> Iterator[tuple[int, int, int]]:
+        """(first bucket, first row, row behind the last) of each block's part, from that id on."""
+        row, stop = rows.start, rows.stop
+        while row < stop:
+            end = min(stop, row + _BLOCK - (item & _LOW))
+            yield self._bucket(item), row, end
+            item += end - row
+            row = end
+
+    def _bucket(self, item: int) -> int:
+        spread = (item >> _BLOCK_BITS) * _SPREAD >> _SPREAD_BITS << _BLOCK_BITS
+        number = (spread | item & _LOW) & self._mask
+        return number if number < len(self._buckets) else number & self._mask >> 1
+
+    def _split(self) -> None:
+        """One block more."""
+        buckets, chain, ids = self._buckets, self._slab.chain, self._slab.id
+        first = len(buckets)
+        if first > self._mask:
+            self._mask = self._mask << 1 | 1
+        buckets.extend(bytes(_BLOCK))
+        for new in range(first, first + _BLOCK):
+            old = new & self._mask >> 1
+            row = buckets[old]
+            buckets[old] = 0
+            while row:
+                following = chain[row]
+                number = self._bucket(ids[row])
+                chain[row] = buckets[number]
+                buckets[number] = row
+                row = following

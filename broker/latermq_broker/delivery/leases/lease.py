@@ -1,0 +1,199 @@
+"""The life of a message inside one consumer group: one table, and what goes through it.
+
+A message nobody of the group has received yet is READY implicitly, behind the group's cursor on its
+queue; a `Delivery` exists from the first lease until the message is done or dead. It is a row of
+the slab (`slab.py`), and the object a door to that row; `leases.py` has all of them.
+
+    state     RECEIVE  ACK   EXTEND   NACK     SUSPEND  DUE    FORWARD  EXHAUST  FOLLOW
+    READY     LEASED   DONE  -        -        -        -      -        DEAD     -
+    LEASED    -        DONE  LEASED   BACKOFF  BACKOFF  READY  DEAD     DEAD     ACKED
+    BACKOFF   -        DONE  BACKOFF  BACKOFF  BACKOFF  READY  DEAD     -        ACKED
+    ACKED     LEASED   DONE  -        -        -        -      -        -        -
+
+NACK is the failure a consumer reports (a push consumer's ChangeInvisibleDuration, or one that
+carries a Failure): the attempt is over and counted. SUSPEND gives the message back uncounted. DUE
+is the deadline: of a lease (the attempt expired) or of a backoff (nothing is written: being
+receivable is a function of time). EXHAUST is the end of the last allowed attempt. In READY nobody
+holds a handle: an ACK there is an operator's cancel, or of a message that cannot be read. Each step
+that hands the message to someone else, or moves its deadline at a client's wish, starts a new
+generation: older receipt handles die. A renewal by the broker keeps the generation.
+
+FOLLOW is RocketMQ's acknowledgement in an ordered batch (`compat.strict`): something before it in
+its message group is not acknowledged, with which it is given again; it is DONE when nothing is.
+
+DONE and DEAD have no row; `RecentlyDone` remembers their last handle while its lease would have
+lasted, so that a repeated ack is answered OK.
+"""
+
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any, Final, Protocol, cast
+
+from latermq_broker.delivery.leases.slab import (
+    KEPT_COLUMNS,
+    LOW_BITS,
+    RENEWALS_MAX,
+    Holder,
+    Place,
+    Slab,
+)
+
+
+class State(IntEnum):
+    """The number is in checkpoints."""
+
+    READY = 1
+    LEASED = 2
+    BACKOFF = 3
+    DONE = 4
+    DEAD = 5
+    ACKED = 6  # behind one that is not
+
+
+class Event(IntEnum):
+    RECEIVE = 1
+    ACK = 2
+    EXTEND = 3
+    NACK = 4
+    SUSPEND = 5
+    DUE = 6
+    FORWARD = 7
+    EXHAUST = 8
+    FOLLOW = 9
+
+
+TRANSITIONS: Final = {
+    (State.READY, Event.RECEIVE): State.LEASED,
+    (State.READY, Event.ACK): State.DONE,
+    (State.READY, Event.EXHAUST): State.DEAD,  # the policy was tightened meanwhile
+    (State.LEASED, Event.ACK): State.DONE,
+    (State.LEASED, Event.EXTEND): State.LEASED,
+    (State.LEASED, Event.NACK): State.BACKOFF,
+    (State.LEASED, Event.SUSPEND): State.BACKOFF,
+    (State.LEASED, Event.DUE): State.READY,
+    (State.LEASED, Event.FORWARD): State.DEAD,
+    (State.LEASED, Event.EXHAUST): State.DEAD,
+    (State.BACKOFF, Event.ACK): State.DONE,
+    (State.BACKOFF, Event.EXTEND): State.BACKOFF,
+    (State.BACKOFF, Event.NACK): State.BACKOFF,
+    (State.BACKOFF, Event.SUSPEND): State.BACKOFF,
+    (State.BACKOFF, Event.DUE): State.READY,
+    (State.BACKOFF, Event.FORWARD): State.DEAD,
+    (State.LEASED, Event.FOLLOW): State.ACKED,
+    (State.BACKOFF, Event.FOLLOW): State.ACKED,
+    (State.ACKED, Event.RECEIVE): State.LEASED,
+    (State.ACKED, Event.ACK): State.DONE,
+}  # any other pair: IllegalTransitionError
+
+
+IN_HAND: Final = (State.LEASED, State.BACKOFF)  # a client's, or armed to be received again
+
+
+class IllegalTransitionError(Exception):
+    """A bug of ours: an event reached a delivery that cannot take it."""
+
+
+def after(state: State, event: Event) -> State:
+    try:
+        return TRANSITIONS[state, event]
+    except KeyError:
+        raise IllegalTransitionError(f"{event.name} in state {state.name}") from None
+
+
+class _Number(Protocol):
+    """An attribute that is read from a column of the slab, and written to it."""
+
+    def __get__(self, delivery: Any, owner: Any) -> int: ...
+    def __set__(self, delivery: Any, value: int) -> None: ...
+
+
+def _number(read: Callable[[Any], int], write: Callable[[Any, int], None] | None = None) -> _Number:
+    return cast(_Number, property(read, write))
+
+
+class Delivery:
+    """One message in one group, between its first lease and its end: a door to its row.
+
+    It leads to that message until its end; from then on what the row held can be read until
+    another message is added.
+    """
+
+    __slots__ = ("row", "slab")
+
+    def __init__(self, slab: Slab, row: int) -> None:
+        self.slab = slab
+        self.row = row
+
+    id = _number(lambda d: d.slab.id[d.row])
+    group_id = _number(lambda d: d.place.group_id)
+    topic_id = _number(lambda d: d.place.topic_id)  # where it was read: the origin, for retries too
+    queue_id = _number(lambda d: d.place.queue_id)
+    offset = _number(lambda d: d.place[3] << LOW_BITS | d.slab.offset[d.row])
+    tag_hash = _number(lambda d: d.place.tag_hash)
+    order_key = _number(lambda d: d.place.order_key)  # of its message group, where that matters
+    # of the record that holds the bytes
+    position = _number(
+        lambda d: d.slab.position[d.row], lambda d, to: d.slab.position.__setitem__(d.row, to)
+    )
+    length = _number(
+        lambda d: d.slab.length[d.row], lambda d, to: d.slab.length.__setitem__(d.row, to)
+    )
+    # deliveries that count, so far
+    attempt = _number(
+        lambda d: d.slab.attempt[d.row], lambda d, to: d.slab.attempt.__setitem__(d.row, to)
+    )
+    generation = _number(
+        lambda d: d.slab.generation[d.row], lambda d, to: d.slab.generation.__setitem__(d.row, to)
+    )
+    renewals = _number(
+        lambda d: d.slab.renewals[d.row],
+        lambda d, to: d.slab.renewals.__setitem__(d.row, min(to, RENEWALS_MAX)),
+    )
+    deadline_ms = _number(lambda d: d.slab.deadline_ms[d.row])  # of the lease, or of the backoff
+    leased_ms = _number(lambda d: d.slab.leased_ms[d.row])  # start of the current or last lease
+    client = _number(lambda d: d.holder.client)  # position of its CLIENT record
+    # position of the newest ATTEMPT record, 0 for none
+    last_attempt = _number(
+        lambda d: d.slab.last_attempt[d.row],
+        lambda d, to: d.slab.last_attempt.__setitem__(d.row, to),
+    )
+    # of the oldest; or of the MOVE that carries what came before
+    first_attempt = _number(
+        lambda d: d.slab.first_attempt[d.row],
+        lambda d, to: d.slab.first_attempt.__setitem__(d.row, to),
+    )
+
+    @property
+    def state(self) -> State:
+        return STATES[self.slab.state[self.row]]
+
+    @property
+    def place(self) -> Place:
+        slab = self.slab
+        return slab.places.values[slab.place[self.row]]
+
+    @property
+    def holder(self) -> Holder:
+        slab = self.slab
+        return slab.holders.values[slab.holder[self.row]]
+
+    @property
+    def client_id(self) -> str:
+        return self.holder.client_id
+
+    @property
+    def auto_renew(self) -> bool:
+        return self.holder.auto_renew
+
+    def key(self) -> tuple[object, ...]:
+        """Everything that recovery must bring back, for comparisons."""
+        slab, row = self.slab, self.row
+        shared = (self.place, self.offset, self.client, self.auto_renew)
+        alone = set(KEPT_COLUMNS) - {"place", "offset", "holder"}
+        return (*shared, *(getattr(slab, name)[row] for name in sorted(alone)))
+
+
+STATES: Final[tuple[State, ...]] = (
+    State.DONE,
+    *State,
+)  # by number; of a row that is no delivery it is 0

@@ -1,0 +1,1 @@
+"""Who comes next: lanes, message groups, lite topics."""

@@ -1,0 +1,1 @@
+"""Topics, groups, lite topics, users and limits, made and changed."""

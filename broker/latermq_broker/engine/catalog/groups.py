@@ -1,0 +1,313 @@
+"""Consumer groups: make, alter, delete, describe, reset."""
+
+from dataclasses import replace
+from typing import Final
+
+from latermq_broker.catalog.access import User
+from latermq_broker.catalog.catalog import BackoffKind, encode_group
+from latermq_broker.catalog.shares import Shares, key_of, maker
+from latermq_broker.delivery.leases.lease import State
+from latermq_broker.delivery.order.fifo import FifoGate
+from latermq_broker.delivery.retry import BACKOFF_MS_MAX, LADDER_STEPS_MAX
+from latermq_broker.engine.journal.journal import Journal
+from latermq_broker.engine.state.letter_states import letters_of
+from latermq_broker.engine.state.model import Backoff, Group, GroupInfo, OnDead, TopicProgress
+from latermq_broker.engine.state.state import EngineState, Subscription, lite_reader
+from latermq_broker.errors import (
+    BadRequestError,
+    GroupNotFoundError,
+    TooManyRequestsError,
+    TopicNotFoundError,
+)
+from latermq_broker.store.records.payload_catalog import (
+    CONFIG_DELETE,
+    CONFIG_GROUP,
+    CONFIG_PUT,
+    ConfigPayload,
+    ResetPayload,
+)
+from latermq_broker.store.records.record import RecordType
+
+FORGOTTEN_MAX: Final = 256  # deleted subscriptions that a group remembers
+
+
+class GroupAdmin:
+    """Names are checked by the edge; here only what the catalogue knows."""
+
+    def __init__(self, state: EngineState, journal: Journal) -> None:
+        self._state = state
+        self._journal = journal
+        self._shares = Shares(state.config.auth)
+
+    def ensure(self, name: str, now_ms: int, user: User | None = None) -> Group:
+        """The group, made on first use where the configuration allows.
+
+        Args:
+            user: who uses it; has a share of all groups there may be.
+
+        Raises GroupNotFoundError, TooManyRequestsError (group_count_max).
+        """
+        group = self._state.catalog.group(name)
+        if group is not None:
+            return group
+        self.check_use(name, user)
+        return self._make(
+            name, fifo=False, max_attempts=0, backoff=None, now_ms=now_ms, made_by=maker(user)
+        )
+
+    def check_use(self, name: str, user: User | None = None) -> None:
+        """Whether its first use may make it, if it is not there. Raises as `ensure`."""
+        if self._state.catalog.group(name) is not None:
+            return
+        if not self._state.config.catalog.auto_create_groups:
+            raise GroupNotFoundError(name)
+        catalog = self._state.catalog
+        self._shares.check(
+            user, "consumer groups", "catalog.group_count_max",
+            self._state.config.catalog.group_count_max, catalog.group_count(),
+            catalog.groups_made.get(key_of(user), 0),
+        )  # fmt: skip
+
+    def forget(self, name: str, topic_name: str, now_ms: int) -> None:
+        """The group's subscription to the topic is not listed until it receives of it again.
+
+        Its progress stays. Of a group the FORGOTTEN_MAX newest are kept.
+        Raises GroupNotFoundError, TopicNotFoundError.
+        """
+        catalog = self._state.catalog
+        group, topic = catalog.group(name), catalog.topic(topic_name)
+        if group is None:
+            raise GroupNotFoundError(name)
+        if topic is None:
+            raise TopicNotFoundError(topic_name)
+        known = {
+            topic_id: at_ms
+            for topic_id, at_ms in group.forgotten
+            if topic_id != topic.id and catalog.topic_by_id(topic_id) is not None
+        }
+        forgotten = (*known.items(), (topic.id, now_ms))[-FORGOTTEN_MAX:]
+        self._put(replace(group, forgotten=forgotten), now_ms)
+
+    def _check_room(self, name: str) -> None:
+        catalog, limit = self._state.catalog, self._state.config.catalog.group_count_max
+        if catalog.group_count() >= limit:
+            raise TooManyRequestsError(f"group {name} not created: {limit} groups is the limit")
+
+    def create(
+        self,
+        name: str,
+        *,
+        fifo: bool,
+        max_attempts: int,
+        backoff: Backoff | None,
+        now_ms: int,
+        on_dead: OnDead = OnDead.SKIP,
+        lite_parent: str = "",
+        lite_exclusive: bool = False,
+        made_by: str = "",
+    ) -> Group:
+        """max_attempts 0: the default. The same again is OK.
+
+        Raises BadRequestError when it exists otherwise, or a value is out of bounds.
+        """
+        self._check(max_attempts, backoff)
+        _check_on_dead(name, on_dead, fifo=fifo)
+        existing = self._state.catalog.group(name)
+        if existing is None:
+            return self._make(
+                name,
+                fifo=fifo,
+                max_attempts=max_attempts,
+                backoff=backoff,
+                now_ms=now_ms,
+                on_dead=on_dead,
+                lite_parent=lite_parent,
+                lite_exclusive=lite_exclusive,
+                made_by=made_by,
+            )
+        attempts = max_attempts or self._state.config.delivery.max_attempts
+        known = replace(
+            existing,
+            fifo=fifo,
+            max_attempts=attempts,
+            backoff=backoff,
+            on_dead=on_dead,
+            lite_parent=lite_parent,
+            lite_exclusive=lite_exclusive,
+        )
+        if known != existing:
+            raise BadRequestError(f"group {name} exists with another policy; alter it instead")
+        return existing
+
+    def alter(
+        self,
+        name: str,
+        *,
+        max_attempts: int,
+        backoff: Backoff | None,
+        clear_backoff: bool,
+        now_ms: int,
+        on_dead: OnDead | None = None,
+    ) -> Group:
+        """0 and None leave as it is; clear_backoff: back to the default ladder.
+
+        What is parked already stays so.
+        """
+        self._check(max_attempts, backoff)
+        group = self.get(name)
+        if on_dead is not None:
+            _check_on_dead(name, on_dead, fifo=group.fifo)
+        changed = replace(
+            group,
+            max_attempts=max_attempts or group.max_attempts,
+            backoff=None if clear_backoff else backoff or group.backoff,
+            on_dead=on_dead or group.on_dead,
+        )
+        if changed != group:
+            self._put(changed, now_ms)
+        return changed
+
+    def delete(self, name: str, now_ms: int) -> None:
+        """Its progress, leases and retries go; its dead letters stay readable."""
+        group = self.get(name)
+        payload = ConfigPayload(CONFIG_GROUP, CONFIG_DELETE, group.id, b"")
+        self._journal.write(RecordType.CONFIG, payload, now_ms)
+
+    def get(self, name: str) -> Group:
+        """Raises GroupNotFoundError."""
+        group = self._state.catalog.group(name)
+        if group is None:
+            raise GroupNotFoundError(name)
+        return group
+
+    def describe(self, name: str) -> GroupInfo:
+        """Raises GroupNotFoundError."""
+        group = self.get(name)
+        state = self._state
+        progress = [
+            self._progress(subscription)
+            for (group_id, _), subscription in state.subscriptions.items()
+            if group_id == group.id
+        ]
+        return GroupInfo(
+            group=group,
+            topics=tuple(sorted(filter(None, progress))),
+            dead_letter_count=self.dead_letter_count(group),
+        )
+
+    def dead_letter_count(self, group: Group) -> int:
+        """Letters neither redriven nor dropped."""
+        topic = self._state.catalog.topic(group.dead_letter_topic)
+        if topic is None:
+            return 0
+        queue = self._state.queue(topic.id, 0)
+        return queue.next - queue.first - len(letters_of(self._state.dead, topic.id))
+
+    def reset(self, name: str, topic_name: str, to_ms: int, now_ms: int) -> list[int]:
+        """Every queue of the topic to the first message stored at or after `to_ms` (0: earliest).
+
+        Running leases and retries of the group on the topic are void. Returns the next offset per
+        queue id. Raises GroupNotFoundError, TopicNotFoundError.
+        """
+        state = self._state
+        group = self.get(name)
+        topic = state.catalog.topic(topic_name)
+        if topic is None:
+            raise TopicNotFoundError(topic_name)
+        queues = [state.queue(topic.id, queue_id) for queue_id in range(topic.queue_count)]
+        offsets = tuple(q.offset_at(to_ms) if to_ms > 0 else q.first for q in queues)
+        self._journal.write(RecordType.RESET, ResetPayload(group.id, topic.id, offsets), now_ms)
+        return list(offsets)
+
+    def _progress(self, subscription: Subscription) -> TopicProgress | None:
+        state = self._state
+        topic = state.catalog.topic_by_id(subscription.topic_id)
+        if topic is None:
+            return None
+        reader = lite_reader(state, subscription)
+        if reader is not None:
+            fresh = reader.unread_count()
+        else:
+            fresh = sum(
+                state.queue(topic.id, queue_id).next - state.cursor(subscription, queue_id)
+                for queue_id in range(topic.queue_count)
+            )
+        counts = subscription.counts
+        gate = subscription.gate or FifoGate()
+        return TopicProgress(
+            topic=topic.name,
+            ready_count=fresh + counts[State.READY] + gate.held_count,
+            in_flight_count=counts[State.LEASED],
+            backoff_count=counts[State.BACKOFF],
+            last_consumed_ms=subscription.last_consumed_ms,
+            held_count=gate.held_count,
+            blocked_count=sum(group.blocked for group in gate.groups.values()),
+            parked_count=sum(bool(group.parked) for group in gate.groups.values()),
+        )
+
+    def _make(
+        self,
+        name: str,
+        *,
+        fifo: bool,
+        max_attempts: int,
+        backoff: Backoff | None,
+        now_ms: int,
+        on_dead: OnDead = OnDead.SKIP,
+        lite_parent: str = "",
+        lite_exclusive: bool = False,
+        made_by: str = "",
+    ) -> Group:
+        state = self._state
+        self._check_room(name)
+        group = Group(
+            id=state.catalog.next_group_id,
+            name=name,
+            fifo=fifo,
+            max_attempts=max_attempts or state.config.delivery.max_attempts,
+            backoff=backoff,
+            created_ms=now_ms,
+            on_dead=on_dead,
+            lite_parent=lite_parent,
+            lite_exclusive=lite_exclusive,
+            made_by=made_by,
+        )
+        self._put(group, now_ms)
+        return group
+
+    def _put(self, group: Group, now_ms: int) -> None:
+        payload = ConfigPayload(CONFIG_GROUP, CONFIG_PUT, group.id, encode_group(group))
+        self._journal.write(RecordType.CONFIG, payload, now_ms)
+
+    def _check(self, max_attempts: int, backoff: Backoff | None) -> None:
+        limit = self._state.config.delivery.max_attempts_max
+        if not 0 <= max_attempts <= limit:
+            raise BadRequestError(f"max attempts {max_attempts} is not within 1 to {limit}")
+        if backoff is not None:
+            _check_backoff(backoff)
+
+
+def _check_on_dead(name: str, on_dead: OnDead, *, fifo: bool) -> None:
+    if on_dead is OnDead.PARK and not fifo:
+        raise BadRequestError(f"group {name} keeps no order: only a fifo group can park")
+
+
+def _check_backoff(backoff: Backoff) -> None:
+    if not 0.0 <= backoff.jitter <= 1.0:
+        raise BadRequestError(f"backoff jitter {backoff.jitter} is not within 0 to 1")
+    if backoff.kind is BackoffKind.EXPONENTIAL:
+        if not 1 <= backoff.initial_ms <= backoff.max_ms <= BACKOFF_MS_MAX:
+            raise BadRequestError(
+                f"exponential backoff from {backoff.initial_ms} to {backoff.max_ms} ms: needs "
+                f"1 <= initial <= max <= {BACKOFF_MS_MAX}"
+            )
+        if not 1.0 <= backoff.multiplier <= 100.0:
+            raise BadRequestError(f"backoff multiplier {backoff.multiplier} is not within 1 to 100")
+        return
+    if not 1 <= len(backoff.delays_ms) <= LADDER_STEPS_MAX:
+        raise BadRequestError(
+            f"a backoff ladder has 1 to {LADDER_STEPS_MAX} steps, not {len(backoff.delays_ms)}"
+        )
+    for delay_ms in backoff.delays_ms:
+        if not 0 <= delay_ms <= BACKOFF_MS_MAX:
+            raise BadRequestError(f"backoff {delay_ms} ms is not within 0 to {BACKOFF_MS_MAX}")

@@ -1,0 +1,219 @@
+"""Topics: make, alter, delete, describe; and what is made on first use."""
+
+import hashlib
+from dataclasses import replace
+from typing import Final
+
+from latermq_broker.catalog.access import User
+from latermq_broker.catalog.catalog import RETRY_PREFIX, consumer_group_of, encode_topic
+from latermq_broker.catalog.shares import Shares, key_of, maker
+from latermq_broker.engine.journal.journal import Journal
+from latermq_broker.engine.state.model import Group, QueueEnds, Topic, TopicInfo, TopicType
+from latermq_broker.engine.state.state import EngineState
+from latermq_broker.errors import (
+    BadRequestError,
+    ForbiddenError,
+    TooManyRequestsError,
+    TopicNotFoundError,
+    unknown_topic,
+)
+from latermq_broker.store.records.payload_catalog import (
+    CONFIG_DELETE,
+    CONFIG_PUT,
+    CONFIG_TOPIC,
+    ConfigPayload,
+)
+from latermq_broker.store.records.record import RecordType
+
+PRIORITIES: Final = 10  # queues of a topic of type PRIORITY, if nothing else is asked for
+_RANKED: Final = (TopicType.PRIORITY, TopicType.LITE)  # what their queues hold is by their type
+
+
+class TopicAdmin:
+    """Names are checked by the edge; here only what the catalogue knows."""
+
+    def __init__(self, state: EngineState, journal: Journal) -> None:
+        self._state = state
+        self._journal = journal
+        self._shares = Shares(state.config.auth)
+
+    def ensure(self, name: str, now_ms: int, user: User | None = None) -> Topic:
+        """The topic, made on first use where the configuration allows.
+
+        Args:
+            user: who uses it; has a share of all topics there may be.
+
+        Raises TopicNotFoundError, TooManyRequestsError (topic_count_max).
+        """
+        topic = self._state.catalog.topic(name)
+        if topic is None:
+            topic = self.planned(name, now_ms, user)
+            self._put(topic, now_ms)
+        return topic
+
+    def planned(self, name: str, now_ms: int, user: User | None = None) -> Topic:
+        """The topic, or as its first use will make it: nothing is stored.
+
+        Raises as `ensure`.
+        """
+        topic = self._state.catalog.topic(name)
+        if topic is not None:
+            return topic
+        owner = consumer_group_of(name)
+        if owner is not None:
+            group = self._state.catalog.group(owner)
+            if group is None:
+                raise self._unknown(name)
+            return self._plan(name, TopicType.NORMAL, 1, now_ms, counted=False)
+        config = self._state.config
+        if name.startswith(RETRY_PREFIX) or not config.catalog.auto_create or config.compat.strict:
+            raise self._unknown(name)
+        self._check_share(user)
+        return self._plan(name, TopicType.MIXED, 0, now_ms, made_by=maker(user))
+
+    def _unknown(self, name: str) -> TopicNotFoundError:
+        return unknown_topic(name, strict=self._state.config.compat.strict)
+
+    def dead_letter_topic(self, group: Group, now_ms: int) -> Topic:
+        """`%DLQ%group`: one queue, made when first needed."""
+        return self.ensure(group.dead_letter_topic, now_ms)
+
+    def create(self, name: str, type: TopicType, queue_count: int, now_ms: int) -> Topic:
+        """queue_count 0: the default. The same again is OK.
+
+        Raises BadRequestError when it exists otherwise, or queue_count is out of bounds.
+        """
+        existing = self._state.catalog.topic(name)
+        if existing is None:
+            topic = self._plan(name, type, queue_count, now_ms)
+            self._put(topic, now_ms)
+            return topic
+        if existing.type is not type or queue_count not in (0, existing.queue_count):
+            raise BadRequestError(
+                f"topic {name} exists with type {existing.type.name.lower()} and "
+                f"{existing.queue_count} queues; alter it or delete it first"
+            )
+        return existing
+
+    def alter(self, name: str, type: TopicType | None, queue_count: int, now_ms: int) -> Topic:
+        """None and 0 leave as it is; queues may grow, never shrink."""
+        topic = self._get(name)
+        if topic.internal:
+            raise ForbiddenError(f"{name} is kept by the broker and cannot be altered")
+        if queue_count:
+            self._check_queue_count(queue_count)
+            _check_lite(name, topic.type, queue_count)
+            if queue_count < topic.queue_count:
+                raise BadRequestError(
+                    f"queues of topic {name} cannot shrink from {topic.queue_count} to "
+                    f"{queue_count}"
+                )
+        type = type or topic.type
+        if type is not topic.type and (type in _RANKED or topic.type in _RANKED):
+            raise BadRequestError(
+                f"topic {name} of type {topic.type.name.lower()} cannot become "
+                f"{type.name.lower()}: make another topic"
+            )
+        changed = replace(topic, type=type)
+        if queue_count not in (0, topic.queue_count):
+            ordered = topic.ordered_queue_count or topic.queue_count
+            changed = replace(changed, queue_count=queue_count, ordered_queue_count=ordered)
+        if changed != topic:
+            self._put(changed, now_ms)
+        return changed
+
+    def delete(self, name: str, now_ms: int) -> None:
+        """Its messages, what is delayed for it and every group's progress on it go with it."""
+        topic = self._get(name)
+        payload = ConfigPayload(CONFIG_TOPIC, CONFIG_DELETE, topic.id, b"")
+        self._journal.write(RecordType.CONFIG, payload, now_ms)
+
+    def describe(self, name: str) -> TopicInfo:
+        """Raises TopicNotFoundError."""
+        topic = self._get(name)
+        state = self._state
+        groups = (
+            state.catalog.group_by_id(group_id)
+            for group_id, topic_id in state.subscriptions
+            if topic_id == topic.id
+        )
+        return TopicInfo(
+            topic=topic,
+            queues=self.ends(topic),
+            delayed_count=state.delayed_counts.get(topic.id, 0),
+            groups=tuple(sorted(group.name for group in groups if group is not None)),
+        )
+
+    def ends(self, topic: Topic) -> tuple[QueueEnds, ...]:
+        queues = (self._state.queue(topic.id, queue_id) for queue_id in range(topic.queue_count))
+        return tuple(QueueEnds(queue.queue_id, queue.first, queue.next) for queue in queues)
+
+    def delayed_count(self, topic: Topic) -> int:
+        """Messages accepted for the topic and not yet due."""
+        return self._state.delayed_counts.get(topic.id, 0)
+
+    def _get(self, name: str) -> Topic:
+        topic = self._state.catalog.topic(name)
+        if topic is None:
+            raise TopicNotFoundError(name)
+        return topic
+
+    def _check_share(self, user: User | None) -> None:
+        """Raises TooManyRequestsError: the user has its part, or the rest is for admins."""
+        catalog = self._state.catalog
+        most = self._state.config.catalog.topic_count_max
+        self._shares.check(
+            user, "topics", "catalog.topic_count_max", most, catalog.topic_count(),
+            catalog.topics_made.get(key_of(user), 0),
+        )  # fmt: skip
+
+    def _plan(
+        self,
+        name: str,
+        type: TopicType,
+        queue_count: int,
+        now_ms: int,
+        *,
+        counted: bool = True,
+        made_by: str = "",
+    ) -> Topic:
+        state = self._state
+        limit = state.config.catalog.topic_count_max
+        if counted and state.catalog.topic_count() >= limit:
+            raise TooManyRequestsError(f"topic {name} not created: {limit} topics is the limit")
+        if queue_count:
+            self._check_queue_count(queue_count)
+            _check_lite(name, type, queue_count)
+        topic_id = state.catalog.next_topic_id
+        birth = state.store.log.uuid + topic_id.to_bytes(8, "little")
+        return Topic(
+            id=topic_id,
+            name=name,
+            type=type,
+            queue_count=queue_count or self._queue_count(type),
+            created_ms=now_ms,
+            epoch=hashlib.blake2b(birth, digest_size=8).hexdigest(),
+            made_by=made_by,
+        )
+
+    def _queue_count(self, type: TopicType) -> int:
+        catalog = self._state.config.catalog
+        if type is TopicType.LITE:
+            return 1
+        if type is TopicType.PRIORITY:
+            return min(PRIORITIES, catalog.queue_count_max)
+        return catalog.default_queue_count
+
+    def _put(self, topic: Topic, now_ms: int) -> None:
+        payload = ConfigPayload(CONFIG_TOPIC, CONFIG_PUT, topic.id, encode_topic(topic))
+        self._journal.write(RecordType.CONFIG, payload, now_ms)
+
+    def _check_queue_count(self, queue_count: int) -> None:
+        limit = self._state.config.catalog.queue_count_max
+        if not 1 <= queue_count <= limit:
+            raise BadRequestError(f"queue count {queue_count} is not within 1 to {limit}")
+
+
+def _check_lite(name: str, type: TopicType, queue_count: int) -> None:
+    if type is TopicType.LITE and queue_count != 1:
+        raise BadRequestError(f"topic {name} of type lite has one queue, not {queue_count}")

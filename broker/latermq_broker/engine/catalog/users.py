@@ -1,0 +1,95 @@
+"""Users: make, alter, delete, grant, revoke. Texts are checked by the edge, secrets made there."""
+
+from dataclasses import replace
+
+from latermq_broker.catalog.access import GRANTS_MAX, USERS_MAX, Kind, Right, User, encode_user
+from latermq_broker.engine.journal.journal import Journal
+from latermq_broker.engine.state.state import EngineState
+from latermq_broker.errors import BadRequestError, NotFoundError, TooManyRequestsError
+from latermq_broker.store.records.payload_change import PUT, REMOVE, ChangePayload
+from latermq_broker.store.records.record import RecordType
+
+
+class UserAdmin:
+    def __init__(self, state: EngineState, journal: Journal) -> None:
+        self._state = state
+        self._journal = journal
+
+    @property
+    def version(self) -> int:
+        """Another one after every change; what was found out about users holds until then."""
+        return self._state.users.version
+
+    def find(self, access_key: str) -> User | None:
+        return self._state.users.get(access_key)
+
+    def get(self, access_key: str) -> User:
+        """Raises NotFoundError."""
+        user = self._state.users.get(access_key)
+        if user is None:
+            raise NotFoundError(f"there is no user {access_key}")
+        return user
+
+    def all(self) -> list[User]:
+        """By access key."""
+        return self._state.users.all()
+
+    def create(self, access_key: str, secret: str, *, admin: bool, now_ms: int) -> User:
+        """Raises BadRequestError: it exists; TooManyRequestsError: USERS_MAX exist."""
+        if self._state.users.get(access_key) is not None:
+            raise BadRequestError(f"user {access_key} exists; rotate it for a new secret")
+        if len(self._state.users) >= USERS_MAX:
+            raise TooManyRequestsError(f"user {access_key} not created: {USERS_MAX} is the limit")
+        user = User(
+            access_key=access_key, secret=secret, admin=admin, created_ms=now_ms, rotated_ms=now_ms
+        )
+        return self._put(user, now_ms)
+
+    def alter(
+        self, access_key: str, *, admin: bool | None, disabled: bool | None, now_ms: int
+    ) -> User:
+        """None leaves as it is. Raises NotFoundError."""
+        user = self.get(access_key)
+        changed = replace(
+            user,
+            admin=user.admin if admin is None else admin,
+            disabled=user.disabled if disabled is None else disabled,
+        )
+        return user if changed == user else self._put(changed, now_ms)
+
+    def rotate(self, access_key: str, secret: str, now_ms: int) -> User:
+        """The old secret is worth nothing from now on. Raises NotFoundError."""
+        return self._put(replace(self.get(access_key), secret=secret, rotated_ms=now_ms), now_ms)
+
+    def delete(self, access_key: str, now_ms: int) -> None:
+        """Raises NotFoundError."""
+        self.get(access_key)
+        payload = ChangePayload(REMOVE, access_key.encode())
+        self._journal.write(RecordType.ACCESS, payload, now_ms)
+
+    def grant(
+        self, access_key: str, kind: Kind, pattern: str, rights: frozenset[Right], now_ms: int
+    ) -> User:
+        """Raises NotFoundError; BadRequestError: the user has GRANTS_MAX grants."""
+        user = self.get(access_key)
+        changed = user.granted(kind, pattern, rights)
+        if len(changed.grants) > GRANTS_MAX:
+            raise BadRequestError(f"user {access_key} has {GRANTS_MAX} grants, which is the most")
+        return user if changed == user else self._put(changed, now_ms)
+
+    def revoke(
+        self, access_key: str, kind: Kind, pattern: str, rights: frozenset[Right], now_ms: int
+    ) -> User:
+        """Raises NotFoundError: no such user, or no grant on this very pattern."""
+        user = self.get(access_key)
+        changed = user.revoked(kind, pattern, rights)
+        if changed == user:
+            raise NotFoundError(
+                f"user {access_key} has none of these rights on {kind.value} {pattern}"
+            )
+        return self._put(changed, now_ms)
+
+    def _put(self, user: User, now_ms: int) -> User:
+        payload = ChangePayload(PUT, encode_user(user))
+        self._journal.write(RecordType.ACCESS, payload, now_ms)
+        return user

@@ -1,0 +1,1 @@
+"""The state as sections of bytes, and back."""

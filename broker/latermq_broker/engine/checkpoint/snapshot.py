@@ -1,0 +1,212 @@
+"""The state as checkpoint sections, and back.
+
+catalog        JSON (catalog/catalog.py)
+subscriptions  JSON [[group, topic, {queue: next offset}, last consumed ms], …]
+leases         the deliveries, see `leases_section.py`
+deliveries     the same as older versions wrote it, below: only read
+timer          u64 pairs (due, position)
+uses           JSON [[segment base, timers, their bytes, [[topic, queue, entries, from, to], …]], …]
+letters        which dead letters were redriven or dropped: `engine/state/letter_states.py`
+dead           the same as older versions wrote it, JSON {topic id: {offset: [state, since ms]}}:
+               only read
+counters       JSON {"next_delivery_id": …, "delayed": {topic id: count}}
+clients        JSON [[client id, position of its CLIENT record], …]
+halves         fixed structs, below: half messages that are pending, the oldest first
+ended          fixed structs, below: the last transactions that ended, in that order
+order_keys     u64 pairs (delivery id, order key) of those in `deliveries` that have one: only read
+users          JSON, as `catalog/access.py` writes them, secrets included; empty without users
+limits         a line of JSON (catalog/limits.py) for each; empty without limits
+fifo           what is held back and what is parked, per message group: `fifo_section.py`
+done           handles of what is over while their leases would last: `recently_done.py`
+timers_moved   whose time an operator moved, and until when they wait: `timers_moved.py`
+lites          lite topics, and how far groups are on them: `lite_section.py`
+"""
+
+import json
+import struct
+from collections.abc import Mapping
+from typing import Any, Final
+
+from latermq_broker.delivery.halves import HalfMessage, HalfState
+from latermq_broker.delivery.leases.lease import State
+from latermq_broker.delivery.leases.slab import Holder
+from latermq_broker.engine.checkpoint.fifo_section import pack_fifo, restore_fifo, unpack_order_keys
+from latermq_broker.engine.checkpoint.leases_section import encode_leases, restore_leases, take_up
+from latermq_broker.engine.checkpoint.lite_section import pack_lites, restore_lites
+from latermq_broker.engine.state.letter_states import LetterStates, pack_letters, unpack_letters
+from latermq_broker.engine.state.model import DeadState
+from latermq_broker.engine.state.state import EngineState
+from latermq_broker.schedule.run_file import DamagedRunError, RunFile
+
+#  0   8         16      24        32           40         48      56
+#  | id| position| offset| tag_hash| deadline_ms| leased_ms| client| last_attempt|
+#  64             72      76      80      84          88        90       92     93          94
+#  | first_attempt| group | topic | length| generation| queue_id| attempt| state| auto_renew|
+#  94        95  96
+#  | renewals| pad
+_DELIVERY: Final = struct.Struct("<QQqQQQQQQIIIIHHBBBx")
+assert _DELIVERY.size == 96
+#  half    0      8         16         24      32       40      44     48      50   56
+#          | first| position| stored_ms| due_ms| id_hash| topic| length| checks| pad|
+_HALF: Final = struct.Struct("<QQQQQIIH6x")
+assert _HALF.size == 56
+#  ended   0      8        16     17   24
+#          | first| id_hash| state| pad|
+_ENDED: Final = struct.Struct("<QQB7x")
+assert _ENDED.size == 24
+# What a replay that begins behind dropped segments finds out by itself.
+TOLD_BY_THE_LOG: Final = ("timer.near", "timer.far", "timer.tombstones", "runs", "uses")
+
+
+def snapshot(state: EngineState, new_run: str = "") -> dict[str, bytes]:
+    """`new_run` is the run file that is written together with this checkpoint, if one is."""
+    subscriptions = [
+        [key[0], key[1], subscription.cursors, subscription.last_consumed_ms]
+        for key, subscription in sorted(state.subscriptions.items())
+    ]
+    return {
+        "catalog": state.catalog.snapshot(),
+        "users": state.users.snapshot(),
+        "limits": state.limits.snapshot(),
+        "subscriptions": _json(subscriptions),
+        "leases": encode_leases(state),
+        **state.timer.snapshot(),
+        "runs": _json([run.name for run in state.timer.far.runs] + [new_run] * bool(new_run)),
+        "uses": state.uses.snapshot(),
+        "letters": pack_letters(state.dead),
+        "counters": _json(
+            {"next_delivery_id": state.leases.next_id, "delayed": state.delayed_counts}
+        ),
+        "clients": _json(list(state.client_positions.items())),
+        "halves": b"".join(map(_encode_half, state.halves)),
+        "ended": b"".join(
+            _ENDED.pack(first, id_hash, end) for first, (end, id_hash) in state.halves.ended.items()
+        ),
+        "fifo": pack_fifo(state),
+        "done": state.recently_done.snapshot(),
+        "timers_moved": state.timers_moved.snapshot(),
+        "lites": pack_lites(state),
+    }
+
+
+def restore(state: EngineState, sections: Mapping[str, bytes]) -> None:
+    """Into a fresh state, or one to which replay has told what TOLD_BY_THE_LOG names.
+
+    Raises DamagedRunError, before anything has changed.
+    """
+    whole = "uses" in sections
+    runs = _open_runs(state, json.loads(sections["runs"])) if whole else []
+    state.store.named_runs = frozenset(run.name for run in runs)
+    state.catalog.restore(sections["catalog"])
+    state.users.restore(sections.get("users", b""))
+    state.limits.restore(sections.get("limits", b""))
+    for group_id, topic_id, cursors, last_consumed_ms in json.loads(sections["subscriptions"]):
+        subscription = state.subscription(group_id, topic_id)
+        subscription.cursors = {int(queue_id): offset for queue_id, offset in cursors.items()}
+        subscription.last_consumed_ms = last_consumed_ms
+    for client_id, position in json.loads(sections["clients"]):
+        state.client_positions[client_id] = position
+        state.client_names[position] = client_id
+    if "leases" in sections:
+        restore_leases(state, sections["leases"])
+    else:
+        order_keys = unpack_order_keys(sections.get("order_keys", b""))
+        rows = [
+            _decode(state, fields, order_keys.get(fields[0], 0))
+            for fields in _DELIVERY.iter_unpack(sections["deliveries"])
+        ]
+        state_of = state.leases.slab.state
+        take_up(state, rows, [row for row in rows if state_of[row] == State.READY])
+    restore_fifo(state, sections.get("fifo", b""))
+    restore_lites(state, sections.get("lites", b""))
+    state.recently_done.restore(sections.get("done", b""))
+    state.timers_moved.restore(sections.get("timers_moved", b""))
+    if whole:
+        state.timer.restore(sections, runs)
+        state.uses.restore(sections["uses"])
+    state.dead = unpack_letters(sections.get("letters", b""))
+    for dlq_topic_id, letters in json.loads(sections.get("dead", b"{}")).items():
+        states = state.dead[int(dlq_topic_id)] = LetterStates()
+        for offset, (changed, since_ms) in letters.items():
+            states.put(int(offset), DeadState(changed), since_ms)
+    for half in _HALF.iter_unpack(sections.get("halves", b"")):
+        _restore_half(state, half)
+    for first, id_hash, end in _ENDED.iter_unpack(sections.get("ended", b"")):
+        state.halves.remember(first, HalfState(end), id_hash)
+    counters = json.loads(sections["counters"])
+    state.leases.next_id = counters["next_delivery_id"]
+    state.delayed_counts = {int(topic): count for topic, count in counters["delayed"].items()}
+
+
+def _open_runs(state: EngineState, names: list[str]) -> list[RunFile]:
+    runs: list[RunFile] = []
+    try:
+        for name in names:
+            runs.append(RunFile.open(state.store.files, state.store.runs_directory, name))
+    except DamagedRunError:
+        for run in runs:
+            run.close()
+        raise
+    return runs
+
+
+def _decode(state: EngineState, fields: tuple[int, ...], order_key: int) -> int:
+    (
+        id_, position, offset, tag_hash, deadline_ms, leased_ms, client, last_attempt,
+        first_attempt, group_id, topic_id, length, generation, queue_id, attempt, state_number,
+        auto_renew, renewals,
+    ) = fields  # fmt: skip
+    leases = state.leases
+    delivery = leases.add(
+        id=id_,
+        group_id=group_id,
+        topic_id=topic_id,
+        queue_id=queue_id,
+        offset=offset,
+        position=position,
+        length=length,
+        tag_hash=tag_hash,
+        order_key=order_key,
+    )
+    client_id = state.client_name(client) if client else ""
+    leases.lend(delivery, Holder(client, client_id, bool(auto_renew)), leased_ms)
+    delivery.generation, delivery.attempt = generation, attempt
+    delivery.last_attempt, delivery.first_attempt = last_attempt, first_attempt
+    delivery.renewals = renewals
+    leases.slab.deadline_ms[delivery.row] = deadline_ms
+    leases.slab.state[delivery.row] = State(state_number)
+    return delivery.row
+
+
+def _encode_half(half: HalfMessage) -> bytes:
+    return _HALF.pack(
+        half.first,
+        half.position,
+        half.stored_ms,
+        half.due_ms,
+        half.id_hash,
+        half.topic_id,
+        half.length,
+        half.checks,
+    )
+
+
+def _restore_half(state: EngineState, fields: tuple[int, ...]) -> None:
+    first, position, stored_ms, due_ms, id_hash, topic_id, length, checks = fields
+    half = HalfMessage(
+        first=first,
+        position=position,
+        length=length,
+        topic_id=topic_id,
+        id_hash=id_hash,
+        stored_ms=stored_ms,
+        due_ms=due_ms,
+        checks=checks,
+    )
+    state.halves.add(half)
+    if state.catalog.topic_by_id(topic_id) is None:
+        state.halves.deadlines.arm(first, 0)
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()

@@ -1,0 +1,135 @@
+"""Records → state: topics, groups, offsets, clients, users. See `journal.py`."""
+
+from latermq_broker.catalog.access import decode_user
+from latermq_broker.catalog.catalog import decode_group, decode_topic
+from latermq_broker.catalog.limits import decode_limit
+from latermq_broker.engine.state.state import EngineState, Stamp, Subscription, lite_reader, void
+from latermq_broker.store.records import payload_catalog
+from latermq_broker.store.records.payload_catalog import (
+    OFFSET_REWIND,
+    OFFSET_SKIP,
+    ConfigPayload,
+    OffsetPayload,
+    ResetPayload,
+)
+from latermq_broker.store.records.payload_change import PUT, ChangePayload
+
+
+class CatalogApplier:
+    """CONFIG, OFFSET, RESET, CLIENT, ACCESS, LIMIT: what is configured, and who is known."""
+
+    def __init__(self, state: EngineState) -> None:
+        self._state = state
+
+    def config(self, config: ConfigPayload, at: Stamp) -> None:
+        state = self._state
+        put = config.operation == payload_catalog.CONFIG_PUT
+        if config.kind == payload_catalog.CONFIG_GROUP:
+            if put:
+                state.catalog.put_group(decode_group(config.body))
+                return
+            state.catalog.remove_group(config.id)
+            for key in [key for key in state.subscriptions if key[0] == config.id]:
+                state.drop_subscription(key)
+            return
+        if put:
+            state.catalog.put_topic(decode_topic(config.body))
+            return
+        state.catalog.remove_topic(config.id)
+        for key in [key for key in state.subscriptions if key[1] == config.id]:
+            state.drop_subscription(key)
+        state.halves.hurry(config.id)
+        for letter in [letter for letter in state.parking if letter[0] == config.id]:
+            state.unpark(letter)
+        self._drop_queues(config)
+
+    def config_headless(self, config: ConfigPayload, at: Stamp) -> None:
+        """All that counts while replay has no state yet: queues of a deleted topic."""
+        put = config.operation == payload_catalog.CONFIG_PUT
+        if config.kind == payload_catalog.CONFIG_TOPIC and not put:
+            self._drop_queues(config)
+
+    def _drop_queues(self, config: ConfigPayload) -> None:
+        state = self._state
+        state.uses.forget_topic(config.id)
+        state.delayed_counts.pop(config.id, None)
+        state.round_robin.pop(config.id, None)
+        state.dead.pop(config.id, None)
+        state.lites.pop(config.id, None)
+        state.store.drop_topic(config.id)
+
+    def offset(self, offset: OffsetPayload, at: Stamp) -> None:
+        subscription = self._state.subscription(offset.group_id, offset.topic_id)
+        if offset.act == OFFSET_SKIP:
+            self._skip(subscription, offset.queue_id, offset.offset)
+        else:
+            if offset.act == OFFSET_REWIND:
+                self._void_from(subscription, offset.queue_id, offset.offset)
+            subscription.cursors[offset.queue_id] = offset.offset
+            subscription.scanned.pop(offset.queue_id, None)
+            self._reset_lite(subscription, offset.offset)
+            if subscription.gate is not None:
+                subscription.gate.forget_held(offset.queue_id)
+        self._state.announce(subscription)
+
+    def _skip(self, subscription: Subscription, queue_id: int, offset: int) -> None:
+        """Let go of what the group was not given below the offset; nothing given comes again."""
+        cursor = subscription.cursors.get(queue_id, 0)
+        subscription.cursors[queue_id] = max(cursor, offset)
+        if subscription.gate is not None:
+            subscription.gate.trim(queue_id, offset)
+        reader = lite_reader(self._state, subscription)
+        if reader is not None:
+            reader.skip(offset)
+
+    def _void_from(self, subscription: Subscription, queue_id: int, offset: int) -> None:
+        """Forget the group's deliveries that it is about to be given anew."""
+        if not any(subscription.counts.values()):
+            return
+        leases = self._state.leases
+        for delivery in leases.of(subscription.group_id, subscription.topic_id):
+            if delivery.queue_id == queue_id and delivery.offset >= offset:
+                void(self._state, subscription, delivery)
+
+    def reset(self, reset: ResetPayload, at: Stamp) -> None:
+        state = self._state
+        key = (reset.group_id, reset.topic_id)
+        if key in state.subscriptions:
+            state.drop_subscription(key)
+        subscription = state.subscription(*key)
+        subscription.cursors = dict(enumerate(reset.offsets))
+        if reset.offsets:
+            self._reset_lite(subscription, reset.offsets[0])
+        state.announce(subscription)
+
+    def limit(self, change: ChangePayload, at: Stamp) -> None:
+        limit = decode_limit(change.body)
+        if change.operation == PUT:
+            self._state.limits.put(limit)
+        else:
+            self._state.limits.remove(*limit.key)
+
+    def _reset_lite(self, subscription: Subscription, offset: int) -> None:
+        """All lite topics go on there."""
+        reader = lite_reader(self._state, subscription)
+        if reader is not None:
+            reader.floor = offset
+            reader.cursors.clear()
+            reader.ready = dict.fromkeys(self._state.lites[subscription.topic_id].topics)
+            if subscription.gate is not None:  # retries of a lite topic that is gone, too
+                reader.ready.update(dict.fromkeys(subscription.gate.groups))
+
+    def client(self, client_id: str, at: Stamp) -> None:
+        state = self._state
+        known = state.client_positions
+        known[client_id] = at.position
+        state.client_names[at.position] = client_id
+        if len(known) > state.config.delivery.client_names_max:
+            _, position = known.popitem(last=False)
+            state.client_names.pop(position, None)
+
+    def access(self, access: ChangePayload, at: Stamp) -> None:
+        if access.operation == PUT:
+            self._state.users.put(decode_user(access.body))
+        else:
+            self._state.users.remove(access.body.decode())

@@ -1,0 +1,375 @@
+"""Records → state: deliveries through the table of `delivery/leases/lease.py`. See `journal.py`."""
+
+from collections.abc import Sequence
+
+from latermq_broker.delivery.history import Outcome
+from latermq_broker.delivery.leases.lease import IN_HAND, Delivery, Event, State
+from latermq_broker.delivery.leases.renewals import early_ms, margin_ms
+from latermq_broker.delivery.leases.slab import LOW_BITS, Holder, Place
+from latermq_broker.delivery.order.lite import LiteParent
+from latermq_broker.engine.journal.indexing import index_letter
+from latermq_broker.engine.state.letter_states import LetterStates
+from latermq_broker.engine.state.model import DeadState
+from latermq_broker.engine.state.state import (
+    EngineState,
+    Stamp,
+    Subscription,
+    lite_may_go,
+    lite_reader,
+)
+from latermq_broker.store.derived.consume_queue import ENTRY_LETTER, Entry
+from latermq_broker.store.records import payload_lease, payload_message
+from latermq_broker.store.records.payload_lease import (
+    NO_QUEUE,
+    ORDERED_HOLD,
+    ORDERED_KEEP,
+    ORDERED_PASS,
+    AttemptPayload,
+    ExtendPayload,
+    LeaseFreshPayload,
+    LeaseOrderedPayload,
+    LeaseRetryPayload,
+)
+from latermq_broker.store.records.payload_message import DEAD_PARKS, DeadPayload, RedrivePayload
+
+tuple_new = tuple.__new__
+
+
+class DeliveryApplier:
+    """LEASE_*, ACK, EXTEND, ATTEMPT, DEAD, REDRIVE: who holds what."""
+
+    def __init__(self, state: EngineState) -> None:
+        self._state = state
+        self.lent: Sequence[int] = []
+        """Rows of the newest fresh or ordered lease, for whoever has just written it."""
+
+    def lease_fresh(self, lease: LeaseFreshPayload, at: Stamp) -> None:
+        state = self._state
+        subscription = state.subscription(lease.group_id, lease.topic_id)
+        queue = state.queue(lease.topic_id, lease.queue_id)
+        entries: Sequence[Entry] = queue.scan(lease.first_offset, lease.span)
+        offsets: Sequence[int] = range(lease.first_offset, lease.first_offset + lease.span)
+        if len(lease.deltas) < lease.span:
+            entries = [entries[delta] for delta in lease.deltas]
+            offsets = [offsets[delta] for delta in lease.deltas]
+        self._lend(subscription, lease, _places(lease, offsets, entries), offsets, entries, at)
+        subscription.cursors[lease.queue_id] = lease.first_offset + lease.span
+
+    def lease_retry(self, lease: LeaseRetryPayload, at: Stamp) -> None:
+        state = self._state
+        for delivery_id in lease.ids:
+            delivery = state.leases.deliveries[delivery_id]
+            subscription = state.subscription(delivery.group_id, delivery.topic_id)
+            self._ripen(subscription, delivery)
+            self._grant(subscription, delivery, lease, at)
+            subscription.last_consumed_ms = at.store_ms
+
+    def lease_ordered(self, lease: LeaseOrderedPayload, at: Stamp) -> None:
+        state = self._state
+        subscription = state.subscription(lease.group_id, lease.topic_id)
+        gate = subscription.ordered()
+        reader = lite_reader(state, subscription)
+        where = (lease.group_id, lease.topic_id)
+        kept = 0
+        places: list[Place] = []
+        offsets: list[int] = []
+        entries: list[Entry] = []
+        for key, offset, queue_id, act in lease.rows:
+            if act == ORDERED_HOLD:
+                gate.hold(key, queue_id, offset)
+                continue
+            gate.unhold(key, offset)
+            if act == ORDERED_PASS:
+                continue
+            entry = state.queue(lease.topic_id, queue_id).get(offset)
+            if act == ORDERED_KEEP:
+                self._add(
+                    subscription,
+                    id=lease.first_id + kept,
+                    queue_id=queue_id,
+                    offset=offset,
+                    position=entry.position,
+                    length=entry.length,
+                    tag_hash=entry.tag_hash,
+                    order_key=key,
+                )
+                kept += 1
+                if reader is not None:
+                    reader.cursors[key] = offset + 1
+                continue
+            if key:
+                gate.lend(key, offset, lease.first_id + len(entries))
+            if reader is not None:
+                reader.cursors[key] = offset + 1
+            place = (*where, queue_id, offset >> LOW_BITS, entry.tag_hash, key)
+            places.append(tuple_new(Place, place))
+            offsets.append(offset)
+            entries.append(entry)
+        self._lend(subscription, lease, places, offsets, entries, at)
+        if lease.queue_id != NO_QUEUE:
+            subscription.cursors[lease.queue_id] = lease.next_offset
+
+    def _lend(
+        self,
+        subscription: Subscription,
+        lease: LeaseFreshPayload | LeaseOrderedPayload,
+        places: Sequence[Place],
+        offsets: Sequence[int],
+        entries: Sequence[Entry],
+        at: Stamp,
+    ) -> None:
+        """Messages that the group had not received yet."""
+        self.lent = []
+        if not entries:
+            return
+        state = self._state
+        holder = _holder(state, lease)
+        positions, lengths, *_ = zip(*entries, strict=True)
+        self.lent = rows = state.leases.lend_new(
+            lease.first_id, places, offsets, positions, lengths, holder, at.store_ms
+        )
+        state.uses.hold_all(positions)
+        margin = early_ms(lease.invisible_ms) if holder.auto_renew else 0
+        state.leases.deadlines.arm_all(rows, at.store_ms + lease.invisible_ms, margin)
+        subscription.counts[State.LEASED] += len(rows)
+        subscription.last_consumed_ms = at.store_ms
+
+    def ack(self, ids: Sequence[int], at: Stamp) -> None:
+        state = self._state
+        slab = state.leases.slab
+        rows = slab.rows_of(ids)
+        if not isinstance(rows, range) or not _ack_alike(state, ids, rows):
+            for delivery_id, row in zip(ids, rows, strict=True):
+                if not row:
+                    raise KeyError(delivery_id)
+                self._ack(delivery_id, row)
+        state.recently_done.forget(at.store_ms)
+
+    def _ack(self, delivery_id: int, row: int) -> None:
+        state = self._state
+        slab = state.leases.slab
+        place = slab.places.values[slab.place[row]]
+        subscription = state.subscription(place.group_id, place.topic_id)
+        self._finish(subscription, place, delivery_id, row)
+        if subscription.counts[State.ACKED]:
+            self._finish_acked(subscription, place.order_key)
+
+    def _finish(self, subscription: Subscription, place: Place, delivery_id: int, row: int) -> None:
+        state = self._state
+        slab = state.leases.slab
+        before = state.leases.finish(row, Event.ACK)
+        subscription.counts[before] -= 1
+        if place.order_key:
+            _leave_in_order(self._state, subscription, place, row, before)
+        state.uses.unhold(slab.position[row])
+        if slab.first_attempt[row]:
+            state.uses.unchain(slab.first_attempt[row])
+        generation, deadline_ms = slab.generation[row], slab.deadline_ms[row]
+        state.recently_done.remember((delivery_id,), generation, place, deadline_ms)
+
+    def _finish_acked(self, subscription: Subscription, key: int) -> None:
+        """Finish what was acknowledged of a message group and has nothing before it any more."""
+        slab, gate = self._state.leases.slab, subscription.ordered()
+        while (group := gate.groups.get(key)) is not None and group.live:
+            delivery_id = group.live[0][1]
+            row = self._state.leases.deliveries.row(delivery_id)
+            if slab.state[row] != State.ACKED:
+                return
+            self._finish(subscription, slab.places.values[slab.place[row]], delivery_id, row)
+
+    def extend(self, extend: ExtendPayload, at: Stamp) -> None:
+        delivery = self._state.leases.deliveries[extend.id]
+        subscription = self._state.subscription(delivery.group_id, delivery.topic_id)
+        self._move(subscription, delivery, Event.EXTEND)
+        if not extend.flags & payload_lease.EXTEND_KEEP_HANDLE:
+            delivery.generation += 1
+        if extend.flags & payload_lease.EXTEND_RENEWAL:
+            delivery.renewals += 1
+        _hold(self._state, delivery, at.store_ms + extend.invisible_ms)
+
+    def attempt(self, attempt: AttemptPayload, at: Stamp) -> None:
+        delivery = self._state.leases.deliveries[attempt.id]
+        subscription = self._state.subscription(delivery.group_id, delivery.topic_id)
+        delivery.last_attempt = at.position
+        if not delivery.first_attempt:
+            delivery.first_attempt = at.position
+            self._state.uses.chain(delivery.first_attempt)
+        if attempt.outcome == Outcome.EXPIRED:
+            self.make_ready(subscription, delivery)
+            return
+        if attempt.outcome == Outcome.ACKNOWLEDGED:
+            key = delivery.order_key
+            self._move(subscription, delivery, Event.FOLLOW)
+            self._finish_acked(subscription, key)  # what stood before it may be lost
+            return
+        if attempt.outcome == Outcome.SUSPENDED:
+            delivery.attempt -= 1
+            self._move(subscription, delivery, Event.SUSPEND)
+        else:
+            self._move(subscription, delivery, Event.NACK)
+        delivery.generation += 1
+        _hold(self._state, delivery, at.store_ms + attempt.backoff_ms)
+
+    def make_ready(self, subscription: Subscription, delivery: Delivery) -> None:
+        """DUE: of a lease by an ATTEMPT record, of a backoff by time alone."""
+        self._move(subscription, delivery, Event.DUE)
+        if not delivery.order_key:
+            subscription.ready.append(delivery)
+            self._state.announce(subscription)
+
+    def dead(self, dead: DeadPayload, at: Stamp) -> None:
+        state = self._state
+        head = dead.head
+        delivery = state.leases.deliveries[head.id]
+        subscription = state.subscription(delivery.group_id, delivery.topic_id)
+        waiting = head.reason in payload_message.DEAD_WAITING
+        if waiting:
+            self._ripen(subscription, delivery)
+        if head.flags & DEAD_PARKS:
+            letter = (head.dlq_topic_id, head.queue_offset)
+            state.parking[letter] = (head.group_id, delivery.topic_id, delivery.order_key)
+            subscription.ordered().park(delivery.order_key, letter)
+        state.recently_done.remember(
+            (head.id,), delivery.generation, delivery.place, delivery.deadline_ms
+        )
+        state.recently_done.forget(at.store_ms)
+        self._move(subscription, delivery, Event.EXHAUST if waiting else Event.FORWARD)
+        self.bury(dead, at)
+
+    def bury(self, dead: DeadPayload, at: Stamp) -> None:
+        """The letter enters the dead-letter topic."""
+        head = dead.head
+        index_letter(self._state.store.index, dead, at.position)
+        entry = Entry(at.position, at.length, ENTRY_LETTER, 0, head.tag_hash, at.store_ms)
+        self._state.enqueue(head.dlq_topic_id, 0, entry, head.queue_offset)
+
+    def redrive(self, redrive: RedrivePayload, at: Stamp) -> None:
+        state = self._state
+        letters = state.dead.setdefault(redrive.dlq_topic_id, LetterStates())
+        letters.put(redrive.letter_offset, DeadState.REDRIVEN, at.store_ms)
+        subscription = state.subscription(redrive.group_id, redrive.topic_id)
+        delivery = self._add(
+            subscription,
+            id=redrive.id,
+            queue_id=redrive.queue_id,
+            offset=redrive.origin_offset,
+            position=redrive.letter,
+            length=redrive.length,
+            tag_hash=redrive.tag_hash,
+            order_key=redrive.order_key,
+        )
+        state.unpark((redrive.dlq_topic_id, redrive.letter_offset))
+        if not delivery.order_key:
+            subscription.ready.append(delivery)
+        else:
+            group = state.catalog.group_by_id(redrive.group_id)
+            if group is not None and group.lite_parent:  # to which nothing may have been sent yet
+                state.lites.setdefault(redrive.topic_id, LiteParent())
+            if state.lites:
+                lite_may_go(state, subscription, delivery.order_key)
+        state.announce(subscription)
+
+    def _grant(
+        self,
+        subscription: Subscription,
+        delivery: Delivery,
+        lease: LeaseRetryPayload,
+        at: Stamp,
+    ) -> None:
+        self._move(subscription, delivery, Event.RECEIVE)
+        self._state.leases.lend(delivery, _holder(self._state, lease), at.store_ms)
+        _hold(self._state, delivery, at.store_ms + lease.invisible_ms)
+
+    def _ripen(self, subscription: Subscription, delivery: Delivery) -> None:
+        """In replay only: the end of a backoff is not written, what followed it shows it."""
+        if delivery.state is State.BACKOFF:
+            self._move(subscription, delivery, Event.DUE)
+
+    def _add(self, subscription: Subscription, **numbers: int) -> Delivery:
+        """As `Leases.add`; it counts."""
+        delivery = self._state.leases.add(
+            group_id=subscription.group_id, topic_id=subscription.topic_id, **numbers
+        )
+        self._state.uses.hold(delivery.position)
+        subscription.counts[State.READY] += 1
+        if delivery.order_key:
+            subscription.ordered().enter(delivery.order_key, delivery.offset, delivery.id)
+        return delivery
+
+    def _move(self, subscription: Subscription, delivery: Delivery, event: Event) -> None:
+        counts = subscription.counts
+        before = delivery.state
+        counts[before] -= 1
+        state = self._state.leases.step(delivery, event)
+        if state in counts:
+            counts[state] += 1
+        else:
+            self._state.uses.release(delivery)
+        if key := delivery.order_key:
+            self._move_in_order(subscription, delivery, before, state)
+            if state not in counts and counts[State.ACKED]:
+                self._finish_acked(subscription, key)
+
+    def _move_in_order(
+        self, subscription: Subscription, delivery: Delivery, before: State, state: State
+    ) -> None:
+        """What the step means for its message group."""
+        if state in (State.DONE, State.DEAD):
+            _leave_in_order(self._state, subscription, delivery.place, delivery.row, before)
+            return
+        key, gate = delivery.order_key, subscription.ordered()
+        if before in IN_HAND and state not in IN_HAND:
+            gate.ease(key)
+        elif before not in IN_HAND and state in IN_HAND:
+            gate.seize(key)
+        if key in gate.runnable:
+            self._state.announce(subscription)
+        if self._state.lites and state is not State.LEASED:
+            lite_may_go(self._state, subscription, key)
+
+
+def _hold(state: EngineState, delivery: Delivery, deadline_ms: int) -> None:
+    state.leases.hold(delivery, deadline_ms, margin_ms=margin_ms(delivery, deadline_ms))
+
+
+def _leave_in_order(
+    state: EngineState, subscription: Subscription, place: Place, row: int, before: State
+) -> None:
+    slab, gate = state.leases.slab, subscription.ordered()
+    offset = place.offset_high << LOW_BITS | slab.offset[row]
+    gate.leave(place.order_key, offset, slab.id[row], ready=before not in IN_HAND)
+    if place.order_key in gate.runnable:
+        state.announce(subscription)
+    if state.lites:
+        lite_may_go(state, subscription, place.order_key)
+
+
+def _ack_alike(state: EngineState, ids: Sequence[int], rows: range) -> bool:
+    """Those that were lent together and are still as they were then; or nothing is done."""
+    slab, first = state.leases.slab, rows.start
+    before = state.leases.finish_all(rows, Event.ACK)
+    if before is None:
+        return False
+    place = slab.places.values[slab.place[first]]  # what the rows hold can be read still
+    state.subscription(place.group_id, place.topic_id).counts[before] -= len(rows)
+    state.uses.hold_all(slab.position[first : rows.stop].tolist(), -1)
+    state.recently_done.remember(ids, slab.generation[first], place, slab.deadline_ms[first])
+    return True
+
+
+def _holder(
+    state: EngineState, lease: LeaseFreshPayload | LeaseRetryPayload | LeaseOrderedPayload
+) -> Holder:
+    client_id = state.client_names.get(lease.client, "")
+    auto_renew = lease.flags & payload_lease.LEASE_AUTO_RENEW != 0
+    return Holder(lease.client, client_id, auto_renew)
+
+
+def _places(
+    lease: LeaseFreshPayload, offsets: Sequence[int], entries: Sequence[Entry]
+) -> list[Place]:
+    """Of messages of one queue: most often the same for all."""
+    where = (lease.group_id, lease.topic_id, lease.queue_id)
+    keys = [(offset >> LOW_BITS, entry[4]) for offset, entry in zip(offsets, entries, strict=True)]
+    places = {key: Place(*where, *key) for key in set(keys)}
+    return [places[key] for key in keys]

@@ -1,0 +1,39 @@
+"""Records → state: lite topics. See `journal.py`."""
+
+from latermq_broker.engine.state.state import EngineState, Stamp, Subscription, lite_reader, void
+from latermq_broker.store.records.payload_lite import LITE_EXPIRED, LitePayload
+
+
+class LiteApplier:
+    """LITE: where a group goes on in lite topics; lite topics that nobody sent to for too long."""
+
+    def __init__(self, state: EngineState) -> None:
+        self._state = state
+
+    def lite(self, lite: LitePayload, at: Stamp) -> None:
+        state = self._state
+        parent = state.lites.get(lite.topic_id)
+        if parent is None:
+            return  # nothing was sent yet, or the topic was lost
+        if lite.kind == LITE_EXPIRED:
+            for key, end in lite.rows:
+                parent.expire(key, end)
+            return
+        if state.catalog.group_by_id(lite.group_id) is None:
+            return  # lost
+        subscription = state.subscription(lite.group_id, lite.topic_id)
+        reader = lite_reader(state, subscription)
+        assert reader is not None
+        for key, offset in lite.rows:
+            self._void(subscription, key)
+            if key in parent.topics:
+                reader.cursors[key] = offset
+            reader.may_go(key)
+        state.announce(subscription)
+
+    def _void(self, subscription: Subscription, key: int) -> None:
+        """Forget the deliveries of a lite topic: their handles are good for nothing."""
+        state = self._state
+        group = subscription.ordered().groups.get(key)
+        for _, delivery_id in list(group.live) if group is not None else ():
+            void(state, subscription, state.leases.deliveries[delivery_id])

@@ -1,0 +1,1 @@
+"""Replay of a log that was repaired: records whose causes are lost."""

@@ -1,0 +1,107 @@
+"""Topics and groups behind a lost range: see `lossy.py`."""
+
+from dataclasses import replace
+from typing import Final
+
+from latermq_broker.catalog.catalog import TopicType, decode_group, decode_topic
+from latermq_broker.engine.journal.apply_catalog import CatalogApplier
+from latermq_broker.engine.state.model import Topic
+from latermq_broker.engine.state.state import EngineState, Stamp
+from latermq_broker.store.records.payload_catalog import (
+    CONFIG_DELETE,
+    CONFIG_GROUP,
+    CONFIG_PUT,
+    ConfigPayload,
+    OffsetPayload,
+    ResetPayload,
+)
+from latermq_broker.store.records.payload_message import QUEUE_UNSET
+
+LOST_TOPIC_NAME: Final = "lost-topic-"  # and its id: of a topic whose name is lost
+
+
+class CatalogMender:
+    """CONFIG, OFFSET, RESET; and what others need of the catalog."""
+
+    def __init__(self, state: EngineState, catalog: CatalogApplier) -> None:
+        self._state = state
+        self._catalog = catalog
+
+    def config(self, config: ConfigPayload, at: Stamp) -> ConfigPayload:
+        """A name that stands for another id: how that one was deleted is lost."""
+        catalog = self._state.catalog
+        if config.operation != CONFIG_PUT:
+            return config
+        if config.kind == CONFIG_GROUP:
+            name = decode_group(config.body).name
+            group = catalog.group(name)
+            if group is not None and group.id != config.id:
+                self._delete(config, group.id, at)
+            known = catalog.group_by_id(config.id)
+            if known is not None and known.name != name:
+                catalog.remove_group(config.id)
+            return config
+        name = decode_topic(config.body).name
+        topic = catalog.topic(name)
+        if topic is not None and topic.id != config.id:
+            self._delete(config, topic.id, at)
+        placeholder = catalog.topic_by_id(config.id)
+        if placeholder is not None and placeholder.name != name:
+            catalog.remove_topic(config.id)
+        return config
+
+    def _delete(self, config: ConfigPayload, id: int, at: Stamp) -> None:
+        gone = config._replace(operation=CONFIG_DELETE, id=id, body=b"")
+        self._catalog.config(gone, at)
+
+    def offset(self, offset: OffsetPayload, at: Stamp) -> OffsetPayload | None:
+        if not self._exists(offset.group_id, offset.topic_id, offset.queue_id, at):
+            return None
+        self._state.reach(offset.topic_id, offset.queue_id, offset.offset, at.store_ms)
+        return offset
+
+    def reset(self, reset: ResetPayload, at: Stamp) -> ResetPayload | None:
+        if not self._exists(reset.group_id, reset.topic_id, len(reset.offsets) - 1, at):
+            return None
+        for queue_id, offset in enumerate(reset.offsets):
+            self._state.reach(reset.topic_id, queue_id, offset, at.store_ms)
+        return reset
+
+    def _exists(self, group_id: int, topic_id: int, queue_id: int, at: Stamp) -> bool:
+        """Whether the group is known; its topic is then, too."""
+        if self._state.catalog.group_by_id(group_id) is None:
+            return False
+        self.ensure_topic(topic_id, queue_id, at)
+        return True
+
+    def ensure_topic(self, topic_id: int, queue_id: int, at: Stamp) -> None:
+        """There is such a topic with such a queue: the record that made it may be lost."""
+        catalog = self._state.catalog
+        topic = catalog.topic_by_id(topic_id)
+        queue_count = queue_id + 1 if queue_id != QUEUE_UNSET else 1
+        if topic is None:
+            catalog.put_topic(_made_up(topic_id, f"{LOST_TOPIC_NAME}{topic_id}", queue_count, at))
+        elif topic.queue_count < queue_count:
+            catalog.put_topic(replace(topic, queue_count=queue_count))
+
+    def ensure_letters(self, dlq_topic_id: int, group_id: int, at: Stamp) -> None:
+        """The same for a dead-letter topic: its name is its group's."""
+        catalog = self._state.catalog
+        group = catalog.group_by_id(group_id)
+        if catalog.topic_by_id(dlq_topic_id) is not None:
+            return
+        if group is not None and catalog.topic(group.dead_letter_topic) is None:
+            catalog.put_topic(_made_up(dlq_topic_id, group.dead_letter_topic, 1, at))
+        else:
+            self.ensure_topic(dlq_topic_id, 0, at)
+
+
+def _made_up(topic_id: int, name: str, queue_count: int, at: Stamp) -> Topic:
+    return Topic(
+        id=topic_id,
+        name=name,
+        type=TopicType.MIXED,
+        queue_count=queue_count,
+        created_ms=at.store_ms,
+        epoch=f"{topic_id:016x}",
+    )

@@ -1,0 +1,80 @@
+"""A group's progress behind a lost range: see `lossy.py`.
+
+A lease moves a group's cursor on a queue. If the record of one is lost, the next one seems to jump:
+what lies between was handed out, or passed over by a filter, and nobody knows which. So it becomes
+ready to be handed out again. Only the first jump behind a lost range can hide a lease.
+"""
+
+from typing import Final
+
+from latermq_broker.engine.checkpoint.leases_section import take_up
+from latermq_broker.engine.journal.mend.lossy_queues import is_lost
+from latermq_broker.engine.state.state import EngineState, Stamp
+from latermq_broker.errors import CorruptRecordError
+from latermq_broker.store.derived.consume_queue import Entry
+from latermq_broker.store.records.payload_message import dead_order_key, message_order_key
+from latermq_broker.store.records.record import RecordType
+
+MADE_UP_ID: Final = 1 << 63  # ids from here on were given by no broker
+JUMP_BITS: Final = 12
+JUMP_MAX: Final = 1 << JUMP_BITS
+
+
+class ProgressMender:
+    def __init__(self, state: EngineState) -> None:
+        self._state = state
+        self._groups: set[int] = set()  # that may have had leases in the lost range
+        self._known: set[tuple[int, int, int]] = set()  # group, topic, queue: what follows is whole
+
+    def begin(self) -> None:
+        """A range is lost."""
+        self._groups = {group.id for group in self._state.catalog.groups()}
+        self._known.clear()
+
+    def jump(self, group_id: int, topic_id: int, queue_id: int, offset: int, at: Stamp) -> bool:
+        """The group's progress goes on at `offset`; whether it may.
+
+        False: too much lies between to be remembered one by one. The cursor must stay.
+        """
+        key = (group_id, topic_id, queue_id)
+        if key in self._known or group_id not in self._groups:
+            return True
+        state = self._state
+        queue = state.queue(topic_id, queue_id)
+        subscription = state.subscription(group_id, topic_id)
+        cursor = max(queue.first, subscription.cursors.get(queue_id, queue.first))
+        if offset - cursor > JUMP_MAX:
+            return False
+        self._known.add(key)
+        next_id = state.leases.next_id
+        rows: list[int] = []
+        for index, entry in enumerate(queue.scan(cursor, max(0, offset - cursor))):
+            order_key = self._order_key(entry)
+            if order_key is None:
+                continue
+            delivery = state.leases.add(
+                id=MADE_UP_ID | at.position << JUMP_BITS | index,
+                group_id=group_id,
+                topic_id=topic_id,
+                queue_id=queue_id,
+                offset=cursor + index,
+                position=entry.position,
+                length=entry.length,
+                tag_hash=entry.tag_hash,
+                order_key=order_key,
+            )
+            rows.append(delivery.row)
+        take_up(state, rows, rows)
+        state.leases.next_id = next_id
+        return True
+
+    def _order_key(self, entry: Entry) -> int | None:
+        """None: the message is lost."""
+        if is_lost(entry):
+            return None
+        try:
+            record = self._state.read(entry.position)
+        except CorruptRecordError:
+            return None
+        dead = record.type is RecordType.DEAD
+        return (dead_order_key if dead else message_order_key)(record.payload)

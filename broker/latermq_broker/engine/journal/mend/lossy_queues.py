@@ -1,0 +1,220 @@
+"""Queues, timers and what is dropped behind a lost range: see `lossy.py`."""
+
+import json
+from typing import Any
+
+from latermq_broker.delivery.halves import HalfMessage, HalfState
+from latermq_broker.engine.journal.apply_deliveries import DeliveryApplier
+from latermq_broker.engine.journal.apply_retention import BASE_QUEUE, QUEUES_SECTION
+from latermq_broker.engine.journal.mend.lossy_catalog import CatalogMender
+from latermq_broker.engine.state.state import EngineState, Stamp
+from latermq_broker.store.derived.checkpoint import decode_sections
+from latermq_broker.store.derived.consume_queue import Entry
+from latermq_broker.store.records.payload_message import (
+    QUEUE_UNSET,
+    REF_COMMITTED,
+    REF_DUE,
+    MessageHead,
+    RefPayload,
+    TimerPayload,
+    decode_message_head,
+)
+from latermq_broker.store.records.payload_retention import (
+    DROP_TRIM,
+    MOVE_HISTORY,
+    DropPayload,
+    MovePayload,
+)
+from latermq_broker.store.records.payload_transaction import TxnPayload
+from latermq_broker.store.records.record import RecordType
+
+
+class QueueMender:
+    """MESSAGE, REF, TIMER, HALF, TXN, MOVE, DROP."""
+
+    def __init__(
+        self, state: EngineState, deliveries: DeliveryApplier, catalog: CatalogMender
+    ) -> None:
+        self._state = state
+        self._catalog = catalog
+        self._deliveries = deliveries
+        self._parts: list[bytes] = []  # of a DROP record's base
+        self._armed: dict[int, int] = {}  # position of what waits in the timer: due time
+
+    def begin(self, *, first: bool) -> None:
+        """A range is lost, the first one of this replay or a further one."""
+        self._parts = []
+        if first:
+            timer = self._state.timer
+            self._armed = {position: due_ms for due_ms, position in timer.in_order()}
+
+    def headless(self, type: RecordType, payload: Any, at: Stamp) -> Any:
+        """Of any record, while replay has no state yet: only timers need mending."""
+        if type is RecordType.MESSAGE and payload.queue_offset < 0:
+            self._armed[at.position] = payload.due_ms
+        elif type is RecordType.REF and payload.reason == REF_DUE:
+            self._ensure_armed(payload.due_ms, payload.origin, payload.length, payload.topic_id)
+        elif type is RecordType.TIMER:
+            return self.timer(payload, at)
+        elif type is RecordType.MOVE and payload.due_ms and payload.type != RecordType.HALF:
+            self._move_timer(payload, at)
+        elif type is RecordType.DROP:
+            return self.drop(payload, at)
+        return payload
+
+    def end(self) -> None:
+        """Replay is over."""
+        self._armed = {}
+
+    def message(self, message: MessageHead, at: Stamp) -> MessageHead:
+        self._catalog.ensure_topic(message.topic_id, message.queue_id, at)
+        if message.queue_offset < 0:
+            self._armed[at.position] = message.due_ms
+        return message
+
+    def ref(self, ref: RefPayload, at: Stamp) -> RefPayload:
+        self._catalog.ensure_topic(ref.topic_id, ref.queue_id, at)
+        if ref.reason == REF_DUE:
+            self._ensure_armed(ref.due_ms, ref.origin, ref.length, ref.topic_id)
+        elif ref.reason == REF_COMMITTED:
+            self._ensure_half(ref.origin, ref.length, ref.topic_id, at)
+        return ref
+
+    def half(self, message: MessageHead, at: Stamp) -> MessageHead:
+        self._catalog.ensure_topic(message.topic_id, QUEUE_UNSET, at)
+        return message
+
+    def txn(self, txn: TxnPayload, at: Stamp) -> TxnPayload | None:
+        """None: of a half message that nobody remembers."""
+        del at
+        state = self._state
+        known = state.is_gone(txn.position) or state.halves.at(txn.position) is not None
+        return txn if known else None
+
+    def _ensure_half(self, position: int, length: int, topic_id: int, at: Stamp) -> None:
+        """A half message lies there, as it did when this was written."""
+        state = self._state
+        if state.is_gone(position) or state.halves.at(position) is not None:
+            return
+        state.uses.arm(position, length)
+        state.halves.add(
+            HalfMessage(
+                first=position,
+                position=position,
+                length=length,
+                topic_id=topic_id,
+                id_hash=0,
+                stored_ms=at.store_ms,
+                due_ms=at.store_ms,
+            )
+        )
+
+    def timer(self, timer: TimerPayload, at: Stamp) -> TimerPayload:
+        del at
+        self._ensure_armed(timer.due_ms, timer.position, timer.length, timer.topic_id)
+        if timer.new_due_ms:
+            self._armed[timer.position] = timer.new_due_ms
+        return timer
+
+    def _ensure_armed(self, due_ms: int, position: int, length: int, topic_id: int) -> None:
+        """The message waits for `due_ms`, as it did when this was written; it will wait no more."""
+        state = self._state
+        if state.is_gone(position):  # dropped: nothing is counted of it
+            return
+        armed_ms = self._armed.pop(position, None)
+        if armed_ms == due_ms:
+            return
+        if armed_ms is not None:  # how it was postponed is lost
+            state.timer.cancel(armed_ms, position)
+            state.timer.arm(due_ms, position)
+            return
+        state.timer.arm(due_ms, position)
+        state.uses.arm(position, length)
+        counts = state.delayed_counts
+        counts[topic_id] = counts.get(topic_id, 0) + 1
+
+    def move(self, move: MovePayload, at: Stamp) -> MovePayload | None:
+        state = self._state
+        ids = tuple(one for one in move.ids if one in state.leases.deliveries)
+        if move.kind == MOVE_HISTORY:
+            if not ids:
+                return None
+            delivery = state.leases.deliveries[ids[0]]
+            if not delivery.first_attempt:
+                delivery.first_attempt = delivery.last_attempt = at.position
+                state.uses.chain(at.position)
+            return move
+        if move.due_ms:
+            topic_id = decode_message_head(move.inner).topic_id
+            self._catalog.ensure_topic(topic_id, QUEUE_UNSET, at)
+            if move.type == RecordType.HALF:
+                self._ensure_half(move.old, move.old_length, topic_id, at)
+            else:
+                self._move_timer(move, at)
+        entries = tuple(entry for entry in move.entries if self._may_move(entry, at))
+        return move._replace(ids=ids, entries=entries)
+
+    def _move_timer(self, move: MovePayload, at: Stamp) -> None:
+        topic_id = decode_message_head(move.inner).topic_id
+        self._ensure_armed(move.due_ms, move.old, move.old_length, topic_id)
+        self._armed[at.position] = move.due_ms
+
+    def _may_move(self, entry: Any, at: Stamp) -> bool:
+        state = self._state
+        self._catalog.ensure_topic(entry.topic_id, entry.queue_id, at)
+        queue = state.queue(entry.topic_id, entry.queue_id)
+        if entry.queue_offset < queue.first:
+            return False
+        self._state.reach(entry.topic_id, entry.queue_id, entry.queue_offset + 1, at.store_ms)
+        before = queue.get(entry.queue_offset)
+        if is_lost(before):  # it is not counted yet; what replaces it will be
+            key = (entry.topic_id, entry.queue_id)
+            state.uses.refer(before.position, key, entry.queue_offset)
+        return True
+
+    def drop(self, drop: DropPayload, at: Stamp) -> DropPayload | None:
+        if drop.kind == DROP_TRIM:
+            queues = tuple(queue for queue in drop.queues if self._may_trim(queue, at))
+            return drop._replace(queues=queues)
+        if drop.part != len(self._parts):  # one of its parts is lost
+            return None
+        self._parts.append(bytes(drop.sections))
+        if len(self._parts) == drop.parts:
+            sections = decode_sections(b"".join(self._parts))
+            self._parts = []
+            if not self._state.store.dropped.headless:
+                self._settle(drop.start, sections, at)
+        return drop
+
+    def _settle(self, start: int, sections: dict[str, bytes], at: Stamp) -> None:
+        """Nothing that counts lay below `start` then: what seems to is over, how is lost."""
+        state = self._state
+        for delivery in list(state.leases.deliveries.values()):
+            if delivery.position < start:
+                self._deliveries.ack((delivery.id,), at)
+            elif 0 < delivery.first_attempt < start:
+                delivery.first_attempt = delivery.last_attempt = 0
+        for half in list(state.halves):
+            if half.position < start:
+                state.halves.end(half, HalfState.ROLLED_BACK)
+        for position in [position for position in self._armed if position < start]:
+            state.timer.cancel(self._armed.pop(position), position)
+        counters = json.loads(sections["counters"])
+        state.delayed_counts = {int(topic): n for topic, n in counters["delayed"].items()}
+        for topic_id, queue_id, first, next_ in BASE_QUEUE.iter_unpack(sections[QUEUES_SECTION]):
+            state.reach(topic_id, queue_id, next_, at.store_ms)
+            queue = state.queue(topic_id, queue_id)
+            if first > queue.first:
+                state.trim(topic_id, queue_id, first)
+
+    def _may_trim(self, trimmed: Any, at: Stamp) -> bool:
+        state = self._state
+        if state.store.dropped.headless or state.catalog.topic_by_id(trimmed.topic_id) is None:
+            return False
+        self._state.reach(trimmed.topic_id, trimmed.queue_id, trimmed.first, at.store_ms)
+        return bool(state.queue(trimmed.topic_id, trimmed.queue_id).first < trimmed.first)
+
+
+def is_lost(entry: Entry) -> bool:
+    """It stands for a message whose record is lost."""
+    return not entry.length

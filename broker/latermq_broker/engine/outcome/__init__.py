@@ -1,0 +1,1 @@
+"""How a delivery ends: attempts, backoff, death, redrive."""

@@ -1,0 +1,1 @@
+"""Messages go out: what a receive gives, lane by lane."""

@@ -1,0 +1,300 @@
+"""A receive: retries and fresh messages share it by weight, through the group's filter.
+
+The retry lane holds what this group failed before and may have again; the fresh lane is each queue
+from the group's cursor on, due messages included: they entered their queue when their time came. No
+lane starves the other, and the queues take turns; but for topics of type PRIORITY, where a queue
+stands for a priority and nothing of it comes while there is something of a higher one.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Final, cast
+
+from latermq_broker.delivery.history import decode_history
+from latermq_broker.delivery.leases.columns import Numbers
+from latermq_broker.delivery.leases.lease import Delivery
+from latermq_broker.delivery.leases.slab import LOW_BITS
+from latermq_broker.delivery.order.lane import Lane, RankedLanes
+from latermq_broker.engine.journal.journal import Journal
+from latermq_broker.engine.outcome.attempts import Attempts, stored_slices
+from latermq_broker.engine.receive.leasing import (
+    SCAN_MAX,
+    SCANNED_UNWRITTEN_MAX,
+    Room,
+    client_position,
+    lease_flags,
+)
+from latermq_broker.engine.receive.lite_lane import LiteLane
+from latermq_broker.engine.receive.ordered_lane import Looks, OrderedLane, Wish
+from latermq_broker.engine.receive.wanted import Wanted, Wishes
+from latermq_broker.engine.state.model import Delivered, Group, ReceiveRequest, Topic
+from latermq_broker.engine.state.state import EngineState, Subscription
+from latermq_broker.errors import CorruptRecordError, StoreFullError
+from latermq_broker.store.derived.consume_queue import ConsumeQueue
+from latermq_broker.store.log.read_ahead import read_ahead
+from latermq_broker.store.log.read_messages import read_messages
+from latermq_broker.store.records.payload_catalog import OffsetPayload
+from latermq_broker.store.records.payload_lease import LeaseFreshPayload, LeaseRetryPayload
+from latermq_broker.store.records.payload_message import dead_slices
+from latermq_broker.store.records.record import Record, RecordType
+
+tuple_new: Final = tuple.__new__  # as Delivered(...), without its keyword handling
+_NONE: Final[Mapping[int, Record]] = {}
+
+
+class Lanes:
+    def __init__(self, state: EngineState, journal: Journal, attempts: Attempts) -> None:
+        self._state = state
+        self._journal = journal
+        self._attempts = attempts
+        self._ordered = OrderedLane(state, journal, attempts)
+        self._lite = LiteLane(state, journal, attempts)
+        self._wishes = Wishes(state)
+
+    def receive(
+        self, request: ReceiveRequest, group: Group, topic: Topic, now_ms: int
+    ) -> list[Delivered]:
+        config = self._state.config.delivery
+        subscription = self._state.subscription(group.id, topic.id)
+        wanted = self._wishes.of(request.filter)
+        count = min(request.count_max, config.receive_batch_max)
+        room = Room(count, min(config.receive_bytes_max, request.bytes_max))
+        weights = config.fresh_weight + config.retry_weight
+        turn = subscription.turn
+        subscription.turn = turn + 1
+        share = count * config.retry_weight // weights
+        if not share and turn % weights < config.retry_weight:
+            share = 1
+        wish = Wish(request, group, subscription, wanted, room, now_ms, Looks())
+        if group.lite_parent:
+            return self._deliver(self._lite.receive(wish, request.lite_keys), topic, now_ms)
+        taken: list[Delivery] = self._ordered.again(wish) if group.fifo else []
+        if taken:
+            return self._deliver(taken, topic, now_ms)
+        mine: dict[int, bool] = {}
+        try:
+            for lane, queue_ids in self._ranks(subscription, topic):
+                retried = self._take_retries(wish, lane, share)
+                taken += retried
+                if group.fifo:  # message groups are not cut at the share: the rest would wait
+                    room.reserve(share - len(retried))
+                    for more in self._take_fresh(wish, queue_ids, mine):
+                        taken += more
+                    room.release()
+                    taken += self._ordered.take_waiting(wish, mine)
+                for more in self._take_fresh(wish, queue_ids, mine):
+                    taken += more
+                taken += self._take_retries(wish, lane, room.count)
+                if not room.count or wish.spent:
+                    break
+        except StoreFullError:
+            if not taken:
+                raise
+            # What was leased before the log was full goes out: nobody else may have it now.
+        if group.fifo:
+            self._ordered.remember(wish, taken)
+        if wish.spent or wish.looks.spent:  # not all was looked at: ask again
+            self._state.announce(subscription)
+        return self._deliver(taken, topic, now_ms, wish.looks.records)
+
+    def _ranks(
+        self, subscription: Subscription, topic: Topic
+    ) -> Iterator[tuple[Lane, Sequence[int]]]:
+        """What is looked at before what: all of a topic at once, its queues taking turns; of type
+        PRIORITY one priority after the other, from the highest."""
+        lanes, count = subscription.ready, topic.queue_count
+        if not isinstance(lanes, RankedLanes):
+            yield lanes, [(subscription.turn + step) % count for step in range(count)]
+            return
+        for queue_id in range(count - 1, -1, -1):
+            yield lanes.lane(queue_id), (queue_id,)
+
+    def _take_retries(self, wish: Wish, ready: Lane, share: int) -> list[Delivery]:
+        request, group, _, wanted, room, now_ms, _ = wish
+        passed: list[Delivery] = []
+        taken: list[Delivery] = []
+        spent: list[Delivery] = []  # no attempt is left: the policy was tightened
+        if share > 0:
+            for delivery in islice(ready, SCAN_MAX):
+                if wanted is not None and wanted.spent:
+                    break
+                if wanted is not None and not wanted(delivery.tag_hash, delivery.position):
+                    passed.append(delivery)
+                elif delivery.attempt >= group.max_attempts:
+                    spent.append(delivery)
+                elif room.take(delivery.length):
+                    taken.append(delivery)
+                else:
+                    break
+                if len(taken) == share:
+                    break
+        looked = len(passed) + len(spent) + len(taken)
+        if looked == SCAN_MAX or (wanted is not None and wanted.spent):
+            for delivery in passed:  # others may stand behind: they are first the next time
+                ready.append(delivery)
+        for delivery in spent:
+            self._attempts.exhaust(delivery, now_ms)
+        if taken:
+            client = client_position(self._state, self._journal, request.client_id, now_ms)
+            ids = tuple(delivery.id for delivery in taken)
+            payload = LeaseRetryPayload(client, request.invisible_ms, lease_flags(request), ids)
+            self._journal.write(RecordType.LEASE_RETRY, payload, now_ms)
+        return taken
+
+    def _take_fresh(
+        self, wish: Wish, queue_ids: Iterable[int], mine: dict[int, bool]
+    ) -> Iterator[list[Delivery]]:
+        """What one queue after the other gives, as much as there is room for."""
+        request, group, subscription, wanted, room, now_ms, _ = wish
+        for queue_id in queue_ids:
+            if not room.count or wish.spent:
+                break
+            queue = self._state.queue(subscription.topic_id, queue_id)
+            if group.fifo:
+                yield self._ordered.take_fresh(wish, queue, mine)
+                continue
+            first, deltas, span = self._pick(subscription, queue, wanted, room)
+            if deltas:
+                payload = LeaseFreshPayload(
+                    first_id=self._state.leases.next_id,
+                    first_offset=first,
+                    client=client_position(self._state, self._journal, request.client_id, now_ms),
+                    group_id=subscription.group_id,
+                    topic_id=subscription.topic_id,
+                    invisible_ms=request.invisible_ms,
+                    queue_id=queue.queue_id,
+                    span=span,
+                    flags=lease_flags(request),
+                    deltas=deltas,
+                )
+                self._journal.write(RecordType.LEASE_FRESH, payload, now_ms)
+                slab = self._state.leases.slab
+                yield [Delivery(slab, row) for row in self._journal.deliveries.lent]
+            elif span:
+                self._pass_over(subscription, queue, first + span, now_ms)
+
+    def _pick(
+        self,
+        subscription: Subscription,
+        queue: ConsumeQueue,
+        wanted: Wanted | None,
+        room: Room,
+    ) -> tuple[int, Sequence[int], int]:
+        """(first offset, offsets of what is taken relative to it, how far was looked)."""
+        cursor = self._state.cursor(subscription, queue.queue_id)
+        if cursor >= queue.next:
+            return cursor, (), 0
+        letters = self._state.dead.get(queue.topic_id)
+        count = SCAN_MAX if letters else room.count
+        entries = queue.scan(cursor, count if wanted is None else wanted.look_max)
+        if wanted is None and not letters:
+            count = room.take_some([entry.length for entry in entries])
+            return cursor, range(count), count
+        chosen: list[int] = []
+        looked = 0
+        for index, entry in enumerate(entries):
+            if wanted is not None and wanted.spent:
+                break
+            if letters and cursor + index in letters:
+                pass  # redriven or dropped: no longer delivered
+            elif wanted is None or wanted(entry.tag_hash, entry.position):
+                if not room.take(entry.length):
+                    break
+                chosen.append(index)
+            looked = index + 1
+            if not room.count:
+                break
+        if not chosen:
+            return cursor, (), looked
+        first = chosen[0]
+        return cursor + first, tuple(index - first for index in chosen), looked - first
+
+    def _pass_over(
+        self, subscription: Subscription, queue: ConsumeQueue, offset: int, now_ms: int
+    ) -> None:
+        """Nothing up to `offset` matched: consumed, written down when it has become much."""
+        subscription.scanned[queue.queue_id] = offset
+        if offset < queue.next:  # not all was looked at: ask again
+            self._state.announce(subscription)
+        written = subscription.cursors.get(queue.queue_id, queue.first)
+        if offset - written >= SCANNED_UNWRITTEN_MAX:
+            payload = OffsetPayload(
+                subscription.group_id, subscription.topic_id, queue.queue_id, offset
+            )
+            self._journal.write(RecordType.OFFSET, payload, now_ms)
+
+    def _deliver(
+        self, taken: list[Delivery], topic: Topic, now_ms: int, known: Mapping[int, Record] = _NONE
+    ) -> list[Delivered]:
+        """`known`: records that were read already, by position."""
+        state = self._state
+        slab = state.leases.slab
+        rows = _in_sequence([delivery.row for delivery in taken])
+        spans = list(zip(_at(slab.position, rows), _at(slab.length, rows), strict=True))
+        read_ahead(state.store.log, spans, known)
+        slices: list[tuple[bytes, bytes] | None] = [None] * len(rows)
+        if not topic.internal:
+            slices = read_messages(state.store.log, spans)
+        origins = [""] * len(rows)
+        if None in slices:
+            gone: list[int] = []
+            for index, one in enumerate(slices):
+                if one is not None:
+                    continue
+                position, _ = spans[index]
+                try:
+                    record = known.get(position) or state.read(position)
+                except CorruptRecordError as error:
+                    self._give_up(taken[index], error, now_ms)
+                    gone.append(index)
+                    continue
+                slices[index] = stored_slices(record)
+                origins[index] = _origin_topic(record) if topic.internal else ""
+            rows = [row for index, row in enumerate(rows) if index not in gone]
+            slices = [one for one in slices if one is not None]
+            origins = [origin for index, origin in enumerate(origins) if index not in gone]
+        if not rows:
+            return []
+        places = [slab.places.values[number] for number in _at(slab.place, rows)]
+        offsets = _at(slab.offset, rows)
+        columns = zip(
+            state.handles.encode_all(_at(slab.id, rows), _at(slab.generation, rows)),
+            _at(slab.attempt, rows),
+            [place.queue_id for place in places],
+            [place[3] << LOW_BITS | offset for place, offset in zip(places, offsets, strict=True)],
+            *zip(*cast(list[tuple[bytes, bytes]], slices), strict=True),
+            _at(slab.deadline_ms, rows),
+            origins,
+            strict=True,
+        )
+        return [tuple_new(Delivered, fields) for fields in columns]
+
+    def _give_up(self, delivery: Delivery, error: CorruptRecordError, now_ms: int) -> None:
+        """It cannot be read. Others may stand behind it: a receive that waits asks again."""
+        state = self._state
+        state.give_up(error)
+        state.announce(state.subscription(delivery.group_id, delivery.topic_id))
+        self._journal.write(RecordType.ACK, (delivery.id,), now_ms)
+
+
+def _in_sequence(rows: list[int]) -> Sequence[int]:
+    """As a range, if they are one: what was lent together."""
+    if len(rows) > 1:
+        run = range(rows[0], rows[0] + len(rows))
+        if rows == [*run]:
+            return run
+    return rows
+
+
+def _at(column: Numbers, rows: Sequence[int]) -> Sequence[int]:
+    """What the column has in those rows."""
+    if isinstance(rows, range):
+        return column[rows.start : rows.stop].tolist()
+    return [column[row] for row in rows]
+
+
+def _origin_topic(record: Record) -> str:
+    """Where a dead letter came from; empty for a message that was sent to the %DLQ% topic."""
+    if record.type is not RecordType.DEAD:
+        return ""
+    return decode_history(dead_slices(record.payload)[0]).origin_topic

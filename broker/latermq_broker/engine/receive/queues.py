@@ -1,0 +1,221 @@
+"""A topic's queues, read without a lease: bulk readers, pull consumers, offsets."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from latermq_broker.engine.journal.journal import Journal
+from latermq_broker.engine.outcome.attempts import stored_slices
+from latermq_broker.engine.outcome.dead_letters import DeadLetters
+from latermq_broker.engine.receive.wanted import Wishes
+from latermq_broker.engine.state.letter_states import letters_of
+from latermq_broker.engine.state.model import EVERYTHING, MessageFilter, QueueEnds, QueueRow, Topic
+from latermq_broker.engine.state.state import EngineState, first_unread, lite_reader
+from latermq_broker.errors import (
+    BadRequestError,
+    CorruptRecordError,
+    GroupNotFoundError,
+    IllegalOffsetError,
+    PreconditionFailedError,
+    TopicNotFoundError,
+)
+from latermq_broker.store.derived.consume_queue import ConsumeQueue, Entry
+from latermq_broker.store.log.read_ahead import read_ahead
+from latermq_broker.store.records.payload_catalog import OFFSET_REWIND, OFFSET_SKIP, OffsetPayload
+from latermq_broker.store.records.record import RecordType
+
+PULL_SCAN_MAX: Final = 2_048  # entries one filtered pull looks at
+HOLE_SCAN_MAX: Final = 2_048  # damaged entries in a row that one answer speaks of
+
+
+class QueueReads:
+    def __init__(self, state: EngineState, journal: Journal, dead: DeadLetters) -> None:
+        self._state = state
+        self._journal = journal
+        self._dead = dead
+        self._wishes = Wishes(state)
+
+    def ends(self, topic_name: str, queue_id: int) -> QueueEnds:
+        """Raises TopicNotFoundError, BadRequestError (no such queue)."""
+        queue = self._queue(self._topic(topic_name), queue_id)
+        return QueueEnds(queue_id, queue.first, queue.next)
+
+    def offset_at(self, topic_name: str, queue_id: int, time_ms: int) -> int:
+        """The first offset stored at or after `time_ms`; the next one when there is none."""
+        return self._queue(self._topic(topic_name), queue_id).offset_at(time_ms)
+
+    def read(
+        self,
+        topic_name: str,
+        epoch: str,
+        queue_id: int,
+        start_offset: int,
+        end_offset: int,
+        *,
+        rows_max: int,
+        bytes_max: int,
+        letters: bool = True,
+    ) -> list[QueueRow]:
+        """Rows from `start_offset` up to `end_offset`, exclusive; at least one if there is one.
+
+        `letters` False: without dead letters' histories, which take most of the time.
+        `epoch` empty: whichever. Raises TopicNotFoundError, BadRequestError (no such queue),
+        PreconditionFailedError (another epoch), IllegalOffsetError (below the oldest, past the
+        end).
+        """
+        topic = self._topic(topic_name)
+        if epoch and epoch != topic.epoch:
+            raise PreconditionFailedError(
+                f"topic {topic_name} was made anew: epoch is {topic.epoch}, not {epoch}"
+            )
+        queue = self._queue(topic, queue_id)
+        self._check(topic, queue, start_offset)
+        rows: list[QueueRow] = []
+        size = 0
+        count = min(rows_max, end_offset - start_offset)
+        entries = queue.scan(start_offset, count) if count > 0 else []
+        self._read_ahead(entries)
+        for index, entry in enumerate(entries):
+            offset = start_offset + index
+            size += entry.length
+            if rows and size > bytes_max:
+                break
+            try:
+                rows.append(self._row(topic, offset, entry, letters=letters))
+            except CorruptRecordError as error:
+                if not rows:  # who reads in bulk must know that rows are missing
+                    self._state.unreadable(error)
+                    raise self._hole(queue, offset, topic_name) from error
+                break
+        return rows
+
+    def _hole(self, queue: ConsumeQueue, offset: int, topic_name: str) -> IllegalOffsetError:
+        """What is at `offset` cannot be read; where it goes on, or how far was looked."""
+        readable = end = min(queue.next, offset + HOLE_SCAN_MAX)
+        for index, entry in enumerate(queue.scan(offset, end - offset)):
+            try:
+                self._state.read(entry.position)
+            except CorruptRecordError:
+                continue
+            readable = offset + index
+            break
+        return IllegalOffsetError(
+            f"offsets {offset} to {readable - 1} of topic {topic_name}, queue {queue.queue_id} are "
+            "damaged and lost",
+            earliest_offset=readable,
+            next_offset=queue.next,
+        )
+
+    def pull(
+        self,
+        topic_name: str,
+        queue_id: int,
+        offset: int,
+        count_max: int,
+        filter: MessageFilter = EVERYTHING,
+        bytes_max: int = 1 << 62,
+    ) -> tuple[list[QueueRow], int]:
+        """(rows that match, the offset to go on from). No lease, no attempt.
+
+        Args:
+            bytes_max: of all rows together; a first one comes whatever its size.
+
+        Raises TopicNotFoundError, BadRequestError, IllegalOffsetError.
+        """
+        topic = self._topic(topic_name)
+        queue = self._queue(topic, queue_id)
+        self._check(topic, queue, offset)
+        wanted = self._wishes.of(filter)
+        rows: list[QueueRow] = []
+        changed = letters_of(self._state.dead, topic.id) if topic.internal else None
+        look_max = count_max if wanted is None and not changed else PULL_SCAN_MAX
+        entries = queue.scan(offset, look_max)
+        self._read_ahead(entries[:count_max])
+        size = 0
+        for entry in entries:
+            if len(rows) == count_max or (wanted is not None and wanted.spent):
+                break
+            left = changed is not None and changed.get(offset) is not None  # dropped, or redriven
+            if not left and (wanted is None or wanted(entry.tag_hash, entry.position)):
+                size += entry.length
+                if rows and size > bytes_max:
+                    break
+                try:
+                    rows.append(self._row(topic, offset, entry, letters=True))
+                except CorruptRecordError as error:
+                    self._state.unreadable(error)
+            offset += 1
+        return rows, offset
+
+    def _read_ahead(self, entries: Sequence[Entry]) -> None:
+        read_ahead(self._state.store.log, [(entry.position, entry.length) for entry in entries])
+
+    def _row(self, topic: Topic, offset: int, entry: Entry, *, letters: bool) -> QueueRow:
+        record = self._state.read(entry.position)
+        if letters and topic.internal:
+            letter = self._dead.row(topic, offset, entry, record)
+            if letter is not None:
+                return QueueRow(offset, entry.time_ms, letter.rest, letter.sys, letter)
+        return QueueRow(offset, entry.time_ms, *stored_slices(record), None)
+
+    def committed(self, group_name: str, topic_name: str, queue_id: int) -> int | None:
+        """The oldest offset that the group was not given yet; None: it has never read the queue.
+
+        What a message group holds back was not given. Raises TopicNotFoundError,
+        GroupNotFoundError, BadRequestError.
+        """
+        topic = self._topic(topic_name)
+        self._queue(topic, queue_id)
+        group = self._state.catalog.group(group_name)
+        if group is None:
+            raise GroupNotFoundError(group_name)
+        subscription = self._state.subscriptions.get((group.id, topic.id))
+        if subscription is None:
+            return None
+        reader = lite_reader(self._state, subscription)
+        if queue_id not in subscription.cursors and (reader is None or not reader.has_read):
+            return None
+        return first_unread(self._state, subscription, queue_id)
+
+    def commit(
+        self, group_name: str, topic_name: str, queue_id: int, offset: int, now_ms: int
+    ) -> None:
+        """Have the group go on at the offset, on that queue; that of `committed` changes nothing.
+
+        Forwards: what it was not given below is skipped, what it has in hand stays. Backwards: it
+        is given everything from there on anew; its leases and retries from there on are void.
+        Raises as `committed` does, and IllegalOffsetError.
+        """
+        topic = self._topic(topic_name)
+        queue = self._queue(topic, queue_id)
+        group = self._state.catalog.group(group_name)
+        if group is None:
+            raise GroupNotFoundError(group_name)
+        self._check(topic, queue, offset)
+        subscription = self._state.subscriptions.get((group.id, topic.id))
+        act = OFFSET_SKIP
+        if subscription is not None and offset < first_unread(self._state, subscription, queue_id):
+            act = OFFSET_REWIND
+        payload = OffsetPayload(group.id, topic.id, queue_id, offset, act)
+        self._journal.write(RecordType.OFFSET, payload, now_ms)
+
+    def _topic(self, name: str) -> Topic:
+        topic = self._state.catalog.topic(name)
+        if topic is None:
+            raise TopicNotFoundError(name)
+        return topic
+
+    def _queue(self, topic: Topic, queue_id: int) -> ConsumeQueue:
+        if not 0 <= queue_id < topic.queue_count:
+            raise BadRequestError(
+                f"topic {topic.name} has queues 0 to {topic.queue_count - 1}, not {queue_id}"
+            )
+        return self._state.queue(topic.id, queue_id)
+
+    def _check(self, topic: Topic, queue: ConsumeQueue, offset: int) -> None:
+        if not queue.first <= offset <= queue.next:
+            raise IllegalOffsetError(
+                f"offset {offset} of topic {topic.name}, queue {queue.queue_id} is not within "
+                f"{queue.first} (the oldest) to {queue.next} (the next)",
+                earliest_offset=queue.first,
+                next_offset=queue.next,
+            )

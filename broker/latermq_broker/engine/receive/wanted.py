@@ -1,0 +1,104 @@
+"""What one receive wants, asked entry by entry; and how much it may look at.
+
+Tags are compared by their hash. For SQL the message is read, so a receive looks at a bounded number
+of messages and bytes: then it is `spent`, and goes on with the next. Verdicts are remembered for a
+while: what stands in the retry lane is met again and again.
+"""
+
+from collections import OrderedDict
+from typing import Final, Protocol
+
+from latermq_broker.delivery.filters.filter import MessageFilter
+from latermq_broker.delivery.filters.sql_filter import TAGS, SqlFilter
+from latermq_broker.engine.outcome.attempts import stored_slices
+from latermq_broker.engine.receive.leasing import SCAN_MAX
+from latermq_broker.engine.state.state import EngineState
+from latermq_broker.errors import CorruptRecordError
+from latermq_broker.store.records.message_fields import message_tag, user_properties
+
+READS_MAX: Final = 128  # messages one receive looks into
+READ_BYTES_MAX: Final = 4 << 20
+VERDICTS_MAX: Final = 16_384  # of all expressions together
+
+Verdicts = OrderedDict[tuple[str, int], bool]  # (expression, position)
+
+
+class Wanted(Protocol):
+    @property
+    def spent(self) -> bool:
+        """It has looked at as much as it may; ask no further."""
+
+    @property
+    def look_max(self) -> int:
+        """Of so many entries it can still be asked at most, or as good as."""
+
+    def __call__(self, tag_hash: int, position: int) -> bool: ...
+
+
+class WantedTags:
+    __slots__ = ("_hashes", "look_max")
+    spent = False
+
+    def __init__(self, hashes: frozenset[int]) -> None:
+        self._hashes = hashes
+        self.look_max = SCAN_MAX
+
+    def __call__(self, tag_hash: int, position: int) -> bool:
+        return tag_hash in self._hashes
+
+
+class WantedSql:
+    __slots__ = ("_bytes", "_filter", "_reads", "_state", "_verdicts")
+
+    def __init__(self, filter: SqlFilter, state: EngineState, verdicts: Verdicts) -> None:
+        self._filter = filter
+        self._state = state
+        self._verdicts = verdicts
+        self._reads = READS_MAX
+        self._bytes = READ_BYTES_MAX
+
+    @property
+    def spent(self) -> bool:
+        return self._reads <= 0 or self._bytes <= 0
+
+    @property
+    def look_max(self) -> int:
+        return max(self._reads, 1)
+
+    def __call__(self, tag_hash: int, position: int) -> bool:
+        key = (self._filter.expression, position)
+        verdict = self._verdicts.get(key)
+        if verdict is None:
+            verdict = self._verdicts[key] = self._judge(position)
+            if len(self._verdicts) > VERDICTS_MAX:
+                self._verdicts.popitem(last=False)
+        return verdict
+
+    def _judge(self, position: int) -> bool:
+        self._reads -= 1
+        try:
+            record = self._state.read(position)
+        except CorruptRecordError:
+            return True  # delivering it finds out, and gives it up
+        self._bytes -= record.length
+        rest, sys = stored_slices(record)
+        properties = user_properties(rest)
+        properties.pop(TAGS, None)
+        if tag := message_tag(sys):
+            properties[TAGS] = tag
+        return self._filter.matches(properties)
+
+
+class Wishes:
+    """Makes them."""
+
+    def __init__(self, state: EngineState) -> None:
+        self._state = state
+        self._verdicts: Verdicts = OrderedDict()
+
+    def of(self, filter: MessageFilter) -> Wanted | None:
+        """For one receive; None: everything."""
+        if isinstance(filter, SqlFilter):
+            return WantedSql(filter, self._state, self._verdicts)
+        hashes = filter.hashes()
+        return None if hashes is None else WantedTags(hashes)

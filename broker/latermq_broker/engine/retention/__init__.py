@@ -1,0 +1,1 @@
+"""Old segments go; what is still needed is rolled forward."""

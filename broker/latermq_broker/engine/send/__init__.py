@@ -1,0 +1,1 @@
+"""Messages come in, at once, later or in two phases."""

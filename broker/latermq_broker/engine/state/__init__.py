@@ -1,0 +1,1 @@
+"""Everything the engine knows: derived from the log, saved in checkpoints."""

@@ -1,0 +1,262 @@
+"""What goes into the engine and what comes out of it.
+
+Plain data; no behaviour. Times are milliseconds since the epoch, `_ms` durations milliseconds.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple
+
+from latermq_broker.catalog.access import User
+from latermq_broker.catalog.catalog import Backoff as Backoff
+from latermq_broker.catalog.catalog import Group as Group
+from latermq_broker.catalog.catalog import OnDead as OnDead
+from latermq_broker.catalog.catalog import Topic as Topic
+from latermq_broker.catalog.catalog import TopicType as TopicType
+from latermq_broker.delivery.failure import Failure as Failure
+from latermq_broker.delivery.filters.filter import EVERYTHING as EVERYTHING
+from latermq_broker.delivery.filters.filter import MessageFilter as MessageFilter
+from latermq_broker.delivery.filters.filter import TagFilter as TagFilter
+from latermq_broker.delivery.history import Attempt as Attempt
+from latermq_broker.store.records.payload_message import NO_PRIORITY
+
+
+class Outgoing(NamedTuple):
+    """One message to store.
+
+    rest: serialised v2.Message without topic (1) and system_properties (3).
+    sys: serialised v2.SystemProperties with the store-side fields set and none of the delivery-only
+        ones: receipt_handle, queue_id, queue_offset, invisible_duration, delivery_attempt,
+        dead_letter_queue.
+    """
+
+    topic: str
+    rest: bytes
+    sys: bytes
+    message_id: str
+    tag: str = ""
+    keys: tuple[str, ...] = ()
+    deliver_at_ms: int = 0  # 0, past or now: at once
+    delay_level: int = 0  # 1…: now + level, wins over deliver_at_ms
+    first_check_ms: int = 0  # of a half message: from now; 0: the broker's default
+    message_group: str = ""  # delivered in order to groups that keep it
+    priority: int = NO_PRIORITY  # of a message without a message group
+    lite_topic: str = ""  # of a topic of type LITE
+
+
+class PlainMessages(NamedTuple):
+    """Messages to store of one topic that enter a queue at once, in columns.
+
+    They have no delay, message group, priority, lite topic or transaction.
+    """
+
+    topic: str
+    ids: Sequence[bytes]  # message ids, UTF-8
+    tag_hashes: Sequence[int]
+    key_hashes: Sequence[tuple[int, ...]]
+    rest_bytes: Sequence[int]
+    sys_bytes: Sequence[int]
+    stored: Sequence[bytes]  # `Outgoing.rest`, then `Outgoing.sys`
+
+
+class PlainSent(NamedTuple):
+    """They stand one after another in one queue."""
+
+    queue_id: int
+    queue_offset: int  # of the first
+    positions: Sequence[int]
+
+
+class Sent(NamedTuple):
+    position: int
+    queue_id: int  # -1 while delayed
+    queue_offset: int  # -1 while delayed
+    due_ms: int  # 0: delivered at once
+    pending_id: str  # names the wait; "" unless delayed
+    transaction_id: str = ""  # of a half message
+
+
+class OrphanCheck(NamedTuple):
+    """A question for a producer: how did this transaction end?"""
+
+    transaction_id: str
+    rest: bytes
+    sys: bytes
+    check: int  # the how manieth, from 1
+    asked_client: str  # the producer asked before; ""
+
+
+class ReceiveRequest(NamedTuple):
+    group: str
+    topic: str
+    client_id: str
+    count_max: int
+    invisible_ms: int
+    auto_renew: bool = False
+    filter: MessageFilter = EVERYTHING
+    attempt_id: str = ""  # names the try: the same again is answered with the same, if ordered
+    single_file: bool = False  # at most one of each message group in a reply, if ordered
+    lite_keys: frozenset[int] = frozenset()  # what the client of a group for lite topics reads
+    bytes_max: int = 1 << 62  # of the messages together, if there are several
+    user: User | None = None  # who asks, and makes what is not there yet
+
+
+class Delivered(NamedTuple):
+    handle: str
+    attempt: int
+    queue_id: int
+    queue_offset: int
+    rest: bytes
+    sys: bytes
+    deadline_ms: int
+    dead_origin_topic: str  # set when read from a %DLQ% topic; the message id is in `sys`
+
+
+@dataclass(slots=True)
+class Ready:
+    """What may have become receivable; the edge wakes parked receives with it."""
+
+    topics: set[str] = field(default_factory=set)  # for every group
+    pairs: set[tuple[str, str]] = field(default_factory=set)  # (group, topic)
+
+    def __bool__(self) -> bool:
+        return bool(self.topics or self.pairs)
+
+
+class PendingKind(IntEnum):
+    """Numbers are latermq.v1.PendingKind's."""
+
+    DELAYED = 1
+    BACKOFF = 2
+    IN_FLIGHT = 3
+    HALF = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingFilter:
+    topic: str = ""
+    group: str = ""
+    kind: PendingKind | None = None
+    due_before_ms: int = 0
+    delay_level: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingItem:
+    kind: PendingKind
+    pending_id: str
+    topic: str
+    group: str
+    due_ms: int
+    stored_ms: int
+    attempt: int
+    max_attempts: int
+    delay_level: int
+    rest: bytes
+    sys: bytes
+    failure: Failure | None
+    checks: int = 0  # of a half message: how often producers were asked
+    checks_max: int = 0
+    ready: bool = False  # of a retry: its wait is over, or it was given back
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingCount:
+    kind: PendingKind
+    topic: str
+    group: str
+    count: int
+    next_due_ms: int
+    ready: int = 0  # of retries: those that are ready
+
+
+class DeadState(IntEnum):
+    """Numbers are latermq.v1.DeadLetterState's."""
+
+    DEAD = 1
+    REDRIVEN = 2
+    DROPPED = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadFilter:
+    message_ids: frozenset[str] = frozenset()
+    queue_offsets: frozenset[int] = frozenset()
+    signature: str = ""
+    failure_class: str = ""
+    origin_topic: str = ""
+    reason: str = ""
+    dead_after_ms: int = 0  # inclusive
+    dead_before_ms: int = 0  # exclusive; 0: no bound
+    state: DeadState | None = DeadState.DEAD  # None: any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    group: str
+    queue_offset: int
+    origin_topic: str
+    origin_queue_id: int
+    origin_offset: int
+    reason: str  # attempts_exhausted | forwarded | rejected | filtered | sent
+    attempt_count: int
+    max_attempts: int
+    first_failure_ms: int
+    last_failure_ms: int
+    dead_ms: int
+    failure: Failure | None  # the last one told
+    signature: str
+    attempts: tuple[Attempt, ...]  # oldest first
+    redrive_count: int
+    redriven_ms: int
+    parks: bool  # its message group stands still until it is redriven or dropped
+    state: DeadState
+    rest: bytes
+    sys: bytes
+
+
+class QueueRow(NamedTuple):
+    """One row of a bulk read."""
+
+    queue_offset: int
+    time_ms: int  # when it entered the queue
+    rest: bytes
+    sys: bytes
+    dead: DeadLetter | None  # in %DLQ% topics, for letters the broker itself put there
+
+
+class QueueEnds(NamedTuple):
+    queue_id: int
+    earliest_offset: int
+    next_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicInfo:
+    topic: Topic
+    queues: tuple[QueueEnds, ...]
+    delayed_count: int
+    groups: tuple[str, ...]  # that have read it
+
+    @property
+    def message_count(self) -> int:
+        return sum(ends.next_offset - ends.earliest_offset for ends in self.queues)
+
+
+class TopicProgress(NamedTuple):
+    topic: str
+    ready_count: int
+    in_flight_count: int
+    backoff_count: int
+    last_consumed_ms: int
+    held_count: int = 0  # of the ready ones: behind blocked message groups
+    blocked_count: int = 0  # message groups that are in flight, in backoff or parked
+    parked_count: int = 0  # of those
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupInfo:
+    group: Group
+    topics: tuple[TopicProgress, ...]
+    dead_letter_count: int

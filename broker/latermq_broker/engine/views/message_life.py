@@ -1,0 +1,233 @@
+"""Where a found message is in its life: waiting, in its queue, and how far each group has it.
+
+Told from the state as it stands, with bounded looks; what a look does not reach is UNKNOWN, never
+guessed. A message that its group no longer has, and that is in no dead-letter topic, is DONE:
+acknowledged, or passed over because the group's filter did not want it.
+"""
+
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from latermq_broker.delivery.leases.lease import Delivery, State
+from latermq_broker.engine.journal.indexing import MESSAGE_TYPES
+from latermq_broker.engine.outcome.attempts import stored_order_key
+from latermq_broker.engine.state.letter_states import letters_of
+from latermq_broker.engine.state.model import DeadState, Topic
+from latermq_broker.engine.state.standing import in_hand
+from latermq_broker.engine.state.state import EngineState, Subscription, lite_reader
+from latermq_broker.engine.views.message_place import MessagePlaces, Place
+from latermq_broker.engine.views.message_query import FROM_THE_END, Found
+from latermq_broker.errors import CorruptRecordError
+from latermq_broker.store.records.payload_message import (
+    DeadHead,
+    decode_dead_head,
+    decode_message_head,
+)
+from latermq_broker.store.records.payload_retention import original
+from latermq_broker.store.records.record import RecordType
+
+LETTERS_LOOKED_AT_MAX: Final = 64
+BLOCKS_MAX: Final = 64
+
+
+class LifeState(IntEnum):
+    """Numbers are latermq.v1.LifeState's."""
+
+    READY = 1  # in line, `ahead_count` before it
+    LEASED = 2  # until `until_ms`
+    BACKOFF = 3  # until `until_ms`
+    RETRY = 4  # its backoff or lease is over: first in line
+    DONE = 5
+    DEAD = 6  # number `dead_offset` of the group's letters
+    UNKNOWN = 7
+    HELD = 8  # behind `ahead_count` others of its message group, which is blocked or `parked`
+
+
+class GroupLife(NamedTuple):
+    group: str
+    state: LifeState
+    attempt: int = 0
+    max_attempts: int = 0
+    until_ms: int = 0
+    client_id: str = ""
+    ahead_count: int = 0
+    dead_offset: int = -1  # of its letter; with another state than DEAD: it was redriven
+    dead_ms: int = 0
+    dead_state: DeadState | None = None
+    parked: bool = False
+
+
+class Life(NamedTuple):
+    waits_until_ms: int  # 0: it does not wait for its delivery time
+    half: bool  # its transaction has not ended
+    queue_id: int  # -1: not in a queue, or not found there
+    queue_offset: int
+    expired: bool  # it was in a queue and left it with retention
+    groups: tuple[GroupLife, ...]
+    cancelled: bool = False  # it never enters a queue: cancelled, recalled, or rolled back
+    letter_state: DeadState | None = None  # in a dead-letter topic
+
+
+class MessageLives:
+    def __init__(self, state: EngineState) -> None:
+        self._state = state
+        self._places = MessagePlaces(state)
+
+    def life(self, found: Found) -> Life:
+        """Of what a query found in this state. Raises IndexRebuildingError."""
+        state = self._state
+        topic = state.catalog.topic(found.topic)
+        if topic is None:
+            return Life(0, False, -1, -1, True, ())
+        place = self._places.place(found)
+        queue_id, offset = place.queue_id, place.queue_offset
+        if queue_id < 0:
+            return Life(place.waits_until_ms, place.half, -1, -1, False, (), place.cancelled)
+        expired = offset < state.queue(topic.id, queue_id).first
+        groups = tuple(self._groups(topic, found, queue_id, offset))
+        letter_state = None
+        if topic.internal:
+            letter_state, _ = letters_of(state.dead, topic.id).get(offset) or (DeadState.DEAD, 0)
+        return Life(0, False, queue_id, offset, expired, groups, letter_state=letter_state)
+
+    def half(self, found: Found) -> bool:
+        """Its transaction has not ended."""
+        return found.half and self._state.halves.at(found.position) is not None
+
+    def place(self, found: Found) -> Place:
+        """Of one of many, with a short look; see `MessagePlaces`."""
+        return self._places.place(found, glance=True)
+
+    def _groups(
+        self, topic: Topic, found: Found, queue_id: int, offset: int
+    ) -> Iterator[GroupLife]:
+        state = self._state
+        letters: dict[int, DeadHead] | None = None
+        for (group_id, topic_id), subscription in sorted(state.subscriptions.items()):
+            group = state.catalog.group_by_id(group_id)
+            if topic_id != topic.id or group is None:
+                continue
+            known = GroupLife(group.name, LifeState.UNKNOWN, max_attempts=group.max_attempts)
+            delivery = in_hand(state, group_id, topic_id, queue_id, offset)
+            reader = lite_reader(state, subscription)
+            if reader is None:
+                cursor = state.cursor(subscription, queue_id)
+            else:
+                ahead = reader.ahead(stored_order_key(state.read(found.position)), offset)
+                cursor = offset - ahead  # behind it if it was given
+            if delivery is not None:
+                if letters is None:
+                    letters = self._letters(topic, found, queue_id, offset)
+                known = self._redriven(known, letters.get(group_id))
+                yield _behind(known, subscription, delivery) or _held(known, delivery)
+            elif offset >= cursor:
+                yield known._replace(state=LifeState.READY, ahead_count=offset - cursor)
+            elif (
+                held := self._held_back(known, subscription, found, queue_id, offset)
+            ) is not None:
+                yield held
+            else:
+                if letters is None:
+                    letters = self._letters(topic, found, queue_id, offset)
+                yield self._over(known, subscription, letters.get(group_id))
+
+    def _held_back(
+        self,
+        known: GroupLife,
+        subscription: Subscription,
+        found: Found,
+        queue_id: int,
+        offset: int,
+    ) -> GroupLife | None:
+        """An ordered group passed it, and keeps it until its message group may go on."""
+        if subscription.gate is None or not subscription.gate.held_count:
+            return None
+        key = stored_order_key(self._state.read(found.position))
+        group = subscription.gate.groups.get(key)
+        if group is None or group.queue_id != queue_id or (place := group.held.place(offset)) < 0:
+            return None
+        return known._replace(
+            state=LifeState.HELD,
+            ahead_count=len(group.live) + place,
+            parked=bool(group.parked),
+        )
+
+    def _redriven(self, known: GroupLife, letter: DeadHead | None) -> GroupLife:
+        """The group has it again: what was its letter?"""
+        if letter is None:
+            return known
+        return known._replace(dead_offset=letter.queue_offset, dead_state=DeadState.REDRIVEN)
+
+    def _over(
+        self, known: GroupLife, subscription: Subscription, letter: DeadHead | None
+    ) -> GroupLife:
+        """The group had it, and has it no more."""
+        if letter is not None:
+            changed = letters_of(self._state.dead, letter.dlq_topic_id).get(letter.queue_offset)
+            queue = self._state.queue(letter.dlq_topic_id, 0)
+            entered = queue.first <= letter.queue_offset < queue.next
+            return known._replace(
+                state=LifeState.DEAD,
+                attempt=letter.attempt_count,
+                dead_offset=letter.queue_offset,
+                dead_ms=queue.get(letter.queue_offset).time_ms if entered else 0,
+                dead_state=changed[0] if changed else DeadState.DEAD,
+            )
+        return known._replace(state=LifeState.DONE)
+
+    def _letters(
+        self, topic: Topic, found: Found, queue_id: int, offset: int
+    ) -> dict[int, DeadHead]:
+        """Group id → the newest letter of this message there."""
+        state = self._state
+        letters: dict[int, DeadHead] = {}
+        stored = original(state.store.log.read(found.position))
+        if stored.type not in MESSAGE_TYPES:
+            return letters
+        positions, _ = state.store.index.find(
+            decode_message_head(stored.payload).id_hash,
+            FROM_THE_END,
+            count_max=LETTERS_LOOKED_AT_MAX,
+            blocks_max=BLOCKS_MAX,
+        )
+        for position in positions:
+            try:
+                record = state.read(position)
+            except CorruptRecordError:
+                continue
+            if record.type is not RecordType.DEAD:
+                continue
+            head = decode_dead_head(record.payload)
+            origin = (head.origin_topic_id, head.origin_queue_id, head.origin_offset)
+            if origin == (topic.id, queue_id, offset):
+                letters.setdefault(head.group_id, head)
+        return letters
+
+
+def _behind(known: GroupLife, subscription: Subscription, delivery: Delivery) -> GroupLife | None:
+    """Tell of one that was never given, whose queue entry has expired: it is held back still."""
+    gate = subscription.gate
+    if delivery.leased_ms or gate is None or delivery.order_key not in gate.groups:
+        return None
+    group = gate.groups[delivery.order_key]
+    before = sum(offset < delivery.offset for offset, _ in group.live)
+    if not (before or group.blocked):
+        return None
+    return known._replace(state=LifeState.HELD, ahead_count=before, parked=bool(group.parked))
+
+
+def _held(known: GroupLife, delivery: Delivery) -> GroupLife:
+    if delivery.state is State.ACKED:
+        return known._replace(state=LifeState.DONE)
+    states = {
+        State.READY: LifeState.RETRY,
+        State.LEASED: LifeState.LEASED,
+        State.BACKOFF: LifeState.BACKOFF,
+    }
+    return known._replace(
+        state=states[delivery.state],
+        attempt=delivery.attempt,
+        until_ms=delivery.deadline_ms,
+        client_id=delivery.client_id,
+    )

@@ -1,0 +1,95 @@
+"""Where a message is that was sent to come later: with a delivery time, or in a transaction.
+
+Its record names no queue. It waits, or it has entered a queue at about its time, or it never will;
+an operator may have moved its time. Every look is bounded: what none of them shows is not known.
+"""
+
+from typing import Final, NamedTuple
+
+from latermq_broker.delivery.halves import HalfState
+from latermq_broker.engine.state.model import Topic
+from latermq_broker.engine.state.state import EngineState
+from latermq_broker.engine.state.timers_moved import CANCELLED
+from latermq_broker.engine.views.message_query import Found
+from latermq_broker.store.records.record import RECORD_ALIGN
+
+ENTRIES_LOOKED_AT_MAX: Final = 4_096  # of one queue, from one time on
+ENTRIES_GLANCED_AT_MAX: Final = 128  # likewise, for one of many messages
+TIMERS_LOOKED_AT_MAX: Final = 65_536
+
+
+class Place(NamedTuple):
+    """None of it: not known."""
+
+    queue_id: int = -1
+    queue_offset: int = -1
+    waits_until_ms: int = 0  # it waits for its delivery time
+    half: bool = False  # its transaction has not ended
+    cancelled: bool = False  # it never enters a queue: cancelled, recalled, or rolled back
+
+
+class MessagePlaces:
+    def __init__(self, state: EngineState) -> None:
+        self._state = state
+
+    def place(self, found: Found, *, glance: bool = False) -> Place:
+        """
+        Args:
+            glance: for one of many: the likely places only.
+        """
+        if found.queue_id >= 0:
+            return Place(found.queue_id, found.queue_offset)
+        topic = self._state.catalog.topic(found.topic)
+        if topic is None:
+            return Place()
+        return (
+            self._half(topic, found, glance) if found.half else self._delayed(topic, found, glance)
+        )
+
+    def _half(self, topic: Topic, found: Found, glance: bool) -> Place:
+        halves = self._state.halves
+        if halves.at(found.position) is not None:
+            return Place(half=True)
+        ended = halves.ended.get(found.first_position)
+        if ended is not None and ended[0] is HalfState.ROLLED_BACK:
+            return Place(cancelled=True)
+        place, looked_at_all = self._entered(topic, found, found.stored_ms, glance)
+        return place or Place(cancelled=looked_at_all)
+
+    def _delayed(self, topic: Topic, found: Found, glance: bool) -> Place:
+        timer = self._state.timer
+        moved_ms = self._state.timers_moved.due_ms(found.position)
+        if moved_ms == CANCELLED:
+            return Place(cancelled=True)
+        due_ms = moved_ms or found.due_ms
+        if timer.contains(due_ms, found.position):
+            return Place(waits_until_ms=due_ms)
+        place, looked_at_all = self._entered(topic, found, due_ms, glance)
+        if place is not None or glance:
+            return place or Place()
+        if len(timer) > TIMERS_LOOKED_AT_MAX:
+            return Place()
+        for _, entries in timer.between(found.position, found.position + RECORD_ALIGN):
+            for due_ms, position in entries:
+                if timer.contains(due_ms, position):
+                    return Place(waits_until_ms=due_ms)
+        return Place(cancelled=looked_at_all)
+
+    def _entered(
+        self, topic: Topic, found: Found, likely_ms: int, glance: bool
+    ) -> tuple[Place | None, bool]:
+        """(where it entered a queue, if it is seen; whether it was looked for everywhere)."""
+        count_max = ENTRIES_GLANCED_AT_MAX if glance else ENTRIES_LOOKED_AT_MAX
+        everywhere = True
+        for queue_id in range(topic.queue_count):
+            queue = self._state.queue(topic.id, queue_id)
+            for from_ms in (likely_ms,) if glance else dict.fromkeys((likely_ms, found.stored_ms)):
+                first = queue.offset_at(from_ms)
+                entries = queue.scan(first, count_max)
+                for offset, entry in enumerate(entries, first):
+                    if entry.position == found.position:
+                        return Place(queue_id, offset), True
+            everywhere &= len(entries) < count_max  # from when it was stored to the end
+            older = queue.first == 0 or queue.first < first  # what is retained reaches that far
+            everywhere &= older
+        return None, everywhere and not glance

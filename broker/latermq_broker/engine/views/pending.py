@@ -1,0 +1,485 @@
+"""What waits, and until when: delayed messages, backoffs, leases, half messages.
+
+Listings merge the timer, the lease deadlines and the halves' checks by time; a page looks at no
+more than SCAN_MAX entries, so it may be short, or empty, before the listing's end. Only more than
+SCAN_MAX ready retries are not merged: they come first, READY_ROWS rows of the lease table at a time
+and by time among those, so that no page has to put all of them in order.
+"""
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator
+from heapq import heapify, heappop, merge
+from itertools import islice
+from typing import Final
+
+from latermq_broker.catalog.catalog import RETRY_PREFIX, SCHEDULE_TOPIC
+from latermq_broker.delivery.halves import HalfMessage, parse_transaction_id, transaction_id
+from latermq_broker.delivery.leases.lease import Delivery, State
+from latermq_broker.delivery.retry import BACKOFF_MS_MAX
+from latermq_broker.engine.journal.journal import Journal
+from latermq_broker.engine.outcome.attempts import Attempts, has_id, stored_slices
+from latermq_broker.engine.send.transactions import Transactions
+from latermq_broker.engine.state.model import PendingCount, PendingFilter, PendingItem, PendingKind
+from latermq_broker.engine.state.state import EngineState
+from latermq_broker.engine.views.pending_counts import Key, pending_count, ready_counts
+from latermq_broker.engine.views.pending_place import (
+    BEFORE_ALL,
+    REST,
+    SCAN_MAX,
+    START,
+    Place,
+    Waiting,
+    by_time,
+    parse_token,
+    token_of,
+    where_now,
+)
+from latermq_broker.errors import (
+    BadRequestError,
+    CorruptRecordError,
+    MessageNotFoundError,
+    PreconditionFailedError,
+)
+from latermq_broker.store.records.payload_lease import ExtendPayload
+from latermq_broker.store.records.payload_message import TimerPayload, decode_message_head
+from latermq_broker.store.records.payload_retention import first_position, original
+from latermq_broker.store.records.payload_transaction import CAUSE_OPERATOR
+from latermq_broker.store.records.record import RecordType
+
+READY_ROWS: Final = 4_096  # put in order for a page: some 2 ms
+
+
+def delayed_id(due_ms: int, position: int) -> str:
+    return f"d-{due_ms:x}-{position:x}"
+
+
+def delivery_pending_id(delivery_id: int) -> str:
+    return f"r-{delivery_id:x}"
+
+
+class PendingView:
+    def __init__(
+        self,
+        state: EngineState,
+        journal: Journal,
+        attempts: Attempts,
+        transactions: Transactions,
+    ) -> None:
+        self._state = state
+        self._journal = journal
+        self._attempts = attempts
+        self._transactions = transactions
+
+    @property
+    def moves_forgotten(self) -> bool:
+        """Not every delayed message whose time was moved is found by its old id."""
+        return self._state.timers_moved.forgot
+
+    def page(
+        self,
+        filter: PendingFilter,
+        page_size: int,
+        token: str = "",
+        *,
+        scan_max: int = SCAN_MAX,
+    ) -> tuple[list[PendingItem], str]:
+        """(items by due time, the next page's token; "" at the end). See above for many retries.
+
+        Raises BadRequestError for a token that is not ours.
+        """
+        filter = _by_classic_name(filter)
+        place = parse_token(token)
+        items: list[PendingItem] = []
+        for looked, (row, waiting) in enumerate(self._in_order(filter, place)):
+            if len(items) >= page_size or looked >= scan_max:
+                return items, token_of(place)
+            place = row, waiting
+            if filter.due_before_ms and waiting[0] >= filter.due_before_ms:
+                if by_time(row):
+                    break
+                continue
+            item = self._item(waiting)
+            if item is not None and _matches(item, filter):
+                items.append(item)
+        return items, ""
+
+    def count(self, filter: PendingFilter) -> list[PendingCount]:
+        """Per kind, topic and group. `next_due_ms` is that of the first listed; 0 when it is not
+        among the first SCAN_MAX.
+
+        With due_before_ms or delay_level the messages are counted one by one, up to SCAN_MAX.
+        Raises BadRequestError beyond that.
+        """
+        filter = _by_classic_name(filter)
+        one_by_one = bool(filter.due_before_ms or filter.delay_level)
+        counts: dict[Key, list[int]] = {}
+        ready: Counter[Key] = Counter() if one_by_one else ready_counts(self._state)
+        if not one_by_one:
+            for key, count in self.known_counts(filter):
+                counts[key] = [count, 0]
+        for looked, (row, waiting) in enumerate(self._in_order(filter, START)):
+            late = filter.due_before_ms and waiting[0] >= filter.due_before_ms
+            if late and by_time(row):
+                break
+            if looked >= SCAN_MAX:
+                if one_by_one:
+                    raise BadRequestError(f"more than {SCAN_MAX} wait: narrow the filter")
+                break
+            if not one_by_one and all(first for _, first in counts.values()):
+                break
+            where = None if late else self._key(waiting)
+            if where is None:
+                continue
+            if one_by_one:
+                item = self._item(waiting)
+                if item is None or not _matches(item, filter):
+                    continue
+                counts.setdefault(where, [0, 0])[0] += 1
+                ready[where] += item.ready
+            if where in counts and not counts[where][1]:
+                counts[where][1] = waiting[0]
+        return [
+            pending_count(key, count, first, ready[key])
+            for key, (count, first) in sorted(counts.items())
+        ]
+
+    def search(
+        self, message_id: str, token: str = "", *, scan_max: int = SCAN_MAX
+    ) -> tuple[list[str], str]:
+        """(ids under which a message waits, the token to search on with; "" at the end)."""
+        place = parse_token(token)
+        found: list[str] = []
+        for looked, (row, waiting) in enumerate(self._in_order(PendingFilter(), place)):
+            if looked >= scan_max:
+                return found, token_of(place)
+            place = row, waiting
+            if self._is(message_id, waiting):
+                found.append(_pending_id(self._state, waiting))
+        return found, ""
+
+    def cancel(self, pending_id: str, now_ms: int, *, topic: str = "") -> PendingItem:
+        """A delayed message will never be delivered; a retry is done for its group; a half
+        message is rolled back. With `topic`, only what waits for that one.
+
+        Raises MessageNotFoundError (not waiting any more), PreconditionFailedError (in flight).
+        """
+        waiting, item = self._find(pending_id)
+        if topic not in ("", item.topic):
+            raise MessageNotFoundError(f"nothing waits under {pending_id} for topic {topic}")
+        if waiting[1] == 0:
+            self._journal.write(RecordType.TIMER, self._timer(waiting, 0), now_ms)
+        elif waiting[1] == 2:
+            self._transactions.roll_back(_half(self._state, waiting), CAUSE_OPERATOR, now_ms)
+        else:
+            _retry(self._state, waiting, pending_id)
+            self._journal.write(RecordType.ACK, (waiting[2],), now_ms)
+        return item
+
+    def commit(self, pending_id: str, now_ms: int) -> PendingItem:
+        """A half message is delivered, whatever its producer thinks.
+
+        Raises MessageNotFoundError, PreconditionFailedError (no half message).
+        """
+        waiting, item = self._find(pending_id)
+        if waiting[1] != 2:
+            raise PreconditionFailedError(f"{pending_id} is no half message of a transaction")
+        self._transactions.commit(_half(self._state, waiting), now_ms)
+        return item
+
+    def expedite(self, pending_id: str, now_ms: int) -> PendingItem:
+        """Due now. Raises as `cancel` does."""
+        return self._move(pending_id, self._state.wall.at(now_ms), now_ms)
+
+    def postpone(self, pending_id: str, due_ms: int, now_ms: int) -> PendingItem:
+        """Due at another time, sooner or later. Raises as `cancel` does, and BadRequestError."""
+        limit_ms = self._state.config.delivery.delay_ms_max
+        wall_ms = self._state.wall.at(now_ms)
+        if not wall_ms <= due_ms <= wall_ms + limit_ms:
+            raise BadRequestError(f"due time {due_ms} is not within now and {limit_ms} ms from now")
+        return self._move(pending_id, due_ms, now_ms)
+
+    def _move(self, pending_id: str, due_ms: int, now_ms: int) -> PendingItem:
+        waiting, item = self._find(pending_id)
+        if waiting[1] == 0:
+            self._journal.write(RecordType.TIMER, self._timer(waiting, due_ms), now_ms)
+            return item
+        if waiting[1] == 2:
+            raise PreconditionFailedError(
+                f"{pending_id} waits for the end of its transaction, not for a time: commit or "
+                "cancel it"
+            )
+        delivery = _retry(self._state, waiting, pending_id)
+        wait_ms = due_ms - self._state.wall.at(now_ms)
+        if wait_ms > BACKOFF_MS_MAX:
+            raise BadRequestError(f"a retry may wait {BACKOFF_MS_MAX} ms, not {wait_ms}")
+        if delivery.state is State.BACKOFF:
+            extend = ExtendPayload(delivery.id, wait_ms, 0)
+            self._journal.write(RecordType.EXTEND, extend, now_ms)
+        elif wait_ms:
+            raise PreconditionFailedError(f"{pending_id} is due already")
+        return item
+
+    def _timer(self, waiting: Waiting, due_ms: int) -> TimerPayload:
+        record = self._state.read(waiting[2])
+        topic_id = decode_message_head(record.payload).topic_id
+        return TimerPayload(waiting[2], waiting[0], due_ms, topic_id, record.length)
+
+    def _in_order(self, filter: PendingFilter, place: Place) -> Iterator[tuple[int, Waiting]]:
+        """What comes behind that place: (row, waiting), see Place."""
+        row, after = place
+        leases = self._state.leases
+        sources: list[Iterator[Waiting]] = []
+        if filter.kind in (None, PendingKind.BACKOFF) and row < REST:
+            if not row and leases.ready_count() <= SCAN_MAX:
+                for _, ready in leases.ready_slices(1, max(leases.slab.rows, 1)):
+                    sources.append(self._ripe(ready, after))
+            else:
+                for first, ready in leases.ready_slices(row, READY_ROWS):
+                    for waiting in self._ripe(ready, after if first == row else BEFORE_ALL):
+                        yield first, waiting
+                row, after = REST, BEFORE_ALL
+        if filter.kind in (None, PendingKind.DELAYED) and not filter.group:
+            sources.append(self._delayed(after))
+        if filter.kind in (None, PendingKind.BACKOFF, PendingKind.IN_FLIGHT):
+            sources.append(self._held(after))
+        if filter.kind in (None, PendingKind.HALF) and not filter.group:
+            sources.append(_halves(self._state, after))
+        for waiting in merge(*sources):
+            yield row, waiting
+
+    def _delayed(self, after: Waiting) -> Iterator[Waiting]:
+        start = (after[0], after[2]) if after[1] <= 0 else (after[0] + 1, -1)
+        for due_ms, position in self._state.timer.in_order(start):
+            yield due_ms, 0, position
+
+    def _held(self, after: Waiting) -> Iterator[Waiting]:
+        start = (-1, -1)
+        if after[0] >= 0:
+            start = (after[0] - self._state.wall.ahead_ms, after[2] if after[1] == 1 else -1)
+        for due_ms, delivery_id in self._state.leases.deadlines.in_order(start):
+            waiting = self._state.wall.at(due_ms), 1, delivery_id
+            if waiting > after:
+                yield waiting
+
+    def _ripe(self, ready: list[tuple[int, int]], after: Waiting) -> Iterator[Waiting]:
+        """Retries whose time has come, until somebody receives them."""
+        ahead_ms = self._state.wall.ahead_ms
+        due_ms, kind, id = after
+        deadline_ms = due_ms - ahead_ms if due_ms > 0 else due_ms  # 0 is 0, see `_due_ms`
+        start = (deadline_ms, id) if kind == 1 else (deadline_ms + (kind > 1), -1)
+        for deadline_ms, id in ready[bisect_right(ready, start) :]:
+            yield (deadline_ms + ahead_ms if deadline_ms else 0), 1, id
+
+    def known_counts(
+        self, filter: PendingFilter
+    ) -> Iterator[tuple[tuple[PendingKind, str, str], int]]:
+        """How many of each (kind, topic, group), from counters: nothing is looked at."""
+        catalog = self._state.catalog
+        if filter.kind in (None, PendingKind.DELAYED) and not filter.group:
+            for topic_id, count in self._state.delayed_counts.items():
+                topic = catalog.topic_by_id(topic_id)
+                if topic is not None and filter.topic in ("", topic.name):
+                    yield (PendingKind.DELAYED, topic.name, ""), count
+        if filter.kind in (None, PendingKind.HALF) and not filter.group:
+            for topic_id, count in self._state.halves.counts.items():
+                topic = catalog.topic_by_id(topic_id)
+                if topic is not None and filter.topic in ("", topic.name):
+                    yield (PendingKind.HALF, topic.name, ""), count
+        for (group_id, topic_id), subscription in self._state.subscriptions.items():
+            group, topic = catalog.group_by_id(group_id), catalog.topic_by_id(topic_id)
+            if group is None or topic is None:
+                continue
+            if filter.topic not in ("", topic.name) or filter.group not in ("", group.name):
+                continue
+            counts = subscription.counts
+            backoff = counts[State.BACKOFF] + counts[State.READY]
+            for kind, count in (
+                (PendingKind.BACKOFF, backoff),
+                (PendingKind.IN_FLIGHT, counts[State.LEASED]),
+            ):
+                if count and filter.kind in (None, kind):
+                    yield (kind, topic.name, group.name), count
+
+    def _key(self, waiting: Waiting) -> tuple[PendingKind, str, str] | None:
+        catalog = self._state.catalog
+        if waiting[1] == 0:
+            try:
+                record = self._state.read(waiting[2])
+            except CorruptRecordError:
+                return None
+            topic = catalog.topic_by_id(decode_message_head(record.payload).topic_id)
+            return None if topic is None else (PendingKind.DELAYED, topic.name, "")
+        if waiting[1] == 2:
+            topic = catalog.topic_by_id(_half(self._state, waiting).topic_id)
+            return None if topic is None else (PendingKind.HALF, topic.name, "")
+        delivery = self._state.leases.deliveries[waiting[2]]
+        topic = catalog.topic_by_id(delivery.topic_id)
+        group = catalog.group_by_id(delivery.group_id)
+        if topic is None or group is None:
+            return None
+        return _kind(delivery), topic.name, group.name
+
+    def _item(self, waiting: Waiting) -> PendingItem | None:
+        """None: its topic is deleted, or its record is damaged."""
+        key = self._key(waiting)
+        if key is None:
+            return None
+        kind, topic, group = key
+        state = self._state
+        delivery = state.leases.deliveries[waiting[2]] if waiting[1] == 1 else None
+        half = _half(state, waiting) if waiting[1] == 2 else None
+        try:
+            stored = state.store.log.read(_position(state, waiting))
+        except CorruptRecordError:
+            return None
+        record = original(stored)
+        rest, sys = stored_slices(record)
+        level = 0
+        if record.type is RecordType.MESSAGE:
+            level = decode_message_head(record.payload).delay_level
+        limits = state.catalog.group(group)
+        failures = self._attempts.timeline(delivery)[-1:] if delivery else []
+        return PendingItem(
+            kind=kind,
+            pending_id=_pending_id(state, waiting),
+            topic=topic,
+            group=group,
+            due_ms=_due_ms(state, delivery) if delivery else waiting[0],
+            stored_ms=record.store_ms,
+            attempt=delivery.attempt if delivery else 0,
+            max_attempts=limits.max_attempts if limits else 0,
+            delay_level=level,
+            rest=rest,
+            sys=sys,
+            failure=failures[0].failure if failures else None,
+            checks=half.checks if half else 0,
+            checks_max=state.config.transaction.checks_max if half else 0,
+            ready=delivery is not None and delivery.state is State.READY,
+        )
+
+    def _find(self, pending_id: str) -> tuple[Waiting, PendingItem]:
+        """By our id, or by a message id among the first SCAN_MAX that wait."""
+        waiting = _parse_id(pending_id)
+        if waiting is None:
+            waiting = self._by_message_id(pending_id)
+        elif waiting[1] == 0:
+            waiting = where_now(self._state, waiting)
+        elif waiting[1] == 2:
+            half = self._state.halves.get(waiting[2])
+            waiting = None if half is None else _half_waiting(self._state, half)
+        elif waiting[2] not in self._state.leases.deliveries:
+            waiting = None
+        item = None if waiting is None else self._item(waiting)
+        if waiting is None or item is None:
+            raise MessageNotFoundError(f"nothing waits under {pending_id}")
+        return waiting, item
+
+    def _by_message_id(self, message_id: str) -> Waiting | None:
+        waits = islice(self._in_order(PendingFilter(), START), SCAN_MAX)
+        found = [waiting for _, waiting in waits if self._is(message_id, waiting)]
+        if len(found) > 1:
+            raise BadRequestError(f"{len(found)} waits belong to message {message_id}: name one")
+        return found[0] if found else None
+
+    def _is(self, message_id: str, waiting: Waiting) -> bool:
+        """Whether it is that message that waits; one whose record is damaged is not."""
+        try:
+            return has_id(self._state.read(_position(self._state, waiting)), message_id)
+        except CorruptRecordError:
+            return False
+
+
+def _due_ms(state: EngineState, delivery: Delivery) -> int:
+    """On the wall clock; 0: nobody has held it in this life."""
+    return state.wall.at(delivery.deadline_ms) if delivery.deadline_ms else 0
+
+
+def _retry(state: EngineState, waiting: Waiting, pending_id: str) -> Delivery:
+    delivery = state.leases.deliveries[waiting[2]]
+    if delivery.state is State.LEASED:
+        raise PreconditionFailedError(
+            f"{pending_id} is in flight: a consumer holds it until its lease ends"
+        )
+    return delivery
+
+
+def _halves(state: EngineState, after: Waiting) -> Iterator[Waiting]:
+    """By their checks; put in order only as far as it is consumed."""
+    ahead_ms = state.wall.ahead_ms
+    entries = [(half.due_ms + ahead_ms, 2, half.first) for half in state.halves]
+    if after > (-1, -1, -1):
+        entries = [entry for entry in entries if entry > after]
+    heapify(entries)
+    while entries:
+        yield heappop(entries)
+
+
+def _half_waiting(state: EngineState, half: HalfMessage) -> Waiting:
+    return state.wall.at(half.due_ms), 2, half.first
+
+
+def _half(state: EngineState, waiting: Waiting) -> HalfMessage:
+    half = state.halves.get(waiting[2])
+    assert half is not None
+    return half
+
+
+def _position(state: EngineState, waiting: Waiting) -> int:
+    """Of the record that holds what waits."""
+    if waiting[1] == 2:
+        return _half(state, waiting).position
+    return state.leases.deliveries[waiting[2]].position if waiting[1] else waiting[2]
+
+
+def _pending_id(state: EngineState, waiting: Waiting) -> str:
+    if waiting[1] == 2:
+        return transaction_id(waiting[2])
+    if waiting[1]:
+        return delivery_pending_id(waiting[2])
+    return delayed_id(waiting[0], first_position(state.store.log.read(waiting[2])))
+
+
+def _kind(delivery: Delivery) -> PendingKind:
+    return PendingKind.IN_FLIGHT if delivery.state is State.LEASED else PendingKind.BACKOFF
+
+
+def _matches(item: PendingItem, filter: PendingFilter) -> bool:
+    return (
+        filter.kind in (None, item.kind)
+        and filter.topic in ("", item.topic)
+        and filter.group in ("", item.group)
+        and filter.delay_level in (0, item.delay_level)
+    )
+
+
+def _by_classic_name(filter: PendingFilter) -> PendingFilter:
+    """SCHEDULE_TOPIC_XXXX is what is delayed, %RETRY%group what that group will get again."""
+    if filter.topic == SCHEDULE_TOPIC:
+        kind, topic, group = PendingKind.DELAYED, "", filter.group
+    elif filter.topic.startswith(RETRY_PREFIX):
+        kind, topic, group = PendingKind.BACKOFF, "", filter.topic[len(RETRY_PREFIX) :]
+    else:
+        return filter
+    return PendingFilter(
+        topic=topic,
+        group=group,
+        kind=kind,
+        due_before_ms=filter.due_before_ms,
+        delay_level=filter.delay_level,
+    )
+
+
+def _parse_id(pending_id: str) -> Waiting | None:
+    parts = pending_id.split("-")
+    try:
+        if parts[0] == "d" and len(parts) == 3:
+            return int(parts[1], 16), 0, int(parts[2], 16)
+        if parts[0] == "r" and len(parts) == 2:
+            return 0, 1, int(parts[1], 16)
+        first = parse_transaction_id(pending_id)
+        if first is not None:
+            return 0, 2, first
+    except ValueError:
+        pass
+    return None

@@ -1,0 +1,62 @@
+"""Where a listing of what waits has come to, and the token that says so to a client."""
+
+from contextlib import suppress
+from itertools import islice
+from typing import Final
+
+from latermq_broker.engine.state.state import EngineState
+from latermq_broker.errors import BadRequestError, CorruptRecordError
+from latermq_broker.store.records.payload_retention import first_position
+
+SCAN_MAX: Final = 20_000
+
+# (due, 0: delayed | 1: delivery | 2: half, position | delivery id | where it was stored first)
+Waiting = tuple[int, int, int]
+BEFORE_ALL: Final = (-1, -1, -1)
+# (row where a slice of ready retries begins | 0: all are merged | REST: the ready ones were listed,
+# and now comes what waits still; where in that)
+Place = tuple[int, Waiting]
+START: Final = (0, BEFORE_ALL)
+REST: Final = 1 << 32  # no row has that number
+
+
+def by_time(row: int) -> bool:
+    """All that comes behind is due later: not so between slices of ready retries."""
+    return row in (0, REST)
+
+
+def token_of(place: Place) -> str:
+    row, (due_ms, side, name) = place
+    return f"{due_ms:x}-{side}-{name:x}" + (f"-{row:x}" if row else "")
+
+
+def parse_token(token: str) -> Place:
+    """Raises BadRequestError: not one of ours."""
+    if not token:
+        return START
+    try:
+        due, side, name, *row = token.split("-")
+        (number,) = row or ["0"]
+        return int(number, 16), (int(due, 16), int(side), int(name, 16))
+    except ValueError:
+        raise BadRequestError(f"page token {token[:40]!r} is not one of ours") from None
+
+
+def where_now(state: EngineState, waiting: Waiting) -> Waiting | None:
+    """A delayed message by where it stood when it was sent, and a time that it was to come at.
+
+    An operator may have moved that time, and its record may have been rolled forward.
+    """
+    due_ms, _, position = waiting
+    moved = state.timers_moved.wait_of(position)
+    if moved is not None and state.timer.contains(*moved):
+        return moved[0], 0, moved[1]
+    if state.timer.contains(due_ms, position):
+        return waiting
+    for due, at in islice(state.timer.in_order((due_ms, -1)), SCAN_MAX):
+        if due != due_ms:
+            break
+        with suppress(CorruptRecordError):
+            if first_position(state.store.log.read(at)) == position:
+                return due_ms, 0, at
+    return None

@@ -1,0 +1,1 @@
+"""`serve --replace`: both halves of handing the sockets over."""

@@ -1,0 +1,129 @@
+"""`latermq serve --replace`: from a broker that serves this directory to having its ports and LOCK.
+
+What can fail is tried before the other broker is told to go; until then it serves as if nobody had
+asked. From then on the ports are open here; nobody accepts until this process has the directory.
+"""
+
+import logging
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from threading import Event
+from typing import Final, TypeVar
+
+from latermq_broker.clock import monotonic_ms
+from latermq_broker.config.config import Config, listen_address
+from latermq_broker.config.server_transport import Transport
+from latermq_broker.errors import ConfigError, StoreLockedError
+from latermq_broker.handover.passing import Predecessor
+from latermq_broker.store.directory import LOCK_NAME
+from latermq_broker.transport.lean import TLS_DIRECTORY
+from latermq_broker.transport.listener import bound
+from latermq_broker.transport.tls import CertificateFiles
+
+log = logging.getLogger("latermq.runtime")
+
+LISTEN: Final = "server.listen"
+METRICS: Final = "metrics.listen"
+LOOK_AGAIN_S: Final = 0.01
+SAY_MS: Final = 5_000  # between two lines that say what is waited for
+
+Sockets = dict[str, list[socket.socket]]  # by the setting they serve
+Opened = TypeVar("Opened")
+
+
+def open_replacing(
+    config: Config, directory: Path, open_store: Callable[[], Opened]
+) -> tuple[Opened, Sockets]:
+    """What `open_store` returns, once the broker of this directory, if there is one, has gone.
+
+    With the sockets of its ports, or new ones where the configuration names other addresses; none
+    when nobody was there, or only one that was going down and is waited for.
+
+    Raises:
+        ConfigError: nothing was changed, the other broker runs on.
+        HandoverError: likewise.
+        StoreLockedError: the other one has not gone in `server.replace_ms_max` ms.
+    """
+    if config.server.transport is not Transport.LEAN:
+        raise ConfigError("server.transport", "--replace needs lean: grpcio takes no open port")
+    predecessor = Predecessor.meet(directory / LOCK_NAME)
+    if predecessor is None:
+        return _opened(config, None, open_store), {}
+    sockets: Sockets = {}
+    asked = {LISTEN: config.server.listen, METRICS: config.metrics.listen}
+    taken: set[str] = set()
+    try:
+        if config.tls.enabled:
+            CertificateFiles(config.tls, directory / TLS_DIRECTORY, monotonic_ms())
+        for setting, wanted in asked.items():
+            if not wanted:
+                continue
+            if same := predecessor.take(setting, wanted):
+                taken.add(setting)
+            sockets[setting] = same or bound(setting, *listen_address(setting, wanted))
+        predecessor.go()
+        log.info("told the broker that runs to go", extra={"pid": predecessor.pid})
+        for setting, port in predecessor.ports.items():
+            if setting not in taken:
+                log.warning(
+                    "the old address is refused from now on",
+                    extra={"setting": setting, "old": port.address, "new": asked.get(setting)},
+                )
+        return _opened(config, predecessor, open_store), sockets
+    except BaseException:
+        for each in sockets.values():
+            for one in each:
+                one.close()
+        raise
+    finally:
+        predecessor.close()
+
+
+def _opened(
+    config: Config, predecessor: Predecessor | None, open_store: Callable[[], Opened]
+) -> Opened:
+    """What `open_store` returns, once nobody else has the directory.
+
+    Tried every LOOK_AGAIN_S; who is waited for is logged, every SAY_MS.
+
+    Args:
+        predecessor: was told to go; None: who has the directory, if anybody, was not.
+
+    Raises:
+        StoreLockedError: somebody else has it, and had it for `server.replace_ms_max` ms.
+    """
+    began_ms = monotonic_ms()
+    said_ms = began_ms if predecessor else began_ms - SAY_MS
+    ended = predecessor is None
+    while True:
+        try:
+            return open_store()
+        except StoreLockedError as error:
+            locked = error
+        if not ended and predecessor is not None:
+            ended = predecessor.wait(LOOK_AGAIN_S)
+        else:
+            Event().wait(LOOK_AGAIN_S)  # its descriptors are closed one after the other
+        now_ms = monotonic_ms()
+        if now_ms - began_ms >= config.server.replace_ms_max:
+            raise StoreLockedError(_still_there(config, predecessor, locked, now_ms - began_ms))
+        if now_ms - said_ms >= SAY_MS:
+            said_ms = now_ms
+            pid = {"pid": predecessor.pid} if predecessor else {}
+            log.info(
+                "waiting for the broker that has the directory",
+                extra=pid | {"ms": now_ms - began_ms},
+            )
+
+
+def _still_there(
+    config: Config, predecessor: Predecessor | None, locked: StoreLockedError, waited_ms: int
+) -> str:
+    after = f"after {waited_ms} ms (server.replace_ms_max)"
+    if predecessor is None:
+        return f"{locked}; still so {after}, and it was not told to go: it hands over no port"
+    return (
+        f"the broker, process {predecessor.pid}, was told to go and still has "
+        f"{config.server.data_dir} {after}: see its log, and start again when it has ended"
+    )

@@ -1,0 +1,117 @@
+"""`latermq log repair`: makes a damaged data directory usable again, on record and with copies."""
+
+import struct
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import click
+from google.protobuf.message import DecodeError
+
+from latermq_broker.clock import SystemClock
+from latermq_broker.offline.log_commands import directory, record_header, store_errors, words_of
+from latermq_broker.offline.log_words import RecordReader, place
+from latermq_broker.store.files import RealFiles
+from latermq_broker.store.offline.repair import Loss, Repaired, plan_repair, repair_directory
+from latermq_broker.store.records.record import Record, RecordType
+from latermq_cli.connection.options import example, json_option
+from latermq_cli.terminal.console import counted, print_json
+from latermq_cli.terminal.failures import RefusedError
+from latermq_cli.terminal.table import plain
+
+SHOWN_MAX = 20  # records of one range, for people; the report in lost/ has them all
+
+
+@click.command(
+    epilog=example(
+        "latermq log repair --skip ./data",
+        "latermq log repair --skip ./data --yes",
+    )
+)
+@directory
+@click.option("--skip", is_flag=True, help="Give up what cannot be read. There is no other way.")
+@click.option("--yes", is_flag=True, help="Do it; without, only say what would be done.")
+@json_option
+def repair(directory: Path, skip: bool, yes: bool, as_json: bool) -> None:
+    """Have a broker start on DIR though its log is damaged (exit code 3 of `serve`).
+
+    Restore a backup if you have one. Otherwise this gives up each range that cannot be read, puts a
+    LOST record in its place and leaves everything else as it is. What was there, as it was found,
+    and a report of what is known of it are kept in DIR/lost.
+    """
+    if not skip:
+        raise RefusedError(
+            "say --skip to give up what cannot be read; restoring a backup loses less"
+        )
+    files, reader = RealFiles(), RecordReader()
+
+    def learn(record: Record) -> None:
+        if record.type in (RecordType.CONFIG, RecordType.CLIENT):
+            reader.fields(record)
+
+    def describe(record: Record) -> dict[str, Any]:
+        return {**record_header(record), **_told(reader, record)}
+
+    with store_errors():
+        done = plan_repair(directory, files, learn)
+        if yes and done.losses:
+            done = repair_directory(directory, files, SystemClock().now_ms(), describe)
+    if as_json:
+        losses = [_jsonable(loss, [describe(one) for one in loss.records]) for loss in done.losses]
+        print_json(
+            {
+                "repaired": bool(done.reports),
+                "losses": losses,
+                "copies": [str(path) for path in done.copies],
+                "reports": [str(path) for path in done.reports],
+            }
+        )
+        return
+    for line in _lines(directory, done, reader):
+        click.echo(line)
+
+
+def _told(reader: RecordReader, record: Record) -> dict[str, Any]:
+    """What a damaged record says, as far as it makes sense."""
+    senseless = (ValueError, KeyError, IndexError, TypeError, struct.error, DecodeError)
+    with suppress(*senseless):
+        return reader.fields(record)
+    with suppress(*senseless):
+        return place(record, reader)
+    return {}
+
+
+def _jsonable(loss: Loss, records: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "position": loss.position,
+        "end": loss.end,
+        "bytes": loss.length,
+        "reason": loss.reason,
+        "segments": list(loss.segments),
+        "records": records,
+    }
+
+
+def _lines(directory: Path, done: Repaired, reader: RecordReader) -> Iterator[str]:
+    where = plain(str(directory))
+    if not done.losses:
+        yield f"log in {where}: sound, there is nothing to repair"
+        return
+    yield f"log in {where}: {counted(len(done.losses), 'damaged range')}"
+    for loss in done.losses:
+        size = counted(loss.length, "byte")
+        yield f"  position {loss.position} to {loss.end}, {size}: {plain(loss.reason)}"
+        for record in loss.records[:SHOWN_MAX]:
+            told = plain(words_of(_told(reader, record)))
+            yield f"    seems to have held {record.type.name} at {record.position} {told}".rstrip()
+        if len(loss.records) > SHOWN_MAX:
+            yield f"    and {counted(len(loss.records) - SHOWN_MAX, 'record')} more"
+        if not loss.records:
+            yield "    nothing in it can be made out"
+    if not done.reports:
+        yield f"nothing was changed: `latermq log repair --skip {where} --yes` gives this up"
+        return
+    for path in (*done.reports, *done.copies):
+        yield f"  kept         {plain(str(path))}"
+    yield "  verdict      sound, without the above; a broker starts on it"

@@ -1,0 +1,131 @@
+"""`latermq serve`: flags → Config → runtime → exit code."""
+
+import os
+from pathlib import Path
+from typing import Final
+
+import click
+
+from latermq_broker.config.config import LOG_LEVELS, Flush, ServerConfig
+from latermq_broker.config.toml_file import load, to_toml
+from latermq_broker.errors import (
+    ConfigError,
+    HandoverError,
+    StoreError,
+    StoreLockedError,
+    StoreUnusableError,
+    UnsupportedFormatError,
+)
+from latermq_cli.connection.options import example
+from latermq_cli.terminal.failures import CommandError, RefusedError
+
+DEFAULTS: Final = ServerConfig()
+REFUSALS: Final = (
+    ConfigError, HandoverError, StoreLockedError, StoreUnusableError, UnsupportedFormatError
+)  # fmt: skip
+
+
+class StoreFailedError(CommandError):
+    """The log is damaged or the disk failed; exit code 3."""
+
+    exit_code = 3
+
+
+@click.command(
+    epilog=example(
+        "latermq serve",
+        "latermq serve --listen 0.0.0.0:8081 --data-dir /var/lib/latermq --flush sync",
+        "latermq serve --data-dir /var/lib/latermq --replace",
+        "latermq serve --config latermq.toml --print-config",
+    )
+    + "\n\n\b\nExit codes:\n"
+    "  0  stopped in order (SIGTERM, SIGINT), or replaced\n"
+    "  1  an unexpected failure\n"
+    "  2  refused to start: flags, configuration, port or data directory; or who is replaced "
+    "does not go\n"
+    "  3  the store failed: damaged log, failed write or sync"
+)
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    help=f"Where to serve; port 0 picks a free one, [::]:8081 takes IPv6 and IPv4. "
+    f"[default: {DEFAULTS.listen}]",
+)
+@click.option(
+    "--data-dir",
+    metavar="DIR",
+    help=f"Where the data is; made when missing. [default: {DEFAULTS.data_dir}]",
+)
+@click.option(
+    "--flush",
+    type=click.Choice([flush.value for flush in Flush]),
+    help="What an answer promises. none and async: it survives the process; async syncs every "
+    "200 ms, none when a segment is full. sync: it survives a power loss; sync-strict: leases and "
+    "attempt counts too. [default: async]",
+)
+@click.option("--config", "file", metavar="FILE", help="A TOML file of settings.")
+@click.option(
+    "--auto-create/--no-auto-create",
+    default=None,
+    help="Make unknown topics on first use. [default: on]",
+)
+@click.option(
+    "--auto-create-groups/--no-auto-create-groups",
+    default=None,
+    help="Make unknown consumer groups on first use. [default: on]",
+)
+@click.option(
+    "--replace",
+    is_flag=True,
+    help="Take over from the broker that serves the data directory, if there is one: its port "
+    "stays open, its calls are answered, nobody is refused. With another --listen the old address "
+    "is refused from then on; the log says so.",
+)
+@click.option("--log-level", type=click.Choice(LOG_LEVELS), help="[default: info]")
+@click.option("--log-json", is_flag=True, default=None, help="Log JSON objects instead of text.")
+@click.option(
+    "--print-config", is_flag=True, help="Print every setting as it would be used, and exit."
+)
+def serve(
+    listen: str | None,
+    data_dir: str | None,
+    flush: str | None,
+    file: str | None,
+    auto_create: bool | None,
+    auto_create_groups: bool | None,
+    replace: bool,
+    log_level: str | None,
+    log_json: bool | None,
+    print_config: bool,
+) -> int:
+    """Run the broker.
+
+    Prints `latermq ready on HOST:PORT` when it serves. Settings come from the defaults, then the
+    file, then the environment (LATERMQ_STORE_FLUSH=sync for [store] flush), then the flags.
+    """
+    if not __debug__:
+        raise RefusedError("python -O removes the checks that keep data safe: start without -O")
+    try:
+        config = load(
+            None if file is None else Path(file),
+            os.environ,
+            {
+                "server.listen": listen,
+                "server.data_dir": data_dir,
+                "store.flush": flush,
+                "catalog.auto_create": auto_create,
+                "catalog.auto_create_groups": auto_create_groups,
+                "log.level": log_level,
+                "log.json": log_json,
+            },
+        )
+        if print_config:
+            click.echo(to_toml(config), nl=False)
+            return 0
+        from latermq_broker import runtime  # gRPC and the rest, only for serving
+
+        return runtime.run(config, click.echo, replace=replace)
+    except REFUSALS as error:
+        raise RefusedError(str(error)) from error
+    except StoreError as error:
+        raise StoreFailedError(str(error)) from error

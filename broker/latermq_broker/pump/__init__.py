@@ -1,0 +1,1 @@
+"""The pump: ticks, writes, syncs and checkpoints on the event loop and its threads."""

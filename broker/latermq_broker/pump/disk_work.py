@@ -1,0 +1,284 @@
+"""What waits for the disk: syncs, checkpoints, the next segment, the idle mark. The pump's hands.
+
+Everything here runs in a thread and reports back in the loop. At most one sync runs at a time; one
+that is wanted meanwhile starts when it ends, so that all who wait share it.
+"""
+
+import asyncio
+import logging
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import Final, Protocol
+
+from latermq_broker.config.config import StoreConfig
+from latermq_broker.engine.engine import Engine
+from latermq_broker.errors import StoreError, StoreFullError
+from latermq_broker.pump.scrub_work import Scrub
+from latermq_broker.store.files import NO_ROOM_ERRNOS
+
+log = logging.getLogger("latermq.pump")
+
+MARK_IDLE_MS: Final = 100
+PREPARE_RETRY_MS: Final = 10_000
+THREADS_MAX: Final = 5  # a sync, a checkpoint, a segment being prepared, a merge, a scrub
+MERGE_SECONDS_MAX: Final = 60
+
+
+class Clock(Protocol):
+    """As `clock.SystemClock`."""
+
+    wall_offset_ms: int
+
+    def now_ms(self) -> int: ...
+
+
+class Timers:
+    """Timers by name; setting one again moves it."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._handles: dict[str, asyncio.TimerHandle] = {}
+        self._stopped = False
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._handles
+
+    def after(self, name: str, delay_ms: int, callback: Callable[[], None]) -> None:
+        def run() -> None:
+            del self._handles[name]
+            callback()
+
+        if self._stopped:
+            return
+        if (earlier := self._handles.get(name)) is not None:
+            earlier.cancel()
+        self._handles[name] = self._loop.call_later(delay_ms / 1_000, run)
+
+    def stop(self) -> None:
+        """None fires any more, none can be set."""
+        self._stopped = True
+        for handle in self._handles.values():
+            handle.cancel()
+
+
+class Jobs:
+    """Work in threads by name, one of a name at a time."""
+
+    def __init__(self, threads: Executor) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._threads = threads
+        self._running: dict[str, asyncio.Future[object]] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._running
+
+    def start(
+        self, name: str, work: Callable[[], object], done: Callable[[BaseException | None], None]
+    ) -> bool:
+        """Run `work`, then `done` in the loop with its error; False when one of `name` runs."""
+        if name in self._running:
+            return False
+
+        def finished(job: asyncio.Future[object]) -> None:
+            del self._running[name]
+            done(job.exception())
+
+        job: asyncio.Future[object] = self._loop.run_in_executor(self._threads, work)
+        self._running[name] = job
+        job.add_done_callback(finished)
+        return True
+
+    async def join(self) -> None:
+        """Until nothing runs, what `done` callbacks start included."""
+        while self._running:
+            await asyncio.wait(self._running.values())
+            await asyncio.sleep(0)  # lets the callbacks run
+
+
+class DiskWork:
+    """
+    Args:
+        on_durable: `log.durable` may have moved.
+        on_marked: a MARK was appended and waits to be written.
+        on_failure: a sync failed; the log takes nothing any more.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Clock,
+        config: StoreConfig,
+        timers: Timers,
+        threads: Executor,
+        *,
+        on_durable: Callable[[], None],
+        on_marked: Callable[[], None],
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        self._engine = engine
+        self._store = engine.store
+        self._log = engine.store.log
+        self._clock = clock
+        self._config = config
+        self._timers = timers
+        self._jobs = Jobs(threads)
+        self._on_durable = on_durable
+        self._on_marked = on_marked
+        self._on_failure = on_failure
+        self._sync_again = False
+        self._synced_to = 0
+        self._loop = asyncio.get_running_loop()
+        self._sync_began_s = 0.0
+        self._prepare_from_ms = 0
+        self._scrub = Scrub(engine.store, config, self._jobs.start, on_failure)
+        self._told = False, False  # low, full: as last logged
+        self._merged: list[str] = []  # arguments of a merge whose result waits to be taken up
+
+    async def join(self) -> None:
+        await self._jobs.join()
+
+    def sync(self) -> None:
+        """Start a sync of what is written, or have one follow the running one."""
+        self._sync_again = not self._jobs.start("sync", self._sync_in_thread, self._synced)
+        if not self._sync_again:
+            self._sync_began_s = self._loop.time()
+
+    def _sync_in_thread(self) -> None:
+        self._synced_to = self._log.sync()
+
+    def _synced(self, error: BaseException | None) -> None:
+        if error is not None:
+            log.error("sync failed", extra={"reason": str(error)})
+            self._on_failure(error)
+            return
+        took_s = self._loop.time() - self._sync_began_s
+        self._engine.figures.sync_ms.observe(took_s * 1_000)
+        self._log.synced(self._synced_to)
+        self._on_durable()
+        if self._sync_again:
+            self.sync()
+        elif self._log.durable == self._log.end:
+            self._timers.after("mark", MARK_IDLE_MS, self._mark)
+
+    def _mark(self) -> None:
+        try:
+            self._log.mark(self._clock.now_ms())
+        except (StoreError, StoreFullError):
+            return  # full or failed: the next append says so to someone who asked
+        self._on_marked()
+
+    def housekeep(self) -> None:
+        """Once a second: begin what is due. The log must be written."""
+        now_ms = self._clock.now_ms()
+        self._look_at_disk()
+        if self._merged and "checkpoint" not in self._jobs:
+            self._adopt_merge()
+        if self._store.checkpoint_due(now_ms):
+            self._checkpoint(now_ms)
+        if not self._merged and (arguments := self._engine.checkpoints.merge_arguments()):
+            self._merge(arguments)
+        if now_ms >= self._prepare_from_ms and not self._log.failed:
+            self._prepare(now_ms)
+        self._scrub.look(now_ms)
+
+    def _look_at_disk(self) -> None:
+        disk = self._store.disk
+        low, full = self._told
+        try:
+            self._store.look_at_disk()
+        except OSError as error:
+            log.warning("free space unknown", extra={"reason": error.strerror})
+            return
+        fields = {"free_bytes": disk.space.free, "needed_bytes": disk.needed_bytes}
+        if disk.full and not full:
+            log.error("disk full: sends are refused", extra=fields)
+        elif full and not disk.full:
+            log.warning("disk has room again: sends are taken", extra=fields)
+        elif disk.low and not low:
+            log.warning("disk nearly full: old messages go early", extra=fields)
+        self._told = disk.low, disk.full
+
+    def _prepare(self, now_ms: int) -> None:
+        """The next segment, once half of this one is used; else the spare, while there is room."""
+        disk = self._store.disk
+        in_segment_bytes = self._log.end - self._log.segments[-1].base
+        half_used = in_segment_bytes > self._config.segment_bytes // 2
+        if self._log.next_wanted and (half_used or disk.starved):
+            self._prepare_from_ms = now_ms + PREPARE_RETRY_MS
+            self._jobs.start("prepare", self._log.prepare_next, self._prepared)
+        elif self._log.row.spare_wanted and not disk.full:
+            self._prepare_from_ms = now_ms + PREPARE_RETRY_MS
+            self._jobs.start("prepare", self._log.row.prepare_spare, self._spared)
+
+    def _checkpoint(self, now_ms: int) -> None:
+        try:
+            job = self._engine.checkpoints.begin(now_ms)
+        except StoreError as error:
+            log.error("no checkpoint", extra={"reason": str(error)})
+            return
+
+        def done(error: BaseException | None) -> None:
+            self._engine.checkpoints.finish(job)
+            self._on_durable()
+            if error is None:
+                log.debug("checkpoint done", extra={"position": job.position})
+            elif isinstance(error, OSError | StoreFullError):
+                log.error("checkpoint failed", extra={"reason": str(error)})
+                self._make_room(error)
+            else:
+                log.error("checkpoint failed", exc_info=error)
+                self._on_failure(error)
+
+        started = self._jobs.start("checkpoint", job.run, done)
+        assert started, "the store begins one checkpoint at a time"
+
+    def _make_room(self, error: BaseException) -> None:
+        """Old segments go after a checkpoint: it has the better claim to the spare's room."""
+        if isinstance(error, OSError) and error.errno in NO_ROOM_ERRNOS:
+            self._log.row.release_spare()
+            self._prepare_from_ms = self._clock.now_ms() + PREPARE_RETRY_MS
+
+    def _prepared(self, error: BaseException | None) -> None:
+        if error is None:
+            self._store.disk.room()
+            self._prepare_from_ms = 0
+            return
+        log.warning("no segment prepared ahead", extra={"reason": str(error)})
+        if isinstance(error, StoreFullError):
+            self._store.disk.no_room()
+
+    def _spared(self, error: BaseException | None) -> None:
+        if error is None:
+            self._prepare_from_ms = 0
+        else:
+            log.warning("no spare room kept for a full disk", extra={"reason": str(error)})
+
+    def _merge(self, arguments: list[str]) -> None:
+        """Many timer runs into one: for a process of its own, it would hold the GIL."""
+
+        def work() -> None:
+            module = "latermq_broker.schedule.run_merge"
+            subprocess.run(
+                [sys.executable, "-m", module, *arguments],
+                check=True,
+                timeout=MERGE_SECONDS_MAX,
+                stdin=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+            )
+
+        def done(error: BaseException | None) -> None:
+            if error is None:
+                self._merged = arguments
+            else:
+                log.warning("timer runs not merged", extra={"reason": str(error)})
+
+        self._jobs.start("merge", work, done)
+
+    def _adopt_merge(self) -> None:
+        arguments, self._merged = self._merged, []
+        try:
+            self._engine.checkpoints.adopt_merge(arguments)
+        except (OSError, StoreError) as error:
+            log.warning("merged timer runs not taken up", extra={"reason": str(error)})

@@ -1,0 +1,232 @@
+"""Drives the engine: time in, batches out to the file.
+
+The engine only decides; the pump owns the moments. Once per loop turn in which something was
+appended: wake the receives that something became ready for, write the batch, resolve who waits.
+The engine is ticked at its next deadline, never before it.
+
+    append ─call_soon→ turn: wake, write ─→ leased() resolves; with flush=none or async, written()
+                              └→ sync in a thread ─→ with flush=sync, written() resolves;
+                                                │    with flush=sync-strict, leased() only now
+                                                └─ 100 ms without a new append ─→ MARK
+
+With flush=none only a full segment is synced, and whoever waits for `synced`.
+
+A failed write or sync is final: whoever waits gets the error, `on_failure` is told once, and
+nothing is tried again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import Final
+
+from latermq_broker.config.config import Config, Flush
+from latermq_broker.deferred import Later, Value
+from latermq_broker.engine.engine import Engine
+from latermq_broker.engine.state.model import Ready
+from latermq_broker.errors import StoreFullError, TooManyRequestsError
+from latermq_broker.pump.commit_waits import CommitWaits
+from latermq_broker.pump.disk_work import Clock, DiskWork, Timers
+
+log = logging.getLogger("latermq.pump")
+
+TICK_SLEEP_MS_MAX: Final = 3_600_000  # look again at least this often
+FULL_RETRY_MS: Final = 1_000  # after a tick that found the disk full
+HOUSEKEEPING_MS: Final = 1_000
+
+
+class Pump:
+    """The `Committer` of the services. Made and used in one running loop.
+
+    Args:
+        threads: at least `disk_work.THREADS_MAX` of them.
+        on_failure: called once, with what failed.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Clock,
+        config: Config,
+        threads: Executor,
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        self.on_ready: Callable[[Ready], None] | None = None
+        self.on_second: Callable[[], None] | None = None
+        self._engine = engine
+        self._log = engine.store.log
+        self._clock = clock
+        self._config = config.store
+        self._acknowledges_synced = config.store.flush.acknowledges_synced
+        self._leases_synced = config.store.flush is Flush.SYNC_STRICT
+        self._unsynced_bytes_max = config.store.unsynced_bytes_max
+        if config.store.flush is Flush.NONE:  # a segment is filled before anything is synced
+            self._unsynced_bytes_max += config.store.segment_bytes
+        self._on_failure = on_failure
+        self._loop = asyncio.get_running_loop()
+        self._armed = False
+        self._waits = CommitWaits(self._log)
+        self._second_s = 0.0  # when housekeeping is due, by the loop
+        self._tick_ms = 0  # when the tick timer is set for
+        self._wall_offset_ms = 0  # as the engine knows it
+        self._tick_from_ms = 0  # after a full disk: not before
+        self._timers = Timers()
+        self._disk = DiskWork(
+            engine,
+            clock,
+            config.store,
+            self._timers,
+            threads,
+            on_durable=self._waits.synced,
+            on_marked=self._arm,
+            on_failure=self._fail,
+        )
+
+    # --- Committer -----------------------------------------------------------------------------
+
+    def now_ms(self) -> int:
+        now_ms = self._clock.now_ms()
+        if self._clock.wall_offset_ms != self._wall_offset_ms:
+            self._wall_jumped(self._clock.wall_offset_ms)
+        return now_ms
+
+    def admit(self) -> None:
+        if self._log.end - self._log.durable > self._unsynced_bytes_max:
+            raise TooManyRequestsError("the disk is behind: too much is written but not synced")
+
+    def acknowledged(self, answer: Value) -> Later[Value]:
+        return self._wait(Later(answer), synced=self._acknowledges_synced)
+
+    def written(self) -> Later[None]:
+        return self._wait(Later(), synced=self._acknowledges_synced)
+
+    def synced(self) -> Later[None]:
+        return self._wait(Later(), synced=True)
+
+    def leased(self) -> Later[None]:
+        return self._wait(Later(), synced=self._leases_synced)
+
+    def _wait(self, later: Later[Value], *, synced: bool) -> Later[Value]:
+        if not self._armed:
+            self._arm()
+        if synced:
+            self._waits.until_synced(later)
+        else:
+            self._waits.until_written(later)
+        return later
+
+    # --- start and stop ------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._arm()
+        self._wait_a_second()
+
+    async def stop(self) -> None:
+        """Write what is left and wait for the threads; then the engine may be closed."""
+        self._armed = True
+        self._turn()
+        self._timers.stop()
+        await self._disk.join()
+
+    # --- the turn ------------------------------------------------------------------------------
+
+    def _arm(self) -> None:
+        """Have a turn: something was appended, or something ready or due may have changed."""
+        if not self._armed:
+            self._armed = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        if self._waits.failure is not None or not self._armed:
+            return
+        ready = self._engine.take_ready()
+        if ready and self.on_ready is not None:
+            try:
+                self.on_ready(ready)  # what it leases joins this turn's batch
+            except Exception:
+                log.exception("waking receives failed")
+        self._armed = False
+        self._write()
+        self._set_tick()
+
+    def _write(self) -> None:
+        try:
+            written = self._engine.write()
+        except Exception as error:
+            log.exception("write failed")
+            self._fail(error)
+            return
+        self._waits.written()
+        unsynced_bytes = written - self._log.durable
+        if self._config.flush is Flush.NONE:
+            wanted = self._log.durable < self._log.segments[-1].base
+        else:
+            wanted = unsynced_bytes >= self._config.sync_bytes
+        if self._waits.for_sync or wanted:
+            self._disk.sync()
+        elif unsynced_bytes and self._config.flush is not Flush.NONE and "sync" not in self._timers:
+            self._timers.after("sync", self._config.sync_interval_ms, self._disk.sync)
+
+    def _fail(self, error: BaseException) -> None:
+        if self._waits.failure is not None:
+            return
+        self._timers.stop()
+        self._waits.fail(error)
+        self._on_failure(error)
+
+    # --- time ----------------------------------------------------------------------------------
+
+    def _set_tick(self) -> None:
+        """Have `_tick` called at the engine's next deadline, unless it is already."""
+        due_ms = self._engine.next_deadline_ms()
+        if self._waits.failure is not None or due_ms is None:
+            return
+        due_ms = max(due_ms, self._tick_from_ms)
+        if "tick" in self._timers and self._tick_ms <= due_ms:
+            return
+        self._tick_ms = due_ms
+        wait_ms = due_ms - self.now_ms()
+        self._timers.after("tick", min(max(wait_ms, 0), TICK_SLEEP_MS_MAX), self._tick)
+
+    def _tick(self) -> None:
+        """Timers of the loop may run a little early; the engine does only what is due."""
+        now_ms = self.now_ms()
+        try:
+            self._engine.tick(now_ms)
+        except StoreFullError as full:
+            if not self._tick_from_ms:
+                log.error("disk full: what is due waits", extra={"reason": str(full)})
+            self._tick_from_ms = now_ms + FULL_RETRY_MS
+        except Exception as error:
+            log.exception("tick failed")
+            self._fail(error)
+            return
+        else:
+            self._tick_from_ms = 0
+        self._arm()
+
+    def _wall_jumped(self, offset_ms: int) -> None:
+        """Somebody set the clock: what waits for a time of day may be due, or no longer."""
+        jump_ms, self._wall_offset_ms = offset_ms - self._wall_offset_ms, offset_ms
+        log.warning("the wall clock jumped", extra={"ms": jump_ms, "offset_ms": offset_ms})
+        self._engine.wall.ahead_ms = offset_ms
+        self._arm()
+
+    def _wait_a_second(self) -> None:
+        self._second_s = self._loop.time() + HOUSEKEEPING_MS / 1_000
+        self._timers.after("housekeeping", HOUSEKEEPING_MS, self._housekeep)
+
+    def _housekeep(self) -> None:
+        lag_s = self._loop.time() - self._second_s
+        self._engine.figures.loop_lag_ms.observe(max(0.0, lag_s * 1_000))
+        self._wait_a_second()
+        if self.on_second is not None:
+            try:
+                self.on_second()
+            except Exception:
+                log.exception("housekeeping failed")
+        self.now_ms()  # has a look at the clocks
+        self._write()  # a snapshot is of what the log holds
+        if self._waits.failure is None:
+            self._disk.housekeep()

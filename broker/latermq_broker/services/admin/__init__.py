@@ -1,0 +1,1 @@
+"""The admin calls of apache.rocketmq.v2."""

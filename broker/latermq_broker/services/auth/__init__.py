@@ -1,0 +1,1 @@
+"""Who may do what: signatures, rights, the guard before every call."""

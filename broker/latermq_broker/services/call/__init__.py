@@ -1,0 +1,1 @@
+"""What every call has: its contract, its answers, names and pages."""

@@ -1,0 +1,332 @@
+"""From a typed answer function to a raw handler: parse, require the client id, translate errors.
+
+The one place where an error becomes a status. `RequestError.code` is the RocketMQ code; a failing
+store is INTERNAL_SERVER_ERROR; anything else is our bug: INTERNAL_ERROR, the traceback in the log,
+nothing of it in the response. `CallAborted` and cancellation pass through.
+
+    def methods(self) -> MethodTable:
+        return {
+            f"{MESSAGING}/AckMessage": unary(
+                service_pb2.AckMessageRequest, self.ack,
+                lambda status, request: service_pb2.AckMessageResponse(status=status),
+            ),
+        }
+
+    async def ack(self, request: AckMessageRequest, caller: Caller) -> AckMessageResponse: ...
+
+An answer function returns its response or raises; or it is an `async def` that does. It is called
+inside the coroutine that awaits it, so a call that is cancelled before its task ran leaves no
+coroutine behind that nobody awaits. Where the bytes are already made (a hot reply) it may return
+`bytes` in place of a message, or a `Later` of bytes: then no task is made for the call.
+"""
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from functools import partial
+from inspect import iscoroutinefunction
+from typing import Any, Final, TypeAlias, TypeVar, cast
+
+from google.protobuf.message import DecodeError, Message
+
+from latermq_broker.deferred import Later
+from latermq_broker.errors import (
+    BadRequestError,
+    ClientIdRequiredError,
+    InternalServerError,
+    InvalidReceiptHandleError,
+    RequestError,
+    StoreError,
+)
+from latermq_broker.services.call.field_counts import FieldCount
+from latermq_broker.services.call.late_elements import encoded
+from latermq_broker.services.call.seam import Call, CallAborted, Method, Unary
+from latermq_proto.apache.rocketmq.v2 import definition_pb2
+
+log = logging.getLogger("latermq.services")
+
+MESSAGING: Final = "/apache.rocketmq.v2.MessagingService"
+ADMIN: Final = "/apache.rocketmq.v2.Admin"
+CLIENT_ID_HEADER: Final = "x-mq-client-id"
+CLIENT_ID_CHARACTERS_MAX: Final = 512  # kept wherever clients are remembered
+OK_CODE: Final = 20000
+MULTIPLE_RESULTS_CODE: Final = 30000
+INTERNAL_ERROR_CODE: Final = 50000
+_INVALID_HANDLE: Final = "INVALID_RECEIPT_HANDLE"
+
+Request = TypeVar("Request", bound=Message)
+Encoded: TypeAlias = Message | bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks: the client id (`""` only where none is required), the call, the request's bytes."""
+
+    client_id: str
+    call: Call
+    data: bytes = b""
+
+
+UnaryAnswer: TypeAlias = Encoded | Later[bytes]
+StreamAnswer: TypeAlias = Sequence[Encoded] | Later[list[bytes]] | AsyncIterator[Encoded]
+
+
+def status(code: int, message: str) -> definition_pb2.Status:
+    # The stub types enum values as a class that does not exist at run time.
+    return definition_pb2.Status(code=cast(definition_pb2.Code, code), message=message)
+
+
+def ok_status() -> definition_pb2.Status:
+    return status(OK_CODE, "OK")
+
+
+def status_of(error: BaseException) -> definition_pb2.Status:
+    """The status a client gets for `error`; says nothing about what is not meant for it."""
+    if isinstance(error, InvalidReceiptHandleError):  # clients' tests look for the code's name
+        return status(error.code, f"{_INVALID_HANDLE}: {error}")
+    if isinstance(error, RequestError):
+        return status(error.code, str(error))
+    if isinstance(error, StoreError):
+        return status(InternalServerError.code, "the store failed; see the broker's log")
+    return status(INTERNAL_ERROR_CODE, "internal error of the broker")
+
+
+def common_status(statuses: Sequence[definition_pb2.Status]) -> definition_pb2.Status:
+    """The first of several results' statuses when all have its code, else MULTIPLE_RESULTS."""
+    if len({each.code for each in statuses}) == 1:
+        return statuses[0]
+    return status(MULTIPLE_RESULTS_CODE, "the results differ; see each status")
+
+
+def unary(
+    request_class: type[Request],
+    answer: Callable[[Request, Caller], UnaryAnswer | Coroutine[Any, Any, Encoded]],
+    refuse: Callable[[definition_pb2.Status, Request], Encoded],
+    *,
+    client_id_required: bool = True,
+    reply_bytes: int = 0,
+) -> Method:
+    """A unary method.
+
+    Args:
+        reply_bytes: as in `Method`.
+        refuse: builds the response that carries an error's status; the request is an empty one
+            when it could not be parsed.
+        client_id_required: every RPC of apache.rocketmq.v2; not ours (a probe has none).
+    """
+
+    def refused(request: Request, call: Call, error: BaseException) -> bytes:
+        return _bytes_of(refuse(told(error, call), request))
+
+    is_async = iscoroutinefunction(answer)
+    count = FieldCount(request_class.DESCRIPTOR)
+
+    async def awaited(request: Request, caller: Caller) -> bytes:
+        try:
+            return _bytes_of(await cast(Awaitable[Encoded], answer(request, caller)))
+        except Exception as error:  # noqa: BLE001  `told` logs what is not the caller's
+            return refused(request, caller.call, error)
+
+    def handler(data: bytes, call: Call) -> bytes | Later[bytes] | Awaitable[bytes]:
+        request = request_class()
+        try:
+            parse(request, data, count)
+        except Exception as error:  # noqa: BLE001  `told` logs what is not the caller's
+            return refused(request, call, error)
+        return parsed(request, data, call)
+
+    def parsed(
+        request: Request, data: bytes, call: Call
+    ) -> bytes | Later[bytes] | Awaitable[bytes]:
+        try:
+            caller = _caller(call, data, client_id_required)
+            if is_async:
+                return awaited(request, caller)
+            result = cast(UnaryAnswer, answer(request, caller))
+            if isinstance(result, Later):
+                if result.settled:
+                    return result.result()
+                result.rescue(partial(refused, request, call))
+                return result
+            return _bytes_of(result)
+        except Exception as error:  # noqa: BLE001  `told` logs what is not the caller's
+            return refused(request, call, error)
+
+    return Method.unary(handler, reply_bytes=reply_bytes, parsed=parsed)
+
+
+def open_unary(
+    request_class: type[Request],
+    answer: Callable[[Request, Caller], UnaryAnswer | Coroutine[Any, Any, Encoded]],
+    response_class: Callable[..., Encoded],
+    *,
+    reply_bytes: int = 0,
+) -> Method:
+    """A unary method that no client id is asked for; its refusal is a response with the status."""
+    return unary(
+        request_class,
+        answer,
+        lambda refusal, _: response_class(status=refusal),
+        client_id_required=False,
+        reply_bytes=reply_bytes,
+    )
+
+
+def shortcut(
+    short: Callable[[bytes, Call], Later[bytes] | None],
+    refused: Callable[[bytes, Call, BaseException], bytes],
+    whole: Method,
+    *,
+    large: bool = False,
+) -> Method:
+    """`whole`, a unary method, with a shorter way to the same answer for some requests.
+
+    Args:
+        short: asked first where there is a client id; None: take the whole way.
+        refused: the response that carries the error of a request that went the short way.
+        large: as in `Method`.
+    """
+    whole_way = cast(Unary, whole.handler)
+    parsed_way = whole.parsed
+    assert parsed_way is not None
+
+    def short_way(data: bytes, call: Call) -> bytes | Later[bytes] | None:
+        client_id = (call.metadata(CLIENT_ID_HEADER) or "").strip()
+        if not 0 < len(client_id) <= CLIENT_ID_CHARACTERS_MAX:
+            return None
+        try:
+            answer = short(data, call)
+        except Exception as error:  # noqa: BLE001  `told` logs what is not the caller's
+            return refused(data, call, error)
+        if answer is not None:
+            answer.rescue(partial(refused, data, call))
+        return answer
+
+    def handler(data: bytes, call: Call) -> bytes | Later[bytes] | Awaitable[bytes]:
+        answer = short_way(data, call)
+        return whole_way(data, call) if answer is None else answer
+
+    def parsed(
+        request: Message, data: bytes, call: Call
+    ) -> bytes | Later[bytes] | Awaitable[bytes]:
+        answer = short_way(data, call)
+        if answer is not None:
+            return answer
+        late: bytes | Later[bytes] | Awaitable[bytes] = parsed_way(request, data, call)
+        return late
+
+    return Method.unary(handler, large=large, parsed=parsed)
+
+
+def server_stream(
+    request_class: type[Request],
+    answer: Callable[[Request, Caller], StreamAnswer | Coroutine[Any, Any, Sequence[Encoded]]],
+    refuse: Callable[[definition_pb2.Status, Request], Sequence[Encoded]],
+    *,
+    client_id_required: bool = True,
+    reply_bytes: int = 0,
+    small: bool = False,
+) -> Method:
+    """A method that answers with a list, an awaitable list, or an async iterator of responses.
+
+    `refuse` builds the elements that end the stream with an error's status, also after some were
+    sent. `small` is as in `Method`.
+    """
+    count = FieldCount(request_class.DESCRIPTOR)
+
+    def refused(request: Request, call: Call, error: BaseException) -> list[bytes]:
+        return [_bytes_of(element) for element in refuse(told(error, call), request)]
+
+    is_async = iscoroutinefunction(answer)
+
+    async def awaited(request: Request, caller: Caller) -> list[bytes]:
+        try:
+            elements = await cast(Awaitable[Sequence[Encoded]], answer(request, caller))
+            return [_bytes_of(element) for element in elements]
+        except Exception as error:  # noqa: BLE001  `told` logs what is not the caller's
+            return refused(request, caller.call, error)
+
+    def handler(
+        data: bytes, call: Call
+    ) -> Sequence[bytes] | Later[list[bytes]] | Awaitable[Sequence[bytes]] | AsyncIterator[bytes]:
+        request = request_class()
+        try:
+            parse(request, data, count)
+        except Exception as error:  # noqa: BLE001  `told` logs what is not the caller's
+            return refused(request, call, error)
+        return parsed(request, data, call)
+
+    def parsed(
+        request: Request, data: bytes, call: Call
+    ) -> Sequence[bytes] | Later[list[bytes]] | Awaitable[Sequence[bytes]] | AsyncIterator[bytes]:
+        try:
+            caller = _caller(call, data, client_id_required)
+            if is_async:
+                return awaited(request, caller)
+            result = cast(StreamAnswer, answer(request, caller))
+            if isinstance(result, Later):
+                if result.settled:
+                    return result.result()
+                result.rescue(partial(refused, request, call))
+                return result
+            if isinstance(result, AsyncIterator):
+                return encoded(result, _bytes_of, partial(refused, request, call))
+            return [_bytes_of(element) for element in result]
+        except Exception as error:  # noqa: BLE001  `told` logs what is not the caller's
+            return refused(request, call, error)
+
+    return Method.server_stream(handler, small=small, reply_bytes=reply_bytes, parsed=parsed)
+
+
+def client_id_of(call: Call) -> str:
+    """The caller's `x-mq-client-id`.
+
+    Raises:
+        ClientIdRequiredError: missing or blank.
+        BadRequestError: too long.
+    """
+    client_id = (call.metadata(CLIENT_ID_HEADER) or "").strip()
+    if not client_id:
+        raise ClientIdRequiredError("the header x-mq-client-id is required")
+    if len(client_id) > CLIENT_ID_CHARACTERS_MAX:
+        raise BadRequestError(
+            f"the client id in x-mq-client-id has {len(client_id)} characters, at most "
+            f"{CLIENT_ID_CHARACTERS_MAX} are allowed"
+        )
+    return client_id
+
+
+def _caller(call: Call, data: bytes, client_id_required: bool) -> Caller:
+    if client_id_required:
+        return Caller(client_id_of(call), call, data)
+    return Caller(call.metadata(CLIENT_ID_HEADER) or "", call, data)
+
+
+def told(error: BaseException, call: Call) -> definition_pb2.Status:
+    """The status of an error; what is not the caller's fault is in the log too.
+
+    Raises CallAborted: the error itself, which is a status of its own.
+    """
+    if isinstance(error, CallAborted):
+        raise error
+    if not isinstance(error, RequestError):
+        log.error("request failed", extra={"rpc": call.path}, exc_info=error)
+    return status_of(error)
+
+
+def parse(request: Message, data: bytes, count: FieldCount) -> None:
+    """
+    Raises:
+        BadRequestError: not such a message, or one of too many fields; `request` is empty.
+    """
+    count.check(data)
+    try:
+        request.ParseFromString(data)
+    except DecodeError as error:
+        request.Clear()
+        name = request.DESCRIPTOR.name
+        raise BadRequestError(f"the request is not a valid {name}") from error
+
+
+def _bytes_of(response: Encoded) -> bytes:
+    return response if isinstance(response, bytes) else response.SerializeToString()

@@ -1,0 +1,20 @@
+"""What only the edges of the process can tell, for the services that show it.
+
+Services are built before the transport that serves them; the runtime connects the two.
+"""
+
+from collections.abc import Callable
+
+from latermq_broker.observability.transport_figures import TransportFigures
+from latermq_broker.services.call.seam import ParkedReceives
+
+
+class Edges:
+    def __init__(self, parked: ParkedReceives) -> None:
+        self.transport: Callable[[], TransportFigures | None] = lambda: None
+        self._parked = parked
+
+    @property
+    def receives_parked(self) -> int:
+        """Receives and pulls that wait for a message now."""
+        return self._parked.waiting

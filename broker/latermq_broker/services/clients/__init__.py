@@ -1,0 +1,1 @@
+"""Who is connected: sessions, settings, heartbeats, telemetry."""

@@ -1,0 +1,205 @@
+"""Which lite topics each client reads: in memory, as the clients themselves say and repeat it.
+
+A client's set ends with its session, with its termination, and when it does not repeat it for too
+long; clients send the whole set every 30 s and after a restart of the broker. Synchronous, no loop;
+the time is handed in.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from latermq_broker.catalog.access import User
+from latermq_broker.catalog.shares import Shares, count_up, key_of
+from latermq_broker.config.auth import AuthConfig
+from latermq_broker.config.config import LiteConfig
+from latermq_broker.engine.catalog.lites import lite_key
+from latermq_broker.errors import LiteSubscriptionQuotaError, TooManyRequestsError
+
+SLACK: Final = 300  # a client may have so many more than it is told: its removals may be on the way
+
+CLIENTS_MAX: Final = 50_000  # who reads none, but said so, is one too
+
+
+@dataclass(slots=True)
+class ClientSubscriptions:
+    client_id: str
+    group: str
+    parent: str
+    synced_ms: int
+    names: set[str] = field(default_factory=set)
+    keys: frozenset[int] = frozenset()  # of `names`
+    version: int = 0  # of the whole set that was taken last
+    user: User | None = None  # whose share its subscriptions are of
+
+
+class LiteSubscriptions:
+    def __init__(self, config: LiteConfig, shares: Shares | None = None) -> None:
+        """
+        Args:
+            shares: of the subscriptions that users may have.
+        """
+        self._config = config
+        self._shares = shares or Shares(AuthConfig())
+        self._of_users: dict[str, int] = {}  # subscriptions by access key
+        self._clients: dict[str, ClientSubscriptions] = {}  # kept in order of `synced_ms`
+        self._owners: dict[tuple[str, str, str], str] = {}
+        """Of exclusive groups: (group, parent, lite topic) → client id."""
+        self._count = 0
+
+    def keys(self, client_id: str, group: str, parent: str) -> frozenset[int]:
+        """What a client may be given, by the keys of the core."""
+        found = self._clients.get(client_id)
+        if found is None or (found.group, found.parent) != (group, parent):
+            return frozenset()
+        return found.keys
+
+    def names(self, client_id: str) -> frozenset[str]:
+        found = self._clients.get(client_id)
+        return frozenset(found.names) if found is not None else frozenset()
+
+    def reads(self, client_id: str, group: str) -> bool:
+        """Tell whether the client reads any lite topic for the group."""
+        found = self._clients.get(client_id)
+        return found is not None and found.group == group and bool(found.names)
+
+    def add(
+        self,
+        client_id: str,
+        group: str,
+        parent: str,
+        names: Iterable[str],
+        now_ms: int,
+        *,
+        exclusive: bool = False,
+        user: User | None = None,
+    ) -> tuple[set[str], list[tuple[str, str]]]:
+        """(what is new, who lost what: client id and lite topic). A repeat changes nothing.
+
+        Raises LiteSubscriptionQuotaError, TooManyRequestsError, with nothing changed.
+        """
+        client = self._client(client_id, group, parent, now_ms, user)
+        return self._become(client, client.names.union(names), exclusive=exclusive)
+
+    def replace(
+        self,
+        client_id: str,
+        group: str,
+        parent: str,
+        names: Iterable[str],
+        now_ms: int,
+        *,
+        exclusive: bool = False,
+        version: int = 0,
+        user: User | None = None,
+    ) -> tuple[set[str], list[tuple[str, str]]]:
+        """The same; what is not among `names` is removed.
+
+        `version` (0: none): a set older than the one that was taken last changes nothing.
+        """
+        client = self._client(client_id, group, parent, now_ms, user)
+        if version and version < client.version:
+            return set(), []
+        changed = self._become(client, set(names), exclusive=exclusive)
+        client.version = max(client.version, version)
+        return changed
+
+    def remove(
+        self, client_id: str, group: str, parent: str, names: Iterable[str], now_ms: int
+    ) -> None:
+        client = self._clients.get(client_id)
+        if client is not None and (client.group, client.parent) == (group, parent):
+            self._client(client_id, group, parent, now_ms, client.user)
+            self._become(client, client.names.difference(names), exclusive=False)
+
+    def drop(self, client_id: str) -> None:
+        """The client left."""
+        client = self._clients.pop(client_id, None)
+        if client is not None:
+            self._become(client, set(), exclusive=False)
+
+    def expire(self, now_ms: int) -> None:
+        """Drop clients that did not repeat their subscriptions for too long."""
+        silent: list[str] = []
+        for client in self._clients.values():
+            if now_ms - client.synced_ms <= self._config.client_silent_ms_max:
+                break
+            silent.append(client.client_id)
+        for client_id in silent:
+            self.drop(client_id)
+
+    def _client(
+        self, client_id: str, group: str, parent: str, now_ms: int, user: User | None
+    ) -> ClientSubscriptions:
+        """The client's set, which begins empty; it has been heard of now.
+
+        Raises:
+            TooManyRequestsError: CLIENTS_MAX others have sets.
+        """
+        client = self._clients.get(client_id)
+        if client is None and len(self._clients) >= CLIENTS_MAX:
+            raise TooManyRequestsError(f"{CLIENTS_MAX} clients read lite topics already")
+        if client is not None and (client.group, client.parent) != (group, parent):
+            self.drop(client_id)
+            client = None
+        if client is None:
+            client = ClientSubscriptions(client_id, group, parent, now_ms, user=user)
+        client.synced_ms = now_ms
+        self._clients.pop(client_id, None)
+        self._clients[client_id] = client
+        return client
+
+    def _become(
+        self, client: ClientSubscriptions, names: set[str], *, exclusive: bool
+    ) -> tuple[set[str], list[tuple[str, str]]]:
+        new, gone = names - client.names, client.names - names
+        if new:
+            self._check(client, len(names), len(new))
+        place = (client.group, client.parent)
+        lost: list[tuple[str, str]] = []
+        for name in gone:
+            if self._owners.get((*place, name)) == client.client_id:
+                del self._owners[*place, name]
+        if exclusive:
+            for name in sorted(new):
+                owner = self._owners.get((*place, name))
+                if owner is not None and owner != client.client_id:
+                    self._take(owner, name)
+                    lost.append((owner, name))
+                self._owners[*place, name] = client.client_id
+        self._counted(client, len(new) - len(gone))
+        if new or gone:
+            client.names = names
+            client.keys = frozenset(map(lite_key, names))
+        return new, lost
+
+    def _take(self, client_id: str, name: str) -> None:
+        """From a client whose lite topic another one has now."""
+        client = self._clients.get(client_id)
+        if client is not None and name in client.names:
+            client.names = client.names - {name}
+            client.keys = client.keys - {lite_key(name)}
+            self._counted(client, -1)
+
+    def _counted(self, client: ClientSubscriptions, count: int) -> None:
+        self._count += count
+        count_up(self._of_users, key_of(client.user), count)
+
+    def _check(self, client: ClientSubscriptions, count: int, new_count: int) -> None:
+        limit = self._config.subscriptions_per_client_max
+        if count > limit + SLACK:
+            raise LiteSubscriptionQuotaError(
+                f"client {client.client_id} would read {count} lite topics, at most {limit} are "
+                "allowed"
+            )
+        most = self._config.subscriptions_max
+        of_user = self._of_users.get(key_of(client.user), 0)
+        self._shares.check(
+            client.user, "lite subscriptions", "lite.subscriptions_max", most,
+            self._count + new_count - 1, of_user + new_count - 1,
+        )  # fmt: skip
+        if self._count + new_count > most:
+            raise TooManyRequestsError(
+                f"all clients together read {self._count} lite topics, at most "
+                f"{self._config.subscriptions_max} are allowed"
+            )

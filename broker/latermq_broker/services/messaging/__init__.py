@@ -1,0 +1,1 @@
+"""The messaging calls of apache.rocketmq.v2."""

@@ -1,0 +1,211 @@
+"""How a lease ends or goes on: ack, change of the invisible duration, forward to the dead letters.
+
+INVALID_RECEIPT_HANDLE tells a client to give up; on anything else but OK it tries again every
+second, without end. So a handle that is none gets that code, and repeats are answered OK. A handle
+settles under its own topic only: rights are asked for the topic that the request names. None of the
+three makes a topic or a group.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from google.protobuf.message import DecodeError
+
+from latermq_broker.config.config import Config
+from latermq_broker.deferred import Later
+from latermq_broker.engine.engine import Engine
+from latermq_broker.errors import (
+    BadRequestError,
+    GroupNotFoundError,
+    RequestError,
+)
+from latermq_broker.services.call.answers import (
+    MESSAGING,
+    Caller,
+    common_status,
+    ok_status,
+    shortcut,
+    status_of,
+    told,
+    unary,
+)
+from latermq_broker.services.call.bounds import Bounds
+from latermq_broker.services.call.seam import Call, Committer, MethodTable
+from latermq_broker.services.clients.session import Sessions
+from latermq_broker.services.wire import wire
+from latermq_broker.services.wire.lookalike_acks import alike
+from latermq_broker.services.wire.wire_messages import acked_response
+from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
+
+ENTRIES_COUNT_MAX: Final = 4_096  # of one AckMessage; a receive gives 32 at most
+NAMES_MAX: Final = 1_024  # of groups and topics that are known to be proper
+
+
+class AckService:
+    def __init__(
+        self, engine: Engine, committer: Committer, sessions: Sessions, config: Config
+    ) -> None:
+        self._engine = engine
+        self._committer = committer
+        self._config = config.delivery
+        self._bounds = Bounds(config)
+        self._names: dict[bytes, tuple[str, str]] = {}  # group and topic, by their fields
+
+    def methods(self) -> MethodTable:
+        return {
+            f"{MESSAGING}/AckMessage": shortcut(
+                self._short_way,
+                _refused,
+                unary(service_pb2.AckMessageRequest, self.ack, refused_ack),
+            ),
+            f"{MESSAGING}/ChangeInvisibleDuration": unary(
+                service_pb2.ChangeInvisibleDurationRequest,
+                self.change_invisible,
+                # Python and Go read the handle before the status: give back the one they have.
+                lambda status, request: service_pb2.ChangeInvisibleDurationResponse(
+                    status=status, receipt_handle=request.receipt_handle
+                ),
+            ),
+            f"{MESSAGING}/ForwardMessageToDeadLetterQueue": unary(
+                service_pb2.ForwardMessageToDeadLetterQueueRequest,
+                self.forward,
+                lambda status, request: service_pb2.ForwardMessageToDeadLetterQueueResponse(
+                    status=status
+                ),
+            ),
+        }
+
+    def _short_way(self, data: bytes, call: Call) -> Later[bytes] | None:
+        """The answer to a request whose entries look alike; None: take the whole way."""
+        acks = alike(data, ENTRIES_COUNT_MAX)
+        if acks is None:
+            return None
+        names = self._names.get(acks.resources) or self._learn(acks.resources)
+        if names is None:
+            return None
+        errors = self._engine.ack(names[0], acks.handles, self._committer.now_ms(), names[1])
+        response = acks.response
+        if any(errors):
+            response = _response(service_pb2.AckMessageRequest.FromString(data), errors)
+        return self._committer.acknowledged(response)
+
+    def _learn(self, resources: bytes) -> tuple[str, str] | None:
+        """Names of group and topic in a request that begins so; None: it is not proper."""
+        try:
+            request = service_pb2.AckMessageRequest.FromString(resources)
+            names = wire.group_name(request.group), wire.topic_name(request.topic)
+        except (DecodeError, RequestError):
+            return None
+        if request.entries:
+            return None
+        if len(self._names) >= NAMES_MAX:
+            self._names.clear()
+        self._names[resources] = names
+        return names
+
+    def ack(self, request: service_pb2.AckMessageRequest, caller: Caller) -> Later[bytes]:
+        """The messages are done for the group: one result per entry, in their order.
+
+        Raises:
+            IllegalTopicError, IllegalGroupError: as their names say.
+            BadRequestError: no entries, or too many.
+        """
+        topic = wire.topic_name(request.topic)
+        group = wire.group_name(request.group)
+        entries = request.entries
+        if not entries:
+            raise BadRequestError("no message to acknowledge")
+        if len(entries) > ENTRIES_COUNT_MAX:
+            raise BadRequestError(
+                f"{len(entries)} entries in one request, at most {ENTRIES_COUNT_MAX} are allowed"
+            )
+        handles = [entry.receipt_handle for entry in entries]
+        errors = self._engine.ack(group, handles, self._committer.now_ms(), topic)
+        return self._committer.acknowledged(_response(request, errors))
+
+    async def change_invisible(
+        self, request: service_pb2.ChangeInvisibleDurationRequest, caller: Caller
+    ) -> service_pb2.ChangeInvisibleDurationResponse:
+        """Longer, shorter, or back at once (0): an extension or, for push consumers, a nack.
+
+        Raises:
+            IllegalTopicError, IllegalGroupError: as their names say.
+            IllegalInvisibleTimeError: below 0 or above 12 h.
+            InvalidReceiptHandleError: acknowledged, expired, superseded, of another topic, or
+                never ours.
+        """
+        topic = wire.topic_name(request.topic)
+        group = wire.group_name(request.group)
+        invisible_ms = wire.duration_ms(request.invisible_duration)
+        self._bounds.check_change(invisible_ms)
+        handle = self._engine.change_invisible(
+            group,
+            request.receipt_handle,
+            invisible_ms,
+            self._committer.now_ms(),
+            suspend=request.suspend,
+            failure=wire.failure(caller.call, self._config),
+            topic=topic,
+        )
+        await self._committer.leased()
+        return service_pb2.ChangeInvisibleDurationResponse(
+            status=ok_status(), receipt_handle=handle
+        )
+
+    async def forward(
+        self, request: service_pb2.ForwardMessageToDeadLetterQueueRequest, caller: Caller
+    ) -> service_pb2.ForwardMessageToDeadLetterQueueResponse:
+        """Into `%DLQ%group`, out of the group, in one. Repeats are fine while the lease lasts.
+
+        Raises:
+            IllegalTopicError, IllegalGroupError: as their names say.
+            GroupNotFoundError: no such group.
+            InvalidReceiptHandleError: acknowledged, expired, superseded, of another topic, or
+                never ours.
+        """
+        topic = wire.topic_name(request.topic)
+        group = wire.group_name(request.group)
+        if self._engine.catalog.group(group) is None:
+            raise GroupNotFoundError(group)
+        self._engine.forward(
+            group,
+            request.receipt_handle,
+            self._committer.now_ms(),
+            wire.failure(caller.call, self._config),
+            topic=topic,
+        )
+        await self._committer.written()
+        return service_pb2.ForwardMessageToDeadLetterQueueResponse(status=ok_status())
+
+
+def _response(
+    request: service_pb2.AckMessageRequest, errors: Sequence[RequestError | None]
+) -> bytes:
+    if not any(errors):
+        return acked_response(request.entries)
+    statuses = [ok_status() if error is None else status_of(error) for error in errors]
+    response = service_pb2.AckMessageResponse(status=common_status(statuses))
+    for entry, status in zip(request.entries, statuses, strict=True):
+        response.entries.add(
+            message_id=entry.message_id, receipt_handle=entry.receipt_handle, status=status
+        )
+    return response.SerializeToString()
+
+
+def _refused(data: bytes, call: Call, error: BaseException) -> bytes:
+    request = service_pb2.AckMessageRequest.FromString(data)
+    return refused_ack(told(error, call), request).SerializeToString()
+
+
+def refused_ack(
+    status: definition_pb2.Status, request: service_pb2.AckMessageRequest
+) -> service_pb2.AckMessageResponse:
+    """Each entry with the status of all: Rust reads the first one unseen. Too many: none."""
+    response = service_pb2.AckMessageResponse(status=status)
+    if len(request.entries) > ENTRIES_COUNT_MAX:
+        return response
+    for entry in request.entries:
+        response.entries.add(
+            message_id=entry.message_id, receipt_handle=entry.receipt_handle, status=status
+        )
+    return response

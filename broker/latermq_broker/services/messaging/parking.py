@@ -1,0 +1,179 @@
+"""The waiting side of long polls: a `Later` and a timer for each, no future, no task.
+
+`long_poll.py` knows the lines; here is what waits in them. A parked call is settled with
+what was found for it, or with None when its time is over or the broker drains, or with the error
+that the attempt raised.
+"""
+
+import asyncio
+from collections.abc import Callable, Hashable, Sequence
+from typing import Generic, TypeVar
+
+from latermq_broker.catalog.access import User
+from latermq_broker.catalog.limits import Scope
+from latermq_broker.catalog.shares import Shares, key_of
+from latermq_broker.config.auth import AuthConfig
+from latermq_broker.config.config import ServerConfig
+from latermq_broker.deferred import Later
+from latermq_broker.engine.state.model import Ready
+from latermq_broker.errors import LaterMQError
+from latermq_broker.services.call.seam import ParkedReceives
+from latermq_broker.services.messaging.flow import FlowControl
+from latermq_broker.services.messaging.long_poll import LongPolls, Parked
+
+Found = TypeVar("Found")
+
+
+class Waiter(Generic[Found]):
+    """One parked call. `attempt` looks once more and returns what it found, or None."""
+
+    __slots__ = ("attempt", "later", "parked", "timer")
+
+    def __init__(self, attempt: Callable[[], Found | None]) -> None:
+        self.attempt = attempt
+        self.later: Later[Found | None] = Later()
+        self.parked: Parked[Waiter[Found]] | None = None
+        self.timer: asyncio.TimerHandle | None = None
+
+    def found(self) -> Found | None:
+        """What it was settled with, if it was; for the caller who went away meanwhile."""
+        return self.later.value
+
+
+class Parking(Generic[Found]):
+    """All parked calls of one kind. Made and used in one running loop."""
+
+    def __init__(
+        self, config: ServerConfig, flow: FlowControl, shares: Shares | None = None
+    ) -> None:
+        """
+        Args:
+            shares: of the calls of users that may wait.
+        """
+        self._flow = flow
+        self._shares = shares or Shares(AuthConfig())
+        self._count_max = config.parked_receives_max
+        self._lines: LongPolls[Waiter[Found]] = LongPolls(
+            config.parked_receives_max, config.parked_receives_per_group_max
+        )
+        self._loop = asyncio.get_running_loop()
+        self._draining = False
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def park(
+        self,
+        group: str,
+        topic: str,
+        wish: Hashable,
+        attempt: Callable[[], Found | None],
+        polling_ms: int,
+        client_id: str,
+        connection_id: str,
+        user: User | None = None,
+    ) -> Waiter[Found]:
+        """Wait for at most `polling_ms`; when draining, not at all.
+
+        Raises:
+            TooManyRequestsError: as many wait as may, of all, the group, the user, the client or
+                the connection.
+        """
+        waiter = Waiter(attempt)
+        if self._draining:
+            waiter.later.give(None)
+            return waiter
+        self._admit(group, client_id, user)
+        waiter.parked = self._lines.park(
+            group, topic, wish, waiter, client_id, connection_id, key_of(user)
+        )
+        waiter.timer = self._loop.call_later(polling_ms / 1_000, self._time_over, waiter)
+        return waiter
+
+    def check(
+        self, group: str, client_id: str, connection_id: str, user: User | None = None
+    ) -> None:
+        """Whether one more may wait. Raises as `park`."""
+        if not self._draining:
+            self._admit(group, client_id, user)
+            self._lines.check(group, connection_id)
+
+    def _admit(self, group: str, client_id: str, user: User | None) -> None:
+        lines, flow, name = self._lines, self._flow, key_of(user)
+        if user is not None:
+            self._shares.check(
+                user, "calls that wait", "server.parked_receives_max", self._count_max,
+                len(lines), lines.user_count(name),
+            )  # fmt: skip
+        if flow.table.polls:
+            if user is not None:
+                flow.admit_polls_of(Scope.USER, name, lines.user_count(name))
+            flow.admit_polls_of(Scope.CLIENT, client_id, lines.client_count(client_id))
+            flow.admit_polls_of(Scope.GROUP, group, lines.group_count(group))
+
+    def leave(self, waiter: Waiter[Found]) -> None:
+        """Stop waiting; no effect on one that no longer does."""
+        if waiter.timer is not None:
+            waiter.timer.cancel()
+            waiter.timer = None
+        if waiter.parked is not None:
+            self._lines.leave(waiter.parked)
+            waiter.parked = None
+
+    def serve(self, group: str, topic: str) -> None:
+        """Let those who wait in this line look once more, in order of arrival."""
+        if self._lines.waits(group, topic):
+            self._lines.serve(group, topic, self._try)
+
+    def wake(self, ready: Ready) -> None:
+        for group, topic in ready.pairs:
+            self.serve(group, topic)
+        for topic in ready.topics:
+            for group in self._lines.groups(topic):
+                if (group, topic) not in ready.pairs:
+                    self.serve(group, topic)
+
+    def drain(self) -> None:
+        self._draining = True
+        for parked in self._lines:
+            self._time_over(parked.receiver)
+
+    def _try(self, waiter: Waiter[Found]) -> bool:
+        later = waiter.later
+        if later.settled:
+            return True
+        try:
+            found = waiter.attempt()
+        except LaterMQError as error:
+            later.fail(error)
+        else:
+            if found is None:
+                return False
+            later.give(found)
+        if waiter.timer is not None:
+            waiter.timer.cancel()
+            waiter.timer = None
+        return True
+
+    def _time_over(self, waiter: Waiter[Found]) -> None:
+        self.leave(waiter)
+        waiter.later.give(None)
+
+
+class EveryParking(ParkedReceives):
+    """All kinds together, as the pump and the runtime see them."""
+
+    def __init__(self, kinds: Sequence[ParkedReceives]) -> None:
+        self._kinds = kinds
+
+    @property
+    def waiting(self) -> int:
+        return sum(kind.waiting for kind in self._kinds)
+
+    def wake(self, ready: Ready) -> None:
+        for kind in self._kinds:
+            kind.wake(ready)
+
+    def drain(self) -> None:
+        for kind in self._kinds:
+            kind.drain()

@@ -1,0 +1,325 @@
+"""ReceiveMessage: lease what is there, else wait for it.
+
+    request → checks → earlier waiters first → engine.receive → stored → status, messages, time
+                                                  └ nothing → parked ─ready→ engine.receive …
+                                                                └ time over → MESSAGE_NOT_FOUND
+
+Messages leave when they are acknowledged to their sender (with flush=sync: on disk) and the leases
+are in the file. The stream is always: one status, the messages, the delivery timestamp last. Any
+queue id and broker name stand for all queues of the topic: a simple consumer that waits at an empty
+queue would starve while others are full.
+
+What was leased for a caller who went away is given back, uncounted; but for a message on its way
+that is larger than gRPC clients take unless they are told otherwise (Node.js, C# and Rust are not).
+Such a client ends the call at this message, whenever it comes. Uncounted, it would come with every
+receive, and the messages beside it would never arrive: so its attempt counts as failed, it waits by
+the ladder while they pass, and in the end it is a dead letter that says why.
+"""
+
+import asyncio
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from latermq_broker.catalog.catalog import DLQ_PREFIX
+from latermq_broker.catalog.shares import Shares
+from latermq_broker.config.config import Config
+from latermq_broker.deferred import Later
+from latermq_broker.engine.engine import Engine
+from latermq_broker.engine.state.model import EVERYTHING, Delivered, Failure, Ready, ReceiveRequest
+from latermq_broker.errors import InvalidReceiptHandleError
+from latermq_broker.services.call.answers import MESSAGING, Caller, StreamAnswer, server_stream
+from latermq_broker.services.call.bounds import Bounds
+from latermq_broker.services.call.seam import Call, Committer, MethodTable
+from latermq_broker.services.clients.client_quirks import Quirk, quirks_of
+from latermq_broker.services.clients.lite_subscriptions import LiteSubscriptions
+from latermq_broker.services.clients.session import Sessions
+from latermq_broker.services.messaging.flow import FlowControl
+from latermq_broker.services.messaging.parking import Parking, Waiter
+from latermq_broker.services.messaging.polling import polling_ms
+from latermq_broker.services.wire import wire
+from latermq_broker.services.wire.wire_delivery import (
+    NOTHING_ELEMENT,
+    OK_ELEMENT,
+    delivery_timestamp_element,
+    message_elements,
+    status_element,
+)
+from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
+
+ELEMENT_BYTES: Final = 512  # of a message in an answer, beside what is stored of it
+CLIENT_TAKES_BYTES: Final = 4 << 20  # one received gRPC message, by default, in every language
+
+
+@dataclass(slots=True)
+class Leased:
+    """Messages leased to a caller, and when they are stored as their sender was promised.
+
+    Kept for as long as the call lasts, so that they can be given back; their bodies are not: the
+    transport has them, and a caller who does not read would hold them twice.
+    """
+
+    delivered: Sequence[Delivered]  # until the transport has them
+    stored: Later[None]
+    handles: Sequence[str] = ()
+    large: Sequence[tuple[str, int, int]] = ()  # handle, attempt, size of those few clients take
+
+
+class ReceiveService:
+    """`ParkedReceives` too."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        committer: Committer,
+        sessions: Sessions,
+        config: Config,
+        lite: LiteSubscriptions | None = None,
+    ) -> None:
+        self._lite = lite or LiteSubscriptions(config.lite)
+        self._engine = engine
+        self._committer = committer
+        self._sessions = sessions
+        self._config = config
+        self._bounds = Bounds(config)
+        self._flow = FlowControl(engine.limits)
+        self._parking: Parking[Leased] = Parking(config.server, self._flow, Shares(config.auth))
+
+    def methods(self) -> MethodTable:
+        return {
+            f"{MESSAGING}/ReceiveMessage": server_stream(
+                service_pb2.ReceiveMessageRequest,
+                self.receive,
+                lambda status, request: [
+                    status_element(status),
+                    delivery_timestamp_element(self._committer.now_ms()),
+                ],
+                small=True,
+            ),
+        }
+
+    def receive(self, request: service_pb2.ReceiveMessageRequest, caller: Caller) -> StreamAnswer:
+        """Up to `batch_size` messages as soon as there is one.
+
+        Raises:
+            IllegalTopicError, IllegalGroupError, IllegalFilterError: as their names say.
+            IllegalInvisibleTimeError: out of bounds, unless the broker renews the lease.
+            IllegalPollingTimeError, BadRequestError: it would wait past the caller's deadline.
+            TopicNotFoundError, GroupNotFoundError: not there and not made on demand.
+            TooManyRequestsError: too many wait already, a limit of `flow` is reached, or the
+                caller has not read what it was answered before.
+        """
+        wanted = self._wanted(request, caller)
+        caller.call.reply_room()
+        asked = request.long_polling_timeout if request.HasField("long_polling_timeout") else None
+        server, short = self._config.server, self._bounds.short_polling
+        wait_ms = polling_ms(asked, caller, self._sessions, server, short=short)
+        topic = request.message_queue.topic
+        if wait_ms and self._engine.catalog.topic(wanted.topic) is None:
+            # Who is refused makes no topic.
+            connection_id, user = caller.call.connection_id, wanted.user
+            self._parking.check(wanted.group, caller.client_id, connection_id, user)
+        reads_lite = self._reads_lite(wanted, caller)
+        if not reads_lite:
+            self._parking.serve(wanted.group, wanted.topic)
+        call = caller.call
+        leased = self._lease(self._with_lite_topics(wanted) if reads_lite else wanted, call)
+        if wanted.auto_renew:
+            self._sessions.hold(wanted.client_id, call.user, self._committer.now_ms())
+        if leased is not None:
+            call.on_cancel(partial(self._give_back, wanted.group, leased))
+            return self._reply(topic, leased)
+        if not wait_ms:
+            return self._nothing()
+        wish: Hashable = wanted.filter
+        attempt = partial(self._attempt, wanted, call)
+        if reads_lite:  # what there is for one client is of no use to another
+            wish, attempt = wanted.client_id, partial(self._attempt_lite, wanted, call)
+        waiter = self._parking.park(
+            wanted.group,
+            wanted.topic,
+            wish,
+            attempt,
+            wait_ms,
+            caller.client_id,
+            call.connection_id,
+            wanted.user,
+        )
+        call.on_cancel(partial(self._abandon, wanted.group, waiter))
+        return waiter.later.then(partial(self._reply_later, topic))
+
+    @property
+    def waiting(self) -> int:
+        return len(self._parking)
+
+    def wake(self, ready: Ready) -> None:
+        self._parking.wake(ready)
+
+    def serve(self, group: str, topic: str) -> None:
+        """Let those who wait look once more: what a client may be given has changed."""
+        self._parking.serve(group, topic)
+
+    def drain(self) -> None:
+        self._parking.drain()
+
+    def _reads_lite(self, wanted: ReceiveRequest, caller: Caller) -> bool:
+        """Whether the group reads lite topics; it is made, if it is not there, for such a client.
+
+        Raises IllegalTopicError, IllegalGroupError, and as `Lites.bind`.
+        """
+        group = self._engine.catalog.group(wanted.group)
+        session = self._sessions.get(caller.client_id)
+        if session is not None and session.lite:
+            self._engine.lites.bind(
+                wanted.group, wanted.topic, self._committer.now_ms(), caller.call.user
+            )
+            return True
+        if group is None or not group.lite_parent:
+            return False
+        self._engine.lites.check_group(wanted.group, wanted.topic)
+        return True
+
+    def _with_lite_topics(self, wanted: ReceiveRequest) -> ReceiveRequest:
+        keys = self._lite.keys(wanted.client_id, wanted.group, wanted.topic)
+        return wanted._replace(lite_keys=keys)
+
+    def _attempt_lite(self, wanted: ReceiveRequest, call: Call) -> Leased | None:
+        """As `_attempt`; not before there may be something for this client."""
+        wanted = self._with_lite_topics(wanted)
+        if not self._engine.lites.waits(wanted.group, wanted.topic, wanted.lite_keys):
+            return None
+        return self._lease(wanted, call)
+
+    def _wanted(self, request: service_pb2.ReceiveMessageRequest, caller: Caller) -> ReceiveRequest:
+        config = self._config.delivery
+        topic = wire.topic_name(request.message_queue.topic)
+        group = wire.group_name(request.group)
+        if request.auto_renew:
+            invisible_ms = config.auto_renew_lease_ms
+        else:
+            invisible_ms = wire.duration_ms(request.invisible_duration)
+            self._bounds.check_lease(invisible_ms)
+        return ReceiveRequest(
+            group=group,
+            topic=topic,
+            client_id=caller.client_id,
+            count_max=min(max(request.batch_size, 1), config.receive_batch_max),
+            invisible_ms=invisible_ms,
+            auto_renew=request.auto_renew,
+            filter=wire.message_filter(request.filter_expression),
+            attempt_id=request.attempt_id,
+            user=caller.call.user,
+            single_file=request.auto_renew and self._single_file(group, caller),
+        )
+
+    def _lease(self, wanted: ReceiveRequest, call: Call) -> Leased | None:
+        """As many as the caller has room for. Raises TooManyRequestsError: there is none."""
+        bytes_max = call.reply_room()
+        if bytes_max < self._config.delivery.receive_bytes_max:
+            wanted = wanted._replace(bytes_max=bytes_max)
+        # Asked for before the leases are appended, so that it covers the messages alone; and asked
+        # for in any case: it arms the write of a group made on first use, of offsets passed over.
+        stored = self._committer.written()
+        if self._flow.table.in_flight:
+            wanted = self._flow.fitted(wanted)
+        delivered = self._engine.receive(wanted, self._committer.now_ms())
+        if not delivered:
+            return None
+        call.reserve_reply(
+            sum([len(each.rest) + len(each.sys) + ELEMENT_BYTES for each in delivered])
+        )
+        return Leased(delivered, stored)
+
+    def _attempt(self, wanted: ReceiveRequest, call: Call) -> Leased | None:
+        """In the pump's turn: what is appended is written in it."""
+        leased = self._lease(wanted, call)
+        if leased is None and (
+            wanted.filter is not EVERYTHING
+            or wanted.topic.startswith(DLQ_PREFIX)
+            or self._keeps_order(wanted.group)
+        ):
+            # One receive passes over a bounded slice of a queue. If there is more to look at, the
+            # engine has announced it, and the next turn must come.
+            asyncio.get_running_loop().call_soon(self._committer.leased)
+        return leased
+
+    def _single_file(self, group: str, caller: Caller) -> bool:
+        """Whether this push consumer would mix up what it is given more than one of."""
+        if not self._keeps_order(group):
+            return False
+        language = caller.call.metadata("x-mq-language") or ""
+        version = caller.call.metadata("x-mq-client-version") or ""
+        return Quirk.PASSES_FAILURES_BY in quirks_of(language, version)
+
+    def _keeps_order(self, group_name: str) -> bool:
+        group = self._engine.catalog.group(group_name)
+        return group is not None and group.fifo
+
+    def _reply(self, topic: definition_pb2.Resource, leased: Leased) -> Later[list[bytes]]:
+        """The messages, when they are stored as promised and the leases are in the file."""
+
+        elements = partial(_elements, topic, leased, self._committer.now_ms)
+        return leased.stored.then(lambda _: self._committer.leased()).mapped(elements)
+
+    def _reply_later(
+        self, topic: definition_pb2.Resource, leased: Leased | None
+    ) -> Later[list[bytes]]:
+        """To one that waited."""
+        if leased is not None:
+            return self._reply(topic, leased)
+        nothing = Later(self._nothing())
+        nothing.release()
+        return nothing
+
+    def _nothing(self) -> list[bytes]:
+        return [NOTHING_ELEMENT, delivery_timestamp_element(self._committer.now_ms())]
+
+    def _abandon(self, group: str, waiter: Waiter[Leased]) -> None:
+        """The caller went away while it waited, or with messages under way."""
+        self._parking.leave(waiter)
+        if leased := waiter.found():
+            self._give_back(group, leased)
+
+    def _give_back(self, group: str, leased: Leased) -> None:
+        now_ms = self._committer.now_ms()
+        for handle, attempt, element_bytes in leased.large:
+            self._count_as_failed(group, handle, attempt, element_bytes, now_ms)
+        handles = leased.handles or [message.handle for message in leased.delivered]
+        self._engine.give_back(group, handles, now_ms)  # but for those that are no longer leased
+        self._committer.leased()
+
+    def _count_as_failed(
+        self, group: str, handle: str, attempt: int, element_bytes: int, now_ms: int
+    ) -> None:
+        levels_ms = self._config.delivery.delay_levels_ms
+        failure = Failure(
+            class_name="TooLargeForClient",
+            text=f"the client ended the call at this message of {element_bytes} bytes; gRPC "
+            f"clients take {CLIENT_TAKES_BYTES} at most unless they are told otherwise",
+        )
+        with suppress(InvalidReceiptHandleError):  # it went back by itself meanwhile
+            self._engine.change_invisible(
+                group,
+                handle,
+                levels_ms[min(attempt, len(levels_ms)) - 1],
+                now_ms,
+                failure=failure,
+            )
+
+
+def _elements(
+    topic: definition_pb2.Resource, leased: Leased, now_ms: Callable[[], int], _: None
+) -> list[bytes]:
+    """The stream that carries what was leased, which then keeps no body itself."""
+    delivered, leased.delivered = leased.delivered, ()
+    elements = message_elements(topic, delivered)
+    leased.handles = [message.handle for message in delivered]
+    if max(map(len, elements)) > CLIENT_TAKES_BYTES:
+        leased.large = [
+            (message.handle, message.attempt, len(element))
+            for message, element in zip(delivered, elements, strict=True)
+            if len(element) > CLIENT_TAKES_BYTES
+        ]
+    return [OK_ELEMENT, *elements, delivery_timestamp_element(now_ms())]

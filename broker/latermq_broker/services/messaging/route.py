@@ -1,0 +1,158 @@
+"""QueryRoute and QueryAssignment: where a topic's queues are.
+
+One broker, so the answer is always this broker, under the very endpoints the client asked with:
+clients compare endpoints literally, and behind a NAT or in Docker no other address is reachable.
+Clients ask for the route before they send or receive, so an unknown topic has the route that it
+will have, when auto-create is on. It is made by the send or the receive that follows: one that is
+refused makes none.
+"""
+
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+from latermq_broker.catalog.access import User
+from latermq_broker.config.config import Config, listen_address
+from latermq_broker.engine.state.model import Group, Topic, TopicType
+from latermq_broker.services.call.answers import MESSAGING, Caller, ok_status, unary
+from latermq_broker.services.call.seam import Call, Committer, MethodTable
+from latermq_broker.services.clients.session import Sessions
+from latermq_broker.services.wire import wire
+from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
+
+MASTER: Final = 0
+ANY_QUEUE: Final = -1
+
+# Never empty and never unspecified: Java refuses to send then.
+ACCEPTED: Final[Mapping[TopicType, tuple[definition_pb2.MessageType, ...]]] = {
+    TopicType.NORMAL: (definition_pb2.NORMAL,),
+    TopicType.FIFO: (definition_pb2.FIFO,),
+    TopicType.DELAY: (definition_pb2.DELAY,),
+    TopicType.TRANSACTION: (definition_pb2.TRANSACTION,),
+    TopicType.LITE: (definition_pb2.LITE,),
+    TopicType.PRIORITY: (definition_pb2.PRIORITY,),
+    TopicType.MIXED: (
+        definition_pb2.NORMAL,
+        definition_pb2.FIFO,
+        definition_pb2.DELAY,
+        definition_pb2.TRANSACTION,
+    ),
+}
+_WILDCARDS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+
+
+class Catalog(Protocol):
+    def topic(self, name: str) -> Topic | None: ...
+    def group(self, name: str) -> Group | None: ...
+
+
+class RouteEngine(Protocol):
+    """What routes need of the engine."""
+
+    @property
+    def catalog(self) -> Catalog: ...
+
+    @property
+    def topics(self) -> "PlannedTopics": ...
+
+
+class PlannedTopics(Protocol):
+    def planned(self, name: str, now_ms: int, user: User | None = None) -> Topic: ...
+
+
+class RouteService:
+    def __init__(
+        self, engine: RouteEngine, committer: Committer, sessions: Sessions, config: Config
+    ) -> None:
+        self._engine = engine
+        self._committer = committer
+        self._broker_name = config.server.broker_name
+
+    def methods(self) -> MethodTable:
+        return {
+            f"{MESSAGING}/QueryRoute": unary(
+                service_pb2.QueryRouteRequest,
+                self.route,
+                lambda status, request: service_pb2.QueryRouteResponse(status=status),
+            ),
+            f"{MESSAGING}/QueryAssignment": unary(
+                service_pb2.QueryAssignmentRequest,
+                self.assignment,
+                lambda status, request: service_pb2.QueryAssignmentResponse(status=status),
+            ),
+        }
+
+    def route(
+        self, request: service_pb2.QueryRouteRequest, caller: Caller
+    ) -> service_pb2.QueryRouteResponse:
+        """Every queue of the topic, readable and writable.
+
+        Raises:
+            IllegalTopicError: against the rules of names.
+            TopicNotFoundError: it does not exist and is not made on demand.
+            TooManyRequestsError: there are too many for one more.
+        """
+        name = wire.topic_name(request.topic)
+        topic = self._engine.topics.planned(name, self._committer.now_ms(), caller.call.user)
+        broker = self._broker(request.endpoints, caller.call)
+        return service_pb2.QueryRouteResponse(
+            status=ok_status(),
+            message_queues=[
+                definition_pb2.MessageQueue(
+                    topic=request.topic,
+                    id=queue_id,
+                    permission=definition_pb2.READ_WRITE,
+                    broker=broker,
+                    accept_message_types=ACCEPTED[topic.type],
+                )
+                for queue_id in range(topic.queue_count)
+            ],
+        )
+
+    def assignment(
+        self, request: service_pb2.QueryAssignmentRequest, caller: Caller
+    ) -> service_pb2.QueryAssignmentResponse:
+        """The same for every client of the group: leases arbitrate, nothing is balanced.
+
+        A FIFO group gets every queue, any other one queue that stands for all.
+
+        Raises:
+            IllegalTopicError, IllegalGroupError: against the rules of names.
+            TopicNotFoundError, TooManyRequestsError: as `route`.
+        """
+        name = wire.topic_name(request.topic)
+        group = self._engine.catalog.group(wire.group_name(request.group))
+        topic = self._engine.topics.planned(name, self._committer.now_ms(), caller.call.user)
+        fifo = group is not None and group.fifo
+        broker = self._broker(request.endpoints, caller.call)
+        return service_pb2.QueryAssignmentResponse(
+            status=ok_status(),
+            assignments=[
+                definition_pb2.Assignment(
+                    message_queue=definition_pb2.MessageQueue(
+                        topic=request.topic,
+                        id=queue_id,
+                        permission=definition_pb2.READ_WRITE,
+                        broker=broker,
+                    )
+                )
+                for queue_id in (range(topic.queue_count) if fifo else (ANY_QUEUE,))
+            ],
+        )
+
+    def _broker(self, asked: definition_pb2.Endpoints, call: Call) -> definition_pb2.Broker:
+        endpoints = asked if asked.addresses else _endpoints_of(call.local)
+        return definition_pb2.Broker(name=self._broker_name, id=MASTER, endpoints=endpoints)
+
+
+def _endpoints_of(local: str) -> definition_pb2.Endpoints:
+    """For a caller that names none: where its call came in."""
+    host, port = listen_address("local address", local)
+    host = _WILDCARDS.get(host, host)
+    if ":" in host:
+        scheme = definition_pb2.IPv6
+    elif host.replace(".", "").isdigit():
+        scheme = definition_pb2.IPv4
+    else:
+        scheme = definition_pb2.DOMAIN_NAME
+    address = definition_pb2.Address(host=host, port=port)
+    return definition_pb2.Endpoints(scheme=scheme, addresses=[address])

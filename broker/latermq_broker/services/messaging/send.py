@@ -1,0 +1,186 @@
+"""SendMessage: check, take apart, store, answer entry by entry.
+
+All messages of a request are stored, or none: a refusal carries the status and no entries. Messages
+that look like one that was checked before take a shorter way to the same result (`lookalikes`).
+Protocol: service.proto, SendMessage.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from latermq_broker.config.config import RECORD_BODY_OVERHEAD_BYTES, Config
+from latermq_broker.deferred import Later
+from latermq_broker.engine.engine import Engine
+from latermq_broker.engine.outcome.attempts import HISTORY_BYTES_MAX
+from latermq_broker.engine.state.model import Outgoing
+from latermq_broker.errors import (
+    BodyTooLargeError,
+    PropertiesTooLargeError,
+)
+from latermq_broker.schedule.levels import level_ms
+from latermq_broker.services.call.answers import (
+    CLIENT_ID_HEADER,
+    MESSAGING,
+    Caller,
+    shortcut,
+    told,
+    unary,
+)
+from latermq_broker.services.call.names import PROPERTIES_BYTES_MAX
+from latermq_broker.services.call.seam import Call, Committer, MethodTable
+from latermq_broker.services.clients.session import Sessions
+from latermq_broker.services.messaging import validate
+from latermq_broker.services.messaging.flow import FlowControl
+from latermq_broker.services.wire import wire
+from latermq_broker.services.wire.lookalikes import Lookalikes
+from latermq_broker.services.wire.wire_messages import (
+    DELAY,
+    NORMAL,
+    TRANSACTION,
+    StoreSide,
+    message_type,
+    plain_response,
+    sent_response,
+)
+from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
+
+# A dead letter's record holds the message and its history, so the history's room is kept free.
+_RECORD_HEAD_BYTES: Final = 1_024
+_OVERHEAD_BYTES_MAX: Final = RECORD_BODY_OVERHEAD_BYTES - HISTORY_BYTES_MAX - _RECORD_HEAD_BYTES
+assert _OVERHEAD_BYTES_MAX > PROPERTIES_BYTES_MAX + 4_096
+_SEGMENT_HEAD_BYTES: Final = 8_192
+_RECORD_BYTES: Final = 128  # at most so much is stored beside a message's two slices
+_KEY_BYTES: Final = 8  # and for each of its keys
+
+
+class SendService:
+    def __init__(
+        self, engine: Engine, committer: Committer, sessions: Sessions, config: Config
+    ) -> None:
+        self._engine = engine
+        self._committer = committer
+        self._flow = FlowControl(engine.limits)
+        self._rules = validate.MessageRules(config)
+        self._lookalikes = Lookalikes(config.store.message_body_bytes_max)
+        self._messages_max = config.server.send_messages_max
+        self._levels_ms = config.delivery.delay_levels_ms
+        self._group_bytes_max = config.store.segment_bytes - _SEGMENT_HEAD_BYTES
+
+    def methods(self) -> MethodTable:
+        whole_way = unary(
+            service_pb2.SendMessageRequest,
+            self.send,
+            lambda status, request: service_pb2.SendMessageResponse(status=status),
+        )
+
+        method = shortcut(self._short_way, _refused, whole_way, large=True)
+        return {f"{MESSAGING}/SendMessage": method}
+
+    def _short_way(self, data: bytes, call: Call) -> Later[bytes] | None:
+        """The answer to messages that look like earlier ones; None: take the whole way."""
+        if call.metadata(wire.DELAY_LEVEL_HEADER) is not None:
+            return None
+        now_ms = self._committer.now_ms()
+        side = StoreSide(now_ms=now_ms, call=call)
+        messages = self._lookalikes.outgoing(data, side, self._messages_max)
+        if messages is None:
+            return None
+        validate.check_type(self._engine.catalog.topic(messages.topic), NORMAL)
+        count = len(messages.ids)
+        keys = sum(map(len, messages.key_hashes))
+        self._check_group(sum(map(len, messages.stored)), count, keys)
+        self._admit(call, count, data, now_ms)
+        sent = self._engine.plain.send(messages, now_ms, call.user)
+        return self._committer.acknowledged(plain_response(messages.ids, sent.queue_offset))
+
+    def _admit(self, call: Call, count: int, data: bytes, now_ms: int) -> None:
+        """
+        Raises:
+            TooManyRequestsError: the disk is behind, or the client sends more than it may.
+        """
+        self._committer.admit()
+        if self._flow.table.sends:
+            client_id = (call.metadata(CLIENT_ID_HEADER) or "").strip()
+            self._flow.admit_send(client_id, count, len(data), now_ms, call.user)
+
+    def send(self, request: service_pb2.SendMessageRequest, caller: Caller) -> Later[bytes]:
+        """Store the messages of one topic.
+
+        Raises:
+            RequestError: as `validate` says; nothing was stored.
+            LiteTopicQuotaError: one lite topic too many.
+            TopicNotFoundError: it does not exist and is not made on demand.
+            TooManyRequestsError, StoreFullError: no room now.
+        """
+        now_ms = self._committer.now_ms()
+        halves = validate.are_halves(request.messages)
+        outgoing = self._outgoing(request.messages, caller, now_ms)
+        self._admit(caller.call, len(outgoing), caller.data, now_ms)
+        send = self._engine.transactions.send if halves else self._engine.send
+        sent = send(outgoing, now_ms, caller.call.user)
+        return self._committer.acknowledged(sent_response(outgoing, sent))
+
+    def _outgoing(
+        self, messages: Sequence[definition_pb2.Message], caller: Caller, now_ms: int
+    ) -> list[Outgoing]:
+        """Everything is checked before the first message is taken apart."""
+        topic_name = validate.check_batch(messages, self._messages_max)
+        level = min(wire.delay_level(caller.call), len(self._levels_ms))
+        wall_ms = self._engine.wall.at(now_ms)
+        for message in messages:
+            self._rules.check(message, wall_ms)
+        topic = self._engine.catalog.topic(topic_name)
+        kinds = [message_type(message, level) for message in messages]
+        for message, kind in zip(messages, kinds, strict=True):
+            validate.check_order(message, kind)
+            ranked = message.system_properties.HasField("priority")
+            validate.check_type(topic, kind, ranked=ranked)
+        validate.check_halves(kinds)
+        level_due_ms = wall_ms + level_ms(level, self._levels_ms) if level else 0
+        side = StoreSide(now_ms=now_ms, call=caller.call)
+        outgoing: list[Outgoing] = []
+        for message, kind in zip(messages, kinds, strict=True):
+            deliver_at_ms = 0
+            if kind == DELAY:
+                asked = message.system_properties.delivery_timestamp
+                deliver_at_ms = level_due_ms or max(wire.timestamp_ms(asked), 0)
+            first_check_ms = validate.first_check_ms(message) if kind == TRANSACTION else 0
+            body_bytes = len(message.body)
+            stored = side.outgoing(
+                topic_name, message, kind, deliver_at_ms=deliver_at_ms, delay_level=level
+            )
+            if first_check_ms:
+                stored = stored._replace(first_check_ms=first_check_ms)
+            size = len(stored.rest) + len(stored.sys)
+            _check_overhead(size - body_bytes)
+            outgoing.append(stored)
+        stored_bytes = sum(len(stored.rest) + len(stored.sys) for stored in outgoing)
+        keys = sum(len(stored.keys) for stored in outgoing)
+        self._check_group(stored_bytes, len(outgoing), keys)
+        if all(kind == NORMAL for kind in kinds):
+            self._lookalikes.learn(caller.data, outgoing, side)
+        return outgoing
+
+    def _check_group(self, stored_bytes: int, count: int, keys: int) -> None:
+        """
+        Raises:
+            BodyTooLargeError: no segment holds them all.
+        """
+        total_bytes = stored_bytes + _RECORD_BYTES * count + _KEY_BYTES * keys
+        if total_bytes > self._group_bytes_max:
+            raise BodyTooLargeError(
+                f"the messages of one request take {total_bytes} bytes together, at most "
+                f"{self._group_bytes_max} can be stored at once"
+            )
+
+
+def _check_overhead(size: int) -> None:
+    """What no single rule bounds: ids, hosts, trace context, fields of newer protocols."""
+    if size > _OVERHEAD_BYTES_MAX:
+        raise PropertiesTooLargeError(
+            f"everything but the body has {size} bytes, at most {_OVERHEAD_BYTES_MAX} are allowed"
+        )
+
+
+def _refused(data: bytes, call: Call, error: BaseException) -> bytes:
+    return service_pb2.SendMessageResponse(status=told(error, call)).SerializeToString()

@@ -1,0 +1,1 @@
+"""The services of latermq.v1, for operators."""

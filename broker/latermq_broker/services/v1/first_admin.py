@@ -1,0 +1,89 @@
+"""At the start: an admin where names are asked for and none is known; a word where they are not.
+
+The first admin's secret is written into a file that only the broker's user can read. It is never
+printed or logged: what a process says ends up where many can read it.
+"""
+
+import logging
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+from latermq_broker.config.auth import AuthConfig, OpenBroker
+from latermq_broker.config.config import Config
+from latermq_broker.engine.engine import Engine
+from latermq_broker.errors import ConfigError
+from latermq_broker.services.v1.v1_users import new_secret
+from latermq_broker.store.directory import LOG_NAME
+
+log = logging.getLogger("latermq.services")
+
+FIRST_ADMIN: Final = "root"
+CREDENTIALS_NAME: Final = "root-credentials"
+
+
+def make_first_admin(engine: Engine, config: AuthConfig, directory: Path, now_ms: int) -> None:
+    """Afterwards somebody can sign as an admin; the record is in the file, not yet synced.
+
+    Raises:
+        ConfigError: the credentials cannot be kept; nothing was made.
+    """
+    if config.root_access_key or any(
+        user.admin and not user.disabled for user in engine.users.all()
+    ):
+        return
+    secret = new_secret()
+    path = directory / CREDENTIALS_NAME
+    text = f"LATERMQ_ACCESS_KEY={FIRST_ADMIN}\nLATERMQ_SECRET_KEY={secret}\n"
+    try:
+        path.unlink(missing_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(text)
+    except OSError as error:
+        raise ConfigError(
+            "auth.enabled", f"cannot keep the first admin in {path}: {error}"
+        ) from error
+    if engine.users.find(FIRST_ADMIN) is None:
+        engine.users.create(FIRST_ADMIN, secret, admin=True, now_ms=now_ms)
+    else:
+        engine.users.rotate(FIRST_ADMIN, secret, now_ms)
+        engine.users.alter(FIRST_ADMIN, admin=True, disabled=False, now_ms=now_ms)
+    engine.write()
+    log.warning(
+        "made an admin, because there was none; its secret is in the file",
+        extra={"access_key": FIRST_ADMIN, "file": str(path)},
+    )
+
+
+def warn_of_open_files(directory: Path) -> None:
+    """Secrets are in the log: say so when an older version made it readable for others."""
+    mode = stat.S_IMODE((directory / LOG_NAME).stat().st_mode)
+    if mode & 0o077:
+        log.warning(
+            "others on this machine may read the log, which has users' secrets: chmod -R go= DIR",
+            extra={"directory": str(directory), "mode": f"{mode:04o}"},
+        )
+
+
+def complain_of_open_door(config: Config) -> None:
+    """The broker listens beyond this machine and asks nobody for a name.
+
+    Raises:
+        ConfigError: where the configuration does not want that.
+    """
+    policy = config.auth.open_beyond_loopback
+    if policy is OpenBroker.REFUSE:
+        raise ConfigError(
+            "server.listen",
+            f"{config.server.listen} is open to other machines, and auth.enabled is false; "
+            'auth.open_beyond_loopback = "refuse" does not want that',
+        )
+    if policy is OpenBroker.WARN:
+        log.warning(
+            "EVERYBODY who can reach this port may read, send and delete everything: "
+            "set auth.enabled = true, listen on 127.0.0.1, or say that something else guards it "
+            'with auth.open_beyond_loopback = "allow"',
+            extra={"listen": config.server.listen},
+        )

@@ -1,0 +1,183 @@
+"""latermq.v1 Brokers: the broker at a glance; its clients asked to reconnect."""
+
+from typing import Final
+
+from latermq_broker.config.config import Config
+from latermq_broker.engine.engine import Engine
+from latermq_broker.engine.views.overview import Overview
+from latermq_broker.errors import BadRequestError, NotFoundError
+from latermq_broker.services.admin.admin_fields import known_client
+from latermq_broker.services.call.answers import Caller, ok_status, open_unary
+from latermq_broker.services.call.edges import Edges
+from latermq_broker.services.call.seam import Committer, MethodTable
+from latermq_broker.services.clients.reconnects import Reconnects
+from latermq_broker.services.clients.session import Sessions
+from latermq_proto.latermq.v1 import broker_pb2
+from latermq_text.version import own_version
+
+BROKERS: Final = "/latermq.v1.Brokers"
+
+
+class BrokersService:
+    def __init__(
+        self,
+        engine: Engine,
+        committer: Committer,
+        sessions: Sessions,
+        config: Config,
+        edges: Edges,
+        reconnects: Reconnects,
+    ) -> None:
+        self._engine = engine
+        self._committer = committer
+        self._sessions = sessions
+        self._config = config
+        self._edges = edges
+        self._reconnects = reconnects
+
+    def methods(self) -> MethodTable:
+        return {
+            f"{BROKERS}/GetBroker": open_unary(
+                broker_pb2.GetBrokerRequest, self.get, broker_pb2.GetBrokerResponse
+            ),
+            f"{BROKERS}/ReconnectClients": open_unary(
+                broker_pb2.ReconnectClientsRequest,
+                self.reconnect,
+                broker_pb2.ReconnectClientsResponse,
+            ),
+        }
+
+    def get(
+        self, request: broker_pb2.GetBrokerRequest, caller: Caller
+    ) -> broker_pb2.GetBrokerResponse:
+        """Protocol: broker.proto, GetBroker."""
+        seen = self._engine.overview()
+        broker = broker_pb2.Broker(
+            name=self._config.server.broker_name,
+            version=own_version(),
+            started_at_ms=seen.opened_ms,
+            now_ms=self._committer.now_ms(),
+            wall_ahead_ms=seen.wall_ahead_ms,
+            topics=seen.topic_count,
+            groups=seen.group_count,
+            clients=len(self._sessions),
+            log=_log(seen, self._config),
+            disk=_disk(seen),
+            retention=_retention(seen, self._config),
+            waiting=broker_pb2.BrokerWaiting(
+                delayed=seen.delayed,
+                in_flight=seen.leased,
+                backoff=seen.backoff,
+                ready_retries=seen.ready_retries,
+                half_messages=seen.half_messages,
+            ),
+            totals=_totals(seen),
+            transport=_transport(self._edges),
+        )
+        return broker_pb2.GetBrokerResponse(status=ok_status(), broker=broker)
+
+    def reconnect(
+        self, request: broker_pb2.ReconnectClientsRequest, caller: Caller
+    ) -> broker_pb2.ReconnectClientsResponse:
+        """Protocol: broker.proto, ReconnectClients.
+
+        Raises:
+            BadRequestError: neither a client id nor all.
+            NotFoundError: the one client is not connected, holds no stream or does not read it.
+        """
+        if request.all:
+            known, told = len(self._sessions), self._reconnects.ask_all()
+            return broker_pb2.ReconnectClientsResponse(
+                status=ok_status(), told=told, out_of_reach=known - told
+            )
+        if not request.client_id:
+            raise BadRequestError("client_id or all is required")
+        session = known_client(self._sessions, request.client_id)
+        if not self._reconnects.ask(session):
+            raise NotFoundError(
+                f"client {request.client_id} holds no telemetry stream open, or does not read it"
+            )
+        return broker_pb2.ReconnectClientsResponse(status=ok_status(), told=1)
+
+
+def _log(seen: Overview, config: Config) -> broker_pb2.BrokerLog:
+    return broker_pb2.BrokerLog(
+        start=seen.log_start,
+        end=seen.log_end,
+        synced=seen.log_durable,
+        checkpointed=seen.log_checkpointed,
+        bytes=seen.log_bytes,
+        segments=seen.segment_count,
+        segment_bytes=config.store.segment_bytes,
+        oldest_stored_at_ms=seen.oldest_stored_ms,
+        records_appended=seen.log_records,
+        flush=config.store.flush.value,
+    )
+
+
+def _disk(seen: Overview) -> broker_pb2.BrokerDisk:
+    disk = seen.disk
+    state = broker_pb2.FULL if disk.full else broker_pb2.LOW if disk.low else broker_pb2.FINE
+    return broker_pb2.BrokerDisk(
+        state=state,
+        free_bytes=disk.space.free,
+        total_bytes=disk.space.total,
+        needed_bytes=disk.needed_bytes,
+        sends_refused=disk.sends_refused,
+        full_count=disk.full_count,
+    )
+
+
+def _retention(seen: Overview, config: Config) -> broker_pb2.BrokerRetention:
+    done, moved = seen.retention, seen.retention.roll_forward
+    return broker_pb2.BrokerRetention(
+        retention_ms=config.store.retention_ms,
+        retention_bytes=config.store.retention_bytes,
+        dead_letter_retention_ms=config.store.dead_letter_retention_ms,
+        segments_dropped=done.segments_dropped,
+        bytes_dropped=done.bytes_dropped,
+        entries_expired=done.entries_expired,
+        entries_expired_unread=done.entries_expired_unread,
+        messages_moved=moved.messages_moved,
+        bytes_moved=moved.bytes_moved,
+        histories_moved=moved.histories_moved,
+        segments_kept=done.segments_kept,
+        drops_postponed=done.drops_postponed,
+        early_drops=done.early_drops,
+    )
+
+
+def _totals(seen: Overview) -> broker_pb2.BrokerTotals:
+    figures = seen.figures
+    return broker_pb2.BrokerTotals(
+        messages_sent=figures.messages_sent,
+        bytes_sent=figures.bytes_sent,
+        messages_due=figures.messages_due,
+        messages_delivered=figures.messages_delivered,
+        messages_acknowledged=figures.messages_acknowledged,
+        attempts_failed=figures.attempts_failed,
+        dead_letters=figures.dead_letters,
+        messages_unreadable=seen.unreadable,
+        lateness_p99_ms=figures.lateness_ms.quantile(0.99),
+        loop_lag_p99_ms=figures.loop_lag_ms.quantile(0.99),
+        sync_p99_ms=figures.sync_ms.quantile(0.99),
+    )
+
+
+def _transport(edges: Edges) -> broker_pb2.BrokerTransport | None:
+    figures = edges.transport()
+    if figures is None:
+        return None
+    return broker_pb2.BrokerTransport(
+        calls=figures.calls,
+        connections=figures.connections,
+        calls_open=figures.calls_open,
+        connections_open=figures.connections_open,
+        deadline_timers=figures.deadline_timers,
+        tasks=figures.tasks,
+        receives_parked=edges.receives_parked,
+        others=[
+            broker_pb2.BrokerTransportCount(kind=kind, reason=reason, count=count)
+            for (kind, reason), count in sorted(figures.others.items())
+        ],
+    )

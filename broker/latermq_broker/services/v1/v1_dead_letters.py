@@ -1,0 +1,334 @@
+"""latermq.v1 DeadLetters: list, show with their whole life, redrive, drop.
+
+Long work is a stream of progress. It goes on in slices between which the loop does everything
+else, each slice is acknowledged before it is counted, and a caller who goes away stops it between
+two slices: what was changed until then stays changed. A job ends at the letter that was the newest
+when it began: a redriven message that dies again is not redriven for ever.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from latermq_broker.catalog.catalog import DLQ_PREFIX
+from latermq_broker.config.config import Config
+from latermq_broker.engine.engine import Engine
+from latermq_broker.engine.state.model import DeadFilter, DeadLetter, DeadState
+from latermq_broker.errors import (
+    BadRequestError,
+    GroupNotFoundError,
+    InternalServerError,
+    MessageNotFoundError,
+    RequestError,
+    TopicNotFoundError,
+)
+from latermq_broker.services.call import names
+from latermq_broker.services.call.answers import Caller, ok_status, open_unary, server_stream
+from latermq_broker.services.call.paging import after, page_size, page_token
+from latermq_broker.services.call.seam import Committer, MethodTable
+from latermq_broker.services.clients.session import Sessions
+from latermq_broker.services.v1.v1_letters import dead_filter, letter_message
+from latermq_proto.latermq.v1 import dead_letter_pb2
+
+DEAD_LETTERS: Final = "/latermq.v1.DeadLetters"
+
+SLICE_LETTERS_MAX: Final = 64  # looked at in one turn of the loop: with long lives, some 25 ms
+SEARCH_LETTERS_MAX: Final = 500  # … when only the ids are compared
+PAGE_BYTES_MAX: Final = 2 << 20  # then a page ends early; it has at least one letter
+PROGRESS_LETTERS: Final = 1_000
+PROGRESS_MS: Final = 1_000
+_NAP_MS: Final = 50  # between two looks at the clock while a rate limit holds a job back
+
+Progress = dead_letter_pb2.DeadLetterProgress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Job:
+    """What a redrive or a drop does. to_topic None: drop."""
+
+    group: str
+    filter: DeadFilter
+    to_topic: str | None
+    count_max: int  # 0: no bound
+    rate: int  # letters per second; 0: no bound
+    dry_run: bool
+
+
+class DeadLettersService:
+    def __init__(
+        self, engine: Engine, committer: Committer, sessions: Sessions, config: Config
+    ) -> None:
+        self._engine = engine
+        self._committer = committer
+
+    def methods(self) -> MethodTable:
+        return {
+            f"{DEAD_LETTERS}/ListDeadLetters": open_unary(
+                dead_letter_pb2.ListDeadLettersRequest,
+                self.list,
+                dead_letter_pb2.ListDeadLettersResponse,
+                reply_bytes=PAGE_BYTES_MAX,
+            ),
+            f"{DEAD_LETTERS}/GetDeadLetter": open_unary(
+                dead_letter_pb2.GetDeadLetterRequest,
+                self.get,
+                dead_letter_pb2.GetDeadLetterResponse,
+                reply_bytes=PAGE_BYTES_MAX,
+            ),
+            f"{DEAD_LETTERS}/RedriveDeadLetters": server_stream(
+                dead_letter_pb2.RedriveDeadLettersRequest,
+                self.redrive,
+                lambda status, _: [Progress(status=status, done=True)],
+                client_id_required=False,
+            ),
+            f"{DEAD_LETTERS}/DropDeadLetters": server_stream(
+                dead_letter_pb2.DropDeadLettersRequest,
+                self.drop,
+                lambda status, _: [Progress(status=status, done=True)],
+                client_id_required=False,
+            ),
+        }
+
+    async def list(
+        self, request: dead_letter_pb2.ListDeadLettersRequest, caller: Caller
+    ) -> dead_letter_pb2.ListDeadLettersResponse:
+        """Protocol: dead_letter.proto, ListDeadLetters.
+
+        A page may be short of page_size when its letters are large.
+
+        Raises:
+            GroupNotFoundError: neither the group nor dead letters of it exist.
+            BadRequestError: the filter, the size or the token.
+        """
+        names.check_group(request.group)
+        filter, size = dead_filter(request.filter), page_size(request.page_size)
+        offset = _offset(request.page_token)
+        response = dead_letter_pb2.ListDeadLettersResponse(status=ok_status())
+        taken_bytes = 0
+        while True:
+            wanted = min(size - len(response.letters), SLICE_LETTERS_MAX)
+            found = self._engine.dead.scan(
+                request.group,
+                filter,
+                start_offset=offset,
+                count_max=wanted,
+                newest_first=request.newest_first,
+                scan_max=SLICE_LETTERS_MAX,
+            )
+            for letter in found.letters:
+                message = letter_message(letter, stacks=False, body=request.include_body)
+                taken_bytes += message.ByteSize()
+                if response.letters and taken_bytes > PAGE_BYTES_MAX:
+                    response.next_page_token = page_token(str(letter.queue_offset))
+                    return response
+                response.letters.append(message)
+            offset = found.next_offset
+            if offset < 0 or caller.call.cancelled:
+                return response
+            if len(response.letters) >= size:
+                response.next_page_token = page_token(str(offset))
+                return response
+            await asyncio.sleep(0)
+
+    async def get(
+        self, request: dead_letter_pb2.GetDeadLetterRequest, caller: Caller
+    ) -> dead_letter_pb2.GetDeadLetterResponse:
+        """Protocol: dead_letter.proto, GetDeadLetter.
+
+        Raises:
+            GroupNotFoundError, MessageNotFoundError: as named.
+        """
+        names.check_group(request.group)
+        if request.message_id:
+            letter = await self._newest(request.group, request.message_id, caller)
+        else:
+            letter = self._engine.dead.get(request.group, queue_offset=request.queue_offset)
+        return dead_letter_pb2.GetDeadLetterResponse(
+            status=ok_status(), letter=letter_message(letter, stacks=True, body=True)
+        )
+
+    async def _newest(self, group: str, message_id: str, caller: Caller) -> DeadLetter:
+        """The newest letter with that id, in any state, searched slice by slice."""
+        filter = DeadFilter(message_ids=frozenset((message_id,)), state=None)
+        offset = -1
+        while not caller.call.cancelled:
+            found = self._engine.dead.scan(
+                group,
+                filter,
+                start_offset=offset,
+                count_max=1,
+                newest_first=True,
+                scan_max=SEARCH_LETTERS_MAX,
+            )
+            if found.letters:
+                return found.letters[0]
+            offset = found.next_offset
+            if offset < 0:
+                break
+            await asyncio.sleep(0)
+        raise MessageNotFoundError(
+            f"no dead letter of group {group} with message id {names.shown(message_id)}"
+        )
+
+    def redrive(
+        self, request: dead_letter_pb2.RedriveDeadLettersRequest, caller: Caller
+    ) -> AsyncIterator[Progress]:
+        """Protocol: dead_letter.proto, RedriveDeadLetters.
+
+        Raises:
+            GroupNotFoundError, TopicNotFoundError: as named; nothing was changed.
+            BadRequestError: bounds, or a filter for letters that are not dead.
+        """
+        job = _Job(
+            group=request.group,
+            filter=_changeable(request.filter),
+            to_topic=request.to_topic,
+            count_max=request.max_count,
+            rate=request.rate_per_second,
+            dry_run=request.dry_run,
+        )
+        return self._run(self._checked(job), caller)
+
+    def drop(
+        self, request: dead_letter_pb2.DropDeadLettersRequest, caller: Caller
+    ) -> AsyncIterator[Progress]:
+        """Protocol: dead_letter.proto, DropDeadLetters.
+
+        Raises:
+            GroupNotFoundError: as named.
+            BadRequestError: bounds, or a filter for letters that are not dead.
+        """
+        job = _Job(
+            group=request.group,
+            filter=_changeable(request.filter),
+            to_topic=None,
+            count_max=request.max_count,
+            rate=0,
+            dry_run=request.dry_run,
+        )
+        return self._run(self._checked(job), caller)
+
+    async def _run(self, job: _Job, caller: Caller) -> AsyncIterator[Progress]:
+        """The job, slice by slice; the last element has done = True."""
+        start_ms = told_ms = self._committer.now_ms()
+        told_count = 0
+        offset, end = self._range(job.group)
+        progress = Progress(status=ok_status())
+        while offset < end and not _enough(job, progress):
+            if caller.call.cancelled:
+                return
+            now_ms = self._committer.now_ms()
+            allowed = _allowed(job, progress, now_ms - start_ms)
+            if allowed > 0:
+                offset = await self._slice(job, offset, end, allowed, progress)
+            many = progress.scanned_count - told_count >= PROGRESS_LETTERS
+            if many or now_ms - told_ms >= PROGRESS_MS:
+                told_count, told_ms = progress.scanned_count, now_ms
+                yield _copy(progress)
+            await asyncio.sleep(0 if allowed > 0 else _NAP_MS / 1000)
+        progress.done = True
+        yield progress
+
+    async def _slice(
+        self, job: _Job, offset: int, end: int, count_max: int, progress: Progress
+    ) -> int:
+        """Change the next letters, count them once that is acknowledged; where to go on."""
+        found = self._engine.dead.scan(
+            job.group,
+            job.filter,
+            start_offset=offset,
+            count_max=count_max,
+            scan_max=SLICE_LETTERS_MAX,
+        )
+        letters = [letter for letter in found.letters if letter.queue_offset < end]
+        changed = len(letters)
+        if letters and not job.dry_run:
+            if job.to_topic is None:
+                offsets = [letter.queue_offset for letter in letters]
+                self._engine.dead.drop(job.group, offsets, self._committer.now_ms())
+            else:
+                changed = self._redrive(job, job.to_topic, letters, progress)
+            await self._committer.written()
+        progress.changed_count += changed
+        next_offset = end if found.next_offset < 0 else min(end, found.next_offset)
+        progress.scanned_count += next_offset - offset
+        return next_offset
+
+    def _redrive(
+        self, job: _Job, to_topic: str, letters: Sequence[DeadLetter], progress: Progress
+    ) -> int:
+        """Redrive each; how many went. One that cannot go is counted and stays dead."""
+        gone = 0
+        for letter in letters:
+            try:
+                self._engine.dead.redrive(
+                    job.group, letter.queue_offset, to_topic, self._committer.now_ms()
+                )
+                gone += 1
+            except InternalServerError:  # a full store takes none of the others either
+                raise
+            except RequestError as error:
+                progress.failed_count += 1
+                progress.last_error = f"offset {letter.queue_offset}: {error}"
+        return gone
+
+    def _range(self, group: str) -> tuple[int, int]:
+        """From the oldest letter to one past the newest."""
+        try:
+            ends = self._engine.queues.ends(DLQ_PREFIX + group, 0)
+        except TopicNotFoundError:  # nothing has died yet
+            return 0, 0
+        return ends.earliest_offset, ends.next_offset
+
+    def _checked(self, job: _Job) -> _Job:
+        names.check_group(job.group)
+        catalog = self._engine.catalog
+        # The letters of a deleted group stay; they can still go to a topic, or be dropped.
+        kept = job.to_topic != "" and catalog.topic(DLQ_PREFIX + job.group) is not None
+        if catalog.group(job.group) is None and not kept:
+            raise GroupNotFoundError(job.group)
+        if job.to_topic:
+            names.check_topic(job.to_topic)
+            if catalog.topic(job.to_topic) is None:
+                raise TopicNotFoundError(job.to_topic)
+        if job.count_max < 0 or job.rate < 0:
+            raise BadRequestError("max_count and rate_per_second are at least 0")
+        return job
+
+
+def _changeable(message: dead_letter_pb2.DeadLetterFilter) -> DeadFilter:
+    filter = dead_filter(message)
+    if filter.state is not DeadState.DEAD:
+        raise BadRequestError("only letters in state DEAD can be redriven or dropped")
+    return filter
+
+
+def _allowed(job: _Job, progress: Progress, elapsed_ms: int) -> int:
+    """How many letters the next slice may change."""
+    done = progress.changed_count + progress.failed_count
+    allowed = SLICE_LETTERS_MAX
+    if job.count_max:
+        allowed = min(allowed, job.count_max - progress.changed_count)
+    if job.rate and not job.dry_run:
+        allowed = min(allowed, 1 + elapsed_ms * job.rate // 1000 - done)
+    return allowed
+
+
+def _enough(job: _Job, progress: Progress) -> bool:
+    return 0 < job.count_max <= progress.changed_count
+
+
+def _copy(progress: Progress) -> Progress:
+    told = Progress()
+    told.CopyFrom(progress)
+    return told
+
+
+def _offset(token: str) -> int:
+    text = after(token)
+    if not text:
+        return -1
+    if not text.isdigit():
+        raise BadRequestError(f"page token {names.shown(token)} is not one of ours")
+    return int(text)

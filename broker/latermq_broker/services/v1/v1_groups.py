@@ -1,0 +1,309 @@
+"""latermq.v1 Groups: create, alter, list, show, delete, reset.
+
+Translates and checks names; what exists and which policies hold is the engine's. Everything but the
+reads answers only when the change is acknowledged by the flush policy.
+"""
+
+from typing import Final
+
+from latermq_broker.catalog.catalog import BackoffKind
+from latermq_broker.config.config import Config
+from latermq_broker.engine.engine import Engine
+from latermq_broker.engine.state.model import Backoff, Group, OnDead, TopicProgress
+from latermq_broker.engine.views.message_groups import MessageGroupRow, MessageGroupState
+from latermq_broker.errors import BadRequestError, TopicNotFoundError
+from latermq_broker.services.call import names
+from latermq_broker.services.call.answers import Caller, ok_status, open_unary
+from latermq_broker.services.call.paging import after, page_size, page_token
+from latermq_broker.services.call.seam import Committer, MethodTable
+from latermq_broker.services.clients.pushed_settings import push_settings
+from latermq_broker.services.clients.session import Sessions
+from latermq_broker.services.wire.wire_stored import stored_message
+from latermq_proto.latermq.v1 import group_pb2
+
+GROUPS: Final = "/latermq.v1.Groups"
+_ON_DEAD_NAMES: Final = {
+    OnDead.SKIP: group_pb2.SKIP,
+    OnDead.PARK: group_pb2.PARK,
+}
+
+
+class GroupsService:
+    def __init__(
+        self, engine: Engine, committer: Committer, sessions: Sessions, config: Config
+    ) -> None:
+        self._engine = engine
+        self._committer = committer
+        self._sessions = sessions
+        self._config = config
+
+    def methods(self) -> MethodTable:
+        return {
+            f"{GROUPS}/CreateGroup": open_unary(
+                group_pb2.CreateGroupRequest, self.create, group_pb2.GroupResponse
+            ),
+            f"{GROUPS}/AlterGroup": open_unary(
+                group_pb2.AlterGroupRequest, self.alter, group_pb2.GroupResponse
+            ),
+            f"{GROUPS}/ListGroups": open_unary(
+                group_pb2.ListGroupsRequest, self.list, group_pb2.ListGroupsResponse
+            ),
+            f"{GROUPS}/GetGroup": open_unary(
+                group_pb2.GetGroupRequest, self.get, group_pb2.GroupResponse
+            ),
+            f"{GROUPS}/DeleteGroup": open_unary(
+                group_pb2.DeleteGroupRequest, self.delete, group_pb2.DeleteGroupResponse
+            ),
+            f"{GROUPS}/ListMessageGroups": open_unary(
+                group_pb2.ListMessageGroupsRequest,
+                self.list_message_groups,
+                group_pb2.ListMessageGroupsResponse,
+            ),
+            f"{GROUPS}/ResetGroup": open_unary(
+                group_pb2.ResetGroupRequest, self.reset, group_pb2.ResetGroupResponse
+            ),
+        }
+
+    async def create(
+        self, request: group_pb2.CreateGroupRequest, _: Caller
+    ) -> group_pb2.GroupResponse:
+        """Protocol: group.proto, CreateGroup.
+
+        Raises:
+            IllegalGroupError: against the rules of names.
+            BadRequestError: exists with another policy, or a value is out of bounds; a group that
+                keeps no order cannot park.
+        """
+        wanted = request.group
+        names.check_group(wanted.name)
+        if wanted.lite_topics_of:
+            names.check_topic(wanted.lite_topics_of)
+            self._engine.lites.parent(wanted.lite_topics_of)
+        elif wanted.lite_exclusive:
+            raise BadRequestError(f"group {wanted.name} is exclusive, but reads no lite topics")
+        group = self._engine.groups.create(
+            wanted.name,
+            fifo=wanted.fifo or bool(wanted.lite_topics_of),
+            lite_parent=wanted.lite_topics_of,
+            lite_exclusive=wanted.lite_exclusive,
+            max_attempts=wanted.max_attempts,
+            backoff=_backoff(wanted.backoff) if wanted.HasField("backoff") else None,
+            on_dead=_on_dead(wanted.on_dead) or OnDead.SKIP,
+            now_ms=self._committer.now_ms(),
+        )
+        await self._committer.written()
+        push_settings(self._sessions, group.name, group, self._config)
+        return self._response(group)
+
+    async def alter(
+        self, request: group_pb2.AlterGroupRequest, _: Caller
+    ) -> group_pb2.GroupResponse:
+        """Protocol: group.proto, AlterGroup.
+
+        Raises:
+            GroupNotFoundError: as named.
+            BadRequestError: a value is out of bounds, or the backoff both set and cleared.
+        """
+        names.check_group(request.name)
+        if request.clear_backoff and request.HasField("backoff"):
+            raise BadRequestError("the backoff is either set or cleared, not both")
+        group = self._engine.groups.alter(
+            request.name,
+            max_attempts=request.max_attempts,
+            backoff=_backoff(request.backoff) if request.HasField("backoff") else None,
+            clear_backoff=request.clear_backoff,
+            on_dead=_on_dead(request.on_dead),
+            now_ms=self._committer.now_ms(),
+        )
+        await self._committer.written()
+        push_settings(self._sessions, group.name, group, self._config)
+        return self._response(group)
+
+    def list(self, request: group_pb2.ListGroupsRequest, _: Caller) -> group_pb2.ListGroupsResponse:
+        """Protocol: group.proto, ListGroups."""
+        start, size = after(request.page_token), page_size(request.page_size)
+        found = [group for group in self._engine.catalog.groups() if group.name > start]
+        page = found[:size]
+        return group_pb2.ListGroupsResponse(
+            status=ok_status(),
+            groups=[self._message(group) for group in page],
+            next_page_token=page_token(page[-1].name) if len(found) > size else "",
+        )
+
+    def get(self, request: group_pb2.GetGroupRequest, _: Caller) -> group_pb2.GroupResponse:
+        """Protocol: group.proto, GetGroup.
+
+        Raises:
+            GroupNotFoundError: as named.
+        """
+        names.check_group(request.name)
+        info = self._engine.groups.describe(request.name)
+        message = self._message(info.group)
+        message.topics.extend(map(_progress, info.topics))
+        for topic, uses in self._sessions.filters.unequal(request.name):
+            message.unequal_filters.add(topic=topic).filters.extend(
+                group_pb2.FilterUse(expression=use.expression, client_count=use.client_count)
+                for use in uses
+            )
+        return group_pb2.GroupResponse(status=ok_status(), group=message)
+
+    async def delete(
+        self, request: group_pb2.DeleteGroupRequest, _: Caller
+    ) -> group_pb2.DeleteGroupResponse:
+        """Protocol: group.proto, DeleteGroup.
+
+        Raises:
+            GroupNotFoundError: as named.
+        """
+        names.check_group(request.name)
+        self._engine.groups.delete(request.name, self._committer.now_ms())
+        await self._committer.written()
+        push_settings(self._sessions, request.name, None, self._config)
+        return group_pb2.DeleteGroupResponse(status=ok_status())
+
+    async def reset(
+        self, request: group_pb2.ResetGroupRequest, _: Caller
+    ) -> group_pb2.ResetGroupResponse:
+        """Protocol: group.proto, ResetGroup.
+
+        Raises:
+            GroupNotFoundError, TopicNotFoundError: as named.
+            BadRequestError: a time before the epoch.
+        """
+        names.check_group(request.name)
+        names.check_topic(request.topic)
+        if request.to_ms < 0:
+            raise BadRequestError(f"the time {request.to_ms} lies before 1970")
+        offsets = self._engine.groups.reset(
+            request.name, request.topic, request.to_ms, self._committer.now_ms()
+        )
+        await self._committer.written()
+        return group_pb2.ResetGroupResponse(status=ok_status(), offsets=offsets)
+
+    def list_message_groups(
+        self, request: group_pb2.ListMessageGroupsRequest, _: Caller
+    ) -> group_pb2.ListMessageGroupsResponse:
+        """Protocol: group.proto, ListMessageGroups.
+
+        Raises:
+            GroupNotFoundError, TopicNotFoundError: as named.
+            BadRequestError: the state, the size or the token.
+        """
+        names.check_group(request.group)
+        if request.topic:
+            names.check_topic(request.topic)
+            if self._engine.catalog.topic(request.topic) is None:
+                raise TopicNotFoundError(request.topic)
+        rows, token = self._engine.message_groups.page(
+            request.group,
+            request.topic,
+            _state(request.state),
+            page_size(request.page_size),
+            request.page_token,
+        )
+        return group_pb2.ListMessageGroupsResponse(
+            status=ok_status(), message_groups=map(_message_group, rows), next_page_token=token
+        )
+
+    def _response(self, group: Group) -> group_pb2.GroupResponse:
+        return group_pb2.GroupResponse(status=ok_status(), group=self._message(group))
+
+    def _message(self, group: Group) -> group_pb2.Group:
+        return group_pb2.Group(
+            name=group.name,
+            fifo=group.fifo,
+            max_attempts=group.max_attempts,
+            backoff=_backoff_message(group.backoff) if group.backoff is not None else None,
+            created_at_ms=group.created_ms,
+            dead_letter_count=self._engine.groups.dead_letter_count(group),
+            on_dead=_ON_DEAD_NAMES[group.on_dead] if group.fifo else None,
+            lite_topics_of=group.lite_parent,
+            lite_exclusive=group.lite_exclusive,
+        )
+
+
+def _progress(progress: TopicProgress) -> group_pb2.TopicProgress:
+    return group_pb2.TopicProgress(
+        topic=progress.topic,
+        ready_count=progress.ready_count,
+        in_flight_count=progress.in_flight_count,
+        backoff_count=progress.backoff_count,
+        last_consumed_at_ms=progress.last_consumed_ms,
+        held_count=progress.held_count,
+        blocked_message_group_count=progress.blocked_count,
+        parked_message_group_count=progress.parked_count,
+    )
+
+
+def _on_dead(number: int) -> OnDead | None:
+    """None for "unspecified". Raises BadRequestError: unknown."""
+    if number == group_pb2.ON_DEAD_UNSPECIFIED:
+        return None
+    try:
+        return OnDead(number)
+    except ValueError as error:
+        raise BadRequestError(f"on_dead {number} is unknown") from error
+
+
+def _state(number: int) -> MessageGroupState | None:
+    """None for "unspecified". Raises BadRequestError: unknown."""
+    if number == group_pb2.MessageGroup.STATE_UNSPECIFIED:
+        return None
+    try:
+        return MessageGroupState(number)
+    except ValueError as error:
+        raise BadRequestError(f"message group state {number} is unknown") from error
+
+
+def _message_group(row: MessageGroupRow) -> group_pb2.MessageGroup:
+    stored = stored_message(row.rest, row.sys)
+    return group_pb2.MessageGroup(
+        topic=row.topic,
+        name=stored.message_group or stored.lite_topic,
+        state=group_pb2.MessageGroup.State.Name(row.state),
+        due_at_ms=row.due_ms,
+        message_id=stored.message_id,
+        pending_id=row.pending_id,
+        attempt=row.attempt,
+        live_count=row.live_count,
+        held_count=row.held_count,
+        dead_letter_offsets=row.letters,
+    )
+
+
+def _backoff(message: group_pb2.Backoff) -> Backoff:
+    """Bounds are the engine's to check.
+
+    Raises:
+        BadRequestError: no policy in it.
+    """
+    policy = message.WhichOneof("policy")
+    if policy == "ladder":
+        return Backoff(
+            kind=BackoffKind.LADDER,
+            delays_ms=tuple(message.ladder.delays_ms),
+            jitter=message.jitter,
+        )
+    if policy == "exponential":
+        return Backoff(
+            kind=BackoffKind.EXPONENTIAL,
+            initial_ms=message.exponential.initial_ms,
+            max_ms=message.exponential.max_ms,
+            multiplier=message.exponential.multiplier,
+            jitter=message.jitter,
+        )
+    if policy == "fixed_ms":
+        return Backoff(kind=BackoffKind.FIXED, delays_ms=(message.fixed_ms,), jitter=message.jitter)
+    raise BadRequestError("the backoff names no policy: ladder, exponential or fixed")
+
+
+def _backoff_message(backoff: Backoff) -> group_pb2.Backoff:
+    if backoff.kind is BackoffKind.LADDER:
+        ladder = group_pb2.Backoff.Ladder(delays_ms=backoff.delays_ms)
+        return group_pb2.Backoff(ladder=ladder, jitter=backoff.jitter)
+    if backoff.kind is BackoffKind.FIXED:
+        return group_pb2.Backoff(fixed_ms=backoff.delays_ms[0], jitter=backoff.jitter)
+    exponential = group_pb2.Backoff.Exponential(
+        initial_ms=backoff.initial_ms, max_ms=backoff.max_ms, multiplier=backoff.multiplier
+    )
+    return group_pb2.Backoff(exponential=exponential, jitter=backoff.jitter)

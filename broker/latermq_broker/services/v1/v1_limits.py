@@ -1,0 +1,121 @@
+"""latermq.v1 Limits: set, unset, list. The engine keeps them, `flow` asks for them."""
+
+import re
+from typing import Final
+
+from latermq_broker.catalog.limits import EVERY, Limit, Scope
+from latermq_broker.config.auth import ACCESS_KEY, ACCESS_KEY_RULE
+from latermq_broker.config.config import Config
+from latermq_broker.engine.engine import Engine
+from latermq_broker.errors import BadRequestError
+from latermq_broker.services.call import names
+from latermq_broker.services.call.answers import Caller, ok_status, open_unary
+from latermq_broker.services.call.paging import after, page_size, page_token
+from latermq_broker.services.call.seam import Committer, MethodTable
+from latermq_broker.services.clients.session import Sessions
+from latermq_proto.latermq.v1 import limit_pb2
+
+LIMITS: Final = "/latermq.v1.Limits"
+CLIENT_ID_BYTES_MAX: Final = 1_024
+_NO_CLIENT_ID: Final = re.compile(r"[^ -~]")  # what no gRPC header holds
+
+
+class LimitsService:
+    def __init__(
+        self, engine: Engine, committer: Committer, sessions: Sessions, config: Config
+    ) -> None:
+        self._limits = engine.limits
+        self._committer = committer
+
+    def methods(self) -> MethodTable:
+        return {
+            f"{LIMITS}/SetLimit": open_unary(
+                limit_pb2.SetLimitRequest, self.set, limit_pb2.LimitResponse
+            ),
+            f"{LIMITS}/UnsetLimit": open_unary(
+                limit_pb2.UnsetLimitRequest, self.unset, limit_pb2.UnsetLimitResponse
+            ),
+            f"{LIMITS}/ListLimits": open_unary(
+                limit_pb2.ListLimitsRequest, self.list, limit_pb2.ListLimitsResponse
+            ),
+        }
+
+    async def set(self, request: limit_pb2.SetLimitRequest, _: Caller) -> limit_pb2.LimitResponse:
+        """Protocol: limit.proto, SetLimit.
+
+        Raises:
+            BadRequestError: no scope or name, out of bounds, or not of this scope.
+            IllegalGroupError: no name of a group.
+            TooManyRequestsError: too many limits are set.
+        """
+        wanted = request.limit
+        scope = _scope(wanted.scope, wanted.name)
+        limit = Limit(
+            scope=scope,
+            name=wanted.name,
+            parked_polls=wanted.parked_polls,
+            in_flight=wanted.in_flight,
+            sends_per_s=wanted.sends_per_s,
+            bytes_per_s=wanted.bytes_per_s,
+        )
+        changed = self._limits.set(limit, self._committer.now_ms())
+        await self._committer.written()
+        return limit_pb2.LimitResponse(status=ok_status(), limit=_message(changed))
+
+    async def unset(
+        self, request: limit_pb2.UnsetLimitRequest, _: Caller
+    ) -> limit_pb2.UnsetLimitResponse:
+        """Protocol: limit.proto, UnsetLimit. Raises NotFoundError, and as `set`."""
+        scope = _scope(request.scope, request.name)
+        self._limits.unset(scope, request.name, self._committer.now_ms())
+        await self._committer.written()
+        return limit_pb2.UnsetLimitResponse(status=ok_status())
+
+    def list(self, request: limit_pb2.ListLimitsRequest, _: Caller) -> limit_pb2.ListLimitsResponse:
+        """Protocol: limit.proto, ListLimits."""
+        start, size = after(request.page_token), page_size(request.page_size)
+        found = [limit for limit in self._limits.table.all() if _place(limit) > start]
+        page = found[:size]
+        return limit_pb2.ListLimitsResponse(
+            status=ok_status(),
+            limits=[_message(limit) for limit in page],
+            next_page_token=page_token(_place(page[-1])) if len(found) > size else "",
+        )
+
+
+def _place(limit: Limit) -> str:
+    """In the order of the listing."""
+    return f"{int(limit.scope)}{limit.name}"
+
+
+def _scope(number: int, name: str) -> Scope:
+    try:
+        scope = Scope(number)
+    except ValueError:
+        raise BadRequestError("scope is none of CLIENT, GROUP and USER") from None
+    if not name.strip():
+        raise BadRequestError(f"the name of a {scope.name.lower()} is required, or {EVERY}")
+    if name != EVERY and scope is Scope.GROUP:
+        names.check_group(name)
+    if name != EVERY and scope is Scope.USER and ACCESS_KEY.fullmatch(name) is None:
+        raise BadRequestError(f"user {names.shown(name)} is none: a name has {ACCESS_KEY_RULE}")
+    if names.utf8_bytes(name) > CLIENT_ID_BYTES_MAX:
+        raise BadRequestError(f"a client id has at most {CLIENT_ID_BYTES_MAX} bytes here")
+    if scope is Scope.CLIENT and (_NO_CLIENT_ID.search(name) or name != name.strip()):
+        raise BadRequestError(
+            f"client id {names.shown(name)} is none that a client can have: they come in a header, "
+            "as printable ASCII without blanks at the ends"
+        )
+    return scope
+
+
+def _message(limit: Limit) -> limit_pb2.Limit:
+    return limit_pb2.Limit(
+        scope=int(limit.scope),
+        name=limit.name,
+        parked_polls=limit.parked_polls,
+        in_flight=limit.in_flight,
+        sends_per_s=limit.sends_per_s,
+        bytes_per_s=limit.bytes_per_s,
+        changed_at_ms=limit.changed_ms,
+    )

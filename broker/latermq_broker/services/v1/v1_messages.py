@@ -1,0 +1,287 @@
+"""latermq.v1 Messages: find messages by id, key or time; tell where one is in its life.
+
+The engine looks at a bounded part of the index per call; between two calls the loop does everything
+else, until a page is full.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from latermq_broker.config.config import Config
+from latermq_broker.engine.engine import Engine
+from latermq_broker.engine.state.model import DeadState
+from latermq_broker.engine.views.message_life import GroupLife, Life
+from latermq_broker.engine.views.message_place import Place
+from latermq_broker.engine.views.message_query import FROM_THE_END, Found, TimeCursor
+from latermq_broker.errors import BadRequestError, IndexRebuildingError, MessageNotFoundError
+from latermq_broker.services.call.answers import Caller, ok_status, open_unary
+from latermq_broker.services.call.names import shown
+from latermq_broker.services.call.paging import after, page_size, page_token
+from latermq_broker.services.call.seam import Committer, MethodTable
+from latermq_broker.services.clients.session import Sessions
+from latermq_broker.services.wire.wire_stored import StoredMessage, stored_message
+from latermq_proto.latermq.v1 import message_pb2
+
+MESSAGES: Final = "/latermq.v1.Messages"
+PAGE_BYTES_MAX: Final = 2 << 20  # of bodies; a first message goes whatever its size
+SLICE_MAX: Final = 32
+LIVES_MAX: Final = 32
+LIVES_BYTES_MAX: Final = 8 << 20  # of messages with one id: with these no more are looked for
+DAMAGED_MAX: Final = 1_000  # positions an answer names
+
+_Step = Callable[[str, int], tuple[list[Found], str]]  # (cursor, how many) → (found, cursor)
+
+
+class MessagesService:
+    def __init__(
+        self, engine: Engine, committer: Committer, sessions: Sessions, config: Config
+    ) -> None:
+        self._engine = engine
+        self._committer = committer
+
+    def methods(self) -> MethodTable:
+        return {
+            f"{MESSAGES}/FindMessages": open_unary(
+                message_pb2.FindMessagesRequest,
+                self.find,
+                message_pb2.FindMessagesResponse,
+                reply_bytes=PAGE_BYTES_MAX,
+            ),
+            f"{MESSAGES}/DescribeMessage": open_unary(
+                message_pb2.DescribeMessageRequest,
+                self.describe,
+                message_pb2.DescribeMessageResponse,
+                reply_bytes=LIVES_BYTES_MAX,
+            ),
+        }
+
+    async def find(
+        self, request: message_pb2.FindMessagesRequest, caller: Caller
+    ) -> message_pb2.FindMessagesResponse:
+        """Protocol: message.proto, FindMessages.
+
+        Raises:
+            TopicNotFoundError, IndexRebuildingError.
+            BadRequestError: nothing to find by, too much of it, or not a token of ours.
+        """
+        damaged: set[int] = set()
+        step, matches = self._search(request, damaged), _exactly(request)
+        size = page_size(request.page_size)
+        response = message_pb2.FindMessagesResponse(status=ok_status())
+        cursor = after(request.page_token)
+        seen: set[int] = set()
+        room = PAGE_BYTES_MAX
+        while not caller.call.cancelled:
+            try:
+                found, cursor = step(cursor, min(SLICE_MAX, size - len(response.messages)))
+            except IndexRebuildingError:
+                if not response.messages:
+                    raise
+                break  # the next page says so
+            for one in found:
+                stored = stored_message(one.rest, one.sys)
+                if one.first_position in seen or not matches(stored):
+                    continue
+                seen.add(one.first_position)
+                place = self._engine.lives.place(one)
+                message = found_message(_at(one, place), stored, body=request.with_body)
+                message.waits_until_ms = place.waits_until_ms
+                message.cancelled = place.cancelled
+                room -= len(message.body)
+                response.messages.append(message)
+            if not cursor or len(response.messages) >= size or room <= 0:
+                break
+            await asyncio.sleep(0)
+        response.next_page_token = page_token(cursor) if cursor else ""
+        response.damaged_positions.extend(sorted(damaged)[:DAMAGED_MAX])
+        return response
+
+    def _search(self, request: message_pb2.FindMessagesRequest, damaged: set[int]) -> _Step:
+        times = bool(request.begin_ms or request.end_ms)
+        if min(request.begin_ms, request.end_ms) < 0:
+            raise BadRequestError("begin_ms and end_ms are at least 0")
+        if request.end_ms and request.begin_ms > request.end_ms:
+            raise BadRequestError(f"begin_ms {request.begin_ms} is after end_ms {request.end_ms}")
+        if request.message_id and (request.key or times):
+            raise BadRequestError("say either a message id, or a key and a time")
+        queries = self._engine.messages
+        if request.message_id:
+            return _by_position(
+                lambda below: queries.by_id(
+                    request.message_id, request.topic, below, damaged=damaged
+                )
+            )
+        if not request.topic:
+            raise BadRequestError("a message id is required, or a topic with a key or a time")
+        if request.key:
+            return _by_position(
+                lambda below: queries.by_key(
+                    request.topic,
+                    request.key,
+                    request.begin_ms,
+                    request.end_ms,
+                    below,
+                    damaged=damaged,
+                )
+            )
+        if not times:
+            raise BadRequestError("a message id, a key or a time is required")
+        return self._by_time(request, damaged)
+
+    def _by_time(self, request: message_pb2.FindMessagesRequest, damaged: set[int]) -> _Step:
+        def step(cursor: str, count: int) -> tuple[list[Found], str]:
+            last = TimeCursor._make(_numbers(cursor, 3)) if cursor else None
+            found, last = self._engine.messages.by_time(
+                request.topic, request.begin_ms, request.end_ms, last, count, damaged=damaged
+            )
+            return found, ":".join(map(str, last)) if last else ""
+
+        return step
+
+    async def describe(
+        self, request: message_pb2.DescribeMessageRequest, caller: Caller
+    ) -> message_pb2.DescribeMessageResponse:
+        """Protocol: message.proto, DescribeMessage.
+
+        Raises:
+            MessageNotFoundError, TopicNotFoundError, IndexRebuildingError, BadRequestError.
+        """
+        damaged: set[int] = set()
+        found = await self.all_with_id(request.message_id, request.topic, caller, damaged)
+        if not found:
+            where = f" in topic {request.topic}" if request.topic else ""
+            name = shown(request.message_id)
+            if damaged:
+                raise MessageNotFoundError(
+                    f"message {name} could not be read: damaged at position {min(damaged)}"
+                )
+            raise MessageNotFoundError(f"no message {name}{where}")
+        response = message_pb2.DescribeMessageResponse(status=ok_status())
+        response.damaged_positions.extend(sorted(damaged)[:DAMAGED_MAX])
+        for one in found:
+            response.lives.append(self._life(one, body=request.with_body))
+            await asyncio.sleep(0)
+        return response
+
+    async def all_with_id(
+        self, message_id: str, topic: str, caller: Caller, damaged: set[int]
+    ) -> list[Found]:
+        """The newest of them, up to LIVES_MAX and LIVES_BYTES_MAX.
+
+        `damaged` gets where others stand that cannot be read.
+        """
+        if not message_id:
+            raise BadRequestError("a message id is required")
+        found: dict[int, Found] = {}
+        below = FROM_THE_END
+        size = 0
+        while (
+            below
+            and len(found) < LIVES_MAX
+            and size < LIVES_BYTES_MAX
+            and not caller.call.cancelled
+        ):
+            more, below = self._engine.messages.by_id(message_id, topic, below, damaged=damaged)
+            for one in more:
+                if (
+                    stored_message(one.rest, one.sys).message_id == message_id
+                    and one.first_position not in found
+                ):
+                    found[one.first_position] = one
+                    size += len(one.rest)
+            await asyncio.sleep(0)
+        return list(found.values())[:LIVES_MAX]
+
+    def _life(self, found: Found, *, body: bool) -> message_pb2.MessageLife:
+        life: Life = self._engine.lives.life(found)
+        stored = stored_message(found.rest, found.sys)
+        placed = found._replace(queue_id=life.queue_id, queue_offset=life.queue_offset)
+        message = found_message(placed, stored, body=body)
+        message.waits_until_ms = life.waits_until_ms
+        message.cancelled = life.cancelled
+        return message_pb2.MessageLife(
+            message=message,
+            letter_state=_letter_state(life.letter_state),
+            waits_until_ms=life.waits_until_ms,
+            expired=life.expired,
+            half=life.half,
+            groups=map(_group_life, life.groups),
+        )
+
+
+def _at(found: Found, place: Place) -> Found:
+    return found._replace(queue_id=place.queue_id, queue_offset=place.queue_offset)
+
+
+def _by_position(query: Callable[[int], tuple[list[Found], int]]) -> _Step:
+    def step(cursor: str, count: int) -> tuple[list[Found], str]:
+        below = _numbers(cursor, 1)[0] if cursor else FROM_THE_END
+        found, below = query(below)
+        if len(found) > count:
+            found = found[:count]
+            below = found[-1].position
+        return found, str(below) if below else ""
+
+    return step
+
+
+def _numbers(cursor: str, count: int) -> list[int]:
+    parts = cursor.split(":")
+    plain = all(part.isascii() and part.isdigit() and len(part) <= 19 for part in parts)
+    if len(parts) != count or not plain:
+        raise BadRequestError("the page token belongs to another search")
+    return [int(part) for part in parts]
+
+
+def _exactly(request: message_pb2.FindMessagesRequest) -> Callable[[StoredMessage], bool]:
+    """Hashes lead here; the words decide."""
+    if request.message_id:
+        return lambda stored: stored.message_id == request.message_id
+    if request.key:
+        return lambda stored: request.key in stored.keys
+    return lambda stored: True
+
+
+def found_message(found: Found, stored: StoredMessage, *, body: bool) -> message_pb2.FoundMessage:
+    return message_pb2.FoundMessage(
+        topic=found.topic,
+        message_id=stored.message_id,
+        queue_id=found.queue_id,
+        queue_offset=found.queue_offset,
+        stored_at_ms=found.stored_ms,
+        due_at_ms=found.due_ms,
+        born_at_ms=stored.born_ms,
+        born_host=stored.born_host,
+        message_type=stored.message_type,
+        tag=stored.tag,
+        keys=stored.keys,
+        message_group=stored.message_group,
+        priority=stored.priority,
+        lite_topic=stored.lite_topic,
+        properties=stored.properties,
+        body=stored.body if body else b"",
+        body_size=len(stored.body),
+        body_encoding=stored.body_encoding,
+        origin_topic=found.origin_topic,
+    )
+
+
+def _letter_state(state: DeadState | None) -> str:
+    return state.name if state else "DEAD_LETTER_STATE_UNSPECIFIED"
+
+
+def _group_life(life: GroupLife) -> message_pb2.GroupLife:
+    return message_pb2.GroupLife(
+        group=life.group,
+        state=message_pb2.LifeState.Name(life.state),
+        attempt=life.attempt,
+        max_attempts=life.max_attempts,
+        until_ms=life.until_ms,
+        client_id=life.client_id,
+        ahead_count=life.ahead_count,
+        dead_offset=life.dead_offset,
+        dead_at_ms=life.dead_ms,
+        dead_state=_letter_state(life.dead_state),
+        parked=life.parked,
+    )

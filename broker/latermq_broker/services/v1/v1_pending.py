@@ -1,0 +1,276 @@
+"""latermq.v1 Pending: what waits and until when; cancel, expedite, postpone.
+
+Unknown topics and groups in a filter are errors, never an empty listing. A page may be shorter than
+asked for, even empty, before the listing's end: only an empty token ends it.
+"""
+
+import asyncio
+import re
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from latermq_broker.catalog.catalog import RETRY_PREFIX, SCHEDULE_TOPIC
+from latermq_broker.config.config import Config
+from latermq_broker.engine.engine import Engine
+from latermq_broker.engine.state.model import PendingCount, PendingFilter, PendingItem, PendingKind
+from latermq_broker.errors import (
+    BadRequestError,
+    GroupNotFoundError,
+    MessageNotFoundError,
+    RequestError,
+    TopicNotFoundError,
+)
+from latermq_broker.services.call.answers import (
+    Caller,
+    common_status,
+    ok_status,
+    open_unary,
+    status_of,
+)
+from latermq_broker.services.call.names import shown
+from latermq_broker.services.call.paging import page_size
+from latermq_broker.services.call.seam import Committer, MethodTable
+from latermq_broker.services.clients.session import Sessions
+from latermq_broker.services.wire.wire_stored import stored_message
+from latermq_proto.latermq.v1 import pending_pb2
+
+PENDING: Final = "/latermq.v1.Pending"
+IDS_MAX: Final = 1_000
+PAGE_BYTES: Final = 2 << 20  # of a long page: it has no bodies
+SLICE_MAX: Final = 200  # looked at and decoded in one turn of the loop: some 10 ms
+SEARCH_MAX: Final = 1_000  # … when only the ids are compared
+
+_PENDING_ID: Final = re.compile(r"d-[0-9a-f]+-[0-9a-f]+|[rt]-[0-9a-f]+")
+_Change = Callable[[str, int], PendingItem]  # (id, now_ms)
+
+
+class PendingService:
+    def __init__(
+        self, engine: Engine, committer: Committer, sessions: Sessions, config: Config
+    ) -> None:
+        self._engine = engine
+        self._committer = committer
+
+    def methods(self) -> MethodTable:
+        changes = {
+            "CancelPending": self.cancel,
+            "CommitPending": self.commit,
+            "ExpeditePending": self.expedite,
+            "PostponePending": self.postpone,
+        }
+        return {
+            f"{PENDING}/ListPending": open_unary(
+                pending_pb2.ListPendingRequest,
+                self.list,
+                pending_pb2.ListPendingResponse,
+                reply_bytes=PAGE_BYTES,
+            ),
+            f"{PENDING}/CountPending": open_unary(
+                pending_pb2.CountPendingRequest, self.count, pending_pb2.CountPendingResponse
+            ),
+        } | {
+            f"{PENDING}/{name}": open_unary(
+                pending_pb2.ChangePendingRequest, answer, pending_pb2.ChangePendingResponse
+            )
+            for name, answer in changes.items()
+        }
+
+    async def list(
+        self, request: pending_pb2.ListPendingRequest, caller: Caller
+    ) -> pending_pb2.ListPendingResponse:
+        """Protocol: pending.proto, ListPending.
+
+        Raises:
+            TopicNotFoundError, GroupNotFoundError: the filter names what does not exist.
+            BadRequestError: the filter, the size or the token.
+        """
+        filter, size = self._filter(request.filter), page_size(request.page_size)
+        response = pending_pb2.ListPendingResponse(
+            status=ok_status(), next_page_token=request.page_token
+        )
+        while True:
+            left = min(size - len(response.messages), SLICE_MAX)
+            items, token = self._engine.pending.page(
+                filter, left, response.next_page_token, scan_max=SLICE_MAX
+            )
+            response.messages.extend(map(_message, items))
+            response.next_page_token = token
+            if not token or len(response.messages) >= size or caller.call.cancelled:
+                return response
+            await asyncio.sleep(0)
+
+    async def count(
+        self, request: pending_pb2.CountPendingRequest, caller: Caller
+    ) -> pending_pb2.CountPendingResponse:
+        """Protocol: pending.proto, CountPending. Raises as `list` does."""
+        filter = self._filter(request.filter)
+        if filter.due_before_ms or filter.delay_level:
+            counts = await self._count_each(filter, caller)
+        else:
+            counts = self._engine.pending.count(filter)
+        return pending_pb2.CountPendingResponse(
+            status=ok_status(),
+            total=sum(each.count for each in counts),
+            counts=[
+                pending_pb2.PendingCount(
+                    kind=pending_pb2.PendingKind.Name(each.kind),
+                    topic=each.topic,
+                    group=each.group,
+                    count=each.count,
+                    next_due_at_ms=each.next_due_ms,
+                    ready_count=each.ready,
+                )
+                for each in counts
+            ],
+        )
+
+    async def _count_each(self, filter: PendingFilter, caller: Caller) -> Sequence[PendingCount]:
+        """Where no counter helps: all that match, slice by slice."""
+        counts: dict[tuple[PendingKind, str, str], PendingCount] = {}
+        token = ""
+        while not caller.call.cancelled:
+            items, token = self._engine.pending.page(filter, SLICE_MAX, token, scan_max=SLICE_MAX)
+            for item in items:
+                key = (item.kind, item.topic, item.group)
+                first = counts.get(key)
+                counts[key] = PendingCount(
+                    kind=item.kind,
+                    topic=item.topic,
+                    group=item.group,
+                    count=first.count + 1 if first else 1,
+                    next_due_ms=first.next_due_ms if first else item.due_ms,
+                    ready=(first.ready if first else 0) + item.ready,
+                )
+            if not token:
+                break
+            await asyncio.sleep(0)
+        return [counts[key] for key in sorted(counts)]
+
+    async def cancel(
+        self, request: pending_pb2.ChangePendingRequest, _: Caller
+    ) -> pending_pb2.ChangePendingResponse:
+        """Protocol: pending.proto, CancelPending. Each id has a result of its own."""
+        return await self._change(request, self._engine.pending.cancel)
+
+    async def commit(
+        self, request: pending_pb2.ChangePendingRequest, _: Caller
+    ) -> pending_pb2.ChangePendingResponse:
+        """Protocol: pending.proto, CommitPending. Each id has a result of its own."""
+        return await self._change(request, self._engine.pending.commit)
+
+    async def expedite(
+        self, request: pending_pb2.ChangePendingRequest, _: Caller
+    ) -> pending_pb2.ChangePendingResponse:
+        """Protocol: pending.proto, ExpeditePending. Each id has a result of its own."""
+        return await self._change(request, self._engine.pending.expedite)
+
+    async def postpone(
+        self, request: pending_pb2.ChangePendingRequest, _: Caller
+    ) -> pending_pb2.ChangePendingResponse:
+        """Protocol: pending.proto, PostponePending. Each id has a result of its own.
+
+        Raises:
+            BadRequestError: no due time.
+        """
+        if request.due_at_ms <= 0:
+            raise BadRequestError("due_at_ms is required: when it shall be due")
+
+        def change(pending_id: str, now_ms: int) -> PendingItem:
+            return self._engine.pending.postpone(pending_id, request.due_at_ms, now_ms)
+
+        return await self._change(request, change)
+
+    async def _change(
+        self, request: pending_pb2.ChangePendingRequest, change: _Change
+    ) -> pending_pb2.ChangePendingResponse:
+        if not 1 <= len(request.ids) <= IDS_MAX:
+            raise BadRequestError(f"{len(request.ids)} ids: 1 to {IDS_MAX} are required")
+        results: list[pending_pb2.ChangePendingResult] = []
+        for pending_id in request.ids:
+            result = pending_pb2.ChangePendingResult(id=pending_id, status=ok_status())
+            try:
+                waiting = await self._named(pending_id)
+                item = change(waiting, self._committer.now_ms())
+                result.message_id = stored_message(item.rest, item.sys).message_id
+            except RequestError as error:
+                result.status.CopyFrom(status_of(error))
+            results.append(result)
+        await self._committer.written()
+        return pending_pb2.ChangePendingResponse(
+            status=common_status([result.status for result in results]), results=results
+        )
+
+    async def _named(self, pending_id: str) -> str:
+        """The id of a wait, where a message id was given: it is searched for, slice by slice."""
+        if _PENDING_ID.fullmatch(pending_id):
+            return pending_id
+        found: set[str] = set()
+        token = ""
+        while True:
+            more, token = self._engine.pending.search(pending_id, token, scan_max=SEARCH_MAX)
+            found.update(more)
+            if not token:
+                break
+            await asyncio.sleep(0)
+        if not found:
+            raise MessageNotFoundError(f"nothing waits under {shown(pending_id)}")
+        if len(found) > 1:
+            raise BadRequestError(
+                f"{len(found)} waits belong to message {shown(pending_id)}: name one"
+            )
+        return found.pop()
+
+    def _filter(self, message: pending_pb2.PendingFilter) -> PendingFilter:
+        catalog, topic = self._engine.catalog, message.topic
+        if topic.startswith(RETRY_PREFIX):
+            group = topic.removeprefix(RETRY_PREFIX)
+            if catalog.group(group) is None:
+                raise GroupNotFoundError(group)
+        elif topic not in ("", SCHEDULE_TOPIC) and catalog.topic(topic) is None:
+            raise TopicNotFoundError(topic)
+        if message.group and catalog.group(message.group) is None:
+            raise GroupNotFoundError(message.group)
+        if message.due_before_ms < 0 or message.delay_level < 0:
+            raise BadRequestError("due_before_ms and delay_level are at least 0")
+        return PendingFilter(
+            topic=topic,
+            group=message.group,
+            kind=_kind(message.kind),
+            due_before_ms=message.due_before_ms,
+            delay_level=message.delay_level,
+        )
+
+
+def _kind(number: int) -> PendingKind | None:
+    if number == pending_pb2.PENDING_KIND_UNSPECIFIED:
+        return None
+    try:
+        return PendingKind(number)
+    except ValueError as error:
+        raise BadRequestError(f"pending kind {number} is unknown") from error
+
+
+def _message(item: PendingItem) -> pending_pb2.PendingMessage:
+    stored = stored_message(item.rest, item.sys)
+    return pending_pb2.PendingMessage(
+        kind=pending_pb2.PendingKind.Name(item.kind),
+        pending_id=item.pending_id,
+        topic=item.topic,
+        group=item.group,
+        message_id=stored.message_id,
+        tag=stored.tag,
+        keys=stored.keys,
+        priority=stored.priority,
+        lite_topic=stored.lite_topic,
+        due_at_ms=item.due_ms,
+        stored_at_ms=item.stored_ms,
+        attempt=item.attempt,
+        max_attempts=item.max_attempts,
+        body_size=len(stored.body),
+        delay_level=item.delay_level,
+        last_failure_class=item.failure.class_name if item.failure else "",
+        last_failure_text=item.failure.text if item.failure else "",
+        checks=item.checks,
+        checks_max=item.checks_max,
+        ready=item.ready,
+    )

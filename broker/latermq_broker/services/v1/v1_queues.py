@@ -1,0 +1,265 @@
+"""latermq.v1 Queues: ends and pages of a topic's queues, for bulk readers.
+
+No lease, no attempt, no group: the same request gives the same rows. Nothing is told before its
+sender is promised it: a reader that remembers an offset would miss what comes to stand there after
+a crash. A page is built in slices between which the loop does everything else; the transport takes
+the next page when it has room.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Final
+
+from latermq_broker.catalog.catalog import consumer_group_of
+from latermq_broker.config.config import Config
+from latermq_broker.engine.engine import Engine
+from latermq_broker.engine.state.model import Topic
+from latermq_broker.errors import (
+    BadRequestError,
+    IllegalOffsetError,
+    PreconditionFailedError,
+    TopicNotFoundError,
+)
+from latermq_broker.services.call.answers import (
+    Caller,
+    ok_status,
+    open_unary,
+    server_stream,
+    status_of,
+)
+from latermq_broker.services.call.seam import Committer, MethodTable
+from latermq_broker.services.clients.session import Sessions
+from latermq_broker.services.v1.topic_pattern import TopicPattern
+from latermq_broker.services.v1.v1_rows import RowBuilder
+from latermq_proto.latermq.v1 import queue_pb2
+
+QUEUES: Final = "/latermq.v1.Queues"
+
+PAGE_ROWS_MAX: Final = 2_000
+PAGE_BYTES_DEFAULT: Final = 1 << 20
+PAGE_BYTES_MAX: Final = 2 << 20  # reserved for each reader while its page is made
+SLICE_ROWS_MAX: Final = 200  # read and decoded in one turn of the loop
+TOPICS_MAX: Final = 10_000
+SLICE_TOPICS_MAX: Final = 100
+SLICE_NAMES_MAX: Final = 200  # matched with a pattern in one turn of the loop
+SLICE_STEPS_MAX: Final = 20_000  # of the pattern, in one turn
+
+
+class QueuesService:
+    def __init__(
+        self, engine: Engine, committer: Committer, sessions: Sessions, config: Config
+    ) -> None:
+        self._engine = engine
+        self._committer = committer
+
+    def methods(self) -> MethodTable:
+        return {
+            f"{QUEUES}/DescribeQueues": open_unary(
+                queue_pb2.DescribeQueuesRequest,
+                self.describe,
+                queue_pb2.DescribeQueuesResponse,
+                reply_bytes=PAGE_BYTES_MAX,
+            ),
+            f"{QUEUES}/ReadQueue": server_stream(
+                queue_pb2.ReadQueueRequest,
+                self.read,
+                lambda status, _: [queue_pb2.ReadQueuePage(status=status)],
+                client_id_required=False,
+                reply_bytes=PAGE_BYTES_MAX,
+            ),
+        }
+
+    async def describe(
+        self, request: queue_pb2.DescribeQueuesRequest, _: Caller
+    ) -> queue_pb2.DescribeQueuesResponse:
+        """Protocol: queue.proto, DescribeQueues. A missing topic is an entry that says so.
+
+        Raises:
+            BadRequestError: names and a pattern, neither, too many, not a regular expression, or
+                one that takes too many steps.
+        """
+        if bool(request.topics) == bool(request.topic_pattern):
+            raise BadRequestError("either topics or topic_pattern is required")
+        if len(request.topics) > TOPICS_MAX:
+            raise BadRequestError(f"{len(request.topics)} topics, at most {TOPICS_MAX} are allowed")
+        names = list(request.topics) or await self._matching(request.topic_pattern)
+        response = queue_pb2.DescribeQueuesResponse(status=ok_status())
+        for index, name in enumerate(names, 1):
+            response.topics.append(self._ends(name, request.at_ms))
+            if index % SLICE_TOPICS_MAX == 0:
+                await asyncio.sleep(0)
+        # A reader remembers these ends: a crash must not take them back and give them out again.
+        await self._committer.synced()
+        return response
+
+    async def _matching(self, text: str) -> list[str]:
+        """Topics whose whole names match. Raises BadRequestError."""
+        pattern = TopicPattern(text)
+        names: list[str] = []
+        steps = 0
+        for index, topic in enumerate(list(self._engine.catalog.topics()), 1):
+            if pattern.matches(topic.name):
+                names.append(topic.name)
+            if index % SLICE_NAMES_MAX == 0 or pattern.steps - steps > SLICE_STEPS_MAX:
+                steps = pattern.steps
+                await asyncio.sleep(0)
+        return names
+
+    def _ends(self, name: str, at_ms: int) -> queue_pb2.TopicEnds:
+        try:
+            topic = self._topic(name)
+        except TopicNotFoundError as error:
+            return queue_pb2.TopicEnds(topic=name, status=status_of(error))
+        if topic is None:
+            return queue_pb2.TopicEnds(
+                topic=name, status=ok_status(), queues=[queue_pb2.QueueEnds(queue_id=0)]
+            )
+        ends = queue_pb2.TopicEnds(topic=name, status=ok_status(), epoch=topic.epoch)
+        for queue in self._engine.topics.ends(topic):
+            ends.queues.add(
+                queue_id=queue.queue_id,
+                earliest_offset=queue.earliest_offset,
+                next_offset=queue.next_offset,
+                offset_at=self._engine.queues.offset_at(name, queue.queue_id, at_ms)
+                if at_ms > 0
+                else 0,
+            )
+        return ends
+
+    def _topic(self, name: str) -> Topic | None:
+        """None: the `%DLQ%` topic of a group in which nothing has died yet; it counts as empty.
+
+        Raises:
+            TopicNotFoundError: no such topic.
+        """
+        topic = self._engine.catalog.topic(name)
+        if topic is None:
+            owner = consumer_group_of(name)
+            if owner is None or self._engine.catalog.group(owner) is None:
+                raise TopicNotFoundError(name)
+        return topic
+
+    async def read(
+        self, request: queue_pb2.ReadQueueRequest, caller: Caller
+    ) -> AsyncIterator[queue_pb2.ReadQueuePage]:
+        """Protocol: queue.proto, ReadQueue. At least one page, so that its status is told.
+
+        Raises:
+            TopicNotFoundError, PreconditionFailedError: as named.
+            BadRequestError: no such queue, a negative number, or an unknown column.
+        """
+        rows_max, bytes_max = _bounds(request)
+        builder = RowBuilder(request.topic, request.columns)
+        if self._topic(request.topic) is None:
+            yield _page_of_nothing(request)
+            return
+        reader = _Reader(self._engine, request, builder, rows_max, bytes_max)
+        while not caller.call.cancelled:
+            try:
+                page = await reader.page()
+            except IllegalOffsetError as error:
+                yield queue_pb2.ReadQueuePage(
+                    status=status_of(error),
+                    first_offset=reader.offset,
+                    earliest_offset=error.earliest_offset,
+                    next_offset=error.next_offset,
+                )
+                return
+            await self._committer.synced()
+            yield page
+            if reader.done:
+                return
+
+
+class _Reader:
+    """One read's position. `offset`: the next to read; `done`: nothing is left of the range."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        request: queue_pb2.ReadQueueRequest,
+        builder: RowBuilder,
+        rows_max: int,
+        bytes_max: int,
+    ) -> None:
+        self._engine = engine
+        self._request = request
+        self._builder = builder
+        self._rows_max = rows_max
+        self._bytes_max = bytes_max
+        self.offset = request.start_offset
+        self.done = False
+
+    async def page(self) -> queue_pb2.ReadQueuePage:
+        """The next page; empty only when the range is.
+
+        Raises:
+            IllegalOffsetError: what is next was removed, or never was.
+            TopicNotFoundError, PreconditionFailedError: the topic is gone, or another one.
+        """
+        page = queue_pb2.ReadQueuePage(status=ok_status(), first_offset=self.offset)
+        size = 0
+        while True:
+            size += self._slice(page, self._bytes_max - size)
+            ends = self._engine.queues.ends(self._request.topic, self._request.queue_id)
+            self.done = self.offset >= min(self._request.end_offset, ends.next_offset)
+            if self.done or len(page.rows) >= self._rows_max or size >= self._bytes_max:
+                page.earliest_offset = ends.earliest_offset
+                page.next_offset = ends.next_offset
+                return page
+            await asyncio.sleep(0)
+
+    def _slice(self, page: queue_pb2.ReadQueuePage, bytes_left: int) -> int:
+        """Add the next rows to the page; their bytes, `bytes_left` when the next does not fit."""
+        request = self._request
+        rows = self._engine.queues.read(
+            request.topic,
+            request.epoch,
+            request.queue_id,
+            self.offset,
+            request.end_offset,
+            rows_max=min(SLICE_ROWS_MAX, self._rows_max - len(page.rows)),
+            # Bodies that do not travel are still read: bound what is in memory at a time.
+            bytes_max=bytes_left if self._builder.heavy else PAGE_BYTES_MAX,
+            letters=self._builder.letters,
+        )
+        size = 0
+        for row in rows:
+            built = self._builder.build(row)
+            size += built.ByteSize()
+            if page.rows and size > bytes_left:
+                return bytes_left
+            page.rows.append(built)
+            self.offset += 1
+        return size
+
+
+def _bounds(request: queue_pb2.ReadQueueRequest) -> tuple[int, int]:
+    """(rows, bytes) of a page at most."""
+    numbers = (
+        request.start_offset,
+        request.end_offset,
+        request.page_rows_max,
+        request.page_bytes_max,
+    )
+    if min(numbers) < 0:
+        raise BadRequestError("offsets and page bounds are at least 0")
+    rows_max = min(request.page_rows_max or PAGE_ROWS_MAX, PAGE_ROWS_MAX)
+    bytes_max = min(request.page_bytes_max or PAGE_BYTES_DEFAULT, PAGE_BYTES_MAX)
+    return rows_max, bytes_max
+
+
+def _page_of_nothing(request: queue_pb2.ReadQueueRequest) -> queue_pb2.ReadQueuePage:
+    """What reading a `%DLQ%` topic that is not there yet gives."""
+    if request.epoch:
+        raise PreconditionFailedError(f"topic {request.topic} is not there; epoch is unset")
+    if request.queue_id != 0:
+        raise BadRequestError(f"topic {request.topic} has queue 0 only, not {request.queue_id}")
+    if request.start_offset:
+        error = IllegalOffsetError(
+            f"offset {request.start_offset} of topic {request.topic} is past its end, 0",
+            earliest_offset=0,
+            next_offset=0,
+        )
+        return queue_pb2.ReadQueuePage(status=status_of(error), first_offset=request.start_offset)
+    return queue_pb2.ReadQueuePage(status=ok_status())

@@ -1,0 +1,179 @@
+"""latermq.v1 Topics: create, alter, list, show, delete.
+
+Translates and checks names; what exists and what may change is the engine's. Everything but the
+reads answers only when the change is acknowledged by the flush policy.
+"""
+
+import asyncio
+from typing import Final
+
+from latermq_broker.catalog.catalog import INTERNAL_PREFIXES
+from latermq_broker.config.config import Config
+from latermq_broker.engine.engine import Engine
+from latermq_broker.engine.state.model import QueueEnds, Topic, TopicType
+from latermq_broker.errors import BadRequestError, IllegalTopicError
+from latermq_broker.services.call import names
+from latermq_broker.services.call.answers import Caller, ok_status, open_unary
+from latermq_broker.services.call.paging import after, page_size, page_token
+from latermq_broker.services.call.seam import Committer, MethodTable
+from latermq_broker.services.clients.session import Sessions
+from latermq_proto.latermq.v1 import topic_pb2
+
+TOPICS: Final = "/latermq.v1.Topics"
+SLICE_TOPICS_MAX: Final = 64  # shown in one turn of the loop
+
+
+class TopicsService:
+    def __init__(
+        self, engine: Engine, committer: Committer, sessions: Sessions, config: Config
+    ) -> None:
+        self._engine = engine
+        self._committer = committer
+
+    def methods(self) -> MethodTable:
+        return {
+            f"{TOPICS}/CreateTopic": open_unary(
+                topic_pb2.CreateTopicRequest, self.create, topic_pb2.TopicResponse
+            ),
+            f"{TOPICS}/AlterTopic": open_unary(
+                topic_pb2.AlterTopicRequest, self.alter, topic_pb2.TopicResponse
+            ),
+            f"{TOPICS}/ListTopics": open_unary(
+                topic_pb2.ListTopicsRequest, self.list, topic_pb2.ListTopicsResponse
+            ),
+            f"{TOPICS}/GetTopic": open_unary(
+                topic_pb2.GetTopicRequest, self.get, topic_pb2.TopicResponse
+            ),
+            f"{TOPICS}/DeleteTopic": open_unary(
+                topic_pb2.DeleteTopicRequest, self.delete, topic_pb2.DeleteTopicResponse
+            ),
+        }
+
+    async def create(
+        self, request: topic_pb2.CreateTopicRequest, _: Caller
+    ) -> topic_pb2.TopicResponse:
+        """Protocol: topic.proto, CreateTopic.
+
+        Raises:
+            IllegalTopicError: against the rules of names, or a name the broker keeps.
+            BadRequestError: exists otherwise, or the queue count is out of bounds.
+        """
+        names.check_topic(request.name)
+        if request.name.startswith(INTERNAL_PREFIXES):
+            raise IllegalTopicError(
+                f"topic {names.shown(request.name)} is made by the broker itself"
+            )
+        _check_queue_count(request.queue_count)
+        kind = _topic_type(request.type) or TopicType.MIXED
+        topic = self._engine.topics.create(
+            request.name, kind, request.queue_count, self._committer.now_ms()
+        )
+        await self._committer.written()
+        return self._response(topic)
+
+    async def alter(
+        self, request: topic_pb2.AlterTopicRequest, _: Caller
+    ) -> topic_pb2.TopicResponse:
+        """Protocol: topic.proto, AlterTopic.
+
+        Raises:
+            TopicNotFoundError: as named.
+            ForbiddenError: a %DLQ% topic.
+            BadRequestError: fewer queues, or too many; to or from a type that has its own queues.
+        """
+        names.check_topic(request.name)
+        _check_queue_count(request.queue_count)
+        kind = _topic_type(request.type)
+        topic = self._engine.topics.alter(
+            request.name, kind, request.queue_count, self._committer.now_ms()
+        )
+        await self._committer.written()
+        return self._response(topic)
+
+    async def list(
+        self, request: topic_pb2.ListTopicsRequest, _: Caller
+    ) -> topic_pb2.ListTopicsResponse:
+        """Protocol: topic.proto, ListTopics."""
+        start, size = after(request.page_token), page_size(request.page_size)
+        found = [
+            topic
+            for topic in self._engine.catalog.topics()
+            if topic.name > start and (request.include_internal or not topic.internal)
+        ]
+        page = found[:size]
+        response = topic_pb2.ListTopicsResponse(
+            status=ok_status(),
+            next_page_token=page_token(page[-1].name) if len(found) > size else "",
+        )
+        for index, topic in enumerate(page, 1):
+            response.topics.append(self._message(topic))
+            if index % SLICE_TOPICS_MAX == 0:
+                await asyncio.sleep(0)
+        return response
+
+    def get(self, request: topic_pb2.GetTopicRequest, _: Caller) -> topic_pb2.TopicResponse:
+        """Protocol: topic.proto, GetTopic.
+
+        Raises:
+            TopicNotFoundError: as named.
+        """
+        names.check_topic(request.name)
+        info = self._engine.topics.describe(request.name)
+        message = self._message(info.topic)
+        message.consumer_groups.extend(info.groups)
+        return topic_pb2.TopicResponse(status=ok_status(), topic=message)
+
+    async def delete(
+        self, request: topic_pb2.DeleteTopicRequest, _: Caller
+    ) -> topic_pb2.DeleteTopicResponse:
+        """Protocol: topic.proto, DeleteTopic.
+
+        Raises:
+            TopicNotFoundError: as named.
+        """
+        names.check_topic(request.name)
+        self._engine.topics.delete(request.name, self._committer.now_ms())
+        await self._committer.written()
+        return topic_pb2.DeleteTopicResponse(status=ok_status())
+
+    def _response(self, topic: Topic) -> topic_pb2.TopicResponse:
+        return topic_pb2.TopicResponse(status=ok_status(), topic=self._message(topic))
+
+    def _message(self, topic: Topic) -> topic_pb2.Topic:
+        ends = self._engine.topics.ends(topic)
+        return topic_pb2.Topic(
+            name=topic.name,
+            type=topic_pb2.TopicType.Name(topic.type),
+            queue_count=topic.queue_count,
+            created_at_ms=topic.created_ms,
+            epoch=topic.epoch,
+            internal=topic.internal,
+            queues=map(_range, ends),
+            message_count=sum(queue.next_offset - queue.earliest_offset for queue in ends),
+            delayed_count=self._engine.topics.delayed_count(topic),
+        )
+
+
+def _range(ends: QueueEnds) -> topic_pb2.QueueRange:
+    return topic_pb2.QueueRange(
+        queue_id=ends.queue_id, earliest_offset=ends.earliest_offset, next_offset=ends.next_offset
+    )
+
+
+def _topic_type(number: int) -> TopicType | None:
+    """None for "unspecified".
+
+    Raises:
+        BadRequestError: an unknown number.
+    """
+    if number == topic_pb2.TOPIC_TYPE_UNSPECIFIED:
+        return None
+    try:
+        return TopicType(number)
+    except ValueError as error:
+        raise BadRequestError(f"topic type {number} is unknown") from error
+
+
+def _check_queue_count(queue_count: int) -> None:
+    if queue_count < 0:
+        raise BadRequestError(f"queue count {queue_count} is negative")

@@ -1,0 +1,221 @@
+"""latermq.v1 Users: create, alter, show, list, rotate, delete; grant and revoke.
+
+The only place that makes secrets, and that tells one: once, to who made it. Changes are answered
+when they are on the disk, whatever the flush policy: a right that was taken must not come back.
+"""
+
+import secrets
+from typing import Final
+
+from latermq_broker.catalog.access import RIGHTS_OF, Kind, Right, User, is_pattern
+from latermq_broker.config.auth import ACCESS_KEY, ACCESS_KEY_RULE, SECRET, SECRET_RULE
+from latermq_broker.config.config import Config
+from latermq_broker.engine.engine import Engine
+from latermq_broker.errors import BadRequestError
+from latermq_broker.services.auth.guard import root_user
+from latermq_broker.services.call.answers import Caller, ok_status, open_unary
+from latermq_broker.services.call.names import shown
+from latermq_broker.services.call.paging import after, page_size, page_token
+from latermq_broker.services.call.seam import Committer, MethodTable
+from latermq_broker.services.clients.session import Sessions
+from latermq_proto.latermq.v1 import user_pb2
+
+USERS: Final = "/latermq.v1.Users"
+SECRET_BYTES: Final = 24  # 192 bits, 32 characters
+
+_KINDS: Final = {user_pb2.Grant.TOPIC: Kind.TOPIC, user_pb2.Grant.GROUP: Kind.GROUP}
+
+
+def new_secret() -> str:
+    return secrets.token_urlsafe(SECRET_BYTES)
+
+
+class UsersService:
+    def __init__(
+        self, engine: Engine, committer: Committer, sessions: Sessions, config: Config
+    ) -> None:
+        self._users = engine.users
+        self._committer = committer
+        self._root = root_user(config.auth)
+
+    def methods(self) -> MethodTable:
+        return {
+            f"{USERS}/CreateUser": open_unary(
+                user_pb2.CreateUserRequest, self.create, user_pb2.SecretResponse
+            ),
+            f"{USERS}/AlterUser": open_unary(
+                user_pb2.AlterUserRequest, self.alter, user_pb2.UserResponse
+            ),
+            f"{USERS}/GetUser": open_unary(
+                user_pb2.GetUserRequest, self.get, user_pb2.UserResponse
+            ),
+            f"{USERS}/ListUsers": open_unary(
+                user_pb2.ListUsersRequest, self.list, user_pb2.ListUsersResponse
+            ),
+            f"{USERS}/RotateUser": open_unary(
+                user_pb2.RotateUserRequest, self.rotate, user_pb2.SecretResponse
+            ),
+            f"{USERS}/DeleteUser": open_unary(
+                user_pb2.DeleteUserRequest, self.delete, user_pb2.DeleteUserResponse
+            ),
+            f"{USERS}/GrantRights": open_unary(
+                user_pb2.ChangeGrantRequest, self.grant, user_pb2.UserResponse
+            ),
+            f"{USERS}/RevokeRights": open_unary(
+                user_pb2.ChangeGrantRequest, self.revoke, user_pb2.UserResponse
+            ),
+        }
+
+    async def create(
+        self, request: user_pb2.CreateUserRequest, _: Caller
+    ) -> user_pb2.SecretResponse:
+        """Protocol: user.proto, CreateUser.
+
+        Raises:
+            BadRequestError: it exists, or key or secret are not as they must be.
+            TooManyRequestsError: too many users.
+        """
+        self._check_changeable(request.access_key)
+        secret = _secret(request.secret)
+        user = self._users.create(
+            request.access_key, secret, admin=request.admin, now_ms=self._committer.now_ms()
+        )
+        await self._committer.synced()
+        return user_pb2.SecretResponse(status=ok_status(), user=_message(user), secret=secret)
+
+    async def alter(self, request: user_pb2.AlterUserRequest, _: Caller) -> user_pb2.UserResponse:
+        """Protocol: user.proto, AlterUser. Raises NotFoundError."""
+        self._check_changeable(request.access_key)
+        user = self._users.alter(
+            request.access_key,
+            admin=request.admin if request.HasField("admin") else None,
+            disabled=request.disabled if request.HasField("disabled") else None,
+            now_ms=self._committer.now_ms(),
+        )
+        await self._committer.synced()
+        return user_pb2.UserResponse(status=ok_status(), user=_message(user))
+
+    def get(self, request: user_pb2.GetUserRequest, _: Caller) -> user_pb2.UserResponse:
+        """Protocol: user.proto, GetUser. Raises NotFoundError."""
+        if self._root is not None and request.access_key == self._root.access_key:
+            return user_pb2.UserResponse(status=ok_status(), user=_message(self._root, True))
+        user = self._users.get(_checked_key(request.access_key))
+        return user_pb2.UserResponse(status=ok_status(), user=_message(user))
+
+    def list(self, request: user_pb2.ListUsersRequest, _: Caller) -> user_pb2.ListUsersResponse:
+        """Protocol: user.proto, ListUsers."""
+        start, size = after(request.page_token), page_size(request.page_size)
+        named = {user.access_key: _message(user) for user in self._users.all()}
+        if self._root is not None:
+            named[self._root.access_key] = _message(self._root, True)
+        found = [named[key] for key in sorted(named) if key > start]
+        return user_pb2.ListUsersResponse(
+            status=ok_status(),
+            users=found[:size],
+            next_page_token=page_token(found[size - 1].access_key) if len(found) > size else "",
+        )
+
+    async def rotate(
+        self, request: user_pb2.RotateUserRequest, _: Caller
+    ) -> user_pb2.SecretResponse:
+        """Protocol: user.proto, RotateUser. Raises NotFoundError, BadRequestError."""
+        self._check_changeable(request.access_key)
+        secret = _secret(request.secret)
+        user = self._users.rotate(request.access_key, secret, self._committer.now_ms())
+        await self._committer.synced()
+        return user_pb2.SecretResponse(status=ok_status(), user=_message(user), secret=secret)
+
+    async def delete(
+        self, request: user_pb2.DeleteUserRequest, _: Caller
+    ) -> user_pb2.DeleteUserResponse:
+        """Protocol: user.proto, DeleteUser. Raises NotFoundError."""
+        self._check_changeable(request.access_key)
+        self._users.delete(request.access_key, self._committer.now_ms())
+        await self._committer.synced()
+        return user_pb2.DeleteUserResponse(status=ok_status())
+
+    async def grant(self, request: user_pb2.ChangeGrantRequest, _: Caller) -> user_pb2.UserResponse:
+        """Protocol: user.proto, GrantRights. Raises NotFoundError, BadRequestError."""
+        self._check_changeable(request.access_key)
+        kind, rights = _kind(request.grant), _rights(request.grant)
+        if not rights:
+            raise BadRequestError("a grant needs at least one right")
+        user = self._users.grant(
+            request.access_key, kind, request.grant.pattern, rights, self._committer.now_ms()
+        )
+        await self._committer.synced()
+        return user_pb2.UserResponse(status=ok_status(), user=_message(user))
+
+    async def revoke(
+        self, request: user_pb2.ChangeGrantRequest, _: Caller
+    ) -> user_pb2.UserResponse:
+        """Protocol: user.proto, RevokeRights. Raises NotFoundError, BadRequestError."""
+        self._check_changeable(request.access_key)
+        kind = _kind(request.grant)
+        rights = _rights(request.grant) or frozenset(RIGHTS_OF[kind])
+        user = self._users.revoke(
+            request.access_key, kind, request.grant.pattern, rights, self._committer.now_ms()
+        )
+        await self._committer.synced()
+        return user_pb2.UserResponse(status=ok_status(), user=_message(user))
+
+    def _check_changeable(self, access_key: str) -> None:
+        """Raises BadRequestError."""
+        _checked_key(access_key)
+        if self._root is not None and access_key == self._root.access_key:
+            raise BadRequestError(f"user {access_key} is the configuration's; change it there")
+
+
+def _checked_key(access_key: str) -> str:
+    if ACCESS_KEY.fullmatch(access_key) is None:
+        raise BadRequestError(f"access key {shown(access_key)} is not {ACCESS_KEY_RULE}")
+    return access_key
+
+
+def _secret(given: str) -> str:
+    """Raises BadRequestError, which does not repeat it."""
+    if given and SECRET.fullmatch(given) is None:
+        raise BadRequestError(f"the secret of {len(given)} characters is not {SECRET_RULE}")
+    return given or new_secret()
+
+
+def _kind(grant: user_pb2.Grant) -> Kind:
+    kind = _KINDS.get(grant.kind)
+    if kind is None:
+        raise BadRequestError(f"grant kind {int(grant.kind)} is neither TOPIC nor GROUP")
+    if not is_pattern(grant.pattern):
+        raise BadRequestError(
+            f"pattern {shown(grant.pattern)} is not a name, a beginning followed by *, or *"
+        )
+    return kind
+
+
+def _rights(grant: user_pb2.Grant) -> frozenset[Right]:
+    allowed = {right.value: right for right in RIGHTS_OF[_KINDS[grant.kind]]}
+    for word in grant.rights:
+        if word not in allowed:
+            raise BadRequestError(
+                f"right {shown(word)} is none of a {_KINDS[grant.kind].value}: there are "
+                f"{', '.join(allowed)}"
+            )
+    return frozenset(allowed[word] for word in grant.rights)
+
+
+def _message(user: User, configured: bool = False) -> user_pb2.User:
+    """All of a user but the secret."""
+    return user_pb2.User(
+        access_key=user.access_key,
+        admin=user.admin,
+        disabled=user.disabled,
+        created_at_ms=user.created_ms,
+        rotated_at_ms=user.rotated_ms,
+        grants=[
+            user_pb2.Grant(
+                kind=user_pb2.Grant.Kind.Value(one.kind.upper()),
+                pattern=one.pattern,
+                rights=one.rights,
+            )
+            for one in user.grants
+        ],
+        configured=configured,
+    )

@@ -1,0 +1,1 @@
+"""Protobuf to core and back: the only translator."""

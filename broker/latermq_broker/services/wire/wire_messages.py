@@ -1,0 +1,245 @@
+"""A sent message → what is stored; what became of it → the response.
+
+On send a v2.Message is split in two slices that are stored as they are (`Outgoing.rest`, `.sys`)
+and never encoded again. Everything a client must not decide is dropped here: receipt handle, place,
+attempt (C++ writes a truncated clock into it), store fields, digest. The digest is MD5 in
+upper-case hex: the clients disagree on the text form of a CRC32, and C++ dies of a mismatch.
+"""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Final
+
+from latermq_broker.engine.state.model import Outgoing, Sent
+from latermq_broker.services.call.seam import Call
+from latermq_broker.services.wire import wire
+from latermq_broker.services.wire.lookalike_acks import ACKED
+from latermq_broker.services.wire.wire_fields import (
+    bytes_field,
+    text_field,
+    timestamp,
+    varint,
+    varints,
+)
+from latermq_broker.store.records.payload_message import NO_PRIORITY
+from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
+
+NORMAL: Final = definition_pb2.NORMAL
+FIFO: Final = definition_pb2.FIFO
+DELAY: Final = definition_pb2.DELAY
+TRANSACTION: Final = definition_pb2.TRANSACTION
+LITE: Final = definition_pb2.LITE
+PRIORITY: Final = definition_pb2.PRIORITY
+
+# Not the client's to say, or written anew by `StoreSide`.
+_NOT_THE_CLIENTS: Final = (
+    "body_digest", "body_encoding", "message_type", "store_timestamp", "store_host",
+    "receipt_handle", "queue_id", "queue_offset", "invisible_duration", "delivery_attempt",
+    "dead_letter_queue",
+)  # fmt: skip
+
+# Fields that mean something to some message types only and are dropped on others: a priority on a
+# message of a message group is no error in RocketMQ either.
+_OWNED_FIELDS: Final = {
+    "delivery_timestamp": (DELAY,),
+    "message_group": (FIFO, DELAY, TRANSACTION),
+    "priority": (PRIORITY, DELAY),  # what is delayed comes by its priority when it is due
+    "lite_topic": (LITE,),
+    "orphaned_transaction_recovery_duration": (TRANSACTION,),
+}
+
+_DROPPED_FIELDS: Final = {
+    kind: _NOT_THE_CLIENTS
+    + tuple(name for name, owners in _OWNED_FIELDS.items() if kind not in owners)
+    for kind in (NORMAL, FIFO, DELAY, TRANSACTION, LITE, PRIORITY)
+}
+
+# User properties that RocketMQ's consumers see beside the fields that hold the same: the message
+# group, and the message id of what belonged to a transaction.
+MESSAGE_GROUP_PROPERTY: Final = "__SHARDINGKEY"
+TRANSACTION_PROPERTY: Final = "__transactionId__"
+
+DIGEST_HEAD: Final = b"\x22\x24\x08\x02\x12\x20"  # body_digest, 36 bytes: MD5, 32 hex digits
+
+
+def message_type(message: definition_pb2.Message, delay_level: int) -> definition_pb2.MessageType:
+    """What the message is, told by what it carries; only TRANSACTION is taken from the field."""
+    properties = message.system_properties
+    if properties.message_type == TRANSACTION:
+        return TRANSACTION
+    if delay_level or properties.HasField("delivery_timestamp"):
+        return DELAY
+    if properties.message_group:
+        return FIFO
+    if properties.HasField("priority"):
+        return PRIORITY
+    if properties.lite_topic:
+        return LITE
+    return NORMAL
+
+
+class StoreSide:
+    """What the broker adds to every message of one request.
+
+    The caller's address stands in for the born host of a message that names none, the address it
+    called is the store host.
+    """
+
+    __slots__ = ("_call", "_now_ms")
+
+    def __init__(self, *, now_ms: int, call: Call) -> None:
+        self._now_ms = now_ms
+        self._call = call
+
+    def outgoing(
+        self,
+        topic: str,
+        message: definition_pb2.Message,
+        kind: definition_pb2.MessageType,
+        *,
+        deliver_at_ms: int,
+        delay_level: int,
+    ) -> Outgoing:
+        """The message in the form that is stored. Takes it apart: it is incomplete afterwards.
+
+        Args:
+            deliver_at_ms: of a DELAY message; ignored for others. Not in the future: at once.
+            delay_level: 0 for none.
+        """
+        properties = message.system_properties
+        zipped = properties.body_encoding == definition_pb2.GZIP
+        for name in _DROPPED_FIELDS[kind]:
+            properties.ClearField(name)
+        if kind == DELAY:
+            _settle_delivery(properties, deliver_at_ms, delay_level)
+        self._settle_birth(properties)
+        keys = tuple(properties.keys)
+        if "" in keys:
+            keys = tuple(filter(None, keys))
+            properties.ClearField("keys")
+            properties.keys.extend(keys)
+        if properties.message_group:
+            message.user_properties[MESSAGE_GROUP_PROPERTY] = properties.message_group
+        if kind == TRANSACTION:
+            message.user_properties[TRANSACTION_PROPERTY] = properties.message_id
+        sys = self.completed(properties.SerializeToString(), message.body, kind, zipped=zipped)
+        tag, message_id = properties.tag, properties.message_id
+        message_group = properties.message_group
+        priority = properties.priority if properties.HasField("priority") else NO_PRIORITY
+        lite_topic = properties.lite_topic
+        message.ClearField("topic")
+        message.ClearField("system_properties")
+        return Outgoing(
+            topic=topic,
+            rest=message.SerializeToString(),
+            sys=sys,
+            message_id=message_id,
+            tag=tag,
+            keys=keys,
+            deliver_at_ms=deliver_at_ms,
+            delay_level=delay_level,
+            message_group=message_group,
+            priority=priority,
+            lite_topic=lite_topic,
+        )
+
+    def completed(
+        self,
+        kept: bytes,
+        body: bytes,
+        kind: definition_pb2.MessageType = NORMAL,
+        *,
+        zipped: bool,
+    ) -> bytes:
+        """System properties as stored: what is kept of the client's, and what the broker adds."""
+        return b"".join((kept, DIGEST_HEAD, body_digest(body), self.ending(kind, zipped=zipped)))
+
+    def ending(self, kind: definition_pb2.MessageType = NORMAL, *, zipped: bool) -> bytes:
+        """What follows the digest, equal for all messages of a request that are alike so far."""
+        return _ending(self._now_ms, self._call.local, kind, zipped)
+
+    def _settle_birth(self, properties: definition_pb2.SystemProperties) -> None:
+        born = properties.born_timestamp
+        if not (properties.HasField("born_timestamp") and wire.is_proper(born)):
+            wire.set_timestamp(properties.born_timestamp, self._now_ms)
+        if not properties.born_host:
+            properties.born_host = self._call.peer
+
+
+@lru_cache(maxsize=16)
+def _ending(now_ms: int, store_host: str, kind: definition_pb2.MessageType, zipped: bool) -> bytes:
+    """body_encoding, message_type, store_timestamp, store_host; for requests of a millisecond."""
+    encoding = b"\x28\x02\x30" if zipped else b"\x28\x01\x30"
+    stored_at = bytes_field(b"\x4a", timestamp(now_ms))
+    return b"".join((encoding, varint(kind), stored_at, text_field(b"\x52", store_host)))
+
+
+def body_digest(body: bytes) -> bytes:
+    return hashlib.md5(body, usedforsecurity=False).hexdigest().upper().encode()
+
+
+def _settle_delivery(
+    properties: definition_pb2.SystemProperties, deliver_at_ms: int, delay_level: int
+) -> None:
+    """A level's due time becomes visible as the delivery timestamp; a malformed one is mended."""
+    if delay_level or not wire.is_proper(properties.delivery_timestamp):
+        wire.set_timestamp(properties.delivery_timestamp, max(deliver_at_ms, 0))
+
+
+def sent_response(outgoing: Sequence[Outgoing], sent: Sequence[Sent]) -> bytes:
+    """SendMessageResponse: OK, one entry per message in their order (clients index by position).
+
+    The transaction id of what belongs to no transaction is the message id, as in RocketMQ; the
+    recall handle names the wait of a delayed message and is empty for others.
+    """
+    parts = [wire.OK_FIELD]
+    for message, place in zip(outgoing, sent, strict=True):
+        message_id = message.message_id.encode()
+        size = varint(len(message_id))
+        entry = [wire.OK_FIELD, b"\x12", size, message_id]
+        if place.transaction_id:
+            entry.append(text_field(b"\x1a", place.transaction_id))
+        else:
+            entry += (b"\x1a", size, message_id)
+        if place.queue_offset > 0:
+            entry += (b"\x20", varint(place.queue_offset))
+        if place.pending_id:
+            entry.append(text_field(b"\x2a", place.pending_id))
+        parts.append(bytes_field(b"\x12", b"".join(entry)))
+    return b"".join(parts)
+
+
+def plain_response(ids: Sequence[bytes], queue_offset: int) -> bytes:
+    """As `sent_response`, for messages of now that stand one after another from `queue_offset` on.
+
+    Args:
+        ids: message ids, UTF-8.
+    """
+    parts = [wire.OK_FIELD]
+    id_bytes = place_bytes = -1
+    head = again = b""
+    for message_id, place in zip(ids, varints(queue_offset, len(ids)), strict=True):
+        if len(message_id) != id_bytes or len(place) != place_bytes:
+            id_bytes, place_bytes = len(message_id), len(place)
+            size = varint(id_bytes)
+            entry_bytes = 2 * (1 + len(size) + id_bytes) + 1 + place_bytes + len(wire.OK_FIELD)
+            head = b"".join((b"\x12", varint(entry_bytes), wire.OK_FIELD, b"\x12", size))
+            again = b"\x1a" + size
+        parts += (head, message_id, again, message_id, b"\x20", place)
+    return b"".join(parts)
+
+
+def acked_response(entries: Iterable[service_pb2.AckMessageEntry]) -> bytes:
+    """AckMessageResponse when every entry is OK: one result per entry, in their order."""
+    parts = [wire.OK_FIELD]
+    for entry in entries:
+        message_id = entry.message_id.encode()
+        handle = entry.receipt_handle.encode()
+        id_size, handle_size = varint(len(message_id)), varint(len(handle))
+        size = len(id_size) + len(message_id) + len(handle_size) + len(handle)
+        parts += (
+            b"\x12", varint(2 + size + len(ACKED)),
+            b"\x0a", id_size, message_id, b"\x12", handle_size, handle, ACKED,
+        )  # fmt: skip
+    return b"".join(parts)

@@ -1,0 +1,1 @@
+"""What can be made anew from the log: queues, the index, checkpoints."""

@@ -1,0 +1,1 @@
+"""The commit log: segments in a row, written and read."""

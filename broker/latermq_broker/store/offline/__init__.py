@@ -1,0 +1,1 @@
+"""Checks and mending of a directory that no broker runs on."""

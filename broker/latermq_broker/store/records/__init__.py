@@ -1,0 +1,1 @@
+"""The records of the log: header and payloads, as bytes and as values."""

@@ -1,0 +1,90 @@
+"""Payloads of records that configure: CONFIG OFFSET RESET.
+
+Little-endian. Positions are log positions; times milliseconds since the epoch; ids are the
+catalogue's. A payload is what follows the 40-byte record header of `record.py`; the header's own
+store time is the instant of the fact. Decoders take the payload of a record whose checksum held, so
+they do not defend against damage.
+"""
+
+import struct
+from typing import Final, NamedTuple
+
+from latermq_broker.store.records.payload_lease import Bytes, decode_ids, encode_ids
+
+#  CONFIG   0     1   2    4   8
+#           | kind| op| pad| id| JSON body of `catalog.py` (put only)
+_CONFIG: Final = struct.Struct("<BBxxI")
+assert _CONFIG.size == 8
+CONFIG_TOPIC: Final = 1
+CONFIG_GROUP: Final = 2
+CONFIG_PUT: Final = 1
+CONFIG_DELETE: Final = 2
+
+
+class ConfigPayload(NamedTuple):
+    kind: int
+    operation: int
+    id: int
+    body: bytes
+
+
+def encode_config(config: ConfigPayload) -> list[Bytes]:
+    return [_CONFIG.pack(config.kind, config.operation, config.id), config.body]
+
+
+def decode_config(payload: Bytes) -> ConfigPayload:
+    kind, operation, item_id = _CONFIG.unpack_from(payload)
+    return ConfigPayload(kind, operation, item_id, bytes(payload[_CONFIG.size :]))
+
+
+#  OFFSET   0     4      8      10   11    16
+#           | group| topic| queue| act| pad | offset
+#  A group's next offset on a queue, moved without a lease. MOVED: by a filter; by UpdateOffset of
+#  earlier versions too: what was held on the queue is forgotten, deliveries stay. SKIP: what was
+#  not given yet below offset never is; the next offset does not fall. REWIND: all from offset on is
+#  given again: what was held on the queue is forgotten, and deliveries from offset on are void.
+_OFFSET: Final = struct.Struct("<IIHB5xQ")
+assert _OFFSET.size == 24
+OFFSET_MOVED: Final = 0
+OFFSET_SKIP: Final = 1
+OFFSET_REWIND: Final = 2
+
+
+class OffsetPayload(NamedTuple):
+    group_id: int
+    topic_id: int
+    queue_id: int
+    offset: int
+    act: int = OFFSET_MOVED
+
+
+def encode_offset(offset: OffsetPayload) -> list[Bytes]:
+    group_id, topic_id, queue_id, next_offset, act = offset
+    return [_OFFSET.pack(group_id, topic_id, queue_id, act, next_offset)]
+
+
+def decode_offset(payload: Bytes) -> OffsetPayload:
+    group_id, topic_id, queue_id, act, offset = _OFFSET.unpack_from(payload)
+    return OffsetPayload(group_id, topic_id, queue_id, offset, act)
+
+
+#  RESET   0      4      8
+#          | group| topic| next offset of queue 0, 1, … 8 x queues
+#  All progress, leases and retries of the group on the topic are void; it reads from there.
+_RESET: Final = struct.Struct("<II")
+assert _RESET.size == 8
+
+
+class ResetPayload(NamedTuple):
+    group_id: int
+    topic_id: int
+    offsets: tuple[int, ...]
+
+
+def encode_reset(reset: ResetPayload) -> list[Bytes]:
+    return [_RESET.pack(reset.group_id, reset.topic_id), encode_ids(reset.offsets)]
+
+
+def decode_reset(payload: Bytes) -> ResetPayload:
+    group_id, topic_id = _RESET.unpack_from(payload)
+    return ResetPayload(group_id, topic_id, decode_ids(payload, _RESET.size))

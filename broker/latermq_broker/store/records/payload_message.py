@@ -1,0 +1,461 @@
+"""Payloads of records that hold or place a message: MESSAGE REF DEAD DEAD_CHANGE REDRIVE TIMER.
+
+Little-endian. Positions are log positions; times milliseconds since the epoch; ids are the
+catalogue's. A payload is what follows the 40-byte record header of `record.py`; the header's own
+store time is the instant of the fact. Decoders take the payload of a record whose checksum held, so
+they do not defend against damage.
+"""
+
+import struct
+from collections.abc import Iterator, Sequence
+from itertools import repeat
+from typing import Final, NamedTuple
+
+from latermq_broker.store.records.payload_lease import Bytes, decode_ids, encode_ids
+from latermq_broker.store.records.record import Record
+
+tuple_new: Final = tuple.__new__  # as MessageHead._make, without the call
+
+#  MESSAGE   0      4      6     7      8             16      24        32       40        44
+#            | topic| queue| kind| nkeys| queue_offset| due_ms| tag_hash| id_hash| rest_len| sys_len
+#            48     49        52
+#            | level| pad     | key hashes 8 x nkeys | rest | sys | order key u64, if ORDERED, or
+#            priority u64, if PRIORITY; before the order key, if LITE: | name | name size u8 |
+#  queue and queue_offset are -1 (0xffff, -1) while the message waits for due_ms.
+_MESSAGE: Final = struct.Struct("<IHBBqQQQIIB3x")
+MESSAGE_BYTES: Final = 52  # before the key hashes
+assert _MESSAGE.size == MESSAGE_BYTES
+_MESSAGE_ROW: Final = struct.Struct("<IHBBqQQQ")  # its beginning: all but lengths and level
+#  kind, bits. LETTER: sent to a dead-letter topic, kept as long as the letters there. ORDERED: the
+#  message is of a message group, the order key is the hash of its name, never 0. PRIORITY: it has a
+#  priority, and no message group. LITE: it is of a lite topic, whose name is told; the order key is
+#  the hash of that.
+QUEUE_UNSET: Final = 0xFFFF
+MESSAGE_LETTER: Final = 1
+MESSAGE_ORDERED: Final = 2
+MESSAGE_PRIORITY: Final = 4
+MESSAGE_LITE: Final = 8
+NO_PRIORITY: Final = -1
+_ORDER_KEY: Final = struct.Struct("<Q")
+_PRIORITY: Final = struct.Struct("<Q")
+
+
+_NO_TAIL: Final[tuple[tuple[int, ...], str]] = ((), "")  # no keys, no lite topic
+
+
+class MessagePayload(NamedTuple):
+    topic_id: int
+    queue_id: int
+    kind: int
+    queue_offset: int
+    due_ms: int
+    tag_hash: int
+    id_hash: int
+    delay_level: int
+    key_hashes: tuple[int, ...]
+    rest: bytes
+    sys: bytes
+    order_key: int = 0  # set if, and only if, `kind` says ORDERED
+    priority: int = NO_PRIORITY  # set if, and only if, `kind` says PRIORITY
+    lite_topic: str = ""  # set if, and only if, `kind` says LITE
+
+
+class MessageHead(NamedTuple):
+    """The fixed part, without copying the message."""
+
+    topic_id: int
+    queue_id: int
+    kind: int
+    key_count: int
+    queue_offset: int
+    due_ms: int
+    tag_hash: int
+    id_hash: int
+    rest_length: int
+    sys_length: int
+    delay_level: int
+    key_hashes: tuple[int, ...]
+    lite_topic: str = ""
+
+
+def encode_message(message: MessagePayload) -> list[Bytes]:
+    head = _MESSAGE.pack(
+        message.topic_id,
+        message.queue_id,
+        message.kind,
+        len(message.key_hashes),
+        message.queue_offset,
+        message.due_ms,
+        message.tag_hash,
+        message.id_hash,
+        len(message.rest),
+        len(message.sys),
+        message.delay_level,
+    )
+    if message.key_hashes:
+        head += struct.pack(f"<{len(message.key_hashes)}Q", *message.key_hashes)
+    if message.kind & MESSAGE_LITE:
+        name = message.lite_topic.encode()
+        tail = b"%b%c%b" % (name, len(name), _ORDER_KEY.pack(message.order_key))
+        return [head, message.rest, message.sys, tail]
+    if message.kind & MESSAGE_ORDERED:
+        return [head, message.rest, message.sys, _ORDER_KEY.pack(message.order_key)]
+    if message.kind & MESSAGE_PRIORITY:
+        return [head, message.rest, message.sys, _PRIORITY.pack(message.priority)]
+    return [head, message.rest, message.sys]
+
+
+class MessageRun(NamedTuple):
+    """MESSAGEs that enter one queue one after another, in columns; of no special kind."""
+
+    topic_id: int
+    queue_id: int
+    kind: int  # LETTER or nothing
+    queue_offset: int  # of the first
+    tag_hashes: Sequence[int]
+    id_hashes: Sequence[int]
+    key_hashes: Sequence[tuple[int, ...]]
+    rest_bytes: Sequence[int]
+    sys_bytes: Sequence[int]
+    stored: Sequence[bytes]  # rest and sys
+
+
+def encode_message_run(run: MessageRun) -> list[bytes]:
+    """The payload of each, as `encode_message` makes it."""
+    count = len(run.stored)
+    heads: Iterator[bytes] = map(
+        _MESSAGE.pack,
+        repeat(run.topic_id),
+        repeat(run.queue_id),
+        repeat(run.kind),
+        map(len, run.key_hashes),
+        range(run.queue_offset, run.queue_offset + count),
+        repeat(0),
+        run.tag_hashes,
+        run.id_hashes,
+        run.rest_bytes,
+        run.sys_bytes,
+        repeat(0),
+    )
+    if any(run.key_hashes):
+        keys = (struct.pack(f"<{len(hashes)}Q", *hashes) for hashes in run.key_hashes)
+        heads = (head + hashes for head, hashes in zip(heads, keys, strict=True))
+    return [head + stored for head, stored in zip(heads, run.stored, strict=True)]
+
+
+def decode_message_head(payload: Bytes) -> MessageHead:
+    fields = _MESSAGE.unpack_from(payload)
+    if not fields[3] and not fields[2] & MESSAGE_LITE:
+        return tuple_new(MessageHead, fields + _NO_TAIL)
+    keys = struct.unpack_from(f"<{fields[3]}Q", payload, _MESSAGE.size)
+    name = _lite_topic(payload) if fields[2] & MESSAGE_LITE else ""
+    return tuple_new(MessageHead, (*fields, keys, name))
+
+
+class MessageRow(NamedTuple):
+    """A message and where it is: what is needed of it while many are looked at."""
+
+    position: int  # of its record
+    length: int  # of that: header and payload
+    store_ms: int
+    topic_id: int
+    queue_id: int
+    kind: int
+    queue_offset: int
+    due_ms: int
+    tag_hash: int
+    id_hash: int
+    key_hashes: tuple[int, ...]
+    lite_topic: str
+
+
+def message_rows(
+    messages: Sequence[MessagePayload | MessageHead],
+    positions: Sequence[int],
+    lengths: Sequence[int],
+    store_ms: int,
+) -> list[MessageRow]:
+    return [
+        MessageRow(
+            position, length, store_ms, message.topic_id, message.queue_id, message.kind,
+            message.queue_offset, message.due_ms, message.tag_hash, message.id_hash,
+            message.key_hashes, message.lite_topic,
+        )
+        for message, position, length in zip(messages, positions, lengths, strict=True)
+    ]  # fmt: skip
+
+
+def decode_message_rows(records: Sequence[Record]) -> list[MessageRow]:
+    """Of MESSAGE records."""
+    unpack, new = _MESSAGE_ROW.unpack_from, tuple_new
+    rows: list[MessageRow] = []
+    for position, _, _, store_ms, _, payload, length, _ in records:
+        topic_id, queue_id, kind, key_count, offset, due_ms, tag_hash, id_hash = unpack(payload)
+        keys, name = _NO_TAIL
+        if key_count:
+            keys = struct.unpack_from(f"<{key_count}Q", payload, _MESSAGE.size)
+        if kind & MESSAGE_LITE:
+            name = _lite_topic(payload)
+        row = (
+            position, length, store_ms, topic_id, queue_id, kind, offset, due_ms, tag_hash,
+            id_hash, keys, name,
+        )  # fmt: skip
+        rows.append(new(MessageRow, row))
+    return rows
+
+
+def _lite_topic(payload: Bytes) -> str:
+    size_at = len(payload) - _ORDER_KEY.size - 1
+    return str(payload[size_at - payload[size_at] : size_at], "utf-8")
+
+
+def message_order_key(payload: Bytes) -> int:
+    """Of a MESSAGE; 0: of no message group."""
+    if not payload[6] & MESSAGE_ORDERED:
+        return 0
+    key: int = _ORDER_KEY.unpack_from(payload, len(payload) - _ORDER_KEY.size)[0]
+    return key
+
+
+def message_priority(payload: Bytes) -> int:
+    """Of a MESSAGE; NO_PRIORITY: it has none."""
+    if not payload[6] & MESSAGE_PRIORITY:
+        return NO_PRIORITY
+    priority: int = _PRIORITY.unpack_from(payload, len(payload) - _PRIORITY.size)[0]
+    return priority
+
+
+def message_slices(payload: Bytes) -> tuple[bytes, bytes]:
+    """(rest, sys) of a MESSAGE."""
+    fields = _MESSAGE.unpack_from(payload)
+    start = _MESSAGE.size + 8 * fields[3]
+    middle = start + fields[8]
+    return bytes(payload[start:middle]), bytes(payload[middle : middle + fields[9]])
+
+
+#  REF   0       8         16            24      32      36     40     42      43   44
+#        | origin| tag_hash| queue_offset| due_ms| length| topic| queue| reason| pad|
+#  A message enters a queue: when its time came, redriven to a topic, or its transaction committed.
+#  `origin` is the position of the MESSAGE, HALF or DEAD record that holds the bytes, `length` that
+#  record's.
+_REF: Final = struct.Struct("<QQQQIIHBx")
+assert _REF.size == 44
+REF_DUE: Final = 1
+REF_REDRIVE: Final = 2
+REF_COMMITTED: Final = 3
+
+
+class RefPayload(NamedTuple):
+    origin: int
+    tag_hash: int
+    queue_offset: int
+    due_ms: int
+    length: int
+    topic_id: int
+    queue_id: int
+    reason: int
+
+
+def encode_ref(ref: RefPayload) -> bytes:
+    return _REF.pack(*ref)
+
+
+def decode_ref(payload: Bytes) -> RefPayload:
+    return tuple_new(RefPayload, _REF.unpack_from(payload))
+
+
+#  DEAD   0   8       16            24            32        40     48     52         56
+#         | id| origin| queue_offset| origin_offs.| tag_hash| id_h.| group| dlq_topic| origin_topic|
+#         60            62       64            66             68      69       72
+#         | origin_queue| attempt| max_attempts| redrive_count| reason| flags, pad | redriven_ms|
+#         80          84        88       92
+#         | hist_len  | rest_len| sys_len| history | rest | sys | order key u64, if ORDERED,
+#         or priority u64, if PRIORITY
+#  One atomic fact: the delivery `id` is over for its group, and a full copy of the message stands
+#  in %DLQ%group, with its whole life (JSON, `delivery/history.py`). PARKS: its message group stands
+#  still for the consumer group until the letter is redriven or dropped.
+_DEAD: Final = struct.Struct("<QQQqQQIIIHHHHBB2xQIII")
+assert _DEAD.size == 92
+DEAD_EXHAUSTED: Final = 1
+DEAD_FORWARDED: Final = 2
+DEAD_REJECTED: Final = 3
+DEAD_FILTERED: Final = 4  # nobody of the group wants it any more
+DEAD_WAITING: Final = (DEAD_EXHAUSTED, DEAD_FILTERED)  # reasons of what nobody holds, too
+DEAD_ORDERED: Final = 1  # flags
+DEAD_PARKS: Final = 2
+DEAD_PRIORITY: Final = 4
+DEAD_REASONS: Final = {
+    DEAD_EXHAUSTED: "attempts_exhausted",
+    DEAD_FORWARDED: "forwarded",
+    DEAD_REJECTED: "rejected",
+    DEAD_FILTERED: "filtered",
+}
+
+
+class DeadHead(NamedTuple):
+    id: int
+    origin: int
+    queue_offset: int  # in the dead-letter topic
+    origin_offset: int
+    tag_hash: int
+    id_hash: int
+    group_id: int
+    dlq_topic_id: int
+    origin_topic_id: int
+    origin_queue_id: int
+    attempt_count: int
+    max_attempts: int
+    redrive_count: int
+    reason: int
+    flags: int
+    redriven_ms: int
+    history_length: int
+    rest_length: int
+    sys_length: int
+
+
+class DeadPayload(NamedTuple):
+    head: DeadHead
+    history: bytes = b""
+    rest: bytes = b""
+    sys: bytes = b""
+    order_key: int = 0  # set if, and only if, the head's flags say ORDERED
+    priority: int = NO_PRIORITY  # set if, and only if, they say PRIORITY
+
+
+def encode_dead(dead: DeadPayload) -> list[Bytes]:
+    """The three lengths in the head are taken from the parts."""
+    head = dead.head._replace(
+        history_length=len(dead.history), rest_length=len(dead.rest), sys_length=len(dead.sys)
+    )
+    parts: list[Bytes] = [_DEAD.pack(*head), dead.history, dead.rest, dead.sys]
+    if head.flags & DEAD_ORDERED:
+        parts.append(_ORDER_KEY.pack(dead.order_key))
+    elif head.flags & DEAD_PRIORITY:
+        parts.append(_PRIORITY.pack(dead.priority))
+    return parts
+
+
+def decode_dead(payload: Bytes) -> DeadPayload:
+    """Of the parts `sys` only: `dead_slices` copies them all out."""
+    head = decode_dead_head(payload)
+    start = _DEAD.size + head.history_length + head.rest_length
+    sys = bytes(payload[start : start + head.sys_length])
+    return DeadPayload(
+        head, sys=sys, order_key=dead_order_key(payload), priority=dead_priority(payload)
+    )
+
+
+def decode_dead_head(payload: Bytes) -> DeadHead:
+    return DeadHead._make(_DEAD.unpack_from(payload))
+
+
+def dead_order_key(payload: Bytes) -> int:
+    """Of a DEAD; 0: of no message group."""
+    if not payload[69] & DEAD_ORDERED:
+        return 0
+    key: int = _ORDER_KEY.unpack_from(payload, len(payload) - _ORDER_KEY.size)[0]
+    return key
+
+
+def dead_priority(payload: Bytes) -> int:
+    """Of a DEAD; NO_PRIORITY: it has none."""
+    if not payload[69] & DEAD_PRIORITY:
+        return NO_PRIORITY
+    priority: int = _PRIORITY.unpack_from(payload, len(payload) - _PRIORITY.size)[0]
+    return priority
+
+
+def dead_slices(payload: Bytes) -> tuple[bytes, bytes, bytes]:
+    """(history, rest, sys) of a DEAD."""
+    head = decode_dead_head(payload)
+    first = _DEAD.size
+    second = first + head.history_length
+    third = second + head.rest_length
+    return (
+        bytes(payload[first:second]),
+        bytes(payload[second:third]),
+        bytes(payload[third : third + head.sys_length]),
+    )
+
+
+#  DEAD_CHANGE   0          4      5    8
+#                | dlq_topic| state| pad| offsets 8 x n
+#  Letters left the state DEAD: redriven to a topic (with their REFs in the same group) or dropped.
+_DEAD_CHANGE: Final = struct.Struct("<IB3x")
+assert _DEAD_CHANGE.size == 8
+
+
+class DeadChangePayload(NamedTuple):
+    dlq_topic_id: int
+    state: int
+    offsets: tuple[int, ...]
+
+
+def encode_dead_change(change: DeadChangePayload) -> list[Bytes]:
+    head = _DEAD_CHANGE.pack(change.dlq_topic_id, change.state)
+    return [head, encode_ids(change.offsets)]
+
+
+def decode_dead_change(payload: Bytes) -> DeadChangePayload:
+    dlq_topic_id, state = _DEAD_CHANGE.unpack_from(payload)
+    return DeadChangePayload(dlq_topic_id, state, decode_ids(payload, _DEAD_CHANGE.size))
+
+
+#  REDRIVE   0   8       16           24       32        36     40         44     48
+#            | id| letter| letter_offs| tag_h. | origin_o| group| dlq_topic| topic| len. | queue
+#            60
+#            | order key u64, if the group keeps the order of the message's group
+#  A letter goes back to the one group it died in: receivable at once under a new delivery id,
+#  attempts from 1. `letter` is the DEAD record's position.
+_REDRIVE: Final = struct.Struct("<QQQQqIIIIH2x")
+assert _REDRIVE.size == 60
+
+
+class RedrivePayload(NamedTuple):
+    id: int
+    letter: int
+    letter_offset: int
+    tag_hash: int
+    origin_offset: int
+    group_id: int
+    dlq_topic_id: int
+    topic_id: int
+    length: int
+    queue_id: int
+    order_key: int = 0
+
+
+def encode_redrive(redrive: RedrivePayload) -> list[Bytes]:
+    head = _REDRIVE.pack(*redrive[:-1])
+    return [head, _ORDER_KEY.pack(redrive.order_key)] if redrive.order_key else [head]
+
+
+def decode_redrive(payload: Bytes) -> RedrivePayload:
+    ordered = len(payload) > _REDRIVE.size
+    key: int = _ORDER_KEY.unpack_from(payload, _REDRIVE.size)[0] if ordered else 0
+    return RedrivePayload._make((*_REDRIVE.unpack_from(payload), key))
+
+
+#  TIMER   0         8       16          24     28      32
+#          | position| due_ms| new_due_ms| topic| length|
+#  What waited until due_ms waits until new_due_ms; new_due_ms 0: it is cancelled. `topic` is the
+#  message's, `length` that of the record at `position`.
+_TIMER: Final = struct.Struct("<QQQII")
+assert _TIMER.size == 32
+
+
+class TimerPayload(NamedTuple):
+    position: int
+    due_ms: int
+    new_due_ms: int
+    topic_id: int
+    length: int
+
+
+def encode_timer(timer: TimerPayload) -> list[Bytes]:
+    return [_TIMER.pack(*timer)]
+
+
+def decode_timer(payload: Bytes) -> TimerPayload:
+    return TimerPayload._make(_TIMER.unpack_from(payload))

@@ -1,0 +1,157 @@
+"""Payloads of records by which old segments become free to go: MOVE and DROP.
+
+Little-endian. Positions are log positions; times milliseconds since the epoch; ids are the
+catalogue's. A payload is what follows the 40-byte record header of `record.py`. Decoders take the
+payload of a record whose checksum held, so they do not defend against damage.
+"""
+
+import struct
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from latermq_broker.store.records.payload_lease import Bytes, decode_ids, encode_ids
+from latermq_broker.store.records.record import Record, RecordType
+
+#  MOVE   0     1     2    4         8              12          16   24     32      40         48
+#         | kind| type| pad| id count| entry count  | old length| old| first| due_ms| stored_ms|
+#         48          + 8 ids         + 32 entries
+#         | ids 8 x n | entries       | inner payload
+#  entry  0      4      6      8             16        24       32
+#         | topic| queue| flags| queue_offset| tag_hash| time_ms|
+#  MESSAGE: the record at `old` (of type `type`, stored at stored_ms) now stands here, its payload
+#  whole. first: where it stood when it was sent. due_ms: when the timer releases it; 0: the timer
+#  does not have it. ids: deliveries, entries: queue entries that read it here from now on.
+#  HISTORY: the attempts of the delivery ids[0] so far (JSON, `delivery/history.py`); `old` is the
+#  oldest ATTEMPT record they stood in.
+_MOVE: Final = struct.Struct("<BBxxIIIQQQQ")
+assert _MOVE.size == 48
+_MOVED_ENTRY: Final = struct.Struct("<IHHQQQ")
+assert _MOVED_ENTRY.size == 32
+MOVE_MESSAGE: Final = 1
+MOVE_HISTORY: Final = 2
+
+
+class MovedEntry(NamedTuple):
+    topic_id: int
+    queue_id: int
+    flags: int
+    queue_offset: int
+    tag_hash: int
+    time_ms: int
+
+
+class MovePayload(NamedTuple):
+    kind: int
+    type: int
+    old_length: int  # of the record at `old`
+    old: int
+    first: int
+    due_ms: int
+    stored_ms: int
+    ids: tuple[int, ...]
+    entries: tuple[MovedEntry, ...]
+    inner: Bytes
+
+
+def encode_move(move: MovePayload) -> list[Bytes]:
+    head = _MOVE.pack(
+        move.kind, move.type, len(move.ids), len(move.entries),
+        move.old_length, move.old, move.first, move.due_ms, move.stored_ms,
+    )  # fmt: skip
+    entries = b"".join(_MOVED_ENTRY.pack(*entry) for entry in move.entries)
+    return [head, encode_ids(move.ids), entries, move.inner]
+
+
+def decode_move(payload: Bytes) -> MovePayload:
+    kind, type_, id_count, entry_count, *rest = _MOVE.unpack_from(payload)
+    old_length, old, first, due_ms, stored_ms = rest
+    ids_end = _MOVE.size + 8 * id_count
+    end = ids_end + _MOVED_ENTRY.size * entry_count
+    entries = _MOVED_ENTRY.iter_unpack(payload[ids_end:end])
+    return MovePayload(
+        kind, type_, old_length, old, first, due_ms, stored_ms,
+        decode_ids(payload[:ids_end], _MOVE.size),
+        tuple(map(MovedEntry._make, entries)),
+        payload[end:],
+    )  # fmt: skip
+
+
+def first_position(record: Record) -> int:
+    """Where the message of a record stood when it was sent: it names the message for ever."""
+    if record.type is RecordType.MOVE:
+        return decode_move(record.payload).first
+    return record.position
+
+
+def moved_overhead(id_count: int, entry_count: int) -> int:
+    """What a MOVE is longer than the MESSAGE it carries, at most."""
+    return _MOVE.size + id_count * 8 + entry_count * _MOVED_ENTRY.size
+
+
+def original(record: Record) -> Record:
+    """What a MOVE of a message carries, as it was when it was stored; others as they are.
+
+    `position` and `length` stay those of the record that holds the bytes.
+    """
+    if record.type is not RecordType.MOVE:
+        return record
+    move = decode_move(record.payload)
+    if move.kind != MOVE_MESSAGE:
+        return record
+    return record._replace(type=RecordType(move.type), store_ms=move.stored_ms, payload=move.inner)
+
+
+#  DROP   0     1    4     6      8      16
+#         | kind| pad| part| parts| start| queues 16 x n, or a part of the sections
+#  queue  0      4      6    8      16
+#         | topic| queue| pad| first|
+#  TRIM: the first offsets of queues move up; what lies before is expired. `start` is 0.
+#  BASE: nothing needs the log below `start` any more, its whole segments there may go. The parts,
+#  in one atomic group, join to the sections of the engine's state at this point (`checkpoint.py`)
+#  without what the rest of the log tells: a replay that begins at `start` takes them as its base.
+_DROP: Final = struct.Struct("<BxxxHHQ")
+assert _DROP.size == 16
+_TRIM: Final = struct.Struct("<IHxxQ")
+assert _TRIM.size == 16
+DROP_TRIM: Final = 1
+DROP_BASE: Final = 2
+
+
+class TrimmedQueue(NamedTuple):
+    topic_id: int
+    queue_id: int
+    first: int
+
+
+class DropPayload(NamedTuple):
+    kind: int
+    start: int = 0
+    queues: tuple[TrimmedQueue, ...] = ()  # of a TRIM
+    part: int = 0
+    parts: int = 0
+    sections: Bytes = b""  # of a BASE: the part
+
+
+def encode_drop(drop: DropPayload) -> list[Bytes]:
+    head = _DROP.pack(drop.kind, drop.part, drop.parts, drop.start)
+    return [head, b"".join(_TRIM.pack(*queue) for queue in drop.queues), drop.sections]
+
+
+def decode_drop(payload: Bytes) -> DropPayload:
+    kind, part, parts, start = _DROP.unpack_from(payload)
+    rest = payload[_DROP.size :]
+    if kind == DROP_BASE:
+        return DropPayload(kind, start, (), part, parts, bytes(rest))
+    return DropPayload(kind, start, tuple(map(TrimmedQueue._make, _TRIM.iter_unpack(rest))))
+
+
+def base_records(start: int, sections: bytes, part_bytes_max: int) -> Sequence[DropPayload]:
+    """The DROP records of one atomic group that hold all the sections."""
+    count = -(-len(sections) // part_bytes_max) or 1
+    return [
+        DropPayload(
+            DROP_BASE, start, (), part, count,
+            sections[part * part_bytes_max : (part + 1) * part_bytes_max],
+        )
+        for part in range(count)
+    ]  # fmt: skip

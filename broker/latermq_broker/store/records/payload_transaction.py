@@ -1,0 +1,53 @@
+"""Payload of TXN records: what became of a half message, besides its commit (a REF record).
+
+A HALF record has the payload of a MESSAGE that waits (`payload_message.py`); its due_ms is that of
+the first check. Little-endian; a payload is what follows the 40-byte record header of `record.py`.
+"""
+
+import struct
+from typing import Final, NamedTuple
+
+from latermq_broker.store.records.payload_lease import Bytes
+
+#  TXN   0         8       16      20      22    23     24
+#        | position| due_ms| length| checks| kind| cause|
+#  position, length: of the record that holds the half message now.
+#  CHECKED: a producer was asked, for the `checks`th time; the next one is asked at due_ms. After
+#  the last check due_ms is when it is rolled back at the latest.
+#  ROLLED_BACK: it will never be delivered; `cause` says at whose wish. due_ms is 0.
+_TXN: Final = struct.Struct("<QQIHBB")
+assert _TXN.size == 24
+TXN_CHECKED: Final = 1
+TXN_ROLLED_BACK: Final = 2
+
+CAUSE_PRODUCER: Final = 1
+CAUSE_OPERATOR: Final = 2
+CAUSE_EXPIRED: Final = 3
+CAUSE_TOPIC_GONE: Final = 4
+CAUSE_NO_ROOM: Final = 5
+CAUSE_DAMAGED: Final = 6
+CAUSES: Final = {
+    CAUSE_PRODUCER: "producer",
+    CAUSE_OPERATOR: "operator",
+    CAUSE_EXPIRED: "too old",
+    CAUSE_TOPIC_GONE: "topic deleted",
+    CAUSE_NO_ROOM: "no room",
+    CAUSE_DAMAGED: "damaged",
+}
+
+
+class TxnPayload(NamedTuple):
+    position: int
+    due_ms: int
+    length: int
+    checks: int
+    kind: int
+    cause: int
+
+
+def encode_txn(txn: TxnPayload) -> list[Bytes]:
+    return [_TXN.pack(*txn)]
+
+
+def decode_txn(payload: Bytes) -> TxnPayload:
+    return TxnPayload._make(_TXN.unpack_from(payload))

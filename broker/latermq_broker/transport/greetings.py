@@ -1,0 +1,113 @@
+"""What a connection says first, looked at and left in its socket; and for how long it may not."""
+
+import asyncio
+import socket
+from dataclasses import dataclass
+from typing import Final
+
+from latermq_broker.transport import proxy_protocol
+from latermq_broker.transport.proxy_protocol import ProxyError, ProxyHeader
+
+TLS_HANDSHAKE: Final = 0x16  # first byte of a TLS connection
+TLS_MAJOR: Final = 3
+RECORD_HEAD_BYTES: Final = 5
+RECORD_BYTES_MAX: Final = 16_384  # in clear text, which a first message is
+LATE_S_MAX: Final = 0.25  # a timer that fires later than this says that the loop stood still
+EXCUSED_S: Final = 1.0  # to look then at what has come in time
+AGAIN_S: Final = 0.05  # a socket that is readable without more in it is looked at once more
+
+
+@dataclass(eq=False, slots=True)
+class Greeting:
+    """A connection that was accepted and is not served yet."""
+
+    accepted: socket.socket
+    host: str  # under which it is counted
+    peer: str
+    due_s: float  # when it must be over, by the loop's clock
+    excused: bool = False
+    task: asyncio.Task[None] | None = None
+    timer: asyncio.TimerHandle | None = None
+    turn: asyncio.Future[None] | None = None  # while it waits to begin a handshake
+    why_ended: str = ""  # by us
+    counted: bool = True  # among the listener's connections
+
+    def end(self, why: str) -> None:
+        """Stop it where it is."""
+        assert self.task is not None
+        self.why_ended = why
+        self.task.cancel()
+
+
+def watch(greeting: Greeting, loop: asyncio.AbstractEventLoop) -> None:
+    """End it when it is due; a little later, once, when it was us who were late to look."""
+    if greeting.task is None or greeting.task.done():
+        return
+    late_s = loop.time() - greeting.due_s
+    if late_s > LATE_S_MAX and not greeting.excused:
+        greeting.excused = True
+        greeting.due_s = loop.time() + EXCUSED_S
+    elif late_s >= 0:
+        greeting.end("TimeoutError")
+        return
+    greeting.timer = loop.call_at(greeting.due_s, watch, greeting, loop)
+
+
+async def first_byte(accepted: socket.socket) -> int:
+    """Raises ProxyError: it was closed."""
+    return (await _peek(accepted, 1))[0]
+
+
+async def hello_came(accepted: socket.socket) -> None:
+    """Wait for the whole first record of a TLS client; what is none is for OpenSSL to refuse.
+
+    Raises ProxyError: it was closed.
+    """
+    head = await _peek(accepted, RECORD_HEAD_BYTES)
+    length = int.from_bytes(head[3:5])
+    if head[1] == TLS_MAJOR and length <= RECORD_BYTES_MAX:
+        await _peek(accepted, RECORD_HEAD_BYTES + length)
+
+
+async def read_proxy_header(accepted: socket.socket) -> ProxyHeader:
+    """Take a PROXY header out of the socket. Raises ProxyError."""
+    data = await _peek(accepted, 1, proxy_protocol.HEADER_BYTES_MAX)
+    while (header := proxy_protocol.parse(data)) is None:
+        data = await _peek(accepted, len(data) + 1, proxy_protocol.HEADER_BYTES_MAX)
+    if header.size:
+        accepted.recv(header.size)
+    return header
+
+
+async def _peek(accepted: socket.socket, least: int, most: int = 0) -> bytes:
+    """Bytes left in the socket, at least so many. Raises ProxyError at its end."""
+    known = -1
+    while True:
+        try:
+            data = accepted.recv(max(least, most), socket.MSG_PEEK)
+        except BlockingIOError:
+            data = b""
+        else:
+            if not data:
+                raise ProxyError("closed before it said anything")
+        if len(data) >= least:
+            return data
+        if known >= 0:
+            if len(data) == known:
+                raise ProxyError("closed before it said who it is")
+            await asyncio.sleep(AGAIN_S)
+        known = len(data) if data else -1
+        await _readable(accepted, least)
+
+
+async def _readable(accepted: socket.socket, least: int) -> None:
+    """Wait until so many bytes are there, or the end: nobody is woken for each byte."""
+    loop = asyncio.get_running_loop()
+    waiter: asyncio.Future[None] = loop.create_future()
+    accepted.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, least)
+    loop.add_reader(accepted, lambda: None if waiter.done() else waiter.set_result(None))
+    try:
+        await waiter
+    finally:
+        loop.remove_reader(accepted)
+        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)

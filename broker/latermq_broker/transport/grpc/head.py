@@ -1,0 +1,106 @@
+"""From a request's head to the method it calls and how; read once for equal heads."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from latermq_broker.services.call.seam import Method
+from latermq_broker.transport.grpc import status
+from latermq_h2.grpc_code import GrpcCode
+from latermq_h2.http2.request import RequestHead
+from latermq_h2.messages import ENCODINGS, Encoding
+
+CONTENT_TYPE: Final = b"application/grpc"
+CODECS: Final = (b"", b"+proto")
+_TIMEOUT: Final = re.compile(rb"([0-9]{1,8})([HMSmun])")
+_UNIT_NS: Final = {
+    b"H": 3_600_000_000_000, b"M": 60_000_000_000, b"S": 1_000_000_000, b"m": 1_000_000,
+    b"u": 1_000, b"n": 1,
+}  # fmt: skip
+NS_PER_MS: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class CallHead:
+    """What all calls with this head have in common."""
+
+    path: str
+    method: Method
+    timeout_ms: int | None
+    encoding: Encoding | None  # that messages may have
+    accepts_gzip: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The block that is the whole answer."""
+
+    block: bytes
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """An HTTP answer without gRPC, for tools that test HTTP/2."""
+
+    body: bytes
+
+
+Meaning: TypeAlias = CallHead | Refusal | Plain
+Methods: TypeAlias = Mapping[bytes, Method]
+
+
+def _refusal(code: GrpcCode, why: str) -> Refusal:
+    return Refusal(status.only(code, why), why)
+
+
+NOT_POST: Final = Refusal(status.http_only(405), "not POST")
+NOT_GRPC: Final = Refusal(status.http_only(415), "not gRPC")
+TOO_LARGE: Final = _refusal(GrpcCode.RESOURCE_EXHAUSTED, "header list too large")
+BAD_TIMEOUT: Final = _refusal(GrpcCode.INTERNAL, "malformed grpc-timeout")
+EXPIRED: Final = _refusal(GrpcCode.DEADLINE_EXCEEDED, "deadline exceeded")
+NO_METHOD: Final = _refusal(GrpcCode.UNIMPLEMENTED, "unknown method")
+NO_ENCODING: Final = _refusal(GrpcCode.UNIMPLEMENTED, "unknown grpc-encoding")
+
+
+def read(head: RequestHead, methods: Methods, plain: Mapping[bytes, bytes]) -> Meaning:
+    """What to do with such a request."""
+    body = plain.get(head.path)
+    if body is not None:
+        return Plain(body)
+    if head.method != b"POST":
+        return NOT_POST
+    values: dict[bytes, bytes] = {}
+    for name, value, _, _ in head.fields:
+        values.setdefault(name, value)
+    content_type = values.get(b"content-type", b"")
+    if not content_type.startswith(CONTENT_TYPE):
+        return NOT_GRPC
+    if content_type[len(CONTENT_TYPE) :].partition(b";")[0].rstrip() not in CODECS:
+        return NOT_GRPC
+    method = methods.get(head.path)
+    if method is None:
+        return NO_METHOD
+    timeout_ms = None
+    if b"grpc-timeout" in values:
+        timeout_ms = _timeout_ms(values[b"grpc-timeout"])
+        if timeout_ms is None:
+            return BAD_TIMEOUT
+        if timeout_ms == 0:
+            return EXPIRED
+    encoding = values.get(b"grpc-encoding", b"identity")
+    if encoding not in ENCODINGS:
+        return NO_ENCODING
+    accepted = values.get(b"grpc-accept-encoding", b"").replace(b" ", b"").split(b",")
+    return CallHead(
+        head.path.decode("latin-1"), method, timeout_ms, ENCODINGS[encoding], b"gzip" in accepted
+    )
+
+
+def _timeout_ms(value: bytes) -> int | None:
+    """Rounded up; None when malformed."""
+    found = _TIMEOUT.fullmatch(value)
+    if found is None:
+        return None
+    return -(-int(found[1]) * _UNIT_NS[found[2]] // NS_PER_MS)

@@ -1,1 +1,0 @@
-"""gRPC over the streams of an HTTP/2 connection: heads, messages, status, deadlines, handlers."""

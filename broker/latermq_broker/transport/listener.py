@@ -1,0 +1,385 @@
+"""Listening sockets: binds them, accepts within limits, looks at the first bytes of a connection.
+
+accept ─→ over a limit: closed ─→ PROXY header, from trusted addresses ─→ first byte 0x16: TLS
+                                                                          else: clear text
+
+What was accepted and says nothing has a deadline, and is closed sooner where others want its place:
+at the limit of connections the oldest of its address, in a full house the oldest of the address
+that has most. A TLS handshake begins when the client's first message is whole and it is its turn.
+"""
+
+import asyncio
+import errno
+import ipaddress
+import logging
+import resource
+import socket
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
+
+from latermq_broker.clock import monotonic_ms
+from latermq_broker.config.config import ServerConfig, listen_address
+from latermq_broker.config.server_transport import Http2Config, TlsConfig
+from latermq_broker.errors import ConfigError
+from latermq_broker.transport.greetings import (
+    EXCUSED_S,
+    TLS_HANDSHAKE,
+    Greeting,
+    first_byte,
+    hello_came,
+    read_proxy_header,
+    watch,
+)
+from latermq_broker.transport.grpc.counts import CONNECTION, Counts
+from latermq_broker.transport.handshakes import Handshakes
+from latermq_broker.transport.protocol import ShellProtocol
+from latermq_broker.transport.proxy_protocol import ProxyError
+
+log = logging.getLogger("latermq.transport")
+
+BACKLOG: Final = 1_024
+ACCEPTS_MAX: Final = 32  # in one turn of the loop
+ACCEPT_PAUSE_S: Final = 0.1  # when the process has no file descriptor left
+FD_HEADROOM: Final = 256  # for the log, queues and everything else
+COMPLAIN_MS: Final = 60_000  # one line per address in so long
+COMPLAINTS_MAX: Final = 1_000
+NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+class TlsContexts(Protocol):
+    """Where the context for the next handshake comes from."""
+
+    def current(self, now_ms: int) -> Any: ...
+
+
+ProtocolOf = Callable[[str, str], ShellProtocol]  # peer, local → what serves it
+
+
+class Listener:
+    """All listening sockets of one address."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        http2: Http2Config,
+        tls: TlsConfig,
+        contexts: TlsContexts | None,
+        protocol_of: ProtocolOf,
+        counts: Counts,
+    ) -> None:
+        self.host, self.port = listen_address("server.listen", config.listen)
+        self.complaints: dict[str, int] = {}
+        self._http2 = http2
+        self._tls = tls
+        self._contexts = contexts
+        self._protocol_of = protocol_of
+        self._counts = counts
+        self._trusted = trusted_networks(http2.proxy_from)
+        self._sockets: list[socket.socket] = []
+        self._greetings: dict[str, dict[Greeting, None]] = {}  # by address, the oldest first
+        self._handshakes: Handshakes[Greeting] = Handshakes(tls.handshakes_max)
+        self._starts_soon = False
+        self._start_timer: asyncio.TimerHandle | None = None  # when a place can be taken
+        self._open: Counter[str] = Counter()  # by address
+        self._count = 0
+        self._connections_max = http2.connections_max
+
+    @property
+    def address(self) -> str:
+        return join(self.host, self.port)
+
+    @property
+    def sockets(self) -> list[socket.socket]:
+        """Those that listen now."""
+        return list(self._sockets)
+
+    def start(self, sockets: Sequence[socket.socket] = ()) -> None:
+        """Accept: at `sockets`, which are bound, or at sockets of our own. Raises ConfigError."""
+        self._sockets += sockets or bound("server.listen", self.host, self.port)
+        for listening in self._sockets:
+            listening.setblocking(False)
+            listening.listen(BACKLOG)
+            self.port = listening.getsockname()[1]
+        self._connections_max = min(
+            self._http2.connections_max, room_for_connections(self._http2.connections_max)
+        )
+        self._listen()
+
+    def stop(self) -> None:
+        """Accept nothing more, but what the kernel accepted already."""
+        for listening in self._sockets:
+            self._accept(listening)
+        self.leave()
+
+    def leave(self) -> None:
+        """Accept nothing more: what waits at the sockets is for who else has them."""
+        loop = asyncio.get_running_loop()
+        for listening in self._sockets:
+            loop.remove_reader(listening)
+            listening.close()
+        self._sockets.clear()
+
+    async def greeted(self, wait_ms: int) -> None:
+        """After `stop`: let those that are being greeted be handed over; then drop them."""
+        tasks = [
+            greeting.task
+            for of_host in self._greetings.values()
+            for greeting in of_host
+            if greeting.task is not None
+        ]
+        if tasks:
+            await asyncio.wait(tasks, timeout=wait_ms / 1_000)
+        for task in tasks:
+            task.cancel()
+
+    def left(self, host: str) -> None:
+        """A connection from `host` is gone."""
+        self._count -= 1
+        self._open[host] -= 1
+        if self._open[host] <= 0:
+            del self._open[host]
+
+    def complain(self, text: str, peer: str, reason: str) -> None:
+        """Log, but once per address and minute."""
+        host = peer.rpartition(":")[0]
+        now_ms = monotonic_ms()
+        if now_ms - self.complaints.get(host, -COMPLAIN_MS) < COMPLAIN_MS:
+            return
+        if len(self.complaints) >= COMPLAINTS_MAX:
+            self.complaints.clear()
+        self.complaints[host] = now_ms
+        log.warning(text, extra={"peer": peer, "reason": reason})
+
+    def _listen(self) -> None:
+        loop = asyncio.get_running_loop()
+        for listening in self._sockets:
+            loop.add_reader(listening, self._accept, listening)
+
+    def _accept(self, listening: socket.socket) -> None:
+        for _ in range(ACCEPTS_MAX):
+            try:
+                accepted, address = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in NO_DESCRIPTOR:
+                    raise
+                self._pause(error)
+                return
+            host = str(address[0])
+            if not self._make_room(host):
+                accepted.close()
+                self._counts.add(CONNECTION, "too many connections")
+                self.complain("connection refused", join(host, address[1]), "too many connections")
+                continue
+            self._welcome(accepted, host, join(host, address[1]))
+
+    def _pause(self, error: OSError) -> None:
+        log.error("no more connections for a moment", extra={"reason": error.strerror})
+        loop = asyncio.get_running_loop()
+        for listening in self._sockets:
+            loop.remove_reader(listening)
+        loop.call_later(ACCEPT_PAUSE_S, self._listen)
+
+    def _welcome(self, accepted: socket.socket, host: str, peer: str) -> None:
+        """Count it, and find out what it is."""
+        loop = asyncio.get_running_loop()
+        accepted.setblocking(False)
+        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._count += 1
+        self._open[host] += 1
+        due_s = loop.time() + self._tls.handshake_ms_max / 1_000
+        greeting = Greeting(accepted, host, peer, due_s)
+        self._greetings.setdefault(host, {})[greeting] = None
+        greeting.task = loop.create_task(self._greet(greeting))
+        greeting.task.add_done_callback(lambda _: self._greeted(greeting))
+        watch(greeting, loop)
+
+    def _greeted(self, greeting: Greeting) -> None:
+        if greeting.timer is not None:
+            greeting.timer.cancel()
+            greeting.timer = None
+        of_host = self._greetings.get(greeting.host, {})
+        of_host.pop(greeting, None)
+        if not of_host:
+            self._greetings.pop(greeting.host, None)
+
+    def _make_room(self, host: str) -> bool:
+        """Whether one more from `host` may come, if need be for its oldest that says nothing."""
+        if self._open[host] < self._http2.connections_per_address_max:
+            if self._count < self._connections_max:
+                return True
+            crowd = max(self._greetings.values(), key=len, default=None)
+        else:
+            crowd = self._greetings.get(host)
+        if not crowd:
+            return False
+        oldest = next(iter(crowd))
+        self._greeted(oldest)
+        self._uncount(oldest)
+        oldest.end("too many connections")
+        return True
+
+    def _uncount(self, greeting: Greeting) -> None:
+        if greeting.counted:
+            greeting.counted = False
+            self.left(greeting.host)
+
+    async def _greet(self, greeting: Greeting) -> None:
+        """Find out what comes in, and give it its protocol; on any failure close it."""
+        made: list[ShellProtocol] = []
+        why = ""
+        try:
+            await self._serve(greeting, made)
+        except asyncio.CancelledError:
+            why = greeting.why_ended
+            if not why:
+                raise
+        except (OSError, ProxyError) as error:
+            why = type(error).__name__
+            greeting.why_ended = str(error)
+        finally:
+            if not (made and made[0].made):
+                greeting.accepted.close()
+                self._uncount(greeting)
+            elif not greeting.counted:  # given up, and served in the same moment
+                self._count += 1
+                self._open[greeting.host] += 1
+        if why:
+            self._counts.add(CONNECTION, why)
+            self.complain("connection not accepted", greeting.peer, greeting.why_ended or why)
+
+    async def _serve(self, greeting: Greeting, made: list[ShellProtocol]) -> None:
+        """Raises OSError, ProxyError: it says nothing that is served."""
+        accepted, host, peer = greeting.accepted, greeting.host, greeting.peer
+        name = accepted.getsockname()
+        local = join(name[0], name[1])
+        if self._trusted and is_trusted(host, self._trusted):
+            header = await read_proxy_header(accepted)
+            peer, local = header.source or peer, header.destination or local
+        is_tls = self._contexts is not None and await first_byte(accepted) == TLS_HANDSHAKE
+        if self._contexts is not None and not is_tls and not self._tls.clear_text:
+            raise ProxyError("clear text where only TLS is served")
+        protocol = self._protocol_of(peer, local)
+        protocol.counted_host = host
+        if is_tls:
+            await hello_came(accepted)
+            await self._shake_hands(greeting, peer.rpartition(":")[0], protocol, made)
+            return
+        made.append(protocol)
+        self._counts.connections += 1
+        await asyncio.get_running_loop().connect_accepted_socket(lambda: protocol, accepted)
+
+    async def _shake_hands(
+        self, greeting: Greeting, address: str, protocol: ShellProtocol, made: list[ShellProtocol]
+    ) -> None:
+        """Begin TLS when it is its turn. Raises OSError."""
+        assert self._contexts is not None
+        loop = asyncio.get_running_loop()
+        greeting.turn = loop.create_future()
+        self._handshakes.wait(address, greeting)
+        self._start_soon()
+        try:
+            await greeting.turn
+            made.append(protocol)
+            self._counts.connections += 1
+            patience_s = 2 * (self._tls.handshake_ms_max / 1_000 + EXCUSED_S)  # `watch` is sooner
+            await loop.connect_accepted_socket(
+                lambda: protocol,
+                greeting.accepted,
+                ssl=self._contexts.current(monotonic_ms()),
+                ssl_handshake_timeout=patience_s,
+                ssl_shutdown_timeout=1.0,
+            )
+        finally:
+            self._handshakes.leave(address, greeting)
+            if self._handshakes.waiting:
+                self._start_soon()
+
+    def _start_soon(self) -> None:
+        if not self._starts_soon:
+            self._starts_soon = True
+            asyncio.get_running_loop().call_soon(self._start_handshakes)
+
+    def _start_handshakes(self) -> None:
+        """Let the next few begin, and look again when there may be more."""
+        self._starts_soon = False
+        if self._start_timer is not None:
+            self._start_timer.cancel()
+            self._start_timer = None
+        now_ms = monotonic_ms()
+        started, given_up = self._handshakes.start(now_ms)
+        for greeting in given_up:
+            greeting.end("handshake given up for another")
+        for greeting in started:
+            if greeting.turn is not None and not greeting.turn.done():
+                greeting.turn.set_result(None)
+        next_ms = self._handshakes.next_ms(now_ms)
+        if next_ms is None:
+            return
+        if next_ms <= now_ms:
+            self._start_soon()
+        else:  # or sooner, when a place becomes free
+            delay_s = (next_ms - now_ms) / 1_000
+            self._start_timer = asyncio.get_running_loop().call_later(delay_s, self._start_soon)
+
+
+def bound(setting: str, host: str, port: int) -> list[socket.socket]:
+    """Sockets at every address of `host`, not listening yet. Raises ConfigError."""
+    sockets: list[socket.socket] = []
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, protocol, _, address in found:
+            one = socket.socket(family, kind, protocol)
+            sockets.append(one)
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            one.bind((address[0], port, *address[2:]))
+            port = one.getsockname()[1]
+    except OSError as error:
+        for one in sockets:
+            one.close()
+        reason = error.strerror or str(error)
+        raise ConfigError(setting, f"cannot listen on {join(host, port)}: {reason}") from error
+    return sockets
+
+
+def room_for_connections(wanted: int) -> int:
+    """How many the limit of open files allows, after raising it as far as that may be."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = wanted + FD_HEADROOM
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return wanted
+    raised = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+    if raised > soft:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
+    room = max(raised - FD_HEADROOM, raised // 2)
+    if room < wanted:
+        log.info(
+            "fewer connections than configured: the limit of open files",
+            extra={"connections_max": room, "files_max": raised},
+        )
+    return room
+
+
+def join(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+def trusted_networks(text: str) -> list[Network]:
+    """Raises ConfigError."""
+    try:
+        return [ipaddress.ip_network(word.strip()) for word in text.split(",") if word.strip()]
+    except ValueError as error:
+        raise ConfigError("http2.proxy_from", str(error)) from None
+
+
+def is_trusted(host: str, networks: list[Network]) -> bool:
+    address = ipaddress.ip_address(host.partition("%")[0])
+    mapped = getattr(address, "ipv4_mapped", None)
+    return any((mapped or address) in network for network in networks)

@@ -1,1 +1,0 @@
-"""Sockets, TLS and the event loop around the connections, and nothing else."""

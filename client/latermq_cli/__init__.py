@@ -1,0 +1,1 @@
+"""The `latermq` command: every word that asks a broker."""

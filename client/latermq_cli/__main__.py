@@ -1,0 +1,20 @@
+"""The `latermq` command. Its words live beside, a module each, loaded when used."""
+
+import sys
+
+
+def main() -> None:
+    """Run the command named by sys.argv; ends the process with its exit code."""
+    try:
+        import click  # noqa: F401  is the extra installed?
+    except ModuleNotFoundError:
+        print("latermq: this needs more packages: pip install 'latermq[broker]'", file=sys.stderr)
+        sys.exit(2)
+
+    from latermq_cli.root import latermq
+
+    latermq()
+
+
+if __name__ == "__main__":
+    main()

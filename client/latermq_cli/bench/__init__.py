@@ -1,0 +1,1 @@
+"""Measure a broker under load."""

@@ -1,0 +1,204 @@
+"""`latermq broker`: the broker itself, and its clients as a whole."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import click
+
+from latermq_cli.connection.connection import Connection
+from latermq_cli.connection.options import broker_options, example
+from latermq_cli.terminal.commands import CommandGroup
+from latermq_cli.terminal.console import counted, page_width, print_json, styled
+from latermq_cli.terminal.facts import fact
+from latermq_cli.terminal.jsonable import jsonable
+from latermq_cli.terminal.table import plain
+from latermq_cli.terminal.times import format_ago, format_duration, format_instant
+from latermq_proto.latermq.v1 import broker_pb2
+
+_UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
+_UNUSUAL: Final = (
+    ("status", "calls that failed"),
+    ("refused", "requests refused"),
+    ("fault", "connections ended"),
+    ("connection", "connections not taken"),
+)
+
+
+@click.group(cls=CommandGroup)
+def broker() -> None:
+    """See how the broker is; ask its clients to reconnect."""
+
+
+@broker.command(epilog=example("latermq broker show", "latermq broker show --json"))
+@broker_options
+def show(endpoint: str, as_json: bool) -> None:
+    """Show the broker: its log, its disk, what waits, what retention did, how late it is."""
+    with Connection(endpoint) as connection:
+        found = connection.call(connection.brokers.GetBroker, broker_pb2.GetBrokerRequest()).broker
+    if as_json:
+        print_json(jsonable(found))
+        return
+    click.echo(styled(f"broker {plain(found.name)} {found.version}".rstrip(), bold=True))
+    width = page_width()
+    for label, values in _facts(found):
+        for line in fact(label, values, width):
+            click.echo(line)
+
+
+@broker.command(
+    epilog=example("latermq broker reconnect --all", "latermq broker reconnect host@17@0@abc")
+)
+@click.argument("client_id", required=False)
+@click.option("--all", "everybody", is_flag=True, help="Every client that is connected.")
+@broker_options
+def reconnect(client_id: str | None, everybody: bool, endpoint: str, as_json: bool) -> None:
+    """Ask the client CLIENT_ID, or all, to reconnect.
+
+    They open their telemetry streams anew, by which they tell their settings and get commands; what
+    they send and hold goes on. Clients need not obey: docs/compatibility.md says which do. A
+    client's id is in the broker's log.
+    """
+    if (client_id is None) is not everybody:
+        raise click.UsageError("say whom: either CLIENT_ID or --all")
+    request = broker_pb2.ReconnectClientsRequest()
+    if client_id is None:
+        request.all = True
+    else:
+        request.client_id = client_id
+    with Connection(endpoint) as connection:
+        answer = connection.call(connection.brokers.ReconnectClients, request)
+    if as_json:
+        print_json({"told": answer.told, "out_of_reach": answer.out_of_reach})
+        return
+    rest = f", {answer.out_of_reach:,} out of reach" if answer.out_of_reach else ""
+    click.echo(f"told {counted(answer.told, 'client')} to reconnect{rest}")
+
+
+def _facts(found: Any) -> Iterator[tuple[str, list[str]]]:
+    log, waiting, totals = found.log, found.waiting, found.totals
+    yield "started", [_since(found.started_at_ms, found.now_ms)]
+    if found.wall_ahead_ms:
+        side = "ahead of" if found.wall_ahead_ms > 0 else "behind"
+        gap = format_duration(abs(found.wall_ahead_ms))
+        yield "clock", [f"the wall clock is {gap} {side} the broker's own time"]
+    yield (
+        "holds",
+        [
+            f"{counted(found.topics, 'topic')}, {counted(found.groups, 'group')}, "
+            f"{counted(found.clients, 'client')} connected"
+        ],
+    )
+    yield (
+        "waiting",
+        [
+            f"{waiting.delayed:,} delayed, {waiting.backoff:,} in backoff, "
+            f"{waiting.ready_retries:,} ready again, {waiting.in_flight:,} in flight, "
+            f"{waiting.half_messages:,} half"
+        ],
+    )
+    unsynced, replayed = log.end - log.synced, log.end - log.checkpointed
+    yield (
+        "log",
+        [
+            f"{size(log.bytes)} in {counted(log.segments, 'segment')} "
+            f"of {size(log.segment_bytes)}, flush {log.flush}",
+            f"{size(unsynced)} not yet synced, a start would replay {size(replayed)}",
+            _oldest(log.oldest_stored_at_ms, found.now_ms),
+        ],
+    )
+    yield "disk", [_disk(found.disk)]
+    yield "retention", _retention(found.retention)
+    yield (
+        "since start",
+        [
+            f"{totals.messages_sent:,} sent, {totals.messages_due:,} came due, "
+            f"{totals.messages_delivered:,} delivered, "
+            f"{totals.messages_acknowledged:,} acknowledged",
+            f"{totals.attempts_failed:,} attempts failed, "
+            f"{counted(totals.dead_letters, 'dead letter')}",
+        ],
+    )
+    if totals.messages_unreadable:
+        yield "damaged", [f"{counted(totals.messages_unreadable, 'message')} given up"]
+    if found.HasField("transport"):
+        yield "transport", _transport(found.transport)
+    yield (
+        "p99",
+        [
+            f"delivery late by {_bound(totals.lateness_p99_ms)}, "
+            f"loop by {_bound(totals.loop_lag_p99_ms)}, a sync takes {_bound(totals.sync_p99_ms)}"
+        ],
+    )
+
+
+def _transport(seen: Any) -> list[str]:
+    """What is open, what was, and each kind of thing that did not go as usual."""
+    lines = [
+        f"{counted(seen.connections_open, 'connection')} open, {seen.connections:,} since start; "
+        f"{counted(seen.calls_open, 'call')} open, {seen.calls:,} since start",
+        f"{counted(seen.receives_parked, 'receive')} waiting, "
+        f"{counted(seen.deadline_timers, 'deadline timer')}, {counted(seen.tasks, 'task')}",
+    ]
+    for kind, what in _UNUSUAL:
+        reasons = [each for each in seen.others if each.kind == kind]
+        if reasons:
+            told = ", ".join(f"{each.count:,} {plain(each.reason)}" for each in reasons)
+            lines.append(f"{what}: {told}")
+    return lines
+
+
+def _retention(done: Any) -> list[str]:
+    age = format_duration(done.retention_ms) if done.retention_ms else "no bound by age"
+    bytes_ = f", at most {size(done.retention_bytes)}" if done.retention_bytes else ""
+    lines = [
+        f"{age}{bytes_}",
+        f"dropped {counted(done.segments_dropped, 'segment')}, {size(done.bytes_dropped)}; "
+        f"{counted(done.entries_expired, 'message')} expired, "
+        f"{done.entries_expired_unread:,} unread",
+        f"rolled forward {counted(done.messages_moved, 'message')}, {size(done.bytes_moved)}",
+    ]
+    if done.segments_kept:
+        times = counted(done.segments_kept, "time")
+        lines.append(f"{times} a segment was kept: too much of it is needed")
+    if done.early_drops:
+        lines.append(f"{counted(done.early_drops, 'segment')} went early for a full disk")
+    return lines
+
+
+def _disk(disk: Any) -> str:
+    if not disk.total_bytes:
+        return "not looked at yet"
+    free = f"{size(disk.free_bytes)} of {size(disk.total_bytes)} free"
+    if disk.state == broker_pb2.FULL and disk.free_bytes >= disk.needed_bytes:
+        return f"full: {free}, but no room for a further segment; sends are refused"
+    if disk.state == broker_pb2.FULL:
+        return f"full: {free}, {size(disk.needed_bytes)} needed; sends are refused"
+    if disk.state == broker_pb2.LOW:
+        return f"nearly full: {free}; old messages go early"
+    return free
+
+
+def _oldest(at_ms: int, now_ms: int) -> str:
+    return (
+        f"oldest record {_since(at_ms, now_ms)}"
+        if at_ms
+        else "the age of its oldest record is not known"
+    )
+
+
+def _since(at_ms: int, now_ms: int) -> str:
+    return f"{format_instant(at_ms)} ({format_ago(at_ms, now_ms)})" if at_ms else "-"
+
+
+def _bound(milliseconds: float) -> str:
+    return f"≤ {milliseconds:.3g} ms"
+
+
+def size(count: int) -> str:
+    """Bytes for people: 1.5 MiB."""
+    value = float(count)
+    for unit in _UNITS:
+        if value < 1_024 or unit == _UNITS[-1]:
+            return f"{value:.3g} {unit}" if unit != "bytes" else f"{count} bytes"
+        value /= 1_024
+    raise AssertionError("the last unit takes everything")

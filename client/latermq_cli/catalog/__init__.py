@@ -1,0 +1,1 @@
+"""Topics, groups, limits and users."""

@@ -1,0 +1,348 @@
+"""`latermq group`: create, alter, list, show, delete, reset."""
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import click
+
+from latermq_cli import clock
+from latermq_cli.catalog.backoff import format_backoff, parse_backoff
+from latermq_cli.connection.connection import Connection
+from latermq_cli.connection.options import (
+    broker_options,
+    confirmed,
+    example,
+    instant,
+    limit_option,
+    yes_option,
+)
+from latermq_cli.terminal.commands import CommandGroup
+from latermq_cli.terminal.console import counted, print_json, print_table, styled
+from latermq_cli.terminal.jsonable import jsonable
+from latermq_cli.terminal.table import Column, plain
+from latermq_cli.terminal.times import format_ago, format_instant
+from latermq_proto.latermq.v1 import group_pb2
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+_DEFAULT_BACKOFF: Final = "default"
+_ON_DEAD: Final = {
+    None: group_pb2.ON_DEAD_UNSPECIFIED,
+    "skip": group_pb2.SKIP,
+    "park": group_pb2.PARK,
+}
+_BACKOFF_HELP: Final = (
+    'How long a failed message waits: a ladder "1s 5s 10s", "exponential FIRST LONGEST FACTOR" or '
+    '"fixed 10s"; "jitter 20%" may follow.'
+)
+
+
+def backoff_policy(text: str) -> group_pb2.Backoff:
+    """A `type=` for options."""
+    try:
+        return parse_backoff(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def reset_target(text: str) -> int:
+    """`earliest` → 0, else an instant; a `type=` for options."""
+    if text == "earliest":
+        return 0
+    try:
+        return instant(text)
+    except click.BadParameter as error:
+        told = error.message.replace("say now", "say earliest, now")
+        raise click.BadParameter(told) from None
+
+
+def _on_dead_option(skip: str) -> Callable[[_Command], _Command]:
+    return click.option(
+        "--on-dead",
+        type=click.Choice(["skip", "park"]),
+        help=f"What a message group does when one of it dies, in a FIFO group. {skip}; "
+        "park: stand still until the letter is redriven or dropped.",
+    )
+
+
+@click.group(cls=CommandGroup)
+def group() -> None:
+    """Create, list, show, alter, reset and delete consumer groups."""
+
+
+@group.command(
+    epilog=example(
+        "latermq group create billing",
+        'latermq group create billing --max-attempts 3 --backoff "1s 5s"',
+        'latermq group create mail --backoff "exponential 5s 2h 2 jitter 20%"',
+        "latermq group create ledger --fifo --on-dead park",
+        "latermq group create agents --lite-topics-of chat",
+    )
+)
+@click.argument("name")
+@click.option("--fifo", is_flag=True, help="Deliver each message group in order.")
+@click.option(
+    "--lite-topics-of", default="", metavar="TOPIC",
+    help="Read lite topics of TOPIC, which its clients choose; each in order.",
+)  # fmt: skip
+@click.option("--exclusive", is_flag=True, help="A lite topic goes to its last subscriber alone.")
+@_on_dead_option("skip: go on with the next (default)")
+@click.option(
+    "--max-attempts", type=click.IntRange(min=1), metavar="N",
+    help="Deliveries before a message is a dead letter, the first included [broker's default: 17].",
+)  # fmt: skip
+@click.option("--backoff", type=backoff_policy, metavar="POLICY", help=_BACKOFF_HELP)
+@broker_options
+def create(
+    name: str,
+    fifo: bool,
+    lite_topics_of: str,
+    exclusive: bool,
+    on_dead: str | None,
+    max_attempts: int | None,
+    backoff: group_pb2.Backoff | None,
+    endpoint: str,
+    as_json: bool,
+) -> None:
+    """Create the consumer group NAME.
+
+    Doing it twice is no error as long as the policy is the same.
+    """
+    if exclusive and not lite_topics_of:
+        raise click.UsageError("--exclusive needs --lite-topics-of")
+    fifo = fifo or bool(lite_topics_of)
+    if on_dead == "park" and not fifo:
+        raise click.UsageError("--on-dead park needs --fifo: there is no order to keep")
+    wanted = group_pb2.Group(
+        name=name,
+        fifo=fifo,
+        lite_topics_of=lite_topics_of,
+        lite_exclusive=exclusive,
+        max_attempts=max_attempts or 0,
+        backoff=backoff,
+        on_dead=_ON_DEAD[on_dead],
+    )
+    with Connection(endpoint) as broker:
+        made = broker.call(
+            broker.groups.CreateGroup, group_pb2.CreateGroupRequest(group=wanted)
+        ).group
+    _print_policy(made, as_json)
+
+
+@group.command(
+    epilog=example(
+        "latermq group alter billing --max-attempts 5",
+        'latermq group alter billing --backoff "fixed 30s"',
+        "latermq group alter billing --backoff default",
+    )
+)
+@click.argument("name")
+@click.option(
+    "--max-attempts", type=click.IntRange(min=1), metavar="N",
+    help="Deliveries before a message is a dead letter, the first included.",
+)  # fmt: skip
+@click.option(
+    "--backoff", metavar="POLICY", help=f'{_BACKOFF_HELP} "default": the broker\'s own ladder.'
+)
+@_on_dead_option("skip: go on with the next")
+@broker_options
+def alter(
+    name: str,
+    max_attempts: int | None,
+    backoff: str | None,
+    on_dead: str | None,
+    endpoint: str,
+    as_json: bool,
+) -> None:
+    """Change what happens to the failed messages of the group NAME."""
+    if max_attempts is None and backoff is None and on_dead is None:
+        raise click.UsageError("say what to change: --max-attempts, --backoff, --on-dead")
+    clear = backoff == _DEFAULT_BACKOFF
+    policy = None if backoff is None or clear else backoff_policy(backoff)
+    request = group_pb2.AlterGroupRequest(
+        name=name,
+        max_attempts=max_attempts or 0,
+        backoff=policy,
+        clear_backoff=clear,
+        on_dead=_ON_DEAD[on_dead],
+    )
+    with Connection(endpoint) as broker:
+        altered = broker.call(broker.groups.AlterGroup, request).group
+    _print_policy(altered, as_json)
+
+
+@group.command("list", epilog=example("latermq group list"))
+@limit_option
+@broker_options
+def list_(limit: int, endpoint: str, as_json: bool) -> None:
+    """List the consumer groups and their policies."""
+    with Connection(endpoint) as broker:
+        groups, more = broker.pages(
+            broker.groups.ListGroups, group_pb2.ListGroupsRequest(), "groups", limit
+        )
+    if as_json:
+        print_json({"groups": [jsonable(each) for each in groups], "more": more})
+        return
+    if not groups:
+        click.echo("no groups yet; `latermq group create NAME` makes one, so does the first use")
+        return
+    columns = (
+        Column("GROUP", flex=True),
+        Column("ORDER"),
+        Column("ATTEMPTS", right=True),
+        Column("BACKOFF", flex=True),
+        Column("DEAD", right=True),
+        Column("CREATED"),
+    )
+    print_table(columns, [_row(each) for each in groups])
+    if more:
+        click.echo(f"… more than {limit:,}; raise --limit to see them")
+
+
+@group.command(epilog=example("latermq group show billing"))
+@click.argument("name")
+@broker_options
+def show(name: str, endpoint: str, as_json: bool) -> None:
+    """Show the group NAME: its policy, and how far it is with each topic."""
+    with Connection(endpoint) as broker:
+        found = broker.call(broker.groups.GetGroup, group_pb2.GetGroupRequest(name=name)).group
+    if as_json:
+        print_json(jsonable(found))
+        return
+    dead = "none"
+    if found.dead_letter_count:
+        dead = f"{found.dead_letter_count:,}; see `latermq dead list {plain(found.name)}`"
+    click.echo(styled(f"group {plain(found.name)}", bold=True))
+    click.echo(f"  order         {_order(found)}")
+    click.echo(f"  attempts      {found.max_attempts:,}, then a dead letter")
+    click.echo(f"  backoff       {_backoff(found)}")
+    click.echo(f"  created       {format_instant(found.created_at_ms)}")
+    click.echo(f"  dead letters  {dead}")
+    for unequal in found.unequal_filters:
+        filters = ", ".join(
+            f"{plain(use.expression)} ({counted(use.client_count, 'client')})"
+            for use in unequal.filters
+        )
+        click.echo(
+            f"  filters       differ on {plain(unequal.topic)}: {filters}; what the one that "
+            "receives a message does not want, none of them gets"
+        )
+    click.echo()
+    if not found.topics:
+        click.echo("it has read no topic yet")
+        return
+    columns = (
+        Column("TOPIC", flex=True),
+        Column("READY", right=True),
+        Column("IN FLIGHT", right=True),
+        Column("WAITING", right=True),
+        Column("LAST CONSUMED"),
+    )
+    print_table(columns, [_progress_row(each) for each in found.topics])
+    blocked = sum(each.blocked_message_group_count for each in found.topics)
+    if blocked:
+        parked = sum(each.parked_message_group_count for each in found.topics)
+        held = sum(each.held_count for each in found.topics)
+        click.echo()
+        click.echo(
+            f"{counted(blocked, 'message group')} blocked, {parked:,} of them by dead letters, "
+            f"{counted(held, 'message')} behind; see `latermq pending blocked {plain(name)}`"
+        )
+
+
+@group.command(epilog=example("latermq group delete billing --yes"))
+@click.argument("name")
+@yes_option
+@broker_options
+def delete(name: str, yes: bool, endpoint: str, as_json: bool) -> None:
+    """Delete the group NAME: its progress, leases and retries. Its dead letters stay readable.
+
+    Asks first, unless --yes.
+    """
+    confirmed(f"Delete group {plain(name)} and its progress?", yes=yes)
+    with Connection(endpoint) as broker:
+        broker.call(broker.groups.DeleteGroup, group_pb2.DeleteGroupRequest(name=name))
+    if as_json:
+        print_json({"name": name, "deleted": True})
+    else:
+        click.echo(f"group {plain(name)} deleted; its dead letters stay in %DLQ%{plain(name)}")
+
+
+@group.command(
+    epilog=example(
+        "latermq group reset billing --topic orders --to -1h",
+        "latermq group reset billing --topic orders --to earliest --yes",
+        "latermq group reset billing --topic orders --to 2026-05-01T18:30:00Z",
+    )
+)
+@click.argument("name")
+@click.option("--topic", required=True, help="The topic to read again, or to skip ahead in.")
+@click.option(
+    "--to", "to_ms", type=reset_target, required=True, metavar="TIME",
+    help="earliest, now, -1h, or a date: go on with the first message stored at or after it.",
+)  # fmt: skip
+@yes_option
+@broker_options
+def reset(name: str, topic: str, to_ms: int, yes: bool, endpoint: str, as_json: bool) -> None:
+    """Move the group NAME to another time in a topic. Its leases and retries there are void.
+
+    Asks first, unless --yes.
+    """
+    confirmed(
+        f"Void the leases and retries of group {plain(name)} in {plain(topic)} and move it?",
+        yes=yes,
+    )
+    request = group_pb2.ResetGroupRequest(name=name, topic=topic, to_ms=to_ms)
+    with Connection(endpoint) as broker:
+        offsets = list(broker.call(broker.groups.ResetGroup, request).offsets)
+    if as_json:
+        print_json({"name": name, "topic": topic, "to_ms": to_ms, "offsets": offsets})
+        return
+    where = "the earliest message" if to_ms == 0 else format_instant(to_ms)
+    places = ", ".join(f"queue {queue}: {offset:,}" for queue, offset in enumerate(offsets))
+    click.echo(f"group {plain(name)} goes on in {plain(topic)} from {where} ({places})")
+
+
+def _print_policy(found: group_pb2.Group, as_json: bool) -> None:
+    if as_json:
+        print_json(jsonable(found))
+        return
+    order = f"{_order(found)}, " if found.fifo else ""
+    attempts = counted(found.max_attempts, "attempt")
+    click.echo(f"group {plain(found.name)}: {order}{attempts}, backoff {_backoff(found)}")
+
+
+def _order(found: group_pb2.Group) -> str:
+    if not found.fifo:
+        return "any"
+    if found.lite_topics_of:
+        alone = ", exclusive" if found.lite_exclusive else ""
+        parks = ", parks" if found.on_dead == group_pb2.PARK else ""
+        return f"lite topics of {plain(found.lite_topics_of)}{alone}{parks}"
+    return "fifo, parks" if found.on_dead == group_pb2.PARK else "fifo"
+
+
+def _backoff(found: group_pb2.Group) -> str:
+    return format_backoff(found.backoff) or "default"
+
+
+def _row(found: group_pb2.Group) -> tuple[str, ...]:
+    return (
+        found.name,
+        _order(found),
+        f"{found.max_attempts:,}",
+        _backoff(found),
+        f"{found.dead_letter_count:,}",
+        format_instant(found.created_at_ms),
+    )
+
+
+def _progress_row(progress: group_pb2.TopicProgress) -> tuple[str, ...]:
+    last = progress.last_consumed_at_ms
+    return (
+        progress.topic,
+        f"{progress.ready_count:,}",
+        f"{progress.in_flight_count:,}",
+        f"{progress.backoff_count:,}",
+        format_ago(last, clock.now_ms()) if last else "never",
+    )

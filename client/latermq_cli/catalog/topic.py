@@ -1,0 +1,225 @@
+"""`latermq topic`: create, alter, list, show, delete."""
+
+from typing import Any, Final
+
+import click
+
+from latermq_cli.connection.connection import Connection
+from latermq_cli.connection.options import (
+    broker_options,
+    confirmed,
+    example,
+    limit_option,
+    yes_option,
+)
+from latermq_cli.terminal.commands import CommandGroup
+from latermq_cli.terminal.console import counted, print_json, print_table, styled
+from latermq_cli.terminal.jsonable import jsonable
+from latermq_cli.terminal.table import Column, plain
+from latermq_cli.terminal.times import format_instant
+from latermq_proto.latermq.v1 import pending_pb2, topic_pb2
+
+TYPES: Final = ("normal", "fifo", "delay", "transaction", "priority", "lite", "mixed")
+
+
+@click.group(cls=CommandGroup)
+def topic() -> None:
+    """Create, list, show, alter and delete topics."""
+
+
+@topic.command(
+    epilog=example(
+        "latermq topic create orders",
+        "latermq topic create payments --type delay --queues 8",
+        "latermq topic create alarms --type priority",
+        "latermq topic create chat --type lite       (many small ordered queues in one topic)",
+    )
+)
+@click.argument("name")
+@click.option(
+    "--type", "kind", type=click.Choice(TYPES), default="mixed", show_default=True,
+    help="What the topic accepts: messages of this type only; mixed: normal, fifo, delay and "
+    "transaction messages side by side, none with a priority or a lite topic.",
+)  # fmt: skip
+@click.option(
+    "--queues",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="How many queues [broker's default]; of type priority: how many priorities [10].",
+)
+@broker_options
+def create(name: str, kind: str, queues: int | None, endpoint: str, as_json: bool) -> None:
+    """Create the topic NAME.
+
+    Doing it twice is no error as long as type and queues are the same.
+    """
+    request = topic_pb2.CreateTopicRequest(name=name, type=kind.upper(), queue_count=queues or 0)
+    with Connection(endpoint) as broker:
+        made = broker.call(broker.topics.CreateTopic, request).topic
+    if as_json:
+        print_json(jsonable(made))
+    else:
+        click.echo(f"topic {plain(made.name)}: {_policy(made)}")
+
+
+@topic.command(epilog=example("latermq topic alter orders --queues 8"))
+@click.argument("name")
+@click.option("--type", "kind", type=click.Choice(TYPES), help="What the topic accepts from now.")
+@click.option("--queues", type=click.IntRange(min=1), metavar="N", help="More queues; never fewer.")
+@broker_options
+def alter(name: str, kind: str | None, queues: int | None, endpoint: str, as_json: bool) -> None:
+    """Change the type or the number of queues of the topic NAME.
+
+    The type is asked of new messages; what is there already is delivered as it was sent. To and
+    from priority and lite there is no way: their queues are others.
+    """
+    if kind is None and queues is None:
+        raise click.UsageError("say what to change: --type, --queues")
+    request = topic_pb2.AlterTopicRequest(
+        name=name,
+        type=(kind or "topic_type_unspecified").upper(),
+        queue_count=queues or 0,
+    )
+    with Connection(endpoint) as broker:
+        before = broker.call(broker.topics.GetTopic, topic_pb2.GetTopicRequest(name=name)).topic
+        altered = broker.call(broker.topics.AlterTopic, request).topic
+        misfits = _misfits(broker, altered) if altered.type != before.type else ""
+    if as_json:
+        print_json(jsonable(altered))
+    else:
+        click.echo(f"topic {plain(altered.name)}: {_policy(altered)}")
+    if misfits:
+        new = f"only new messages must be of type {type_word(altered.type)}"
+        click.echo(f"latermq: note: {misfits}, delivered as it was sent; {new}", err=True)
+
+
+def _misfits(broker: Connection, altered: Any) -> str:
+    """What the topic holds that is not of its type, or may not be."""
+    kind = altered.type
+    if kind == topic_pb2.MIXED:
+        return ""
+    request = pending_pb2.CountPendingRequest(filter=pending_pb2.PendingFilter(topic=altered.name))
+    waits = {
+        each.kind: each.count for each in broker.call(broker.pending.CountPending, request).counts
+    }
+    held = []
+    if altered.message_count:
+        held.append(f"{counted(altered.message_count, 'message')} in its queues")
+    if kind != topic_pb2.DELAY and waits.get(pending_pb2.DELAYED):
+        held.append(f"{waits[pending_pb2.DELAYED]:,} delayed")
+    if kind != topic_pb2.TRANSACTION and waits.get(pending_pb2.HALF):
+        held.append(counted(waits[pending_pb2.HALF], "open transaction"))
+    return f"the topic keeps what it has ({', '.join(held)})" if held else ""
+
+
+@topic.command("list", epilog=example("latermq topic list", "latermq topic list --internal"))
+@click.option("--internal", is_flag=True, help="Show the %DLQ% topics of dead letters too.")
+@limit_option
+@broker_options
+def list_(internal: bool, limit: int, endpoint: str, as_json: bool) -> None:
+    """List the topics and what they hold."""
+    request = topic_pb2.ListTopicsRequest(include_internal=internal)
+    with Connection(endpoint) as broker:
+        topics, more = broker.pages(broker.topics.ListTopics, request, "topics", limit)
+    if as_json:
+        print_json({"topics": [jsonable(each) for each in topics], "more": more})
+        return
+    if not topics:
+        click.echo("no topics yet; `latermq topic create NAME` makes one, so does the first send")
+        return
+    columns = (
+        Column("TOPIC", flex=True),
+        Column("TYPE"),
+        Column("QUEUES", right=True),
+        Column("MESSAGES", right=True),
+        Column("DELAYED", right=True),
+        Column("CREATED"),
+    )
+    print_table(columns, [_row(each) for each in topics])
+    if more:
+        click.echo(f"… more than {limit:,}; raise --limit to see them")
+
+
+@topic.command(epilog=example("latermq topic show orders"))
+@click.argument("name")
+@broker_options
+def show(name: str, endpoint: str, as_json: bool) -> None:
+    """Show the topic NAME: its queues, what is delayed for it, and who has read it."""
+    with Connection(endpoint) as broker:
+        found = broker.call(broker.topics.GetTopic, topic_pb2.GetTopicRequest(name=name)).topic
+    if as_json:
+        print_json(jsonable(found))
+        return
+    groups = ", ".join(plain(group) for group in found.consumer_groups) or "none yet"
+    click.echo(styled(f"topic {plain(found.name)}", bold=True))
+    click.echo(f"  accepts   {_policy(found)}")
+    click.echo(f"  created   {format_instant(found.created_at_ms)}")
+    click.echo(
+        f"  messages  {found.message_count:,} in its queues, {found.delayed_count:,} delayed"
+    )
+    click.echo(f"  read by   {groups}")
+    click.echo()
+    columns = (
+        Column("QUEUE", right=True),
+        Column("OLDEST", right=True),
+        Column("NEXT", right=True),
+        Column("MESSAGES", right=True),
+    )
+    print_table(
+        columns,
+        [
+            (
+                str(queue.queue_id),
+                f"{queue.earliest_offset:,}",
+                f"{queue.next_offset:,}",
+                f"{queue.next_offset - queue.earliest_offset:,}",
+            )
+            for queue in found.queues
+        ],
+    )
+
+
+@topic.command(epilog=example("latermq topic delete orders --yes"))
+@click.argument("name")
+@yes_option
+@broker_options
+def delete(name: str, yes: bool, endpoint: str, as_json: bool) -> None:
+    """Delete the topic NAME: its messages, what is delayed for it, every group's progress on it.
+
+    Asks first, unless --yes.
+    """
+    with Connection(endpoint) as broker:
+        if not yes:
+            found = broker.call(broker.topics.GetTopic, topic_pb2.GetTopicRequest(name=name)).topic
+            held = counted(found.message_count + found.delayed_count, "message")
+            confirmed(f"Delete topic {plain(name)} with {held}?", yes=False)
+        broker.call(broker.topics.DeleteTopic, topic_pb2.DeleteTopicRequest(name=name))
+    if as_json:
+        print_json({"name": name, "deleted": True})
+    else:
+        click.echo(f"topic {plain(name)} deleted")
+
+
+def type_word(kind: int) -> str:
+    return str(topic_pb2.TopicType.Name(kind)).lower() if kind in _KNOWN_TYPES else str(kind)
+
+
+_KNOWN_TYPES: Final = frozenset(topic_pb2.TopicType.values())
+
+
+def _policy(found: Any) -> str:
+    policy = f"{type_word(found.type)}, {counted(found.queue_count, 'queue')}"
+    if found.type == topic_pb2.PRIORITY:
+        return f"{policy}: priorities 0 to {found.queue_count - 1}, higher ones first"
+    return policy
+
+
+def _row(found: Any) -> tuple[str, ...]:
+    return (
+        found.name,
+        type_word(found.type),
+        f"{found.queue_count:,}",
+        f"{found.message_count:,}",
+        f"{found.delayed_count:,}",
+        format_instant(found.created_at_ms),
+    )

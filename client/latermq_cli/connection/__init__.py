@@ -1,0 +1,1 @@
+"""The way to a broker: endpoints, credentials, TLS."""

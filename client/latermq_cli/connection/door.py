@@ -1,0 +1,122 @@
+"""What the user said about getting in: credentials, TLS. `door_channels` opens with it.
+
+The options and variables are the same for every command that speaks to a broker; they are put into
+click's context, from which `Connection` takes them, so that no command has to hand them on.
+"""
+
+import hmac
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final, TypeVar
+
+import click
+
+from latermq_cli import clock
+from latermq_cli.terminal.failures import RefusedError
+
+ACCESS_KEY_VARIABLE: Final = "LATERMQ_ACCESS_KEY"
+SECRET_KEY_VARIABLE: Final = "LATERMQ_SECRET_KEY"
+TLS_VARIABLE: Final = "LATERMQ_TLS"
+CA_VARIABLE: Final = "LATERMQ_CA"
+SKIP_VERIFY_VARIABLE: Final = "LATERMQ_INSECURE_SKIP_VERIFY"
+
+_META: Final = "latermq.door"
+_OFF: Final = frozenset({"", "0", "false", "no", "off"})
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+
+@dataclass(slots=True, kw_only=True)
+class Door:
+    """What the user said about getting in."""
+
+    access_key: str = ""
+    secret_key: str = field(default="", repr=False)
+    tls: bool = False
+    ca: str = ""
+    skip_verify: bool = False
+
+    def checked(self) -> "Door":
+        """Raises RefusedError: what was said does not fit together."""
+        if bool(self.access_key) != bool(self.secret_key):
+            has, lacks = ("access", "secret") if self.access_key else ("secret", "access")
+            raise RefusedError(f"the {has} key is given without the {lacks} key")
+        if not self.access_key.isascii() or not self.access_key.isprintable():
+            raise RefusedError(f"access key {self.access_key!r} is no name of a user")
+        return self
+
+    @property
+    def encrypted(self) -> bool:
+        return self.tls or bool(self.ca) or self.skip_verify
+
+    def signature(self) -> tuple[tuple[str, str], ...]:
+        """The headers that say who asks; none without credentials."""
+        if not self.access_key:
+            return ()
+        now = datetime.fromtimestamp(clock.now_ms() // 1_000, UTC)
+        date = now.strftime("%Y%m%dT%H%M%SZ")
+        signed = hmac.digest(self.secret_key.encode(), date.encode(), "sha1").hex()
+        text = (
+            f"MQv2-HMAC-SHA1 Credential={self.access_key}, SignedHeaders=x-mq-date-time, "
+            f"Signature={signed}"
+        )
+        return (("x-mq-date-time", date), ("authorization", text))
+
+
+def current_door() -> Door:
+    """Of the command that runs; without one, of the environment. Raises RefusedError."""
+    context = click.get_current_context(silent=True)
+    if context is not None and _META in context.meta:
+        door: Door = context.meta[_META]
+        return door.checked()
+    return door_of_environment()
+
+
+def door_of_environment() -> Door:
+    """Raises RefusedError."""
+    said = os.environ.get
+    return Door(
+        access_key=said(ACCESS_KEY_VARIABLE, ""),
+        secret_key=said(SECRET_KEY_VARIABLE, ""),
+        tls=said(TLS_VARIABLE, "").lower() not in _OFF,
+        ca=said(CA_VARIABLE, ""),
+        skip_verify=said(SKIP_VERIFY_VARIABLE, "").lower() not in _OFF,
+    ).checked()
+
+
+def door_options(command: Decorated) -> Decorated:
+    """`--access-key` and the others; the command itself does not see them."""
+
+    def kept(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+        door = context.meta.setdefault(_META, Door())
+        setattr(door, parameter.name or "", value or type(getattr(door, parameter.name or ""))())
+
+    options = (
+        click.option(
+            "--access-key", envvar=ACCESS_KEY_VARIABLE, show_envvar=True, metavar="KEY",
+            callback=kept, expose_value=False, help="Who asks, where the broker wants to know.",
+        ),
+        click.option(
+            "--secret-key", envvar=SECRET_KEY_VARIABLE, show_envvar=True, metavar="SECRET",
+            callback=kept, expose_value=False,
+            help="The user's secret; others on this machine can see options, not variables.",
+        ),
+        click.option(
+            "--tls", is_flag=True, envvar=TLS_VARIABLE, show_envvar=True,
+            callback=kept, expose_value=False, help="Talk TLS.",
+        ),
+        click.option(
+            "--ca", envvar=CA_VARIABLE, show_envvar=True, metavar="FILE",
+            callback=kept, expose_value=False,
+            help="TLS; trust who is signed by this, instead of the system's roots.",
+        ),
+        click.option(
+            "--insecure-skip-verify", "skip_verify", is_flag=True, envvar=SKIP_VERIFY_VARIABLE,
+            callback=kept, expose_value=False, help="TLS; trust whoever answers.",
+        ),
+    )  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command

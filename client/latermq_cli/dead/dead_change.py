@@ -1,0 +1,150 @@
+"""`latermq dead redrive` and `latermq dead drop`: jobs over many letters, with progress."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import click
+
+from latermq_cli.connection.connection import Connection, check_status
+from latermq_cli.connection.options import broker_options, confirmed, example, yes_option
+from latermq_cli.dead.dead_filter import filter_of, letter_filters
+from latermq_cli.terminal.console import counted, print_json, stderr_is_terminal
+from latermq_cli.terminal.failures import CommandError, RefusedError
+from latermq_cli.terminal.jsonable import jsonable
+from latermq_cli.terminal.table import plain
+from latermq_proto.latermq.v1 import dead_letter_pb2 as dead_pb2
+
+
+@click.command(
+    epilog=example(
+        "latermq dead redrive billing --id 01AABBCCDDEEFF00112233445566778899",
+        "latermq dead redrive billing --signature 8f3c0011aabbccdd --rate 50",
+        "latermq dead redrive billing --all --to-topic orders-again",
+        "latermq dead redrive billing --all --dry-run",
+    )
+)
+@click.argument("group")
+@click.option("--all", "everything", is_flag=True, help="All that are dead.")
+@letter_filters
+@click.option("--to-topic", default="", metavar="TOPIC", help="A new message there instead.")
+@click.option("--max", "count_max", type=click.IntRange(min=1), metavar="N", help="Stop after N.")
+@click.option("--rate", type=click.IntRange(min=1), metavar="N", help="At most N per second.")
+@click.option("--dry-run", is_flag=True, help="Only count what would be redriven.")
+@broker_options
+def redrive(
+    group: str,
+    everything: bool,
+    to_topic: str,
+    count_max: int | None,
+    rate: int | None,
+    dry_run: bool,
+    endpoint: str,
+    as_json: bool,
+    **wanted: Any,
+) -> None:
+    """Send dead letters of GROUP back.
+
+    They go back to that one group, whose attempts count from 1 again; other groups of the topic do
+    not see them. With --to-topic they become new messages there, for every group.
+    """
+    _choice(everything, wanted)
+    request = dead_pb2.RedriveDeadLettersRequest(
+        group=group,
+        filter=filter_of(wanted),
+        to_topic=to_topic,
+        max_count=count_max or 0,
+        rate_per_second=rate or 0,
+        dry_run=dry_run,
+    )
+    verb = "would be redriven" if dry_run else "redriven"
+    with Connection(endpoint) as broker:
+        stream = broker.stream(broker.dead_letters.RedriveDeadLetters, request)
+        last = _follow(stream, verb)
+    _finish(last, wanted, as_json, f"{verb} to {plain(to_topic or group)}")
+
+
+@click.command(
+    epilog=example(
+        "latermq dead drop billing --id 01AABBCCDDEEFF00112233445566778899",
+        "latermq dead drop billing --all --until -30d --yes",
+    )
+)
+@click.argument("group")
+@click.option("--all", "everything", is_flag=True, help="All that are dead.")
+@letter_filters
+@click.option("--max", "count_max", type=click.IntRange(min=1), metavar="N", help="Stop after N.")
+@click.option("--dry-run", is_flag=True, help="Only count what would be dropped.")
+@yes_option
+@broker_options
+def drop(
+    group: str,
+    everything: bool,
+    count_max: int | None,
+    dry_run: bool,
+    yes: bool,
+    endpoint: str,
+    as_json: bool,
+    **wanted: Any,
+) -> None:
+    """Give dead letters of GROUP up for good. Asks first, unless --yes."""
+    _choice(everything, wanted)
+    request = dead_pb2.DropDeadLettersRequest(
+        group=group, filter=filter_of(wanted), max_count=count_max or 0, dry_run=True
+    )
+    with Connection(endpoint) as broker:
+        last = _follow(broker.stream(broker.dead_letters.DropDeadLetters, request), "found")
+        if not dry_run and last.changed_count:
+            confirmed(
+                f"Drop {counted(last.changed_count, 'dead letter')} of {plain(group)}?", yes=yes
+            )
+            request.dry_run = False
+            stream = broker.stream(broker.dead_letters.DropDeadLetters, request)
+            last = _follow(stream, "dropped")
+    _finish(last, wanted, as_json, "would be dropped" if dry_run else "dropped")
+
+
+def _choice(everything: bool, wanted: dict[str, Any]) -> None:
+    if not everything and not any(wanted.values()):
+        raise click.UsageError("say which: --id, --offset, --signature, …, or --all")
+
+
+def _follow(
+    stream: Iterable[dead_pb2.DeadLetterProgress], verb: str
+) -> dead_pb2.DeadLetterProgress:
+    """The last progress; shows each on a terminal while it runs."""
+    last: dead_pb2.DeadLetterProgress | None = None
+    live = stderr_is_terminal()
+    shown = False
+    try:
+        for last in stream:
+            check_status(last)
+            if live and not last.done:
+                failed = f", {last.failed_count:,} failed" if last.failed_count else ""
+                click.echo(f"\r\x1b[K{last.changed_count:,} {verb}{failed} …", nl=False, err=True)
+                shown = True
+    except KeyboardInterrupt:
+        count = last.changed_count if last is not None else 0
+        raise CommandError(f"interrupted; {count:,} {verb} until then") from None
+    finally:
+        if shown:
+            click.echo("\r\x1b[K", nl=False, err=True)
+    if last is None or not last.done:
+        raise CommandError("the broker ended the job before it was done")
+    return last
+
+
+def _finish(
+    last: dead_pb2.DeadLetterProgress, wanted: dict[str, Any], as_json: bool, done: str
+) -> None:
+    named = wanted["ids"] or wanted["offsets"]
+    if named and not last.changed_count and not last.failed_count:
+        raise RefusedError("no dead letter is called that; `latermq dead list` names them")
+    if as_json:
+        print_json(jsonable(last))
+    elif last.changed_count or not last.failed_count:
+        click.echo(f"{counted(last.changed_count, 'dead letter')} {done}")
+    if last.failed_count:
+        # Of those that were named none went: as long as it is asked like this, none will.
+        kind = RefusedError if named and not last.changed_count else CommandError
+        failed = counted(last.failed_count, "letter")
+        raise kind(f"{failed} failed; the last: {last.last_error or 'no reason given'}")

@@ -1,0 +1,66 @@
+"""Which dead letters a command means: the options of list, redrive and drop."""
+
+import re
+from typing import Any, Final
+
+import click
+
+from latermq_cli.connection.options import filter_options, instant
+from latermq_proto.latermq.v1 import dead_letter_pb2 as dead_pb2
+
+_SIGNATURE: Final = re.compile(r"[0-9a-fA-F]{16}")
+REASONS: Final = ("attempts_exhausted", "forwarded", "rejected", "filtered", "sent")
+STATES: Final = ("dead", "redriven", "dropped", "any")
+
+
+def signature(given: str) -> str:
+    """The 16 hex digits of a kind of failure; a `type=` for options."""
+    if not _SIGNATURE.fullmatch(given):
+        raise click.BadParameter(
+            f"{given!r} is not 16 hex digits, as `latermq dead list GROUP --by signature` shows"
+        )
+    return given.lower()
+
+
+letter_filters: Final = filter_options(
+    click.option(
+        "--id", "ids", multiple=True, metavar="MESSAGE_ID", help="This message. Repeatable."
+    ),
+    click.option(
+        "--offset", "offsets", type=click.IntRange(min=0), multiple=True, metavar="N",
+        help="This number in %DLQ%GROUP. Repeatable.",
+    ),
+    click.option(
+        "--signature", type=signature, metavar="HEX", help="What died of the same thing."
+    ),
+    click.option(
+        "--class", "failure_class", default="", metavar="CLASS",
+        help="What failed last with this class, e.g. TimeoutError.",
+    ),
+    click.option("--topic", default="", metavar="TOPIC", help="What came from this topic."),
+    click.option(
+        "--reason", type=click.Choice(REASONS), default=None, metavar="REASON",
+        help="attempts_exhausted, forwarded, rejected, filtered or sent (there, by a producer).",
+    ),
+    click.option("--since", type=instant, default=None, metavar="TIME", help="Died then or later."),
+    click.option("--until", type=instant, default=None, metavar="TIME", help="Died before."),
+)  # fmt: skip
+state_option: Final = click.option(
+    "--state", type=click.Choice(STATES), default="dead", show_default=True, metavar="STATE",
+    help="dead, redriven, dropped or any.",
+)  # fmt: skip
+
+
+def filter_of(wanted: dict[str, Any], state: str = "dead") -> dead_pb2.DeadLetterFilter:
+    """The filter that the options `wanted` name."""
+    return dead_pb2.DeadLetterFilter(
+        message_ids=wanted["ids"],
+        queue_offsets=wanted["offsets"],
+        signature=wanted["signature"] or "",
+        failure_class=wanted["failure_class"],
+        origin_topic=wanted["topic"],
+        reason=wanted["reason"] or "",
+        dead_after_ms=wanted["since"] or 0,
+        dead_before_ms=wanted["until"] or 0,
+        state=state.upper(),
+    )

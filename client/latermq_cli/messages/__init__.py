@@ -1,0 +1,1 @@
+"""send, receive, ack, nack and message."""

@@ -1,0 +1,169 @@
+"""`latermq message`: find messages by id, key or time, and tell where one is in its life."""
+
+from collections.abc import Collection
+from typing import Any, Final
+
+import click
+
+from latermq_cli import clock
+from latermq_cli.connection.connection import Connection
+from latermq_cli.connection.options import broker_options, example, instant, limit_option
+from latermq_cli.messages.message_story import Telling, place, tell
+from latermq_cli.terminal.commands import CommandGroup
+from latermq_cli.terminal.console import counted, page_width, print_json, print_table
+from latermq_cli.terminal.jsonable import jsonable
+from latermq_cli.terminal.table import Column, plain
+from latermq_cli.terminal.times import format_due, format_instant
+from latermq_proto.latermq.v1 import message_pb2
+
+_COLUMNS: Final = (
+    Column("STORED"),
+    Column("TOPIC", flex=True),
+    Column("QUEUE", right=True),
+    Column("OFFSET", right=True),
+    Column("TAG", flex=True, optional=True),
+    Column("KEYS", flex=True, optional=True),
+    Column("BYTES", right=True, optional=True),
+    Column("MESSAGE ID"),
+)
+_DAMAGED_NAMED: Final = 8
+
+
+@click.group(cls=CommandGroup)
+def message() -> None:
+    """Find messages that the broker has, and see what became of them."""
+
+
+@message.command(
+    epilog=example(
+        "latermq message find orders --key order-4711",
+        "latermq message find --id 01AABBCCDDEEFF00112233445566778899",
+        "latermq message find orders --from -10m --to now",
+    )
+)
+@click.argument("topic", required=False, default="")
+@click.option("--key", default="", help="Sent with this key.")
+@click.option("--id", "message_id", default="", help="With this message id, in any topic.")
+@click.option("--from", "begin_ms", type=instant, metavar="TIME", help="Stored then or later.")
+@click.option("--to", "end_ms", type=instant, metavar="TIME", help="Stored then or before.")
+@limit_option
+@broker_options
+def find(
+    topic: str,
+    key: str,
+    message_id: str,
+    begin_ms: int | None,
+    end_ms: int | None,
+    limit: int,
+    endpoint: str,
+    as_json: bool,
+) -> None:
+    """Find messages of TOPIC by key or time, or of all topics by message id.
+
+    By time the oldest first, otherwise the newest. What waits for its delivery time is found by id
+    and by key; `latermq pending list` has it by time. QUEUE is "later" while it waits, and "never"
+    if it was cancelled, recalled or rolled back.
+    """
+    timed = begin_ms is not None or end_ms is not None
+    if not (key or message_id or timed):
+        raise click.UsageError("say --key, --id, or --from and --to")
+    if message_id and (key or timed):
+        raise click.UsageError("--id goes without --key, --from and --to")
+    if not (topic or message_id):
+        raise click.UsageError("say in which TOPIC")
+    if begin_ms is not None and end_ms is not None and begin_ms > end_ms:
+        raise click.UsageError(f"--from {format_due(begin_ms)} is after --to {format_due(end_ms)}")
+    request = message_pb2.FindMessagesRequest(
+        topic=topic, message_id=message_id, key=key, begin_ms=begin_ms or 0, end_ms=end_ms or 0
+    )
+    if timed and not key and not request.begin_ms and not request.end_ms:
+        request.begin_ms = 1
+    damaged: set[int] = set()
+    with Connection(endpoint) as broker:
+
+        def page(request: message_pb2.FindMessagesRequest, **options: Any) -> Any:
+            answer = broker.messages.FindMessages(request, **options)
+            damaged.update(answer.damaged_positions)
+            return answer
+
+        found, more = broker.pages(page, request, "messages", limit)
+    if as_json:
+        messages = [jsonable(each) for each in found]
+        print_json({"messages": messages, "more": more, "damaged_positions": sorted(damaged)})
+        return
+    if found:
+        print_table(_COLUMNS, [_row(each) for each in found])
+    elif not damaged:
+        click.echo("no such message")
+    if more:
+        click.echo(f"… more than {limit:,}; raise --limit")
+    if damaged:
+        asked = "with this id" if message_id else "with this key" if key else "of this time"
+        click.echo(_unreadable(damaged, asked))
+
+
+def _unreadable(positions: Collection[int], asked: str) -> str:
+    """What the broker has and cannot show."""
+    named = ", ".join(map(str, sorted(positions)[:_DAMAGED_NAMED]))
+    if len(positions) > _DAMAGED_NAMED:
+        named += ", …"
+    return (
+        f"{counted(len(positions), 'message')} {asked} could not be read "
+        f"(damaged at position {named})"
+    )
+
+
+def _row(found: message_pb2.FoundMessage) -> tuple[str, ...]:
+    placed = found.queue_id >= 0
+    return (
+        format_instant(found.stored_at_ms),
+        found.topic,
+        str(found.queue_id) if placed else _nowhere(found),
+        str(found.queue_offset) if placed else "-",
+        found.tag,
+        ", ".join(found.keys),
+        f"{found.body_size:,}",
+        found.message_id,
+    )
+
+
+def _nowhere(found: message_pb2.FoundMessage) -> str:
+    """Why it stands in no queue; `latermq message show` takes a longer look."""
+    if found.cancelled:
+        return "never"
+    return "later" if found.waits_until_ms else "-"
+
+
+@message.command(
+    epilog=example(
+        "latermq message show 01AABBCCDDEEFF00112233445566778899",
+        "latermq message show 01AABBCCDDEEFF00112233445566778899 --topic orders --body",
+    )
+)
+@click.argument("message_id")
+@click.option("--topic", default="", help="Only in this topic.")
+@click.option("--body", is_flag=True, help="Show the whole body.")
+@broker_options
+def show(message_id: str, topic: str, body: bool, endpoint: str, as_json: bool) -> None:
+    """Tell what a message is and where it is in its life, for each group."""
+    request = message_pb2.DescribeMessageRequest(message_id=message_id, topic=topic, with_body=True)
+    with Connection(endpoint) as broker:
+        answer = broker.call(broker.messages.DescribeMessage, request)
+    damaged = list(answer.damaged_positions)
+    if as_json:
+        lives = [jsonable(each) for each in answer.lives]
+        print_json({"lives": lives, "damaged_positions": damaged})
+        return
+    telling = Telling(width=page_width(), now_ms=clock.now_ms(), whole_body=body)
+    for number, life in enumerate(answer.lives):
+        if number:
+            click.echo()
+        for line in tell(life, telling):
+            click.echo(line)
+    if len(answer.lives) > 1:
+        click.echo()
+        others = ", ".join(plain(place(life)) for life in answer.lives)
+        click.echo(f"{len(answer.lives)} messages have this id: {others}")
+    if damaged:
+        click.echo()
+        click.echo(_unreadable(damaged, "with this id"))

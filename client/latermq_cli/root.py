@@ -1,0 +1,73 @@
+"""`latermq`: every word of the command line and where it lives."""
+
+from typing import Final
+
+import click
+
+from latermq_cli.terminal.commands import Lazy, RootGroup
+from latermq_text.version import is_compiled, own_version
+
+_CLI: Final = "latermq_cli"
+_OFFLINE: Final = "latermq_broker.offline"  # by name: nothing here imports the broker
+
+
+def _show_version(context: click.Context, _: click.Parameter, asked: bool) -> None:
+    if asked:
+        found = own_version() or "from a directory that was never installed"
+        click.echo(f"latermq {found}{', compiled' * is_compiled()}")
+        context.exit()
+
+
+@click.group(
+    cls=RootGroup,
+    lazy={
+        "serve": Lazy(f"{_OFFLINE}.serve", "serve", "Run the broker."),
+        "demo": Lazy(f"{_CLI}.demo.demo", "demo", "Show the life of a few messages, start to end."),
+        "topic": Lazy(
+            f"{_CLI}.catalog.topic", "topic", "Create, list, show, alter and delete topics."
+        ),
+        "group": Lazy(
+            f"{_CLI}.catalog.group", "group", "The same for consumer groups; reset one in time."
+        ),
+        "limit": Lazy(f"{_CLI}.catalog.limit", "limit", "Limit what clients and groups may do."),
+        "send": Lazy(f"{_CLI}.messages.send", "send", "Send a message, now or later."),
+        "receive": Lazy(f"{_CLI}.messages.receive", "receive", "Receive messages and print them."),
+        "ack": Lazy(f"{_CLI}.messages.receive", "ack", "Acknowledge a message that was received."),
+        "nack": Lazy(f"{_CLI}.messages.receive", "nack", "Give a received message back as failed."),
+        "message": Lazy(
+            f"{_CLI}.messages.message", "message", "Find messages; tell where one is in its life."
+        ),
+        "pending": Lazy(
+            f"{_CLI}.pending.pending",
+            "pending",
+            "What waits: delayed, in backoff, in consumers' hands.",
+        ),
+        "dead": Lazy(
+            f"{_CLI}.dead.dead", "dead", "Dead letters: why they died; redrive or drop them."
+        ),
+        "user": Lazy(f"{_CLI}.catalog.user", "user", "Who may come in: users and their secrets."),
+        "acl": Lazy(
+            f"{_CLI}.catalog.user", "acl", "What users may do: rights on topics and groups."
+        ),
+        "broker": Lazy(f"{_CLI}.broker", "broker", "The broker: log, disk, retention, figures."),
+        "log": Lazy(
+            f"{_OFFLINE}.log_commands", "log", "Read, check or repair a data directory, offline."
+        ),
+        "bench": Lazy(f"{_CLI}.bench.bench", "bench", "Measure a broker under load."),
+    },
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_show_version,
+    help="Show the version and end.",
+)
+def latermq() -> None:
+    """The broker for messages that have to come back.
+
+    Every command explains itself with --help. Those that speak to a broker take --endpoint, or
+    LATERMQ_ENDPOINT, and --json. Exit codes: 0 done, 1 failed, 2 asked wrongly, 3 (of serve) the
+    log is damaged or the disk failed.
+    """

@@ -1,0 +1,53 @@
+"""How a command ends when it cannot do what was asked: one line on stderr and an exit code.
+
+2: the caller must ask differently (bad input, a request the broker refused). 1: the broker cannot
+be reached, or it failed. Never a traceback; `LATERMQ_TRACEBACK=1` shows one for a bug report.
+"""
+
+from typing import Final
+
+import click
+
+from latermq_text.printable import escaped
+
+# Status codes (wire.json, enum Code) that are not the caller's fault though they look like it.
+_RETRY_LATER: Final = frozenset({40800, 42900, 42901, 42902})
+NOT_IMPLEMENTED: Final = 50100
+OK: Final = 20000
+MULTIPLE_RESULTS: Final = 30000
+
+
+class CommandError(click.ClickException):
+    """The operation failed; exit code 1."""
+
+    code = 0  # the broker's status, where it gave one
+
+    def after(self, done: str) -> "CommandError":
+        """The same, told with what had been done before it."""
+        told = type(self)(f"{done}, then: {self.message}")
+        told.code = self.code
+        return told
+
+
+class RefusedError(CommandError):
+    """Bad input, or a request the broker refuses as long as it is asked like this; exit code 2."""
+
+    exit_code = 2
+
+
+def error_of(code: int, message: str) -> CommandError:
+    """The error for a status other than OK."""
+    blamed = 40000 <= code < 50000 and code not in _RETRY_LATER
+    kind = RefusedError if blamed or code == NOT_IMPLEMENTED else CommandError
+    error = kind(f"{message or 'the broker gave no reason'} (code {code})")
+    error.code = code
+    return error
+
+
+def one_line(error: click.ClickException) -> str:
+    """The error as a single line that names the command to ask for help."""
+    text = escaped(" ".join(error.format_message().split()))
+    context = getattr(error, "ctx", None)
+    if isinstance(error, click.UsageError) and context is not None:
+        text = f"{text.rstrip('.')}; see `{context.command_path} --help`"
+    return f"latermq: {text}"

@@ -1,0 +1,1 @@
+"""Text that both sides write alike."""

@@ -1,0 +1,18 @@
+"""What this LaterMQ calls itself."""
+
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+
+
+def own_version() -> str:
+    """Of the installed package; "" where it runs from a directory that was never installed."""
+    try:
+        return version("latermq")
+    except PackageNotFoundError:
+        return ""
+
+
+def is_compiled() -> bool:
+    """Whether the broker is what mypyc made of it (`broker/native_build.py`)."""
+    found = find_spec("latermq_broker.errors")
+    return found is not None and not str(found.origin).endswith(".py")
