@@ -194,6 +194,33 @@ async def test_so_many_subscriptions_of_all_clients() -> None:
         assert (await chat.sync("a", client="c2")).code == Code.OK
 
 
+@pytest.mark.parametrize("action", [ADD, ALL])
+async def test_who_is_refused_keeps_what_it_read_elsewhere(action: Any) -> None:
+    async with Chat(replace(SMALL, lite=LiteConfig(subscriptions_max=3))) as chat:
+        assert (await chat.sync("a")).code == Code.OK
+        assert (await chat.sync("x", client="c2")).code == Code.OK
+        other = {"topic": "news", "group": "readers", "action": action}
+        assert (await chat.sync("a", "b", "c", **other)).code == Code.TOO_MANY_REQUESTS
+        assert chat.lite.names("c1") == {"a"}
+        await chat.tell("a", "a0")
+        assert await chat.hear() == ["a0"]
+        assert (await chat.sync("a", "b", **other)).code == Code.OK  # it makes room for itself
+        assert chat.lite.names("c1") == {"a", "b"}
+        chat.lite.expire(START_MS + 180_000)
+        assert chat.lite.names("c1") == {"a", "b"}
+
+
+async def test_who_is_refused_is_not_heard_of() -> None:
+    async with Chat(replace(SMALL, lite=LiteConfig(subscriptions_max=1))) as chat:
+        await chat.sync("a")
+        await chat.advance(100_000)
+        assert (await chat.sync("a", "b")).code == Code.TOO_MANY_REQUESTS
+        assert (await chat.sync("b", client="c2")).code == Code.TOO_MANY_REQUESTS
+        assert list(chat.lite._clients) == ["c1"]
+        chat.lite.expire(START_MS + 180_001)
+        assert not chat.lite._clients
+
+
 async def test_what_nobody_repeats_is_forgotten() -> None:
     async with Chat() as chat:
         await chat.sync("a")

@@ -79,7 +79,7 @@ class LiteSubscriptions:
         Raises LiteSubscriptionQuotaError, TooManyRequestsError, with nothing changed.
         """
         client = self._client(client_id, group, parent, now_ms, user)
-        return self._become(client, client.names.union(names), exclusive=exclusive)
+        return self._become(client, client.names.union(names), now_ms, exclusive=exclusive)
 
     def replace(
         self,
@@ -99,8 +99,9 @@ class LiteSubscriptions:
         """
         client = self._client(client_id, group, parent, now_ms, user)
         if version and version < client.version:
+            self._enter(client, now_ms)
             return set(), []
-        changed = self._become(client, set(names), exclusive=exclusive)
+        changed = self._become(client, set(names), now_ms, exclusive=exclusive)
         client.version = max(client.version, version)
         return changed
 
@@ -109,14 +110,13 @@ class LiteSubscriptions:
     ) -> None:
         client = self._clients.get(client_id)
         if client is not None and (client.group, client.parent) == (group, parent):
-            self._client(client_id, group, parent, now_ms, client.user)
-            self._become(client, client.names.difference(names), exclusive=False)
+            self._become(client, client.names.difference(names), now_ms, exclusive=False)
 
     def drop(self, client_id: str) -> None:
         """The client left."""
         client = self._clients.pop(client_id, None)
         if client is not None:
-            self._become(client, set(), exclusive=False)
+            self._change(client, set(), exclusive=False)
 
     def expire(self, now_ms: int) -> None:
         """Drop clients that did not repeat their subscriptions for too long."""
@@ -131,7 +131,7 @@ class LiteSubscriptions:
     def _client(
         self, client_id: str, group: str, parent: str, now_ms: int, user: User | None
     ) -> ClientSubscriptions:
-        """The client's set, which begins empty; it has been heard of now.
+        """Find the client's set, or make an empty one, which nobody knows before `_enter`.
 
         Raises:
             TooManyRequestsError: CLIENTS_MAX others have sets.
@@ -139,22 +139,32 @@ class LiteSubscriptions:
         client = self._clients.get(client_id)
         if client is None and len(self._clients) >= CLIENTS_MAX:
             raise TooManyRequestsError(f"{CLIENTS_MAX} clients read lite topics already")
-        if client is not None and (client.group, client.parent) != (group, parent):
-            self.drop(client_id)
-            client = None
-        if client is None:
-            client = ClientSubscriptions(client_id, group, parent, now_ms, user=user)
-        client.synced_ms = now_ms
-        self._clients.pop(client_id, None)
-        self._clients[client_id] = client
+        if client is None or (client.group, client.parent) != (group, parent):
+            return ClientSubscriptions(client_id, group, parent, now_ms, user=user)
         return client
 
+    def _enter(self, client: ClientSubscriptions, now_ms: int) -> None:
+        """It has been heard of now; what its client had of another group or parent is dropped."""
+        if self._clients.get(client.client_id) is not client:
+            self.drop(client.client_id)
+        client.synced_ms = now_ms
+        self._clients.pop(client.client_id, None)
+        self._clients[client.client_id] = client
+
     def _become(
+        self, client: ClientSubscriptions, names: set[str], now_ms: int, *, exclusive: bool
+    ) -> tuple[set[str], list[tuple[str, str]]]:
+        """Check it, then do it: who is refused has changed nothing."""
+        new_count = len(names - client.names)
+        if new_count:
+            self._check(client, len(names), new_count)
+        self._enter(client, now_ms)
+        return self._change(client, names, exclusive=exclusive)
+
+    def _change(
         self, client: ClientSubscriptions, names: set[str], *, exclusive: bool
     ) -> tuple[set[str], list[tuple[str, str]]]:
         new, gone = names - client.names, client.names - names
-        if new:
-            self._check(client, len(names), len(new))
         place = (client.group, client.parent)
         lost: list[tuple[str, str]] = []
         for name in gone:
@@ -193,13 +203,17 @@ class LiteSubscriptions:
                 "allowed"
             )
         most = self._config.subscriptions_max
-        of_user = self._of_users.get(key_of(client.user), 0)
+        would, of_user = self._count + new_count, new_count
+        of_user += self._of_users.get(key_of(client.user), 0)
+        before = self._clients.get(client.client_id)
+        if before is not None and before is not client:  # which goes when this one comes
+            would -= len(before.names)
+            of_user -= len(before.names) if key_of(before.user) == key_of(client.user) else 0
         self._shares.check(
             client.user, "lite subscriptions", "lite.subscriptions_max", most,
-            self._count + new_count - 1, of_user + new_count - 1,
+            would - 1, of_user - 1,
         )  # fmt: skip
-        if self._count + new_count > most:
+        if would > most:
             raise TooManyRequestsError(
-                f"all clients together read {self._count} lite topics, at most "
-                f"{self._config.subscriptions_max} are allowed"
+                f"all clients together would read {would} lite topics, at most {most} are allowed"
             )
