@@ -14,36 +14,48 @@ def wrong(name: str, expected: str, value: object) -> TypeError:
     return TypeError(f"{name} must be {expected}, not {_shown(value)}")
 
 
-def text(name: str, value: object) -> None:
+def any_text(name: str, value: object) -> None:
     """Raises TypeError: not a str."""
     if not isinstance(value, str):
         raise wrong(name, "a str", value)
 
 
+def text(name: str, value: object) -> None:
+    """Raises TypeError, ValueError: not a str, or one that has no bytes."""
+    if not isinstance(value, str):
+        raise wrong(name, "a str", value)
+    if not value.isascii():
+        _encodable(name, value)
+
+
 def name_of(name: str, value: object) -> None:
-    """Raises TypeError, ValueError: not a str, or empty."""
+    """Raises TypeError, ValueError: not a str, one that has no bytes, or empty."""
     text(name, value)
     if not value:
         raise ValueError(f"{name} must not be empty")
 
 
 def optional_text(name: str, value: object) -> None:
-    """Raises TypeError: neither a str nor None."""
+    """Raises TypeError, ValueError: neither a str nor None, or one that has no bytes."""
     if not isinstance(value, OPTIONAL_TEXT):
         raise wrong(name, "a str or None", value)
+    if isinstance(value, str) and not value.isascii():
+        _encodable(name, value)
 
 
 def texts(name: str, value: object) -> None:
-    """Raises TypeError: not a sequence of str."""
+    """Raises TypeError, ValueError: not a sequence of str, or one of them has no bytes."""
     if not isinstance(value, Sequence) or isinstance(value, str | bytes):
         raise wrong(name, "a sequence of str", value)
     for item in value:
         if not isinstance(item, str):
             raise wrong(f"each of {name}", "a str", item)
+        if not item.isascii():
+            _encodable(f"each of {name}", item)
 
 
 def text_mapping(name: str, value: object) -> None:
-    """Raises TypeError: not a mapping of str to str."""
+    """Raises TypeError, ValueError: not a mapping of str to str, or one of them has no bytes."""
     if not isinstance(value, Mapping):
         raise wrong(name, "a mapping of str to str", value)
     for key, item in value.items():
@@ -51,6 +63,10 @@ def text_mapping(name: str, value: object) -> None:
             raise wrong(f"each key of {name}", "a str", key)
         if not isinstance(item, str):
             raise wrong(f"{name}[{key!r}]", "a str", item)
+        if not key.isascii():
+            _encodable(f"each key of {name}", key)
+        if not item.isascii():
+            _encodable(f"{name}[{key!r}]", item)
 
 
 def truth(name: str, value: object) -> None:
@@ -95,6 +111,17 @@ def optional_error(name: str, value: object) -> None:
     """Raises TypeError: neither an exception nor None."""
     if value is not None and not isinstance(value, BaseException):
         raise wrong(name, "an exception or None", value)
+
+
+def _encodable(name: str, value: str) -> None:
+    """Raises ValueError: half of a surrogate pair is in it, which UTF-8 has no bytes for."""
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        surrogate = value[error.start]
+        raise ValueError(
+            f"{name} must be text that UTF-8 can hold, and has {surrogate!r}: {_shown(value)}"
+        ) from None
 
 
 def _shown(value: object) -> str:

@@ -121,7 +121,7 @@ class Delivery(Received):
         Raises:
             InvalidReceiptHandleError: the lease ended, or it was settled before.
         """
-        _arguments.text("reason", reason)
+        _arguments.any_text("reason", reason)
         _arguments.optional_error("error", error)
         await self._settler.forward(self, rejection(reason, error))
 

@@ -1,5 +1,6 @@
 """What makes no sense is refused by the argument's name, its value and what would make sense."""
 
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -143,3 +144,53 @@ def test_files_of_tls(tmp_path: Path) -> None:
         Tls(ca=5)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="verify must be a bool, not 'no'"):
         Tls(verify="no")  # type: ignore[arg-type]
+
+
+HALF = "a\ud800"  # what surrogateescape and json make of broken input
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        ({"tag": HALF}, "tag"),
+        ({"keys": ["ok", HALF]}, "each of keys"),
+        ({"properties": {HALF: "x"}}, "each key of properties"),
+        ({"properties": {"é": HALF}}, "properties['é']"),
+        ({"message_group": HALF}, "message_group"),
+        ({"lite_topic": HALF}, "lite_topic"),
+    ],
+)
+def test_text_that_has_no_bytes_is_named(fields: dict[str, Any], name: str) -> None:
+    with pytest.raises(
+        ValueError, match=re.escape(f"{name} must be text that UTF-8 can hold")
+    ) as e:
+        latermq.Message(b"x", **fields)
+    assert type(e.value) is ValueError
+    assert str(e.value).endswith(r"and has '\ud800': 'a\ud800' (str)")
+
+
+@virtually
+async def test_names_that_have_no_bytes_are_named(broker: ScriptedBroker, connect: Connect) -> None:
+    async with connect() as mq:
+        calls: list[tuple[str, Callable[[], Any]]] = [
+            ("topic", lambda: mq.send(HALF, b"x")),
+            ("tag", lambda: mq.send("t", b"x", tag=HALF)),
+            ("topic", lambda: mq.send_batch(HALF, [latermq.Message(b"x")])),
+            ("recall_handle", lambda: mq.recall("t", HALF)),
+        ]
+        for name, call in calls:
+            with pytest.raises(ValueError, match=f"^{name} must be text"):
+                await call()
+        consumers: list[tuple[str, dict[str, Any]]] = [
+            ("topics", {"topics": HALF, "group": "g"}),
+            ("each key of topics", {"topics": {HALF: "*"}, "group": "g"}),
+            ("group", {"topics": "t", "group": HALF}),
+            ("tags", {"topics": "t", "group": "g", "tags": HALF}),
+        ]
+        for name, arguments in consumers:
+            for make in (mq.simple_consumer, mq.push_consumer):
+                with pytest.raises(ValueError, match=f"^{name} must be text"):
+                    make(**arguments)
+    assert not broker.named("SendMessage")
+    with pytest.raises(ValueError, match=r"^namespace must be text"):
+        latermq.connect(namespace=HALF)
