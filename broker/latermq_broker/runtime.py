@@ -28,12 +28,12 @@ from latermq_broker.observability.metrics import render
 from latermq_broker.observability.metrics_endpoint import MetricsEndpoint
 from latermq_broker.pump.disk_work import THREADS_MAX
 from latermq_broker.pump.pump import Pump
-from latermq_broker.services.auth.admin_gate import listens_on_loopback
 from latermq_broker.services.call.seam import MethodTable
 from latermq_broker.services.registry import Services, assemble
 from latermq_broker.services.v1.first_admin import (
-    complain_of_open_door,
     make_first_admin,
+    refuse_open_door,
+    warn_of_open_door,
     warn_of_open_files,
 )
 from latermq_broker.store.directory import LOCK_NAME
@@ -68,11 +68,12 @@ def run(config: Config, announce: Callable[[str], None], *, replace: bool = Fals
         replace: take over from the broker that serves this directory, if there is one.
 
     Raises:
-        ConfigError: the address cannot be bound.
+        ConfigError: the address cannot be bound, or is open to everybody and must not be.
         HandoverError: the broker that runs cannot be replaced.
         StoreError: the data directory cannot be used, is in use, or is damaged.
     """
     logs.set_up(config.log)
+    refuse_open_door(config)
     directory = Path(config.server.data_dir).expanduser().absolute()
     if _is_new(directory):
         _require_port(config)  # rather than leave a new directory behind
@@ -220,16 +221,12 @@ def _meeting_point(
 
 
 def _look_at_the_door(engine: Engine, clock: SystemClock, config: Config) -> None:
-    """Who may come in: say it when everybody may, make the first admin when nobody could.
-
-    Raises ConfigError: `auth.open_beyond_loopback` is "refuse", and it is open.
-    """
+    """Who may come in: say it when everybody may, make the first admin when nobody could."""
     if config.auth.enabled:
         directory = Path(config.server.data_dir).expanduser().absolute()
         make_first_admin(engine, config.auth, directory, clock.now_ms())
         warn_of_open_files(directory)
-    elif not listens_on_loopback(config):
-        complain_of_open_door(config)
+    warn_of_open_door(config)
 
 
 def _page(engine: Engine, services: Services) -> Callable[[], str]:

@@ -269,6 +269,7 @@ def test_open_beyond_this_machine(tmp_path: Path, policy: str, serves: bool, say
             ended = broker.wait_end()
             assert ended.code == 2
             assert ended.stderr.splitlines()[-1].startswith("latermq: server.listen")
+            assert not broker.data_dir.exists()
             return
         endpoint = broker.wait_ready().replace("0.0.0.0", "127.0.0.1")
         told = command(broker, "user", "create", "x", "--endpoint", endpoint, by={}, code=2)

@@ -14,6 +14,7 @@ from latermq_broker.config.auth import AuthConfig, OpenBroker
 from latermq_broker.config.config import Config
 from latermq_broker.engine.engine import Engine
 from latermq_broker.errors import ConfigError
+from latermq_broker.services.auth.admin_gate import listens_on_loopback
 from latermq_broker.services.v1.v1_users import new_secret
 from latermq_broker.store.directory import LOG_NAME
 
@@ -67,23 +68,31 @@ def warn_of_open_files(directory: Path) -> None:
         )
 
 
-def complain_of_open_door(config: Config) -> None:
-    """The broker listens beyond this machine and asks nobody for a name.
+def refuse_open_door(config: Config) -> None:
+    """See to it before anything is made that not everybody may come in, where that is not wanted.
 
     Raises:
-        ConfigError: where the configuration does not want that.
+        ConfigError: `auth.open_beyond_loopback` is "refuse", and the broker would be open.
     """
-    policy = config.auth.open_beyond_loopback
-    if policy is OpenBroker.REFUSE:
+    if config.auth.open_beyond_loopback is OpenBroker.REFUSE and _is_open(config):
         raise ConfigError(
             "server.listen",
             f"{config.server.listen} is open to other machines, and auth.enabled is false; "
             'auth.open_beyond_loopback = "refuse" does not want that',
         )
-    if policy is OpenBroker.WARN:
+
+
+def warn_of_open_door(config: Config) -> None:
+    """Say that everybody may come in, unless the configuration wants that."""
+    if config.auth.open_beyond_loopback is OpenBroker.WARN and _is_open(config):
         log.warning(
             "EVERYBODY who can reach this port may read, send and delete everything: "
             "set auth.enabled = true, listen on 127.0.0.1, or say that something else guards it "
             'with auth.open_beyond_loopback = "allow"',
             extra={"listen": config.server.listen},
         )
+
+
+def _is_open(config: Config) -> bool:
+    """The broker listens beyond this machine and asks nobody for a name."""
+    return not (config.auth.enabled or listens_on_loopback(config))
