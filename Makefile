@@ -221,7 +221,7 @@ proto: $(STAMP) ## generate proto/latermq_proto from the .proto files
 	$(BIN)/python proto/generate.py
 
 .PHONY: hashes
-hashes: $(STAMP) ## ask for the hashes of the versions in constraints.txt that have none
+hashes: $(STAMP) ## ask for the hashes of the pinned versions that have none
 	$(BIN)/python .ci/hashes.py
 
 .PHONY: clean

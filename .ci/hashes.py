@@ -1,4 +1,4 @@
-"""Fill in the hashes of those versions in constraints.txt that have none: `make hashes`.
+"""Fill in the hashes of those versions that have none: `make hashes`.
 
 Asks pip which wheel it would take on each platform below, and for a source archive where there is
 no wheel; pip says so without installing anything. Versions that have hashes are left alone.
@@ -12,7 +12,8 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-CONSTRAINTS: Final = Path(__file__).resolve().parents[1] / "constraints.txt"
+ROOT: Final = Path(__file__).resolve().parents[1]
+PINNED: Final = ("constraints.txt", "proto/compiler.txt")
 PYTHONS: Final = ("3.11", "3.12", "3.13", "3.14")
 PLATFORMS: Final = (
     *(
@@ -51,8 +52,9 @@ def hashes_of(pin: str) -> list[str]:
     return sorted(found)
 
 
-def main() -> None:
-    entries = re.sub(r" \\\n", " ", CONSTRAINTS.read_text(encoding="utf-8")).splitlines()
+def fill_in(file: Path) -> None:
+    """Rewrite a file of versions. Raises SystemExit as `hashes_of` does."""
+    entries = re.sub(r" \\\n", " ", file.read_text(encoding="utf-8")).splitlines()
     lines: list[str] = []
     for entry in entries:
         pin, *hashes = entry.split(" --hash=") if "==" in entry else [entry]
@@ -61,7 +63,12 @@ def main() -> None:
             print(f"{pin} …", file=sys.stderr)
             hashes = hashes_of(pin)
         lines.append(" \\\n    --hash=".join([pin, *hashes]))
-    CONSTRAINTS.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def main() -> None:
+    for name in PINNED:
+        fill_in(ROOT / name)
 
 
 if __name__ == "__main__":

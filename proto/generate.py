@@ -17,11 +17,12 @@ import subprocess
 import sys
 import tempfile
 import venv
+from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-COMPILER: Final = "grpcio-tools==1.71.2"
 HERE: Final = Path(__file__).resolve().parent
+COMPILER: Final = HERE / "compiler.txt"
 PACKAGE: Final = HERE / "latermq_proto"
 ENVIRONMENT: Final = HERE.parent / ".cache" / "proto-venv"
 OWN_ROOTS: Final = ("apache", "latermq")
@@ -44,13 +45,16 @@ POOL_IMPORT: Final = "from google.protobuf import descriptor_pool as _descriptor
 def compiler() -> Path:
     """Return the Python of the pinned compiler's environment, building it when it is not there."""
     python = ENVIRONMENT / "bin" / "python"
-    mark = ENVIRONMENT / COMPILER.replace("==", "-")  # written last: a broken build is redone
+    mark = ENVIRONMENT / f"made-of-{sha256(COMPILER.read_bytes()).hexdigest()[:16]}"  # written last
     if not mark.exists():
         venv.create(ENVIRONMENT, clear=True, with_pip=True)
         subprocess.run(
-            [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", COMPILER],
+            [
+                python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
+                "--require-hashes", "--requirement", COMPILER,
+            ],
             check=True,
-        )
+        )  # fmt: skip
         mark.touch()
     return python
 

@@ -3,34 +3,19 @@
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from itertools import repeat
-from typing import Any, Final
+from typing import Final
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from abuse.attacks.requests import OTHER_BYTES, packed_calls
 from abuse.peer import GZIP, Peer, Target, varint, zipped
 from abuse.siege import GUEST, WORKER, Attack, Case
-from latermq_proto.apache.rocketmq.v2 import admin_pb2, service_pb2
-from latermq_proto.latermq.v1 import (
-    broker_pb2,
-    dead_letter_pb2,
-    group_pb2,
-    limit_pb2,
-    message_pb2,
-    pending_pb2,
-    queue_pb2,
-    topic_pb2,
-    user_pb2,
-)
+from latermq_broker.services.registry import FILES
 
 MESSAGES: Final = 21_000_000
 RUN: Final = 100_000  # fields in a piece
 LENGTH_DELIMITED: Final = 2
 DEPTH_MAX: Final = 3
-FILES: Final[tuple[Any, ...]] = (
-    service_pb2, admin_pb2, broker_pb2, dead_letter_pb2, group_pb2, limit_pb2, message_pb2,
-    pending_pb2, queue_pb2, topic_pb2, user_pb2,
-)  # fmt: skip
 
 
 def many(field: bytes, count: int) -> Iterator[bytes]:
