@@ -50,10 +50,10 @@ from latermq_broker.engine.views.overview import overview
 from latermq_broker.engine.views.pending import PendingView, delayed_id
 from latermq_broker.errors import InvalidReceiptHandleError, RequestError, StoreFullError
 from latermq_broker.schedule.levels import level_ms
-from latermq_broker.store.records.payload_lease import (
+from latermq_broker.store.records.lease_records import (
     ExtendPayload,
 )
-from latermq_broker.store.records.payload_message import (
+from latermq_broker.store.records.message_records import (
     DEAD_FORWARDED,
     DEAD_REJECTED,
     MESSAGE_LETTER,

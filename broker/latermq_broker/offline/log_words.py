@@ -14,7 +14,7 @@ from latermq_broker.catalog.limits import FIELDS, decode_limit
 from latermq_broker.delivery.history import Outcome, decode_history
 from latermq_broker.engine.state.model import DeadState
 from latermq_broker.services.wire.wire_stored import stored_message
-from latermq_broker.store.records.payload_catalog import (
+from latermq_broker.store.records.catalog_records import (
     CONFIG_PUT,
     CONFIG_TOPIC,
     OFFSET_REWIND,
@@ -23,8 +23,8 @@ from latermq_broker.store.records.payload_catalog import (
     decode_offset,
     decode_reset,
 )
-from latermq_broker.store.records.payload_change import PUT, decode_change
-from latermq_broker.store.records.payload_lease import (
+from latermq_broker.store.records.change_records import PUT, decode_change
+from latermq_broker.store.records.lease_records import (
     EXTEND_KEEP_HANDLE,
     EXTEND_RENEWAL,
     LEASE_AUTO_RENEW,
@@ -41,9 +41,9 @@ from latermq_broker.store.records.payload_lease import (
     decode_lease_ordered,
     decode_lease_retry,
 )
-from latermq_broker.store.records.payload_lite import LITE_EXPIRED, decode_lite
-from latermq_broker.store.records.payload_lost import decode_lost
-from latermq_broker.store.records.payload_message import (
+from latermq_broker.store.records.lite_records import LITE_EXPIRED, decode_lite
+from latermq_broker.store.records.lost_records import decode_lost
+from latermq_broker.store.records.message_records import (
     DEAD_PARKS,
     DEAD_REASONS,
     QUEUE_UNSET,
@@ -59,15 +59,15 @@ from latermq_broker.store.records.payload_message import (
     decode_timer,
     message_slices,
 )
-from latermq_broker.store.records.payload_retention import (
+from latermq_broker.store.records.record import Record, RecordType
+from latermq_broker.store.records.retention_records import (
     DROP_BASE,
     MOVE_HISTORY,
     decode_drop,
     decode_move,
     original,
 )
-from latermq_broker.store.records.payload_transaction import CAUSES, TXN_CHECKED, decode_txn
-from latermq_broker.store.records.record import Record, RecordType
+from latermq_broker.store.records.transaction_records import CAUSES, TXN_CHECKED, decode_txn
 
 Fields = dict[str, Any]
 

@@ -5,7 +5,7 @@ import pytest
 from latermq_broker.delivery.order import fifo
 from latermq_broker.delivery.order.fifo import FifoGate
 from latermq_broker.engine.state.model import OnDead, Outgoing
-from latermq_broker.store.records.payload_catalog import (
+from latermq_broker.store.records.catalog_records import (
     OFFSET_MOVED,
     OFFSET_REWIND,
     OFFSET_SKIP,

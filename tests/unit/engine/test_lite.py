@@ -9,14 +9,14 @@ from latermq_broker.delivery.filters.filter import hash64
 from latermq_broker.engine.catalog.lites import Begin, Beginning, lite_key
 from latermq_broker.engine.state.model import Delivered, Outgoing, ReceiveRequest, TopicType
 from latermq_broker.errors import BadRequestError, IllegalTopicError
-from latermq_broker.store.records.payload_lite import (
+from latermq_broker.store.records.lite_records import (
     LITE_CURSOR,
     LITE_EXPIRED,
     LitePayload,
     decode_lite,
     encode_lite,
 )
-from latermq_broker.store.records.payload_message import (
+from latermq_broker.store.records.message_records import (
     MESSAGE_LITE,
     MESSAGE_ORDERED,
     MessagePayload,

@@ -11,8 +11,8 @@ from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.model import Delivered
 from latermq_broker.store.offline.inspect import scan_directory
 from latermq_broker.store.offline.repair import repair_directory
-from latermq_broker.store.records.payload_lite import LITE_CURSOR, LITE_EXPIRED, decode_lite
-from latermq_broker.store.records.payload_message import message_slices
+from latermq_broker.store.records.lite_records import LITE_CURSOR, LITE_EXPIRED, decode_lite
+from latermq_broker.store.records.message_records import message_slices
 from latermq_broker.store.records.record import Record, RecordType
 from support.engine_facts import facts
 from support.engine_rig import short_store

@@ -9,7 +9,7 @@ from latermq_broker.config.config import CatalogConfig, DeliveryConfig
 from latermq_broker.engine.catalog.lites import lite_key
 from latermq_broker.engine.state.model import DeadState, Outgoing, ReceiveRequest, TopicType
 from latermq_broker.errors import PreconditionFailedError
-from latermq_broker.store.records.payload_message import NO_PRIORITY
+from latermq_broker.store.records.message_records import NO_PRIORITY
 from support.engine_facts import facts
 from support.engine_rig import EngineRig
 

@@ -7,7 +7,7 @@ from latermq_broker.engine.catalog.lites import lite_key
 from latermq_broker.engine.retention import withheld
 from latermq_broker.engine.state.model import Delivered, OnDead, Outgoing, ReceiveRequest, TopicType
 from latermq_broker.engine.views.message_life import LifeState
-from latermq_broker.store.records.payload_lease import (
+from latermq_broker.store.records.lease_records import (
     NO_QUEUE,
     ORDERED_KEEP,
     LeaseOrderedPayload,

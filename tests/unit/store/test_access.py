@@ -12,7 +12,7 @@ from latermq_broker.catalog.access import (
     encode_user,
     is_pattern,
 )
-from latermq_broker.store.records.payload_change import (
+from latermq_broker.store.records.change_records import (
     PUT,
     REMOVE,
     ChangePayload,

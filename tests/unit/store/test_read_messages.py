@@ -5,7 +5,7 @@ import struct
 import pytest
 
 from latermq_broker.store.log.read_messages import GAP_BYTES, STRETCH_BYTES, read_messages
-from latermq_broker.store.records.payload_message import (
+from latermq_broker.store.records.message_records import (
     NO_PRIORITY,
     MessagePayload,
     encode_message,

@@ -19,7 +19,7 @@ from latermq_broker.errors import (
     TooManyRequestsError,
     TopicNotFoundError,
 )
-from latermq_broker.store.records.payload_catalog import (
+from latermq_broker.store.records.catalog_records import (
     CONFIG_DELETE,
     CONFIG_GROUP,
     CONFIG_PUT,

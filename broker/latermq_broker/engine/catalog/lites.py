@@ -19,7 +19,7 @@ from latermq_broker.errors import (
     LiteTopicQuotaError,
     TopicNotFoundError,
 )
-from latermq_broker.store.records.payload_lite import LITE_CURSOR, LITE_EXPIRED, LitePayload
+from latermq_broker.store.records.lite_records import LITE_CURSOR, LITE_EXPIRED, LitePayload
 from latermq_broker.store.records.record import RecordType
 
 EXPIRED_AT_ONCE: Final = 256  # lite topics that one tick lets go

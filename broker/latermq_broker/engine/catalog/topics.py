@@ -17,7 +17,7 @@ from latermq_broker.errors import (
     TopicNotFoundError,
     unknown_topic,
 )
-from latermq_broker.store.records.payload_catalog import (
+from latermq_broker.store.records.catalog_records import (
     CONFIG_DELETE,
     CONFIG_PUT,
     CONFIG_TOPIC,

@@ -6,7 +6,7 @@ from latermq_broker.catalog.access import GRANTS_MAX, USERS_MAX, Kind, Right, Us
 from latermq_broker.engine.journal.journal import Journal
 from latermq_broker.engine.state.state import EngineState
 from latermq_broker.errors import BadRequestError, NotFoundError, TooManyRequestsError
-from latermq_broker.store.records.payload_change import PUT, REMOVE, ChangePayload
+from latermq_broker.store.records.change_records import PUT, REMOVE, ChangePayload
 from latermq_broker.store.records.record import RecordType
 
 

@@ -4,15 +4,15 @@ from latermq_broker.catalog.access import decode_user
 from latermq_broker.catalog.catalog import decode_group, decode_topic
 from latermq_broker.catalog.limits import decode_limit
 from latermq_broker.engine.state.state import EngineState, Stamp, Subscription, lite_reader, void
-from latermq_broker.store.records import payload_catalog
-from latermq_broker.store.records.payload_catalog import (
+from latermq_broker.store.records import catalog_records
+from latermq_broker.store.records.catalog_records import (
     OFFSET_REWIND,
     OFFSET_SKIP,
     ConfigPayload,
     OffsetPayload,
     ResetPayload,
 )
-from latermq_broker.store.records.payload_change import PUT, ChangePayload
+from latermq_broker.store.records.change_records import PUT, ChangePayload
 
 
 class CatalogApplier:
@@ -23,8 +23,8 @@ class CatalogApplier:
 
     def config(self, config: ConfigPayload, at: Stamp) -> None:
         state = self._state
-        put = config.operation == payload_catalog.CONFIG_PUT
-        if config.kind == payload_catalog.CONFIG_GROUP:
+        put = config.operation == catalog_records.CONFIG_PUT
+        if config.kind == catalog_records.CONFIG_GROUP:
             if put:
                 state.catalog.put_group(decode_group(config.body))
                 return
@@ -45,8 +45,8 @@ class CatalogApplier:
 
     def config_headless(self, config: ConfigPayload, at: Stamp) -> None:
         """All that counts while replay has no state yet: queues of a deleted topic."""
-        put = config.operation == payload_catalog.CONFIG_PUT
-        if config.kind == payload_catalog.CONFIG_TOPIC and not put:
+        put = config.operation == catalog_records.CONFIG_PUT
+        if config.kind == catalog_records.CONFIG_TOPIC and not put:
             self._drop_queues(config)
 
     def _drop_queues(self, config: ConfigPayload) -> None:

@@ -18,8 +18,8 @@ from latermq_broker.engine.state.state import (
     lite_reader,
 )
 from latermq_broker.store.derived.consume_queue import ENTRY_LETTER, Entry
-from latermq_broker.store.records import payload_lease, payload_message
-from latermq_broker.store.records.payload_lease import (
+from latermq_broker.store.records import lease_records, message_records
+from latermq_broker.store.records.lease_records import (
     NO_QUEUE,
     ORDERED_HOLD,
     ORDERED_KEEP,
@@ -30,7 +30,7 @@ from latermq_broker.store.records.payload_lease import (
     LeaseOrderedPayload,
     LeaseRetryPayload,
 )
-from latermq_broker.store.records.payload_message import DEAD_PARKS, DeadPayload, RedrivePayload
+from latermq_broker.store.records.message_records import DEAD_PARKS, DeadPayload, RedrivePayload
 
 tuple_new = tuple.__new__
 
@@ -181,9 +181,9 @@ class DeliveryApplier:
         delivery = self._state.leases.deliveries[extend.id]
         subscription = self._state.subscription(delivery.group_id, delivery.topic_id)
         self._move(subscription, delivery, Event.EXTEND)
-        if not extend.flags & payload_lease.EXTEND_KEEP_HANDLE:
+        if not extend.flags & lease_records.EXTEND_KEEP_HANDLE:
             delivery.generation += 1
-        if extend.flags & payload_lease.EXTEND_RENEWAL:
+        if extend.flags & lease_records.EXTEND_RENEWAL:
             delivery.renewals += 1
         _hold(self._state, delivery, at.store_ms + extend.invisible_ms)
 
@@ -222,7 +222,7 @@ class DeliveryApplier:
         head = dead.head
         delivery = state.leases.deliveries[head.id]
         subscription = state.subscription(delivery.group_id, delivery.topic_id)
-        waiting = head.reason in payload_message.DEAD_WAITING
+        waiting = head.reason in message_records.DEAD_WAITING
         if waiting:
             self._ripen(subscription, delivery)
         if head.flags & DEAD_PARKS:
@@ -361,7 +361,7 @@ def _holder(
     state: EngineState, lease: LeaseFreshPayload | LeaseRetryPayload | LeaseOrderedPayload
 ) -> Holder:
     client_id = state.client_names.get(lease.client, "")
-    auto_renew = lease.flags & payload_lease.LEASE_AUTO_RENEW != 0
+    auto_renew = lease.flags & lease_records.LEASE_AUTO_RENEW != 0
     return Holder(lease.client, client_id, auto_renew)
 
 

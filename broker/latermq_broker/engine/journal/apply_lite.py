@@ -1,7 +1,7 @@
 """Records → state: lite topics. See `journal.py`."""
 
 from latermq_broker.engine.state.state import EngineState, Stamp, Subscription, lite_reader, void
-from latermq_broker.store.records.payload_lite import LITE_EXPIRED, LitePayload
+from latermq_broker.store.records.lite_records import LITE_EXPIRED, LitePayload
 
 
 class LiteApplier:

@@ -12,7 +12,7 @@ from latermq_broker.engine.state.model import DeadState
 from latermq_broker.engine.state.state import EngineState, Stamp
 from latermq_broker.errors import CorruptRecordError
 from latermq_broker.store.derived.consume_queue import ENTRY_LETTER, Entry
-from latermq_broker.store.records.payload_message import (
+from latermq_broker.store.records.message_records import (
     MESSAGE_LETTER,
     MESSAGE_LITE,
     REF_COMMITTED,
@@ -26,7 +26,7 @@ from latermq_broker.store.records.payload_message import (
     TimerPayload,
     message_rows,
 )
-from latermq_broker.store.records.payload_retention import first_position
+from latermq_broker.store.records.retention_records import first_position
 
 MARKED: Final = MESSAGE_LETTER | MESSAGE_LITE  # kinds that are more than an entry in a queue
 

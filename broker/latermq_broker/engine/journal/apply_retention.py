@@ -9,14 +9,14 @@ from latermq_broker.engine.journal.indexing import index_moved
 from latermq_broker.engine.state.state import EngineState, Stamp
 from latermq_broker.store.derived.checkpoint import decode_sections, encode_sections
 from latermq_broker.store.derived.consume_queue import ENTRY_MOVED, Entry
-from latermq_broker.store.records.payload_retention import (
+from latermq_broker.store.records.record import RecordType
+from latermq_broker.store.records.retention_records import (
     DROP_TRIM,
     MOVE_HISTORY,
     DropPayload,
     MovedEntry,
     MovePayload,
 )
-from latermq_broker.store.records.record import RecordType
 
 #  queues   0      4      6    8      16    24     one for each queue
 #           | topic| queue| pad| first| next|

@@ -7,9 +7,9 @@ come with the state.
 from latermq_broker.delivery.halves import HalfEvent, HalfMessage, HalfState, after
 from latermq_broker.engine.journal.indexing import index_message
 from latermq_broker.engine.state.state import EngineState, Stamp
-from latermq_broker.store.records.payload_message import MessageHead, MessagePayload
-from latermq_broker.store.records.payload_retention import MovePayload
-from latermq_broker.store.records.payload_transaction import TXN_CHECKED, TxnPayload
+from latermq_broker.store.records.message_records import MessageHead, MessagePayload
+from latermq_broker.store.records.retention_records import MovePayload
+from latermq_broker.store.records.transaction_records import TXN_CHECKED, TxnPayload
 
 
 class TransactionApplier:

@@ -12,15 +12,15 @@ from latermq_broker.errors import CorruptRecordError
 from latermq_broker.store.derived.message_index import Gap, MessageIndex
 from latermq_broker.store.log.segment import SEGMENT_HEADER_BYTES
 from latermq_broker.store.records.message_fields import message_keys
-from latermq_broker.store.records.payload_message import (
+from latermq_broker.store.records.message_records import (
     DeadPayload,
     MessageHead,
     MessagePayload,
     decode_dead,
     decode_message_head,
 )
-from latermq_broker.store.records.payload_retention import MOVE_MESSAGE, MovePayload, decode_move
 from latermq_broker.store.records.record import Record, RecordType
+from latermq_broker.store.records.retention_records import MOVE_MESSAGE, MovePayload, decode_move
 
 MESSAGE_TYPES: Final = frozenset({RecordType.MESSAGE, RecordType.HALF})
 STEP_RECORDS: Final = 200

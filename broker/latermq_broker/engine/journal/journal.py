@@ -21,15 +21,15 @@ from latermq_broker.engine.state.state import EngineState, Stamp
 from latermq_broker.errors import StoreError
 from latermq_broker.store.log.commit_log import NO_SPARE_TYPES
 from latermq_broker.store.records import (
-    payload_catalog,
-    payload_change,
-    payload_lease,
-    payload_lite,
-    payload_message,
-    payload_retention,
-    payload_transaction,
+    catalog_records,
+    change_records,
+    lease_records,
+    lite_records,
+    message_records,
+    retention_records,
+    transaction_records,
 )
-from latermq_broker.store.records.payload_message import (
+from latermq_broker.store.records.message_records import (
     MessagePayload,
     MessageRun,
     RefPayload,
@@ -44,7 +44,7 @@ RUN_TYPES: Final = frozenset({RecordType.MESSAGE, RecordType.REF})  # many are a
 
 
 class _Kind(NamedTuple):
-    encode: Callable[[Any], list[payload_lease.Bytes]]
+    encode: Callable[[Any], list[lease_records.Bytes]]
     decode: Callable[[Any], Any]
     apply: Callable[[Any, Stamp], None]  # payload, stamp
 
@@ -60,9 +60,9 @@ class Journal:
         retention = RetentionApplier(state)
         transactions = TransactionApplier(state)
         self.lossy = LossyReplay(state, deliveries, others)
-        message, lease, catalog = payload_message, payload_lease, payload_catalog
-        change, expiry = payload_change, payload_retention
-        lite = payload_lite
+        message, lease, catalog = message_records, lease_records, catalog_records
+        change, expiry = change_records, retention_records
+        lite = lite_records
         self._dropped = state.store.dropped
         self._kinds: dict[RecordType, _Kind] = {
             RecordType.MESSAGE: _Kind(
@@ -106,7 +106,7 @@ class Journal:
                 message.encode_message, message.decode_message_head, transactions.half
             ),
             RecordType.TXN: _Kind(
-                payload_transaction.encode_txn, payload_transaction.decode_txn, transactions.txn
+                transaction_records.encode_txn, transaction_records.decode_txn, transactions.txn
             ),
         }
         self._headless: dict[RecordType, Callable[[Any, Stamp], None]] = {
@@ -138,7 +138,7 @@ class Journal:
 
         Raises StoreFullError, StoreReadOnlyError before anything has changed.
         """
-        payloads = [b"".join(payload_message.encode_message(message)) for message in messages]
+        payloads = [b"".join(message_records.encode_message(message)) for message in messages]
         positions, lengths = self._log.append_group(RecordType.MESSAGE, payloads, now_ms)
         rows = message_rows(messages, positions, lengths, self._log.last_store_ms)
         self._apply(self._messages.messages, rows)
@@ -213,7 +213,7 @@ class Journal:
 
     def _replay_run(self, type: RecordType, records: Sequence[Record]) -> None:
         if type is RecordType.MESSAGE:
-            self._messages.messages(payload_message.decode_message_rows(records))
+            self._messages.messages(message_records.decode_message_rows(records))
             return
         refs: list[RefPayload] = []
         store_ms = records[0].store_ms
@@ -221,7 +221,7 @@ class Journal:
             if record.store_ms != store_ms:
                 self._messages.refs(refs, store_ms)
                 refs, store_ms = [], record.store_ms
-            refs.append(payload_message.decode_ref(record.payload))
+            refs.append(message_records.decode_ref(record.payload))
         self._messages.refs(refs, store_ms)
 
     def _replay_in_parts(self, record: Record) -> None:

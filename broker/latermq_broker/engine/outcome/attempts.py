@@ -21,9 +21,9 @@ from latermq_broker.engine.state.model import Group, OnDead, Topic
 from latermq_broker.engine.state.state import EngineState
 from latermq_broker.errors import CorruptRecordError
 from latermq_broker.schedule.levels import level_ms
+from latermq_broker.store.records.lease_records import AttemptPayload, decode_attempt
 from latermq_broker.store.records.message_fields import message_id
-from latermq_broker.store.records.payload_lease import AttemptPayload, decode_attempt
-from latermq_broker.store.records.payload_message import (
+from latermq_broker.store.records.message_records import (
     DEAD_EXHAUSTED,
     DEAD_FILTERED,
     DEAD_ORDERED,
@@ -42,8 +42,8 @@ from latermq_broker.store.records.payload_message import (
     message_priority,
     message_slices,
 )
-from latermq_broker.store.records.payload_retention import MOVE_HISTORY, MovePayload, decode_move
 from latermq_broker.store.records.record import Record, RecordType
+from latermq_broker.store.records.retention_records import MOVE_HISTORY, MovePayload, decode_move
 
 HISTORY_BYTES_MAX: Final = 40 << 10  # fits beside properties in config.RECORD_BODY_OVERHEAD_BYTES
 

@@ -40,7 +40,7 @@ from latermq_broker.errors import (
 )
 from latermq_broker.store.derived.consume_queue import Entry
 from latermq_broker.store.records.message_fields import message_lite_topic
-from latermq_broker.store.records.payload_message import (
+from latermq_broker.store.records.message_records import (
     REF_REDRIVE,
     DeadChangePayload,
     DeadHead,

@@ -14,12 +14,12 @@ from latermq_broker.engine.state.state import EngineState
 from latermq_broker.errors import CorruptRecordError
 from latermq_broker.store.log.glimpse import glimpse
 from latermq_broker.store.log.read_ahead import RECORD_BYTES, read_ahead
-from latermq_broker.store.records.payload_lease import (
+from latermq_broker.store.records.lease_records import (
     EXTEND_KEEP_HANDLE,
     EXTEND_RENEWAL,
     ExtendPayload,
 )
-from latermq_broker.store.records.payload_message import (
+from latermq_broker.store.records.message_records import (
     REF_DUE,
     RefPayload,
     TimerPayload,

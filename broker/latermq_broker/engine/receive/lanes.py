@@ -33,9 +33,9 @@ from latermq_broker.errors import CorruptRecordError, StoreFullError
 from latermq_broker.store.derived.consume_queue import ConsumeQueue
 from latermq_broker.store.log.read_ahead import read_ahead
 from latermq_broker.store.log.read_messages import read_messages
-from latermq_broker.store.records.payload_catalog import OffsetPayload
-from latermq_broker.store.records.payload_lease import LeaseFreshPayload, LeaseRetryPayload
-from latermq_broker.store.records.payload_message import dead_slices
+from latermq_broker.store.records.catalog_records import OffsetPayload
+from latermq_broker.store.records.lease_records import LeaseFreshPayload, LeaseRetryPayload
+from latermq_broker.store.records.message_records import dead_slices
 from latermq_broker.store.records.record import Record, RecordType
 
 tuple_new: Final = tuple.__new__  # as Delivered(...), without its keyword handling

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from latermq_broker.engine.journal.journal import Journal
 from latermq_broker.engine.state.model import ReceiveRequest
 from latermq_broker.engine.state.state import EngineState
-from latermq_broker.store.records.payload_lease import LEASE_AUTO_RENEW
+from latermq_broker.store.records.lease_records import LEASE_AUTO_RENEW
 from latermq_broker.store.records.record import RecordType
 
 # Not Final: as in `schedule/minutes.py`.

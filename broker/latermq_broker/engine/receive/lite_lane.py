@@ -11,7 +11,7 @@ from latermq_broker.delivery.order.lite import LiteParent, LiteReader
 from latermq_broker.engine.receive.ordered_lane import OrderedLane, Wish
 from latermq_broker.engine.state.state import lite_reader
 from latermq_broker.errors import StoreFullError
-from latermq_broker.store.records.payload_lease import NO_QUEUE, ORDERED_TAKE, OrderedRow
+from latermq_broker.store.records.lease_records import NO_QUEUE, ORDERED_TAKE, OrderedRow
 
 
 class LiteLane(OrderedLane):

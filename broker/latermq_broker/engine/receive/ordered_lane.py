@@ -30,7 +30,7 @@ from latermq_broker.engine.state.model import Group, OnDead, ReceiveRequest
 from latermq_broker.engine.state.state import EngineState, Subscription
 from latermq_broker.errors import CorruptRecordError
 from latermq_broker.store.derived.consume_queue import ConsumeQueue, Entry
-from latermq_broker.store.records.payload_lease import (
+from latermq_broker.store.records.lease_records import (
     EXTEND_KEEP_HANDLE,
     NO_QUEUE,
     ORDERED_HOLD,

@@ -20,7 +20,7 @@ from latermq_broker.errors import (
 )
 from latermq_broker.store.derived.consume_queue import ConsumeQueue, Entry
 from latermq_broker.store.log.read_ahead import read_ahead
-from latermq_broker.store.records.payload_catalog import OFFSET_REWIND, OFFSET_SKIP, OffsetPayload
+from latermq_broker.store.records.catalog_records import OFFSET_REWIND, OFFSET_SKIP, OffsetPayload
 from latermq_broker.store.records.record import RecordType
 
 PULL_SCAN_MAX: Final = 2_048  # entries one filtered pull looks at

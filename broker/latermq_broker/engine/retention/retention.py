@@ -26,13 +26,13 @@ from latermq_broker.engine.state.state import EngineState, Subscription
 from latermq_broker.errors import CorruptRecordError, DamagedQueueError, StoreFullError
 from latermq_broker.store.derived.consume_queue import ConsumeQueue
 from latermq_broker.store.log.segment import SEGMENT_HEADER_BYTES, Segment
-from latermq_broker.store.records.payload_retention import (
+from latermq_broker.store.records.record import RecordType
+from latermq_broker.store.records.retention_records import (
     DROP_TRIM,
     DropPayload,
     TrimmedQueue,
     base_records,
 )
-from latermq_broker.store.records.record import RecordType
 
 CHECK_MS: Final = 1_000  # whether something may go
 STEP_MS: Final = 25

@@ -17,8 +17,9 @@ from latermq_broker.engine.state.segment_use import QueueKey
 from latermq_broker.engine.state.state import EngineState
 from latermq_broker.errors import CorruptRecordError
 from latermq_broker.store.log.segment import Segment
-from latermq_broker.store.records.payload_message import TimerPayload, decode_message_head
-from latermq_broker.store.records.payload_retention import (
+from latermq_broker.store.records.message_records import TimerPayload, decode_message_head
+from latermq_broker.store.records.record import Record, RecordType
+from latermq_broker.store.records.retention_records import (
     MOVE_MESSAGE,
     MovedEntry,
     MovePayload,
@@ -26,8 +27,7 @@ from latermq_broker.store.records.payload_retention import (
     moved_overhead,
     original,
 )
-from latermq_broker.store.records.payload_transaction import CAUSE_TOPIC_GONE
-from latermq_broker.store.records.record import Record, RecordType
+from latermq_broker.store.records.transaction_records import CAUSE_TOPIC_GONE
 
 LIVE_PERCENT_MAX: Final = 25  # of a segment; more, and it is kept
 LIVE_PERCENT_MAX_LOW: Final = 50  # on a disk that is nearly full

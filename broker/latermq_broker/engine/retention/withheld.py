@@ -17,14 +17,14 @@ from latermq_broker.delivery.leases.lease import State
 from latermq_broker.delivery.order.fifo import FifoGate
 from latermq_broker.engine.journal.journal import Journal
 from latermq_broker.engine.state.state import EngineState, Subscription, lite_reader
-from latermq_broker.store.records.payload_lease import (
+from latermq_broker.store.records.lease_records import (
     NO_QUEUE,
     ORDERED_KEEP,
     LeaseOrderedPayload,
     OrderedRow,
 )
-from latermq_broker.store.records.payload_retention import TrimmedQueue
 from latermq_broker.store.records.record import RecordType
+from latermq_broker.store.records.retention_records import TrimmedQueue
 
 KEEP_ROWS: Final = 1_024  # messages kept by one record
 ROW_COST: Final = 64

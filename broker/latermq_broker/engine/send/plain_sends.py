@@ -13,7 +13,7 @@ from latermq_broker.engine.journal.journal import Journal
 from latermq_broker.engine.state.model import Outgoing, PlainMessages, PlainSent
 from latermq_broker.engine.state.state import EngineState
 from latermq_broker.errors import StoreFullError
-from latermq_broker.store.records.payload_message import MESSAGE_LETTER, NO_PRIORITY, MessageRun
+from latermq_broker.store.records.message_records import MESSAGE_LETTER, NO_PRIORITY, MessageRun
 
 
 class PlainSends:

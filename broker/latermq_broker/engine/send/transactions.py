@@ -34,7 +34,7 @@ from latermq_broker.errors import (
     StoreFullError,
     TooManyRequestsError,
 )
-from latermq_broker.store.records.payload_message import (
+from latermq_broker.store.records.message_records import (
     MESSAGE_ORDERED,
     QUEUE_UNSET,
     REF_COMMITTED,
@@ -42,7 +42,8 @@ from latermq_broker.store.records.payload_message import (
     RefPayload,
     decode_message_head,
 )
-from latermq_broker.store.records.payload_transaction import (
+from latermq_broker.store.records.record import RecordType
+from latermq_broker.store.records.transaction_records import (
     CAUSE_DAMAGED,
     CAUSE_EXPIRED,
     CAUSE_NO_ROOM,
@@ -53,7 +54,6 @@ from latermq_broker.store.records.payload_transaction import (
     TXN_ROLLED_BACK,
     TxnPayload,
 )
-from latermq_broker.store.records.record import RecordType
 
 log = logging.getLogger("latermq.engine")
 

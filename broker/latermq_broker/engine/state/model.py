@@ -19,7 +19,7 @@ from latermq_broker.delivery.filters.filter import EVERYTHING as EVERYTHING
 from latermq_broker.delivery.filters.filter import MessageFilter as MessageFilter
 from latermq_broker.delivery.filters.filter import TagFilter as TagFilter
 from latermq_broker.delivery.history import Attempt as Attempt
-from latermq_broker.store.records.payload_message import NO_PRIORITY
+from latermq_broker.store.records.message_records import NO_PRIORITY
 
 
 class Outgoing(NamedTuple):

@@ -29,10 +29,10 @@ from latermq_broker.engine.state.timers_moved import TimersMoved
 from latermq_broker.errors import CorruptRecordError, StoreError, StoreReadOnlyError
 from latermq_broker.schedule.timer import Timer
 from latermq_broker.store.derived.consume_queue import ConsumeQueue, Entry
-from latermq_broker.store.records.payload_lease import decode_client
-from latermq_broker.store.records.payload_message import NO_PRIORITY
-from latermq_broker.store.records.payload_retention import original
+from latermq_broker.store.records.lease_records import decode_client
+from latermq_broker.store.records.message_records import NO_PRIORITY
 from latermq_broker.store.records.record import Record, RecordType
+from latermq_broker.store.records.retention_records import original
 from latermq_broker.store.store import Store
 
 log = logging.getLogger("latermq.engine")

@@ -19,13 +19,13 @@ from latermq_broker.errors import CorruptRecordError, TopicNotFoundError
 from latermq_broker.store.derived.consume_queue import ConsumeQueue, Entry
 from latermq_broker.store.derived.message_index_block import key_hash
 from latermq_broker.store.records.message_fields import message_keys
-from latermq_broker.store.records.payload_message import (
+from latermq_broker.store.records.message_records import (
     dead_slices,
     decode_dead_head,
     decode_message_head,
 )
-from latermq_broker.store.records.payload_retention import first_position, original
 from latermq_broker.store.records.record import Record, RecordType
+from latermq_broker.store.records.retention_records import first_position, original
 
 FROM_THE_END: Final = 1 << 63  # a cursor above every position
 FOUND_MAX: Final = 32  # candidates one call reads

@@ -41,11 +41,11 @@ from latermq_broker.errors import (
     MessageNotFoundError,
     PreconditionFailedError,
 )
-from latermq_broker.store.records.payload_lease import ExtendPayload
-from latermq_broker.store.records.payload_message import TimerPayload, decode_message_head
-from latermq_broker.store.records.payload_retention import first_position, original
-from latermq_broker.store.records.payload_transaction import CAUSE_OPERATOR
+from latermq_broker.store.records.lease_records import ExtendPayload
+from latermq_broker.store.records.message_records import TimerPayload, decode_message_head
 from latermq_broker.store.records.record import RecordType
+from latermq_broker.store.records.retention_records import first_position, original
+from latermq_broker.store.records.transaction_records import CAUSE_OPERATOR
 
 READY_ROWS: Final = 4_096  # put in order for a page: some 2 ms
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from latermq_broker.engine.state.state import EngineState
 from latermq_broker.errors import BadRequestError, CorruptRecordError
-from latermq_broker.store.records.payload_retention import first_position
+from latermq_broker.store.records.retention_records import first_position
 
 SCAN_MAX: Final = 20_000
 

@@ -22,7 +22,7 @@ from latermq_broker.services.wire.wire_fields import (
     varint,
     varints,
 )
-from latermq_broker.store.records.payload_message import NO_PRIORITY
+from latermq_broker.store.records.message_records import NO_PRIORITY
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 
 NORMAL: Final = definition_pb2.NORMAL

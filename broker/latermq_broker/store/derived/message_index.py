@@ -27,7 +27,7 @@ from latermq_broker.store.derived.message_index_block import (
     write_block,
 )
 from latermq_broker.store.files import Files
-from latermq_broker.store.records.payload_message import MessageRow
+from latermq_broker.store.records.message_records import MessageRow
 
 log = logging.getLogger("latermq.store")
 

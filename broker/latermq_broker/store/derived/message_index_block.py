@@ -28,7 +28,7 @@ from xxhash import xxh3_64_intdigest
 
 from latermq_broker.store.derived.checkpoint import TEMPORARY_SUFFIX
 from latermq_broker.store.files import Files, OpenMode, write_all
-from latermq_broker.store.records.payload_message import MessageRow
+from latermq_broker.store.records.message_records import MessageRow
 
 INDEX_SUFFIX: Final = ".idx"
 INDEX_MAGIC: Final = b"\xa9LMQIDX\n"

@@ -15,7 +15,7 @@ from xxhash import xxh3_64_intdigest
 from latermq_broker.errors import CorruptRecordError
 from latermq_broker.store.log.commit_log import CommitLog
 from latermq_broker.store.log.read_ahead import Span
-from latermq_broker.store.records.payload_message import MESSAGE_BYTES
+from latermq_broker.store.records.message_records import MESSAGE_BYTES
 from latermq_broker.store.records.record import CHECKSUM_BYTES, HEADER_BYTES, MAGIC_WORD, RecordType
 
 GAP_BYTES: Final = 4 << 10  # copied rather than begun anew behind

@@ -29,8 +29,8 @@ from latermq_broker.store.directory import (
 from latermq_broker.store.files import Files
 from latermq_broker.store.log.segment import SEGMENT_HEADER_BYTES, Segment
 from latermq_broker.store.offline.salvage import FoundSegment, found_segments
-from latermq_broker.store.records.payload_retention import decode_drop
 from latermq_broker.store.records.record import Record, RecordType
+from latermq_broker.store.records.retention_records import decode_drop
 from latermq_broker.store.recovery import LogScan, Tail, damage, inspect_tail
 
 

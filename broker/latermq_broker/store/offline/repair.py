@@ -27,7 +27,7 @@ from latermq_broker.store.log.segment import (
 )
 from latermq_broker.store.offline.inspect import Break, Examination, Look, examine_directory, ignore
 from latermq_broker.store.offline.salvage import FoundSegment, MissingSegment
-from latermq_broker.store.records.payload_lost import LOST_BYTES_MAX, LOST_BYTES_MIN, lost_payload
+from latermq_broker.store.records.lost_records import LOST_BYTES_MAX, LOST_BYTES_MIN, lost_payload
 from latermq_broker.store.records.record import (
     HEADER_BYTES,
     RECORD_MAGIC,

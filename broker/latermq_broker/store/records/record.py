@@ -1,7 +1,7 @@
 """The codec of one log record: a 40-byte header, the payload, zero padding to a multiple of 8.
 
 Pure functions; who appends, where a record lies and what its payload means is known elsewhere
-(`commit_log`, `payload_*`). All integers are little-endian.
+(`commit_log`, `*_records`). All integers are little-endian.
 
       0          8        12     13      14      16         24         32      36     40
       | checksum | length | type | flags | magic | position | store_ms | epoch | lag  | payload …
@@ -48,7 +48,7 @@ FLAG_CLEAN: Final = 4  # on MARK: the broker stopped in order
 
 
 class RecordType(IntEnum):
-    """What a record says. Payloads of 1 to 18 and from 22 on belong to the core (`payload_*`)."""
+    """What a record says. Payloads of 1 to 18 and from 22 on belong to the core (`*_records`)."""
 
     MESSAGE = 1
     REF = 2

@@ -21,7 +21,7 @@ from latermq_broker.engine.journal.mend.lossy_progress import ProgressMender
 from latermq_broker.engine.journal.mend.lossy_queues import QueueMender
 from latermq_broker.engine.state.state import EngineState, Stamp
 from latermq_broker.errors import CorruptRecordError
-from latermq_broker.store.records.payload_catalog import OffsetPayload
+from latermq_broker.store.records.catalog_records import OffsetPayload
 from latermq_broker.store.records.record import Record, RecordType
 
 CONFIG_BYTES_MIN: Final = 128  # of a record that gives out an id

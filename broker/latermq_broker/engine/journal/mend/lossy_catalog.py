@@ -7,7 +7,7 @@ from latermq_broker.catalog.catalog import TopicType, decode_group, decode_topic
 from latermq_broker.engine.journal.apply_catalog import CatalogApplier
 from latermq_broker.engine.state.model import Topic
 from latermq_broker.engine.state.state import EngineState, Stamp
-from latermq_broker.store.records.payload_catalog import (
+from latermq_broker.store.records.catalog_records import (
     CONFIG_DELETE,
     CONFIG_GROUP,
     CONFIG_PUT,
@@ -15,7 +15,7 @@ from latermq_broker.store.records.payload_catalog import (
     OffsetPayload,
     ResetPayload,
 )
-from latermq_broker.store.records.payload_message import QUEUE_UNSET
+from latermq_broker.store.records.message_records import QUEUE_UNSET
 
 LOST_TOPIC_NAME: Final = "lost-topic-"  # and its id: of a topic whose name is lost
 

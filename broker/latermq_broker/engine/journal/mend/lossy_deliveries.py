@@ -8,7 +8,7 @@ from latermq_broker.engine.journal.mend.lossy_progress import ProgressMender
 from latermq_broker.engine.journal.mend.lossy_queues import is_lost
 from latermq_broker.engine.state.state import EngineState, Stamp
 from latermq_broker.store.derived.consume_queue import Entry
-from latermq_broker.store.records.payload_lease import (
+from latermq_broker.store.records.lease_records import (
     NO_QUEUE,
     ORDERED_HOLD,
     ORDERED_KEEP,
@@ -20,7 +20,7 @@ from latermq_broker.store.records.payload_lease import (
     LeaseRetryPayload,
     OrderedRow,
 )
-from latermq_broker.store.records.payload_message import DEAD_WAITING, DeadPayload, RedrivePayload
+from latermq_broker.store.records.message_records import DEAD_WAITING, DeadPayload, RedrivePayload
 
 
 class DeliveryMender:

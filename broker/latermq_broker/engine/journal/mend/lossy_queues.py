@@ -10,7 +10,7 @@ from latermq_broker.engine.journal.mend.lossy_catalog import CatalogMender
 from latermq_broker.engine.state.state import EngineState, Stamp
 from latermq_broker.store.derived.checkpoint import decode_sections
 from latermq_broker.store.derived.consume_queue import Entry
-from latermq_broker.store.records.payload_message import (
+from latermq_broker.store.records.message_records import (
     QUEUE_UNSET,
     REF_COMMITTED,
     REF_DUE,
@@ -19,14 +19,14 @@ from latermq_broker.store.records.payload_message import (
     TimerPayload,
     decode_message_head,
 )
-from latermq_broker.store.records.payload_retention import (
+from latermq_broker.store.records.record import RecordType
+from latermq_broker.store.records.retention_records import (
     DROP_TRIM,
     MOVE_HISTORY,
     DropPayload,
     MovePayload,
 )
-from latermq_broker.store.records.payload_transaction import TxnPayload
-from latermq_broker.store.records.record import RecordType
+from latermq_broker.store.records.transaction_records import TxnPayload
 
 
 class QueueMender:

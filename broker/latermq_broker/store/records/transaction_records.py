@@ -1,13 +1,13 @@
 """Payload of TXN records: what became of a half message, besides its commit (a REF record).
 
-A HALF record has the payload of a MESSAGE that waits (`payload_message.py`); its due_ms is that of
+A HALF record has the payload of a MESSAGE that waits (`message_records.py`); its due_ms is that of
 the first check. Little-endian; a payload is what follows the 40-byte record header of `record.py`.
 """
 
 import struct
 from typing import Final, NamedTuple
 
-from latermq_broker.store.records.payload_lease import Bytes
+from latermq_broker.store.records.lease_records import Bytes
 
 #  TXN   0         8       16      20      22    23     24
 #        | position| due_ms| length| checks| kind| cause|

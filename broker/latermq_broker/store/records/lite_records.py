@@ -6,7 +6,7 @@ Little-endian. Lite topics are known by the hash of their name.
 import struct
 from typing import Final, NamedTuple
 
-from latermq_broker.store.records.payload_lease import Bytes
+from latermq_broker.store.records.lease_records import Bytes
 
 #  LITE   0     1    4      8      12   16
 #         | kind| pad| group| topic| pad| rows 16 x n

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import repeat
 from typing import Final, NamedTuple
 
-from latermq_broker.store.records.payload_lease import Bytes, decode_ids, encode_ids
+from latermq_broker.store.records.lease_records import Bytes, decode_ids, encode_ids
 from latermq_broker.store.records.record import Record
 
 tuple_new: Final = tuple.__new__  # as MessageHead._make, without the call

@@ -7,7 +7,7 @@ record whose checksum held, so they do not defend against damage.
 import struct
 from typing import Final, NamedTuple
 
-from latermq_broker.store.records.payload_lease import Bytes
+from latermq_broker.store.records.lease_records import Bytes
 
 #  0   1    8
 #  | op| pad| ACCESS: to put, JSON body of `access.py` with rights and secret; to remove, the access

@@ -9,7 +9,7 @@ they do not defend against damage.
 import struct
 from typing import Final, NamedTuple
 
-from latermq_broker.store.records.payload_lease import Bytes, decode_ids, encode_ids
+from latermq_broker.store.records.lease_records import Bytes, decode_ids, encode_ids
 
 #  CONFIG   0     1   2    4   8
 #           | kind| op| pad| id| JSON body of `catalog.py` (put only)

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from latermq_broker.store.records.payload_lease import Bytes, decode_ids, encode_ids
+from latermq_broker.store.records.lease_records import Bytes, decode_ids, encode_ids
 from latermq_broker.store.records.record import Record, RecordType
 
 #  MOVE   0     1     2    4         8              12          16   24     32      40         48
