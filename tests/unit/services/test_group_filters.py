@@ -7,6 +7,7 @@ import pytest
 from latermq_broker.config.config import ServerConfig
 from latermq_broker.services.clients import group_filters
 from latermq_broker.services.clients.session import ClientKind, Session, Sessions
+from latermq_broker.services.wire import wire
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 from latermq_proto.latermq.v1 import group_pb2
 from support.v1_rig import V1Rig
@@ -95,6 +96,69 @@ def test_what_is_shown_and_said_is_bounded(
     assert len(uses) == group_filters.SHOWN_MAX
     assert all(len(expression) == 200 for expression, _ in uses)
     assert len(warned(caplog)) == 1
+
+
+def receive(sessions: Sessions, client_id: str, expression: str, now_ms: int = 0) -> None:
+    wanted = wire.message_filter(definition_pb2.FilterExpression(expression=expression))
+    sessions.receives(client_id, "g", "t", wanted, expression, now_ms)
+
+
+def test_who_declares_nothing_is_seen_by_what_it_receives(
+    sessions: Sessions, caplog: pytest.LogCaptureFixture
+) -> None:
+    sessions.put(consumer("c1", "a"))
+    receive(sessions, "c1", "a")
+    receive(sessions, "bare", "a")
+    assert (shown(sessions), warned(caplog)) == ([], [])
+    for _ in range(3):
+        receive(sessions, "bare", "b")
+    assert shown(sessions) == [("t", [("a", 1), ("b", 1)])]
+    assert warned(caplog) == [("g", "t", ["a", "b"])]
+    receive(sessions, "c1", "b")  # otherwise than it declared
+    assert shown(sessions) == []
+    receive(sessions, "bare", "")
+    sessions.remove("bare")
+    assert shown(sessions) == []
+    receive(sessions, "bare", "a")
+    sessions.put(consumer("bare", "b"))  # it declares something in the end
+    assert shown(sessions) == []
+    sessions.remove("bare")
+    sessions.remove("c1")
+    assert_nothing_is_kept(sessions)
+
+
+def test_who_declares_nothing_and_is_silent_is_forgotten(sessions: Sessions) -> None:
+    silent_ms = ServerConfig().client_silent_ms_max
+    receive(sessions, "bare-1", "a", 0)
+    receive(sessions, "bare-2", "b", 0)
+    receive(sessions, "bare-1", "a", 10)
+    sessions.expire(silent_ms)
+    assert shown(sessions) == [("t", [("a", 1), ("b", 1)])]
+    sessions.expire(silent_ms + 1)
+    assert shown(sessions) == []
+    sessions.expire(silent_ms + 11)
+    assert_nothing_is_kept(sessions)
+
+
+def test_what_is_noted_of_receives_is_bounded(
+    sessions: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_filters, "NOTED_MAX", 2)
+    for number in range(4):
+        receive(sessions, f"bare-{number}", f"tag{number}")
+    assert shown(sessions) == [("t", [("tag0", 1), ("tag1", 1)])]
+    sessions.put(consumer("c", "b"))
+    assert ("b", 1) in shown(sessions)[0][1]
+    for number in range(4):
+        sessions.remove(f"bare-{number}")
+    sessions.remove("c")
+    assert_nothing_is_kept(sessions)
+
+
+def assert_nothing_is_kept(sessions: Sessions) -> None:
+    filters = sessions.filters
+    kept = (filters._uses, filters._by_client, filters._noted, filters._seen_ms)
+    assert (kept, filters._noted_count) == (({}, {}, {}, {}), 0)
 
 
 def test_a_group_shows_it() -> None:

@@ -39,6 +39,17 @@ async def test_names(topic: str, group: str, code: int) -> None:
         assert broker.engine.catalog.topic_count() == 0
 
 
+async def test_clients_without_settings_that_filter_differently_are_noted() -> None:
+    async with Messaging() as broker:
+        for client_id, tags in (("c1", "a"), ("c2", "b"), ("c2", "b")):
+            got = await broker.receive(tags=tags, call=FakeCall(client_id=client_id))
+            assert got.status.code == Code.MESSAGE_NOT_FOUND
+        [(topic, uses)] = broker.sessions.filters.unequal("billing")
+        assert (topic, [tuple(use) for use in uses]) == ("orders", [("a", 1), ("b", 1)])
+        await broker.receive(tags="b", call=FakeCall(client_id="c1"))
+        assert not list(broker.sessions.filters.unequal("billing"))
+
+
 async def test_what_is_missing_is_made_or_refused() -> None:
     async with Messaging() as broker:
         got = await broker.receive()

@@ -24,6 +24,7 @@ from latermq_broker.catalog.access import User
 from latermq_broker.catalog.shares import Shares, count_up, key_of
 from latermq_broker.config.auth import AuthConfig
 from latermq_broker.config.config import ServerConfig
+from latermq_broker.delivery.filters.filter import MessageFilter
 from latermq_broker.errors import TooManyRequestsError
 from latermq_broker.services.clients.client_quirks import Quirk, quirks_of
 from latermq_broker.services.clients.group_filters import GroupFilters
@@ -202,6 +203,13 @@ class Sessions:
         self._held_bytes += session.held_bytes
         self._held_by_connection[session.connection_id] += session.held_bytes
 
+    def receives(
+        self, client_id: str, group: str, topic: str, wanted: MessageFilter, told: str, now_ms: int
+    ) -> None:
+        """A consumer, with a session or without, filters a receive so; `told` is how it says it."""
+        declares = client_id in self._sessions
+        self.filters.note(client_id, (group, topic), wanted, told, now_ms, declares=declares)
+
     def _check_room(self, session: Session, known: Session | None) -> None:
         """Raises TooManyRequestsError."""
         freed = 0 if known is None else known.held_bytes
@@ -317,6 +325,8 @@ class Sessions:
         session = self._sessions.get(client_id)
         if session is not None:
             self._forget(session)
+        else:
+            self.filters.remove(client_id)
         return session
 
     def expire(self, now_ms: int) -> list[Session]:
@@ -331,6 +341,7 @@ class Sessions:
             for stream in session.streams:
                 stream.end()
             log.info("client silent", extra={"client_id": session.client_id})
+        self.filters.expire(now_ms - self._config.client_silent_ms_max)
         for client_id, holder in list(islice(self._holders.items(), HOLDERS_AT_ONCE)):
             if now_ms - holder.seen_ms <= self._config.client_silent_ms_max:
                 break

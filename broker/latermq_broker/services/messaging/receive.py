@@ -126,6 +126,12 @@ class ReceiveService:
             self._parking.serve(wanted.group, wanted.topic)
         call = caller.call
         leased = self._lease(self._with_lite_topics(wanted) if reads_lite else wanted, call)
+        if not reads_lite:
+            told = request.filter_expression.expression
+            self._sessions.receives(
+                wanted.client_id, wanted.group, wanted.topic, wanted.filter, told,
+                self._committer.now_ms(),
+            )  # fmt: skip
         if wanted.auto_renew:
             self._sessions.hold(wanted.client_id, call.user, self._committer.now_ms())
         if leased is not None:
