@@ -11,8 +11,8 @@ It is a RocketMQ 5 client: it speaks `apache.rocketmq.v2` and needs grpcio and p
 """
 
 from latermq import sync
-from latermq._batching import Batching
-from latermq._tls import Tls
+from latermq._connection.batching import Batching
+from latermq._values.tls import Tls
 from latermq.client import Client, connect
 from latermq.codes import Code
 from latermq.delivery import Delivery

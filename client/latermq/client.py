@@ -6,18 +6,18 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Final
 
-from latermq import _arguments
-from latermq._batching import Batching
-from latermq._credentials import Credentials, credentials_of
-from latermq._endpoints import Endpoints
-from latermq._identity import new_client_id
-from latermq._inbox import CACHED_BYTES_MAX, CACHED_COUNT_MAX
-from latermq._lite import LiteTopics
-from latermq._session import Connections, Session
-from latermq._settings import MATCH_ALL, REQUEST_TIMEOUT, ClientKind, Profile
-from latermq._tls import Tls, tls_of
-from latermq._transport import Transport
-from latermq._transports import TRANSPORT_VARIABLE, chosen
+from latermq._connection.batching import Batching
+from latermq._connection.session import Connections, Session
+from latermq._connection.transport import Transport
+from latermq._connection.transports import TRANSPORT_VARIABLE, chosen
+from latermq._consuming.inbox import CACHED_BYTES_MAX, CACHED_COUNT_MAX
+from latermq._consuming.lite_topics import LiteTopics
+from latermq._values import arguments
+from latermq._values.credentials import Credentials, credentials_of
+from latermq._values.endpoints import Endpoints
+from latermq._values.identity import new_client_id
+from latermq._values.settings import MATCH_ALL, REQUEST_TIMEOUT, ClientKind, Profile
+from latermq._values.tls import Tls, tls_of
 from latermq.errors import ClosedError
 from latermq.lite_consumers import LitePushConsumer, LiteSimpleConsumer
 from latermq.message import NO_PROPERTIES, Message, SendReceipt
@@ -47,12 +47,12 @@ class Client:
         transport: Callable[[Endpoints], Transport] | None = None,
         batching: Batching | None = TOGETHER,
     ) -> None:
-        _arguments.duration("request_timeout", request_timeout)
+        arguments.duration("request_timeout", request_timeout)
         if request_timeout <= timedelta(0):
             raise ValueError(f"request_timeout must be positive, not {request_timeout}")
-        _arguments.text("namespace", namespace)
+        arguments.text("namespace", namespace)
         if not isinstance(batching, Batching | None):
-            raise _arguments.wrong("batching", "a Batching or None", batching)
+            raise arguments.wrong("batching", "a Batching or None", batching)
         self._endpoints = endpoints
         self._namespace = namespace
         self._request_timeout = request_timeout
@@ -131,8 +131,8 @@ class Client:
         Args:
             check_after: the broker waits so long before it asks; at most an hour. None: 6 s.
         """
-        _arguments.name_of("topic", topic)
-        _arguments.optional_duration("check_after", check_after)
+        arguments.name_of("topic", topic)
+        arguments.optional_duration("check_after", check_after)
         if check_after is not None and check_after <= timedelta(0):
             raise ValueError(f"check_after must be positive, not {check_after}")
         message = Message(body, tag=tag, keys=keys, properties=properties)
@@ -152,9 +152,9 @@ class Client:
             TopicNotFoundError: and it is not created on use.
             UnavailableError: no broker answers.
         """
-        _arguments.name_of("topic", topic)
+        arguments.name_of("topic", topic)
         if not callable(checker):
-            raise _arguments.wrong("checker", "a function", checker)
+            raise arguments.wrong("checker", "a function", checker)
         await self._sender().ends.check(topic, checker)
 
     async def recall(self, topic: str, recall_handle: str) -> str:
@@ -166,8 +166,8 @@ class Client:
             NotFoundError: it was delivered or recalled already.
             BadRequestError: not a handle of this broker.
         """
-        _arguments.name_of("topic", topic)
-        _arguments.text("recall_handle", recall_handle)
+        arguments.name_of("topic", topic)
+        arguments.text("recall_handle", recall_handle)
         return await self._sender().recall(topic, recall_handle)
 
     def simple_consumer(
@@ -204,7 +204,7 @@ class Client:
             cached_bytes_max: their bodies together.
         """
         subscriptions = _subscriptions(topics, tags)
-        _arguments.name_of("group", group)
+        arguments.name_of("group", group)
         consumer = PushConsumer(
             lambda: self._session(ClientKind.PUSH_CONSUMER, group, subscriptions),
             concurrency=concurrency,
@@ -287,7 +287,7 @@ class Client:
 
     def _session(self, kind: ClientKind, group: str, topics: dict[str, str]) -> Session:
         if kind is not ClientKind.PRODUCER:
-            _arguments.name_of("group", group)
+            arguments.name_of("group", group)
         if self._closed:
             raise ClosedError("this client is closed")
         profile = Profile(
@@ -333,7 +333,7 @@ def connect(
         TypeError: an argument is of the wrong type, here as everywhere.
     """
     for name, value in (("endpoint", endpoint), ("transport", transport)):
-        _arguments.optional_text(name, value)
+        arguments.optional_text(name, value)
     text = endpoint or os.environ.get(ENDPOINT_VARIABLE) or ENDPOINT
     return Client(
         Endpoints.parse(text),
@@ -346,13 +346,13 @@ def connect(
 
 
 def _subscriptions(topics: str | Mapping[str, str], tags: str) -> dict[str, str]:
-    _arguments.text("tags", tags)
+    arguments.text("tags", tags)
     if isinstance(topics, str):
-        _arguments.name_of("topics", topics)
+        arguments.name_of("topics", topics)
         return {topics: tags}
     if not isinstance(topics, Mapping):
-        raise _arguments.wrong("topics", "a str, or a mapping of names to filters", topics)
-    _arguments.text_mapping("topics", topics)
+        raise arguments.wrong("topics", "a str, or a mapping of names to filters", topics)
+    arguments.text_mapping("topics", topics)
     if tags != MATCH_ALL:
         raise ValueError("give the filters with the topics")
     return dict(topics)

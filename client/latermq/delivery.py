@@ -15,10 +15,10 @@ from enum import Enum
 from types import TracebackType
 from typing import Final, Protocol
 
-from latermq import _arguments
-from latermq._endpoints import Endpoints
-from latermq._failure import Failure, describe, rejection
-from latermq._wire_messages import Arrival
+from latermq._values import arguments
+from latermq._values.endpoints import Endpoints
+from latermq._values.failure import Failure, describe, rejection
+from latermq._wire.messages import Arrival
 from latermq.message import Received
 
 log = logging.getLogger("latermq.client")
@@ -102,8 +102,8 @@ class Delivery(Received):
         Raises:
             InvalidReceiptHandleError: the lease ended, or it was settled before.
         """
-        _arguments.span("after", after)
-        _arguments.optional_error("error", error)
+        arguments.span("after", after)
+        arguments.optional_error("error", error)
         await self._settler.nack(self, after, None if error is None else describe(error))
 
     async def nack(self, error: BaseException | None = None) -> None:
@@ -112,7 +112,7 @@ class Delivery(Received):
         Raises:
             InvalidReceiptHandleError: the lease ended, or it was settled before.
         """
-        _arguments.optional_error("error", error)
+        arguments.optional_error("error", error)
         await self._settler.nack(self, None, None if error is None else describe(error))
 
     async def dead_letter(self, reason: str, error: BaseException | None = None) -> None:
@@ -121,8 +121,8 @@ class Delivery(Received):
         Raises:
             InvalidReceiptHandleError: the lease ended, or it was settled before.
         """
-        _arguments.any_text("reason", reason)
-        _arguments.optional_error("error", error)
+        arguments.any_text("reason", reason)
+        arguments.optional_error("error", error)
         await self._settler.forward(self, rejection(reason, error))
 
     async def extend(self, invisible: timedelta) -> None:
@@ -131,7 +131,7 @@ class Delivery(Received):
         Raises:
             InvalidReceiptHandleError: the lease ended, or it was settled before.
         """
-        _arguments.span("invisible", invisible)
+        arguments.span("invisible", invisible)
         await self._settler.extend(self, invisible)
 
     async def __aenter__(self) -> "Delivery":

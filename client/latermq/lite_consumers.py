@@ -7,8 +7,8 @@ the rest. In an exclusive group a lite topic is its last subscriber's.
 
 from collections.abc import Callable
 
-from latermq._lite import LiteTopics
-from latermq._session import Session
+from latermq._connection.session import Session
+from latermq._consuming.lite_topics import LiteTopics
 from latermq.message import Begin
 from latermq.push_consumer import PushConsumer
 from latermq.simple_consumer import AskingConsumer

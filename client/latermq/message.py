@@ -7,7 +7,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Final
 
-from latermq import _arguments
+from latermq._values import arguments
 
 PRIORITY_MAX: Final = (1 << 31) - 1
 NO_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType({})
@@ -51,23 +51,23 @@ class Message:
 
     def __post_init__(self) -> None:
         if not isinstance(self.body, bytes):
-            raise _arguments.wrong("body", "bytes", self.body)
+            raise arguments.wrong("body", "bytes", self.body)
         if self.keys != ():
-            _arguments.texts("keys", self.keys)
+            arguments.texts("keys", self.keys)
         if self.properties is not NO_PROPERTIES:
-            _arguments.text_mapping("properties", self.properties)
+            arguments.text_mapping("properties", self.properties)
         for name, value in (
             ("tag", self.tag),
             ("message_group", self.message_group),
             ("lite_topic", self.lite_topic),
         ):
             if value is not None:
-                _arguments.optional_text(name, value)
-        _arguments.optional_duration("delay", self.delay)
+                arguments.optional_text(name, value)
+        arguments.optional_duration("delay", self.delay)
         if not isinstance(self.deliver_at, datetime | None):
-            raise _arguments.wrong("deliver_at", "a datetime", self.deliver_at)
+            raise arguments.wrong("deliver_at", "a datetime", self.deliver_at)
         if self.priority is not None:
-            _arguments.whole("priority", self.priority)
+            arguments.whole("priority", self.priority)
             if not 0 <= self.priority <= PRIORITY_MAX:
                 raise ValueError(f"priority must be 0 to {PRIORITY_MAX}, not {self.priority}")
             if self.message_group is not None:
@@ -123,12 +123,12 @@ class Begin:
     offset: int | None = None
 
     def __post_init__(self) -> None:
-        _arguments.truth("new_only", self.new_only)
+        arguments.truth("new_only", self.new_only)
         if self.new_only + (self.last is not None) + (self.offset is not None) > 1:
             raise ValueError("give one of new_only, last and offset")
         for name, number in (("last", self.last), ("offset", self.offset)):
             if number is not None:
-                _arguments.whole(name, number)
+                arguments.whole(name, number)
                 if number < 0:
                     raise ValueError(f"{name} must not be negative, and is {number}")
 

@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
-from latermq import _arguments
-from latermq import _wire_messages as wire
-from latermq._batching import Batches, Batching
-from latermq._endpoints import Endpoints
-from latermq._identity import message_ids
-from latermq._route import Queue, candidates
-from latermq._session import Session
-from latermq._transport import Metadata
-from latermq._wire_transactions import RECALL_MESSAGE, Half, ask_recall, read_half, read_recall
+from latermq._connection.batching import Batches, Batching
+from latermq._connection.session import Session
+from latermq._connection.transport import Metadata
+from latermq._values import arguments
+from latermq._values.endpoints import Endpoints
+from latermq._values.identity import message_ids
+from latermq._values.route import Queue, candidates
+from latermq._wire import messages as wire
+from latermq._wire.transactions import RECALL_MESSAGE, Half, ask_recall, read_half, read_recall
 from latermq.backoff import SEND_BACKOFF
 from latermq.codes import Code
 from latermq.errors import (
@@ -77,10 +77,10 @@ class Producer:
             PartialSendError: a broker stored some of them only.
             UnavailableError, RequestTimeoutError, TooManyRequestsError: also at the last try.
         """
-        _arguments.name_of("topic", topic)
+        arguments.name_of("topic", topic)
         for message in messages:
             if not isinstance(message, Message):
-                raise _arguments.wrong("each of messages", "a Message", message)
+                raise arguments.wrong("each of messages", "a Message", message)
         if delay_level is not None:
             _check_level(delay_level, messages)
         if not messages:
@@ -105,7 +105,7 @@ class Producer:
 
         Raises as `send` does; each message its own error.
         """
-        _arguments.name_of("topic", topic)
+        arguments.name_of("topic", topic)
         if self._batches is None:
             (receipt,) = await self.send(topic, [message], delay_level)
             return receipt
@@ -231,7 +231,7 @@ class Producer:
 
 
 def _check_level(level: int, messages: Sequence[Message]) -> None:
-    _arguments.whole("delay_level", level)
+    arguments.whole("delay_level", level)
     if level not in DELAY_LEVELS:
         known = f"{DELAY_LEVELS[0]} to {DELAY_LEVELS[-1]}"
         raise ValueError(f"delay_level must be {known}, not {level}")

@@ -18,12 +18,12 @@ from functools import partial
 from types import TracebackType
 from typing import Final, Self, TypeAlias
 
-from latermq import _arguments
-from latermq._inbox import CACHED_BYTES_MAX, CACHED_COUNT_MAX, Inbox, Window
-from latermq._line import Line, Succession
-from latermq._session import Session
-from latermq._settle import give_all_back
-from latermq._tasks import Tasks
+from latermq._connection.session import Session
+from latermq._connection.tasks import Tasks
+from latermq._consuming.inbox import CACHED_BYTES_MAX, CACHED_COUNT_MAX, Inbox, Window
+from latermq._consuming.line import Line, Succession
+from latermq._consuming.settle import give_all_back
+from latermq._values import arguments
 from latermq.delivery import Delivery, Outcome
 from latermq.errors import ClosedError
 from latermq.message import ConsumeResult
@@ -68,9 +68,9 @@ class PushConsumer:
         cached_count_max: int = CACHED_COUNT_MAX,
         cached_bytes_max: int = CACHED_BYTES_MAX,
     ) -> None:
-        _arguments.at_least_one("concurrency", concurrency)
-        _arguments.at_least_one("cached_count_max", cached_count_max)
-        _arguments.at_least_one("cached_bytes_max", cached_bytes_max)
+        arguments.at_least_one("concurrency", concurrency)
+        arguments.at_least_one("cached_count_max", cached_count_max)
+        arguments.at_least_one("cached_bytes_max", cached_bytes_max)
         window = partial(Window, cached_count_max, cached_bytes_max)
         self._concurrency = concurrency
         self._listener: Listener | None = None
@@ -139,7 +139,7 @@ class PushConsumer:
 
         Called while holding a delivery, it does not wait for that one.
         """
-        _arguments.span("grace", grace)
+        arguments.span("grace", grace)
         await self._close_for(asyncio.current_task(), grace)
 
     async def __aenter__(self) -> Self:

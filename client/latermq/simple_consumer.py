@@ -9,12 +9,12 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Final, Self
 
-from latermq import _arguments
-from latermq import _wire_messages as wire
-from latermq._route import Queue
-from latermq._session import Session
-from latermq._settings import MATCH_ALL
-from latermq._settle import LeaseSettler
+from latermq._connection.session import Session
+from latermq._consuming.settle import LeaseSettler
+from latermq._values import arguments
+from latermq._values.route import Queue
+from latermq._values.settings import MATCH_ALL
+from latermq._wire import messages as wire
 from latermq.codes import Code
 from latermq.delivery import Delivery, Outcome
 from latermq.errors import ClosedError, ForbiddenError, UnavailableError
@@ -63,9 +63,9 @@ class AskingConsumer:
         """
         if self._closed:
             raise ClosedError("this consumer is closed")
-        _arguments.at_least_one("max_count", max_count)
-        _arguments.duration("invisible", invisible)
-        _arguments.span("wait", wait)
+        arguments.at_least_one("max_count", max_count)
+        arguments.duration("invisible", invisible)
+        arguments.span("wait", wait)
         topics = list(self._session.profile.topics.items())
         if not topics:
             raise ValueError("subscribe to a topic first")
@@ -194,15 +194,15 @@ class SimpleConsumer(AskingConsumer):
         Raises:
             TopicNotFoundError: and it is not created on use.
         """
-        _arguments.name_of("topic", topic)
-        _arguments.text("tags", tags)
+        arguments.name_of("topic", topic)
+        arguments.text("tags", tags)
         self._session.profile.topics[topic] = tags
         await self._session.route(topic)
         await self._session.announce()
 
     async def unsubscribe(self, topic: str) -> None:
         """Receive from `topic` no more; what was received stays to be settled."""
-        _arguments.name_of("topic", topic)
+        arguments.name_of("topic", topic)
         self._session.forget_topic(topic)
         await self._session.announce()
 

@@ -14,11 +14,11 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Final, TypeAlias
 
-from latermq import _wire_transactions as wire
-from latermq._endpoints import Endpoints
-from latermq._session import Session
-from latermq._tasks import Tasks
-from latermq._wire import Orphan
+from latermq._connection.session import Session
+from latermq._connection.tasks import Tasks
+from latermq._values.endpoints import Endpoints
+from latermq._wire import transactions as wire
+from latermq._wire.session_calls import Orphan
 from latermq.errors import LaterMQError
 from latermq.message import Received, Resolution
 

@@ -12,8 +12,8 @@ from typing import Final
 import pytest
 
 import latermq
-from latermq._endpoints import Endpoints
-from latermq._lean.transport import LeanTransport
+from latermq._connection.lean.transport import LeanTransport
+from latermq._values.endpoints import Endpoints
 from latermq_broker.config.config import ServerConfig
 from latermq_broker.config.server_transport import ClientCertificates, Http2Config, TlsConfig
 from latermq_broker.services.call.seam import Method, MethodTable

@@ -12,9 +12,9 @@ import grpc.aio
 import pytest
 
 import latermq
-from latermq._endpoints import Endpoints
-from latermq._transport import Transport
-from latermq._transports import chosen
+from latermq._connection.transport import Transport
+from latermq._connection.transports import chosen
+from latermq._values.endpoints import Endpoints
 from latermq.codes import Code
 from support.machine import patient
 

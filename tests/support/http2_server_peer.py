@@ -3,8 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from latermq._lean.caller import Call, Caller
-from latermq._lean.limits import LineKeepalive, LineLimits
+from latermq._connection.lean.caller import Call, Caller
+from latermq._connection.lean.limits import LineKeepalive, LineLimits
 from latermq_h2.hpack.encoder import encode
 from latermq_h2.http2 import frames
 from latermq_h2.messages import PREFIX

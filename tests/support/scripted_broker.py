@@ -14,8 +14,8 @@ from typing import Any
 
 from google.protobuf.message import Message as AnyMessage
 
-from latermq._endpoints import Endpoints
-from latermq._transport import Metadata
+from latermq._connection.transport import Metadata
+from latermq._values.endpoints import Endpoints
 from latermq.errors import LaterMQError, UnavailableError
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from latermq_proto.apache.rocketmq.v2 import service_pb2 as rpc

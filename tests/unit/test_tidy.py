@@ -19,7 +19,7 @@ FILE_LINES_MAX: Final = 500
 FUNCTION_LINES_MAX: Final = 70
 CLASS_METHODS_MAX: Final = 20
 FOLDER_MODULES_MAX: Final = 16
-ROOMED: Final = ("broker", "client/latermq_cli", "proto")  # folders of modules with rooms
+ROOMED: Final = ("broker", "client", "proto")  # folders of modules with rooms
 
 GENERATED: Final = re.compile(r"_pb2(_grpc)?\.pyi?$")
 TEXT_SUFFIXES: Final = {".md", ".proto", ".py", ".pyi", ".toml", ".txt", ".yaml", ".yml", ""}

@@ -14,8 +14,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from latermq._credentials import credentials_of
-from latermq._tls import Tls, tls_of
+from latermq._values.credentials import credentials_of
+from latermq._values.tls import Tls, tls_of
 from latermq.spark.errors import OptionError
 
 Value = TypeVar("Value")

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import grpc
 
-from latermq._credentials import Credentials
+from latermq._values.credentials import Credentials
 from latermq.spark.errors import BrokerRefusedError, ProtocolError, TopicNotFoundError
 from latermq.spark.options import Options
 from latermq.spark.ranges import Ends, QueueEnds, QueueRange, TopicEnds

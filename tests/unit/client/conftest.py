@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from latermq._endpoints import Endpoints
+from latermq._values.endpoints import Endpoints
 from latermq.client import Client
 from support.scripted_broker import ScriptedBroker
 

@@ -10,7 +10,7 @@ import pytest
 
 import latermq
 from latermq import Batching, IllegalFilterError, IllegalGroupError, Tls
-from latermq._arguments import wrong
+from latermq._values.arguments import wrong
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from support.scripted_broker import ScriptedBroker
 from support.virtual_loop import virtually

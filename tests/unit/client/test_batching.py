@@ -14,7 +14,7 @@ from latermq import (
     TooManyRequestsError,
     UnavailableError,
 )
-from latermq._batching import HELD_BYTES_MAX, Batches
+from latermq._connection.batching import HELD_BYTES_MAX, Batches
 from latermq.client import Client
 from latermq.codes import Code
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2

@@ -5,11 +5,11 @@ import hmac
 import pytest
 
 import latermq
-from latermq import _wire
-from latermq._credentials import Credentials, credentials_of
-from latermq._endpoints import Endpoints
-from latermq._settings import ClientKind, Profile
-from latermq._tls import Tls, tls_of
+from latermq._values.credentials import Credentials, credentials_of
+from latermq._values.endpoints import Endpoints
+from latermq._values.settings import ClientKind, Profile
+from latermq._values.tls import Tls, tls_of
+from latermq._wire import session_calls as wire
 
 VARIABLES = (
     "LATERMQ_ACCESS_KEY",
@@ -33,7 +33,7 @@ def test_every_call_is_signed() -> None:
         access_point=Endpoints.parse("127.0.0.1:1"),
         credentials=Credentials("shop", "a-secret"),
     )
-    headers = dict(_wire.client_headers(profile, "r1"))
+    headers = dict(wire.client_headers(profile, "r1"))
     date = headers["x-mq-date-time"]
     assert isinstance(date, str)
     signature = hmac.new(b"a-secret", date.encode(), "sha1").hexdigest()
@@ -46,7 +46,7 @@ def test_every_call_is_signed() -> None:
 def test_a_signature_serves_for_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     credentials = Credentials("shop", "a-secret")
     now_s = 1_706_745_599.9
-    monkeypatch.setattr("latermq._credentials.time.time", lambda: now_s)
+    monkeypatch.setattr("latermq._values.credentials.time.time", lambda: now_s)
     first = credentials.headers()
     assert first[0] == ("x-mq-date-time", "20240131T235959Z")
     assert credentials.headers() is first

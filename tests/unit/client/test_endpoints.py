@@ -2,7 +2,7 @@
 
 import pytest
 
-from latermq._endpoints import AddressScheme, Endpoints
+from latermq._values.endpoints import AddressScheme, Endpoints
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Callable
 from typing import Any
 
-from latermq._failure import (
+from latermq._values.failure import (
     CLASS_BYTES_MAX,
     STACK_BYTES_MAX,
     TEXT_BYTES_MAX,

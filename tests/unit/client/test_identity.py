@@ -4,7 +4,7 @@ import re
 import tomllib
 from pathlib import Path
 
-from latermq._identity import (
+from latermq._values.identity import (
     COUNTER_MASK,
     VERSION,
     MessageIds,

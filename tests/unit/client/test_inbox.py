@@ -4,9 +4,9 @@ from typing import Any, cast
 
 import pytest
 
-from latermq._endpoints import Endpoints
-from latermq._inbox import Inbox, Window
-from latermq._wire_messages import Arrival
+from latermq._consuming.inbox import Inbox, Window
+from latermq._values.endpoints import Endpoints
+from latermq._wire.messages import Arrival
 from latermq.delivery import Delivery, Settler
 from latermq.message import Received
 from latermq_proto.google.protobuf import timestamp_pb2

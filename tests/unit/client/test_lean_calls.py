@@ -4,8 +4,8 @@ import gzip
 
 import pytest
 
-from latermq._lean.blocks import BLOCK_BYTES_MAX, Blocks
-from latermq._transport import Metadata
+from latermq._connection.lean.blocks import BLOCK_BYTES_MAX, Blocks
+from latermq._connection.transport import Metadata
 from latermq_h2.grpc_code import GrpcCode
 from latermq_h2.hpack.decoder import Decoder
 from latermq_h2.hpack.encoder import encode

@@ -13,7 +13,7 @@ from latermq import (
     LiteQuotaError,
     UnavailableError,
 )
-from latermq._lite import REPEAT_S
+from latermq._consuming.lite_topics import REPEAT_S
 from latermq.client import Client
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from support.scripted_broker import Recorded, ScriptedBroker

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from latermq import UnavailableError
-from latermq._endpoints import Endpoints
-from latermq._route import Queue, candidates
+from latermq._values.endpoints import Endpoints
+from latermq._values.route import Queue, candidates
 from latermq.client import Client
 from support.scripted_broker import ScriptedBroker
 from support.virtual_loop import virtually

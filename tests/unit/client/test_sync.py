@@ -17,8 +17,8 @@ from latermq import (
     SendReceipt,
     TopicNotFoundError,
 )
-from latermq._endpoints import Endpoints
-from latermq._sync_consumers import LoopThread
+from latermq._connection.loop_thread import LoopThread
+from latermq._values.endpoints import Endpoints
 from latermq.client import Client
 from latermq.sync import Delivery
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from latermq import _wire, _wire_messages
-from latermq._endpoints import AddressScheme, Endpoints
-from latermq._failure import Failure
-from latermq._route import Queue
-from latermq._settings import ClientKind, Profile, Settings
-from latermq._wire import Command, Order
+from latermq._values.endpoints import AddressScheme, Endpoints
+from latermq._values.failure import Failure
+from latermq._values.route import Queue
+from latermq._values.settings import ClientKind, Profile, Settings
+from latermq._wire import messages
+from latermq._wire import session_calls as wire
+from latermq._wire.session_calls import Command, Order
 from latermq.backoff import DEFAULT_RETRY_POLICY, Exponential, Ladder
 from latermq.errors import (
     BadRequestError,
@@ -48,7 +49,7 @@ def status(code: v2.Code) -> v2.Status:
 
 
 def test_headers() -> None:
-    headers = dict(_wire.client_headers(profile(), "r1"))
+    headers = dict(wire.client_headers(profile(), "r1"))
     assert headers["x-mq-client-id"] == "me@1"
     assert headers["x-mq-language"] == "PYTHON"
     assert headers["x-mq-namespace"] == "shop"
@@ -57,7 +58,7 @@ def test_headers() -> None:
 
 
 def test_route_goes_out_with_the_access_point_and_comes_back_as_queues() -> None:
-    request = rpc.QueryRouteRequest.FromString(_wire.ask_route(profile(), "orders"))
+    request = rpc.QueryRouteRequest.FromString(wire.ask_route(profile(), "orders"))
     assert (request.topic.resource_namespace, request.topic.name) == ("shop", "orders")
     broker = v2.Broker(name="broker-a", id=0, endpoints=request.endpoints)
     queues = [
@@ -65,7 +66,7 @@ def test_route_goes_out_with_the_access_point_and_comes_back_as_queues() -> None
         for id_, permission in enumerate([v2.READ, v2.WRITE, v2.READ_WRITE, v2.NONE])
     ]
     answer = rpc.QueryRouteResponse(status=status(v2.OK), message_queues=queues)
-    route = _wire.read_route(answer.SerializeToString())
+    route = wire.read_route(answer.SerializeToString())
     assert [queue.id for queue in route.readable()] == [0, 2]
     assert [queue.id for queue in route.writable()] == [1, 2]
     assert route.endpoints() == {ENDPOINTS}
@@ -74,22 +75,22 @@ def test_route_goes_out_with_the_access_point_and_comes_back_as_queues() -> None
 
 def test_a_scheme_of_the_future_is_kept_out_of_the_way() -> None:
     endpoints = v2.Endpoints(scheme=9, addresses=[v2.Address(host="x", port=1)])
-    assert _wire._read_endpoints(endpoints).scheme is AddressScheme.UNSPECIFIED
+    assert wire._read_endpoints(endpoints).scheme is AddressScheme.UNSPECIFIED
 
 
 def test_a_refusal_is_raised() -> None:
     answer = rpc.QueryRouteResponse(status=status(v2.TOPIC_NOT_FOUND))
     with pytest.raises(TopicNotFoundError, match="why"):
-        _wire.read_route(answer.SerializeToString())
+        wire.read_route(answer.SerializeToString())
 
 
 def test_bytes_that_are_no_answer() -> None:
     with pytest.raises(ServerError, match="QueryRouteResponse"):
-        _wire.read_route(b"\xff\xff\xff")
+        wire.read_route(b"\xff\xff\xff")
 
 
 def test_a_producers_settings() -> None:
-    data = _wire.settings_command(profile(ClientKind.PRODUCER))
+    data = wire.settings_command(profile(ClientKind.PRODUCER))
     settings = rpc.TelemetryCommand.FromString(data).settings
     assert settings.client_type == v2.PRODUCER
     assert settings.WhichOneof("pub_sub") == "publishing"
@@ -98,7 +99,7 @@ def test_a_producers_settings() -> None:
 
 
 def test_a_consumers_settings() -> None:
-    settings = rpc.TelemetryCommand.FromString(_wire.settings_command(profile())).settings
+    settings = rpc.TelemetryCommand.FromString(wire.settings_command(profile())).settings
     assert settings.client_type == v2.PUSH_CONSUMER
     assert settings.subscription.group.name == "billing"
     (entry,) = settings.subscription.subscriptions
@@ -109,7 +110,7 @@ def test_a_consumers_settings() -> None:
 
 def answered(settings: v2.Settings) -> Settings:
     command = rpc.TelemetryCommand(status=status(v2.OK), settings=settings)
-    answer = _wire.read_command(command.SerializeToString())
+    answer = wire.read_command(command.SerializeToString())
     assert isinstance(answer, Settings)
     return answer
 
@@ -151,12 +152,12 @@ def test_settings_that_say_nothing_leave_the_defaults(policy: v2.RetryPolicy) ->
 def test_refused_settings(settings: v2.Settings | None) -> None:
     command = rpc.TelemetryCommand(status=status(v2.BAD_REQUEST), settings=settings)
     with pytest.raises(BadRequestError):
-        _wire.read_command(command.SerializeToString())
+        wire.read_command(command.SerializeToString())
 
 
 def test_commands() -> None:
-    def read(**command: Any) -> _wire.TelemetryAnswer:
-        return _wire.read_command(rpc.TelemetryCommand(**command).SerializeToString())
+    def read(**command: Any) -> wire.TelemetryAnswer:
+        return wire.read_command(rpc.TelemetryCommand(**command).SerializeToString())
 
     reconnect = rpc.ReconnectEndpointsCommand(nonce="1")
     assert read(reconnect_endpoints_command=reconnect) == Order(Command.RECONNECT, None)
@@ -174,9 +175,9 @@ def test_commands() -> None:
 
 
 def sent(message: Message, due: datetime | None = None, *, delayed: bool = False) -> v2.Message:
-    draft = _wire_messages.Draft(message, "ID1", NOW, due)
+    draft = messages.Draft(message, "ID1", NOW, due)
     producer = profile(ClientKind.PRODUCER)
-    data = _wire_messages.ask_send(producer, QUEUE, [draft], delayed=delayed)
+    data = messages.ask_send(producer, QUEUE, [draft], delayed=delayed)
     return rpc.SendMessageRequest.FromString(data).messages[0]
 
 
@@ -216,7 +217,7 @@ def test_send_results() -> None:
         rpc.SendResultEntry(status=status(v2.HA_NOT_AVAILABLE)),
     ]
     answer = rpc.SendMessageResponse(status=status(v2.MULTIPLE_RESULTS), entries=entries)
-    stored, refused = _wire_messages.read_send(answer.SerializeToString(), "orders", 2)
+    stored, refused = messages.read_send(answer.SerializeToString(), "orders", 2)
     assert stored == SendReceipt(topic="orders", message_id="a", queue_offset=7, recall_handle="h")
     assert isinstance(refused, ServerError)
 
@@ -224,10 +225,10 @@ def test_send_results() -> None:
 def test_send_results_that_do_not_fit_the_request() -> None:
     answer = rpc.SendMessageResponse(status=status(v2.OK))
     with pytest.raises(ServerError, match="0 results for 1"):
-        _wire_messages.read_send(answer.SerializeToString(), "orders", 1)
+        messages.read_send(answer.SerializeToString(), "orders", 1)
 
 
-def delivered(body: bytes, **system: Any) -> _wire_messages.Arrival:
+def delivered(body: bytes, **system: Any) -> messages.Arrival:
     properties = v2.SystemProperties(
         message_id="m", receipt_handle="h", body_encoding=v2.IDENTITY, **system
     )
@@ -242,9 +243,9 @@ def delivered(body: bytes, **system: Any) -> _wire_messages.Arrival:
     return arrived(message)
 
 
-def arrived(message: v2.Message) -> _wire_messages.Arrival:
+def arrived(message: v2.Message) -> messages.Arrival:
     data = rpc.ReceiveMessageResponse(message=message).SerializeToString()
-    arrival = _wire_messages.read_receive(data)
+    arrival = messages.read_receive(data)
     assert arrival is not None
     return arrival
 
@@ -302,7 +303,7 @@ def test_crc32_is_not_looked_at() -> None:
     assert delivered(b"body", body_digest=digest).damage == ""
 
 
-def packed(body: bytes) -> _wire_messages.Arrival:
+def packed(body: bytes) -> messages.Arrival:
     message = v2.Message(body=body)
     message.system_properties.body_encoding = v2.GZIP
     return arrived(message)
@@ -322,20 +323,18 @@ def test_bodies_that_cannot_be_unpacked(body: bytes) -> None:
 
 
 def test_a_body_that_unpacks_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_wire_messages, "UNPACKED_BYTES_MAX", 1000)
+    monkeypatch.setattr(messages, "UNPACKED_BYTES_MAX", 1000)
     assert "1000 bytes" in packed(gzip.compress(bytes(1001))).damage
 
 
 def test_nothing_came() -> None:
     nothing = rpc.ReceiveMessageResponse(status=status(v2.MESSAGE_NOT_FOUND))
-    assert _wire_messages.read_receive(nothing.SerializeToString()) is None
+    assert messages.read_receive(nothing.SerializeToString()) is None
 
 
 def receive_request(invisible: timedelta | None) -> rpc.ReceiveMessageRequest:
     wait = timedelta(seconds=20)
-    data = _wire_messages.ask_receive(
-        profile(), QUEUE, "eu", count_max=7, wait=wait, invisible=invisible
-    )
+    data = messages.ask_receive(profile(), QUEUE, "eu", count_max=7, wait=wait, invisible=invisible)
     return rpc.ReceiveMessageRequest.FromString(data)
 
 
@@ -357,29 +356,29 @@ def test_receive_with_leases_the_broker_keeps() -> None:
 def test_an_ack_entry_says_more_than_the_whole() -> None:
     entry = rpc.AckMessageResultEntry(status=status(v2.INVALID_RECEIPT_HANDLE))
     answer = rpc.AckMessageResponse(status=status(v2.MULTIPLE_RESULTS), entries=[entry])
-    (error,) = _wire_messages.read_ack(answer.SerializeToString(), 1)
+    (error,) = messages.read_ack(answer.SerializeToString(), 1)
     assert isinstance(error, InvalidReceiptHandleError)
 
 
 def test_each_acknowledgement_has_its_result() -> None:
     entries = [rpc.AckMessageResultEntry(status=status(code)) for code in (v2.OK, v2.FORBIDDEN)]
     answer = rpc.AckMessageResponse(status=status(v2.MULTIPLE_RESULTS), entries=entries)
-    first, second = _wire_messages.read_ack(answer.SerializeToString(), 2)
+    first, second = messages.read_ack(answer.SerializeToString(), 2)
     assert first is None
     assert isinstance(second, ForbiddenError)
     with pytest.raises(ServerError, match="2 results for 3"):
-        _wire_messages.read_ack(
+        messages.read_ack(
             rpc.AckMessageResponse(status=status(v2.OK), entries=entries).SerializeToString(), 3
         )
     bare = rpc.AckMessageResponse(status=status(v2.OK)).SerializeToString()
-    assert _wire_messages.read_ack(bare, 2) == [None, None]
+    assert messages.read_ack(bare, 2) == [None, None]
     refused = rpc.AckMessageResponse(status=status(v2.FORBIDDEN)).SerializeToString()
     with pytest.raises(ForbiddenError):
-        _wire_messages.read_ack(refused, 2)
+        messages.read_ack(refused, 2)
 
 
 def test_the_failure_header_is_latermqs_failure() -> None:
-    name, value = _wire_messages.failure_header(
+    name, value = messages.failure_header(
         Failure("TimeoutError", "bank", "0123456789abcdef", "stack", rejected=True)
     )
     assert name == "latermq-failure-bin"

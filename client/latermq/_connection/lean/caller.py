@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
-from latermq._lean.limits import MESSAGE_BYTES_MAX
+from latermq._connection.lean.limits import MESSAGE_BYTES_MAX
 from latermq_h2.grpc_code import GrpcCode
 from latermq_h2.hpack.fields import Field
 from latermq_h2.http2.client_connection import ClientConnection

@@ -1,6 +1,6 @@
 """The translator between this package's terms and the protocol's bytes: sent and delivered.
 
-Pure, like `_wire`, whose second half this is.
+Pure, like `session_calls`.
 """
 
 import hashlib
@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
-from latermq._failure import Failure
-from latermq._identity import host_name
-from latermq._route import Queue
-from latermq._settings import Profile
-from latermq._wire import (
+from latermq._values.failure import Failure
+from latermq._values.identity import host_name
+from latermq._values.route import Queue
+from latermq._values.settings import Profile
+from latermq._wire.session_calls import (
     SERVICE,
     check,
     duration_of,

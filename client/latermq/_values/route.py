@@ -4,7 +4,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import Final
 
-from latermq._endpoints import Endpoints
+from latermq._values.endpoints import Endpoints
 
 WRITABLE_BROKER_ID: Final = 0
 

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import Final
 
-from latermq._endpoints import Endpoints
-from latermq._lean.transport import LeanTransport
-from latermq._tls import Tls
-from latermq._transport import GrpcTransport, Transport
+from latermq._connection.lean.transport import LeanTransport
+from latermq._connection.transport import GrpcTransport, Transport
+from latermq._values.endpoints import Endpoints
+from latermq._values.tls import Tls
 
 TRANSPORT_VARIABLE: Final = "LATERMQ_TRANSPORT"
 TRANSPORT: Final = "lean"

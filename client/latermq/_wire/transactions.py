@@ -1,14 +1,14 @@
 """The translator between this package's terms and the protocol's bytes: transactions and recall.
 
-Pure, like `_wire`.
+Pure, like `session_calls`.
 """
 
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from latermq._settings import Profile
-from latermq._wire import SERVICE, check, parsed, resource_of
-from latermq._wire_messages import Arrival, read_message
+from latermq._values.settings import Profile
+from latermq._wire.messages import Arrival, read_message
+from latermq._wire.session_calls import SERVICE, check, parsed, resource_of
 from latermq.codes import Code
 from latermq.errors import ServerError
 from latermq.message import Resolution

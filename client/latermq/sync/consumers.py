@@ -2,16 +2,16 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Final, Generic, Self, TypeAlias, TypeVar
+from typing import Final, Generic, Self, TypeAlias, TypeVar
 
 from latermq import delivery, lite_consumers, push_consumer, simple_consumer
-from latermq._settings import MATCH_ALL
-from latermq.errors import ClosedError
+from latermq._connection.loop_thread import LoopThread
+from latermq._values.settings import MATCH_ALL
 from latermq.message import Begin, ConsumeResult, Received
 from latermq.push_consumer import GRACE
 from latermq.simple_consumer import INVISIBLE, WAIT
@@ -19,41 +19,6 @@ from latermq.simple_consumer import INVISIBLE, WAIT
 Result = TypeVar("Result")
 Inner = TypeVar("Inner", bound=simple_consumer.AskingConsumer | push_consumer.PushConsumer)
 _FIELDS: Final = tuple(field.name for field in fields(Received))
-
-
-class LoopThread:
-    """An event loop in a daemon thread; `call` runs a coroutine there and waits for its result."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="latermq", daemon=True)
-        self._thread.start()
-
-    def call(self, work: Coroutine[Any, Any, Result]) -> Result:
-        if not self.running:
-            work.close()
-            raise ClosedError("this client is closed")
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()  # interrupted while waiting; without effect once it is done
-            raise
-
-    @property
-    def running(self) -> bool:
-        return self._thread.is_alive()
-
-    def stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_forever()
-        finally:
-            self._loop.close()
 
 
 class Delivery(Received):

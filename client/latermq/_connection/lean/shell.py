@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, cast
 
-from latermq._lean.caller import Caller
-from latermq._lean.limits import LineKeepalive, LineLimits
+from latermq._connection.lean.caller import Caller
+from latermq._connection.lean.limits import LineKeepalive, LineLimits
 
 WRITE_BUFFER_BYTES: Final = 256 << 10  # in the asyncio transport, before it pauses us
 LOOK_S: Final = 0.02  # without a read: the loop may have been elsewhere

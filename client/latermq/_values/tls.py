@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import grpc
 
-from latermq import _arguments
+from latermq._values import arguments
 
 TLS_VARIABLE: Final = "LATERMQ_TLS"
 CA_VARIABLE: Final = "LATERMQ_CA"
@@ -39,11 +39,11 @@ class Tls:
     def __post_init__(self) -> None:
         for name in ("ca", "certificate", "key"):
             if not isinstance(path := getattr(self, name), str | Path | None):
-                raise _arguments.wrong(name, "a path or None", path)
+                raise arguments.wrong(name, "a path or None", path)
             if path == "":
                 raise ValueError(f"{name} must not be empty")
-        _arguments.optional_text("server_name", self.server_name)
-        _arguments.truth("verify", self.verify)
+        arguments.optional_text("server_name", self.server_name)
+        arguments.truth("verify", self.verify)
         if (self.certificate is None) != (self.key is None):
             raise ValueError("a client certificate needs its key, and a key its certificate")
 
@@ -88,7 +88,7 @@ class Tls:
 def tls_of(given: bool | Tls | None) -> bool | Tls:
     """Return what is given, or, for None, what the environment says; False: clear text."""
     if not isinstance(given, bool | Tls | None):
-        raise _arguments.wrong("tls", "True, False, a Tls or None", given)
+        raise arguments.wrong("tls", "True, False, a Tls or None", given)
     if given is not None:
         return given
     said = os.environ.get

@@ -15,13 +15,13 @@ import random
 from collections.abc import Callable
 from typing import Final
 
-from latermq._assignment import Assignment
-from latermq._inbox import Window
-from latermq._receiver import Receiver
-from latermq._session import FAREWELL_S_MAX, Session
-from latermq._settle import LeaseSettler
-from latermq._tasks import Tasks
-from latermq._wire_messages import Arrival
+from latermq._connection.session import FAREWELL_S_MAX, Session
+from latermq._connection.tasks import Tasks
+from latermq._consuming.assignment import Assignment
+from latermq._consuming.inbox import Window
+from latermq._consuming.receiver import Receiver
+from latermq._consuming.settle import LeaseSettler
+from latermq._wire.messages import Arrival
 from latermq.backoff import RECONNECT_BACKOFF
 from latermq.delivery import Delivery, Outcome
 from latermq.errors import LaterMQError

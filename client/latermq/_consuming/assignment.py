@@ -5,13 +5,13 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from latermq import _wire
-from latermq._inbox import Window
-from latermq._receiver import Receiver
-from latermq._route import Queue
-from latermq._session import Session
-from latermq._tasks import Tasks
-from latermq._wire_messages import Arrival
+from latermq._connection.session import Session
+from latermq._connection.tasks import Tasks
+from latermq._consuming.inbox import Window
+from latermq._consuming.receiver import Receiver
+from latermq._values.route import Queue
+from latermq._wire import session_calls as wire
+from latermq._wire.messages import Arrival
 from latermq.errors import LaterMQError, TopicNotFoundError
 
 log = logging.getLogger("latermq.client")
@@ -50,9 +50,9 @@ class Assignment:
     async def refresh(self, topic: str) -> None:
         """Receive from exactly the topic's queues that the broker assigns."""
         session = self._session
-        request = _wire.ask_assignment(session.profile, topic)
-        answer = await session.call(session.profile.access_point, _wire.QUERY_ASSIGNMENT, request)
-        assigned = {queue for queue in _wire.read_assignment(answer) if queue.readable}
+        request = wire.ask_assignment(session.profile, topic)
+        answer = await session.call(session.profile.access_point, wire.QUERY_ASSIGNMENT, request)
+        assigned = {queue for queue in wire.read_assignment(answer) if queue.readable}
         self._drop(topic, keep=assigned)
         for queue in assigned - self._loops.keys():
             tags = session.profile.topics[topic]

@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Final, TypeVar
 
-from latermq import _wire_messages as wire
-from latermq._batching import Batches, Batching
-from latermq._endpoints import Endpoints
-from latermq._failure import Failure, describe
-from latermq._session import Session
-from latermq._transport import Metadata
+from latermq._connection.batching import Batches, Batching
+from latermq._connection.session import Session
+from latermq._connection.transport import Metadata
+from latermq._values.endpoints import Endpoints
+from latermq._values.failure import Failure, describe
+from latermq._wire import messages as wire
 from latermq.backoff import SETTLE_BACKOFF
 from latermq.codes import Code
 from latermq.delivery import AT_ONCE, Delivery, Outcome

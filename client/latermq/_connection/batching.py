@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, Generic, TypeVar
 
-from latermq import _arguments
-from latermq._tasks import Tasks
+from latermq._connection.tasks import Tasks
+from latermq._values import arguments
 from latermq.errors import (
     BadRequestError,
     IllegalMessageError,
@@ -54,12 +54,12 @@ class Batching:
     bytes_max: int = 1 << 20
 
     def __post_init__(self) -> None:
-        _arguments.duration("linger", self.linger)
+        arguments.duration("linger", self.linger)
         if not timedelta(0) <= self.linger <= LINGER_MAX:
             limit_ms = LINGER_MAX // timedelta(milliseconds=1)
             raise ValueError(f"linger must be 0 to {limit_ms} ms, not {self.linger}")
-        _arguments.at_least_one("count_max", self.count_max)
-        _arguments.at_least_one("bytes_max", self.bytes_max)
+        arguments.at_least_one("count_max", self.count_max)
+        arguments.at_least_one("bytes_max", self.bytes_max)
 
 
 class _Lane(Generic[Item, Result]):

@@ -1,7 +1,7 @@
 """The translator between this package's terms and the protocol's bytes: meeting a broker.
 
 Pure: `ask_*` builds a request, `read_*` takes an answer apart and raises the error its status
-stands for. Nothing outside this module and `_wire_messages` sees a protobuf message.
+stands for. Nothing outside this room sees a protobuf message.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -11,10 +11,10 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as AnyMessage
 
-from latermq._endpoints import AddressScheme, Endpoints
-from latermq._identity import LANGUAGE, VERSION, host_name
-from latermq._route import Queue, Route
-from latermq._settings import ClientKind, Profile, Settings
+from latermq._values.endpoints import AddressScheme, Endpoints
+from latermq._values.identity import LANGUAGE, VERSION, host_name
+from latermq._values.route import Queue, Route
+from latermq._values.settings import ClientKind, Profile, Settings
 from latermq.backoff import DEFAULT_RETRY_POLICY, Exponential, Ladder, RetryPolicy
 from latermq.codes import Code
 from latermq.errors import ServerError, error_for

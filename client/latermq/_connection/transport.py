@@ -12,10 +12,10 @@ from typing import Any, Final, Protocol, TypeAlias
 import grpc
 import grpc.aio
 
-from latermq._endpoints import Endpoints
-from latermq._identity import VERSION
-from latermq._status import error_of, nobody_answers
-from latermq._tls import Tls
+from latermq._connection.status import error_of, nobody_answers
+from latermq._values.endpoints import Endpoints
+from latermq._values.identity import VERSION
+from latermq._values.tls import Tls
 from latermq.errors import LaterMQError, UnavailableError
 
 Metadata: TypeAlias = Sequence[tuple[str, str | bytes]]

@@ -1,15 +1,4 @@
-"""The same client for threads: no `async`, no `await`, everything else alike.
-
-    with latermq.sync.connect("127.0.0.1:8081") as mq:
-        mq.send("orders", body, deliver_at=tomorrow)
-        for delivery in mq.push_consumer("orders", group="billing"):
-            with delivery:  # ack on exit; on raise, delivered again after its backoff
-                bill(delivery.body)
-
-A `Client` runs one event loop in a thread of its own. Its objects may be used from any thread, also
-from several at a time; a listener is an ordinary function, called in a pool of `concurrency`
-threads. Errors and their meaning are those of the async objects.
-"""
+"""`latermq.Client` for threads, and the block of a transaction."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -18,19 +7,12 @@ from types import TracebackType
 from typing import TypeAlias
 
 from latermq import client, transaction
-from latermq._batching import Batching
-from latermq._inbox import CACHED_BYTES_MAX, CACHED_COUNT_MAX
-from latermq._lite import tell_taken
-from latermq._settings import MATCH_ALL, REQUEST_TIMEOUT
-from latermq._sync_consumers import (
-    Delivery,
-    LitePushConsumer,
-    LiteSimpleConsumer,
-    LoopThread,
-    PushConsumer,
-    SimpleConsumer,
-)
-from latermq._tls import Tls
+from latermq._connection.batching import Batching
+from latermq._connection.loop_thread import LoopThread
+from latermq._consuming.inbox import CACHED_BYTES_MAX, CACHED_COUNT_MAX
+from latermq._consuming.lite_topics import tell_taken
+from latermq._values.settings import MATCH_ALL, REQUEST_TIMEOUT
+from latermq._values.tls import Tls
 from latermq.message import (
     NO_PROPERTIES,
     Message,
@@ -39,17 +21,12 @@ from latermq.message import (
     SendReceipt,
 )
 from latermq.push_consumer import CONCURRENCY
-
-__all__ = [
-    "Client",
-    "Delivery",
-    "LitePushConsumer",
-    "LiteSimpleConsumer",
-    "PushConsumer",
-    "SimpleConsumer",
-    "Transaction",
-    "connect",
-]
+from latermq.sync.consumers import (
+    LitePushConsumer,
+    LiteSimpleConsumer,
+    PushConsumer,
+    SimpleConsumer,
+)
 
 
 class Transaction:

@@ -8,10 +8,10 @@ from contextlib import aclosing
 from datetime import timedelta
 from typing import Final
 
-from latermq import _wire_messages as wire
-from latermq._inbox import Window
-from latermq._route import Queue
-from latermq._session import Session
+from latermq._connection.session import Session
+from latermq._consuming.inbox import Window
+from latermq._values.route import Queue
+from latermq._wire import messages as wire
 from latermq.backoff import RECONNECT_BACKOFF, Backoff
 from latermq.errors import LaterMQError, TooManyRequestsError, UnavailableError
 

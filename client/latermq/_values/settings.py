@@ -5,8 +5,8 @@ from datetime import timedelta
 from enum import IntEnum
 from typing import Final
 
-from latermq._credentials import Credentials
-from latermq._endpoints import Endpoints
+from latermq._values.credentials import Credentials
+from latermq._values.endpoints import Endpoints
 from latermq.backoff import DEFAULT_RETRY_POLICY, RetryPolicy
 
 BODY_BYTES_MAX: Final = 4 << 20

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from latermq._endpoints import Endpoints
+from latermq._values.endpoints import Endpoints
 from latermq.codes import Code
 from latermq.errors import (
     BadRequestError,

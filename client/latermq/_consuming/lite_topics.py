@@ -10,9 +10,9 @@ import logging
 from collections.abc import Awaitable, Callable, Collection
 from typing import Final
 
-from latermq import _arguments
-from latermq._session import Session
-from latermq._wire_lite import SYNC_LITE, Action, ask_sync_lite, read_sync_lite
+from latermq._connection.session import Session
+from latermq._values import arguments
+from latermq._wire.lite_calls import SYNC_LITE, Action, ask_sync_lite, read_sync_lite
 from latermq.codes import Code
 from latermq.errors import ClosedError, LaterMQError, LiteQuotaError
 from latermq.message import Begin
@@ -38,9 +38,9 @@ class LiteTopics:
     """
 
     def __init__(self, parent: str, taken: Callable[[str], None] | None) -> None:
-        _arguments.name_of("parent", parent)
+        arguments.name_of("parent", parent)
         if taken is not None and not callable(taken):
-            raise _arguments.wrong("taken", "a function or None", taken)
+            raise arguments.wrong("taken", "a function or None", taken)
         self.parent = parent
         self._taken = taken
         self._names: set[str] = set()
@@ -70,9 +70,9 @@ class LiteTopics:
 
     async def add(self, names: Collection[str], begin: Begin | None) -> None:
         """Raises as `LitePushConsumer.subscribe`, with nothing changed here."""
-        _arguments.texts("lite_topics", names)
+        arguments.texts("lite_topics", names)
         if begin is not None and not isinstance(begin, Begin):
-            raise _arguments.wrong("begin", "a Begin or None", begin)
+            raise arguments.wrong("begin", "a Begin or None", begin)
         new: set[str] = set()
 
         async def tell(session: Session) -> None:
@@ -102,7 +102,7 @@ class LiteTopics:
             session.tasks.start(self._tell_all(session), "latermq lite topics")
 
     async def remove(self, names: Collection[str]) -> None:
-        _arguments.texts("lite_topics", names)
+        arguments.texts("lite_topics", names)
 
         async def tell(session: Session) -> None:
             await self._tell(session, Action.REMOVE, names)

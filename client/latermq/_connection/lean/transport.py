@@ -10,14 +10,14 @@ from collections.abc import AsyncGenerator, Callable
 from datetime import timedelta
 from typing import Final
 
-from latermq._endpoints import AddressScheme, Endpoints
-from latermq._identity import VERSION
-from latermq._lean.blocks import Blocks
-from latermq._lean.caller import Call
-from latermq._lean.shell import Shell
-from latermq._status import error_of, nobody_answers
-from latermq._tls import Tls
-from latermq._transport import Metadata, Stream
+from latermq._connection.lean.blocks import Blocks
+from latermq._connection.lean.caller import Call
+from latermq._connection.lean.shell import Shell
+from latermq._connection.status import error_of, nobody_answers
+from latermq._connection.transport import Metadata, Stream
+from latermq._values.endpoints import AddressScheme, Endpoints
+from latermq._values.identity import VERSION
+from latermq._values.tls import Tls
 from latermq.backoff import Backoff
 from latermq.errors import LaterMQError, UnavailableError
 from latermq_h2.grpc_code import GrpcCode

@@ -13,9 +13,9 @@ import logging
 import random
 from collections.abc import Callable
 
-from latermq._settings import Settings
-from latermq._transport import Stream
-from latermq._wire import Command, Orphan, Taken, read_command
+from latermq._connection.transport import Stream
+from latermq._values.settings import Settings
+from latermq._wire.session_calls import Command, Orphan, Taken, read_command
 from latermq.backoff import RECONNECT_BACKOFF, Backoff
 from latermq.errors import LaterMQError, RequestError, UnavailableError
 

@@ -13,14 +13,14 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import Final
 
-from latermq import _wire
-from latermq._endpoints import Endpoints
-from latermq._identity import new_request_id
-from latermq._route import Route
-from latermq._settings import Profile, Settings
-from latermq._tasks import Tasks
-from latermq._telemetry import Telemetry
-from latermq._transport import Metadata, Transport
+from latermq._connection.tasks import Tasks
+from latermq._connection.telemetry import Telemetry
+from latermq._connection.transport import Metadata, Transport
+from latermq._values.endpoints import Endpoints
+from latermq._values.identity import new_request_id
+from latermq._values.route import Route
+from latermq._values.settings import Profile, Settings
+from latermq._wire import session_calls as wire
 from latermq.backoff import RECONNECT_BACKOFF
 from latermq.codes import Code
 from latermq.errors import (
@@ -63,7 +63,7 @@ class Session:
     def __init__(self, profile: Profile, connections: Connections) -> None:
         self.profile = profile
         self.settings = Settings()
-        self.on_orphan: Callable[[Endpoints, _wire.Orphan], None] | None = None
+        self.on_orphan: Callable[[Endpoints, wire.Orphan], None] | None = None
         self.on_known: Callable[[], None] | None = None  # a broker has answered our settings
         self.on_taken: Callable[[str], None] | None = None
         self._connections = connections
@@ -175,12 +175,12 @@ class Session:
         """
         if self._closed:
             return
-        request = _wire.ask_termination(self.profile)
+        request = wire.ask_termination(self.profile)
         for endpoints, stream in list(self._streams.items()):
             try:
                 await stream.ready(farewell_s_max)
                 await self.call_once(
-                    endpoints, _wire.NOTIFY_TERMINATION, request, timeout=farewell_s_max
+                    endpoints, wire.NOTIFY_TERMINATION, request, timeout=farewell_s_max
                 )
             except LaterMQError as error:
                 log.debug("farewell not heard", extra={"reason": str(error)})
@@ -201,9 +201,9 @@ class Session:
             del self._lookups[topic]
 
     async def _query_route(self, topic: str) -> Route:
-        request = _wire.ask_route(self.profile, topic)
-        answer = await self.call(self.profile.access_point, _wire.QUERY_ROUTE, request)
-        return _wire.read_route(answer)
+        request = wire.ask_route(self.profile, topic)
+        answer = await self.call(self.profile.access_point, wire.QUERY_ROUTE, request)
+        return wire.read_route(answer)
 
     def _remember_topic(self, topic: str) -> None:
         while len(self.profile.topics) >= TOPICS_MAX:
@@ -217,8 +217,8 @@ class Session:
         if endpoints not in self._streams:
             transport = self._connections.to(endpoints)
             stream = Telemetry(
-                lambda: transport.bidi_stream(_wire.TELEMETRY, self._headers()),
-                lambda: _wire.settings_command(self.profile),
+                lambda: transport.bidi_stream(wire.TELEMETRY, self._headers()),
+                lambda: wire.settings_command(self.profile),
                 self._adopt,
                 lambda told: self._asked(endpoints, told),
             )
@@ -231,8 +231,8 @@ class Session:
         if self.on_known is not None:
             self.on_known()
 
-    def _asked(self, endpoints: Endpoints, told: _wire.Orphan | _wire.Taken) -> None:
-        if isinstance(told, _wire.Orphan):
+    def _asked(self, endpoints: Endpoints, told: wire.Orphan | wire.Taken) -> None:
+        if isinstance(told, wire.Orphan):
             if self.on_orphan is not None:
                 self.on_orphan(endpoints, told)
         elif self.on_taken is not None:
@@ -253,10 +253,10 @@ class Session:
 
     async def heartbeat(self) -> None:
         """Tell every broker that we live; one that does not know us is told our settings."""
-        request = _wire.ask_heartbeat(self.profile)
+        request = wire.ask_heartbeat(self.profile)
         for endpoints, stream in list(self._streams.items()):
             try:
-                _wire.read_heartbeat(await self.call_once(endpoints, _wire.HEARTBEAT, request))
+                wire.read_heartbeat(await self.call_once(endpoints, wire.HEARTBEAT, request))
             except LaterMQError as error:
                 if error.code == Code.UNRECOGNIZED_CLIENT_TYPE:
                     await stream.announce()
@@ -276,7 +276,7 @@ class Session:
                 log.info("route not refreshed", extra={"topic": topic, "reason": str(error)})
 
     def _headers(self, more: Sequence[tuple[str, str | bytes]] = ()) -> Metadata:
-        return (*_wire.client_headers(self.profile, new_request_id()), *more)
+        return (*wire.client_headers(self.profile, new_request_id()), *more)
 
     def _check_open(self) -> None:
         if self._closed:

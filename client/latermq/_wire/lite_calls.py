@@ -1,14 +1,14 @@
 """The translator between this package's terms and the protocol's bytes: lite subscriptions.
 
-Pure, like `_wire`.
+Pure, like `session_calls`.
 """
 
 from collections.abc import Iterable
 from enum import IntEnum
 from typing import Final
 
-from latermq._settings import Profile
-from latermq._wire import SERVICE, check, parsed, resource_of
+from latermq._values.settings import Profile
+from latermq._wire.session_calls import SERVICE, check, parsed, resource_of
 from latermq.message import Begin
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from latermq_proto.apache.rocketmq.v2 import service_pb2 as rpc

@@ -1,0 +1,1 @@
+"""Connections to brokers, and what keeps a client known to them."""

@@ -1,0 +1,1 @@
+"""From an assignment to a settled lease: what the consumers share."""

@@ -1,0 +1,1 @@
+"""Protobuf on one side, values of this package on the other: the only translator."""
