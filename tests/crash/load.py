@@ -14,7 +14,8 @@ import grpc
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2_grpc
 from latermq_proto.latermq.v1 import failure_pb2, topic_pb2, topic_pb2_grpc
 from support import wire_requests
-from support.ledger import Delivery, Ledger, Outcome
+from support.ledger import Delivery, Ledger
+from support.ledger_sends import Outcome
 from support.machine import patient
 from support.wire_client import now_ms
 

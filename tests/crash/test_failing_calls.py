@@ -20,7 +20,7 @@ from support.torn_files import LIE, Fault, TornFiles
 pytestmark = pytest.mark.usefixtures("small_runs")
 
 STEPS: Final = 110
-SEED: Final = 11  # one life with sends, leases, a checkpoint and two segments
+SEED: Final = 31  # one life with sends, leases, redrives, moved offsets and two segments
 LIE_SEEDS: Final = (11, 13)
 CALLS_MIN: Final = 80
 CALLS_MAX: Final = 2_000

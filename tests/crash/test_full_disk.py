@@ -15,7 +15,8 @@ import pytest
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 from support import wire_requests
 from support.broker_process import BrokerProcess
-from support.ledger import Delivery, Ledger, Outcome
+from support.ledger import Delivery, Ledger
+from support.ledger_sends import Outcome
 from support.machine import patient
 from support.wire_client import WireClient, now_ms, require_ok
 

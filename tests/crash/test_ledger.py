@@ -1,11 +1,13 @@
 """The ledger itself: it must cry when a promise is broken, and only then."""
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import pytest
 
-from support.ledger import Delivery, Ledger, Outcome
+from support.ledger import Delivery, Ledger
+from support.ledger_sends import Outcome
 
 Step: TypeAlias = Callable[[Ledger], None]
 
@@ -62,6 +64,66 @@ def test_what_was_never_answered_may_have_happened_or_not() -> None:
     assert made.violations == []
 
 
+def test_what_is_given_anew_begins_with_attempt_one() -> None:
+    made = ledger()
+    acked(made)
+    rewound(made)
+    made.delivered("g", delivery(1, at_ms=NOW + 1))  # nobody holds it any more
+    dies_as_told(made)
+    rewound(made, letters=1)
+    made.delivered("g", delivery(1, at_ms=NOW + 2))
+    made.acking("g", "m")
+    made.acked("g", "m", 1, accepted=True, at_ms=NOW + 3)
+    made.died("g", "m", BODY)  # the letter of before
+    made.check_drained("g", NOW)
+    assert made.violations == []
+
+
+def test_an_offset_of_unknown_outcome_allows_either() -> None:
+    for happened in (False, True):
+        made = ledger()
+        made.delivered("g", delivery(1))
+        made.rewinding("g", ["m"], Counter())
+        made.skipping("h", ["m"])
+        made.crashed()
+        made.delivered("g", delivery(1 if happened else 2, at_ms=NOW + 100))
+        if not happened:
+            made.delivered("h", delivery(1))
+        made.check_drained("h", NOW - 1)
+        assert made.violations == []
+
+
+def test_what_is_skipped_or_not_wanted_is_not_owed() -> None:
+    made = ledger()
+    skipped(made)
+    made.receiving("h", frozenset("t"), NOW)
+    made.check_drained("g", NOW)
+    made.check_drained("h", NOW)
+    assert made.violations == []
+
+
+def test_a_renewed_lease_outlives_a_stop_and_not_a_crash() -> None:
+    for end, broken in ((Ledger.stopped, True), (Ledger.crashed, False)):
+        made = ledger()
+        made.delivered("g", delivery(1)._replace(renewed_ms=5_000))
+        end(made)
+        made.delivered("g", delivery(2, at_ms=NOW + 200))
+        assert bool(made.violations) is broken
+
+
+def test_a_redriven_message_comes_before_those_behind_it() -> None:
+    for redriven in (False, True):
+        made = Ledger({"g": 3})
+        made.sending({"m": (BODY, 0), "n": (BODY, 0)}, keys={"m": "k", "n": "k"})
+        made.sent(["m", "n"], Outcome.DONE)
+        forwarded(made)
+        if redriven:
+            made.redriving("g", "m")
+            made.redriven("g", "m")
+        made.delivered("g", delivery(1, message_id="n", at_ms=NOW + 1)._replace(reply=2))
+        assert bool(made.violations) is redriven
+
+
 def acked(made: Ledger) -> None:
     made.delivered("g", delivery(1))
     made.acked("g", "m", 1, accepted=True, at_ms=NOW)
@@ -69,6 +131,21 @@ def acked(made: Ledger) -> None:
 
 def forwarded(made: Ledger) -> None:
     made.delivered("g", delivery(1))
+    made.forwarding("g", "m")
+    made.forwarded("g", "m")
+
+
+def skipped(made: Ledger) -> None:
+    made.skipping("g", ["m"])
+    made.skipped("g", ["m"])
+
+
+def rewound(made: Ledger, letters: int = 0) -> None:
+    made.rewinding("g", ["m"], Counter({"m": letters}))
+    made.rewound("g", ["m"])
+
+
+def dies_as_told(made: Ledger) -> None:
     made.forwarding("g", "m")
     made.forwarded("g", "m")
 
@@ -112,6 +189,15 @@ BROKEN: dict[str, list[Step]] = {
     "two dead letters": [forwarded, dies, dies],
     "acknowledged, and a dead letter": [acked, dies],
     "dead after 1 attempts": [comes(), dies],
+    "skipped, and delivered": [skipped, comes()],
+    "not wanted, and delivered": [lambda m: m.receiving("g", frozenset("t"), NOW), comes()],
+    "GetOffset passes it": [lambda made: made.told_offset("g", ["m"])],
+    "withdrawn, and is good": [
+        comes(),
+        rewound,
+        lambda made: made.acked_void("g", "m", accepted=True),
+    ],
+    "g m: lost": [acked, rewound, drained],
 }
 
 

@@ -1,38 +1,37 @@
 """Clients of a simulated broker: random calls to an engine, every promise into the ledger."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from random import Random
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from latermq_broker.catalog.catalog import BackoffKind
 from latermq_broker.delivery.halves import HalfEvent
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.model import (
-    Backoff,
-    DeadFilter,
     Failure,
     Outgoing,
-    PendingFilter,
-    PendingKind,
     ReceiveRequest,
-    TopicType,
+    TagFilter,
 )
 from latermq_broker.errors import RequestError, StoreFullError
-from support.ledger import Delivery, Ledger, Outcome
-from support.sim_desk import Desk
-
-TOPIC: Final = "orders"
-FILLER_TOPIC: Final = "filler"
-GROUP: Final = "workers"
-ORDERED: Final = "ordered"  # keeps the order within message groups
-GROUPS: Final = (GROUP, ORDERED)
-KEYS: Final = ("", "", "a", "b")  # message groups
-ATTEMPTS_MAX: Final = 4
-LADDERS_MS: Final = ((150, 300), (150, 300), (400,))
-AUTO_RENEW_MS: Final = 700
-DELAYS_MS: Final = (20, 150, 700, 2_000, 90_000, 3_600_000)
-LEASES_MS: Final = (300, 500, 900)
-FAILURE: Final = Failure("Crash", "on purpose", "", "")
+from support.ledger import Delivery, Ledger
+from support.ledger_sends import Outcome
+from support.sim_desk import (
+    AUTO_RENEW_MS,
+    AUTO_RENEWED_MS,
+    DELAYS_MS,
+    FAILURE,
+    FILLER_TOPIC,
+    FILTERS,
+    GROUP,
+    KEYS,
+    LEASES_MS,
+    ORDERED,
+    TAGS,
+    TOPIC,
+    Desk,
+)
+from support.sim_operators import Operators
 
 
 class Held(NamedTuple):
@@ -41,6 +40,7 @@ class Held(NamedTuple):
     attempt: int  # 0: a crash may have forgotten it
     handle: str
     push: bool
+    void: bool = False  # an UpdateOffset withdrew its lease
 
 
 class Producers:
@@ -59,10 +59,11 @@ class Producers:
             if random.random() < 0.3:
                 due[name] = self._desk.now_ms + random.choice(DELAYS_MS)
         at_once = {name: key for name, key in keys.items() if not due[name]}
+        tags = {name: random.choice(TAGS) for name in bodies}
         asked = {name: (body, due[name]) for name, body in bodies.items()}
-        self._desk.ask("sending", asked, self._desk.now_ms, keys=at_once)
+        self._desk.ask("sending", asked, self._desk.now_ms, keys=at_once, tags=tags)
         messages = [
-            _outgoing(name, body, keys[name])._replace(deliver_at_ms=due[name])
+            _outgoing(name, body, keys[name])._replace(deliver_at_ms=due[name], tag=tags[name])
             for name, body in bodies.items()
         ]
         try:
@@ -143,12 +144,19 @@ class Consumers:
         self._desk = desk
         self.held: list[Held] = []
         self._replies = 0
+        self._filters: dict[str, frozenset[str] | None] = {}
+
+    def subscribe(self) -> None:
+        """With other tags, from now on."""
+        group = self._desk.random.choice((GROUP, ORDERED))
+        self._filters[group] = self._desk.random.choice(FILTERS)
 
     def receive(self) -> None:
         random = self._desk.random
         push = random.random() < 0.2
         group = random.choice((GROUP, GROUP, ORDERED))
         self._replies += 1
+        tags = self._filters.get(group)
         lease_ms = AUTO_RENEW_MS if push else random.choice(LEASES_MS)
         request = ReceiveRequest(
             group=group,
@@ -157,13 +165,18 @@ class Consumers:
             count_max=random.choice((1, 3, 8)),
             invisible_ms=lease_ms,
             auto_renew=push,
+            filter=TagFilter(tags),
         )
+        self._desk.ask("receiving", group, tags, self._desk.now_ms)
         for one in self._desk.engine.receive(request, self._desk.now_ms):
             name = one.sys.decode()
             now_ms = self._desk.now_ms
             times = (now_ms, now_ms, now_ms, lease_ms)
             reply = self._replies if group == ORDERED else 0
-            delivery = Delivery(name, one.rest, one.attempt, *times, reply)
+            # Of what was leased in the millisecond in which another life was cut off, the broker
+            # does not know which of them said it.
+            renewed_ms = AUTO_RENEWED_MS if push and now_ms > self._desk.began_ms else 0
+            delivery = Delivery(name, one.rest, one.attempt, *times, reply, renewed_ms)
             self._desk.told("delivered", group, delivery, lost=("unseen", (group, name)))
             self.held.append(Held(group, name, one.attempt, one.handle, push))
         self._desk.engine.write()
@@ -180,15 +193,20 @@ class Consumers:
             return None
         del self.held[:-30]
         held = self.held.pop(self._desk.random.randrange(len(self.held)))
-        return held if held.attempt or not sure else None
+        return held if (held.attempt and not held.void) or not sure else None
 
     def ack(self) -> None:
         for _ in range(self._desk.random.randrange(1, 4)):
             held = self._take(sure=False)
             if held is None:
                 return
-            self._desk.ask("acking", held.group, held.message_id)
+            if not held.void:
+                self._desk.ask("acking", held.group, held.message_id)
             [error] = self._desk.engine.ack(held.group, [held.handle], self._desk.now_ms)
+            if held.void:
+                where = (held.group, held.message_id)
+                self._desk.told("acked_void", *where, accepted=error is None)
+                continue
             self._desk.told(
                 "acked",
                 held.group,
@@ -246,78 +264,54 @@ class Consumers:
         self._desk.engine.forward(held.group, held.handle, self._desk.now_ms, FAILURE)
         self._desk.told("forwarded", held.group, held.message_id)
 
+    # --- offsets -------------------------------------------------------------------------------
 
-class Operators:
-    """They change what waits, what is dead and what is configured."""
-
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        self._topics = 0
-
-    def _delayed(self) -> tuple[str, str] | None:
-        """Message id and pending id of something that waits for its time."""
-        wanted = PendingFilter(kind=PendingKind.DELAYED, topic=TOPIC)
-        items, _ = self._desk.engine.pending.page(wanted, 20)
-        if not items:
-            return None
-        item = self._desk.random.choice(items)
-        return item.sys.decode(), item.pending_id
-
-    def cancel(self) -> None:
-        if (found := self._delayed()) is None:
+    def commit_offset(self) -> None:
+        """To what GetOffset told, which is to change nothing; or past it, or back before it."""
+        desk, group = self._desk, self._desk.random.choice((GROUP, ORDERED, ORDERED))
+        topic = desk.engine.catalog.topic(TOPIC)
+        if topic is None:
             return
-        topic = self._desk.random.choice(("", TOPIC))  # an operator's, or a producer's recall
-        self._desk.ask("cancelling", found[0])
-        self._desk.engine.pending.cancel(found[1], self._desk.now_ms, topic=topic)
-        self._desk.told("cancelled", found[0])
-
-    def reschedule(self) -> None:
-        if (found := self._delayed()) is None:
+        queue_id = desk.random.randrange(topic.queue_count)
+        ends = desk.engine.queues.ends(TOPIC, queue_id)
+        at = desk.engine.queues.committed(group, TOPIC, queue_id)
+        if at is None or not ends.earliest_offset <= at:
             return
-        due_ms = self._desk.now_ms + self._desk.random.choice((0, *DELAYS_MS))
-        self._desk.ask("rescheduling", found[0], due_ms)
-        self._desk.engine.pending.postpone(found[1], due_ms, self._desk.now_ms)
-        self._desk.told("rescheduled", found[0], due_ms)
-
-    def redrive(self) -> None:
-        group = self._desk.random.choice(GROUPS)
-        letters = self._desk.engine.dead.scan(group, DeadFilter(), count_max=10).letters
-        if not letters:
+        desk.ask("told_offset", group, desk.names(queue_id, ends.earliest_offset, at))
+        how = desk.random.choice(("same", "same", "same", "ahead", "back", "back"))
+        to = at
+        if how == "ahead":
+            to = desk.random.randint(at, min(ends.next_offset, at + 2))
+        elif how == "back":
+            to = desk.random.randint(max(ends.earliest_offset, at - 4), at)
+        if to < at:
+            self._go_back(group, queue_id, to, desk.names(queue_id, to, ends.next_offset))
             return
-        letter = self._desk.random.choice(letters)
-        name = letter.sys.decode()
-        self._desk.ask("redriving", group, name)
-        self._desk.engine.dead.redrive(group, letter.queue_offset, "", self._desk.now_ms)
-        self._desk.told("redriven", group, name)
+        names = desk.names(queue_id, at, to)
+        desk.ask("skipping", group, names)
+        desk.engine.queues.commit(group, TOPIC, queue_id, to, desk.now_ms)
+        desk.told("skipped", group, names)
 
-    def make_topic(self) -> None:
-        self._topics += 1
-        name = f"made-{self._topics}"
-        self._desk.ask("making", name)
-        self._desk.engine.topics.create(name, TopicType.NORMAL, 2, self._desk.now_ms)
-        self._desk.told("made", name)
+    def _go_back(self, group: str, queue_id: int, to: int, names: list[str]) -> None:
+        desk = self._desk
+        letters = desk.letters(group)
+        desk.stale_letters.update((group, letter.queue_offset) for letter in letters)
+        before = list(self.held)
+        self.forget_handles({(group, name) for name in names})
+        desk.ask("rewinding", group, names, Counter(one.sys.decode() for one in letters))
+        desk.engine.queues.commit(group, TOPIC, queue_id, to, desk.now_ms)
+        desk.told("rewound", group, names)
+        self.held = [
+            held._replace(void=held.group == group and held.message_id in names) for held in before
+        ]
 
-    def alter_group(self) -> None:
-        group = self._desk.random.choice(GROUPS)
-        before = self._desk.engine.groups.get(group).max_attempts
-        attempts = self._desk.random.choice((ATTEMPTS_MAX, ATTEMPTS_MAX + 1, ATTEMPTS_MAX + 2))
-        ladder = Backoff(kind=BackoffKind.LADDER, delays_ms=self._desk.random.choice(LADDERS_MS))
-        self._desk.ask("altering", group, before, attempts)
-        self._desk.engine.groups.alter(
-            group,
-            max_attempts=attempts,
-            backoff=ladder,
-            clear_backoff=False,
-            now_ms=self._desk.now_ms,
-        )
-        self._desk.told("altered", group, attempts)
-
-    def alter_topic(self) -> None:
-        """More queues: message groups keep theirs."""
-        topic = self._desk.engine.catalog.topic(TOPIC)
-        if topic is not None and topic.queue_count < 4 and not self._desk.random.randrange(4):
-            self._desk.engine.topics.alter(TOPIC, None, topic.queue_count + 1, self._desk.now_ms)
-            self._desk.told("has_queues", topic.queue_count + 1)
+    def forget_handles(self, of: Iterable[tuple[str, str]]) -> None:
+        """Whether they are good for these groups and messages is not known any more."""
+        known = set(of)
+        self.held = [
+            held._replace(attempt=0, void=False) if (held.group, held.message_id) in known else held
+            for held in self.held
+        ]
 
 
 class Clients(Desk):
@@ -330,7 +324,8 @@ class Clients(Desk):
         weights: dict[Callable[[], None], int] = {
             producers.send: 10, producers.begin: 3, producers.end: 6, producers.answer_checks: 2,
             producers.fill: 3, consumers.receive: 8, consumers.ack: 8, consumers.nack_or_extend: 7,
-            consumers.suspend: 1, consumers.forward: 2, operators.cancel: 2,
+            consumers.suspend: 1, consumers.forward: 2, consumers.subscribe: 1,
+            consumers.commit_offset: 3, operators.cancel: 2,
             operators.reschedule: 2, operators.redrive: 2, operators.make_topic: 1,
             operators.alter_group: 1, operators.alter_topic: 1,
         }  # fmt: skip
@@ -352,10 +347,7 @@ class Clients(Desk):
     def forget(self, ledger: Ledger, upto: int) -> set[tuple[str, str]]:
         """Clients still hold what they received; of what is lost the handles are nothing."""
         lost = super().forget(ledger, upto)
-        self._consumers.held = [
-            held._replace(attempt=0) if (held.group, held.message_id) in lost else held
-            for held in self._consumers.held
-        ]
+        self._consumers.forget_handles(lost)
         return lost
 
 

@@ -13,9 +13,26 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from latermq_broker.engine.engine import Engine
+from latermq_broker.engine.state.model import DeadFilter, DeadLetter, Failure
 from support.ledger import Ledger
 
 QUESTION: Final = -1
+TOPIC: Final = "orders"
+FILLER_TOPIC: Final = "filler"
+GROUP: Final = "workers"
+ORDERED: Final = "ordered"  # keeps the order within message groups
+GROUPS: Final = (GROUP, ORDERED)
+KEYS: Final = ("", "", "a", "b")  # message groups
+ATTEMPTS_MAX: Final = 4
+LADDERS_MS: Final = ((150, 300), (150, 300), (400,))
+AUTO_RENEW_MS: Final = 700
+AUTO_RENEWED_MS: Final = 6_000  # for so long the broker renews a lease
+UNWANTED_MS: Final = 500  # a retry that is not wanted keeps those behind it back for so long
+TAGS: Final = ("a", "a", "b")
+FILTERS: Final = (None, None, frozenset("a"))
+DELAYS_MS: Final = (20, 150, 700, 2_000, 90_000, 3_600_000)
+LEASES_MS: Final = (300, 500, 900)
+FAILURE: Final = Failure("Crash", "on purpose", "", "")
 
 
 class Event(NamedTuple):
@@ -30,7 +47,7 @@ class Event(NamedTuple):
 
 
 class Desk:
-    """`engine`, `life` and `now_ms` are set by whoever runs the clients."""
+    """`engine`, `life`, `began_ms` (its) and `now_ms` are set by whoever runs the clients."""
 
     def __init__(self, engine: Engine, random: Random, now_ms: int) -> None:
         self.engine = engine
@@ -38,6 +55,22 @@ class Desk:
         self.now_ms = now_ms
         self.events: deque[Event] = deque()
         self.life = 1
+        self.began_ms = 0
+        self.stale_letters: set[tuple[str, int]] = set()
+        """Group and offset: they may be of what an UpdateOffset has it given anew."""
+
+    def names(self, queue_id: int, first: int, end: int) -> list[str]:
+        """Message ids of what is there in a queue of the topic."""
+        rows = self.engine.queues.read(
+            TOPIC, "", queue_id, first, end, rows_max=1 << 20, bytes_max=1 << 40, letters=False
+        )
+        return [row.sys.decode() for row in rows]
+
+    def letters(self, group: str) -> tuple[DeadLetter, ...]:
+        """All dead letters of the group that were neither redriven nor dropped."""
+        return self.engine.dead.scan(
+            group, DeadFilter(), count_max=1 << 20, scan_max=1 << 20
+        ).letters
 
     def ask(self, name: str, *arguments: Any, **named: Any) -> None:
         """Goes into the ledger before the engine is called."""
@@ -91,6 +124,8 @@ def _forget(ledger: Ledger, events: Iterable[Event], upto: int) -> set[tuple[str
             forgotten.add((event.arguments[0], event.arguments[1].message_id))
         elif event.name == "waits":
             forgotten.add((event.arguments[0], event.arguments[1]))
+        elif event.name == "rewound":
+            forgotten.update((event.arguments[0], name) for name in event.arguments[1])
     return forgotten
 
 

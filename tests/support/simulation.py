@@ -37,15 +37,17 @@ from support.engine_facts import facts
 from support.engine_rig import EngineRig, do_due, short_store
 from support.ledger import Ledger
 from support.memory_files import lose_checkpoints
-from support.sim_clients import (
+from support.sim_clients import Clients
+from support.sim_desk import (
     ATTEMPTS_MAX,
     AUTO_RENEW_MS,
+    AUTO_RENEWED_MS,
     GROUPS,
     LADDERS_MS,
     ORDERED,
-    Clients,
+    UNWANTED_MS,
+    imagine,
 )
-from support.sim_desk import imagine
 from support.small_runs import small_runs
 from support.torn_files import SHORT_WRITE, Death, Fault, TornFiles
 
@@ -69,7 +71,7 @@ class End(Enum):
     STOP = "stop"
 
 
-HOW_OFTEN: Final = {End.KILL: 7, End.POWER: 7, End.FAULT: 4, End.STOP: 2}
+HOW_OFTEN: Final = {End.KILL: 7, End.POWER: 7, End.FAULT: 4, End.STOP: 4}
 
 
 class Simulation:
@@ -90,11 +92,16 @@ class Simulation:
         object.__setattr__(store, "flush", random.choice((Flush.ASYNC, Flush.SYNC)))
         self.config = Config(
             store=store,
-            delivery=DeliveryConfig(auto_renew_lease_ms=AUTO_RENEW_MS),
+            delivery=DeliveryConfig(
+                auto_renew_lease_ms=AUTO_RENEW_MS,
+                auto_renew_total_ms_max=AUTO_RENEWED_MS,
+                unwanted_retry_ms_max=UNWANTED_MS,
+            ),
             transaction=TransactionConfig(first_check_ms=500, check_interval_ms=700, checks_max=3),
             catalog=CatalogConfig(default_queue_count=2),
         )
-        self.ledger = Ledger(dict.fromkeys(GROUPS, ATTEMPTS_MAX), retention_ms)
+        attempts_max = dict.fromkeys(GROUPS, ATTEMPTS_MAX)
+        self.ledger = Ledger(attempts_max, retention_ms, unwanted_ms={ORDERED: UNWANTED_MS})
         self.files = TornFiles()
         self.engine: Engine
         self.clients: Clients
@@ -150,16 +157,19 @@ class Simulation:
         steps = self.random.randrange(STEPS_MAX)
         if end is End.FAULT:
             self._plan_fault()
-        elif self.random.random() < 0.8:
+        elif self.random.random() < (0.3 if end is End.STOP else 0.8):
             self._plan_death(tears=end is End.KILL)
         self.files.after_call = self._called
         before: dict[str, object] | None = None
+        stopped = False
         try:
             for _ in range(steps):
                 self.step()
             if end is End.STOP:
                 self._finish_job()
+                self.now_ms += 1  # what was said in the last millisecond may count as cut off
                 self.engine.close(self.now_ms)
+                stopped = True
             elif end is End.KILL and not self.random.randrange(3):
                 before = settled(self.engine, self.now_ms)
         except Death:
@@ -168,11 +178,14 @@ class Simulation:
             if not self.files.fired:
                 raise
         fired = self.files.fired
-        self.die(power=end is End.POWER)
+        self.die(power=end is End.POWER, stopped=stopped)
         name = end.value
         self.faults[name if end is not End.FAULT else self._fault_name if fired else "kill"] += 1
+        away_ms = self.random.choice((0, 1, 200, 5_000))
+        if stopped:  # long enough for leases to end that are not renewed
+            self.now_ms += away_ms
         self.check_start(before)
-        self.now_ms += self.random.choice((0, 1, 200, 5_000))
+        self.now_ms += 0 if stopped else away_ms
         self._recover()
 
     def _plan_death(self, *, tears: bool) -> None:
@@ -200,8 +213,8 @@ class Simulation:
         """A kill in the middle of a write leaves its beginning."""
         return self.random.randrange(size + 1) if self._tears and self._calls_left == 1 else size
 
-    def die(self, *, power: bool) -> None:
-        """The disk and the ledger as they are after this death.
+    def die(self, *, power: bool, stopped: bool = False) -> None:
+        """The disk and the ledger as they are after this death, or after a stop in order.
 
         What a kill left in the cache counts as kept, and may still be lost with the power.
         """
@@ -209,7 +222,10 @@ class Simulation:
         self._alive = False
         self._durable, self._kept = log.durable, log.written
         self.clients.settle(self.ledger, self._durable)
-        self.ledger.crashed()
+        if stopped:
+            self.ledger.stopped()
+        else:
+            self.ledger.crashed()
         self.engine.checkpoints.release()
         self._job, self._synced = None, 0
         self._change_disk(power=power)
@@ -238,6 +254,7 @@ class Simulation:
         self._alive = True
         self.clients.forget(self.ledger, self._kept)
         self.clients.engine, self.clients.life = self.engine, self.ledger.life
+        self.clients.began_ms = self.now_ms
 
     def opened(self, files: TornFiles) -> Engine:
         files.before_write = self._before_write if files is self.files else None
