@@ -1,6 +1,7 @@
-"""Faults that were mended, put back one at a time: the models must find each.
+"""Faults that were mended, put back one at a time: the models must find each, and the simulated
+brokers of `make crash` those of which they can see.
 
-    make mutations          a table: fault, model, examples needed
+    make mutations          a table: fault, who looks for it, after how much, how it shows
 
 A fault is a replacement of text in a copy of the broker; a text that is not there any more says so.
 The first failure ends the search, nothing is shrunk.
@@ -16,7 +17,9 @@ from typing import Final, NamedTuple
 ROOT: Final = Path(__file__).parents[2]
 ENGINE: Final = "property.test_engine_model:EngineMachine"
 ANEW: Final = "property.test_anew_model:AnewMachine"
+SIMULATED: Final = "simulation"
 EXAMPLES_MAX: Final = 600
+HISTORIES_MAX: Final = 60
 SEED: Final = 1
 
 
@@ -26,6 +29,7 @@ class Mutation(NamedTuple):
     file: str  # of the broker
     now: str
     then: str
+    simulated: bool = False  # the crash tests' ledger sees it, too
 
 
 MUTATIONS: Final = (
@@ -35,6 +39,7 @@ MUTATIONS: Final = (
         "engine/outcome/due.py",
         "if not delivery.renewals and self._state.store.cut_offs.concern(delivery.leased_ms):",
         "if not delivery.renewals and delivery.leased_ms < self.opened_ms:",
+        simulated=True,
     ),
     Mutation(
         "a retry that a changed filter does not want blocks its message group for ever",
@@ -42,6 +47,7 @@ MUTATIONS: Final = (
         "engine/receive/ordered_lane.py",
         "or not self._waited(delivery, wish.now_ms):",
         "or True:",
+        simulated=True,
     ),
     Mutation(
         "GetOffset tells a number past what is held",
@@ -49,6 +55,7 @@ MUTATIONS: Final = (
         "engine/receive/queues.py",
         "        return first_unread(self._state, subscription, queue_id)",
         "        return self._state.cursor(subscription, queue_id)",
+        simulated=True,
     ),
     Mutation(
         "UpdateOffset of the number that GetOffset told loses what is held",
@@ -56,6 +63,7 @@ MUTATIONS: Final = (
         "engine/journal/apply_catalog.py",
         "subscription.gate.trim(queue_id, offset)",
         "subscription.gate.forget_held(queue_id)",
+        simulated=True,
     ),
     Mutation(
         "what is held behind a parked message expires",
@@ -98,6 +106,7 @@ MUTATIONS: Final = (
         "engine/journal/apply_catalog.py",
         "            if offset.act == OFFSET_REWIND:\n",
         "            if offset.act < 0:\n",
+        simulated=True,
     ),
     Mutation(
         "what is done is in no checkpoint: a repeated ack is refused",
@@ -127,20 +136,35 @@ MUTATIONS: Final = (
         "letters_of(self._state.dead, topic.id) if topic.internal else None",
         "None",
     ),
+    Mutation(
+        "a redriven message goes behind those of its message group that wait again",
+        ENGINE,
+        "delivery/order/fifo.py",
+        "        insort(self._group(key).live, (offset, delivery_id))\n        self._settle(key)",
+        "        self._group(key).live.append((offset, delivery_id))\n        self._settle(key)",
+        simulated=True,
+    ),
 )
 
 
 def main() -> int:
+    """With words, only the faults that have one of them, and the simulation alone."""
     missed = 0
+    words = sys.argv[1:]
     for mutation in MUTATIONS:
-        with tempfile.TemporaryDirectory() as directory:
-            found = _hunted(mutation, Path(directory))
-        missed += found.startswith("not")
-        print(f"| {mutation.fault} | {mutation.model.split(':')[1]} | {found} |", flush=True)
+        if words and not any(word in mutation.fault for word in words):
+            continue
+        for hunter in (mutation.model, SIMULATED) if not words else (SIMULATED,):
+            if hunter == SIMULATED and not mutation.simulated:
+                continue
+            with tempfile.TemporaryDirectory() as directory:
+                found = _hunted(mutation, hunter, Path(directory))
+            missed += found.startswith("not")
+            print(f"| {mutation.fault} | {hunter.split(':')[-1]} | {found} |", flush=True)
     return 1 if missed else 0
 
 
-def _hunted(mutation: Mutation, directory: Path) -> str:
+def _hunted(mutation: Mutation, hunter: str, directory: Path) -> str:
     shutil.copytree(ROOT / "broker", directory / "broker")
     path = directory / "broker" / "latermq_broker" / mutation.file
     text = path.read_text()
@@ -148,8 +172,11 @@ def _hunted(mutation: Mutation, directory: Path) -> str:
         return "not there: the text has changed"
     path.write_text(text.replace(mutation.now, mutation.then))
     paths = [directory / "broker", ROOT / "client", ROOT / "proto", ROOT / "tests"]
+    command = ["property.hunt", hunter, str(SEED), str(EXAMPLES_MAX)]
+    if hunter == SIMULATED:
+        command = ["crash.hunt", str(SEED), str(HISTORIES_MAX)]
     hunt = subprocess.run(
-        [sys.executable, "-m", "property.hunt", mutation.model, str(SEED), str(EXAMPLES_MAX)],
+        [sys.executable, "-m", *command],
         env={"PYTHONPATH": ":".join(map(str, paths))},
         capture_output=True,
         text=True,
