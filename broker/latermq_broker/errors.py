@@ -2,7 +2,8 @@
 
 `RequestError` and its subclasses are answers to a client: they carry the RocketMQ status `code`
 (wire.json, enum Code) that goes into the response body; the gRPC call itself ends OK. `StoreError`
-and `ConfigError` are for the operator. Anything else that is raised is a bug of ours.
+and `ConfigError` are for the operator; of them only StoreFullError is told to a client in its own
+words (`services/call/answers.py`). Anything else that is raised is a bug of ours.
 """
 
 from typing import ClassVar
@@ -62,6 +63,10 @@ class UnsupportedFormatError(StoreError):
 
 class StoreReadOnlyError(StoreError):
     """A write or sync failed; nothing is accepted any more until a restart has recovered."""
+
+
+class StoreFullError(StoreError):
+    """No room for another segment; nothing of the refused request was stored."""
 
 
 class RequestError(LaterMQError):
@@ -258,7 +263,3 @@ class InternalServerError(RequestError):
     """Something on the broker's side, said in words a client can log."""
 
     code = 50001
-
-
-class StoreFullError(InternalServerError):
-    """No room for another segment; nothing of the refused request was stored."""

@@ -20,7 +20,7 @@ from latermq_broker.clock import SystemClock
 from latermq_broker.config.config import Config, listen_address
 from latermq_broker.config.server_transport import Transport
 from latermq_broker.engine.engine import Engine
-from latermq_broker.errors import StoreError, StoreFullError
+from latermq_broker.errors import StoreError
 from latermq_broker.handover.passing import MeetingPoint, Port
 from latermq_broker.handover.replacing import LISTEN, METRICS, Sockets, open_replacing
 from latermq_broker.observability import log as logs
@@ -256,7 +256,7 @@ def _close(engine: Engine, clock: SystemClock, *, store_failed: bool, drained: b
         return False
     try:
         engine.close(clock.now_ms(), drained=drained)
-    except (StoreError, StoreFullError, OSError) as error:
+    except (StoreError, OSError) as error:
         log.error("not closed in order: the next start recovers", extra={"reason": str(error)})
         return False
     log.info("closed", extra={"drained": drained})

@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from latermq_broker.engine.state.model import DeadFilter, Failure, PendingFilter
-from latermq_broker.errors import StoreError, StoreFullError
+from latermq_broker.errors import StoreError
 from latermq_broker.store.offline.inspect import verify_directory
 from support.engine_rig import EngineRig, short_store
 from support.recount import check_uses
@@ -128,7 +128,7 @@ def test_every_call_fails(error: int, persistent: bool) -> None:
         rig = EngineRig(files=files, store=short_store(dead_letter_retention_ms=24 * HOUR_MS))
         precious(rig)
         files.fault = Fault(files.calls + at, error, persistent)
-        with suppress(StoreError, StoreFullError, OSError):
+        with suppress(StoreError, OSError):
             retain(rig)
         fired = bool(files.fired)
         files.disk.kill()

@@ -6,6 +6,7 @@ only through `advance`.
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
 from inspect import isawaitable
 from typing import Any, TypeVar, cast
 
@@ -16,12 +17,14 @@ from latermq_broker.clock import SystemClock
 from latermq_broker.config.config import CatalogConfig, DeliveryConfig
 from latermq_broker.deferred import Later
 from latermq_broker.engine.state.model import Backoff, Failure, Outgoing, Sent
+from latermq_broker.errors import StoreFullError
 from latermq_broker.services.call.seam import MethodKind
 from latermq_broker.services.registry import Services, assemble
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 from support.engine_rig import EngineRig
 from support.fake_call import FakeCall
 from support.fake_committer import FakeCommitter
+from support.memory_files import MemoryFiles
 
 Response = TypeVar("Response", bound=Message)
 
@@ -143,6 +146,14 @@ class V1Rig(EngineRig):
         (sent,) = self.engine.send([outgoing], self.now_ms)
         self.engine.write()
         return sent
+
+    def fill(self) -> None:
+        """Send until the log has no room for one message more, on a disk that is full."""
+        assert isinstance(self.files, MemoryFiles)
+        self.files.disk.capacity_bytes = self.files.disk.used_bytes
+        with suppress(StoreFullError):
+            while True:
+                self.send_message("more", topic="other", body=b"")
 
     def send_half(self, message_id: str, *, topic: str = "orders") -> Sent:
         """A half message: its transaction has not ended."""

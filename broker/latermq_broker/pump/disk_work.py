@@ -165,7 +165,7 @@ class DiskWork:
     def _mark(self) -> None:
         try:
             self._log.mark(self._clock.now_ms())
-        except (StoreError, StoreFullError):
+        except StoreError:
             return  # full or failed: the next append says so to someone who asked
         self._on_marked()
 

@@ -139,7 +139,7 @@ class Store:
         except OSError as error:
             files.close(lock_fd)
             raise unusable(directory, error) from error
-        except (StoreError, StoreFullError) as refusal:
+        except StoreError as refusal:
             files.close(lock_fd)
             if isinstance(refusal, StoreFullError):
                 raise StoreUnusableError(str(refusal)) from refusal

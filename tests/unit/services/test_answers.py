@@ -149,6 +149,14 @@ class TestUnary:
         assert "sda" not in status.message
 
     @pytest.mark.parametrize("make", [raising, raising_later])
+    async def test_a_full_store_is_told_in_its_own_words_and_is_no_news_to_the_log(
+        self, make: Any, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        status = await call_unary(make(errors.StoreFullError("disk full: need 2 bytes")))
+        assert (status.code, status.message) == (50001, "disk full: need 2 bytes")
+        assert caplog.records == []
+
+    @pytest.mark.parametrize("make", [raising, raising_later])
     async def test_an_abort_passes_through(self, make: Any) -> None:
         with pytest.raises(CallAborted):
             await call_unary(make(CallAborted(GrpcCode.NOT_FOUND, "no")))

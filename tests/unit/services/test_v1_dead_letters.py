@@ -239,6 +239,16 @@ def test_a_letter_that_cannot_go_is_counted_and_stays(rig: V1Rig) -> None:
     assert ids(rig) == ["m-1"]
 
 
+def test_a_full_store_ends_the_job_and_no_letter_is_blamed(rig: V1Rig) -> None:
+    for number in range(40):
+        rig.die(f"m-{number}")
+    rig.fill()
+    last = redrive(rig)[-1]
+    assert (last.status.code, last.status.message[:9]) == (Code.INTERNAL_SERVER_ERROR, "disk full")
+    assert (last.failed_count, last.last_error) == (0, "")
+    assert 0 < len(ids(rig)) <= 40
+
+
 def test_many_letters_go_in_slices_with_progress(rig: V1Rig) -> None:
     rig.engine.groups.alter(
         "billing", max_attempts=1, backoff=None, clear_backoff=False, now_ms=rig.now_ms

@@ -181,6 +181,17 @@ def test_each_id_has_its_result(rig: V1Rig) -> None:
     assert [result.id for result in changed.results] == ["wait", "unknown"]
 
 
+def test_on_a_full_store_each_id_that_found_no_room_says_so(rig: V1Rig) -> None:
+    names = [f"wait-{number}" for number in range(40)]
+    for name in names:
+        rig.send_message(name, wait_ms=1_000)
+    rig.fill()
+    results = change(rig, "Expedite", *names).results
+    assert [result.id for result in results] == names
+    last = results[-1].status
+    assert (last.code, last.message[:9]) == (Code.INTERNAL_SERVER_ERROR, "disk full")
+
+
 @pytest.mark.parametrize("count", [0, 1001])
 def test_one_to_a_thousand_ids(rig: V1Rig, count: int) -> None:
     assert change(rig, "Cancel", *["x"] * count).status.code == Code.BAD_REQUEST

@@ -1,8 +1,9 @@
 """From a typed answer function to a raw handler: parse, require the client id, translate errors.
 
 The one place where an error becomes a status. `RequestError.code` is the RocketMQ code; a failing
-store is INTERNAL_SERVER_ERROR; anything else is our bug: INTERNAL_ERROR, the traceback in the log,
-nothing of it in the response. `CallAborted` and cancellation pass through.
+store is INTERNAL_SERVER_ERROR, a full one in its own words; anything else is our bug:
+INTERNAL_ERROR, the traceback in the log, nothing of it in the response. `CallAborted` and
+cancellation pass through.
 
     def methods(self) -> MethodTable:
         return {
@@ -37,6 +38,7 @@ from latermq_broker.errors import (
     InvalidReceiptHandleError,
     RequestError,
     StoreError,
+    StoreFullError,
 )
 from latermq_broker.services.call.field_counts import FieldCount
 from latermq_broker.services.call.late_elements import encoded
@@ -52,6 +54,7 @@ CLIENT_ID_CHARACTERS_MAX: Final = 512  # kept wherever clients are remembered
 OK_CODE: Final = 20000
 MULTIPLE_RESULTS_CODE: Final = 30000
 INTERNAL_ERROR_CODE: Final = 50000
+ANSWERED: Final = (RequestError, StoreFullError)  # in words that the client is told; not logged
 _INVALID_HANDLE: Final = "INVALID_RECEIPT_HANDLE"
 
 Request = TypeVar("Request", bound=Message)
@@ -86,6 +89,8 @@ def status_of(error: BaseException) -> definition_pb2.Status:
         return status(error.code, f"{_INVALID_HANDLE}: {error}")
     if isinstance(error, RequestError):
         return status(error.code, str(error))
+    if isinstance(error, StoreFullError):
+        return status(InternalServerError.code, str(error))
     if isinstance(error, StoreError):
         return status(InternalServerError.code, "the store failed; see the broker's log")
     return status(INTERNAL_ERROR_CODE, "internal error of the broker")
@@ -309,7 +314,7 @@ def told(error: BaseException, call: Call) -> definition_pb2.Status:
     """
     if isinstance(error, CallAborted):
         raise error
-    if not isinstance(error, RequestError):
+    if not isinstance(error, ANSWERED):
         log.error("request failed", extra={"rpc": call.path}, exc_info=error)
     return status_of(error)
 

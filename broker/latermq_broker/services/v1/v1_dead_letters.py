@@ -18,7 +18,6 @@ from latermq_broker.engine.state.model import DeadFilter, DeadLetter, DeadState
 from latermq_broker.errors import (
     BadRequestError,
     GroupNotFoundError,
-    InternalServerError,
     MessageNotFoundError,
     RequestError,
     TopicNotFoundError,
@@ -258,7 +257,11 @@ class DeadLettersService:
     def _redrive(
         self, job: _Job, to_topic: str, letters: Sequence[DeadLetter], progress: Progress
     ) -> int:
-        """Redrive each; how many went. One that cannot go is counted and stays dead."""
+        """Redrive each; how many went. One that cannot go is counted and stays dead.
+
+        Raises:
+            StoreFullError: none of the others can go either.
+        """
         gone = 0
         for letter in letters:
             try:
@@ -266,8 +269,6 @@ class DeadLettersService:
                     job.group, letter.queue_offset, to_topic, self._committer.now_ms()
                 )
                 gone += 1
-            except InternalServerError:  # a full store takes none of the others either
-                raise
             except RequestError as error:
                 progress.failed_count += 1
                 progress.last_error = f"offset {letter.queue_offset}: {error}"

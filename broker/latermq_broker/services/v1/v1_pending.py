@@ -17,10 +17,10 @@ from latermq_broker.errors import (
     BadRequestError,
     GroupNotFoundError,
     MessageNotFoundError,
-    RequestError,
     TopicNotFoundError,
 )
 from latermq_broker.services.call.answers import (
+    ANSWERED,
     Caller,
     common_status,
     ok_status,
@@ -192,7 +192,7 @@ class PendingService:
                 waiting = await self._named(pending_id)
                 item = change(waiting, self._committer.now_ms())
                 result.message_id = stored_message(item.rest, item.sys).message_id
-            except RequestError as error:
+            except ANSWERED as error:
                 result.status.CopyFrom(status_of(error))
             results.append(result)
         await self._committer.written()
