@@ -36,7 +36,7 @@ from latermq_broker.services.v1.first_admin import (
     warn_of_open_door,
     warn_of_open_files,
 )
-from latermq_broker.store.directory import LOCK_NAME
+from latermq_broker.store.directory import LOCK_NAME, LOG_NAME
 from latermq_broker.store.files import RealFiles
 from latermq_broker.store.recovery import RecoveryReport
 from latermq_broker.store.store import Store
@@ -225,7 +225,7 @@ def _look_at_the_door(engine: Engine, clock: SystemClock, config: Config) -> Non
     if config.auth.enabled:
         directory = Path(config.server.data_dir).expanduser().absolute()
         make_first_admin(engine, config.auth, directory, clock.now_ms())
-        warn_of_open_files(directory)
+        warn_of_open_files(directory / LOG_NAME)
     warn_of_open_door(config)
 
 

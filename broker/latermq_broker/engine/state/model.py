@@ -1,6 +1,8 @@
 """What goes into the engine and what comes out of it.
 
-Plain data; no behaviour. Times are milliseconds since the epoch, `_ms` durations milliseconds.
+Plain data; no behaviour. What services need of the rooms below the engine they import from here,
+so that they know the engine alone. Times are milliseconds since the epoch, `_ms` durations
+milliseconds.
 """
 
 from collections.abc import Sequence
@@ -18,8 +20,14 @@ from latermq_broker.delivery.failure import Failure as Failure
 from latermq_broker.delivery.filters.filter import EVERYTHING as EVERYTHING
 from latermq_broker.delivery.filters.filter import MessageFilter as MessageFilter
 from latermq_broker.delivery.filters.filter import TagFilter as TagFilter
+from latermq_broker.delivery.filters.filter import hash64 as hash64
+from latermq_broker.delivery.filters.sql_filter import sql_filter as sql_filter
+from latermq_broker.delivery.halves import HalfEvent as HalfEvent
 from latermq_broker.delivery.history import Attempt as Attempt
-from latermq_broker.store.records.message_records import NO_PRIORITY
+from latermq_broker.delivery.retry import LADDER_STEPS_MAX as LADDER_STEPS_MAX
+from latermq_broker.delivery.retry import backoff_ms as backoff_ms
+from latermq_broker.schedule.levels import level_ms as level_ms
+from latermq_broker.store.records.message_records import NO_PRIORITY as NO_PRIORITY
 
 
 class Outgoing(NamedTuple):

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from latermq_broker.delivery.filters.filter import MessageFilter
+from latermq_broker.engine.state.model import MessageFilter
 from latermq_broker.errors import RequestError
 from latermq_broker.services.wire import wire
 from latermq_proto.apache.rocketmq.v2 import definition_pb2

@@ -12,8 +12,7 @@ import re
 from typing import Final, Protocol
 
 from latermq_broker.config.config import Config
-from latermq_broker.delivery.retry import LADDER_STEPS_MAX, backoff_ms
-from latermq_broker.engine.state.model import Backoff, Group
+from latermq_broker.engine.state.model import LADDER_STEPS_MAX, Backoff, Group, backoff_ms
 from latermq_broker.errors import (
     BadRequestError,
     IllegalGroupError,

@@ -12,12 +12,11 @@ from latermq_broker.config.config import RECORD_BODY_OVERHEAD_BYTES, Config
 from latermq_broker.deferred import Later
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.outcome.attempts import HISTORY_BYTES_MAX
-from latermq_broker.engine.state.model import Outgoing
+from latermq_broker.engine.state.model import Outgoing, level_ms
 from latermq_broker.errors import (
     BodyTooLargeError,
     PropertiesTooLargeError,
 )
-from latermq_broker.schedule.levels import level_ms
 from latermq_broker.services.call.answers import (
     CLIENT_ID_HEADER,
     MESSAGING,

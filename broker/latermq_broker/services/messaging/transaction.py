@@ -17,9 +17,8 @@ from typing import Final, NamedTuple
 
 from latermq_broker.config.config import Config
 from latermq_broker.deferred import Later
-from latermq_broker.delivery.halves import HalfEvent
 from latermq_broker.engine.engine import Engine
-from latermq_broker.engine.state.model import OrphanCheck
+from latermq_broker.engine.state.model import HalfEvent, OrphanCheck
 from latermq_broker.errors import BadRequestError, InvalidTransactionIdError, StoreFullError
 from latermq_broker.services.call.answers import MESSAGING, Caller, unary
 from latermq_broker.services.call.seam import Committer, MethodTable

@@ -16,7 +16,6 @@ from latermq_broker.engine.engine import Engine
 from latermq_broker.errors import ConfigError
 from latermq_broker.services.auth.admin_gate import listens_on_loopback
 from latermq_broker.services.v1.v1_users import new_secret
-from latermq_broker.store.directory import LOG_NAME
 
 log = logging.getLogger("latermq.services")
 
@@ -58,13 +57,13 @@ def make_first_admin(engine: Engine, config: AuthConfig, directory: Path, now_ms
     )
 
 
-def warn_of_open_files(directory: Path) -> None:
-    """Secrets are in the log: say so when an older version made it readable for others."""
-    mode = stat.S_IMODE((directory / LOG_NAME).stat().st_mode)
+def warn_of_open_files(log_directory: Path) -> None:
+    """Say so when an older version made the log readable for others: users' secrets are in it."""
+    mode = stat.S_IMODE(log_directory.stat().st_mode)
     if mode & 0o077:
         log.warning(
             "others on this machine may read the log, which has users' secrets: chmod -R go= DIR",
-            extra={"directory": str(directory), "mode": f"{mode:04o}"},
+            extra={"directory": str(log_directory.parent), "mode": f"{mode:04o}"},
         )
 
 

@@ -23,8 +23,7 @@ from typing import Final, NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from latermq_broker.delivery.filters.filter import hash64
-from latermq_broker.engine.state.model import Outgoing, PlainMessages
+from latermq_broker.engine.state.model import Outgoing, PlainMessages, hash64
 from latermq_broker.services.call.names import has_control_character
 from latermq_broker.services.wire import wire
 from latermq_broker.services.wire.wire_fields import varint

@@ -11,8 +11,13 @@ from typing import Final
 from google.protobuf.message import DecodeError
 
 from latermq_broker.config.config import DeliveryConfig
-from latermq_broker.delivery.filters.sql_filter import sql_filter
-from latermq_broker.engine.state.model import EVERYTHING, Failure, MessageFilter, TagFilter
+from latermq_broker.engine.state.model import (
+    EVERYTHING,
+    Failure,
+    MessageFilter,
+    TagFilter,
+    sql_filter,
+)
 from latermq_broker.errors import (
     IllegalDeliveryTimeError,
     IllegalFilterError,

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Final
 
-from latermq_broker.engine.state.model import Outgoing, Sent
+from latermq_broker.engine.state.model import NO_PRIORITY, Outgoing, Sent
 from latermq_broker.services.call.seam import Call
 from latermq_broker.services.wire import wire
 from latermq_broker.services.wire.lookalike_acks import ACKED
@@ -22,7 +22,6 @@ from latermq_broker.services.wire.wire_fields import (
     varint,
     varints,
 )
-from latermq_broker.store.records.message_records import NO_PRIORITY
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 
 NORMAL: Final = definition_pb2.NORMAL
