@@ -24,7 +24,7 @@ from latermq_broker.catalog.access import User
 from latermq_broker.catalog.shares import Shares, count_up, key_of
 from latermq_broker.config.auth import AuthConfig
 from latermq_broker.config.config import ServerConfig
-from latermq_broker.delivery.filters.filter import MessageFilter
+from latermq_broker.engine.state.model import MessageFilter
 from latermq_broker.errors import TooManyRequestsError
 from latermq_broker.services.clients.client_quirks import Quirk, quirks_of
 from latermq_broker.services.clients.group_filters import GroupFilters
