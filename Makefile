@@ -60,7 +60,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP_PIN) constraints.txt >$(VENV)/pip.txt
 	@$(INSTALL) --upgrade --require-hashes --requirement $(VENV)/pip.txt
-	@$(INSTALL) --no-require-hashes --constraint constraints.txt --build-constraint constraints.txt \
+	@LATERMQ_NATIVE=0 $(INSTALL) --no-require-hashes --constraint constraints.txt --build-constraint constraints.txt \
 		--editable '.[broker,spark]' --group dev
 	@touch $@
 	@echo "Ready: $(BIN)/latermq"
@@ -73,7 +73,7 @@ $(NATIVE_STAMP): Makefile pyproject.toml constraints.txt broker/native_build.py 
 		$(shell find broker/latermq_broker client -name '*.py') | $(STAMP)
 	@echo "Compiling the broker (two to four minutes)"
 	@rm -rf $(NATIVE_DIR).new
-	@HATCH_BUILD_HOOK_ENABLE_CUSTOM=1 $(BIN)/python -m pip wheel --quiet --disable-pip-version-check \
+	@LATERMQ_NATIVE=1 $(BIN)/python -m pip wheel --quiet --disable-pip-version-check \
 		--no-deps --build-constraint constraints.txt --wheel-dir $(NATIVE_DIR).new/dist .
 	@$(INSTALL) --no-deps --target $(NATIVE_DIR).new/site $(NATIVE_DIR).new/dist/*.whl
 	@PYTHONPATH=$(NATIVE_DIR).new/site $(BIN)/python -m latermq_broker --version | grep compiled

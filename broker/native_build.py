@@ -1,24 +1,28 @@
 """Compiles what the broker spends its time in, with mypyc: from the same source, by the same types.
 
-    HATCH_BUILD_HOOK_ENABLE_CUSTOM=1 pip wheel .        needs a C compiler and Python's headers
+    pip wheel .                       compiled where a C compiler and Python's headers are
+    LATERMQ_NATIVE=1 pip wheel .      or not at all
+    LATERMQ_NATIVE=0 pip wheel .      pure Python
 
-With that variable hatchling calls `NativeBuild`; without it the wheel is pure Python. Both do the
-same, and pass the same tests (`make native-test`). docs/adr/0020 has what mypyc does differently.
+Both do the same, and pass the same tests (`make native-test`). docs/adr/0020 has what mypyc does
+differently.
 """
 
 import io
 import os
+import shlex
+import shutil
+import sysconfig
 import tempfile
 from contextlib import chdir, redirect_stdout
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
-from mypyc.build import mypycify
-from pybind11.setup_helpers import ParallelCompile, naive_recompile
-from setuptools import Distribution
-from setuptools.command.build_ext import build_ext
 
+ASKED: Final = "LATERMQ_NATIVE"
+COMPILERS: Final = ("mypy==2.4.1", "pybind11>=3", "setuptools>=80", "types-protobuf")
 ROOMS: Final = (  # folders whose .py files are compiled, those below included
     "broker/latermq_broker/store",
     "broker/latermq_broker/delivery",
@@ -74,8 +78,33 @@ def sources(root: Path) -> list[str]:
     ]
 
 
+def missing() -> str:
+    """Name what a compiled wheel needs and this machine lacks; "" when nothing."""
+    compiler = shlex.split(sysconfig.get_config_var("CC") or "cc")[0]
+    if shutil.which(compiler) is None:
+        return f"a C compiler ({compiler})"
+    headers = Path(sysconfig.get_path("include"), "Python.h")
+    return "" if headers.exists() else f"Python's headers ({headers})"
+
+
+def compiles() -> bool:
+    """Decide whether the wheel is compiled. RuntimeError: it must be, and cannot."""
+    asked = os.environ.get(ASKED, "")
+    if asked not in {"", "0", "1"}:
+        raise RuntimeError(f"{ASKED}={asked}: must be 0, 1 or not set")
+    lacking = missing()
+    if asked == "1" and lacking:
+        raise RuntimeError(f"{ASKED}=1, and {lacking} is missing")
+    return asked != "0" and not lacking
+
+
 def compile_all(root: Path, target: Path) -> list[Path]:
     """The library and the modules made in `target`/lib, each where its package would be."""
+    from mypyc.build import mypycify  # here, not above: what a pure wheel needs none of
+    from pybind11.setup_helpers import ParallelCompile, naive_recompile
+    from setuptools import Distribution
+    from setuptools.command.build_ext import build_ext
+
     os.environ["MYPYPATH"] = os.pathsep.join(SEARCHED)
     with chdir(root), ParallelCompile(needs_recompile=naive_recompile):
         with redirect_stdout(io.StringIO()) as said:
@@ -99,16 +128,26 @@ def compile_all(root: Path, target: Path) -> list[Path]:
 
 
 class NativeBuild(BuildHookInterface[Any]):
+    def dependencies(self) -> list[str]:
+        return list(COMPILERS) if compiles() else []
+
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if version == "editable":  # what is edited must be what runs
             return
-        self._made = tempfile.TemporaryDirectory(prefix="latermq-native-")
-        target = Path(self._made.name)
+        if not compiles():
+            why = missing() or f"{ASKED}=0"
+            self.app.display_warning(f"a wheel of pure Python, at half the speed: {why}")
+            return
+        target = Path(self._directory.name)
         for path in compile_all(Path(self.root), target):
             build_data["force_include"][str(path)] = str(path.relative_to(target / "lib"))
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
 
+    @cached_property
+    def _directory(self) -> tempfile.TemporaryDirectory[str]:
+        return tempfile.TemporaryDirectory(prefix="latermq-native-")
+
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
-        if version != "editable":
-            self._made.cleanup()
+        if "_directory" in vars(self):
+            self._directory.cleanup()

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from latermq_proto.latermq.v1 import broker_pb2
-from soak.watch import rss_mib
+from soak.watch import own_mib
 from support import hostile
 from support.broker_process import BrokerProcess
 from support.machine import patient
@@ -77,11 +77,11 @@ async def test_it_is_ended_counted_and_forgotten(name: str, broker: BrokerProces
     target, chance = hostile.Target.of(broker.endpoint, "abused"), random.Random(1)
     with WireClient(broker.endpoint) as wire:
         assert await run(target, chance) in told  # the first fills what is kept anyway
-        before, memory_mib = await alone(wire), rss_mib(broker.pid)
+        before, memory_mib = await alone(wire), own_mib(broker.pid)
         for _ in range(TIMES):
             assert await run(target, chance) in told
         seen = await alone(wire)
         if kind:
             assert counted(seen, kind, reason) == counted(before, kind, reason) + TIMES
-        assert rss_mib(broker.pid) - memory_mib < GROWTH_MIB_MAX
+        assert own_mib(broker.pid) - memory_mib < GROWTH_MIB_MAX
         assert seen.deadline_timers <= 1  # GetBroker's own

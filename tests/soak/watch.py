@@ -22,7 +22,7 @@ MIB: Final = 1 << 20
 
 class Sample(NamedTuple):
     at_s: float
-    rss_mib: float
+    own_mib: float
     files: int
     tasks: int
     timers: int
@@ -62,7 +62,7 @@ class Watch:
         self.last = answer.broker
         seen = answer.broker.transport
         return Sample(
-            time.monotonic(), rss_mib(self.pid), len(os.listdir(f"/proc/{self.pid}/fd")),
+            time.monotonic(), own_mib(self.pid), len(os.listdir(f"/proc/{self.pid}/fd")),
             seen.tasks, seen.deadline_timers, seen.calls_open, seen.connections_open,
             seen.receives_parked,
         )  # fmt: skip
@@ -114,12 +114,16 @@ def slope(samples: Sequence[Sample], per_hour_mib: float, noise_mib: float) -> S
     """`noise_mib`: what two quarters may differ without a reason."""
     half = samples[len(samples) // 2 :]
     before, after = half[: len(half) // 2], half[len(half) // 2 :]
-    means = [statistics.fmean(one.rss_mib for one in part) for part in (before, after)]
+    means = [statistics.fmean(one.own_mib for one in part) for part in (before, after)]
     minutes = (half[-1].at_s - half[0].at_s) / 2 / 60
     allowed = noise_mib + per_hour_mib * minutes / 60
     return Slope(means[1], minutes, means[1] - means[0], allowed)
 
 
-def rss_mib(pid: int) -> float:
-    pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / MIB
+def own_mib(pid: int) -> float:
+    """Tell the resident memory that is the process's own, in MiB.
+
+    Pages of files, the mapped segments first, are the kernel's to take back.
+    """
+    resident, shared = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1:3]
+    return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE") / MIB

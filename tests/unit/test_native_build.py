@@ -4,6 +4,8 @@ import re
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 import native_build
 from latermq_broker.schedule.minutes import Minutes
 from support.native import small_limits
@@ -22,6 +24,26 @@ def test_what_is_named_is_there() -> None:
         found = [path for room in native_build.ROOMS for path in (ROOT / room).rglob("*.py")]
         assert any(str(path).endswith(pure) for path in found), pure
         assert not any(path.endswith(pure) for path in compiled)
+
+
+def test_a_wheel_is_compiled_where_a_compiler_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native_build, "missing", str)
+    for asked, compiled in (("", True), ("1", True), ("0", False)):
+        monkeypatch.setenv(native_build.ASKED, asked)
+        assert native_build.compiles() is compiled
+    monkeypatch.setattr(native_build, "missing", lambda: "a C compiler (cc)")
+    for asked in ("", "0"):
+        monkeypatch.setenv(native_build.ASKED, asked)
+        assert not native_build.compiles()
+    for asked, words in (("1", "a C compiler"), ("yes", "must be 0, 1 or not set")):
+        monkeypatch.setenv(native_build.ASKED, asked)
+        with pytest.raises(RuntimeError, match=words):
+            native_build.compiles()
+
+
+def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert "a C compiler" in native_build.missing()
 
 
 def test_nothing_that_is_taken_otherwise_is_compiled() -> None:
