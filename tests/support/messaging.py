@@ -30,6 +30,7 @@ from latermq_broker.services.messaging.receive import ReceiveService
 from latermq_broker.services.messaging.send import SendService
 from latermq_broker.services.messaging.sync_lite import LiteService
 from latermq_broker.services.messaging.transaction import TransactionService
+from latermq_broker.services.rpcs import methods_of
 from latermq_broker.store.store import Store
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 from support import wire_requests
@@ -75,9 +76,8 @@ class Messaging:
         offsets = OffsetService(*rooms)
         self.parked = EveryParking((self.receives, offsets))
         self.pump.on_ready = self.parked.wake
-        self.methods: MethodTable = {}
         self.transactions = TransactionService(*rooms)
-        for service in (
+        self.methods = messaging_methods(
             SendService(*rooms),
             self.receives,
             AckService(*rooms),
@@ -85,8 +85,7 @@ class Messaging:
             offsets,
             self.transactions,
             RecallService(*rooms),
-        ):
-            self.methods |= service.methods()
+        )
 
     async def __aenter__(self) -> Self:
         return self
@@ -165,6 +164,11 @@ class Messaging:
     ) -> service_pb2.AckMessageResponse:
         response = await self.call("AckMessage", wire_requests.ack(topic, group, handles))
         return cast(service_pb2.AckMessageResponse, response)
+
+
+def messaging_methods(*handlers: object) -> MethodTable:
+    """What of MessagingService these objects answer."""
+    return methods_of(service_pb2.DESCRIPTOR.services_by_name["MessagingService"], handlers)
 
 
 def received(elements: Sequence[service_pb2.ReceiveMessageResponse]) -> Received:

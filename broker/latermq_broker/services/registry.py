@@ -3,7 +3,7 @@
 Every RPC of apache.rocketmq.v2 and latermq.v1 is in it.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
@@ -22,8 +22,8 @@ from latermq_broker.services.auth.admin_gate import (
     refuse_users,
     users_served,
 )
-from latermq_broker.services.auth.guard import Guard, refusal_of
-from latermq_broker.services.call.answers import ADMIN, MESSAGING, Caller, unary
+from latermq_broker.services.auth.guard import Guard
+from latermq_broker.services.call.answers import ADMIN, MESSAGING, Caller, refusal_of, unary
 from latermq_broker.services.call.edges import Edges
 from latermq_broker.services.call.seam import Committer, Method, MethodTable, ParkedReceives
 from latermq_broker.services.clients.heartbeat import HeartbeatService
@@ -41,6 +41,7 @@ from latermq_broker.services.messaging.route import RouteService
 from latermq_broker.services.messaging.send import SendService
 from latermq_broker.services.messaging.sync_lite import LiteService
 from latermq_broker.services.messaging.transaction import TransactionService, anybody
+from latermq_broker.services.rpcs import methods_of, path_of
 from latermq_broker.services.standard.health import HealthService
 from latermq_broker.services.standard.reflection import ReflectionService
 from latermq_broker.services.v1.v1_broker import BrokersService
@@ -111,33 +112,35 @@ def assemble(engine: Engine, committer: Committer, config: Config) -> Services:
         lite.on_second()
         transactions.check_orphans()
 
-    served = (
-        RouteService(*rooms),
-        TelemetryService(*rooms, replies),
-        heartbeat,
-        send,
-        receive,
-        lite,
-        AckService(*rooms),
-        transactions,
-        RecallService(*rooms),
-        offsets,
-        TopicsService(*rooms),
-        GroupsService(*rooms),
-        PendingService(*rooms),
-        DeadLettersService(*rooms),
-        QueuesService(*rooms),
-        MessagesService(*rooms),
-        BrokersService(*rooms, edges, reconnects),
-        UsersService(*rooms),
-        LimitsService(*rooms),
-        AdminTopics(*rooms),
-        AdminGroups(*rooms, subscriptions),
-        AdminMessages(*rooms, send, replies),
-        health,
-        ReflectionService(names),
-    )
-    methods = _table((service.methods() for service in served), config)
+    served: dict[str, tuple[object, ...]] = {
+        MESSAGING: (
+            RouteService(*rooms),
+            TelemetryService(*rooms, replies),
+            heartbeat,
+            send,
+            receive,
+            lite,
+            AckService(*rooms),
+            transactions,
+            RecallService(*rooms),
+            offsets,
+        ),
+        "/latermq.v1.Topics": (TopicsService(*rooms),),
+        "/latermq.v1.Groups": (GroupsService(*rooms),),
+        "/latermq.v1.Pending": (PendingService(*rooms),),
+        "/latermq.v1.DeadLetters": (DeadLettersService(*rooms),),
+        "/latermq.v1.Queues": (QueuesService(*rooms),),
+        "/latermq.v1.Messages": (MessagesService(*rooms),),
+        "/latermq.v1.Brokers": (BrokersService(*rooms, edges, reconnects),),
+        USERS: (UsersService(*rooms),),
+        "/latermq.v1.Limits": (LimitsService(*rooms),),
+        ADMIN: (
+            AdminTopics(*rooms),
+            AdminGroups(*rooms, subscriptions),
+            AdminMessages(*rooms, send, replies),
+        ),
+    }
+    methods = _table(served, config) | health.methods() | ReflectionService(names).methods()
     if guard is not None:
         methods = guard.guarded(methods, _descriptors())
     return Services(
@@ -162,16 +165,13 @@ def _guard(engine: Engine, committer: Committer, sessions: Sessions, config: Con
     )
 
 
-def _table(served: Iterable[MethodTable], config: Config) -> MethodTable:
-    """All of them in one; every RPC is there, and those that are not for everybody are refused."""
+def _table(served: Mapping[str, Sequence[object]], config: Config) -> MethodTable:
+    """Make one table in which every RPC is, and those that are not for everybody are refused."""
     methods: MethodTable = {}
-    for table in served:
-        for path, method in table.items():
-            assert path not in methods, f"two services serve {path}"
-            methods[path] = method
     for descriptor in _descriptors():
+        methods |= methods_of(descriptor, served[f"/{descriptor.full_name}"])
         for rpc in descriptor.methods:
-            path = f"/{descriptor.full_name}/{rpc.name}"
+            path = path_of(rpc)
             assert path in methods, f"nobody serves {path}"
             if path.startswith(ADMIN) and not admin_served(config):
                 methods[path] = _refused(rpc, refuse_admin)

@@ -12,6 +12,7 @@ from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from latermq_proto.apache.rocketmq.v2 import service_pb2
 from support.fake_call import CLIENT_ID, FakeCall
 from support.fake_committer import FakeCommitter
+from support.messaging import messaging_methods
 
 
 class FakeEngine:
@@ -73,7 +74,7 @@ class Room:
 
     async def _call(self, name: str, data: bytes) -> bytes:
         path = f"/apache.rocketmq.v2.MessagingService/{name}"
-        result: Any = self.service.methods()[path].handler(cast(Any, data), FakeCall())
+        result: Any = messaging_methods(self.service)[path].handler(cast(Any, data), FakeCall())
         return result if isinstance(result, bytes) else await cast(Awaitable[bytes], result)
 
 

@@ -15,6 +15,7 @@ from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from latermq_proto.apache.rocketmq.v2 import service_pb2
 from support.fake_call import FakeCall
 from support.fake_committer import FakeCommitter
+from support.messaging import messaging_methods
 
 
 class FakeCatalog:
@@ -65,7 +66,7 @@ class Client:
         self.committer = FakeCommitter()
         config = Config(server=ServerConfig(broker_name="latermq-7"))
         service = RouteService(engine, self.committer, Sessions(config.server), config)
-        self._methods = service.methods()
+        self._methods = messaging_methods(service)
         self.endpoints = v2.Endpoints(
             scheme=v2.DOMAIN_NAME, addresses=[v2.Address(host="mq.example", port=19876)]
         )

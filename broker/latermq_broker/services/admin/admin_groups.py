@@ -20,8 +20,8 @@ from latermq_broker.services.admin.admin_fields import (
     named_group,
     named_topic,
 )
-from latermq_broker.services.call.answers import ADMIN, Caller, ok_status, open_unary, status
-from latermq_broker.services.call.seam import Committer, MethodTable
+from latermq_broker.services.call.answers import Caller, ok_status, status
+from latermq_broker.services.call.seam import Committer
 from latermq_broker.services.clients.lite_subscriptions import LiteSubscriptions
 from latermq_broker.services.clients.session import Session, Sessions
 from latermq_broker.services.wire import wire
@@ -45,47 +45,9 @@ class AdminGroups:
         self._committer = committer
         self._sessions = sessions
 
-    def methods(self) -> MethodTable:
-        return {
-            f"{ADMIN}/ListSubscription": open_unary(
-                admin_pb2.ListSubscriptionRequest, self.list, admin_pb2.ListSubscriptionResponse
-            ),
-            f"{ADMIN}/DescribeSubscription": open_unary(
-                admin_pb2.DescribeSubscriptionRequest,
-                self.describe,
-                admin_pb2.DescribeSubscriptionResponse,
-            ),
-            f"{ADMIN}/DeleteSubscription": open_unary(
-                admin_pb2.DeleteSubscriptionRequest,
-                self.delete,
-                admin_pb2.DeleteSubscriptionResponse,
-            ),
-            f"{ADMIN}/DescribeGroupAccumulation": open_unary(
-                admin_pb2.DescribeGroupAccumulationRequest,
-                self.accumulation,
-                admin_pb2.DescribeGroupAccumulationResponse,
-            ),
-            f"{ADMIN}/ListConsumerConnection": open_unary(
-                admin_pb2.ListConsumerConnectionRequest,
-                self.connections,
-                admin_pb2.ListConsumerConnectionResponse,
-            ),
-            f"{ADMIN}/ResetGroupOffset": open_unary(
-                admin_pb2.ResetGroupOffsetRequest, self.reset, admin_pb2.ResetGroupOffsetResponse
-            ),
-            f"{ADMIN}/GetConsumerRunningInfo": open_unary(
-                admin_pb2.GetConsumerRunningInfoRequest,
-                self.running_info,
-                admin_pb2.GetConsumerRunningInfoResponse,
-            ),
-            f"{ADMIN}/QueryTimeSpan": open_unary(
-                admin_pb2.QueryTimeSpanRequest, self.time_span, admin_pb2.QueryTimeSpanResponse
-            ),
-        }
-
     # --- subscriptions -------------------------------------------------------------------------
 
-    def list(
+    def list_subscription(
         self, request: admin_pb2.ListSubscriptionRequest, _: Caller
     ) -> admin_pb2.ListSubscriptionResponse:
         """One entry per group and topic, connected or not. Raises BadRequestError."""
@@ -95,7 +57,7 @@ class AdminGroups:
             response.subscription_info.append(self._subscription(*pair, last_consumed_ms))
         return response
 
-    def describe(
+    def describe_subscription(
         self, request: admin_pb2.DescribeSubscriptionRequest, _: Caller
     ) -> admin_pb2.DescribeSubscriptionResponse:
         """One entry per connected client and topic. Raises BadRequestError."""
@@ -112,7 +74,7 @@ class AdminGroups:
                     )
         return response
 
-    async def delete(
+    async def delete_subscription(
         self, request: admin_pb2.DeleteSubscriptionRequest, _: Caller
     ) -> admin_pb2.DeleteSubscriptionResponse:
         """The relation is not listed any more; the group and its progress stay.
@@ -166,7 +128,7 @@ class AdminGroups:
 
     # --- progress ------------------------------------------------------------------------------
 
-    def accumulation(
+    def describe_group_accumulation(
         self, request: admin_pb2.DescribeGroupAccumulationRequest, _: Caller
     ) -> admin_pb2.DescribeGroupAccumulationResponse:
         """What waits and what is worked on; what waits for its next attempt counts as in flight.
@@ -217,7 +179,7 @@ class AdminGroups:
             status=ok_status(), accumulation=each, lite_topic_accumulation={lite_topic: each}
         )
 
-    def time_span(
+    def query_time_span(
         self, request: admin_pb2.QueryTimeSpanRequest, _: Caller
     ) -> admin_pb2.QueryTimeSpanResponse:
         """From when to when the queues reach, and where the group is in them.
@@ -241,7 +203,7 @@ class AdminGroups:
                 )
         return response
 
-    async def reset(
+    async def reset_group_offset(
         self, request: admin_pb2.ResetGroupOffsetRequest, _: Caller
     ) -> admin_pb2.ResetGroupOffsetResponse:
         """To the first message stored at or after an instant; leases on the topic are void.
@@ -258,7 +220,7 @@ class AdminGroups:
 
     # --- clients -------------------------------------------------------------------------------
 
-    def connections(
+    def list_consumer_connection(
         self, request: admin_pb2.ListConsumerConnectionRequest, _: Caller
     ) -> admin_pb2.ListConsumerConnectionResponse:
         """The connected clients of a group. Raises BadRequestError, GroupNotFoundError."""
@@ -273,7 +235,7 @@ class AdminGroups:
             status=ok_status(), client_info=map(client_info, found)
         )
 
-    def running_info(
+    def get_consumer_running_info(
         self, request: admin_pb2.GetConsumerRunningInfoRequest, _: Caller
     ) -> admin_pb2.GetConsumerRunningInfoResponse:
         """A client's subscriptions; it reports nothing else. Raises BadRequestError,

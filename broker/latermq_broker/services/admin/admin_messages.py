@@ -14,9 +14,9 @@ from latermq_broker.errors import (
     MessageNotFoundError,
 )
 from latermq_broker.services.admin.admin_fields import known_client, named_group, named_topic
-from latermq_broker.services.call.answers import ADMIN, Caller, ok_status, open_unary
+from latermq_broker.services.call.answers import Caller, ok_status
 from latermq_broker.services.call.paging import after, page_token
-from latermq_broker.services.call.seam import Committer, MethodTable
+from latermq_broker.services.call.seam import Committer
 from latermq_broker.services.clients.replies import Replies
 from latermq_broker.services.clients.session import Sessions
 from latermq_broker.services.messaging.send import SendService
@@ -44,28 +44,7 @@ class AdminMessages:
         self._send = send
         self._replies = replies
 
-    def methods(self) -> MethodTable:
-        return {
-            f"{ADMIN}/QueryMessage": open_unary(
-                admin_pb2.ListMessageRequest,
-                self.query,
-                admin_pb2.ListMessageResponse,
-                reply_bytes=REPLY_BYTES_MAX,
-            ),
-            f"{ADMIN}/AdminSendMessage": open_unary(
-                admin_pb2.AdminSendMessageRequest, self.send, admin_pb2.AdminSendMessageResponse
-            ),
-            f"{ADMIN}/VerifyMessage": open_unary(
-                admin_pb2.VerifyMessageRequest, self.verify, admin_pb2.VerifyMessageResponse
-            ),
-            f"{ADMIN}/PrintThreadStackTrace": open_unary(
-                admin_pb2.PrintThreadStackTraceRequest,
-                self.stack_trace,
-                admin_pb2.PrintThreadStackTraceResponse,
-            ),
-        }
-
-    async def query(
+    async def query_message(
         self, request: admin_pb2.ListMessageRequest, caller: Caller
     ) -> admin_pb2.ListMessageResponse:
         """Messages of a topic by id or key, the newest first.
@@ -145,7 +124,7 @@ class AdminMessages:
             system.dead_letter_queue.message_id = system.message_id
         return message
 
-    async def send(
+    async def admin_send_message(
         self, request: admin_pb2.AdminSendMessageRequest, caller: Caller
     ) -> admin_pb2.AdminSendMessageResponse:
         """Store a message as if a producer had sent it; with an id of the broker's unless it has
@@ -182,10 +161,10 @@ class AdminMessages:
         # As bytes once more: what comes in is learned from by its form.
         sent = service_pb2.SendMessageRequest(messages=[message])
         data = sent.SerializeToString()
-        await self._send.send(sent, Caller(caller.client_id, caller.call, data))
+        await self._send.send_message(sent, Caller(caller.client_id, caller.call, data))
         return admin_pb2.AdminSendMessageResponse(status=ok_status(), message_id=system.message_id)
 
-    async def verify(
+    async def verify_message(
         self, request: admin_pb2.VerifyMessageRequest, caller: Caller
     ) -> admin_pb2.VerifyMessageResponse:
         """A connected push consumer consumes a stored message; its status is the answer's.
@@ -213,7 +192,7 @@ class AdminMessages:
         answer = await self._replies.ask(session, nonce, question)
         return admin_pb2.VerifyMessageResponse(status=answer.status)
 
-    async def stack_trace(
+    async def print_thread_stack_trace(
         self, request: admin_pb2.PrintThreadStackTraceRequest, caller: Caller
     ) -> admin_pb2.PrintThreadStackTraceResponse:
         """What the threads of a connected client do.

@@ -9,8 +9,8 @@ from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.model import Topic, TopicType
 from latermq_broker.errors import BadRequestError, TopicNotFoundError
 from latermq_broker.services.admin.admin_fields import named_topic
-from latermq_broker.services.call.answers import ADMIN, Caller, ok_status, open_unary, unary
-from latermq_broker.services.call.seam import Committer, MethodTable
+from latermq_broker.services.call.answers import Caller, ok_status
+from latermq_broker.services.call.seam import Committer
 from latermq_broker.services.clients.session import Sessions
 from latermq_proto.apache.rocketmq.v2 import admin_pb2, definition_pb2
 from latermq_text.version import own_version
@@ -45,29 +45,6 @@ class AdminTopics:
         self._sessions = sessions
         self._config = config
 
-    def methods(self) -> MethodTable:
-        return {
-            f"{ADMIN}/ChangeLogLevel": unary(
-                admin_pb2.ChangeLogLevelRequest,
-                self.change_log_level,
-                lambda status, _: admin_pb2.ChangeLogLevelResponse(remark=status.message),
-                client_id_required=False,
-            ),
-            f"{ADMIN}/DescribeTopicStatus": open_unary(
-                admin_pb2.DescribeTopicStatusRequest,
-                self.describe,
-                admin_pb2.DescribeTopicStatusResponse,
-            ),
-            f"{ADMIN}/GetTopicRoute": open_unary(
-                admin_pb2.GetTopicRouteRequest, self.route, admin_pb2.GetTopicRouteResponse
-            ),
-            f"{ADMIN}/GetProxyRuntimeStats": open_unary(
-                admin_pb2.GetProxyRuntimeStatsRequest,
-                self.stats,
-                admin_pb2.GetProxyRuntimeStatsResponse,
-            ),
-        }
-
     def change_log_level(
         self, request: admin_pb2.ChangeLogLevelRequest, _: Caller
     ) -> admin_pb2.ChangeLogLevelResponse:
@@ -80,7 +57,7 @@ class AdminTopics:
         log.warning("log level changed", extra={"level": name})
         return admin_pb2.ChangeLogLevelResponse(remark=f"the log level is {name}")
 
-    def describe(
+    def describe_topic_status(
         self, request: admin_pb2.DescribeTopicStatusRequest, _: Caller
     ) -> admin_pb2.DescribeTopicStatusResponse:
         """Raises BadRequestError, IllegalTopicError, TopicNotFoundError."""
@@ -97,7 +74,7 @@ class AdminTopics:
         response.create_timestamp.FromMilliseconds(topic.created_ms)
         return response
 
-    def route(
+    def get_topic_route(
         self, request: admin_pb2.GetTopicRouteRequest, caller: Caller
     ) -> admin_pb2.GetTopicRouteResponse:
         """Raises BadRequestError, IllegalTopicError, TopicNotFoundError."""
@@ -120,7 +97,7 @@ class AdminTopics:
             status=ok_status(), topic_route_data=json.dumps(data)
         )
 
-    def stats(
+    def get_proxy_runtime_stats(
         self, request: admin_pb2.GetProxyRuntimeStatsRequest, _: Caller
     ) -> admin_pb2.GetProxyRuntimeStatsResponse:
         """Counts of now; the rates are not kept."""

@@ -44,8 +44,14 @@ from latermq_broker.services.auth.signature import (
     is_signed_with,
     span_ms,
 )
-from latermq_broker.services.call.answers import CLIENT_ID_HEADER, MESSAGING, parse, status_of
-from latermq_broker.services.call.field_counts import COMMAND_FIELDS_MAX, FieldCount
+from latermq_broker.services.call.answers import (
+    CLIENT_ID_HEADER,
+    MESSAGING,
+    parse,
+    refusal_of,
+    status_of,
+)
+from latermq_broker.services.call.field_counts import FieldCount
 from latermq_broker.services.call.names import shown
 from latermq_broker.services.call.seam import (
     BidiStream,
@@ -54,13 +60,14 @@ from latermq_broker.services.call.seam import (
     Method,
     MethodKind,
     MethodTable,
+    Parsed,
 )
 from latermq_broker.services.clients.session import Session, Sessions
+from latermq_broker.services.clients.telemetry import Commands, command_of
 from latermq_broker.services.messaging.transaction import Asking
 from latermq_broker.services.standard.health import HEALTH
 from latermq_broker.services.standard.reflection import REFLECTION_V1, REFLECTION_V1ALPHA
 from latermq_h2.grpc_code import GrpcCode
-from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 
 log = logging.getLogger("latermq.services")
 
@@ -69,7 +76,6 @@ Answer = TypeVar("Answer")
 OPEN: Final = f"/{HEALTH}/"
 REFLECTION: Final = (f"/{REFLECTION_V1ALPHA}/", f"/{REFLECTION_V1}/")
 HEARTBEAT: Final = f"{MESSAGING}/Heartbeat"
-COMMAND_FIELDS: Final = FieldCount(service_pb2.TelemetryCommand.DESCRIPTOR, COMMAND_FIELDS_MAX)
 VERIFIED_MAX: Final = 8_192
 BRAKED: Final = "too many calls from this address were not signed, or signed wrongly; this one too"
 NOBODYS_SECRET: Final = "a user who is not there takes as long as one who is"
@@ -211,7 +217,8 @@ class Guard:
                 method, handler=self._known(cast(BidiStream, method.handler)), public=False
             )
         if method.kind is MethodKind.BIDI_STREAM:
-            return Method.bidi_stream(self._stream(path, cast(BidiStream, method.handler)))
+            assert method.parsed is not None
+            return Method.bidi_stream(self._stream(path, method.parsed))
         inner = cast(Callable[[bytes, Call], Any], method.handler)
         wants = rule_of(path)
         request_class = GetMessageClass(rpc.input_type)
@@ -274,11 +281,12 @@ class Guard:
 
         return handler
 
-    def _stream(self, path: str, inner: BidiStream) -> BidiStream:
+    def _stream(self, path: str, inner: Parsed) -> BidiStream:
         wants = rule_of(path)
 
         def handler(requests: AsyncIterator[bytes], call: Call) -> AsyncIterator[bytes]:
-            return inner(self._checked(requests, call, wants), call)
+            answers: AsyncIterator[bytes] = inner(self._checked(requests, call, wants), call)
+            return answers
 
         return handler
 
@@ -287,32 +295,24 @@ class Guard:
         requests: AsyncIterator[bytes],
         call: Call,
         wants: Callable[[Any], Iterable[Want]],
-    ) -> AsyncIterator[bytes]:
-        """What the client sends, up to what it may not; a RequestError then ends the stream."""
+    ) -> Commands:
+        """Yield what the client sends, up to what it may not; a RequestError ends the stream."""
         try:
             user = self.caller_of(call)
             async for data in requests:
                 call.user = self._still(user)
-                self._take(data, call.user, call, wants)
-                yield data
-                del data  # up to 4 MiB, and the next may be long in coming
+                command = command_of(data)
+                del data
+                self._require_own(call.user, call)
+                if command.HasField("settings"):
+                    require(call.user, wants(command.settings))
+                yield command
+                del command  # up to 4 MiB, and the next may be long in coming
         except RequestError as error:
             if self._brakes(error, call):
                 await self._brake.hold(call.peer, None, self._wall_ms())
                 raise UnauthorizedError(BRAKED) from error
             raise self._told(error, call) from error
-
-    def _take(
-        self, data: bytes, user: User, call: Call, wants: Callable[[Any], Iterable[Want]]
-    ) -> None:
-        command = service_pb2.TelemetryCommand()
-        try:
-            parse(command, data, COMMAND_FIELDS)
-        except BadRequestError:
-            return  # the service says so
-        self._require_own(user, call)
-        if command.HasField("settings"):
-            require(user, wants(command.settings))
 
     def _still(self, user: User) -> User:
         """What the user may by now. Raises UnauthorizedError."""
@@ -395,11 +395,3 @@ def require(user: User, wants: Iterable[Want]) -> None:
                 break
         else:
             raise ForbiddenError(f"user {user.access_key} needs {want}")
-
-
-def refusal_of(rpc: Any) -> Callable[[definition_pb2.Status], Message]:
-    """Builds an RPC's response that carries nothing but an error's status."""
-    response_class = GetMessageClass(rpc.output_type)
-    if "status" in response_class.DESCRIPTOR.fields_by_name:
-        return lambda status: response_class(status=status)
-    return lambda status: response_class(remark=status.message)  # ChangeLogLevel

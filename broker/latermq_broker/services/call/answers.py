@@ -5,15 +5,7 @@ store is INTERNAL_SERVER_ERROR, a full one in its own words; anything else is ou
 INTERNAL_ERROR, the traceback in the log, nothing of it in the response. `CallAborted` and
 cancellation pass through.
 
-    def methods(self) -> MethodTable:
-        return {
-            f"{MESSAGING}/AckMessage": unary(
-                service_pb2.AckMessageRequest, self.ack,
-                lambda status, request: service_pb2.AckMessageResponse(status=status),
-            ),
-        }
-
-    async def ack(self, request: AckMessageRequest, caller: Caller) -> AckMessageResponse: ...
+    async def ack_message(self, request: AckMessageRequest, caller: Caller) -> AckMessageResponse
 
 An answer function returns its response or raises; or it is an `async def` that does. It is called
 inside the coroutine that awaits it, so a call that is cancelled before its task ran leaves no
@@ -29,6 +21,7 @@ from inspect import iscoroutinefunction
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
 
 from latermq_broker.deferred import Later
 from latermq_broker.errors import (
@@ -103,6 +96,14 @@ def common_status(statuses: Sequence[definition_pb2.Status]) -> definition_pb2.S
     return status(MULTIPLE_RESULTS_CODE, "the results differ; see each status")
 
 
+def refusal_of(rpc: Any) -> Callable[[definition_pb2.Status], Message]:
+    """Give what builds an RPC's response that carries nothing but an error's status."""
+    response_class = GetMessageClass(rpc.output_type)
+    if "status" in response_class.DESCRIPTOR.fields_by_name:
+        return lambda status: response_class(status=status)
+    return lambda status: response_class(remark=status.message)  # ChangeLogLevel
+
+
 def unary(
     request_class: type[Request],
     answer: Callable[[Request, Caller], UnaryAnswer | Coroutine[Any, Any, Encoded]],
@@ -158,23 +159,6 @@ def unary(
             return refused(request, call, error)
 
     return Method.unary(handler, reply_bytes=reply_bytes, parsed=parsed)
-
-
-def open_unary(
-    request_class: type[Request],
-    answer: Callable[[Request, Caller], UnaryAnswer | Coroutine[Any, Any, Encoded]],
-    response_class: Callable[..., Encoded],
-    *,
-    reply_bytes: int = 0,
-) -> Method:
-    """A unary method that no client id is asked for; its refusal is a response with the status."""
-    return unary(
-        request_class,
-        answer,
-        lambda refusal, _: response_class(status=refusal),
-        client_id_required=False,
-        reply_bytes=reply_bytes,
-    )
 
 
 def shortcut(

@@ -122,8 +122,8 @@ ServerStream: TypeAlias = Callable[
 BidiStream: TypeAlias = Callable[[AsyncIterator[bytes], Call], AsyncIterator[bytes]]
 
 
-# The request, its bytes and the call.
-Parsed: TypeAlias = Callable[[Any, bytes, Call], Any]
+# The request, its bytes and the call; of a stream the messages and the call.
+Parsed: TypeAlias = Callable[..., Any]
 # The elements that refuse a call by its head alone, now or later; or None. Its handler decides by
 # the head, too.
 Admit: TypeAlias = Callable[[Call], Sequence[bytes] | Later[list[bytes]] | None]
@@ -188,10 +188,16 @@ class Method:
         *,
         headers_first: bool = True,
         small: bool = False,
+        parsed: Parsed | None = None,
         public: bool = False,
     ) -> "Method":
         return cls(
-            MethodKind.BIDI_STREAM, handler, small=small, headers_first=headers_first, public=public
+            MethodKind.BIDI_STREAM,
+            handler,
+            small=small,
+            headers_first=headers_first,
+            parsed=parsed,
+            public=public,
         )
 
 

@@ -8,8 +8,8 @@ from typing import Final, Protocol
 
 from latermq_broker.config.config import Config
 from latermq_broker.errors import UnrecognizedClientError
-from latermq_broker.services.call.answers import MESSAGING, Caller, ok_status, unary
-from latermq_broker.services.call.seam import Committer, MethodTable
+from latermq_broker.services.call.answers import Caller, ok_status
+from latermq_broker.services.call.seam import Committer
 from latermq_broker.services.clients.lite_subscriptions import LiteSubscriptions
 from latermq_broker.services.clients.session import Session, Sessions
 from latermq_broker.services.wire import wire
@@ -45,20 +45,6 @@ class HeartbeatService:
         self._sessions = sessions
         self._looked_ms = 0
 
-    def methods(self) -> MethodTable:
-        return {
-            f"{MESSAGING}/Heartbeat": unary(
-                service_pb2.HeartbeatRequest,
-                self.heartbeat,
-                lambda status, request: service_pb2.HeartbeatResponse(status=status),
-            ),
-            f"{MESSAGING}/NotifyClientTermination": unary(
-                service_pb2.NotifyClientTerminationRequest,
-                self.terminate,
-                lambda status, request: service_pb2.NotifyClientTerminationResponse(status=status),
-            ),
-        }
-
     def heartbeat(
         self, request: service_pb2.HeartbeatRequest, caller: Caller
     ) -> service_pb2.HeartbeatResponse:
@@ -81,7 +67,7 @@ class HeartbeatService:
         self._sessions.seen(caller.client_id, now_ms)
         return service_pb2.HeartbeatResponse(status=ok_status())
 
-    async def terminate(
+    async def notify_client_termination(
         self, request: service_pb2.NotifyClientTerminationRequest, caller: Caller
     ) -> service_pb2.NotifyClientTerminationResponse:
         """The client is forgotten; leases renewed for it end after a second.

@@ -10,16 +10,16 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 from google.protobuf.message import DecodeError
 
 from latermq_broker.config.config import Config
 from latermq_broker.engine.state.model import Group
 from latermq_broker.errors import RequestError, TooManyRequestsError
-from latermq_broker.services.call.answers import MESSAGING, client_id_of, ok_status, status_of
+from latermq_broker.services.call.answers import client_id_of, ok_status, status_of
 from latermq_broker.services.call.field_counts import COMMAND_FIELDS_MAX, FieldCount
-from latermq_broker.services.call.seam import Call, CallAborted, Committer, Method, MethodTable
+from latermq_broker.services.call.seam import Call, CallAborted, Committer
 from latermq_broker.services.clients import settings as client_settings
 from latermq_broker.services.clients.client_quirks import quirks_of
 from latermq_broker.services.clients.replies import Replies
@@ -30,9 +30,36 @@ from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 
 log = logging.getLogger("latermq.services")
 
+Commands: TypeAlias = AsyncIterator[service_pb2.TelemetryCommand]
+
 COMMAND_FIELDS: Final = FieldCount(service_pb2.TelemetryCommand.DESCRIPTOR, COMMAND_FIELDS_MAX)
 CLIENT_ERRORS: Final = range(40_000, 50_000)
 HEADER_CHARACTERS_MAX: Final = 64  # kept of a client's language and version
+
+
+def command_of(data: bytes) -> service_pb2.TelemetryCommand:
+    """Parse what a client sends on its stream.
+
+    Raises:
+        CallAborted: it is no command.
+        BadRequestError: it has too many fields.
+    """
+    command = service_pb2.TelemetryCommand()
+    COMMAND_FIELDS.check(data)
+    try:
+        command.ParseFromString(data)
+    except DecodeError as error:
+        text = "not a valid TelemetryCommand"
+        raise CallAborted(GrpcCode.INVALID_ARGUMENT, text) from error
+    return command
+
+
+async def _commands(requests: AsyncIterator[bytes]) -> Commands:
+    async for data in requests:
+        command = command_of(data)
+        del data
+        yield command
+        del command  # up to 4 MiB, and the next may be long in coming
 
 
 class Groups(Protocol):
@@ -63,11 +90,12 @@ class TelemetryService:
         self._config = config
         self._replies = replies or Replies(sessions)
 
-    def methods(self) -> MethodTable:
-        return {f"{MESSAGING}/Telemetry": Method.bidi_stream(self.telemetry)}
+    def telemetry(self, requests: AsyncIterator[bytes], call: Call) -> AsyncIterator[bytes]:
+        """Serve one stream to its end, as `parsed_telemetry` does."""
+        return self.parsed_telemetry(_commands(requests), call)
 
-    async def telemetry(self, requests: AsyncIterator[bytes], call: Call) -> AsyncIterator[bytes]:
-        """One stream, until the client ends it, the broker drains or the settings do not stand."""
+    async def parsed_telemetry(self, commands: Commands, call: Call) -> AsyncIterator[bytes]:
+        """Serve a stream until the client ends it, the broker drains or settings do not stand."""
         try:
             client_id = client_id_of(call)
         except RequestError as error:
@@ -75,7 +103,7 @@ class TelemetryService:
             yield refusal.SerializeToString()
             return
         stream = self._sessions.open_stream()
-        reader = asyncio.create_task(self._read(requests, client_id, stream, call))
+        reader = asyncio.create_task(self._read(commands, client_id, stream, call))
         try:
             async for command in stream.commands():
                 yield command
@@ -86,13 +114,13 @@ class TelemetryService:
                 await reader
 
     async def _read(
-        self, requests: AsyncIterator[bytes], client_id: str, stream: CommandStream, call: Call
+        self, commands: Commands, client_id: str, stream: CommandStream, call: Call
     ) -> None:
         """Take what the client sends; its end, or a reason of ours, ends `stream`."""
         try:
-            async for data in requests:
-                self._take(data, client_id, stream, call)
-                del data  # up to 4 MiB, and the next may be long in coming
+            async for command in commands:
+                self._take(command, client_id, stream, call)
+                del command  # up to 4 MiB, and the next may be long in coming
         except RequestError as error:
             refused = service_pb2.TelemetryCommand(status=status_of(error))
             stream.put(refused)
@@ -106,14 +134,13 @@ class TelemetryService:
         else:
             stream.end()
 
-    def _take(self, data: bytes, client_id: str, stream: CommandStream, call: Call) -> None:
-        command = service_pb2.TelemetryCommand()
-        COMMAND_FIELDS.check(data)
-        try:
-            command.ParseFromString(data)
-        except DecodeError as error:
-            text = "not a valid TelemetryCommand"
-            raise CallAborted(GrpcCode.INVALID_ARGUMENT, text) from error
+    def _take(
+        self,
+        command: service_pb2.TelemetryCommand,
+        client_id: str,
+        stream: CommandStream,
+        call: Call,
+    ) -> None:
         if not command.HasField("settings"):
             self._replies.take(client_id, command)
             return

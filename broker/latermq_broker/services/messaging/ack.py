@@ -20,17 +20,13 @@ from latermq_broker.errors import (
     RequestError,
 )
 from latermq_broker.services.call.answers import (
-    MESSAGING,
     Caller,
     common_status,
     ok_status,
-    shortcut,
     status_of,
-    told,
-    unary,
 )
 from latermq_broker.services.call.bounds import Bounds
-from latermq_broker.services.call.seam import Call, Committer, MethodTable
+from latermq_broker.services.call.seam import Call, Committer
 from latermq_broker.services.clients.session import Sessions
 from latermq_broker.services.wire import wire
 from latermq_broker.services.wire.lookalike_acks import alike
@@ -51,31 +47,7 @@ class AckService:
         self._bounds = Bounds(config)
         self._names: dict[bytes, tuple[str, str]] = {}  # group and topic, by their fields
 
-    def methods(self) -> MethodTable:
-        return {
-            f"{MESSAGING}/AckMessage": shortcut(
-                self._short_way,
-                _refused,
-                unary(service_pb2.AckMessageRequest, self.ack, refused_ack),
-            ),
-            f"{MESSAGING}/ChangeInvisibleDuration": unary(
-                service_pb2.ChangeInvisibleDurationRequest,
-                self.change_invisible,
-                # Python and Go read the handle before the status: give back the one they have.
-                lambda status, request: service_pb2.ChangeInvisibleDurationResponse(
-                    status=status, receipt_handle=request.receipt_handle
-                ),
-            ),
-            f"{MESSAGING}/ForwardMessageToDeadLetterQueue": unary(
-                service_pb2.ForwardMessageToDeadLetterQueueRequest,
-                self.forward,
-                lambda status, request: service_pb2.ForwardMessageToDeadLetterQueueResponse(
-                    status=status
-                ),
-            ),
-        }
-
-    def _short_way(self, data: bytes, call: Call) -> Later[bytes] | None:
+    def short_ack_message(self, data: bytes, call: Call) -> Later[bytes] | None:
         """The answer to a request whose entries look alike; None: take the whole way."""
         acks = alike(data, ENTRIES_COUNT_MAX)
         if acks is None:
@@ -103,7 +75,7 @@ class AckService:
         self._names[resources] = names
         return names
 
-    def ack(self, request: service_pb2.AckMessageRequest, caller: Caller) -> Later[bytes]:
+    def ack_message(self, request: service_pb2.AckMessageRequest, caller: Caller) -> Later[bytes]:
         """The messages are done for the group: one result per entry, in their order.
 
         Raises:
@@ -123,7 +95,28 @@ class AckService:
         errors = self._engine.ack(group, handles, self._committer.now_ms(), topic)
         return self._committer.acknowledged(_response(request, errors))
 
-    async def change_invisible(
+    def refuse_ack_message(
+        self, status: definition_pb2.Status, request: service_pb2.AckMessageRequest
+    ) -> service_pb2.AckMessageResponse:
+        """Give each entry the status of all: Rust reads the first one unseen. Too many: none."""
+        response = service_pb2.AckMessageResponse(status=status)
+        if len(request.entries) > ENTRIES_COUNT_MAX:
+            return response
+        for entry in request.entries:
+            response.entries.add(
+                message_id=entry.message_id, receipt_handle=entry.receipt_handle, status=status
+            )
+        return response
+
+    def refuse_change_invisible_duration(
+        self, status: definition_pb2.Status, request: service_pb2.ChangeInvisibleDurationRequest
+    ) -> service_pb2.ChangeInvisibleDurationResponse:
+        """Give back the handle that came: Python and Go read it before the status."""
+        return service_pb2.ChangeInvisibleDurationResponse(
+            status=status, receipt_handle=request.receipt_handle
+        )
+
+    async def change_invisible_duration(
         self, request: service_pb2.ChangeInvisibleDurationRequest, caller: Caller
     ) -> service_pb2.ChangeInvisibleDurationResponse:
         """Longer, shorter, or back at once (0): an extension or, for push consumers, a nack.
@@ -152,7 +145,7 @@ class AckService:
             status=ok_status(), receipt_handle=handle
         )
 
-    async def forward(
+    async def forward_message_to_dead_letter_queue(
         self, request: service_pb2.ForwardMessageToDeadLetterQueueRequest, caller: Caller
     ) -> service_pb2.ForwardMessageToDeadLetterQueueResponse:
         """Into `%DLQ%group`, out of the group, in one. Repeats are fine while the lease lasts.
@@ -190,22 +183,3 @@ def _response(
             message_id=entry.message_id, receipt_handle=entry.receipt_handle, status=status
         )
     return response.SerializeToString()
-
-
-def _refused(data: bytes, call: Call, error: BaseException) -> bytes:
-    request = service_pb2.AckMessageRequest.FromString(data)
-    return refused_ack(told(error, call), request).SerializeToString()
-
-
-def refused_ack(
-    status: definition_pb2.Status, request: service_pb2.AckMessageRequest
-) -> service_pb2.AckMessageResponse:
-    """Each entry with the status of all: Rust reads the first one unseen. Too many: none."""
-    response = service_pb2.AckMessageResponse(status=status)
-    if len(request.entries) > ENTRIES_COUNT_MAX:
-        return response
-    for entry in request.entries:
-        response.entries.add(
-            message_id=entry.message_id, receipt_handle=entry.receipt_handle, status=status
-        )
-    return response

@@ -15,14 +15,11 @@ from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.model import MessageFilter, QueueRow, Ready
 from latermq_broker.errors import BadRequestError, OffsetNotFoundError
 from latermq_broker.services.call.answers import (
-    MESSAGING,
     Caller,
     StreamAnswer,
     ok_status,
-    server_stream,
-    unary,
 )
-from latermq_broker.services.call.seam import Call, Committer, MethodTable
+from latermq_broker.services.call.seam import Call, Committer
 from latermq_broker.services.clients.session import Sessions
 from latermq_broker.services.messaging.flow import FlowControl
 from latermq_broker.services.messaging.parking import Parking, Waiter
@@ -76,32 +73,7 @@ class OffsetService:
             config.server, FlowControl(engine.limits), Shares(config.auth)
         )
 
-    def methods(self) -> MethodTable:
-        return {
-            f"{MESSAGING}/PullMessage": server_stream(
-                service_pb2.PullMessageRequest,
-                self.pull,
-                self._pull_refused,
-                small=True,
-            ),
-            f"{MESSAGING}/UpdateOffset": unary(
-                service_pb2.UpdateOffsetRequest,
-                self.update,
-                lambda status, request: service_pb2.UpdateOffsetResponse(status=status),
-            ),
-            f"{MESSAGING}/GetOffset": unary(
-                service_pb2.GetOffsetRequest,
-                self.get,
-                lambda status, request: service_pb2.GetOffsetResponse(status=status),
-            ),
-            f"{MESSAGING}/QueryOffset": unary(
-                service_pb2.QueryOffsetRequest,
-                self.query,
-                lambda status, request: service_pb2.QueryOffsetResponse(status=status),
-            ),
-        }
-
-    def _pull_refused(
+    def refuse_pull_message(
         self, status: definition_pb2.Status, request: service_pb2.PullMessageRequest
     ) -> list[bytes]:
         """Name the offset to go on from: of an illegal one, the nearest that is legal."""
@@ -112,7 +84,7 @@ class OffsetService:
             offset = min(max(offset, ends.earliest_offset), ends.next_offset)
         return [status_element(status), next_offset_element(offset)]
 
-    def pull(self, request: service_pb2.PullMessageRequest, caller: Caller) -> StreamAnswer:
+    def pull_message(self, request: service_pb2.PullMessageRequest, caller: Caller) -> StreamAnswer:
         """Messages from an offset on: status, messages, the offset to go on from.
 
         Raises:
@@ -154,7 +126,7 @@ class OffsetService:
         call.on_cancel(partial(self._parking.leave, waiter))
         return waiter.later.then(partial(self._reply_later, topic, pull, waiter))
 
-    async def update(
+    async def update_offset(
         self, request: service_pb2.UpdateOffsetRequest, caller: Caller
     ) -> service_pb2.UpdateOffsetResponse:
         """The group goes on from this offset; see `QueueReads.commit`.
@@ -172,7 +144,7 @@ class OffsetService:
         await self._committer.written()
         return service_pb2.UpdateOffsetResponse(status=ok_status())
 
-    def get(
+    def get_offset(
         self, request: service_pb2.GetOffsetRequest, caller: Caller
     ) -> service_pb2.GetOffsetResponse:
         """The oldest offset the group was not given yet.
@@ -193,7 +165,7 @@ class OffsetService:
             )
         return service_pb2.GetOffsetResponse(status=ok_status(), offset=offset)
 
-    def query(
+    def query_offset(
         self, request: service_pb2.QueryOffsetRequest, caller: Caller
     ) -> service_pb2.QueryOffsetResponse:
         """The queue's oldest offset, its next one, or the first stored at or after a time.

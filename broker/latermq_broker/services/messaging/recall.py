@@ -18,9 +18,9 @@ from latermq_broker.errors import (
     TypeConflictError,
     unknown_topic,
 )
-from latermq_broker.services.call.answers import MESSAGING, Caller, ok_status, unary
+from latermq_broker.services.call.answers import Caller, ok_status
 from latermq_broker.services.call.names import shown
-from latermq_broker.services.call.seam import Committer, MethodTable
+from latermq_broker.services.call.seam import Committer
 from latermq_broker.services.clients.session import Sessions
 from latermq_broker.services.wire import wire
 from latermq_broker.services.wire.wire_stored import stored_message
@@ -37,16 +37,9 @@ class RecallService:
         self._committer = committer
         self._strict = config.compat.strict
 
-    def methods(self) -> MethodTable:
-        return {
-            f"{MESSAGING}/RecallMessage": unary(
-                service_pb2.RecallMessageRequest,
-                self.recall,
-                lambda status, request: service_pb2.RecallMessageResponse(status=status),
-            ),
-        }
-
-    def recall(self, request: service_pb2.RecallMessageRequest, caller: Caller) -> Later[bytes]:
+    def recall_message(
+        self, request: service_pb2.RecallMessageRequest, caller: Caller
+    ) -> Later[bytes]:
         """The delayed message is never delivered; its id is answered.
 
         Raises:

@@ -30,9 +30,9 @@ from latermq_broker.deferred import Later
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.model import EVERYTHING, Delivered, Failure, Ready, ReceiveRequest
 from latermq_broker.errors import InvalidReceiptHandleError
-from latermq_broker.services.call.answers import MESSAGING, Caller, StreamAnswer, server_stream
+from latermq_broker.services.call.answers import Caller, StreamAnswer
 from latermq_broker.services.call.bounds import Bounds
-from latermq_broker.services.call.seam import Call, Committer, MethodTable
+from latermq_broker.services.call.seam import Call, Committer
 from latermq_broker.services.clients.client_quirks import Quirk, quirks_of
 from latermq_broker.services.clients.lite_subscriptions import LiteSubscriptions
 from latermq_broker.services.clients.session import Sessions
@@ -87,20 +87,18 @@ class ReceiveService:
         self._flow = FlowControl(engine.limits)
         self._parking: Parking[Leased] = Parking(config.server, self._flow, Shares(config.auth))
 
-    def methods(self) -> MethodTable:
-        return {
-            f"{MESSAGING}/ReceiveMessage": server_stream(
-                service_pb2.ReceiveMessageRequest,
-                self.receive,
-                lambda status, request: [
-                    status_element(status),
-                    delivery_timestamp_element(self._committer.now_ms()),
-                ],
-                small=True,
-            ),
-        }
+    def refuse_receive_message(
+        self, status: definition_pb2.Status, request: service_pb2.ReceiveMessageRequest
+    ) -> list[bytes]:
+        """Give the status and the broker's time, with which every answer ends."""
+        return [
+            status_element(status),
+            delivery_timestamp_element(self._committer.now_ms()),
+        ]
 
-    def receive(self, request: service_pb2.ReceiveMessageRequest, caller: Caller) -> StreamAnswer:
+    def receive_message(
+        self, request: service_pb2.ReceiveMessageRequest, caller: Caller
+    ) -> StreamAnswer:
         """Up to `batch_size` messages as soon as there is one.
 
         Raises:

@@ -13,8 +13,8 @@ from typing import Final, Protocol
 from latermq_broker.catalog.access import User
 from latermq_broker.config.config import Config, listen_address
 from latermq_broker.engine.state.model import Group, Topic, TopicType
-from latermq_broker.services.call.answers import MESSAGING, Caller, ok_status, unary
-from latermq_broker.services.call.seam import Call, Committer, MethodTable
+from latermq_broker.services.call.answers import Caller, ok_status
+from latermq_broker.services.call.seam import Call, Committer
 from latermq_broker.services.clients.session import Sessions
 from latermq_broker.services.wire import wire
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
@@ -67,21 +67,7 @@ class RouteService:
         self._committer = committer
         self._broker_name = config.server.broker_name
 
-    def methods(self) -> MethodTable:
-        return {
-            f"{MESSAGING}/QueryRoute": unary(
-                service_pb2.QueryRouteRequest,
-                self.route,
-                lambda status, request: service_pb2.QueryRouteResponse(status=status),
-            ),
-            f"{MESSAGING}/QueryAssignment": unary(
-                service_pb2.QueryAssignmentRequest,
-                self.assignment,
-                lambda status, request: service_pb2.QueryAssignmentResponse(status=status),
-            ),
-        }
-
-    def route(
+    def query_route(
         self, request: service_pb2.QueryRouteRequest, caller: Caller
     ) -> service_pb2.QueryRouteResponse:
         """Every queue of the topic, readable and writable.
@@ -108,7 +94,7 @@ class RouteService:
             ],
         )
 
-    def assignment(
+    def query_assignment(
         self, request: service_pb2.QueryAssignmentRequest, caller: Caller
     ) -> service_pb2.QueryAssignmentResponse:
         """The same for every client of the group: leases arbitrate, nothing is balanced.
@@ -117,7 +103,7 @@ class RouteService:
 
         Raises:
             IllegalTopicError, IllegalGroupError: against the rules of names.
-            TopicNotFoundError, TooManyRequestsError: as `route`.
+            TopicNotFoundError, TooManyRequestsError: as `query_route`.
         """
         name = wire.topic_name(request.topic)
         group = self._engine.catalog.group(wire.group_name(request.group))

@@ -19,14 +19,10 @@ from latermq_broker.errors import (
 )
 from latermq_broker.services.call.answers import (
     CLIENT_ID_HEADER,
-    MESSAGING,
     Caller,
-    shortcut,
-    told,
-    unary,
 )
 from latermq_broker.services.call.names import PROPERTIES_BYTES_MAX
-from latermq_broker.services.call.seam import Call, Committer, MethodTable
+from latermq_broker.services.call.seam import Call, Committer
 from latermq_broker.services.clients.session import Sessions
 from latermq_broker.services.messaging import validate
 from latermq_broker.services.messaging.flow import FlowControl
@@ -65,17 +61,7 @@ class SendService:
         self._levels_ms = config.delivery.delay_levels_ms
         self._group_bytes_max = config.store.segment_bytes - _SEGMENT_HEAD_BYTES
 
-    def methods(self) -> MethodTable:
-        whole_way = unary(
-            service_pb2.SendMessageRequest,
-            self.send,
-            lambda status, request: service_pb2.SendMessageResponse(status=status),
-        )
-
-        method = shortcut(self._short_way, _refused, whole_way, large=True)
-        return {f"{MESSAGING}/SendMessage": method}
-
-    def _short_way(self, data: bytes, call: Call) -> Later[bytes] | None:
+    def short_send_message(self, data: bytes, call: Call) -> Later[bytes] | None:
         """The answer to messages that look like earlier ones; None: take the whole way."""
         if call.metadata(wire.DELAY_LEVEL_HEADER) is not None:
             return None
@@ -102,7 +88,7 @@ class SendService:
             client_id = (call.metadata(CLIENT_ID_HEADER) or "").strip()
             self._flow.admit_send(client_id, count, len(data), now_ms, call.user)
 
-    def send(self, request: service_pb2.SendMessageRequest, caller: Caller) -> Later[bytes]:
+    def send_message(self, request: service_pb2.SendMessageRequest, caller: Caller) -> Later[bytes]:
         """Store the messages of one topic.
 
         Raises:
@@ -179,7 +165,3 @@ def _check_overhead(size: int) -> None:
         raise PropertiesTooLargeError(
             f"everything but the body has {size} bytes, at most {_OVERHEAD_BYTES_MAX} are allowed"
         )
-
-
-def _refused(data: bytes, call: Call, error: BaseException) -> bytes:
-    return service_pb2.SendMessageResponse(status=told(error, call)).SerializeToString()

@@ -21,8 +21,8 @@ from latermq_broker.errors import (
     IllegalGroupError,
     TooManyRequestsError,
 )
-from latermq_broker.services.call.answers import MESSAGING, Caller, ok_status, unary
-from latermq_broker.services.call.seam import Committer, MethodTable
+from latermq_broker.services.call.answers import Caller, ok_status
+from latermq_broker.services.call.seam import Committer
 from latermq_broker.services.clients.lite_subscriptions import LiteSubscriptions
 from latermq_broker.services.clients.session import Sessions
 from latermq_broker.services.messaging.validate import check_lite_topic
@@ -56,16 +56,7 @@ class LiteService:
         self._serve = serve
         self._second = self._syncs = 0
 
-    def methods(self) -> MethodTable:
-        return {
-            f"{MESSAGING}/SyncLiteSubscription": unary(
-                service_pb2.SyncLiteSubscriptionRequest,
-                self.sync,
-                lambda status, request: service_pb2.SyncLiteSubscriptionResponse(status=status),
-            ),
-        }
-
-    def sync(
+    def sync_lite_subscription(
         self, request: service_pb2.SyncLiteSubscriptionRequest, caller: Caller
     ) -> Later[bytes]:
         """Protocol: service.proto, SyncLiteSubscription.

@@ -20,8 +20,8 @@ from latermq_broker.deferred import Later
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.model import HalfEvent, OrphanCheck
 from latermq_broker.errors import BadRequestError, InvalidTransactionIdError, StoreFullError
-from latermq_broker.services.call.answers import MESSAGING, Caller, unary
-from latermq_broker.services.call.seam import Committer, MethodTable
+from latermq_broker.services.call.answers import Caller
+from latermq_broker.services.call.seam import Committer
 from latermq_broker.services.clients.session import Session, Sessions
 from latermq_broker.services.wire import wire
 from latermq_broker.services.wire.wire_stored import orphan_command
@@ -79,16 +79,7 @@ class TransactionService:
         self._sessions = sessions
         self._turn = 0
 
-    def methods(self) -> MethodTable:
-        return {
-            f"{MESSAGING}/EndTransaction": unary(
-                service_pb2.EndTransactionRequest,
-                self.end,
-                lambda status, request: service_pb2.EndTransactionResponse(status=status),
-            ),
-        }
-
-    def end(
+    def end_transaction(
         self, request: service_pb2.EndTransactionRequest, caller: Caller
     ) -> bytes | Later[bytes]:
         """Deliver a half message, or never; at any age, whoever asks and whatever `source` says.

@@ -1,21 +1,17 @@
 """latermq.v1 Brokers: the broker at a glance; its clients asked to reconnect."""
 
-from typing import Final
-
 from latermq_broker.config.config import Config
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.views.overview import Overview
 from latermq_broker.errors import BadRequestError, NotFoundError
 from latermq_broker.services.admin.admin_fields import known_client
-from latermq_broker.services.call.answers import Caller, ok_status, open_unary
+from latermq_broker.services.call.answers import Caller, ok_status
 from latermq_broker.services.call.edges import Edges
-from latermq_broker.services.call.seam import Committer, MethodTable
+from latermq_broker.services.call.seam import Committer
 from latermq_broker.services.clients.reconnects import Reconnects
 from latermq_broker.services.clients.session import Sessions
 from latermq_proto.latermq.v1 import broker_pb2
 from latermq_text.version import own_version
-
-BROKERS: Final = "/latermq.v1.Brokers"
 
 
 class BrokersService:
@@ -35,19 +31,7 @@ class BrokersService:
         self._edges = edges
         self._reconnects = reconnects
 
-    def methods(self) -> MethodTable:
-        return {
-            f"{BROKERS}/GetBroker": open_unary(
-                broker_pb2.GetBrokerRequest, self.get, broker_pb2.GetBrokerResponse
-            ),
-            f"{BROKERS}/ReconnectClients": open_unary(
-                broker_pb2.ReconnectClientsRequest,
-                self.reconnect,
-                broker_pb2.ReconnectClientsResponse,
-            ),
-        }
-
-    def get(
+    def get_broker(
         self, request: broker_pb2.GetBrokerRequest, caller: Caller
     ) -> broker_pb2.GetBrokerResponse:
         """Protocol: broker.proto, GetBroker."""
@@ -76,7 +60,7 @@ class BrokersService:
         )
         return broker_pb2.GetBrokerResponse(status=ok_status(), broker=broker)
 
-    def reconnect(
+    def reconnect_clients(
         self, request: broker_pb2.ReconnectClientsRequest, caller: Caller
     ) -> broker_pb2.ReconnectClientsResponse:
         """Protocol: broker.proto, ReconnectClients.

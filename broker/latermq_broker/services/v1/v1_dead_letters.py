@@ -23,14 +23,13 @@ from latermq_broker.errors import (
     TopicNotFoundError,
 )
 from latermq_broker.services.call import names
-from latermq_broker.services.call.answers import Caller, ok_status, open_unary, server_stream
+from latermq_broker.services.call.answers import Caller, ok_status
 from latermq_broker.services.call.paging import after, page_size, page_token
-from latermq_broker.services.call.seam import Committer, MethodTable
+from latermq_broker.services.call.seam import Committer
 from latermq_broker.services.clients.session import Sessions
 from latermq_broker.services.v1.v1_letters import dead_filter, letter_message
+from latermq_proto.apache.rocketmq.v2 import definition_pb2
 from latermq_proto.latermq.v1 import dead_letter_pb2
-
-DEAD_LETTERS: Final = "/latermq.v1.DeadLetters"
 
 SLICE_LETTERS_MAX: Final = 64  # looked at in one turn of the loop: with long lives, some 25 ms
 SEARCH_LETTERS_MAX: Final = 500  # … when only the ids are compared
@@ -61,35 +60,7 @@ class DeadLettersService:
         self._engine = engine
         self._committer = committer
 
-    def methods(self) -> MethodTable:
-        return {
-            f"{DEAD_LETTERS}/ListDeadLetters": open_unary(
-                dead_letter_pb2.ListDeadLettersRequest,
-                self.list,
-                dead_letter_pb2.ListDeadLettersResponse,
-                reply_bytes=PAGE_BYTES_MAX,
-            ),
-            f"{DEAD_LETTERS}/GetDeadLetter": open_unary(
-                dead_letter_pb2.GetDeadLetterRequest,
-                self.get,
-                dead_letter_pb2.GetDeadLetterResponse,
-                reply_bytes=PAGE_BYTES_MAX,
-            ),
-            f"{DEAD_LETTERS}/RedriveDeadLetters": server_stream(
-                dead_letter_pb2.RedriveDeadLettersRequest,
-                self.redrive,
-                lambda status, _: [Progress(status=status, done=True)],
-                client_id_required=False,
-            ),
-            f"{DEAD_LETTERS}/DropDeadLetters": server_stream(
-                dead_letter_pb2.DropDeadLettersRequest,
-                self.drop,
-                lambda status, _: [Progress(status=status, done=True)],
-                client_id_required=False,
-            ),
-        }
-
-    async def list(
+    async def list_dead_letters(
         self, request: dead_letter_pb2.ListDeadLettersRequest, caller: Caller
     ) -> dead_letter_pb2.ListDeadLettersResponse:
         """Protocol: dead_letter.proto, ListDeadLetters.
@@ -130,7 +101,7 @@ class DeadLettersService:
                 return response
             await asyncio.sleep(0)
 
-    async def get(
+    async def get_dead_letter(
         self, request: dead_letter_pb2.GetDeadLetterRequest, caller: Caller
     ) -> dead_letter_pb2.GetDeadLetterResponse:
         """Protocol: dead_letter.proto, GetDeadLetter.
@@ -170,7 +141,13 @@ class DeadLettersService:
             f"no dead letter of group {group} with message id {names.shown(message_id)}"
         )
 
-    def redrive(
+    def refuse_redrive_dead_letters(
+        self, status: definition_pb2.Status, request: dead_letter_pb2.RedriveDeadLettersRequest
+    ) -> Sequence[Progress]:
+        """End the job with the status, before or after what it did."""
+        return [Progress(status=status, done=True)]
+
+    def redrive_dead_letters(
         self, request: dead_letter_pb2.RedriveDeadLettersRequest, caller: Caller
     ) -> AsyncIterator[Progress]:
         """Protocol: dead_letter.proto, RedriveDeadLetters.
@@ -189,7 +166,13 @@ class DeadLettersService:
         )
         return self._run(self._checked(job), caller)
 
-    def drop(
+    def refuse_drop_dead_letters(
+        self, status: definition_pb2.Status, request: dead_letter_pb2.DropDeadLettersRequest
+    ) -> Sequence[Progress]:
+        """End the job with the status, before or after what it did."""
+        return [Progress(status=status, done=True)]
+
+    def drop_dead_letters(
         self, request: dead_letter_pb2.DropDeadLettersRequest, caller: Caller
     ) -> AsyncIterator[Progress]:
         """Protocol: dead_letter.proto, DropDeadLetters.

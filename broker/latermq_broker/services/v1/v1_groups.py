@@ -13,15 +13,14 @@ from latermq_broker.engine.state.model import Backoff, Group, OnDead, TopicProgr
 from latermq_broker.engine.views.message_groups import MessageGroupRow, MessageGroupState
 from latermq_broker.errors import BadRequestError, TopicNotFoundError
 from latermq_broker.services.call import names
-from latermq_broker.services.call.answers import Caller, ok_status, open_unary
+from latermq_broker.services.call.answers import Caller, ok_status
 from latermq_broker.services.call.paging import after, page_size, page_token
-from latermq_broker.services.call.seam import Committer, MethodTable
+from latermq_broker.services.call.seam import Committer
 from latermq_broker.services.clients.pushed_settings import push_settings
 from latermq_broker.services.clients.session import Sessions
 from latermq_broker.services.wire.wire_stored import stored_message
 from latermq_proto.latermq.v1 import group_pb2
 
-GROUPS: Final = "/latermq.v1.Groups"
 _ON_DEAD_NAMES: Final = {
     OnDead.SKIP: group_pb2.SKIP,
     OnDead.PARK: group_pb2.PARK,
@@ -37,34 +36,7 @@ class GroupsService:
         self._sessions = sessions
         self._config = config
 
-    def methods(self) -> MethodTable:
-        return {
-            f"{GROUPS}/CreateGroup": open_unary(
-                group_pb2.CreateGroupRequest, self.create, group_pb2.GroupResponse
-            ),
-            f"{GROUPS}/AlterGroup": open_unary(
-                group_pb2.AlterGroupRequest, self.alter, group_pb2.GroupResponse
-            ),
-            f"{GROUPS}/ListGroups": open_unary(
-                group_pb2.ListGroupsRequest, self.list, group_pb2.ListGroupsResponse
-            ),
-            f"{GROUPS}/GetGroup": open_unary(
-                group_pb2.GetGroupRequest, self.get, group_pb2.GroupResponse
-            ),
-            f"{GROUPS}/DeleteGroup": open_unary(
-                group_pb2.DeleteGroupRequest, self.delete, group_pb2.DeleteGroupResponse
-            ),
-            f"{GROUPS}/ListMessageGroups": open_unary(
-                group_pb2.ListMessageGroupsRequest,
-                self.list_message_groups,
-                group_pb2.ListMessageGroupsResponse,
-            ),
-            f"{GROUPS}/ResetGroup": open_unary(
-                group_pb2.ResetGroupRequest, self.reset, group_pb2.ResetGroupResponse
-            ),
-        }
-
-    async def create(
+    async def create_group(
         self, request: group_pb2.CreateGroupRequest, _: Caller
     ) -> group_pb2.GroupResponse:
         """Protocol: group.proto, CreateGroup.
@@ -95,7 +67,7 @@ class GroupsService:
         push_settings(self._sessions, group.name, group, self._config)
         return self._response(group)
 
-    async def alter(
+    async def alter_group(
         self, request: group_pb2.AlterGroupRequest, _: Caller
     ) -> group_pb2.GroupResponse:
         """Protocol: group.proto, AlterGroup.
@@ -119,7 +91,9 @@ class GroupsService:
         push_settings(self._sessions, group.name, group, self._config)
         return self._response(group)
 
-    def list(self, request: group_pb2.ListGroupsRequest, _: Caller) -> group_pb2.ListGroupsResponse:
+    def list_groups(
+        self, request: group_pb2.ListGroupsRequest, _: Caller
+    ) -> group_pb2.ListGroupsResponse:
         """Protocol: group.proto, ListGroups."""
         start, size = after(request.page_token), page_size(request.page_size)
         found = [group for group in self._engine.catalog.groups() if group.name > start]
@@ -130,7 +104,7 @@ class GroupsService:
             next_page_token=page_token(page[-1].name) if len(found) > size else "",
         )
 
-    def get(self, request: group_pb2.GetGroupRequest, _: Caller) -> group_pb2.GroupResponse:
+    def get_group(self, request: group_pb2.GetGroupRequest, _: Caller) -> group_pb2.GroupResponse:
         """Protocol: group.proto, GetGroup.
 
         Raises:
@@ -147,7 +121,7 @@ class GroupsService:
             )
         return group_pb2.GroupResponse(status=ok_status(), group=message)
 
-    async def delete(
+    async def delete_group(
         self, request: group_pb2.DeleteGroupRequest, _: Caller
     ) -> group_pb2.DeleteGroupResponse:
         """Protocol: group.proto, DeleteGroup.
@@ -161,7 +135,7 @@ class GroupsService:
         push_settings(self._sessions, request.name, None, self._config)
         return group_pb2.DeleteGroupResponse(status=ok_status())
 
-    async def reset(
+    async def reset_group(
         self, request: group_pb2.ResetGroupRequest, _: Caller
     ) -> group_pb2.ResetGroupResponse:
         """Protocol: group.proto, ResetGroup.

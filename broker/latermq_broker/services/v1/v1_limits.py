@@ -9,13 +9,12 @@ from latermq_broker.config.config import Config
 from latermq_broker.engine.engine import Engine
 from latermq_broker.errors import BadRequestError
 from latermq_broker.services.call import names
-from latermq_broker.services.call.answers import Caller, ok_status, open_unary
+from latermq_broker.services.call.answers import Caller, ok_status
 from latermq_broker.services.call.paging import after, page_size, page_token
-from latermq_broker.services.call.seam import Committer, MethodTable
+from latermq_broker.services.call.seam import Committer
 from latermq_broker.services.clients.session import Sessions
 from latermq_proto.latermq.v1 import limit_pb2
 
-LIMITS: Final = "/latermq.v1.Limits"
 CLIENT_ID_BYTES_MAX: Final = 1_024
 _NO_CLIENT_ID: Final = re.compile(r"[^ -~]")  # what no gRPC header holds
 
@@ -27,20 +26,9 @@ class LimitsService:
         self._limits = engine.limits
         self._committer = committer
 
-    def methods(self) -> MethodTable:
-        return {
-            f"{LIMITS}/SetLimit": open_unary(
-                limit_pb2.SetLimitRequest, self.set, limit_pb2.LimitResponse
-            ),
-            f"{LIMITS}/UnsetLimit": open_unary(
-                limit_pb2.UnsetLimitRequest, self.unset, limit_pb2.UnsetLimitResponse
-            ),
-            f"{LIMITS}/ListLimits": open_unary(
-                limit_pb2.ListLimitsRequest, self.list, limit_pb2.ListLimitsResponse
-            ),
-        }
-
-    async def set(self, request: limit_pb2.SetLimitRequest, _: Caller) -> limit_pb2.LimitResponse:
+    async def set_limit(
+        self, request: limit_pb2.SetLimitRequest, _: Caller
+    ) -> limit_pb2.LimitResponse:
         """Protocol: limit.proto, SetLimit.
 
         Raises:
@@ -62,16 +50,18 @@ class LimitsService:
         await self._committer.written()
         return limit_pb2.LimitResponse(status=ok_status(), limit=_message(changed))
 
-    async def unset(
+    async def unset_limit(
         self, request: limit_pb2.UnsetLimitRequest, _: Caller
     ) -> limit_pb2.UnsetLimitResponse:
-        """Protocol: limit.proto, UnsetLimit. Raises NotFoundError, and as `set`."""
+        """Protocol: limit.proto, UnsetLimit. Raises NotFoundError, and as `set_limit`."""
         scope = _scope(request.scope, request.name)
         self._limits.unset(scope, request.name, self._committer.now_ms())
         await self._committer.written()
         return limit_pb2.UnsetLimitResponse(status=ok_status())
 
-    def list(self, request: limit_pb2.ListLimitsRequest, _: Caller) -> limit_pb2.ListLimitsResponse:
+    def list_limits(
+        self, request: limit_pb2.ListLimitsRequest, _: Caller
+    ) -> limit_pb2.ListLimitsResponse:
         """Protocol: limit.proto, ListLimits."""
         start, size = after(request.page_token), page_size(request.page_size)
         found = [limit for limit in self._limits.table.all() if _place(limit) > start]

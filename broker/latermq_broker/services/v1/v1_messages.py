@@ -15,15 +15,14 @@ from latermq_broker.engine.views.message_life import GroupLife, Life
 from latermq_broker.engine.views.message_place import Place
 from latermq_broker.engine.views.message_query import FROM_THE_END, Found, TimeCursor
 from latermq_broker.errors import BadRequestError, IndexRebuildingError, MessageNotFoundError
-from latermq_broker.services.call.answers import Caller, ok_status, open_unary
+from latermq_broker.services.call.answers import Caller, ok_status
 from latermq_broker.services.call.names import shown
 from latermq_broker.services.call.paging import after, page_size, page_token
-from latermq_broker.services.call.seam import Committer, MethodTable
+from latermq_broker.services.call.seam import Committer
 from latermq_broker.services.clients.session import Sessions
 from latermq_broker.services.wire.wire_stored import StoredMessage, stored_message
 from latermq_proto.latermq.v1 import message_pb2
 
-MESSAGES: Final = "/latermq.v1.Messages"
 PAGE_BYTES_MAX: Final = 2 << 20  # of bodies; a first message goes whatever its size
 SLICE_MAX: Final = 32
 LIVES_MAX: Final = 32
@@ -40,23 +39,7 @@ class MessagesService:
         self._engine = engine
         self._committer = committer
 
-    def methods(self) -> MethodTable:
-        return {
-            f"{MESSAGES}/FindMessages": open_unary(
-                message_pb2.FindMessagesRequest,
-                self.find,
-                message_pb2.FindMessagesResponse,
-                reply_bytes=PAGE_BYTES_MAX,
-            ),
-            f"{MESSAGES}/DescribeMessage": open_unary(
-                message_pb2.DescribeMessageRequest,
-                self.describe,
-                message_pb2.DescribeMessageResponse,
-                reply_bytes=LIVES_BYTES_MAX,
-            ),
-        }
-
-    async def find(
+    async def find_messages(
         self, request: message_pb2.FindMessagesRequest, caller: Caller
     ) -> message_pb2.FindMessagesResponse:
         """Protocol: message.proto, FindMessages.
@@ -139,7 +122,7 @@ class MessagesService:
 
         return step
 
-    async def describe(
+    async def describe_message(
         self, request: message_pb2.DescribeMessageRequest, caller: Caller
     ) -> message_pb2.DescribeMessageResponse:
         """Protocol: message.proto, DescribeMessage.

@@ -24,17 +24,15 @@ from latermq_broker.services.call.answers import (
     Caller,
     common_status,
     ok_status,
-    open_unary,
     status_of,
 )
 from latermq_broker.services.call.names import shown
 from latermq_broker.services.call.paging import page_size
-from latermq_broker.services.call.seam import Committer, MethodTable
+from latermq_broker.services.call.seam import Committer
 from latermq_broker.services.clients.session import Sessions
 from latermq_broker.services.wire.wire_stored import stored_message
 from latermq_proto.latermq.v1 import pending_pb2
 
-PENDING: Final = "/latermq.v1.Pending"
 IDS_MAX: Final = 1_000
 PAGE_BYTES: Final = 2 << 20  # of a long page: it has no bodies
 SLICE_MAX: Final = 200  # looked at and decoded in one turn of the loop: some 10 ms
@@ -51,31 +49,7 @@ class PendingService:
         self._engine = engine
         self._committer = committer
 
-    def methods(self) -> MethodTable:
-        changes = {
-            "CancelPending": self.cancel,
-            "CommitPending": self.commit,
-            "ExpeditePending": self.expedite,
-            "PostponePending": self.postpone,
-        }
-        return {
-            f"{PENDING}/ListPending": open_unary(
-                pending_pb2.ListPendingRequest,
-                self.list,
-                pending_pb2.ListPendingResponse,
-                reply_bytes=PAGE_BYTES,
-            ),
-            f"{PENDING}/CountPending": open_unary(
-                pending_pb2.CountPendingRequest, self.count, pending_pb2.CountPendingResponse
-            ),
-        } | {
-            f"{PENDING}/{name}": open_unary(
-                pending_pb2.ChangePendingRequest, answer, pending_pb2.ChangePendingResponse
-            )
-            for name, answer in changes.items()
-        }
-
-    async def list(
+    async def list_pending(
         self, request: pending_pb2.ListPendingRequest, caller: Caller
     ) -> pending_pb2.ListPendingResponse:
         """Protocol: pending.proto, ListPending.
@@ -99,10 +73,10 @@ class PendingService:
                 return response
             await asyncio.sleep(0)
 
-    async def count(
+    async def count_pending(
         self, request: pending_pb2.CountPendingRequest, caller: Caller
     ) -> pending_pb2.CountPendingResponse:
-        """Protocol: pending.proto, CountPending. Raises as `list` does."""
+        """Protocol: pending.proto, CountPending. Raises as `list_pending` does."""
         filter = self._filter(request.filter)
         if filter.due_before_ms or filter.delay_level:
             counts = await self._count_each(filter, caller)
@@ -146,25 +120,25 @@ class PendingService:
             await asyncio.sleep(0)
         return [counts[key] for key in sorted(counts)]
 
-    async def cancel(
+    async def cancel_pending(
         self, request: pending_pb2.ChangePendingRequest, _: Caller
     ) -> pending_pb2.ChangePendingResponse:
         """Protocol: pending.proto, CancelPending. Each id has a result of its own."""
         return await self._change(request, self._engine.pending.cancel)
 
-    async def commit(
+    async def commit_pending(
         self, request: pending_pb2.ChangePendingRequest, _: Caller
     ) -> pending_pb2.ChangePendingResponse:
         """Protocol: pending.proto, CommitPending. Each id has a result of its own."""
         return await self._change(request, self._engine.pending.commit)
 
-    async def expedite(
+    async def expedite_pending(
         self, request: pending_pb2.ChangePendingRequest, _: Caller
     ) -> pending_pb2.ChangePendingResponse:
         """Protocol: pending.proto, ExpeditePending. Each id has a result of its own."""
         return await self._change(request, self._engine.pending.expedite)
 
-    async def postpone(
+    async def postpone_pending(
         self, request: pending_pb2.ChangePendingRequest, _: Caller
     ) -> pending_pb2.ChangePendingResponse:
         """Protocol: pending.proto, PostponePending. Each id has a result of its own.

@@ -23,17 +23,13 @@ from latermq_broker.errors import (
 from latermq_broker.services.call.answers import (
     Caller,
     ok_status,
-    open_unary,
-    server_stream,
     status_of,
 )
-from latermq_broker.services.call.seam import Committer, MethodTable
+from latermq_broker.services.call.seam import Committer
 from latermq_broker.services.clients.session import Sessions
 from latermq_broker.services.v1.topic_pattern import TopicPattern
 from latermq_broker.services.v1.v1_rows import RowBuilder
 from latermq_proto.latermq.v1 import queue_pb2
-
-QUEUES: Final = "/latermq.v1.Queues"
 
 PAGE_ROWS_MAX: Final = 2_000
 PAGE_BYTES_DEFAULT: Final = 1 << 20
@@ -52,24 +48,7 @@ class QueuesService:
         self._engine = engine
         self._committer = committer
 
-    def methods(self) -> MethodTable:
-        return {
-            f"{QUEUES}/DescribeQueues": open_unary(
-                queue_pb2.DescribeQueuesRequest,
-                self.describe,
-                queue_pb2.DescribeQueuesResponse,
-                reply_bytes=PAGE_BYTES_MAX,
-            ),
-            f"{QUEUES}/ReadQueue": server_stream(
-                queue_pb2.ReadQueueRequest,
-                self.read,
-                lambda status, _: [queue_pb2.ReadQueuePage(status=status)],
-                client_id_required=False,
-                reply_bytes=PAGE_BYTES_MAX,
-            ),
-        }
-
-    async def describe(
+    async def describe_queues(
         self, request: queue_pb2.DescribeQueuesRequest, _: Caller
     ) -> queue_pb2.DescribeQueuesResponse:
         """Protocol: queue.proto, DescribeQueues. A missing topic is an entry that says so.
@@ -139,7 +118,7 @@ class QueuesService:
                 raise TopicNotFoundError(name)
         return topic
 
-    async def read(
+    async def read_queue(
         self, request: queue_pb2.ReadQueueRequest, caller: Caller
     ) -> AsyncIterator[queue_pb2.ReadQueuePage]:
         """Protocol: queue.proto, ReadQueue. At least one page, so that its status is told.

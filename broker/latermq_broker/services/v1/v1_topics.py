@@ -13,13 +13,12 @@ from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.model import QueueEnds, Topic, TopicType
 from latermq_broker.errors import BadRequestError, IllegalTopicError
 from latermq_broker.services.call import names
-from latermq_broker.services.call.answers import Caller, ok_status, open_unary
+from latermq_broker.services.call.answers import Caller, ok_status
 from latermq_broker.services.call.paging import after, page_size, page_token
-from latermq_broker.services.call.seam import Committer, MethodTable
+from latermq_broker.services.call.seam import Committer
 from latermq_broker.services.clients.session import Sessions
 from latermq_proto.latermq.v1 import topic_pb2
 
-TOPICS: Final = "/latermq.v1.Topics"
 SLICE_TOPICS_MAX: Final = 64  # shown in one turn of the loop
 
 
@@ -30,26 +29,7 @@ class TopicsService:
         self._engine = engine
         self._committer = committer
 
-    def methods(self) -> MethodTable:
-        return {
-            f"{TOPICS}/CreateTopic": open_unary(
-                topic_pb2.CreateTopicRequest, self.create, topic_pb2.TopicResponse
-            ),
-            f"{TOPICS}/AlterTopic": open_unary(
-                topic_pb2.AlterTopicRequest, self.alter, topic_pb2.TopicResponse
-            ),
-            f"{TOPICS}/ListTopics": open_unary(
-                topic_pb2.ListTopicsRequest, self.list, topic_pb2.ListTopicsResponse
-            ),
-            f"{TOPICS}/GetTopic": open_unary(
-                topic_pb2.GetTopicRequest, self.get, topic_pb2.TopicResponse
-            ),
-            f"{TOPICS}/DeleteTopic": open_unary(
-                topic_pb2.DeleteTopicRequest, self.delete, topic_pb2.DeleteTopicResponse
-            ),
-        }
-
-    async def create(
+    async def create_topic(
         self, request: topic_pb2.CreateTopicRequest, _: Caller
     ) -> topic_pb2.TopicResponse:
         """Protocol: topic.proto, CreateTopic.
@@ -71,7 +51,7 @@ class TopicsService:
         await self._committer.written()
         return self._response(topic)
 
-    async def alter(
+    async def alter_topic(
         self, request: topic_pb2.AlterTopicRequest, _: Caller
     ) -> topic_pb2.TopicResponse:
         """Protocol: topic.proto, AlterTopic.
@@ -90,7 +70,7 @@ class TopicsService:
         await self._committer.written()
         return self._response(topic)
 
-    async def list(
+    async def list_topics(
         self, request: topic_pb2.ListTopicsRequest, _: Caller
     ) -> topic_pb2.ListTopicsResponse:
         """Protocol: topic.proto, ListTopics."""
@@ -111,7 +91,7 @@ class TopicsService:
                 await asyncio.sleep(0)
         return response
 
-    def get(self, request: topic_pb2.GetTopicRequest, _: Caller) -> topic_pb2.TopicResponse:
+    def get_topic(self, request: topic_pb2.GetTopicRequest, _: Caller) -> topic_pb2.TopicResponse:
         """Protocol: topic.proto, GetTopic.
 
         Raises:
@@ -123,7 +103,7 @@ class TopicsService:
         message.consumer_groups.extend(info.groups)
         return topic_pb2.TopicResponse(status=ok_status(), topic=message)
 
-    async def delete(
+    async def delete_topic(
         self, request: topic_pb2.DeleteTopicRequest, _: Caller
     ) -> topic_pb2.DeleteTopicResponse:
         """Protocol: topic.proto, DeleteTopic.

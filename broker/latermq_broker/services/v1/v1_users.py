@@ -13,10 +13,10 @@ from latermq_broker.config.config import Config
 from latermq_broker.engine.engine import Engine
 from latermq_broker.errors import BadRequestError
 from latermq_broker.services.auth.guard import root_user
-from latermq_broker.services.call.answers import Caller, ok_status, open_unary
+from latermq_broker.services.call.answers import Caller, ok_status
 from latermq_broker.services.call.names import shown
 from latermq_broker.services.call.paging import after, page_size, page_token
-from latermq_broker.services.call.seam import Committer, MethodTable
+from latermq_broker.services.call.seam import Committer
 from latermq_broker.services.clients.session import Sessions
 from latermq_proto.latermq.v1 import user_pb2
 
@@ -38,35 +38,7 @@ class UsersService:
         self._committer = committer
         self._root = root_user(config.auth)
 
-    def methods(self) -> MethodTable:
-        return {
-            f"{USERS}/CreateUser": open_unary(
-                user_pb2.CreateUserRequest, self.create, user_pb2.SecretResponse
-            ),
-            f"{USERS}/AlterUser": open_unary(
-                user_pb2.AlterUserRequest, self.alter, user_pb2.UserResponse
-            ),
-            f"{USERS}/GetUser": open_unary(
-                user_pb2.GetUserRequest, self.get, user_pb2.UserResponse
-            ),
-            f"{USERS}/ListUsers": open_unary(
-                user_pb2.ListUsersRequest, self.list, user_pb2.ListUsersResponse
-            ),
-            f"{USERS}/RotateUser": open_unary(
-                user_pb2.RotateUserRequest, self.rotate, user_pb2.SecretResponse
-            ),
-            f"{USERS}/DeleteUser": open_unary(
-                user_pb2.DeleteUserRequest, self.delete, user_pb2.DeleteUserResponse
-            ),
-            f"{USERS}/GrantRights": open_unary(
-                user_pb2.ChangeGrantRequest, self.grant, user_pb2.UserResponse
-            ),
-            f"{USERS}/RevokeRights": open_unary(
-                user_pb2.ChangeGrantRequest, self.revoke, user_pb2.UserResponse
-            ),
-        }
-
-    async def create(
+    async def create_user(
         self, request: user_pb2.CreateUserRequest, _: Caller
     ) -> user_pb2.SecretResponse:
         """Protocol: user.proto, CreateUser.
@@ -83,7 +55,9 @@ class UsersService:
         await self._committer.synced()
         return user_pb2.SecretResponse(status=ok_status(), user=_message(user), secret=secret)
 
-    async def alter(self, request: user_pb2.AlterUserRequest, _: Caller) -> user_pb2.UserResponse:
+    async def alter_user(
+        self, request: user_pb2.AlterUserRequest, _: Caller
+    ) -> user_pb2.UserResponse:
         """Protocol: user.proto, AlterUser. Raises NotFoundError."""
         self._check_changeable(request.access_key)
         user = self._users.alter(
@@ -95,14 +69,16 @@ class UsersService:
         await self._committer.synced()
         return user_pb2.UserResponse(status=ok_status(), user=_message(user))
 
-    def get(self, request: user_pb2.GetUserRequest, _: Caller) -> user_pb2.UserResponse:
+    def get_user(self, request: user_pb2.GetUserRequest, _: Caller) -> user_pb2.UserResponse:
         """Protocol: user.proto, GetUser. Raises NotFoundError."""
         if self._root is not None and request.access_key == self._root.access_key:
             return user_pb2.UserResponse(status=ok_status(), user=_message(self._root, True))
         user = self._users.get(_checked_key(request.access_key))
         return user_pb2.UserResponse(status=ok_status(), user=_message(user))
 
-    def list(self, request: user_pb2.ListUsersRequest, _: Caller) -> user_pb2.ListUsersResponse:
+    def list_users(
+        self, request: user_pb2.ListUsersRequest, _: Caller
+    ) -> user_pb2.ListUsersResponse:
         """Protocol: user.proto, ListUsers."""
         start, size = after(request.page_token), page_size(request.page_size)
         named = {user.access_key: _message(user) for user in self._users.all()}
@@ -115,7 +91,7 @@ class UsersService:
             next_page_token=page_token(found[size - 1].access_key) if len(found) > size else "",
         )
 
-    async def rotate(
+    async def rotate_user(
         self, request: user_pb2.RotateUserRequest, _: Caller
     ) -> user_pb2.SecretResponse:
         """Protocol: user.proto, RotateUser. Raises NotFoundError, BadRequestError."""
@@ -125,7 +101,7 @@ class UsersService:
         await self._committer.synced()
         return user_pb2.SecretResponse(status=ok_status(), user=_message(user), secret=secret)
 
-    async def delete(
+    async def delete_user(
         self, request: user_pb2.DeleteUserRequest, _: Caller
     ) -> user_pb2.DeleteUserResponse:
         """Protocol: user.proto, DeleteUser. Raises NotFoundError."""
@@ -134,7 +110,9 @@ class UsersService:
         await self._committer.synced()
         return user_pb2.DeleteUserResponse(status=ok_status())
 
-    async def grant(self, request: user_pb2.ChangeGrantRequest, _: Caller) -> user_pb2.UserResponse:
+    async def grant_rights(
+        self, request: user_pb2.ChangeGrantRequest, _: Caller
+    ) -> user_pb2.UserResponse:
         """Protocol: user.proto, GrantRights. Raises NotFoundError, BadRequestError."""
         self._check_changeable(request.access_key)
         kind, rights = _kind(request.grant), _rights(request.grant)
@@ -146,7 +124,7 @@ class UsersService:
         await self._committer.synced()
         return user_pb2.UserResponse(status=ok_status(), user=_message(user))
 
-    async def revoke(
+    async def revoke_rights(
         self, request: user_pb2.ChangeGrantRequest, _: Caller
     ) -> user_pb2.UserResponse:
         """Protocol: user.proto, RevokeRights. Raises NotFoundError, BadRequestError."""

@@ -1,0 +1,137 @@
+"""From the descriptors to the method table: an RPC is answered by the method that has its name.
+
+    rpc AckMessage → `ack_message(request, caller)`, of one of the objects that serve its service
+
+What such a method may do is in `answers`. Beside it, where an RPC needs them, stand
+
+    refuse_ack_message(status, request)    what carries an error's status, if not the status alone
+    short_ack_message(data, call)          a shorter way for some requests; None: take the whole way
+    parsed_telemetry(commands, call)       a stream for who has parsed what the client sends
+
+Whether a method streams, and what it takes and gives, the descriptor says; what it needs of memory
+is its row of `NEEDS`, which rights it needs its row in `auth/access_rules.py`.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+
+from latermq_broker.services.admin import admin_messages
+from latermq_broker.services.call.answers import (
+    MESSAGING,
+    refusal_of,
+    server_stream,
+    shortcut,
+    told,
+    unary,
+)
+from latermq_broker.services.call.seam import Call, Method, MethodTable
+from latermq_broker.services.v1 import v1_dead_letters, v1_messages, v1_pending, v1_queues
+from latermq_proto.apache.rocketmq.v2 import definition_pb2
+
+_CAPITAL: Final = re.compile(r"(?<!^)(?=[A-Z])")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """What of `Method` is not in the descriptor."""
+
+    large: bool = False
+    small: bool = False
+    reply_bytes: int = 0
+
+
+NEEDS: Final[Mapping[str, Needs]] = {
+    f"{MESSAGING}/SendMessage": Needs(large=True),
+    f"{MESSAGING}/ReceiveMessage": Needs(small=True),
+    f"{MESSAGING}/PullMessage": Needs(small=True),
+    "/apache.rocketmq.v2.Admin/QueryMessage": Needs(reply_bytes=admin_messages.REPLY_BYTES_MAX),
+    "/latermq.v1.DeadLetters/ListDeadLetters": Needs(reply_bytes=v1_dead_letters.PAGE_BYTES_MAX),
+    "/latermq.v1.DeadLetters/GetDeadLetter": Needs(reply_bytes=v1_dead_letters.PAGE_BYTES_MAX),
+    "/latermq.v1.Messages/FindMessages": Needs(reply_bytes=v1_messages.PAGE_BYTES_MAX),
+    "/latermq.v1.Messages/DescribeMessage": Needs(reply_bytes=v1_messages.LIVES_BYTES_MAX),
+    "/latermq.v1.Pending/ListPending": Needs(reply_bytes=v1_pending.PAGE_BYTES),
+    "/latermq.v1.Queues/DescribeQueues": Needs(reply_bytes=v1_queues.PAGE_BYTES_MAX),
+    "/latermq.v1.Queues/ReadQueue": Needs(reply_bytes=v1_queues.PAGE_BYTES_MAX),
+}
+_NONE: Final = Needs()
+
+
+def methods_of(service: Any, handlers: Sequence[object]) -> MethodTable:
+    """List the methods of a service whose RPCs the handlers answer.
+
+    Args:
+        service: its descriptor.
+        handlers: no two of them answer one RPC.
+    """
+    table: MethodTable = {}
+    for rpc in service.methods:
+        name = name_of(rpc)
+        answering = [handler for handler in handlers if hasattr(handler, name)]
+        assert len(answering) <= 1, f"two answer {rpc.full_name}"
+        for handler in answering:
+            table[path_of(rpc)] = _method(rpc, handler, name)
+    return table
+
+
+def path_of(rpc: Any) -> str:
+    """Name an RPC as gRPC does: `/package.Service/Method`."""
+    return f"/{rpc.containing_service.full_name}/{rpc.name}"
+
+
+def name_of(rpc: Any) -> str:
+    """Name the method that answers an RPC: `AckMessage` is answered by `ack_message`."""
+    return _CAPITAL.sub("_", rpc.name).lower()
+
+
+def _method(rpc: Any, handler: object, name: str) -> Method:
+    answer = getattr(handler, name)
+    if rpc.client_streaming:
+        return Method.bidi_stream(answer, parsed=getattr(handler, f"parsed_{name}"))
+    needs = NEEDS.get(path_of(rpc), _NONE)
+    request_class = GetMessageClass(rpc.input_type)
+    of_a_client = path_of(rpc).startswith(MESSAGING)
+    own = getattr(handler, f"refuse_{name}", None)
+    if rpc.server_streaming:
+        return server_stream(
+            request_class,
+            answer,
+            own or _only_element(rpc),
+            client_id_required=of_a_client,
+            reply_bytes=needs.reply_bytes,
+            small=needs.small,
+        )
+    refuse = own or _status_alone(rpc)
+    whole = unary(
+        request_class,
+        answer,
+        refuse,
+        client_id_required=of_a_client,
+        reply_bytes=needs.reply_bytes,
+    )
+    short = getattr(handler, f"short_{name}", None)
+    if short is None:
+        return whole
+
+    def refused(data: bytes, call: Call, error: BaseException) -> bytes:
+        request = request_class()
+        if own is not None:
+            request.ParseFromString(data)
+        response: bytes = refuse(told(error, call), request).SerializeToString()
+        return response
+
+    return shortcut(short, refused, whole, large=needs.large)
+
+
+def _status_alone(rpc: Any) -> Callable[[definition_pb2.Status, Message], Message]:
+    refusal = refusal_of(rpc)
+    return lambda status, _: refusal(status)
+
+
+def _only_element(rpc: Any) -> Callable[[definition_pb2.Status, Message], Sequence[Message]]:
+    refusal = refusal_of(rpc)
+    return lambda status, _: [refusal(status)]
