@@ -22,6 +22,7 @@ from latermq_broker.clock import monotonic_ms
 from latermq_broker.config.config import ServerConfig, listen_address
 from latermq_broker.config.server_transport import Http2Config, TlsConfig
 from latermq_broker.errors import ConfigError
+from latermq_broker.observability.complaints import Complaints
 from latermq_broker.transport.greetings import (
     EXCUSED_S,
     TLS_HANDSHAKE,
@@ -42,8 +43,6 @@ BACKLOG: Final = 1_024
 ACCEPTS_MAX: Final = 32  # in one turn of the loop
 ACCEPT_PAUSE_S: Final = 0.1  # when the process has no file descriptor left
 FD_HEADROOM: Final = 256  # for the log, queues and everything else
-COMPLAIN_MS: Final = 60_000  # one line per address in so long
-COMPLAINTS_MAX: Final = 1_000
 NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
@@ -69,7 +68,7 @@ class Listener:
         counts: Counts,
     ) -> None:
         self.host, self.port = listen_address("server.listen", config.listen)
-        self.complaints: dict[str, int] = {}
+        self._complaints = Complaints()
         self._http2 = http2
         self._tls = tls
         self._contexts = contexts
@@ -141,15 +140,9 @@ class Listener:
             del self._open[host]
 
     def complain(self, text: str, peer: str, reason: str) -> None:
-        """Log, but once per address and minute."""
-        host = peer.rpartition(":")[0]
-        now_ms = monotonic_ms()
-        if now_ms - self.complaints.get(host, -COMPLAIN_MS) < COMPLAIN_MS:
-            return
-        if len(self.complaints) >= COMPLAINTS_MAX:
-            self.complaints.clear()
-        self.complaints[host] = now_ms
-        log.warning(text, extra={"peer": peer, "reason": reason})
+        """Log it, unless there was a line about this address, or were many, in the last minute."""
+        if self._complaints.due(peer, "connection", monotonic_ms()):
+            log.warning(text, extra={"peer": peer, "reason": reason})
 
     def _listen(self) -> None:
         loop = asyncio.get_running_loop()

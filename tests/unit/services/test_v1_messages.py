@@ -6,10 +6,11 @@ import pytest
 
 from latermq_broker.delivery.filters.filter import hash64
 from latermq_broker.services.v1 import v1_messages
-from latermq_broker.services.v1.v1_messages import MESSAGES
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 from latermq_proto.latermq.v1 import message_pb2
 from support.v1_rig import V1Rig
+
+MESSAGES = "/latermq.v1.Messages"
 
 
 @pytest.fixture

@@ -34,6 +34,7 @@ from latermq_broker.errors import (
     RequestError,
     UnauthorizedError,
 )
+from latermq_broker.observability.complaints import Complaints
 from latermq_broker.services.auth.access_rules import Want, group, half_of_another, rule_of, topic
 from latermq_broker.services.auth.brake import Brake
 from latermq_broker.services.auth.signature import (
@@ -122,6 +123,7 @@ class Guard:
         self._root = root_user(config)
         self._verified: dict[tuple[str | None, str | None], _Verified] = {}
         self._brake = Brake()
+        self._complaints = Complaints()
 
     def guarded(self, methods: MethodTable, descriptors: Iterable[Any]) -> MethodTable:
         """The same table behind this guard."""
@@ -353,7 +355,7 @@ class Guard:
         wall_ms = self._wall_ms()
         if not (isinstance(error, NotSignedError) and self._brake.fails(call.peer, wall_ms)):
             return False
-        if self._brake.complains(call.peer, "braked", wall_ms):
+        if self._complaints.due(call.peer, "braked", wall_ms):
             log.warning("calls braked", extra={"peer": call.peer, "reason": str(error)})
         return True
 
@@ -364,7 +366,7 @@ class Guard:
 
     def _complain(self, error: RequestError, call: Call) -> None:
         """One line per address and minute: a client that is refused asks again and again."""
-        if self._brake.complains(call.peer, "refused", self._wall_ms()):
+        if self._complaints.due(call.peer, "refused", self._wall_ms()):
             log.warning(
                 "call refused", extra={"rpc": call.path, "peer": call.peer, "reason": str(error)}
             )
