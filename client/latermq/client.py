@@ -16,7 +16,14 @@ from latermq._values import arguments
 from latermq._values.credentials import Credentials, credentials_of
 from latermq._values.endpoints import Endpoints
 from latermq._values.identity import new_client_id
-from latermq._values.settings import MATCH_ALL, REQUEST_TIMEOUT, ClientKind, Profile
+from latermq._values.settings import (
+    ENDPOINT,
+    ENDPOINT_VARIABLE,
+    MATCH_ALL,
+    REQUEST_TIMEOUT,
+    ClientKind,
+    Profile,
+)
 from latermq._values.tls import Tls, tls_of
 from latermq.errors import ClosedError
 from latermq.lite_consumers import LitePushConsumer, LiteSimpleConsumer
@@ -26,8 +33,6 @@ from latermq.push_consumer import CONCURRENCY, PushConsumer
 from latermq.simple_consumer import AskingConsumer, SimpleConsumer
 from latermq.transaction import Checker, Transaction
 
-ENDPOINT_VARIABLE: Final = "LATERMQ_ENDPOINT"
-ENDPOINT: Final = "127.0.0.1:8081"
 TOGETHER: Final = Batching()
 
 

@@ -19,9 +19,15 @@ if TYPE_CHECKING:
 
 
 class LaterMQError(Exception):
-    """Root of the tree."""
+    """Root of the tree.
+
+    Fields:
+        grpc_code, grpc_text: how gRPC ended the call; 0 where a broker answered, or none was asked.
+    """
 
     code: int = 0
+    grpc_code: int = 0
+    grpc_text: str = ""
 
 
 class ClosedError(LaterMQError):

@@ -20,8 +20,10 @@ from latermq_broker.config.server_transport import ClientCertificates, Http2Conf
 from latermq_broker.errors import ConfigError
 from latermq_broker.services.call.seam import Call, Method, MethodTable
 from latermq_broker.transport.lean import LeanServer
-from latermq_cli.connection.connection import call_failed
+from latermq_cli.connection.connection import Connection
+from latermq_cli.terminal.failures import CommandError
 from latermq_h2.http2 import frames
+from latermq_proto.latermq.v1 import broker_pb2
 from support.broker_process import BrokerProcess
 from support.http2_peer import HELLO, OPEN_WINDOWS, REQUEST, headers
 from support.machine import patient
@@ -33,6 +35,12 @@ LARGE = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length
 
 def peer_of(request: bytes, call: Call) -> bytes:
     return f"{call.peer} {call.local}".encode()
+
+
+def commanded(address: str) -> None:
+    """Ask as a command does."""
+    with Connection(address) as broker:
+        broker.call(broker.brokers.GetBroker, broker_pb2.GetBrokerRequest())
 
 
 ECHO: MethodTable = {
@@ -121,10 +129,8 @@ class TestTls:
             with pytest.raises(grpc.aio.AioRpcError) as failed:
                 await in_clear(server)
             assert failed.value.code() is grpc.StatusCode.UNAVAILABLE
-            hinted = await asyncio.to_thread(
-                call_failed, failed.value, server.address, encrypted=False
-            )
-            assert "but one with TLS: say --tls, or --ca FILE" in hinted.message
+            with pytest.raises(CommandError, match="but one with TLS: say --tls, or --ca FILE"):
+                await asyncio.to_thread(commanded, server.address)
             async with latermq.connect(server.address, tls=False) as mq:
                 with pytest.raises(latermq.UnavailableError, match="if it serves TLS only"):
                     await mq.send("orders", b"x")

@@ -11,9 +11,8 @@ from contextlib import AbstractContextManager
 import pytest
 
 from interop.official import OfficialClient, OfficialError, text
-from latermq_cli.connection.door import Door
-from latermq_cli.connection.door_channels import open_channel
-from latermq_proto.latermq.v1 import topic_pb2, topic_pb2_grpc, user_pb2, user_pb2_grpc
+from latermq import admin
+from latermq_proto.latermq.v1 import topic_pb2, user_pb2
 from support.broker_process import BrokerProcess
 
 ROOT, ROOT_SECRET = "root", "the-secret-of-root"
@@ -34,24 +33,23 @@ class Users:
 
     def topics(self, prefix: str) -> list[str]:
         """Those there are."""
-        door = Door(access_key=ROOT, secret_key=ROOT_SECRET)
-        with open_channel(door, self._endpoint, []) as channel:
+        with self._broker() as broker:
             request = topic_pb2.ListTopicsRequest(page_size=1_000)
-            stub = topic_pb2_grpc.TopicsStub(channel)
-            found = stub.ListTopics(request, metadata=door.signature()).topics
+            found = broker.call(broker.topics.ListTopics, request).topics
         return [topic.name for topic in found if topic.name.startswith(prefix)]
 
     def make(self, key: str, *grants: tuple[int, str, str]) -> None:
         """Grants: kind, pattern, rights with blanks between them."""
-        door = Door(access_key=ROOT, secret_key=ROOT_SECRET)
-        with open_channel(door, self._endpoint, []) as channel:
-            stub = user_pb2_grpc.UsersStub(channel)
+        with self._broker() as broker:
             create = user_pb2.CreateUserRequest(access_key=key, secret=SECRET)
-            assert stub.CreateUser(create, metadata=door.signature()).status.code == 20000
+            broker.call(broker.users.CreateUser, create)
             for kind, pattern, rights in grants:
                 grant = user_pb2.Grant(kind=kind, pattern=pattern, rights=rights.split())
                 request = user_pb2.ChangeGrantRequest(access_key=key, grant=grant)
-                assert stub.GrantRights(request, metadata=door.signature()).status.code == 20000
+                broker.call(broker.users.GrantRights, request)
+
+    def _broker(self) -> admin.Admin:
+        return admin.connect(self._endpoint, access_key=ROOT, secret=ROOT_SECRET)
 
 
 class CredentialsCases:

@@ -1,60 +1,55 @@
 """The command line on services in the same process: no socket, no broker process.
 
-gRPC's channel is replaced by one that hands each call to the method table.
+The SDK's transport is replaced by one that hands each call to the method table.
 """
 
+import asyncio
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
-import grpc
 import pytest
 from click.testing import CliRunner, Result
 
+from latermq._connection.transport import Metadata, Stream, Transport
+from latermq._connection.transports import chosen
+from latermq._values.endpoints import Endpoints
+from latermq._values.tls import Tls
 from latermq_cli.root import latermq
 from support.fake_call import FakeCall
 from support.v1_rig import V1Rig
 
 
-class TableChannel:
-    """What a generated stub needs of a grpc.Channel."""
+class TableTransport:
+    """What `latermq.admin` needs of a transport. The rig runs a loop of its own, in threads."""
 
     def __init__(self, rig: V1Rig) -> None:
         self._rig = rig
+        self.metadata: list[Metadata] = []  # of each call
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Nothing is open."""
 
-    def unary_unary(
-        self, path: str, serialize: Any = None, deserialize: Any = None, **names: Any
-    ) -> Callable[..., Any]:
-        serialize = serialize or names["request_serializer"]
-        deserialize = deserialize or names["response_deserializer"]
+    async def unary(
+        self, path: str, request: bytes, metadata: Metadata, timeout: float | None
+    ) -> bytes:
+        self.metadata.append(metadata)
+        return await asyncio.to_thread(self._rig.raw, path, request, _call(path, metadata))
 
-        def call(request: Any, *, timeout: float, metadata: Any) -> Any:
-            return deserialize(self._rig.raw(path, serialize(request), _call(path, metadata)))
+    async def server_stream(
+        self, path: str, request: bytes, metadata: Metadata, timeout: float | None
+    ) -> AsyncGenerator[bytes, None]:
+        call = _call(path, metadata)
+        for element in await asyncio.to_thread(self._rig.raw_stream, path, request, call):
+            yield element
 
-        return call
-
-    def unary_stream(
-        self, path: str, serialize: Any = None, deserialize: Any = None, **names: Any
-    ) -> Callable[..., Any]:
-        serialize = serialize or names["request_serializer"]
-        deserialize = deserialize or names["response_deserializer"]
-
-        def call(request: Any, *, timeout: float | None, metadata: Any) -> Iterator[Any]:
-            data = self._rig.raw_stream(path, serialize(request), _call(path, metadata))
-            return map(deserialize, data)
-
-        return call
-
-    def stream_stream(self, path: str, *_: Any, **names: Any) -> None:
-        """No command opens one."""
+    def bidi_stream(self, path: str, metadata: Metadata) -> Stream:
+        raise NotImplementedError("no command opens one")
 
 
-def _call(path: str, metadata: Any) -> FakeCall:
-    texts: Mapping[str, str] = {name: value for name, value in metadata if name[-4:] != "-bin"}
-    bins: Mapping[str, bytes] = {name: value for name, value in metadata if name[-4:] == "-bin"}
+def _call(path: str, metadata: Metadata) -> FakeCall:
+    texts = {name: value for name, value in metadata if isinstance(value, str)}
+    bins = {name: value for name, value in metadata if isinstance(value, bytes)}
     return FakeCall(path=path, metadata=texts, metadata_bin=bins, client_id="")
 
 
@@ -63,11 +58,18 @@ class CliRig(V1Rig):
 
     def __init__(self, patch: pytest.MonkeyPatch, *, columns: int = 160) -> None:
         super().__init__()
-        patch.setattr(grpc, "insecure_channel", lambda *_, **__: TableChannel(self))
+        self.transport = TableTransport(self)
+        patch.setattr("latermq.admin.chosen", self._chosen)
         patch.setenv("COLUMNS", str(columns))
         patch.setenv("TZ", "UTC")
         patch.delenv("LATERMQ_ENDPOINT", raising=False)
         self._runner = CliRunner()
+
+    def _chosen(
+        self, name: str | None, tls: bool | Tls, *, waits: bool
+    ) -> Callable[[Endpoints], Transport]:
+        """TLS is the real one: it finds nobody."""
+        return chosen(name, tls, waits=waits) if tls else lambda _: self.transport
 
     def run(self, *words: str, stdin: str | bytes | None = None) -> Result:
         return self._runner.invoke(latermq, list(words), input=stdin)

@@ -211,7 +211,9 @@ class ScriptedTransport:
             ),
         }
 
-    async def unary(self, path: str, request: bytes, metadata: Metadata, timeout: float) -> bytes:
+    async def unary(
+        self, path: str, request: bytes, metadata: Metadata, timeout: float | None
+    ) -> bytes:
         name = path.rsplit("/", 1)[1]
         kind, answer = self._answers[name]
         parsed = kind.FromString(request)
@@ -222,7 +224,7 @@ class ScriptedTransport:
         return answer(parsed, status).SerializeToString()
 
     async def server_stream(
-        self, path: str, request: bytes, metadata: Metadata, timeout: float
+        self, path: str, request: bytes, metadata: Metadata, timeout: float | None
     ) -> AsyncGenerator[bytes, None]:
         parsed = rpc.ReceiveMessageRequest.FromString(request)
         status = self._broker.record(self._endpoint, "ReceiveMessage", parsed, metadata)

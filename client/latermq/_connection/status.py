@@ -1,6 +1,6 @@
 """gRPC status codes, and the error of this package for each; whichever transport reports them."""
 
-from typing import Final
+from typing import Final, TypeVar
 
 from latermq._values.endpoints import Endpoints
 from latermq.codes import Code
@@ -16,6 +16,8 @@ from latermq.errors import (
 )
 from latermq_h2.grpc_code import GrpcCode
 
+Failed = TypeVar("Failed", bound=LaterMQError)
+
 _REFUSALS: Final = {
     GrpcCode.INVALID_ARGUMENT: (BadRequestError, Code.BAD_REQUEST),
     GrpcCode.UNAUTHENTICATED: (UnauthorizedError, Code.UNAUTHORIZED),
@@ -26,8 +28,23 @@ _STATUSES: Final = {int(status): status for status in GrpcCode}
 
 
 def error_of(code: int, details: str, endpoints: Endpoints) -> LaterMQError:
-    """The error of a call that ended with a status other than OK."""
+    """Return the error of a call that ended with a status other than OK."""
     status = _STATUSES.get(code, GrpcCode.UNKNOWN)
+    return _ended(_error_of(status, details, endpoints), status, details)
+
+
+def nobody_answers(endpoints: Endpoints, why: str = "") -> UnavailableError:
+    """Return the error of a connection that did not come to be."""
+    error = UnavailableError(f"no broker answers at {endpoints}{why and f': {why}'}")
+    return _ended(error, GrpcCode.UNAVAILABLE, why)
+
+
+def _ended(error: Failed, status: GrpcCode, details: str) -> Failed:
+    error.grpc_code, error.grpc_text = int(status), details
+    return error
+
+
+def _error_of(status: GrpcCode, details: str, endpoints: Endpoints) -> LaterMQError:
     if status in (GrpcCode.UNAVAILABLE, GrpcCode.CANCELLED):
         return UnavailableError(f"{endpoints}: {details or status.name}")
     if status is GrpcCode.DEADLINE_EXCEEDED:
@@ -36,8 +53,3 @@ def error_of(code: int, details: str, endpoints: Endpoints) -> LaterMQError:
         refusal, refused_as = _REFUSALS[status]
         return refusal(refused_as, details or status.name)
     return ServerError(Code.INTERNAL_ERROR, f"{status.name}: {details or status.name}")
-
-
-def nobody_answers(endpoints: Endpoints, why: str = "") -> UnavailableError:
-    """No connection came to be in time."""
-    return UnavailableError(f"no broker answers at {endpoints}{why and f': {why}'}")

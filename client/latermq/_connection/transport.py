@@ -1,40 +1,14 @@
-"""Bytes to a broker and back: the seam under everything else, and its form over grpc.aio.
+"""Bytes to a broker and back: the seam under everything else.
 
 `Transport` is one connection to one broker. It knows paths and bytes, no message of the protocol.
-All its failures are errors of this package; nothing above it imports grpc. Business errors are not
-its concern: they travel inside the bytes.
+All its failures are errors of this package. Business errors are not its concern: they travel inside
+the bytes.
 """
 
-import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
-from typing import Any, Final, Protocol, TypeAlias
-
-import grpc
-import grpc.aio
-
-from latermq._connection.status import error_of, nobody_answers
-from latermq._values.endpoints import Endpoints
-from latermq._values.identity import VERSION
-from latermq._values.tls import Tls
-from latermq.errors import LaterMQError, UnavailableError
+from collections.abc import AsyncGenerator, Sequence
+from typing import Protocol, TypeAlias
 
 Metadata: TypeAlias = Sequence[tuple[str, str | bytes]]
-
-UNLIMITED: Final = -1
-CHANNEL_OPTIONS: Final = [
-    ("grpc.primary_user_agent", f"latermq/{VERSION}"),
-    ("grpc.max_receive_message_length", UNLIMITED),
-    ("grpc.max_send_message_length", UNLIMITED),
-    ("grpc.enable_retries", 0),  # what is tried again is decided above
-    ("grpc.use_local_subchannel_pool", 1),  # closing this connection closes it
-    # A broker that restarts should be found within a second, not within gRPC's two minutes.
-    ("grpc.initial_reconnect_backoff_ms", 200),
-    ("grpc.min_reconnect_backoff_ms", 200),
-    ("grpc.max_reconnect_backoff_ms", 2_000),
-    # Finds a peer that vanished without a word; servers allow a ping every 30 s or less.
-    ("grpc.keepalive_time_ms", 60_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-]
 
 
 class Stream(Protocol):
@@ -49,124 +23,20 @@ class Stream(Protocol):
 
 
 class Transport(Protocol):
-    """One connection to one broker. Timeouts are in seconds.
+    """One connection to one broker. Timeouts are in seconds; None: as long as it takes.
 
     Raises, from every call: UnavailableError, RequestTimeoutError, and what else `Transport`
     forms can tell from a status of the connection itself.
     """
 
     async def unary(
-        self, path: str, request: bytes, metadata: Metadata, timeout: float
+        self, path: str, request: bytes, metadata: Metadata, timeout: float | None
     ) -> bytes: ...
 
     def server_stream(
-        self, path: str, request: bytes, metadata: Metadata, timeout: float
+        self, path: str, request: bytes, metadata: Metadata, timeout: float | None
     ) -> AsyncGenerator[bytes, None]: ...
 
     def bidi_stream(self, path: str, metadata: Metadata) -> Stream: ...
 
     async def close(self) -> None: ...
-
-
-class GrpcTransport:
-    """Over one gRPC channel; to be made inside a running event loop.
-
-    Args:
-        tls: None: clear text.
-    """
-
-    def __init__(self, endpoints: Endpoints, tls: Tls | None = None) -> None:
-        self._endpoints = endpoints
-        target = endpoints.target()
-        if tls is None:
-            self._channel = grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS)
-        else:
-            name = tls.server_name
-            named = [] if name is None else [("grpc.ssl_target_name_override", name)]
-            self._channel = grpc.aio.secure_channel(
-                target, tls.channel_credentials(), options=[*CHANNEL_OPTIONS, *named]
-            )
-        self._callables: dict[tuple[str, str], Any] = {}
-
-    async def unary(self, path: str, request: bytes, metadata: Metadata, timeout: float) -> bytes:
-        invoke = self._callable("unary_unary", path)
-        call = invoke(request, timeout=timeout, metadata=metadata, wait_for_ready=True)
-        try:
-            answer: bytes = await call
-        except grpc.aio.AioRpcError as error:
-            raise self._translated(error) from error
-        except asyncio.CancelledError:
-            raise self._cancelled() from None
-        return answer
-
-    async def server_stream(
-        self, path: str, request: bytes, metadata: Metadata, timeout: float
-    ) -> AsyncGenerator[bytes, None]:
-        invoke = self._callable("unary_stream", path)
-        call = invoke(request, timeout=timeout, metadata=metadata, wait_for_ready=True)
-        try:
-            async for answer in call:
-                yield answer
-        except grpc.aio.AioRpcError as error:
-            raise self._translated(error) from error
-        except asyncio.CancelledError:
-            raise self._cancelled() from None
-        finally:
-            call.cancel()
-
-    def bidi_stream(self, path: str, metadata: Metadata) -> Stream:
-        invoke = self._callable("stream_stream", path)
-        return _GrpcStream(invoke(metadata=metadata, wait_for_ready=True), self)
-
-    async def close(self) -> None:
-        await self._channel.close()
-
-    def _callable(self, kind: str, path: str) -> Any:
-        key = (kind, path)
-        if key not in self._callables:
-            make: Callable[[str], Any] = getattr(self._channel, kind)
-            self._callables[key] = make(path)
-        return self._callables[key]
-
-    def _cancelled(self) -> BaseException:
-        """Tell our own cancellation from a call that the other side cancelled, which older grpc.aio
-        raises alike."""
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            return asyncio.CancelledError()
-        return UnavailableError(f"{self._endpoints} cancelled the call")
-
-    def _translated(self, error: grpc.aio.AioRpcError) -> LaterMQError:
-        code = error.code()
-        late = code is grpc.StatusCode.DEADLINE_EXCEEDED
-        if late and self._channel.get_state() is not grpc.ChannelConnectivity.READY:
-            return nobody_answers(self._endpoints)
-        return error_of(code.value[0], error.details() or "", self._endpoints)
-
-
-class _GrpcStream:
-    def __init__(self, call: Any, transport: GrpcTransport) -> None:
-        self._call = call
-        self._transport = transport
-
-    async def write(self, data: bytes) -> None:
-        try:
-            await self._call.write(data)
-        except grpc.aio.AioRpcError as error:
-            raise self._transport._translated(error) from error
-        except asyncio.InvalidStateError as error:
-            raise UnavailableError("the stream has ended") from error
-        except asyncio.CancelledError:
-            raise self._transport._cancelled() from None
-
-    async def read(self) -> bytes | None:
-        try:
-            answer = await self._call.read()
-        except grpc.aio.AioRpcError as error:
-            raise self._transport._translated(error) from error
-        except asyncio.CancelledError:
-            raise self._transport._cancelled() from None
-        return None if answer is grpc.aio.EOF else answer
-
-    def cancel(self) -> None:
-        self._call.cancel()

@@ -4,21 +4,34 @@ from collections.abc import Callable
 from typing import Final
 
 from latermq._connection.lean.transport import LeanTransport
-from latermq._connection.transport import GrpcTransport, Transport
+from latermq._connection.transport import Transport
 from latermq._values.endpoints import Endpoints
 from latermq._values.tls import Tls
 
 TRANSPORT_VARIABLE: Final = "LATERMQ_TRANSPORT"
 TRANSPORT: Final = "lean"
-_TRANSPORTS: Final[dict[str, Callable[[Endpoints, Tls | None], Transport]]] = {
-    "lean": LeanTransport,
-    "grpcio": GrpcTransport,
-}
 
 
-def chosen(name: str | None = None, tls: bool | Tls = False) -> Callable[[Endpoints], Transport]:
-    """What opens connections.
+def _lean(endpoints: Endpoints, tls: Tls | None, waits: bool) -> Transport:
+    return LeanTransport(endpoints, tls, waits)
 
+
+def _grpcio(endpoints: Endpoints, tls: Tls | None, waits: bool) -> Transport:
+    from latermq._connection.grpcio import GrpcTransport  # 100 ms that few need
+
+    return GrpcTransport(endpoints, tls, waits)
+
+
+_TRANSPORTS: Final = {"lean": _lean, "grpcio": _grpcio}
+
+
+def chosen(
+    name: str | None = None, tls: bool | Tls = False, *, waits: bool = True
+) -> Callable[[Endpoints], Transport]:
+    """Return what opens connections.
+
+    Args:
+        waits: a call waits for a broker until its deadline; False: it fails where none answers.
     Raises:
         ValueError: no such transport.
         OSError: a file of `tls` cannot be read.
@@ -31,4 +44,4 @@ def chosen(name: str | None = None, tls: bool | Tls = False) -> Callable[[Endpoi
     security = (Tls() if tls else None) if isinstance(tls, bool) else tls
     if security is not None:
         security.context()  # so that a file that cannot be used is told of here
-    return lambda endpoints: make(endpoints, security)
+    return lambda endpoints: make(endpoints, security, waits)

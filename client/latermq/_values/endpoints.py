@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-_HOST_PORT: Final = re.compile(r"(?:\[(?P<v6>[^\]]+)\]|(?P<host>[^:\[\]/\s]+)):(?P<port>\d{1,5})")
+_HOST_PORT: Final = re.compile(
+    r"(?:\[(?P<v6>[^\[\]]+)\]|(?P<host>[^:\[\]/,\s]+)):(?P<port>[0-9]{1,10})"
+)
 PORT_MAX: Final = 65535
 
 
@@ -34,16 +36,20 @@ class Endpoints:
             ValueError: anything else.
         """
         found = _HOST_PORT.fullmatch(text.strip())
-        if found is None or not 0 < int(found["port"]) <= PORT_MAX:
-            raise ValueError(f"not an endpoint of the form host:port: {text!r}")
+        if found is None:
+            raise ValueError(f"{text!r} is not an endpoint such as 127.0.0.1:8081 or [::1]:8081")
+        if not 1 <= int(found["port"]) <= PORT_MAX:
+            raise ValueError(f"{text!r}: a port is a number from 1 to {PORT_MAX}")
         host = found["v6"] or found["host"]
         try:
             version = ipaddress.ip_address(host).version
         except ValueError:
             if found["v6"]:
-                raise ValueError(f"not an IPv6 address: {host!r}") from None
+                raise ValueError(f"{text!r}: {host!r} is no IPv6 address") from None
             scheme = AddressScheme.DOMAIN_NAME
         else:
+            if found["v6"] and version == 4:
+                raise ValueError(f"{text!r}: {host!r} is no IPv6 address")
             scheme = AddressScheme.IPV4 if version == 4 else AddressScheme.IPV6
         return cls(scheme, ((host, int(found["port"])),))
 

@@ -24,7 +24,7 @@ COUNTER_MASK: Final = 0xFFFF_FFFF
 class MessageIds:
     """Message ids of RocketMQ's version 1; safe to share between threads."""
 
-    def __init__(self, mac: int, pid: int, now_s: int) -> None:
+    def __init__(self, mac: int, pid: int, now_s: int, first: int = 0) -> None:
         seconds = (now_s - ID_EPOCH_S) & COUNTER_MASK
         self._prefix = (
             ID_VERSION
@@ -32,7 +32,7 @@ class MessageIds:
             + (pid & 0xFFFF).to_bytes(2, "big")
             + seconds.to_bytes(4, "big")
         )
-        self._counter = itertools.count()
+        self._counter = itertools.count(first)
 
     def next(self) -> str:
         count = next(self._counter) & COUNTER_MASK
@@ -41,7 +41,8 @@ class MessageIds:
 
 @cache
 def _ids_of_process(pid: int) -> MessageIds:
-    return MessageIds(uuid.getnode(), pid, int(time.time()))
+    # Commands in containers share host and process id, and two may begin in one second.
+    return MessageIds(uuid.getnode(), pid, int(time.time()), secrets.randbits(24))
 
 
 def message_ids() -> MessageIds:

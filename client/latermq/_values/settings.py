@@ -9,6 +9,8 @@ from latermq._values.credentials import Credentials
 from latermq._values.endpoints import Endpoints
 from latermq.backoff import DEFAULT_RETRY_POLICY, RetryPolicy
 
+ENDPOINT_VARIABLE: Final = "LATERMQ_ENDPOINT"
+ENDPOINT: Final = "127.0.0.1:8081"
 BODY_BYTES_MAX: Final = 4 << 20
 RECEIVE_COUNT_MAX: Final = 32
 LONG_POLLING_TIMEOUT: Final = timedelta(seconds=20)

@@ -6,9 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
-
-import grpc
+from typing import Final
 
 from latermq._values import arguments
 
@@ -55,7 +53,7 @@ class Tls:
             ValueError: it holds no certificate or key in PEM.
         """
         for path in (self.ca, self.certificate, self.key):
-            _read(path)  # ssl tells of a file without its name
+            read(path)  # ssl tells of a file without its name
         with _named("ca", self.ca):
             context = ssl.create_default_context(
                 cafile=None if self.ca is None else str(self.ca), purpose=ssl.Purpose.SERVER_AUTH
@@ -68,21 +66,6 @@ class Tls:
             with _named("certificate and key", self.certificate, self.key):
                 context.load_cert_chain(str(self.certificate), str(self.key))
         return context
-
-    def channel_credentials(self) -> Any:
-        """For grpc.aio.
-
-        Raises:
-            ValueError: `verify` is False, which gRPC cannot be told.
-            OSError: a file cannot be read.
-        """
-        if not self.verify:
-            raise ValueError('verify=False needs the transport "lean"')
-        return grpc.ssl_channel_credentials(
-            root_certificates=_read(self.ca),
-            private_key=_read(self.key),
-            certificate_chain=_read(self.certificate),
-        )
 
 
 def tls_of(given: bool | Tls | None) -> bool | Tls:
@@ -110,5 +93,6 @@ def _named(what: str, *paths: str | Path | None) -> Iterator[None]:
         raise ValueError(f"{what} {names}: cannot be used ({reason})") from error
 
 
-def _read(path: str | Path | None) -> bytes | None:
+def read(path: str | Path | None) -> bytes | None:
+    """Return the file's content, None without one. Raises OSError."""
     return None if path is None else Path(path).read_bytes()

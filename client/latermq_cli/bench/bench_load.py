@@ -1,4 +1,4 @@
-"""The load behind `latermq bench`: workers on one grpc.aio channel, and what they measured.
+"""The load behind `latermq bench`: workers on one connection, and what they measured.
 
 At a wanted rate each call is due at a fixed time and its latency counts from there, so that a slow
 broker cannot hide its waits by slowing the generator down. Every wait is bounded.
@@ -8,19 +8,18 @@ import asyncio
 from array import array
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import grpc
-
-from latermq_cli import clock
-from latermq_cli.connection.connection import Metadata, call_failed, client_metadata
-from latermq_cli.connection.door import current_door
-from latermq_cli.connection.door_channels import open_aio_channel
-from latermq_cli.connection.message_id import MessageIds
+from latermq import admin
+from latermq.errors import LaterMQError
+from latermq_cli.connection.connection import opened, told
+from latermq_cli.connection.credentials import current_access
 from latermq_cli.terminal.console import counted
 from latermq_cli.terminal.failures import OK, CommandError, RefusedError, error_of
-from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2, service_pb2_grpc
+from latermq_h2.grpc_code import GrpcCode
+from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 
 RECEIVE_BATCH: Final = 32
 INVISIBLE_S: Final = 60
@@ -136,37 +135,31 @@ class _Pace:
 
 
 class _Client:
-    """One channel and the calls a load needs."""
+    """One connection and the calls a load needs."""
 
     def __init__(self, target: Target, load: Load) -> None:
         self._target = target
-        self._door = current_door()
-        self._channel = open_aio_channel(self._door, target.endpoint)
-        self._stub: Any = service_pb2_grpc.MessagingServiceStub(self._channel)
-        self._metadata = client_metadata()
-        self._ids = MessageIds(clock.now_ms())
-        self._unavailable = ""  # why, once it is known
+        self._access = current_access()
+        self._admin = opened(admin.connect_async, target.endpoint, self._access)
+        self._ids = admin.message_ids()
+        self._unavailable: CommandError | None = None  # once it is known
         self._body = (b"latermq bench " * (load.body_bytes // 14 + 1))[: load.body_bytes]
 
     async def close(self) -> None:
-        await self._channel.close()
+        await self._admin.close()
 
-    def why(self, error: grpc.RpcError) -> str:
-        """What a failed call means, in words.
+    def why(self, error: LaterMQError) -> CommandError:
+        """Return what a failed call means, in words.
 
-        Whoever finds nobody there knocks at the broker's door first, which stops the loop: once.
+        Whoever finds nobody there tries TLS first, which stops the loop: once.
         """
-        unavailable = error.code() is grpc.StatusCode.UNAVAILABLE
-        if unavailable and self._unavailable:
+        unavailable = error.grpc_code == GrpcCode.UNAVAILABLE
+        if unavailable and self._unavailable is not None:
             return self._unavailable
-        target = self._target.endpoint
-        told = call_failed(error, target, encrypted=self._door.encrypted).message
+        failed = told(error, self._target.endpoint, self._access)
         if unavailable:
-            self._unavailable = told
-        return told
-
-    def _headers(self) -> Metadata:
-        return self._metadata + self._door.signature()
+            self._unavailable = failed
+        return failed
 
     def batch(self, size: int) -> service_pb2.SendMessageRequest:
         """A send of `size` messages with ids of their own."""
@@ -174,9 +167,8 @@ class _Client:
 
     async def send(self, request: service_pb2.SendMessageRequest) -> str:
         """Send one batch; the error's text, or "" when all were accepted."""
-        response = await self._stub.SendMessage(
-            request, timeout=CALL_TIMEOUT_S, metadata=self._headers()
-        )
+        method = self._admin.messaging.SendMessage
+        response = await self._admin.ask(method, request, timeout_s=CALL_TIMEOUT_S)
         return "" if response.status.code == OK else str(response.status.message)
 
     def _message(self) -> definition_pb2.Message:
@@ -199,15 +191,15 @@ class _Client:
         )
         request.invisible_duration.FromSeconds(INVISIBLE_S)
         request.long_polling_timeout.FromSeconds(wait_s)
-        call = self._stub.ReceiveMessage(
-            request, timeout=wait_s + CALL_TIMEOUT_S, metadata=self._headers()
-        )
-        async for element in call:
-            kind = element.WhichOneof("content")
-            if kind == "message":
-                yield element.message
-            elif kind == "status" and element.status.code not in (OK, NOT_FOUND):
-                raise error_of(element.status.code, element.status.message)
+        method = self._admin.messaging.ReceiveMessage
+        elements = self._admin.stream(method, request, timeout_s=wait_s + CALL_TIMEOUT_S)
+        async with aclosing(elements):
+            async for element in elements:
+                kind = element.WhichOneof("content")
+                if kind == "message":
+                    yield element.message
+                elif kind == "status" and element.status.code not in (OK, NOT_FOUND):
+                    raise error_of(element.status.code, element.status.message)
 
     async def ack(self, handles: list[str]) -> str:
         request = service_pb2.AckMessageRequest(
@@ -215,9 +207,8 @@ class _Client:
             topic=definition_pb2.Resource(name=self._target.topic),
             entries=[service_pb2.AckMessageEntry(receipt_handle=handle) for handle in handles],
         )
-        response = await self._stub.AckMessage(
-            request, timeout=CALL_TIMEOUT_S, metadata=self._headers()
-        )
+        method = self._admin.messaging.AckMessage
+        response = await self._admin.ask(method, request, timeout_s=CALL_TIMEOUT_S)
         return "" if response.status.code == OK else str(response.status.message)
 
 
@@ -253,11 +244,11 @@ async def _guarded(work: Awaitable[None], client: _Client, report: Report) -> No
     """A worker that meets a failing call stops and leaves its reason."""
     try:
         await work
-    except grpc.RpcError as error:
-        report.errors[client.why(error)] += 1
-    except CommandError as error:
-        report.errors[error.message] += 1
-        report.refusals += isinstance(error, RefusedError)
+    except LaterMQError as error:
+        report.errors[client.why(error).message] += 1
+    except CommandError as refusal:
+        report.errors[refusal.message] += 1
+        report.refusals += isinstance(refusal, RefusedError)
 
 
 async def _sender(client: _Client, pace: _Pace, load: Load, report: Report) -> None:

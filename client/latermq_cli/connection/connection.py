@@ -1,212 +1,205 @@
-"""How a command speaks to a broker: one channel, plain calls, every failure a sentence.
+"""How a command speaks to a broker: `latermq.admin`, every failure a sentence."""
 
-Uses the generated stubs directly; the broker's package and the SDK never import each other.
-"""
-
-import ipaddress
 import os
-import re
-import socket
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # grpc's own log lines are not for users
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC's own log lines are not for users
 
-import grpc
+import socket
 
-from latermq_cli.connection.door import current_door
-from latermq_cli.connection.door_channels import open_channel, speaks_tls
-from latermq_cli.terminal.failures import (
-    MULTIPLE_RESULTS,
-    OK,
-    CommandError,
-    RefusedError,
-    error_of,
-)
-from latermq_proto.apache.rocketmq.v2 import service_pb2_grpc
-from latermq_proto.latermq.v1 import (
-    broker_pb2_grpc,
-    dead_letter_pb2_grpc,
-    group_pb2_grpc,
-    limit_pb2_grpc,
-    message_pb2_grpc,
-    pending_pb2_grpc,
-    topic_pb2_grpc,
-    user_pb2_grpc,
-)
+from google.protobuf.message import Message
 
-_ENDPOINT: Final = re.compile(
-    r"(?:\[(?P<v6>[^\[\]]+)\]|(?P<host>[^:\[\]/,\s]+)):(?P<port>[0-9]{1,10})"
-)
-CALL_TIMEOUT_S: Final = 30.0
-_GOAWAY: Final = "GOAWAY received"  # in gRPC's words: somebody answered, and said why not
-PAGE_SIZE_MAX: Final = 1000
+import latermq
+from latermq import admin
+from latermq.admin import Endpoints, Method
+from latermq.errors import LaterMQError, RequestError
+from latermq_cli.connection.credentials import Access, current_access
+from latermq_cli.connection.tls_probe import speaks_tls
+from latermq_cli.terminal.failures import CommandError, RefusedError, error_of
+from latermq_h2.grpc_code import GrpcCode
 
-Response = TypeVar("Response")
+_GOAWAY: Final = "GOAWAY"  # in gRPC's words: somebody answered, and said why not
+CALL_TIMEOUT_S: Final = admin.CALL_TIMEOUT_S
+
+Answer = TypeVar("Answer", bound=Message)
 Metadata = tuple[tuple[str, str | bytes], ...]
-
-_CHANNEL_OPTIONS: Final = [
-    ("grpc.max_receive_message_length", -1),
-    ("grpc.max_send_message_length", -1),
-    ("grpc.primary_user_agent", "latermq-cli"),
-]
+Opened = TypeVar("Opened")
 
 
 def checked_endpoint(endpoint: str) -> tuple[str, int]:
-    """Host (without brackets) and port.
+    """Return host (without brackets) and port.
 
     Raises:
         RefusedError: not HOST:PORT.
     """
-    found = _ENDPOINT.fullmatch(endpoint.strip())
-    if found is None:
-        raise RefusedError(f"{endpoint!r} is not an endpoint such as 127.0.0.1:8081 or [::1]:8081")
-    if not 1 <= int(found["port"]) <= 65535:
-        raise RefusedError(f"{endpoint!r}: a port is a number from 1 to 65535")
-    if found["v6"]:
-        try:
-            ipaddress.IPv6Address(found["v6"])
-        except ValueError:
-            raise RefusedError(f"{endpoint!r}: {found['v6']!r} is no IPv6 address") from None
-    return found["v6"] or found["host"], int(found["port"])
+    try:
+        return Endpoints.parse(endpoint).addresses[0]
+    except ValueError as error:
+        raise RefusedError(str(error)) from None
 
 
 def client_id() -> str:
-    """Names this command in leases and attempt histories."""
+    """Return the name of this command in leases and attempt histories."""
     return f"latermq-cli@{socket.gethostname()}@{os.getpid()}"
 
 
-def client_metadata() -> Metadata:
-    """What apache.rocketmq.v2 requires of every caller."""
-    return (
-        ("x-mq-client-id", client_id()),
-        ("x-mq-language", "PYTHON"),
-        ("x-mq-client-version", "5.1.2"),
-        ("x-mq-protocol", "GRPC_V2"),
-    )
+def opened(connect: Callable[..., Opened], endpoint: str, access: Access) -> Opened:
+    """Return what `connect`, one of `latermq.admin`, makes of what the user said.
+
+    Raises:
+        RefusedError: not HOST:PORT, or nothing that can be trusted.
+    """
+    checked_endpoint(endpoint)
+    try:
+        return connect(
+            endpoint,
+            access_key=access.access_key,
+            secret=access.secret_key,
+            tls=_tls_of(access),
+            client_id=client_id(),
+        )
+    except ValueError as error:
+        raise RefusedError(str(error)) from None
+
+
+def _tls_of(access: Access) -> bool | latermq.Tls:
+    if access.skip_verify:
+        return latermq.Tls(verify=False)
+    if not access.ca:
+        return access.tls
+    try:
+        tls = latermq.Tls(ca=Path(access.ca).expanduser())
+        tls.context()
+    except ValueError:
+        raise RefusedError(f"--ca {access.ca} holds no certificate in PEM") from None
+    except OSError as error:
+        raise RefusedError(f"cannot read --ca {access.ca}: {error.strerror or error}") from None
+    return tls
 
 
 class Connection:
-    """An open channel; use it as a context manager.
+    """A broker and its services; use it as a context manager.
 
     Every method raises CommandError when the broker cannot be reached, and what `error_of` says
     for a status other than OK.
     """
 
     def __init__(self, endpoint: str) -> None:
-        self.host, self.port = checked_endpoint(endpoint)
         self.endpoint = endpoint.strip()
-        self._door = current_door()
-        self._channel = open_channel(self._door, self.endpoint, list(_CHANNEL_OPTIONS))
-        self._metadata = client_metadata()
-        self.messaging: Any = service_pb2_grpc.MessagingServiceStub(self._channel)
-        self.topics: Any = topic_pb2_grpc.TopicsStub(self._channel)
-        self.groups: Any = group_pb2_grpc.GroupsStub(self._channel)
-        self.limits: Any = limit_pb2_grpc.LimitsStub(self._channel)
-        self.pending: Any = pending_pb2_grpc.PendingStub(self._channel)
-        self.users: Any = user_pb2_grpc.UsersStub(self._channel)
-        self.messages: Any = message_pb2_grpc.MessagesStub(self._channel)
-        self.brokers: Any = broker_pb2_grpc.BrokersStub(self._channel)
-        self.dead_letters: Any = dead_letter_pb2_grpc.DeadLettersStub(self._channel)
+        self._access = current_access()
+        self._admin = opened(admin.connect, endpoint, self._access)
+        self.access_point = self._admin.access_point
+        self.messaging = self._admin.messaging
+        self.topics = self._admin.topics
+        self.groups = self._admin.groups
+        self.limits = self._admin.limits
+        self.pending = self._admin.pending
+        self.users = self._admin.users
+        self.messages = self._admin.messages
+        self.brokers = self._admin.brokers
+        self.dead_letters = self._admin.dead_letters
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._channel.close()
+        self._admin.close()
 
     def call(
         self,
-        method: Callable[..., Response],
-        request: object,
+        method: Method[Answer],
+        request: Message,
         *,
         metadata: Metadata = (),
         timeout_s: float = CALL_TIMEOUT_S,
-    ) -> Response:
-        """The response, whose status is OK or MULTIPLE_RESULTS."""
-        try:
-            response = method(request, timeout=timeout_s, metadata=self._headers() + metadata)
-        except grpc.RpcError as error:
-            raise self.unreachable(error) from None
-        check_status(response)
-        return response
+    ) -> Answer:
+        """Return the answer, whose status is OK or MULTIPLE_RESULTS."""
+        with self._told():
+            return self._admin.call(method, request, metadata=metadata, timeout_s=timeout_s)
 
     def stream(
-        self,
-        method: Callable[..., Iterable[Response]],
-        request: object,
-        *,
-        timeout_s: float | None = None,
-    ) -> Iterator[Response]:
-        """The stream's elements as they come; their statuses are the caller's to check."""
-        try:
-            yield from method(request, timeout=timeout_s, metadata=self._headers())
-        except grpc.RpcError as error:
-            raise self.unreachable(error) from None
+        self, method: Method[Answer], request: Message, *, timeout_s: float | None = None
+    ) -> Iterator[Answer]:
+        """Yield the stream's elements as they come; their statuses are the caller's to check."""
+        with self._told():
+            yield from self._admin.stream(method, request, timeout_s=timeout_s)
 
-    def each(
-        self, method: Callable[..., Any], request: Any, field: str, limit: int
-    ) -> Iterator[Any]:
-        """At most `limit` items of a paged listing, page by page.
+    def answers(self, method: Method[Any], request: Any, field: str, limit: int) -> Iterator[Any]:
+        """Yield the answers of a paged listing that have at most `limit` items together.
 
         `request` has page_size and page_token, which are set here; afterwards the token is empty
         unless there are more items.
         """
-        left = limit
-        while left > 0:
-            request.page_size = min(PAGE_SIZE_MAX, left)
-            response = self.call(method, request)
-            items = getattr(response, field)
-            left -= len(items)
-            request.page_token = response.next_page_token
-            yield from items
-            if not request.page_token:
-                return
+        with self._told():
+            yield from self._admin.pages(method, request, field, limit)
+
+    def each(self, method: Method[Any], request: Any, field: str, limit: int) -> Iterator[Any]:
+        """Yield the items of `answers`."""
+        for answer in self.answers(method, request, field, limit):
+            yield from getattr(answer, field)
 
     def pages(
-        self, method: Callable[..., Any], request: Any, field: str, limit: int
+        self, method: Method[Any], request: Any, field: str, limit: int
     ) -> tuple[list[Any], bool]:
-        """The items of `each` as a list, and whether there are more."""
+        """Return the items of `each` as a list, and whether there are more."""
         return list(self.each(method, request, field, limit)), bool(request.page_token)
 
-    def _headers(self) -> Metadata:
-        return self._metadata + self._door.signature()
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Raise errors of the SDK as the command line's."""
+        try:
+            yield
+        except LaterMQError as error:
+            raise told(error, self.endpoint, self._access) from None
 
-    def unreachable(self, error: grpc.RpcError) -> CommandError:
-        """What a failed call means, in words."""
-        return call_failed(error, self.endpoint, encrypted=self._door.encrypted)
+
+def told(error: LaterMQError, endpoint: str, access: Access) -> CommandError:
+    """Return what an error of the SDK is here: a status, or a call that ended without one."""
+    if not error.grpc_code and isinstance(error, RequestError):
+        return error_of(error.code, error.message)
+    return call_failed(error, endpoint, access)
 
 
-def call_failed(error: grpc.RpcError, endpoint: str, *, encrypted: bool) -> CommandError:
-    """What it means, in words, that a call ended with something else than an answer."""
-    code = error.code()
-    if code is grpc.StatusCode.UNAVAILABLE and _GOAWAY in (error.details() or ""):
-        return CommandError(f"the broker at {endpoint} ended the connection: {error.details()}")
-    if code is grpc.StatusCode.UNAVAILABLE and encrypted:
+def call_failed(error: LaterMQError, endpoint: str, access: Access) -> CommandError:
+    """Return what it means, in words, that a call ended with something else than an answer."""
+    code, details = error.grpc_code, error.grpc_text
+    if code == GrpcCode.UNAVAILABLE:
+        return _unavailable(details, endpoint, access)
+    if code == GrpcCode.DEADLINE_EXCEEDED:
+        return CommandError(f"the broker at {endpoint} did not answer in time")
+    if code == GrpcCode.RESOURCE_EXHAUSTED:
+        return CommandError(f"the broker at {endpoint} takes no more at once: {details}")
+    if code == GrpcCode.UNIMPLEMENTED:
+        return CommandError(
+            f"what serves {endpoint} does not know this call: not LaterMQ, or older"
+        )
+    name = GrpcCode(code).name if code in set(GrpcCode) else str(code)
+    return CommandError(f"the call to {endpoint} failed: {details} ({name})")
+
+
+def _unavailable(details: str, endpoint: str, access: Access) -> CommandError:
+    if _GOAWAY in details:
+        return CommandError(f"the broker at {endpoint} ended the connection: {details}")
+    if access.skip_verify:
+        return CommandError(f"no TLS at {endpoint}: {details}")
+    if access.encrypted:
         return CommandError(
             f"no TLS with {endpoint}: nobody answers there, or not with TLS, or with a "
             "certificate that is not trusted; see --ca"
         )
-    if code is grpc.StatusCode.UNAVAILABLE and speaks_tls(endpoint):
+    if speaks_tls(*checked_endpoint(endpoint)):
         return CommandError(
             f"no broker answers in clear text at {endpoint}, but one with TLS: say --tls, or "
             "--ca FILE to name whom to trust"
         )
-    if code is grpc.StatusCode.UNAVAILABLE:
-        return CommandError(f"no broker answers at {endpoint}; is `latermq serve` running there?")
-    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return CommandError(f"the broker at {endpoint} did not answer in time")
-    if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
-        return CommandError(f"the broker at {endpoint} takes no more at once: {error.details()}")
-    if code is grpc.StatusCode.UNIMPLEMENTED:
-        return CommandError(
-            f"what serves {endpoint} does not know this call: not LaterMQ, or older"
-        )
-    return CommandError(f"the call to {endpoint} failed: {error.details()} ({code.name})")
+    return CommandError(f"no broker answers at {endpoint}; is `latermq serve` running there?")
 
 
-def check_status(response: Any) -> None:
+def check_status(answer: Any) -> None:
     """Raise what a status other than OK or MULTIPLE_RESULTS means."""
-    status = response.status
-    if status.code not in (OK, MULTIPLE_RESULTS):
+    status = answer.status
+    if status.code not in admin.FINE:
         raise error_of(status.code, status.message)

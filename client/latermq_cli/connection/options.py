@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from latermq_cli import clock
-from latermq_cli.connection.door import door_options
+from latermq_cli.connection.credentials import access_options
 from latermq_cli.terminal.console import is_terminal
 from latermq_cli.terminal.failures import CommandError, RefusedError
 from latermq_cli.terminal.times import parse_duration_ms, parse_instant_ms
@@ -56,9 +56,9 @@ def pair(given: str) -> tuple[str, str]:
 def broker_options(command: Decorated) -> Decorated:
     """`--endpoint` and `--json`; the command takes `endpoint: str` and `as_json: bool`.
 
-    With them come those of `door_options`, which the command does not see.
+    With them come those of `access_options`, which the command does not see.
     """
-    command = door_options(json_option(command))
+    command = access_options(json_option(command))
     return click.option(
         "--endpoint",
         envvar="LATERMQ_ENDPOINT",

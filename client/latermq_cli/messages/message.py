@@ -79,14 +79,12 @@ def find(
     if timed and not key and not request.begin_ms and not request.end_ms:
         request.begin_ms = 1
     damaged: set[int] = set()
+    found: list[Any] = []
     with Connection(endpoint) as broker:
-
-        def page(request: message_pb2.FindMessagesRequest, **options: Any) -> Any:
-            answer = broker.messages.FindMessages(request, **options)
+        for answer in broker.answers(broker.messages.FindMessages, request, "messages", limit):
             damaged.update(answer.damaged_positions)
-            return answer
-
-        found, more = broker.pages(page, request, "messages", limit)
+            found.extend(answer.messages)
+    more = bool(request.page_token)
     if as_json:
         messages = [jsonable(each) for each in found]
         print_json({"messages": messages, "more": more, "damaged_positions": sorted(damaged)})

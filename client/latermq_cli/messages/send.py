@@ -9,9 +9,9 @@ from typing import Any, BinaryIO, Final
 
 import click
 
+from latermq.admin import message_ids
 from latermq_cli import clock
 from latermq_cli.connection.connection import Connection
-from latermq_cli.connection.message_id import MessageIds
 from latermq_cli.connection.options import broker_options, duration, example, instant, pair, text
 from latermq_cli.terminal.console import print_json
 from latermq_cli.terminal.failures import OK, CommandError, RefusedError, error_of
@@ -110,7 +110,7 @@ def send(
         require_topic(broker, topic)
         sent: list[Sent] = []
         try:
-            for batch in _batches(template, count, now_ms):
+            for batch in _batches(template, count):
                 _send_batch(broker, batch, level, sent)
         except CommandError as error:
             if not sent:
@@ -139,18 +139,10 @@ def send(
 
 def require_topic(broker: Connection, topic: str) -> None:
     """Ask for the route, as every client does first. Raises CommandError: the name is refused."""
-    access = definition_pb2.Endpoints(
-        scheme=definition_pb2.IPv4 if _is_ipv4(broker.host) else definition_pb2.DOMAIN_NAME,
-        addresses=[definition_pb2.Address(host=broker.host, port=broker.port)],
-    )
     request = service_pb2.QueryRouteRequest(
-        topic=definition_pb2.Resource(name=topic), endpoints=access
+        topic=definition_pb2.Resource(name=topic), endpoints=broker.access_point
     )
     broker.call(broker.messaging.QueryRoute, request)
-
-
-def _is_ipv4(host: str) -> bool:
-    return all(part.isdigit() for part in host.split("."))
 
 
 def _read_body(body: str) -> bytes:
@@ -212,10 +204,10 @@ def _template(
 
 
 def _batches(
-    template: definition_pb2.Message, count: int, now_ms: int
+    template: definition_pb2.Message, count: int
 ) -> Iterator[list[definition_pb2.Message]]:
     """`count` messages with ids of their own, in calls of bounded size."""
-    ids = MessageIds(now_ms)
+    ids = message_ids()
     each_max = max(1, min(BATCH_COUNT_MAX, BATCH_BYTES_MAX // (template.ByteSize() + 64)))
     left = iter(range(count))
     while taken := sum(1 for _ in islice(left, each_max)):

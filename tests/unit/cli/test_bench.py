@@ -3,12 +3,15 @@
 from collections import Counter
 
 import click
-import grpc
 import pytest
 
+from latermq._connection.status import error_of
+from latermq._values.endpoints import Endpoints
 from latermq_cli.bench.bench import size
 from latermq_cli.bench.bench_load import Report, percentile
 from latermq_cli.connection.connection import call_failed
+from latermq_cli.connection.credentials import Access
+from latermq_h2.grpc_code import GrpcCode
 from support.cli_rig import CliRig
 
 
@@ -60,22 +63,27 @@ def test_what_is_no_load(monkeypatch: pytest.MonkeyPatch, words: str, said: str)
     rig.close()
 
 
+def said_of(code: GrpcCode, text: str, *, tls: bool = False) -> str:
+    error = error_of(code, text, Endpoints.parse("h:1"))
+    return call_failed(error, "h:1", Access(tls=tls)).message
+
+
 def test_a_failed_call_is_said_in_words() -> None:
     for code, said in (
-        (grpc.StatusCode.UNAVAILABLE, "no broker answers at h:1; is `latermq serve` running"),
-        (grpc.StatusCode.DEADLINE_EXCEEDED, "the broker at h:1 did not answer in time"),
-        (grpc.StatusCode.RESOURCE_EXHAUSTED, "the broker at h:1 takes no more at once: why"),
+        (GrpcCode.UNAVAILABLE, "no broker answers at h:1; is `latermq serve` running"),
+        (GrpcCode.DEADLINE_EXCEEDED, "the broker at h:1 did not answer in time"),
+        (GrpcCode.RESOURCE_EXHAUSTED, "the broker at h:1 takes no more at once: why"),
+        (GrpcCode.UNIMPLEMENTED, "what serves h:1 does not know this call: not LaterMQ, or older"),
+        (GrpcCode.INTERNAL, "the call to h:1 failed: why (INTERNAL)"),
     ):
-        error = grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), "why")
-        assert call_failed(error, "h:1", encrypted=False).message.startswith(said)
+        assert said_of(code, "why").startswith(said)
 
 
 def test_a_connection_that_the_broker_ended_is_not_taken_for_none() -> None:
-    nothing, why = grpc.aio.Metadata(), "GOAWAY received; Error code: 11; Debug Text: too much"
-    error = grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, nothing, nothing, why)
-    for encrypted in (False, True):
-        told = call_failed(error, "h:1", encrypted=encrypted).message
-        assert told == f"the broker at h:1 ended the connection: {why}"
+    for why in ("GOAWAY received; Error code: 11; Debug Text: too much", "GOAWAY 11 too much"):
+        for tls in (False, True):
+            told = said_of(GrpcCode.UNAVAILABLE, why, tls=tls)
+            assert told == f"the broker at h:1 ended the connection: {why}"
 
 
 def test_figures() -> None:

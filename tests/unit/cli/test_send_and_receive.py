@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from latermq_cli.connection.message_id import MessageIds
 from latermq_cli.messages import receive
 from support.cli_rig import CliRig
 
@@ -216,13 +215,3 @@ def test_a_dead_letter_shows_where_it_died(rig: CliRig) -> None:
 def test_many_go_in_batches(rig: CliRig) -> None:
     assert rig.ok("send", "orders", "x", "--count", "250").startswith("sent 250 messages to orders")
     assert rig.engine.topics.describe("orders").message_count == 250
-
-
-def test_message_ids_are_what_other_clients_make() -> None:
-    ids = MessageIds(1_609_459_200_000 + 10_000)
-    first, second = ids.next(), ids.next()
-    assert first != second
-    assert len(first) == 34
-    assert first[:2] == "01"
-    assert first == first.upper()
-    assert first[18:26] == "0000000A"

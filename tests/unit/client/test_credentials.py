@@ -5,6 +5,7 @@ import hmac
 import pytest
 
 import latermq
+from latermq._connection.grpcio import credentials_of as grpc_credentials_of
 from latermq._values.credentials import Credentials, credentials_of
 from latermq._values.endpoints import Endpoints
 from latermq._values.settings import ClientKind, Profile
@@ -82,7 +83,7 @@ def test_tls_is_given_or_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_grpc_cannot_trust_anybody() -> None:
     with pytest.raises(ValueError, match="needs the transport"):
-        Tls(verify=False).channel_credentials()
+        grpc_credentials_of(Tls(verify=False))
 
 
 async def test_half_of_the_credentials_is_refused_at_once() -> None:

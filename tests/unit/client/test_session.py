@@ -242,7 +242,7 @@ def test_where_the_broker_is(
 
 
 def test_arguments_that_make_no_sense(connect: Connect) -> None:
-    with pytest.raises(ValueError, match="host:port"):
+    with pytest.raises(ValueError, match="is not an endpoint"):
         connect_to("nowhere")
     with pytest.raises(ValueError, match="request_timeout"):
         connect(request_timeout=timedelta(0))

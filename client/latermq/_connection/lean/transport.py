@@ -23,6 +23,7 @@ from latermq.errors import LaterMQError, UnavailableError
 from latermq_h2.grpc_code import GrpcCode
 
 CONNECT_S_MAX: Final = 5.0  # for one address, until the broker has greeted
+CONNECT_ONCE_S_MAX: Final = 20.0  # where there is no second try
 CLOSE_S_MAX: Final = 1.0
 MAYBE_TLS: Final = "if it serves TLS only, connect with tls=True or tls=latermq.Tls(ca=...)"
 # A broker that restarts should be found within a second.
@@ -40,10 +41,12 @@ class LeanTransport:
 
     Args:
         tls: None: clear text.
+        waits: a call waits for a broker until its deadline; False: it fails where none answers.
     """
 
-    def __init__(self, endpoints: Endpoints, tls: Tls | None = None) -> None:
+    def __init__(self, endpoints: Endpoints, tls: Tls | None = None, waits: bool = True) -> None:
         self._endpoints = endpoints
+        self._waits = waits
         self._context = None if tls is None else tls.context()
         self._server_name = None if tls is None else tls.server_name
         host = endpoints.addresses[0][0]
@@ -61,8 +64,10 @@ class LeanTransport:
         self._greeted_s = -YOUNG_S
         self._closed = False
 
-    async def unary(self, path: str, request: bytes, metadata: Metadata, timeout: float) -> bytes:
-        end_s = self._loop.time() + timeout
+    async def unary(
+        self, path: str, request: bytes, metadata: Metadata, timeout: float | None
+    ) -> bytes:
+        end_s = self._end_s(timeout)
         refusals = 0
         while True:
             call = await self._unary_once(path, request, metadata, end_s)
@@ -72,7 +77,7 @@ class LeanTransport:
             await self._pause_or_raise(call, refusals, end_s)
 
     async def _unary_once(
-        self, path: str, request: bytes, metadata: Metadata, end_s: float
+        self, path: str, request: bytes, metadata: Metadata, end_s: float | None
     ) -> Call:
         """The call, ended."""
         shell = await self._accepting(end_s)
@@ -83,7 +88,7 @@ class LeanTransport:
             if call.ended and not done.done():
                 done.set_result(None)
 
-        call = shell.caller.start(block, request, int(end_s * 1_000), wake)
+        call = shell.caller.start(block, request, _in_ms(end_s), wake)
         shell.wake()
         try:
             await done
@@ -94,15 +99,15 @@ class LeanTransport:
         return call
 
     async def server_stream(
-        self, path: str, request: bytes, metadata: Metadata, timeout: float
+        self, path: str, request: bytes, metadata: Metadata, timeout: float | None
     ) -> AsyncGenerator[bytes, None]:
-        end_s = self._loop.time() + timeout
+        end_s = self._end_s(timeout)
         refusals = 0
         while True:
             shell = await self._accepting(end_s)
             block = self._blocks.block(path, metadata, self._left_ms(end_s))
             news = _News(self._loop)
-            call = shell.caller.start(block, request, int(end_s * 1_000), news.tell)
+            call = shell.caller.start(block, request, _in_ms(end_s), news.tell)
             shell.wake()
             try:
                 while True:
@@ -142,10 +147,11 @@ class LeanTransport:
         shell.wake()
         return shell, call
 
-    async def _pause_or_raise(self, call: Call, refusals: int, end_s: float) -> None:
+    async def _pause_or_raise(self, call: Call, refusals: int, end_s: float | None) -> None:
         """Return when a refused call may be made again; raise the error of any other."""
         wait_s = REDIAL.wait(refusals, random.random()).total_seconds() if refusals > 1 else 0.0
-        if not call.refused or self._loop.time() + wait_s >= end_s:
+        late = end_s is not None and self._loop.time() + wait_s >= end_s
+        if not call.refused or late or (refusals > 1 and not self._waits):
             raise self._error(call)
         await asyncio.sleep(wait_s)
 
@@ -155,9 +161,12 @@ class LeanTransport:
             return error_of(GrpcCode.INTERNAL, text, self._endpoints)
         return error_of(call.code, call.details, self._endpoints)
 
-    def _left_ms(self, end_s: float) -> int:
+    def _end_s(self, timeout: float | None) -> float | None:
+        return None if timeout is None else self._loop.time() + timeout
+
+    def _left_ms(self, end_s: float | None) -> int | None:
         """For the broker to know, rounded up: alike for calls that may take equally long."""
-        return -int((self._loop.time() - end_s) * 1_000 // 1)
+        return None if end_s is None else -int((self._loop.time() - end_s) * 1_000 // 1)
 
     # --- the connection ---------------------------------------------------------------------
 
@@ -181,6 +190,8 @@ class LeanTransport:
                         raise UnavailableError(f"{self._endpoints}: this client is closed")
                     if shell is None or shell.ends:
                         await asyncio.shield(self._dial_task())
+                        if not self._waits and self._failure:
+                            raise nobody_answers(self._endpoints, self._failure)
                     elif not shell.accepts:
                         await shell.wait_to_accept()
                     else:
@@ -204,18 +215,19 @@ class LeanTransport:
         return self._dialling
 
     async def _dial(self) -> None:
-        """Connect, address by address and again, for as long as a call waits for it."""
+        """Connect, address by address and, if it `waits`, again for as long as a call does."""
+        addresses = self._endpoints.addresses
+        connect_s_max = CONNECT_S_MAX if self._waits else CONNECT_ONCE_S_MAX
         tries = 0
         young = self._loop.time() - self._greeted_s < YOUNG_S
-        while self._waiting:
+        while self._waiting and (self._waits or tries < len(addresses)):
             if tries or young:
                 wait = REDIAL.wait(max(tries, 1), random.random())
                 await asyncio.sleep(wait.total_seconds())
-            addresses = self._endpoints.addresses
             host, port = addresses[tries % len(addresses)]
             tries += 1
             try:
-                async with asyncio.timeout(CONNECT_S_MAX):
+                async with asyncio.timeout(connect_s_max):
                     shell = await self._connected(host, port)
             except TimeoutError:
                 self._failure = "no greeting in time"
@@ -243,12 +255,17 @@ class LeanTransport:
         try:
             await asyncio.wait((greeted, shell.closed), return_when=asyncio.FIRST_COMPLETED)
             if shell.ends:
-                why = shell.caller.lost_why or "the broker ended the connection"
+                told = shell.caller.lost_why or shell.caller.connection.farewell
+                why = told or "the broker ended the connection"
                 raise ConnectionError(why if name is not None else f"{why}; {MAYBE_TLS}")
         except BaseException:
             transport.abort()
             raise
         return shell
+
+
+def _in_ms(end_s: float | None) -> int | None:
+    return None if end_s is None else int(end_s * 1_000)
 
 
 class _News:

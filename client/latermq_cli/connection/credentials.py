@@ -1,19 +1,16 @@
-"""What the user said about getting in: credentials, TLS. `door_channels` opens with it.
+"""What the user said about getting in: credentials, TLS. `Connection` opens with it.
 
 The options and variables are the same for every command that speaks to a broker; they are put into
-click's context, from which `Connection` takes them, so that no command has to hand them on.
+click's context, from which it takes them, so that no command has to hand them on.
 """
 
-import hmac
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
 import click
 
-from latermq_cli import clock
 from latermq_cli.terminal.failures import RefusedError
 
 ACCESS_KEY_VARIABLE: Final = "LATERMQ_ACCESS_KEY"
@@ -22,14 +19,14 @@ TLS_VARIABLE: Final = "LATERMQ_TLS"
 CA_VARIABLE: Final = "LATERMQ_CA"
 SKIP_VERIFY_VARIABLE: Final = "LATERMQ_INSECURE_SKIP_VERIFY"
 
-_META: Final = "latermq.door"
+_META: Final = "latermq.access"
 _OFF: Final = frozenset({"", "0", "false", "no", "off"})
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
 @dataclass(slots=True, kw_only=True)
-class Door:
+class Access:
     """What the user said about getting in."""
 
     access_key: str = ""
@@ -38,7 +35,7 @@ class Door:
     ca: str = ""
     skip_verify: bool = False
 
-    def checked(self) -> "Door":
+    def checked(self) -> "Access":
         """Raises RefusedError: what was said does not fit together."""
         if bool(self.access_key) != bool(self.secret_key):
             has, lacks = ("access", "secret") if self.access_key else ("secret", "access")
@@ -51,33 +48,20 @@ class Door:
     def encrypted(self) -> bool:
         return self.tls or bool(self.ca) or self.skip_verify
 
-    def signature(self) -> tuple[tuple[str, str], ...]:
-        """The headers that say who asks; none without credentials."""
-        if not self.access_key:
-            return ()
-        now = datetime.fromtimestamp(clock.now_ms() // 1_000, UTC)
-        date = now.strftime("%Y%m%dT%H%M%SZ")
-        signed = hmac.digest(self.secret_key.encode(), date.encode(), "sha1").hex()
-        text = (
-            f"MQv2-HMAC-SHA1 Credential={self.access_key}, SignedHeaders=x-mq-date-time, "
-            f"Signature={signed}"
-        )
-        return (("x-mq-date-time", date), ("authorization", text))
 
-
-def current_door() -> Door:
+def current_access() -> Access:
     """Of the command that runs; without one, of the environment. Raises RefusedError."""
     context = click.get_current_context(silent=True)
     if context is not None and _META in context.meta:
-        door: Door = context.meta[_META]
-        return door.checked()
-    return door_of_environment()
+        access: Access = context.meta[_META]
+        return access.checked()
+    return access_of_environment()
 
 
-def door_of_environment() -> Door:
+def access_of_environment() -> Access:
     """Raises RefusedError."""
     said = os.environ.get
-    return Door(
+    return Access(
         access_key=said(ACCESS_KEY_VARIABLE, ""),
         secret_key=said(SECRET_KEY_VARIABLE, ""),
         tls=said(TLS_VARIABLE, "").lower() not in _OFF,
@@ -86,12 +70,13 @@ def door_of_environment() -> Door:
     ).checked()
 
 
-def door_options(command: Decorated) -> Decorated:
+def access_options(command: Decorated) -> Decorated:
     """`--access-key` and the others; the command itself does not see them."""
 
     def kept(context: click.Context, parameter: click.Parameter, value: Any) -> None:
-        door = context.meta.setdefault(_META, Door())
-        setattr(door, parameter.name or "", value or type(getattr(door, parameter.name or ""))())
+        access = context.meta.setdefault(_META, Access())
+        name = parameter.name or ""
+        setattr(access, name, value or type(getattr(access, name))())
 
     options = (
         click.option(

@@ -1,0 +1,155 @@
+"""The transport over grpc.aio; nothing else of this package imports grpc."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+
+from latermq._connection.status import error_of, nobody_answers
+from latermq._connection.transport import Metadata, Stream
+from latermq._values.endpoints import Endpoints
+from latermq._values.identity import VERSION
+from latermq._values.tls import Tls, read
+from latermq.errors import LaterMQError, UnavailableError
+
+UNLIMITED: Final = -1
+CHANNEL_OPTIONS: Final = [
+    ("grpc.primary_user_agent", f"latermq/{VERSION}"),
+    ("grpc.max_receive_message_length", UNLIMITED),
+    ("grpc.max_send_message_length", UNLIMITED),
+    ("grpc.enable_retries", 0),  # what is tried again is decided above
+    ("grpc.use_local_subchannel_pool", 1),  # closing this connection closes it
+    # A broker that restarts should be found within a second, not within gRPC's two minutes.
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.min_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+    # Finds a peer that vanished without a word; servers allow a ping every 30 s or less.
+    ("grpc.keepalive_time_ms", 60_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+]
+
+
+class GrpcTransport:
+    """Over one gRPC channel; to be made inside a running event loop.
+
+    Args:
+        tls: None: clear text.
+        waits: a call waits for a broker until its deadline; False: it fails where none answers.
+    """
+
+    def __init__(self, endpoints: Endpoints, tls: Tls | None = None, waits: bool = True) -> None:
+        self._endpoints = endpoints
+        self._waits = waits
+        target = endpoints.target()
+        if tls is None:
+            self._channel = grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS)
+        else:
+            name = tls.server_name
+            named = [] if name is None else [("grpc.ssl_target_name_override", name)]
+            self._channel = grpc.aio.secure_channel(
+                target, credentials_of(tls), options=[*CHANNEL_OPTIONS, *named]
+            )
+        self._callables: dict[tuple[str, str], Any] = {}
+
+    async def unary(
+        self, path: str, request: bytes, metadata: Metadata, timeout: float | None
+    ) -> bytes:
+        invoke = self._callable("unary_unary", path)
+        call = invoke(request, timeout=timeout, metadata=metadata, wait_for_ready=self._waits)
+        try:
+            answer: bytes = await call
+        except grpc.aio.AioRpcError as error:
+            raise self._translated(error) from error
+        except asyncio.CancelledError:
+            raise self._cancelled() from None
+        return answer
+
+    async def server_stream(
+        self, path: str, request: bytes, metadata: Metadata, timeout: float | None
+    ) -> AsyncGenerator[bytes, None]:
+        invoke = self._callable("unary_stream", path)
+        call = invoke(request, timeout=timeout, metadata=metadata, wait_for_ready=self._waits)
+        try:
+            async for answer in call:
+                yield answer
+        except grpc.aio.AioRpcError as error:
+            raise self._translated(error) from error
+        except asyncio.CancelledError:
+            raise self._cancelled() from None
+        finally:
+            call.cancel()
+
+    def bidi_stream(self, path: str, metadata: Metadata) -> Stream:
+        invoke = self._callable("stream_stream", path)
+        return _GrpcStream(invoke(metadata=metadata, wait_for_ready=self._waits), self)
+
+    async def close(self) -> None:
+        await self._channel.close()
+
+    def _callable(self, kind: str, path: str) -> Any:
+        key = (kind, path)
+        if key not in self._callables:
+            make: Callable[[str], Any] = getattr(self._channel, kind)
+            self._callables[key] = make(path)
+        return self._callables[key]
+
+    def _cancelled(self) -> BaseException:
+        """Tell our own cancellation from a call that the other side cancelled, which older grpc.aio
+        raises alike."""
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            return asyncio.CancelledError()
+        return UnavailableError(f"{self._endpoints} cancelled the call")
+
+    def _translated(self, error: grpc.aio.AioRpcError) -> LaterMQError:
+        code = error.code()
+        late = code is grpc.StatusCode.DEADLINE_EXCEEDED
+        if late and self._channel.get_state() is not grpc.ChannelConnectivity.READY:
+            return nobody_answers(self._endpoints)
+        return error_of(code.value[0], error.details() or "", self._endpoints)
+
+
+def credentials_of(tls: Tls) -> grpc.ChannelCredentials:
+    """Return `tls` as gRPC wants it.
+
+    Raises:
+        ValueError: `verify` is False, which gRPC cannot be told.
+        OSError: a file cannot be read.
+    """
+    if not tls.verify:
+        raise ValueError('verify=False needs the transport "lean"')
+    return grpc.ssl_channel_credentials(
+        root_certificates=read(tls.ca),
+        private_key=read(tls.key),
+        certificate_chain=read(tls.certificate),
+    )
+
+
+class _GrpcStream:
+    def __init__(self, call: Any, transport: GrpcTransport) -> None:
+        self._call = call
+        self._transport = transport
+
+    async def write(self, data: bytes) -> None:
+        try:
+            await self._call.write(data)
+        except grpc.aio.AioRpcError as error:
+            raise self._transport._translated(error) from error
+        except asyncio.InvalidStateError as error:
+            raise UnavailableError("the stream has ended") from error
+        except asyncio.CancelledError:
+            raise self._transport._cancelled() from None
+
+    async def read(self) -> bytes | None:
+        try:
+            answer = await self._call.read()
+        except grpc.aio.AioRpcError as error:
+            raise self._transport._translated(error) from error
+        except asyncio.CancelledError:
+            raise self._transport._cancelled() from None
+        return None if answer is grpc.aio.EOF else answer
+
+    def cancel(self) -> None:
+        self._call.cancel()
