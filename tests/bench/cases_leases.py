@@ -11,7 +11,7 @@ from bench.cases_engine import GROUP, NOW_MS, TOPIC, engine, outgoing, rate, tim
 from bench.measured import LOWER, Group, Result, repeated
 from latermq_broker.delivery.leases.lease import Event
 from latermq_broker.delivery.leases.leases import Leases
-from latermq_broker.delivery.leases.slab import Holder, Place
+from latermq_broker.delivery.leases.shared import Holder, Place
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.model import ReceiveRequest
 
@@ -31,19 +31,17 @@ def lend_and_end(count: int, batch: int) -> dict[str, float]:
 
     def lend(now_ms: int) -> None:
         first = leases.next_id
-        rows = leases.lend_new(
-            first, [place] * batch, range(first, first + batch), positions, lengths, holder, now_ms
-        )
-        leases.deadlines.arm_all(rows, now_ms + LEASE_MS)
-        in_flight.append(rows)
+        ids = range(first, first + batch)
+        leases.lend_new(first, [place] * batch, ids, positions, lengths, holder, now_ms, LEASE_MS)
+        in_flight.append(ids)
 
     def work() -> None:
         for step in range(count // batch):
             lend(NOW_MS + step // 16)
-            rows = in_flight.popleft()
-            if not isinstance(rows, range) or leases.finish_all(rows, Event.ACK) is None:
-                for row in rows:
-                    leases.finish(row, Event.ACK)
+            ids = in_flight.popleft()
+            if leases.finish(ids, Event.ACK) is None:
+                for id in ids:
+                    leases.finish((id,), Event.ACK)
 
     for _ in range(IN_FLIGHT // batch):
         lend(NOW_MS)

@@ -9,7 +9,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from latermq_broker.delivery.leases.lease import TRANSITIONS, Delivery, Event, State
 from latermq_broker.delivery.leases.leases import Leases
-from latermq_broker.delivery.leases.slab import FEW_ROWS_MAX, NOBODY, RENEWALS_MAX, Holder, Place
+from latermq_broker.delivery.leases.renewals import early_ms
+from latermq_broker.delivery.leases.shared import NOBODY, Holder, Place
+from latermq_broker.delivery.leases.slab import FEW_ROWS_MAX, RENEWALS_MAX
 from latermq_broker.delivery.order.lane import Lane
 
 GROUP_IDS = (1, 2)
@@ -95,11 +97,8 @@ class SlabMachine(RuleBasedStateMachine):
         tags=st.sampled_from([[5], [5, 6]]),
         holder=st.sampled_from(HOLDERS),
         wait_ms=st.integers(0, 60_000),
-        margin_ms=st.sampled_from([0, 0, 10_000]),
     )
-    def lend_new(
-        self, count: int, tags: list[int], holder: Holder, wait_ms: int, margin_ms: int
-    ) -> None:
+    def lend_new(self, count: int, tags: list[int], holder: Holder, wait_ms: int) -> None:
         first = self.next_id
         made = [
             Known(
@@ -108,7 +107,7 @@ class SlabMachine(RuleBasedStateMachine):
             )
             for id in range(first, first + count)
         ]  # fmt: skip
-        rows = self.leases.lend_new(
+        lent = self.leases.lend_new(
             first,
             [Place(1, 3, 0, FAR_OFFSET >> 32, one.tag_hash) for one in made],
             [one.offset for one in made],
@@ -116,8 +115,10 @@ class SlabMachine(RuleBasedStateMachine):
             [one.length for one in made],
             holder,
             self.now_ms,
+            wait_ms,
         )
-        self.leases.deadlines.arm_all(rows, self.now_ms + wait_ms, margin_ms)
+        assert [delivery.id for delivery in lent] == [one.id for one in made]
+        margin_ms = early_ms(wait_ms) if holder.auto_renew else 0
         for one in made:
             one.holder, one.leased_ms = holder, self.now_ms
             one.deadline_ms = self.now_ms + wait_ms
@@ -127,27 +128,32 @@ class SlabMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.known)
     @rule(draw=st.data(), count=st.integers(1, 40))
-    def finish_all(self, draw: st.DataObject, count: int) -> None:
+    def finish_many(self, draw: st.DataObject, count: int) -> None:
         """Those from one on, as far as they are alike: together; else one by one."""
         first = draw.draw(st.sampled_from(sorted(self.known)))
         slab = self.leases.slab
         ids = range(first, first + count)
-        rows = slab.rows_of(ids)
-        assert list(rows) == [slab.index.find(id) for id in ids]
-        if not isinstance(rows, range):
+        rows = [slab.index.find(id) for id in ids]
+        run = slab.run_of(ids)
+        if run is None:
+            assert count == 1 or 0 in rows or rows != [*range(rows[0], rows[0] + count)]
+            assert count == 1 or self.leases.finish(ids, Event.ACK) is None
             return
+        assert [*run] == rows
         there = [self.known[id] for id in ids]
-        state = self.leases.finish_all(rows, Event.ACK)
+        ended = self.leases.finish(ids, Event.ACK)
         alike = {
             (one.state, one.holder, one.generation, one.deadline_ms, one.queue_id, one.tag_hash,
              one.group_id, one.offset >> 32)
             for one in there
         }  # fmt: skip
-        assert (state is not None) == (
+        assert (ended is not None) == (
             len(alike) == 1 and not any(one.first_attempt for one in there)
         )
-        if state is not None:
-            assert state is there[0].state
+        if ended is not None:
+            assert ended.before is there[0].state
+            assert ended.positions == [one.position for one in there]
+            assert ended.offset == there[0].offset
             for one in there:
                 self.leave(one)
                 del self.known[one.id]
@@ -178,7 +184,13 @@ class SlabMachine(RuleBasedStateMachine):
         before = one.state
         self.leave(one)
         if state in (State.DONE, State.DEAD) and finish:
-            assert self.leases.finish(found.row, event) is before
+            ended = self.leases.finish((one.id,), event)
+            assert ended is not None
+            assert ended.before is before
+            assert ended.place.is_of((one.group_id, one.topic_id))
+            told = (ended.offset, *ended.positions, ended.generation, ended.first_attempt)
+            assert told == (one.offset, one.position, one.generation, one.first_attempt)
+            assert ended.deadline_ms == one.deadline_ms
         else:
             assert self.leases.step(found, event) is state
         one.state = state
@@ -193,7 +205,7 @@ class SlabMachine(RuleBasedStateMachine):
             one.generation += 1
         if state is State.READY:
             self.join(found)
-        else:
+        elif state is not State.ACKED:  # which waits for no deadline
             self.leases.hold(found, self.now_ms + wait_ms, margin_ms=margin_ms)
             one.deadline_ms = self.now_ms + wait_ms
             one.armed_ms = one.deadline_ms - margin_ms

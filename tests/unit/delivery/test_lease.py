@@ -12,7 +12,7 @@ from latermq_broker.delivery.leases.lease import (
 )
 from latermq_broker.delivery.leases.leases import Leases
 from latermq_broker.delivery.leases.recently_done import RecentlyDone
-from latermq_broker.delivery.leases.slab import Holder, Place
+from latermq_broker.delivery.leases.shared import Holder, Place
 
 TABLE = """
     READY   RECEIVE LEASED

@@ -5,7 +5,7 @@ import struct
 import pytest
 
 from latermq_broker.delivery.leases.lease import Delivery, State
-from latermq_broker.engine.checkpoint.leases_section import encode_leases, restore_leases
+from latermq_broker.engine.checkpoint.leases_section import pack_leases, restore_leases
 from latermq_broker.engine.checkpoint.snapshot import restore, snapshot
 from latermq_broker.engine.state.state import EngineState
 from latermq_broker.errors import UnsupportedFormatError
@@ -59,7 +59,7 @@ def test_the_copy_is_the_same() -> None:
         State.LEASED,
         State.BACKOFF,
     }
-    restore_leases(state, encode_leases(before))
+    restore_leases(state, pack_leases(before))
     assert facts(state) == facts(before)
     assert len(state.leases.slab.holders) == len(before.leases.slab.holders)
 
@@ -68,12 +68,12 @@ def test_free_rows_are_left_out_when_they_are_many() -> None:
     rig = various()
     before = rig.engine._state
     slab = before.leases.slab
-    few = len(encode_leases(before))
+    few = len(pack_leases(before))
     for _ in range(slab.rows * 8):
         slab.take()
     for row in range(slab.rows - 100, slab.rows):
         slab.give(row)
-    sparse = encode_leases(before)
+    sparse = pack_leases(before)
     assert len(sparse) <= few
     state = fresh(rig)
     restore_leases(state, sparse)
@@ -84,7 +84,7 @@ def test_free_rows_are_left_out_when_they_are_many() -> None:
 def test_a_newer_format_is_refused_before_anything_changes() -> None:
     rig = various()
     state = fresh(rig)
-    section = bytearray(encode_leases(rig.engine._state))
+    section = bytearray(pack_leases(rig.engine._state))
     section[0] = 9
     with pytest.raises(UnsupportedFormatError, match="have format 9, this version reads 1"):
         restore_leases(state, bytes(section))

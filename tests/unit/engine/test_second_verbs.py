@@ -5,7 +5,7 @@ import pytest
 from latermq_broker.config.config import DeliveryConfig
 from latermq_broker.delivery.history import Outcome
 from latermq_broker.delivery.leases.recently_done import RecentlyDone
-from latermq_broker.delivery.leases.slab import Place
+from latermq_broker.delivery.leases.shared import Place
 from latermq_broker.engine.state.model import DeadFilter, Failure, Outgoing, TopicType
 from latermq_broker.engine.views.message_life import LifeState
 from latermq_broker.errors import MessageNotFoundError, StoreFullError

@@ -29,14 +29,8 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Any, Final, Protocol, cast
 
-from latermq_broker.delivery.leases.slab import (
-    KEPT_COLUMNS,
-    LOW_BITS,
-    RENEWALS_MAX,
-    Holder,
-    Place,
-    Slab,
-)
+from latermq_broker.delivery.leases.shared import LOW_BITS, Holder, Place
+from latermq_broker.delivery.leases.slab import KEPT_COLUMNS, RENEWALS_MAX, Slab
 
 
 class State(IntEnum):

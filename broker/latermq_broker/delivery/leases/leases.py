@@ -1,31 +1,50 @@
-"""All deliveries there are: what goes through the table of `lease.py`, alone or many at once."""
+"""All deliveries there are: what goes through the table of `lease.py`, alone or many at once.
+
+Whoever works with deliveries has their ids, or `Delivery` objects; the slab's rows and columns are
+known to nobody outside `delivery/`. What is hot takes many at once and answers in columns.
+"""
 
 from array import array
 from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from latermq_broker.delivery.leases.columns import Numbers
 from latermq_broker.delivery.leases.lease import IN_HAND, STATES, Delivery, Event, State, after
-from latermq_broker.delivery.leases.renewals import Renewals
+from latermq_broker.delivery.leases.renewals import Renewals, early_ms
 from latermq_broker.delivery.leases.row_deadlines import RowDeadlines
-from latermq_broker.delivery.leases.slab import LOW_BITS, LOW_MASK, Holder, Place, Slab, fill, put
+from latermq_broker.delivery.leases.shared import LOW_BITS, LOW_MASK, Holder, Place, place_of
+from latermq_broker.delivery.leases.slab import Slab, fill, put
+
+_LENT: Final = after(State.READY, Event.RECEIVE)
+_OVER: Final = (State.DONE, State.DEAD)
+_READY: Final = bytes([State.READY])
+_IN_HAND: Final = bytes(IN_HAND)
+
+
+class Told(NamedTuple):
+    """What a receive tells of deliveries, in columns."""
+
+    ids: Sequence[int]
+    generations: Sequence[int]
+    attempts: Sequence[int]
+    queue_ids: Sequence[int]
+    offsets: Sequence[int]
+    positions: Sequence[int]
+    lengths: Sequence[int]
+    deadlines_ms: Sequence[int]
 
 
 class Deliveries(Mapping[int, Delivery]):
-    """The slab's deliveries by id."""
+    """The slab's deliveries by id, and what is asked of many."""
 
     def __init__(self, slab: Slab) -> None:
         self._slab = slab
 
     def __getitem__(self, id: int) -> Delivery:
-        return Delivery(self._slab, self.row(id))
-
-    def row(self, id: int) -> int:
-        """Raises KeyError."""
         row = self._slab.index.find(id)
         if not row:
             raise KeyError(id)
-        return row
+        return Delivery(self._slab, row)
 
     def __contains__(self, id: object) -> bool:
         return isinstance(id, int) and self._slab.index.find(id) != 0
@@ -36,16 +55,95 @@ class Deliveries(Mapping[int, Delivery]):
     def __iter__(self) -> Iterator[int]:
         return map(self._slab.id.__getitem__, self._slab.live())
 
+    def find_all(
+        self, group_id: int, topic_id: int, queue_id: int, offset: int
+    ) -> Iterator[Delivery]:
+        """The group's deliveries of that message, and of one that was there before the topic was
+        made anew. Looks at every row whose offset is like it, found as bytes are."""
+        slab = self._slab
+        where = (group_id, topic_id, queue_id, offset >> LOW_BITS)
+        column = slab.offset
+        size = column.itemsize
+        numbers = column[1 : slab.rows + 1].tobytes()
+        low = array(column.format, (offset & LOW_MASK,)).tobytes()
+        at = numbers.find(low)
+        while at >= 0:
+            row, beside = divmod(at, size)
+            row += 1
+            if not beside and slab.state[row] and slab.places.values[slab.place[row]][:4] == where:
+                yield Delivery(slab, row)
+            at = numbers.find(low, row * size)
 
-def _all(column: Numbers, rows: range) -> bool:
-    """Whether the rows have the same there."""
-    there = column[rows.start : rows.stop].tobytes()
-    return there == there[: column.itemsize] * len(rows)
+    def in_slices(self, rows: int) -> Iterator[list[Delivery]]:
+        """All deliveries, those of so many rows at a time; what comes in between may be missed."""
+        slab = self._slab
+        for first in range(1, slab.rows + 1, rows):
+            last = min(first + rows, slab.rows + 1)
+            yield [Delivery(slab, row) for row in range(first, last) if slab.state[row]]
+
+    def held(
+        self, ids: Sequence[int], generations: Sequence[int], owner: tuple[int, int], now_ms: int
+    ) -> list[int]:
+        """Name those that are in hand, in that generation and of that owner (`Place.is_of`), and
+        whose deadline is to come: the id of each, 0 for any other."""
+        slab = self._slab
+        places = slab.places.values
+        run = slab.run_of(ids)
+        if run is not None:
+            first, stop = run.start, run.stop
+            if (
+                all(places[number].is_of(owner) for number in {*slab.place[first:stop]})
+                and slab.generation[first:stop] == array("I", generations)
+                and not slab.state[first:stop].tobytes().strip(_IN_HAND)
+                and min(slab.deadline_ms[first:stop]) > now_ms
+            ):
+                return list(ids)
+        live: list[int] = []
+        number, ours = -1, False  # of the place of the one before: most often of the next one too
+        for id, generation in zip(ids, generations, strict=True):
+            row = slab.index.find(id)
+            if row and slab.place[row] != number:
+                number = slab.place[row]
+                ours = places[number].is_of(owner)
+            is_held = (
+                row
+                and ours
+                and slab.generation[row] == generation
+                and slab.state[row] in _IN_HAND
+                and slab.deadline_ms[row] > now_ms
+            )
+            live.append(id if is_held else 0)
+        return live
+
+    def tell(self, deliveries: Sequence[Delivery]) -> Told:
+        """Read what a receive tells of them, column by column."""
+        slab = self._slab
+        rows = _in_sequence([delivery.row for delivery in deliveries])
+        places = [slab.places.values[number] for number in _at(slab.place, rows)]
+        lows = _at(slab.offset, rows)
+        return Told(
+            _at(slab.id, rows),
+            _at(slab.generation, rows),
+            _at(slab.attempt, rows),
+            [place.queue_id for place in places],
+            [place.offset_high << LOW_BITS | low for place, low in zip(places, lows, strict=True)],
+            _at(slab.position, rows),
+            _at(slab.length, rows),
+            _at(slab.deadline_ms, rows),
+        )
 
 
-_LENT: Final = after(State.READY, Event.RECEIVE)
-_OVER: Final = (State.DONE, State.DEAD)
-_READY: Final = bytes([State.READY])
+class Ended(NamedTuple):
+    """Deliveries that ended together, alike but for id, offset and message."""
+
+    ids: Sequence[int]
+    before: State
+    place: Place
+    offset: int  # of the first
+    positions: list[int]
+    generation: int
+    deadline_ms: int
+    first_attempt: int
 
 
 class Leases:
@@ -72,21 +170,11 @@ class Leases:
         order_key: int = 0,
     ) -> Delivery:
         """A new one, READY, in no lane."""
+        place = place_of(group_id, topic_id, queue_id, offset, tag_hash, order_key)
+        (row,) = self._new(id, (place,), (offset,), (position,), (length,), State.READY)
         slab = self.slab
-        row = slab.take()
-        slab.id[row] = id
-        slab.position[row] = position
-        slab.length[row] = length
-        slab.offset[row] = offset & LOW_MASK
-        place = Place(group_id, topic_id, queue_id, offset >> LOW_BITS, tag_hash, order_key)
-        slab.place[row] = slab.places.hold(place)
-        slab.state[row] = State.READY
-        slab.holder[row] = slab.attempt[row] = slab.generation[row] = slab.renewals[row] = 0
+        slab.holder[row] = slab.attempt[row] = slab.generation[row] = 0
         slab.deadline_ms[row] = slab.leased_ms[row] = 0
-        slab.last_attempt[row] = slab.first_attempt[row] = 0
-        slab.index.add(row)
-        if id >= self.next_id:
-            self.next_id = id + 1
         return Delivery(slab, row)
 
     def lend_new(
@@ -98,9 +186,29 @@ class Leases:
         lengths: Sequence[int],
         holder: Holder,
         now_ms: int,
+        lasting_ms: int,
+    ) -> list[Delivery]:
+        """New ones, with ids in sequence, through RECEIVE at once."""
+        slab = self.slab
+        rows = self._new(first_id, places, offsets, positions, lengths, _LENT)
+        fill(slab.attempt, rows, 1)
+        fill(slab.generation, rows, 1)
+        fill(slab.leased_ms, rows, now_ms)
+        self._renewals.give_new(rows, holder)
+        margin_ms = early_ms(lasting_ms) if holder.auto_renew else 0
+        self.deadlines.arm_all(rows, now_ms + lasting_ms, margin_ms)
+        return [Delivery(slab, row) for row in rows]
+
+    def _new(
+        self,
+        first_id: int,
+        places: Sequence[Place],
+        offsets: Sequence[int],
+        positions: Sequence[int],
+        lengths: Sequence[int],
+        state: State,
     ) -> Sequence[int]:
-        """New ones, with ids in sequence, through RECEIVE at once; their deadline is not armed yet.
-        Returns their rows."""
+        """Take rows for deliveries with ids in sequence, nobody's yet."""
         slab, count = self.slab, len(places)
         rows = slab.take_all(count)  # the columns may move
         put(slab.id, rows, range(first_id, first_id + count))
@@ -111,14 +219,10 @@ class Leases:
             fill(slab.place, rows, slab.places.hold(places[0], count))
         else:
             put(slab.place, rows, [slab.places.hold(place) for place in places])
-        fill(slab.leased_ms, rows, now_ms)
         for column in (slab.first_attempt, slab.last_attempt, slab.renewals):
             fill(column, rows, 0)
-        fill(slab.attempt, rows, 1)
-        fill(slab.generation, rows, 1)
-        fill(slab.state, rows, _LENT)
+        fill(slab.state, rows, state)
         slab.index.add_all(rows)
-        self._renewals.give_new(rows, holder)
         self.next_id = max(self.next_id, first_id + count)
         return rows
 
@@ -146,40 +250,40 @@ class Leases:
         slab.state[row] = state
         return state
 
-    def finish(self, row: int, event: Event) -> State:
-        """The same for an event that ends it, by its row; returns in which state it was."""
-        before = STATES[self.slab.state[row]]
-        assert after(before, event) in _OVER
-        self._end(row)
-        return before
+    def finish(self, ids: Sequence[int], event: Event) -> Ended | None:
+        """End deliveries that are alike but for id, offset and message; one always is.
 
-    def finish_all(self, rows: range, event: Event) -> State | None:
-        """The same for those whose ids are in sequence, if they are alike but for id, offset and
-        message, and of no message group; None: they are not, and nothing is done."""
-        slab, first, stop = self.slab, rows.start, rows.stop
-        number, before = slab.place[first], STATES[slab.state[first]]
-        alike = (
-            _all(slab.state, rows)
-            and _all(slab.place, rows)
-            and _all(slab.holder, rows)
-            and _all(slab.generation, rows)
-            and _all(slab.deadline_ms, rows)
-            and not slab.places.values[number].order_key
-            and not any(slab.first_attempt[first:stop])
-        )
-        if not alike:
+        Several are where they were lent together, are still as they were then, and are of no
+        message group. Returns: None: they are not alike, and nothing is done.
+        Raises KeyError where the only one is none.
+        """
+        slab = self.slab
+        run = slab.run_of(ids)
+        if run is None and len(ids) != 1:
             return None
+        row = run.start if run is not None else slab.index.find(ids[0])
+        if not row:
+            raise KeyError(ids[0])
+        if run is not None and not _alike(slab, run):
+            return None
+        before = STATES[slab.state[row]]
         assert after(before, event) in _OVER
-        self.deadlines.disarm_all(rows)
-        for row in rows if before is State.READY else ():
-            slab.leave(row)  # its lane
-        slab.index.remove_all(rows)
-        slab.places.release(number, len(rows))
-        holder = slab.holder[first]
-        if holder and slab.holders.release(holder, len(rows)):
-            self._renewals.forget(holder)
-        slab.give_all(rows)
-        return before
+        place = slab.places.values[slab.place[row]]
+        ended = Ended(
+            ids,
+            before,
+            place,
+            place.offset_high << LOW_BITS | slab.offset[row],
+            [slab.position[row]] if run is None else slab.position[row : run.stop].tolist(),
+            slab.generation[row],
+            slab.deadline_ms[row],
+            slab.first_attempt[row],
+        )
+        if run is None:
+            self._end(row)
+        else:
+            self._end_all(run, before)
+        return ended
 
     def lend(self, delivery: Delivery, holder: Holder, now_ms: int) -> None:
         """It is `holder`'s from now on: one more attempt, and a new handle."""
@@ -208,35 +312,14 @@ class Leases:
         }
         return [Delivery(slab, row) for row in slab.live() if slab.place[row] in places]
 
-    def find_all(
-        self, group_id: int, topic_id: int, queue_id: int, offset: int
-    ) -> Iterator[Delivery]:
-        """The group's deliveries of that message, and of one that was there before the topic was
-        made anew. Looks at every row whose offset is like it, found as bytes are."""
-        slab = self.slab
-        where = (group_id, topic_id, queue_id, offset >> LOW_BITS)
-        column = slab.offset
-        size = column.itemsize
-        numbers = column[1 : slab.rows + 1].tobytes()
-        low = array(column.format, (offset & LOW_MASK,)).tobytes()
-        at = numbers.find(low)
-        while at >= 0:
-            row, beside = divmod(at, size)
-            row += 1
-            if not beside and slab.state[row] and slab.places.values[slab.place[row]][:4] == where:
-                yield Delivery(slab, row)
-            at = numbers.find(low, row * size)
-
-    def in_slices(self, rows: int) -> Iterator[list[Delivery]]:
-        """All deliveries, those of so many rows at a time; what comes in between may be missed."""
-        slab = self.slab
-        for first in range(1, slab.rows + 1, rows):
-            last = min(first + rows, slab.rows + 1)
-            yield [Delivery(slab, row) for row in range(first, last) if slab.state[row]]
-
     def ready_count(self) -> int:
         """How many rows are READY."""
         return self.slab.state.tobytes().count(_READY)
+
+    def ready(self) -> list[tuple[int, int]]:
+        """List the READY ones as (deadline, id), in order."""
+        slices = self.ready_slices(1, max(self.slab.rows, 1))
+        return next((ready for _, ready in slices), [])
 
     def ready_slices(self, row: int, rows: int) -> Iterator[tuple[int, list[tuple[int, int]]]]:
         """(its first row, its READY ones as (deadline, id) in order): of each slice of so many rows
@@ -283,3 +366,51 @@ class Leases:
         if holder and slab.holders.release(holder):
             self._renewals.forget(holder)
         slab.give(row)
+
+    def _end_all(self, rows: range, before: State) -> None:
+        """The same for those that are alike."""
+        slab, first = self.slab, rows.start
+        self.deadlines.disarm_all(rows)
+        for row in rows if before is State.READY else ():
+            slab.leave(row)  # its lane
+        slab.index.remove_all(rows)
+        slab.places.release(slab.place[first], len(rows))
+        holder = slab.holder[first]
+        if holder and slab.holders.release(holder, len(rows)):
+            self._renewals.forget(holder)
+        slab.give_all(rows)
+
+
+def _alike(slab: Slab, rows: range) -> bool:
+    """Tell whether they are alike but for id, offset and message, and of no message group."""
+    return (
+        _same(slab.state, rows)
+        and _same(slab.place, rows)
+        and _same(slab.holder, rows)
+        and _same(slab.generation, rows)
+        and _same(slab.deadline_ms, rows)
+        and not slab.places.values[slab.place[rows.start]].order_key
+        and not any(slab.first_attempt[rows.start : rows.stop])
+    )
+
+
+def _same(column: Numbers, rows: range) -> bool:
+    """Tell whether the rows have the same there."""
+    there = column[rows.start : rows.stop].tobytes()
+    return there == there[: column.itemsize] * len(rows)
+
+
+def _in_sequence(rows: list[int]) -> Sequence[int]:
+    """Make a range of them, if they are one: what was lent together."""
+    if len(rows) > 1:
+        run = range(rows[0], rows[0] + len(rows))
+        if rows == [*run]:
+            return run
+    return rows
+
+
+def _at(column: Numbers, rows: Sequence[int]) -> Sequence[int]:
+    """Read what the column has in those rows."""
+    if isinstance(rows, range):
+        return column[rows.start : rows.stop].tolist()
+    return [column[row] for row in rows]

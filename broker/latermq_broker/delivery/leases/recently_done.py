@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from latermq_broker.delivery.leases.columns import NUMBER_BYTES, numbers, swapped
-from latermq_broker.delivery.leases.slab import Place
+from latermq_broker.delivery.leases.shared import Place
 
 FORMAT: Final = 1
 _HEAD: Final = struct.Struct("<II")

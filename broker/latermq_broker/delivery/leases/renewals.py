@@ -5,7 +5,8 @@ from collections.abc import KeysView, Sequence
 from typing import Final
 
 from latermq_broker.delivery.leases.lease import Delivery, State
-from latermq_broker.delivery.leases.slab import Holder, Slab, fill
+from latermq_broker.delivery.leases.shared import Holder
+from latermq_broker.delivery.leases.slab import Slab, fill
 
 _ROWS_MIN: Final = 64
 

@@ -1,13 +1,60 @@
-"""Values that many rows have in common, kept once: a row holds a number in their place.
+"""What many deliveries have in common, kept once: where their messages are, and who has them.
 
-A value goes when the last row that names it lets go; its number is then given to another.
+A row holds a number in its place. A value goes when the last row that names it lets go; its number
+is then given to another.
 """
 
 from array import array
-from collections.abc import Iterable, Mapping
-from typing import Generic, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
+
+LOW_BITS: Final = 32  # of an offset; the rest is in the place
+LOW_MASK: Final = (1 << LOW_BITS) - 1
+
+
+class Place(NamedTuple):
+    """What the messages of one queue in one group share, with the same tag."""
+
+    group_id: int
+    topic_id: int
+    queue_id: int
+    offset_high: int = 0  # the offset's bits above LOW_BITS
+    tag_hash: int = 0
+    order_key: int = 0  # of its message group, where the order is kept
+
+    def is_of(self, owner: tuple[int, int]) -> bool:
+        """Whether it is this group's on this topic; topic 0: on whichever."""
+        group_id, topic_id = owner
+        return self.group_id == group_id and topic_id in (0, self.topic_id)
+
+
+class Holder(NamedTuple):
+    """Who has a lease, or had the last one."""
+
+    client: int  # position of its CLIENT record; 0: nobody
+    client_id: str
+    auto_renew: bool
+
+
+NOBODY: Final = Holder(0, "", False)
+
+
+def place_of(
+    group_id: int, topic_id: int, queue_id: int, offset: int, tag_hash: int, order_key: int = 0
+) -> Place:
+    """Name the place of the message at that offset."""
+    return Place(group_id, topic_id, queue_id, offset >> LOW_BITS, tag_hash, order_key)
+
+
+def places_of(
+    group_id: int, topic_id: int, queue_id: int, offsets: Sequence[int], tag_hashes: Sequence[int]
+) -> list[Place]:
+    """Name the places of messages of one queue: most often one for all."""
+    keys = [(offset >> LOW_BITS, tag) for offset, tag in zip(offsets, tag_hashes, strict=True)]
+    places = {key: Place(group_id, topic_id, queue_id, *key) for key in set(keys)}
+    return [places[key] for key in keys]
 
 
 class Shared(Generic[T]):

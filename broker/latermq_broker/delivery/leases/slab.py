@@ -18,14 +18,12 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import compress
-from typing import Final, NamedTuple
+from typing import Final
 
 from latermq_broker.delivery.leases.columns import Column, Numbers
 from latermq_broker.delivery.leases.id_index import IdIndex
-from latermq_broker.delivery.leases.shared import Shared
+from latermq_broker.delivery.leases.shared import NOBODY, Holder, Place, Shared
 
-LOW_BITS: Final = 32  # of an offset; the rest is in the place
-LOW_MASK: Final = (1 << LOW_BITS) - 1
 _ROWS_MIN: Final = 1 << 12
 RUN_ROWS_MIN: Final = 8  # given back together, and lent together again
 RUN_ROWS_MAX: Final = 64  # given back one by one
@@ -41,32 +39,7 @@ KEPT_COLUMNS: Final = {
 _DERIVED_COLUMNS: Final = {"armed": "H", "next": "I", "prev": "I", "chain": "I"}
 
 
-class Place(NamedTuple):
-    """What the messages of one queue in one group share, with the same tag."""
-
-    group_id: int
-    topic_id: int
-    queue_id: int
-    offset_high: int = 0  # the offset's bits above LOW_BITS
-    tag_hash: int = 0
-    order_key: int = 0  # of its message group, where the order is kept
-
-    def is_of(self, owner: tuple[int, int]) -> bool:
-        """Whether it is this group's on this topic; topic 0: on whichever."""
-        group_id, topic_id = owner
-        return self.group_id == group_id and topic_id in (0, self.topic_id)
-
-
-class Holder(NamedTuple):
-    """Who has a lease, or had the last one."""
-
-    client: int  # position of its CLIENT record; 0: nobody
-    client_id: str
-    auto_renew: bool
-
-
 RENEWALS_MAX: Final = 255  # counted no further
-NOBODY: Final = Holder(0, "", False)
 
 
 def fill(column: Numbers, rows: Sequence[int], number: int) -> None:
@@ -242,19 +215,20 @@ class Slab:
         self.next[first], self.prev[first] = self._runs, count
         self._runs = first
 
-    def rows_of(self, ids: Sequence[int]) -> Sequence[int]:
-        """The row of each id, 0 where there is none; a range for ids in sequence, if it is one."""
-        find, count = self.index.find, len(ids)
-        if count > 1 and ids[-1] - ids[0] == count - 1:
-            first = find(ids[0])
-            rows = range(first, first + count)
-            if (
-                0 < first <= self._end - count
-                and self.id[first : rows.stop] == array("Q", ids)
-                and 0 not in self.state[first : rows.stop].tobytes()
-            ):
-                return rows
-        return [*map(find, ids)]
+    def run_of(self, ids: Sequence[int]) -> range | None:
+        """Find the rows of ids in sequence, where they are in sequence too; None: else."""
+        count = len(ids)
+        if count < 2 or ids[-1] - ids[0] != count - 1:
+            return None
+        first = self.index.find(ids[0])
+        rows = range(first, first + count)
+        if (
+            0 < first <= self._end - count
+            and self.id[first : rows.stop] == array("Q", ids)
+            and 0 not in self.state[first : rows.stop].tobytes()
+        ):
+            return rows
+        return None
 
     def live(self) -> Iterator[int]:
         """Rows of deliveries, in their order."""

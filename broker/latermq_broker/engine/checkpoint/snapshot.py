@@ -2,8 +2,8 @@
 
 catalog        JSON (catalog/catalog.py)
 subscriptions  JSON [[group, topic, {queue: next offset}, last consumed ms], …]
-leases         the deliveries, see `leases_section.py`
-deliveries     the same as older versions wrote it, below: only read
+leases         the deliveries, see `delivery/section.py`
+deliveries     the same as older versions wrote it, see there: only read
 timer          u64 pairs (due, position)
 uses           JSON [[segment base, timers, their bytes, [[topic, queue, entries, from, to], …]], …]
 letters        which dead letters were redriven or dropped: `engine/state/letter_states.py`
@@ -28,24 +28,18 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from latermq_broker.delivery.halves import HalfMessage, HalfState
-from latermq_broker.delivery.leases.lease import State
-from latermq_broker.delivery.leases.slab import Holder
-from latermq_broker.engine.checkpoint.fifo_section import pack_fifo, restore_fifo, unpack_order_keys
-from latermq_broker.engine.checkpoint.leases_section import encode_leases, restore_leases, take_up
+from latermq_broker.engine.checkpoint.fifo_section import pack_fifo, restore_fifo
+from latermq_broker.engine.checkpoint.leases_section import (
+    pack_leases,
+    restore_leases,
+    restore_old_leases,
+)
 from latermq_broker.engine.checkpoint.lite_section import pack_lites, restore_lites
 from latermq_broker.engine.state.letter_states import LetterStates, pack_letters, unpack_letters
 from latermq_broker.engine.state.model import DeadState
 from latermq_broker.engine.state.state import EngineState
 from latermq_broker.schedule.run_file import DamagedRunError, RunFile
 
-#  0   8         16      24        32           40         48      56
-#  | id| position| offset| tag_hash| deadline_ms| leased_ms| client| last_attempt|
-#  64             72      76      80      84          88        90       92     93          94
-#  | first_attempt| group | topic | length| generation| queue_id| attempt| state| auto_renew|
-#  94        95  96
-#  | renewals| pad
-_DELIVERY: Final = struct.Struct("<QQqQQQQQQIIIIHHBBBx")
-assert _DELIVERY.size == 96
 #  half    0      8         16         24      32       40      44     48      50   56
 #          | first| position| stored_ms| due_ms| id_hash| topic| length| checks| pad|
 _HALF: Final = struct.Struct("<QQQQQIIH6x")
@@ -69,7 +63,7 @@ def snapshot(state: EngineState, new_run: str = "") -> dict[str, bytes]:
         "users": state.users.snapshot(),
         "limits": state.limits.snapshot(),
         "subscriptions": _json(subscriptions),
-        "leases": encode_leases(state),
+        "leases": pack_leases(state),
         **state.timer.snapshot(),
         "runs": _json([run.name for run in state.timer.far.runs] + [new_run] * bool(new_run)),
         "uses": state.uses.snapshot(),
@@ -110,13 +104,7 @@ def restore(state: EngineState, sections: Mapping[str, bytes]) -> None:
     if "leases" in sections:
         restore_leases(state, sections["leases"])
     else:
-        order_keys = unpack_order_keys(sections.get("order_keys", b""))
-        rows = [
-            _decode(state, fields, order_keys.get(fields[0], 0))
-            for fields in _DELIVERY.iter_unpack(sections["deliveries"])
-        ]
-        state_of = state.leases.slab.state
-        take_up(state, rows, [row for row in rows if state_of[row] == State.READY])
+        restore_old_leases(state, sections["deliveries"], sections.get("order_keys", b""))
     restore_fifo(state, sections.get("fifo", b""))
     restore_lites(state, sections.get("lites", b""))
     state.recently_done.restore(sections.get("done", b""))
@@ -148,34 +136,6 @@ def _open_runs(state: EngineState, names: list[str]) -> list[RunFile]:
             run.close()
         raise
     return runs
-
-
-def _decode(state: EngineState, fields: tuple[int, ...], order_key: int) -> int:
-    (
-        id_, position, offset, tag_hash, deadline_ms, leased_ms, client, last_attempt,
-        first_attempt, group_id, topic_id, length, generation, queue_id, attempt, state_number,
-        auto_renew, renewals,
-    ) = fields  # fmt: skip
-    leases = state.leases
-    delivery = leases.add(
-        id=id_,
-        group_id=group_id,
-        topic_id=topic_id,
-        queue_id=queue_id,
-        offset=offset,
-        position=position,
-        length=length,
-        tag_hash=tag_hash,
-        order_key=order_key,
-    )
-    client_id = state.client_name(client) if client else ""
-    leases.lend(delivery, Holder(client, client_id, bool(auto_renew)), leased_ms)
-    delivery.generation, delivery.attempt = generation, attempt
-    delivery.last_attempt, delivery.first_attempt = last_attempt, first_attempt
-    delivery.renewals = renewals
-    leases.slab.deadline_ms[delivery.row] = deadline_ms
-    leases.slab.state[delivery.row] = State(state_number)
-    return delivery.row
 
 
 def _encode_half(half: HalfMessage) -> bytes:

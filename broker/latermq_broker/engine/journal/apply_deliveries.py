@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 from latermq_broker.delivery.history import Outcome
 from latermq_broker.delivery.leases.lease import IN_HAND, Delivery, Event, State
-from latermq_broker.delivery.leases.renewals import early_ms, margin_ms
-from latermq_broker.delivery.leases.slab import LOW_BITS, Holder, Place
+from latermq_broker.delivery.leases.leases import Ended
+from latermq_broker.delivery.leases.renewals import margin_ms
+from latermq_broker.delivery.leases.shared import Holder, Place, place_of, places_of
 from latermq_broker.delivery.order.lite import LiteParent
 from latermq_broker.engine.journal.indexing import index_letter
 from latermq_broker.engine.state.letter_states import LetterStates
@@ -32,16 +33,14 @@ from latermq_broker.store.records.lease_records import (
 )
 from latermq_broker.store.records.message_records import DEAD_PARKS, DeadPayload, RedrivePayload
 
-tuple_new = tuple.__new__
-
 
 class DeliveryApplier:
     """LEASE_*, ACK, EXTEND, ATTEMPT, DEAD, REDRIVE: who holds what."""
 
     def __init__(self, state: EngineState) -> None:
         self._state = state
-        self.lent: Sequence[int] = []
-        """Rows of the newest fresh or ordered lease, for whoever has just written it."""
+        self.lent: list[Delivery] = []
+        """The newest fresh or ordered lease, for whoever has just written it."""
 
     def lease_fresh(self, lease: LeaseFreshPayload, at: Stamp) -> None:
         state = self._state
@@ -52,7 +51,9 @@ class DeliveryApplier:
         if len(lease.deltas) < lease.span:
             entries = [entries[delta] for delta in lease.deltas]
             offsets = [offsets[delta] for delta in lease.deltas]
-        self._lend(subscription, lease, _places(lease, offsets, entries), offsets, entries, at)
+        where = (lease.group_id, lease.topic_id, lease.queue_id)
+        places = places_of(*where, offsets, [entry[4] for entry in entries])
+        self._lend(subscription, lease, places, offsets, entries, at)
         subscription.cursors[lease.queue_id] = lease.first_offset + lease.span
 
     def lease_retry(self, lease: LeaseRetryPayload, at: Stamp) -> None:
@@ -83,7 +84,7 @@ class DeliveryApplier:
                 continue
             entry = state.queue(lease.topic_id, queue_id).get(offset)
             if act == ORDERED_KEEP:
-                self._add(
+                self.add(
                     subscription,
                     id=lease.first_id + kept,
                     queue_id=queue_id,
@@ -101,8 +102,7 @@ class DeliveryApplier:
                 gate.lend(key, offset, lease.first_id + len(entries))
             if reader is not None:
                 reader.cursors[key] = offset + 1
-            place = (*where, queue_id, offset >> LOW_BITS, entry.tag_hash, key)
-            places.append(tuple_new(Place, place))
+            places.append(place_of(*where, queue_id, offset, entry.tag_hash, key))
             offsets.append(offset)
             entries.append(entry)
         self._lend(subscription, lease, places, offsets, entries, at)
@@ -125,57 +125,62 @@ class DeliveryApplier:
         state = self._state
         holder = _holder(state, lease)
         positions, lengths, *_ = zip(*entries, strict=True)
-        self.lent = rows = state.leases.lend_new(
-            lease.first_id, places, offsets, positions, lengths, holder, at.store_ms
+        self.lent = state.leases.lend_new(
+            lease.first_id,
+            places,
+            offsets,
+            positions,
+            lengths,
+            holder,
+            at.store_ms,
+            lease.invisible_ms,
         )
         state.uses.hold_all(positions)
-        margin = early_ms(lease.invisible_ms) if holder.auto_renew else 0
-        state.leases.deadlines.arm_all(rows, at.store_ms + lease.invisible_ms, margin)
-        subscription.counts[State.LEASED] += len(rows)
+        subscription.counts[State.LEASED] += len(entries)
         subscription.last_consumed_ms = at.store_ms
 
     def ack(self, ids: Sequence[int], at: Stamp) -> None:
-        state = self._state
-        slab = state.leases.slab
-        rows = slab.rows_of(ids)
-        if not isinstance(rows, range) or not _ack_alike(state, ids, rows):
-            for delivery_id, row in zip(ids, rows, strict=True):
-                if not row:
-                    raise KeyError(delivery_id)
-                self._ack(delivery_id, row)
-        state.recently_done.forget(at.store_ms)
+        if not self._ack(ids):
+            for delivery_id in ids:
+                self._ack((delivery_id,))
+        self._state.recently_done.forget(at.store_ms)
 
-    def _ack(self, delivery_id: int, row: int) -> None:
+    def _ack(self, ids: Sequence[int]) -> bool:
+        """Finish them together, and what waited for that; False: they are not alike."""
+        ended = self._finish(ids)
+        if ended is None:
+            return False
+        if key := ended.place.order_key:
+            subscription = self._state.subscription(ended.place.group_id, ended.place.topic_id)
+            if subscription.counts[State.ACKED]:
+                self._finish_acked(subscription, key)
+        return True
+
+    def _finish(self, ids: Sequence[int]) -> Ended | None:
+        """End them by an ACK, and count; None: they are not alike, and nothing is done."""
         state = self._state
-        slab = state.leases.slab
-        place = slab.places.values[slab.place[row]]
+        ended = state.leases.finish(ids, Event.ACK)
+        if ended is None:
+            return None
+        _, before, place, offset, positions, generation, deadline_ms, first_attempt = ended
         subscription = state.subscription(place.group_id, place.topic_id)
-        self._finish(subscription, place, delivery_id, row)
-        if subscription.counts[State.ACKED]:
-            self._finish_acked(subscription, place.order_key)
-
-    def _finish(self, subscription: Subscription, place: Place, delivery_id: int, row: int) -> None:
-        state = self._state
-        slab = state.leases.slab
-        before = state.leases.finish(row, Event.ACK)
-        subscription.counts[before] -= 1
+        subscription.counts[before] -= len(ids)
+        state.uses.hold_all(positions, -1)
+        if first_attempt:
+            state.uses.unchain(first_attempt)
+        state.recently_done.remember(ids, generation, place, deadline_ms)
         if place.order_key:
-            _leave_in_order(self._state, subscription, place, row, before)
-        state.uses.unhold(slab.position[row])
-        if slab.first_attempt[row]:
-            state.uses.unchain(slab.first_attempt[row])
-        generation, deadline_ms = slab.generation[row], slab.deadline_ms[row]
-        state.recently_done.remember((delivery_id,), generation, place, deadline_ms)
+            _leave_in_order(state, subscription, place.order_key, offset, ids[0], before)
+        return ended
 
     def _finish_acked(self, subscription: Subscription, key: int) -> None:
         """Finish what was acknowledged of a message group and has nothing before it any more."""
-        slab, gate = self._state.leases.slab, subscription.ordered()
+        deliveries, gate = self._state.leases.deliveries, subscription.ordered()
         while (group := gate.groups.get(key)) is not None and group.live:
             delivery_id = group.live[0][1]
-            row = self._state.leases.deliveries.row(delivery_id)
-            if slab.state[row] != State.ACKED:
+            if deliveries[delivery_id].state is not State.ACKED:
                 return
-            self._finish(subscription, slab.places.values[slab.place[row]], delivery_id, row)
+            self._finish((delivery_id,))
 
     def extend(self, extend: ExtendPayload, at: Stamp) -> None:
         delivery = self._state.leases.deliveries[extend.id]
@@ -248,7 +253,7 @@ class DeliveryApplier:
         letters = state.dead.setdefault(redrive.dlq_topic_id, LetterStates())
         letters.put(redrive.letter_offset, DeadState.REDRIVEN, at.store_ms)
         subscription = state.subscription(redrive.group_id, redrive.topic_id)
-        delivery = self._add(
+        delivery = self.add(
             subscription,
             id=redrive.id,
             queue_id=redrive.queue_id,
@@ -285,7 +290,7 @@ class DeliveryApplier:
         if delivery.state is State.BACKOFF:
             self._move(subscription, delivery, Event.DUE)
 
-    def _add(self, subscription: Subscription, **numbers: int) -> Delivery:
+    def add(self, subscription: Subscription, **numbers: int) -> Delivery:
         """As `Leases.add`; it counts."""
         delivery = self._state.leases.add(
             group_id=subscription.group_id, topic_id=subscription.topic_id, **numbers
@@ -314,10 +319,11 @@ class DeliveryApplier:
         self, subscription: Subscription, delivery: Delivery, before: State, state: State
     ) -> None:
         """What the step means for its message group."""
+        key = delivery.order_key
         if state in (State.DONE, State.DEAD):
-            _leave_in_order(self._state, subscription, delivery.place, delivery.row, before)
+            _leave_in_order(self._state, subscription, key, delivery.offset, delivery.id, before)
             return
-        key, gate = delivery.order_key, subscription.ordered()
+        gate = subscription.ordered()
         if before in IN_HAND and state not in IN_HAND:
             gate.ease(key)
         elif before not in IN_HAND and state in IN_HAND:
@@ -333,28 +339,20 @@ def _hold(state: EngineState, delivery: Delivery, deadline_ms: int) -> None:
 
 
 def _leave_in_order(
-    state: EngineState, subscription: Subscription, place: Place, row: int, before: State
+    state: EngineState,
+    subscription: Subscription,
+    key: int,
+    offset: int,
+    delivery_id: int,
+    before: State,
 ) -> None:
-    slab, gate = state.leases.slab, subscription.ordered()
-    offset = place.offset_high << LOW_BITS | slab.offset[row]
-    gate.leave(place.order_key, offset, slab.id[row], ready=before not in IN_HAND)
-    if place.order_key in gate.runnable:
+    """It is over, and behind it its message group may go on."""
+    gate = subscription.ordered()
+    gate.leave(key, offset, delivery_id, ready=before not in IN_HAND)
+    if key in gate.runnable:
         state.announce(subscription)
     if state.lites:
-        lite_may_go(state, subscription, place.order_key)
-
-
-def _ack_alike(state: EngineState, ids: Sequence[int], rows: range) -> bool:
-    """Those that were lent together and are still as they were then; or nothing is done."""
-    slab, first = state.leases.slab, rows.start
-    before = state.leases.finish_all(rows, Event.ACK)
-    if before is None:
-        return False
-    place = slab.places.values[slab.place[first]]  # what the rows hold can be read still
-    state.subscription(place.group_id, place.topic_id).counts[before] -= len(rows)
-    state.uses.hold_all(slab.position[first : rows.stop].tolist(), -1)
-    state.recently_done.remember(ids, slab.generation[first], place, slab.deadline_ms[first])
-    return True
+        lite_may_go(state, subscription, key)
 
 
 def _holder(
@@ -363,13 +361,3 @@ def _holder(
     client_id = state.client_names.get(lease.client, "")
     auto_renew = lease.flags & lease_records.LEASE_AUTO_RENEW != 0
     return Holder(lease.client, client_id, auto_renew)
-
-
-def _places(
-    lease: LeaseFreshPayload, offsets: Sequence[int], entries: Sequence[Entry]
-) -> list[Place]:
-    """Of messages of one queue: most often the same for all."""
-    where = (lease.group_id, lease.topic_id, lease.queue_id)
-    keys = [(offset >> LOW_BITS, entry[4]) for offset, entry in zip(offsets, entries, strict=True)]
-    places = {key: Place(*where, *key) for key in set(keys)}
-    return [places[key] for key in keys]

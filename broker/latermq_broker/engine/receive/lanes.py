@@ -11,9 +11,7 @@ from itertools import islice
 from typing import Final, cast
 
 from latermq_broker.delivery.history import decode_history
-from latermq_broker.delivery.leases.columns import Numbers
 from latermq_broker.delivery.leases.lease import Delivery
-from latermq_broker.delivery.leases.slab import LOW_BITS
 from latermq_broker.delivery.order.lane import Lane, RankedLanes
 from latermq_broker.engine.journal.journal import Journal
 from latermq_broker.engine.outcome.attempts import Attempts, stored_slices
@@ -168,8 +166,7 @@ class Lanes:
                     deltas=deltas,
                 )
                 self._journal.write(RecordType.LEASE_FRESH, payload, now_ms)
-                slab = self._state.leases.slab
-                yield [Delivery(slab, row) for row in self._journal.deliveries.lent]
+                yield self._journal.deliveries.lent
             elif span:
                 self._pass_over(subscription, queue, first + span, now_ms)
 
@@ -228,14 +225,13 @@ class Lanes:
     ) -> list[Delivered]:
         """`known`: records that were read already, by position."""
         state = self._state
-        slab = state.leases.slab
-        rows = _in_sequence([delivery.row for delivery in taken])
-        spans = list(zip(_at(slab.position, rows), _at(slab.length, rows), strict=True))
+        told = state.leases.deliveries.tell(taken)
+        spans = list(zip(told.positions, told.lengths, strict=True))
         read_ahead(state.store.log, spans, known)
-        slices: list[tuple[bytes, bytes] | None] = [None] * len(rows)
+        slices: list[tuple[bytes, bytes] | None] = [None] * len(taken)
         if not topic.internal:
             slices = read_messages(state.store.log, spans)
-        origins = [""] * len(rows)
+        origins = [""] * len(taken)
         if None in slices:
             gone: list[int] = []
             for index, one in enumerate(slices):
@@ -250,20 +246,21 @@ class Lanes:
                     continue
                 slices[index] = stored_slices(record)
                 origins[index] = _origin_topic(record) if topic.internal else ""
-            rows = [row for index, row in enumerate(rows) if index not in gone]
-            slices = [one for one in slices if one is not None]
-            origins = [origin for index, origin in enumerate(origins) if index not in gone]
-        if not rows:
+            if gone:
+                told = state.leases.deliveries.tell(
+                    [taken[i] for i in range(len(taken)) if i not in gone]
+                )
+                slices = [one for one in slices if one is not None]
+                origins = [origin for index, origin in enumerate(origins) if index not in gone]
+        if not slices:
             return []
-        places = [slab.places.values[number] for number in _at(slab.place, rows)]
-        offsets = _at(slab.offset, rows)
         columns = zip(
-            state.handles.encode_all(_at(slab.id, rows), _at(slab.generation, rows)),
-            _at(slab.attempt, rows),
-            [place.queue_id for place in places],
-            [place[3] << LOW_BITS | offset for place, offset in zip(places, offsets, strict=True)],
+            state.handles.encode_all(told.ids, told.generations),
+            told.attempts,
+            told.queue_ids,
+            told.offsets,
             *zip(*cast(list[tuple[bytes, bytes]], slices), strict=True),
-            _at(slab.deadline_ms, rows),
+            told.deadlines_ms,
             origins,
             strict=True,
         )
@@ -275,22 +272,6 @@ class Lanes:
         state.give_up(error)
         state.announce(state.subscription(delivery.group_id, delivery.topic_id))
         self._journal.write(RecordType.ACK, (delivery.id,), now_ms)
-
-
-def _in_sequence(rows: list[int]) -> Sequence[int]:
-    """As a range, if they are one: what was lent together."""
-    if len(rows) > 1:
-        run = range(rows[0], rows[0] + len(rows))
-        if rows == [*run]:
-            return run
-    return rows
-
-
-def _at(column: Numbers, rows: Sequence[int]) -> Sequence[int]:
-    """What the column has in those rows."""
-    if isinstance(rows, range):
-        return column[rows.start : rows.stop].tolist()
-    return [column[row] for row in rows]
 
 
 def _origin_topic(record: Record) -> str:

@@ -369,8 +369,7 @@ class OrderedLane:
         self._journal.write(RecordType.LEASE_ORDERED, payload, wish.now_ms)
         if not count:
             self._state.announce(wish.subscription)  # others may go on now
-        slab = self._state.leases.slab
-        return [Delivery(slab, row) for row in self._journal.deliveries.lent]
+        return self._journal.deliveries.lent
 
 
 def _attempt_key(wish: Wish) -> _AttemptKey:

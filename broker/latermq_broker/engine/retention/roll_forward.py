@@ -122,7 +122,7 @@ class RollForward:
         use = self._state.uses.at(segment.base)
         if not use.deliveries and not use.chains:
             return
-        for part in self._state.leases.in_slices(SLICE):
+        for part in self._state.leases.deliveries.in_slices(SLICE):
             for delivery in part:
                 if segment.base <= delivery.position < segment.end:
                     survey.at(delivery.position, delivery.length).ids.append(delivery.id)

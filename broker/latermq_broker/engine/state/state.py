@@ -4,7 +4,6 @@ Changed only by `apply_*.py`, except what is marked "live": hints that recovery 
 """
 
 import logging
-from array import array
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -38,7 +37,6 @@ from latermq_broker.store.store import Store
 log = logging.getLogger("latermq.engine")
 
 DAMAGED_REMEMBERED_MAX: Final = 1 << 16  # positions; more damaged messages are not counted
-_IN_HAND: Final = bytes(IN_HAND)
 MISSING_ENTRIES_MAX: Final = 1 << 20  # made up at the begin of a queue; more, and it begins later
 
 
@@ -316,34 +314,7 @@ class EngineState:
         owner = _ids_of(self.catalog, group, topic)
         if owner is None:
             return [0] * len(handles)
-        slab = self.leases.slab
-        places = slab.places.values
-        ids, generations = self.handles.decode_all(handles)
-        rows = slab.rows_of(ids)
-        if isinstance(rows, range):
-            first, stop = rows.start, rows.stop
-            if (
-                all(places[number].is_of(owner) for number in {*slab.place[first:stop]})
-                and slab.generation[first:stop] == array("I", generations)
-                and not slab.state[first:stop].tobytes().strip(_IN_HAND)
-                and min(slab.deadline_ms[first:stop]) > now_ms
-            ):
-                return list(ids)
-        live: list[int] = []
-        number, ours = -1, False  # of the place of the one before: most often of the next one too
-        for id, generation, row in zip(ids, generations, rows, strict=True):
-            if row and slab.place[row] != number:
-                number = slab.place[row]
-                ours = places[number].is_of(owner)
-            held = (
-                row
-                and ours
-                and slab.generation[row] == generation
-                and slab.state[row] in _IN_HAND
-                and slab.deadline_ms[row] > now_ms
-            )
-            live.append(id if held else 0)
-        return live
+        return self.leases.deliveries.held(*self.handles.decode_all(handles), owner, now_ms)
 
     def was_done(self, group: str, handle: str, now_ms: int, topic: str | None = None) -> bool:
         """The handle's message is acknowledged or dead, and its lease would still last."""

@@ -232,8 +232,7 @@ class PendingView:
         sources: list[Iterator[Waiting]] = []
         if filter.kind in (None, PendingKind.BACKOFF) and row < REST:
             if not row and leases.ready_count() <= SCAN_MAX:
-                for _, ready in leases.ready_slices(1, max(leases.slab.rows, 1)):
-                    sources.append(self._ripe(ready, after))
+                sources.append(self._ripe(leases.ready(), after))
             else:
                 for first, ready in leases.ready_slices(row, READY_ROWS):
                     for waiting in self._ripe(ready, after if first == row else BEFORE_ALL):

@@ -40,7 +40,7 @@ class LossyReplay:
         self._state = state
         self._catalog = mended = CatalogMender(state, catalog)
         self._queues = queues = QueueMender(state, deliveries, mended)
-        self._progress = ProgressMender(state)
+        self._progress = ProgressMender(state, deliveries)
         held = DeliveryMender(state, deliveries, mended, self._progress)
         self._menders: dict[RecordType, Mender] = {
             RecordType.MESSAGE: queues.message,

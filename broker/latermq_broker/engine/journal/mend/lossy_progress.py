@@ -7,7 +7,7 @@ ready to be handed out again. Only the first jump behind a lost range can hide a
 
 from typing import Final
 
-from latermq_broker.engine.checkpoint.leases_section import take_up
+from latermq_broker.engine.journal.apply_deliveries import DeliveryApplier
 from latermq_broker.engine.journal.mend.lossy_queues import is_lost
 from latermq_broker.engine.state.state import EngineState, Stamp
 from latermq_broker.errors import CorruptRecordError
@@ -21,8 +21,9 @@ JUMP_MAX: Final = 1 << JUMP_BITS
 
 
 class ProgressMender:
-    def __init__(self, state: EngineState) -> None:
+    def __init__(self, state: EngineState, deliveries: DeliveryApplier) -> None:
         self._state = state
+        self._deliveries = deliveries
         self._groups: set[int] = set()  # that may have had leases in the lost range
         self._known: set[tuple[int, int, int]] = set()  # group, topic, queue: what follows is whole
 
@@ -47,15 +48,13 @@ class ProgressMender:
             return False
         self._known.add(key)
         next_id = state.leases.next_id
-        rows: list[int] = []
         for index, entry in enumerate(queue.scan(cursor, max(0, offset - cursor))):
             order_key = self._order_key(entry)
             if order_key is None:
                 continue
-            delivery = state.leases.add(
+            delivery = self._deliveries.add(
+                subscription,
                 id=MADE_UP_ID | at.position << JUMP_BITS | index,
-                group_id=group_id,
-                topic_id=topic_id,
                 queue_id=queue_id,
                 offset=cursor + index,
                 position=entry.position,
@@ -63,8 +62,8 @@ class ProgressMender:
                 tag_hash=entry.tag_hash,
                 order_key=order_key,
             )
-            rows.append(delivery.row)
-        take_up(state, rows, rows)
+            if not order_key:
+                subscription.ready.append(delivery)
         state.leases.next_id = next_id
         return True
 
