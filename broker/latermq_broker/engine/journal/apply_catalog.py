@@ -3,7 +3,15 @@
 from latermq_broker.catalog.access import decode_user
 from latermq_broker.catalog.catalog import decode_group, decode_topic
 from latermq_broker.catalog.limits import decode_limit
-from latermq_broker.engine.state.state import EngineState, Stamp, Subscription, lite_reader, void
+from latermq_broker.engine.state.state import (
+    Applied,
+    Appliers,
+    EngineState,
+    Stamp,
+    Subscription,
+    lite_reader,
+    void,
+)
 from latermq_broker.store.records import catalog_records
 from latermq_broker.store.records.catalog_records import (
     OFFSET_REWIND,
@@ -13,6 +21,7 @@ from latermq_broker.store.records.catalog_records import (
     ResetPayload,
 )
 from latermq_broker.store.records.change_records import PUT, ChangePayload
+from latermq_broker.store.records.record import RecordType
 
 
 class CatalogApplier:
@@ -20,6 +29,16 @@ class CatalogApplier:
 
     def __init__(self, state: EngineState) -> None:
         self._state = state
+
+    def appliers(self) -> Appliers:
+        return {
+            RecordType.CONFIG: Applied(self.config, self.config_headless),
+            RecordType.OFFSET: Applied(self.offset),
+            RecordType.RESET: Applied(self.reset),
+            RecordType.CLIENT: Applied(self.client),
+            RecordType.ACCESS: Applied(self.access),
+            RecordType.LIMIT: Applied(self.limit),
+        }
 
     def config(self, config: ConfigPayload, at: Stamp) -> None:
         state = self._state

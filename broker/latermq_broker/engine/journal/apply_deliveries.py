@@ -12,6 +12,8 @@ from latermq_broker.engine.journal.indexing import index_letter
 from latermq_broker.engine.state.letter_states import LetterStates
 from latermq_broker.engine.state.model import DeadState
 from latermq_broker.engine.state.state import (
+    Applied,
+    Appliers,
     EngineState,
     Stamp,
     Subscription,
@@ -32,6 +34,7 @@ from latermq_broker.store.records.lease_records import (
     LeaseRetryPayload,
 )
 from latermq_broker.store.records.message_records import DEAD_PARKS, DeadPayload, RedrivePayload
+from latermq_broker.store.records.record import RecordType
 
 
 class DeliveryApplier:
@@ -41,6 +44,18 @@ class DeliveryApplier:
         self._state = state
         self.lent: list[Delivery] = []
         """The newest fresh or ordered lease, for whoever has just written it."""
+
+    def appliers(self) -> Appliers:
+        return {
+            RecordType.LEASE_FRESH: Applied(self.lease_fresh),
+            RecordType.LEASE_RETRY: Applied(self.lease_retry),
+            RecordType.LEASE_ORDERED: Applied(self.lease_ordered),
+            RecordType.ACK: Applied(self.ack),
+            RecordType.EXTEND: Applied(self.extend),
+            RecordType.ATTEMPT: Applied(self.attempt),
+            RecordType.DEAD: Applied(self.dead, self.bury),
+            RecordType.REDRIVE: Applied(self.redrive),
+        }
 
     def lease_fresh(self, lease: LeaseFreshPayload, at: Stamp) -> None:
         state = self._state

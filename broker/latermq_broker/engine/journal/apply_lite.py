@@ -1,7 +1,16 @@
 """Records → state: lite topics. See `journal.py`."""
 
-from latermq_broker.engine.state.state import EngineState, Stamp, Subscription, lite_reader, void
+from latermq_broker.engine.state.state import (
+    Applied,
+    Appliers,
+    EngineState,
+    Stamp,
+    Subscription,
+    lite_reader,
+    void,
+)
 from latermq_broker.store.records.lite_records import LITE_EXPIRED, LitePayload
+from latermq_broker.store.records.record import RecordType
 
 
 class LiteApplier:
@@ -9,6 +18,11 @@ class LiteApplier:
 
     def __init__(self, state: EngineState) -> None:
         self._state = state
+
+    def appliers(self) -> Appliers:
+        return {
+            RecordType.LITE: Applied(self.lite),
+        }
 
     def lite(self, lite: LitePayload, at: Stamp) -> None:
         state = self._state

@@ -9,7 +9,7 @@ from latermq_broker.delivery.order.lite import LiteParent
 from latermq_broker.engine.journal.apply_transactions import end_half
 from latermq_broker.engine.state.letter_states import LetterStates
 from latermq_broker.engine.state.model import DeadState
-from latermq_broker.engine.state.state import EngineState, Stamp
+from latermq_broker.engine.state.state import Applied, Appliers, EngineState, Stamp
 from latermq_broker.errors import CorruptRecordError
 from latermq_broker.store.derived.consume_queue import ENTRY_LETTER, Entry
 from latermq_broker.store.records.message_records import (
@@ -26,6 +26,7 @@ from latermq_broker.store.records.message_records import (
     TimerPayload,
     message_rows,
 )
+from latermq_broker.store.records.record import RecordType
 from latermq_broker.store.records.retention_records import first_position
 
 MARKED: Final = MESSAGE_LETTER | MESSAGE_LITE  # kinds that are more than an entry in a queue
@@ -36,6 +37,14 @@ class MessageApplier:
 
     def __init__(self, state: EngineState) -> None:
         self._state = state
+
+    def appliers(self) -> Appliers:
+        return {
+            RecordType.MESSAGE: Applied(self.message, self.message),
+            RecordType.REF: Applied(self.ref, self.ref),
+            RecordType.TIMER: Applied(self.timer, self.timer),
+            RecordType.DEAD_CHANGE: Applied(self.dead_change),
+        }
 
     def message(self, message: MessagePayload | MessageHead, at: Stamp) -> None:
         self.messages(message_rows([message], [at.position], [at.length], at.store_ms))

@@ -6,7 +6,7 @@ from typing import Final
 from latermq_broker.engine.checkpoint.snapshot import TOLD_BY_THE_LOG, restore, snapshot
 from latermq_broker.engine.journal.apply_transactions import move_half
 from latermq_broker.engine.journal.indexing import index_moved
-from latermq_broker.engine.state.state import EngineState, Stamp
+from latermq_broker.engine.state.state import Applied, Appliers, EngineState, Stamp
 from latermq_broker.store.derived.checkpoint import decode_sections, encode_sections
 from latermq_broker.store.derived.consume_queue import ENTRY_MOVED, Entry
 from latermq_broker.store.records.record import RecordType
@@ -31,6 +31,12 @@ class RetentionApplier:
     def __init__(self, state: EngineState) -> None:
         self._state = state
         self._parts: list[bytes] = []  # of a base that is being read
+
+    def appliers(self) -> Appliers:
+        return {
+            RecordType.MOVE: Applied(self.move, self.move),
+            RecordType.DROP: Applied(self.drop, self.drop),
+        }
 
     def move(self, move: MovePayload, at: Stamp) -> None:
         if move.kind == MOVE_HISTORY:

@@ -6,8 +6,9 @@ come with the state.
 
 from latermq_broker.delivery.halves import HalfEvent, HalfMessage, HalfState, after
 from latermq_broker.engine.journal.indexing import index_message
-from latermq_broker.engine.state.state import EngineState, Stamp
+from latermq_broker.engine.state.state import Applied, Appliers, EngineState, Stamp
 from latermq_broker.store.records.message_records import MessageHead, MessagePayload
+from latermq_broker.store.records.record import RecordType
 from latermq_broker.store.records.retention_records import MovePayload
 from latermq_broker.store.records.transaction_records import TXN_CHECKED, TxnPayload
 
@@ -17,6 +18,12 @@ class TransactionApplier:
 
     def __init__(self, state: EngineState) -> None:
         self._state = state
+
+    def appliers(self) -> Appliers:
+        return {
+            RecordType.HALF: Applied(self.half, self.half),
+            RecordType.TXN: Applied(self.txn, self.txn),
+        }
 
     def half(self, message: MessagePayload | MessageHead, at: Stamp) -> None:
         state = self._state

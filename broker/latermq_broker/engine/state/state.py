@@ -5,8 +5,8 @@ Changed only by `apply_*.py`, except what is marked "live": hints that recovery 
 
 import logging
 from collections import OrderedDict
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from latermq_broker.catalog.access import Users
 from latermq_broker.catalog.catalog import Catalog
@@ -46,6 +46,17 @@ class Stamp(NamedTuple):
     position: int
     store_ms: int
     length: int  # of the record: header and payload
+
+
+class Applied(NamedTuple):
+    """How records of one type change the state; each function takes a payload and its stamp."""
+
+    apply: Callable[[Any, Stamp], None]
+    headless: Callable[[Any, Stamp], None] | None = None
+    """What of it counts while replay has no state yet (`store/dropped.py`); None: nothing."""
+
+
+Appliers = Mapping[RecordType, Applied]  # what an apply module says of the types it knows
 
 
 class Subscription:

@@ -9,7 +9,9 @@ they do not defend against damage.
 import struct
 from typing import Final, NamedTuple
 
-from latermq_broker.store.records.lease_records import Bytes, decode_ids, encode_ids
+from latermq_broker.store.records.kind import Bytes, Kind
+from latermq_broker.store.records.lease_records import decode_ids, encode_ids
+from latermq_broker.store.records.record import RecordType
 
 #  CONFIG   0     1   2    4   8
 #           | kind| op| pad| id| JSON body of `catalog.py` (put only)
@@ -88,3 +90,10 @@ def encode_reset(reset: ResetPayload) -> list[Bytes]:
 def decode_reset(payload: Bytes) -> ResetPayload:
     group_id, topic_id = _RESET.unpack_from(payload)
     return ResetPayload(group_id, topic_id, decode_ids(payload, _RESET.size))
+
+
+KINDS: Final = (
+    Kind(RecordType.CONFIG, encode_config, decode_config),
+    Kind(RecordType.OFFSET, encode_offset, decode_offset),
+    Kind(RecordType.RESET, encode_reset, decode_reset),
+)

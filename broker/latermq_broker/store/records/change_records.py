@@ -7,7 +7,8 @@ record whose checksum held, so they do not defend against damage.
 import struct
 from typing import Final, NamedTuple
 
-from latermq_broker.store.records.lease_records import Bytes
+from latermq_broker.store.records.kind import Bytes, Kind
+from latermq_broker.store.records.record import RecordType
 
 #  0   1    8
 #  | op| pad| ACCESS: to put, JSON body of `access.py` with rights and secret; to remove, the access
@@ -29,3 +30,9 @@ def encode_change(change: ChangePayload) -> list[Bytes]:
 
 def decode_change(payload: Bytes) -> ChangePayload:
     return ChangePayload(_CHANGE.unpack_from(payload)[0], bytes(payload[_CHANGE.size :]))
+
+
+KINDS: Final = (
+    Kind(RecordType.ACCESS, encode_change, decode_change),
+    Kind(RecordType.LIMIT, encode_change, decode_change),
+)

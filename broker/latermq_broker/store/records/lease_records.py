@@ -12,7 +12,8 @@ import struct
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-Bytes = bytes | memoryview
+from latermq_broker.store.records.kind import Bytes, Kind
+from latermq_broker.store.records.record import RecordType
 
 _U32_MAX: Final = (1 << 32) - 1
 
@@ -258,3 +259,14 @@ def encode_client(client_id: str) -> list[Bytes]:
 
 def decode_client(payload: Bytes) -> str:
     return str(payload, "utf-8", "replace")
+
+
+KINDS: Final = (
+    Kind(RecordType.LEASE_FRESH, encode_lease_fresh, decode_lease_fresh),
+    Kind(RecordType.LEASE_RETRY, encode_lease_retry, decode_lease_retry),
+    Kind(RecordType.LEASE_ORDERED, encode_lease_ordered, decode_lease_ordered),
+    Kind(RecordType.ACK, lambda ids: [encode_ids(ids)], decode_ids),
+    Kind(RecordType.EXTEND, encode_extend, decode_extend),
+    Kind(RecordType.ATTEMPT, encode_attempt, decode_attempt),
+    Kind(RecordType.CLIENT, encode_client, decode_client),
+)

@@ -6,7 +6,8 @@ Little-endian. Lite topics are known by the hash of their name.
 import struct
 from typing import Final, NamedTuple
 
-from latermq_broker.store.records.lease_records import Bytes
+from latermq_broker.store.records.kind import Bytes, Kind
+from latermq_broker.store.records.record import RecordType
 
 #  LITE   0     1    4      8      12   16
 #         | kind| pad| group| topic| pad| rows 16 x n
@@ -38,3 +39,6 @@ def decode_lite(payload: Bytes) -> LitePayload:
     kind, group_id, topic_id = _LITE.unpack_from(payload)
     rows = _ROW.iter_unpack(payload[_LITE.size :])
     return LitePayload(kind, group_id, topic_id, tuple((key, offset) for key, offset in rows))
+
+
+KINDS: Final = (Kind(RecordType.LITE, encode_lite, decode_lite),)

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from itertools import repeat
 from typing import Final, NamedTuple
 
-from latermq_broker.store.records.lease_records import Bytes, decode_ids, encode_ids
-from latermq_broker.store.records.record import Record
+from latermq_broker.store.records.kind import Bytes, Kind
+from latermq_broker.store.records.lease_records import decode_ids, encode_ids
+from latermq_broker.store.records.record import Record, RecordType
 
 tuple_new: Final = tuple.__new__  # as MessageHead._make, without the call
 
@@ -459,3 +460,13 @@ def encode_timer(timer: TimerPayload) -> list[Bytes]:
 
 def decode_timer(payload: Bytes) -> TimerPayload:
     return TimerPayload._make(_TIMER.unpack_from(payload))
+
+
+KINDS: Final = (
+    Kind(RecordType.MESSAGE, encode_message, decode_message_head),
+    Kind(RecordType.REF, lambda ref: [encode_ref(ref)], decode_ref),
+    Kind(RecordType.TIMER, encode_timer, decode_timer),
+    Kind(RecordType.DEAD, encode_dead, decode_dead),
+    Kind(RecordType.DEAD_CHANGE, encode_dead_change, decode_dead_change),
+    Kind(RecordType.REDRIVE, encode_redrive, decode_redrive),
+)

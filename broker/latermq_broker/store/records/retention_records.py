@@ -9,7 +9,8 @@ import struct
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from latermq_broker.store.records.lease_records import Bytes, decode_ids, encode_ids
+from latermq_broker.store.records.kind import Bytes, Kind
+from latermq_broker.store.records.lease_records import decode_ids, encode_ids
 from latermq_broker.store.records.record import Record, RecordType
 
 #  MOVE   0     1     2    4         8              12          16   24     32      40         48
@@ -155,3 +156,9 @@ def base_records(start: int, sections: bytes, part_bytes_max: int) -> Sequence[D
         )
         for part in range(count)
     ]  # fmt: skip
+
+
+KINDS: Final = (
+    Kind(RecordType.MOVE, encode_move, decode_move),
+    Kind(RecordType.DROP, encode_drop, decode_drop),
+)

@@ -7,7 +7,9 @@ the first check. Little-endian; a payload is what follows the 40-byte record hea
 import struct
 from typing import Final, NamedTuple
 
-from latermq_broker.store.records.lease_records import Bytes
+from latermq_broker.store.records.kind import Bytes, Kind
+from latermq_broker.store.records.message_records import decode_message_head, encode_message
+from latermq_broker.store.records.record import RecordType
 
 #  TXN   0         8       16      20      22    23     24
 #        | position| due_ms| length| checks| kind| cause|
@@ -51,3 +53,9 @@ def encode_txn(txn: TxnPayload) -> list[Bytes]:
 
 def decode_txn(payload: Bytes) -> TxnPayload:
     return TxnPayload._make(_TXN.unpack_from(payload))
+
+
+KINDS: Final = (
+    Kind(RecordType.HALF, encode_message, decode_message_head),
+    Kind(RecordType.TXN, encode_txn, decode_txn),
+)
