@@ -30,7 +30,7 @@ from latermq_broker.engine.state.model import (
 )
 from latermq_broker.engine.views.message_life import LifeState
 from latermq_broker.errors import RequestError
-from latermq_broker.store.records.message_records import decode_dead_head
+from latermq_broker.store.records.letter_records import decode_dead_head
 from latermq_broker.store.records.record import RecordType
 from latermq_proto.apache.rocketmq.v2.definition_pb2 import SystemProperties
 from support.engine_facts import facts

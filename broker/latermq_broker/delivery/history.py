@@ -10,23 +10,12 @@ Variable-length, descriptive and read by people and by Spark: so JSON, in one ve
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
 from latermq_broker.delivery.failure import Failure
+from latermq_broker.store.records.lease_records import Outcome as Outcome
 
 VERSION: Final = 1
-
-
-class Outcome(IntEnum):
-    """How an attempt ended; the number is on disk."""
-
-    NACK = 1
-    EXPIRED = 2
-    FORWARDED = 3
-    REJECTED = 4
-    SUSPENDED = 5  # given back; not counted
-    ACKNOWLEDGED = 6  # behind one that was not, with which it is given again
 
 
 class Attempt(NamedTuple):

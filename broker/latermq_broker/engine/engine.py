@@ -53,9 +53,8 @@ from latermq_broker.schedule.levels import level_ms
 from latermq_broker.store.records.lease_records import (
     ExtendPayload,
 )
+from latermq_broker.store.records.letter_records import DEAD_FORWARDED, DEAD_REJECTED
 from latermq_broker.store.records.message_records import (
-    DEAD_FORWARDED,
-    DEAD_REJECTED,
     MESSAGE_LETTER,
     MESSAGE_LITE,
     MESSAGE_ORDERED,

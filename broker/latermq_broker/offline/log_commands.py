@@ -9,7 +9,6 @@ from typing import Any, Final
 import click
 
 from latermq_broker.errors import CorruptRecordError, StoreError
-from latermq_broker.offline.log_words import RecordReader
 from latermq_broker.store.files import RealFiles
 from latermq_broker.store.offline.inspect import (
     Damage,
@@ -17,6 +16,8 @@ from latermq_broker.store.offline.inspect import (
     scan_directory,
     verify_directory,
 )
+from latermq_broker.store.records.kind import Names
+from latermq_broker.store.records.kinds import KINDS
 from latermq_broker.store.records.record import Record, RecordType
 from latermq_cli.connection.options import example, json_option
 from latermq_cli.terminal.commands import CommandGroup, Lazy
@@ -78,11 +79,11 @@ def dump(
 ) -> None:
     """Print the records of the log in DIR, one line each, oldest first."""
     wanted = frozenset(types)
-    reader = RecordReader()
+    names = Names()
     printed = 0
     with store_errors():
         for record in scan_directory(directory, RealFiles(), start):
-            fields = reader.fields(record)
+            fields = KINDS[record.type].text(record, names)
             if wanted and record.type.name.lower() not in wanted:
                 continue
             if as_json:

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import click
-from google.protobuf.message import DecodeError
 
 from latermq_broker.clock import SystemClock
 from latermq_broker.offline.log_commands import directory, record_header, store_errors, words_of
-from latermq_broker.offline.log_words import RecordReader, place
 from latermq_broker.store.files import RealFiles
 from latermq_broker.store.offline.repair import Loss, Repaired, plan_repair, repair_directory
+from latermq_broker.store.records.kind import Names
+from latermq_broker.store.records.kinds import KINDS
 from latermq_broker.store.records.record import Record, RecordType
 from latermq_cli.connection.options import example, json_option
 from latermq_cli.terminal.console import counted, print_json
@@ -44,14 +44,14 @@ def repair(directory: Path, skip: bool, yes: bool, as_json: bool) -> None:
         raise RefusedError(
             "say --skip to give up what cannot be read; restoring a backup loses less"
         )
-    files, reader = RealFiles(), RecordReader()
+    files, names = RealFiles(), Names()
 
     def learn(record: Record) -> None:
         if record.type in (RecordType.CONFIG, RecordType.CLIENT):
-            reader.fields(record)
+            KINDS[record.type].text(record, names)
 
     def describe(record: Record) -> dict[str, Any]:
-        return {**record_header(record), **_told(reader, record)}
+        return {**record_header(record), **_told(names, record)}
 
     with store_errors():
         done = plan_repair(directory, files, learn)
@@ -68,17 +68,14 @@ def repair(directory: Path, skip: bool, yes: bool, as_json: bool) -> None:
             }
         )
         return
-    for line in _lines(directory, done, reader):
+    for line in _lines(directory, done, names):
         click.echo(line)
 
 
-def _told(reader: RecordReader, record: Record) -> dict[str, Any]:
+def _told(names: Names, record: Record) -> dict[str, Any]:
     """What a damaged record says, as far as it makes sense."""
-    senseless = (ValueError, KeyError, IndexError, TypeError, struct.error, DecodeError)
-    with suppress(*senseless):
-        return reader.fields(record)
-    with suppress(*senseless):
-        return place(record, reader)
+    with suppress(ValueError, KeyError, IndexError, TypeError, struct.error):
+        return KINDS[record.type].text(record, names)
     return {}
 
 
@@ -93,7 +90,7 @@ def _jsonable(loss: Loss, records: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _lines(directory: Path, done: Repaired, reader: RecordReader) -> Iterator[str]:
+def _lines(directory: Path, done: Repaired, names: Names) -> Iterator[str]:
     where = plain(str(directory))
     if not done.losses:
         yield f"log in {where}: sound, there is nothing to repair"
@@ -103,7 +100,7 @@ def _lines(directory: Path, done: Repaired, reader: RecordReader) -> Iterator[st
         size = counted(loss.length, "byte")
         yield f"  position {loss.position} to {loss.end}, {size}: {plain(loss.reason)}"
         for record in loss.records[:SHOWN_MAX]:
-            told = plain(words_of(_told(reader, record)))
+            told = plain(words_of(_told(names, record)))
             yield f"    seems to have held {record.type.name} at {record.position} {told}".rstrip()
         if len(loss.records) > SHOWN_MAX:
             yield f"    and {counted(len(loss.records) - SHOWN_MAX, 'record')} more"

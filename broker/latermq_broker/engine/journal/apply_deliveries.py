@@ -21,7 +21,7 @@ from latermq_broker.engine.state.state import (
     lite_reader,
 )
 from latermq_broker.store.derived.consume_queue import ENTRY_LETTER, Entry
-from latermq_broker.store.records import lease_records, message_records
+from latermq_broker.store.records import lease_records
 from latermq_broker.store.records.lease_records import (
     NO_QUEUE,
     ORDERED_HOLD,
@@ -33,7 +33,12 @@ from latermq_broker.store.records.lease_records import (
     LeaseOrderedPayload,
     LeaseRetryPayload,
 )
-from latermq_broker.store.records.message_records import DEAD_PARKS, DeadPayload, RedrivePayload
+from latermq_broker.store.records.letter_records import (
+    DEAD_PARKS,
+    DEAD_WAITING,
+    DeadPayload,
+    RedrivePayload,
+)
 from latermq_broker.store.records.record import RecordType
 
 
@@ -77,7 +82,9 @@ class DeliveryApplier:
             delivery = state.leases.deliveries[delivery_id]
             subscription = state.subscription(delivery.group_id, delivery.topic_id)
             self._ripen(subscription, delivery)
-            self._grant(subscription, delivery, lease, at)
+            self._move(subscription, delivery, Event.RECEIVE)
+            state.leases.lend(delivery, _holder(state, lease), at.store_ms)
+            _hold(state, delivery, at.store_ms + lease.invisible_ms)
             subscription.last_consumed_ms = at.store_ms
 
     def lease_ordered(self, lease: LeaseOrderedPayload, at: Stamp) -> None:
@@ -242,7 +249,7 @@ class DeliveryApplier:
         head = dead.head
         delivery = state.leases.deliveries[head.id]
         subscription = state.subscription(delivery.group_id, delivery.topic_id)
-        waiting = head.reason in message_records.DEAD_WAITING
+        waiting = head.reason in DEAD_WAITING
         if waiting:
             self._ripen(subscription, delivery)
         if head.flags & DEAD_PARKS:
@@ -288,17 +295,6 @@ class DeliveryApplier:
             if state.lites:
                 lite_may_go(state, subscription, delivery.order_key)
         state.announce(subscription)
-
-    def _grant(
-        self,
-        subscription: Subscription,
-        delivery: Delivery,
-        lease: LeaseRetryPayload,
-        at: Stamp,
-    ) -> None:
-        self._move(subscription, delivery, Event.RECEIVE)
-        self._state.leases.lend(delivery, _holder(self._state, lease), at.store_ms)
-        _hold(self._state, delivery, at.store_ms + lease.invisible_ms)
 
     def _ripen(self, subscription: Subscription, delivery: Delivery) -> None:
         """In replay only: the end of a backoff is not written, what followed it shows it."""

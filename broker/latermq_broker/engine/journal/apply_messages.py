@@ -12,12 +12,12 @@ from latermq_broker.engine.state.model import DeadState
 from latermq_broker.engine.state.state import Applied, Appliers, EngineState, Stamp
 from latermq_broker.errors import CorruptRecordError
 from latermq_broker.store.derived.consume_queue import ENTRY_LETTER, Entry
+from latermq_broker.store.records.letter_records import DeadChangePayload
 from latermq_broker.store.records.message_records import (
     MESSAGE_LETTER,
     MESSAGE_LITE,
     REF_COMMITTED,
     REF_DUE,
-    DeadChangePayload,
     MessageHead,
     MessagePayload,
     MessageRow,

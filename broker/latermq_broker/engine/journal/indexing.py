@@ -11,12 +11,11 @@ from latermq_broker.engine.state.state import EngineState
 from latermq_broker.errors import CorruptRecordError
 from latermq_broker.store.derived.message_index import Gap, MessageIndex
 from latermq_broker.store.log.segment import SEGMENT_HEADER_BYTES
+from latermq_broker.store.records.letter_records import DeadPayload, decode_dead
 from latermq_broker.store.records.message_fields import message_keys
 from latermq_broker.store.records.message_records import (
-    DeadPayload,
     MessageHead,
     MessagePayload,
-    decode_dead,
     decode_message_head,
 )
 from latermq_broker.store.records.record import Record, RecordType

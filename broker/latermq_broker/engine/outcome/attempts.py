@@ -22,21 +22,23 @@ from latermq_broker.engine.state.state import EngineState
 from latermq_broker.errors import CorruptRecordError
 from latermq_broker.schedule.levels import level_ms
 from latermq_broker.store.records.lease_records import AttemptPayload, decode_attempt
-from latermq_broker.store.records.message_fields import message_id
-from latermq_broker.store.records.message_records import (
+from latermq_broker.store.records.letter_records import (
     DEAD_EXHAUSTED,
     DEAD_FILTERED,
     DEAD_ORDERED,
     DEAD_PARKS,
     DEAD_PRIORITY,
     DEAD_REASONS,
-    NO_PRIORITY,
     DeadHead,
     DeadPayload,
     dead_order_key,
     dead_priority,
     dead_slices,
     decode_dead_head,
+)
+from latermq_broker.store.records.message_fields import message_id
+from latermq_broker.store.records.message_records import (
+    NO_PRIORITY,
     decode_message_head,
     message_order_key,
     message_priority,

@@ -39,16 +39,15 @@ from latermq_broker.errors import (
     TopicNotFoundError,
 )
 from latermq_broker.store.derived.consume_queue import Entry
-from latermq_broker.store.records.message_fields import message_lite_topic
-from latermq_broker.store.records.message_records import (
-    REF_REDRIVE,
+from latermq_broker.store.records.letter_records import (
     DeadChangePayload,
     DeadHead,
     RedrivePayload,
-    RefPayload,
     dead_slices,
     decode_dead_head,
 )
+from latermq_broker.store.records.message_fields import message_lite_topic
+from latermq_broker.store.records.message_records import REF_REDRIVE, RefPayload
 from latermq_broker.store.records.record import Record, RecordType
 
 SCAN_MAX: Final = 1_000  # letters one call looks at

@@ -33,7 +33,7 @@ from latermq_broker.store.log.read_ahead import read_ahead
 from latermq_broker.store.log.read_messages import read_messages
 from latermq_broker.store.records.catalog_records import OffsetPayload
 from latermq_broker.store.records.lease_records import LeaseFreshPayload, LeaseRetryPayload
-from latermq_broker.store.records.message_records import dead_slices
+from latermq_broker.store.records.letter_records import dead_slices
 from latermq_broker.store.records.record import Record, RecordType
 
 tuple_new: Final = tuple.__new__  # as Delivered(...), without its keyword handling

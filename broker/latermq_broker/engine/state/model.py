@@ -27,6 +27,7 @@ from latermq_broker.delivery.history import Attempt as Attempt
 from latermq_broker.delivery.retry import LADDER_STEPS_MAX as LADDER_STEPS_MAX
 from latermq_broker.delivery.retry import backoff_ms as backoff_ms
 from latermq_broker.schedule.levels import level_ms as level_ms
+from latermq_broker.store.records.letter_records import DeadState as DeadState
 from latermq_broker.store.records.message_records import NO_PRIORITY as NO_PRIORITY
 
 
@@ -177,14 +178,6 @@ class PendingCount:
     count: int
     next_due_ms: int
     ready: int = 0  # of retries: those that are ready
-
-
-class DeadState(IntEnum):
-    """Numbers are latermq.v1.DeadLetterState's."""
-
-    DEAD = 1
-    REDRIVEN = 2
-    DROPPED = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

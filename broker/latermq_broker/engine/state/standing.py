@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from latermq_broker.delivery.leases.lease import Delivery
 from latermq_broker.engine.state.state import EngineState, Subscription, lite_reader
 from latermq_broker.errors import CorruptRecordError
-from latermq_broker.store.records.message_records import decode_dead_head
+from latermq_broker.store.records.letter_records import decode_dead_head
 from latermq_broker.store.records.record import RecordType
 
 

@@ -19,11 +19,8 @@ from latermq_broker.engine.state.state import EngineState, Subscription, lite_re
 from latermq_broker.engine.views.message_place import MessagePlaces, Place
 from latermq_broker.engine.views.message_query import FROM_THE_END, Found
 from latermq_broker.errors import CorruptRecordError
-from latermq_broker.store.records.message_records import (
-    DeadHead,
-    decode_dead_head,
-    decode_message_head,
-)
+from latermq_broker.store.records.letter_records import DeadHead, decode_dead_head
+from latermq_broker.store.records.message_records import decode_message_head
 from latermq_broker.store.records.record import RecordType
 from latermq_broker.store.records.retention_records import original
 

@@ -18,12 +18,9 @@ from latermq_broker.engine.state.state import EngineState
 from latermq_broker.errors import CorruptRecordError, TopicNotFoundError
 from latermq_broker.store.derived.consume_queue import ConsumeQueue, Entry
 from latermq_broker.store.derived.message_index_block import key_hash
+from latermq_broker.store.records.letter_records import dead_slices, decode_dead_head
 from latermq_broker.store.records.message_fields import message_keys
-from latermq_broker.store.records.message_records import (
-    dead_slices,
-    decode_dead_head,
-    decode_message_head,
-)
+from latermq_broker.store.records.message_records import decode_message_head
 from latermq_broker.store.records.record import Record, RecordType
 from latermq_broker.store.records.retention_records import first_position, original
 

@@ -27,7 +27,12 @@ from latermq_broker.store.log.segment import (
 )
 from latermq_broker.store.offline.inspect import Break, Examination, Look, examine_directory, ignore
 from latermq_broker.store.offline.salvage import FoundSegment, MissingSegment
-from latermq_broker.store.records.lost_records import LOST_BYTES_MAX, LOST_BYTES_MIN, lost_payload
+from latermq_broker.store.records.own_records import (
+    LOST_BYTES_MAX,
+    LOST_BYTES_MIN,
+    LostPayload,
+    encode_lost,
+)
 from latermq_broker.store.records.record import (
     HEADER_BYTES,
     RECORD_MAGIC,
@@ -344,7 +349,7 @@ class _Repair:
             if end - last < HEADER_BYTES:  # no record fits between: what was there was the BLANK
                 end = last
         for position, length in _pieces(begin, end, kept):
-            payload = lost_payload(length, self._now_ms)
+            payload = b"".join(encode_lost(LostPayload(length, self._now_ms)))
             data = self._record(position, RecordType.LOST, payload, broken)
             write_all(
                 self._files,

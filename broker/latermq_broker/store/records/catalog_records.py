@@ -1,4 +1,4 @@
-"""Payloads of records that configure: CONFIG OFFSET RESET.
+"""Records that configure: CONFIG OFFSET RESET.
 
 Little-endian. Positions are log positions; times milliseconds since the epoch; ids are the
 catalogue's. A payload is what follows the 40-byte record header of `record.py`; the header's own
@@ -6,12 +6,14 @@ store time is the instant of the fact. Decoders take the payload of a record who
 they do not defend against damage.
 """
 
+import json
 import struct
 from typing import Final, NamedTuple
 
-from latermq_broker.store.records.kind import Bytes, Kind
+from latermq_broker.catalog.catalog import OnDead, TopicType
+from latermq_broker.store.records.kind import Bytes, Fields, Kind, Names
 from latermq_broker.store.records.lease_records import decode_ids, encode_ids
-from latermq_broker.store.records.record import RecordType
+from latermq_broker.store.records.record import Record, RecordType
 
 #  CONFIG   0     1   2    4   8
 #           | kind| op| pad| id| JSON body of `catalog.py` (put only)
@@ -39,6 +41,30 @@ def decode_config(payload: Bytes) -> ConfigPayload:
     return ConfigPayload(kind, operation, item_id, bytes(payload[_CONFIG.size :]))
 
 
+def _config_text(record: Record, names: Names) -> Fields:
+    config = decode_config(record.payload)
+    is_topic, is_put = config.kind == CONFIG_TOPIC, config.operation == CONFIG_PUT
+    known = names.topics if is_topic else names.groups
+    fields: Fields = {"what": "topic" if is_topic else "group"}
+    if not is_put:
+        return fields | {"deleted": known.get(config.id, f"#{config.id}")}
+    body = json.loads(config.body)
+    known[config.id] = body["name"]
+    fields["name"] = body["name"]
+    if is_topic:
+        return fields | {
+            "topic_type": TopicType(body["type"]).name.lower(),
+            "queues": body["queue_count"],
+            "topic_epoch": body["epoch"],
+        }
+    return fields | {
+        "fifo": body["fifo"],
+        "on_dead": OnDead(body.get("on_dead", OnDead.SKIP)).name.lower(),
+        "max_attempts": body["max_attempts"],
+        "backoff": body["backoff"],
+    }
+
+
 #  OFFSET   0     4      8      10   11    16
 #           | group| topic| queue| act| pad | offset
 #  A group's next offset on a queue, moved without a lease. MOVED: by a filter; by UpdateOffset of
@@ -50,6 +76,7 @@ assert _OFFSET.size == 24
 OFFSET_MOVED: Final = 0
 OFFSET_SKIP: Final = 1
 OFFSET_REWIND: Final = 2
+_OFFSET_ACTS: Final = {OFFSET_SKIP: "skip", OFFSET_REWIND: "rewind"}
 
 
 class OffsetPayload(NamedTuple):
@@ -68,6 +95,17 @@ def encode_offset(offset: OffsetPayload) -> list[Bytes]:
 def decode_offset(payload: Bytes) -> OffsetPayload:
     group_id, topic_id, queue_id, act, offset = _OFFSET.unpack_from(payload)
     return OffsetPayload(group_id, topic_id, queue_id, offset, act)
+
+
+def _offset_text(record: Record, names: Names) -> Fields:
+    offset = decode_offset(record.payload)
+    return {
+        "group": names.group(offset.group_id),
+        "topic": names.topic(offset.topic_id),
+        "queue": offset.queue_id,
+        "next_offset": offset.offset,
+        **({"act": _OFFSET_ACTS.get(offset.act, str(offset.act))} if offset.act else {}),
+    }
 
 
 #  RESET   0      4      8
@@ -92,8 +130,17 @@ def decode_reset(payload: Bytes) -> ResetPayload:
     return ResetPayload(group_id, topic_id, decode_ids(payload, _RESET.size))
 
 
+def _reset_text(record: Record, names: Names) -> Fields:
+    reset = decode_reset(record.payload)
+    return {
+        "group": names.group(reset.group_id),
+        "topic": names.topic(reset.topic_id),
+        "next_offsets": list(reset.offsets),
+    }
+
+
 KINDS: Final = (
-    Kind(RecordType.CONFIG, encode_config, decode_config),
-    Kind(RecordType.OFFSET, encode_offset, decode_offset),
-    Kind(RecordType.RESET, encode_reset, decode_reset),
+    Kind(RecordType.CONFIG, encode_config, decode_config, _config_text),
+    Kind(RecordType.OFFSET, encode_offset, decode_offset, _offset_text),
+    Kind(RecordType.RESET, encode_reset, decode_reset, _reset_text),
 )

@@ -7,8 +7,10 @@ from latermq_broker.store.records import (
     catalog_records,
     change_records,
     lease_records,
+    letter_records,
     lite_records,
     message_records,
+    own_records,
     retention_records,
     transaction_records,
 )
@@ -21,9 +23,11 @@ KINDS: Final[Mapping[RecordType, Kind]] = {
         *message_records.KINDS,
         *transaction_records.KINDS,
         *lease_records.KINDS,
+        *letter_records.KINDS,
         *catalog_records.KINDS,
         *change_records.KINDS,
         *lite_records.KINDS,
         *retention_records.KINDS,
+        *own_records.KINDS,
     )
 }

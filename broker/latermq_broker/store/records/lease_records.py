@@ -1,4 +1,4 @@
-"""Payloads of records about who holds what.
+"""Records about who holds what.
 
 LEASE_FRESH LEASE_RETRY LEASE_ORDERED ACK EXTEND ATTEMPT CLIENT.
 
@@ -10,10 +10,11 @@ they do not defend against damage.
 
 import struct
 from collections.abc import Sequence
+from enum import IntEnum
 from typing import Final, NamedTuple
 
-from latermq_broker.store.records.kind import Bytes, Kind
-from latermq_broker.store.records.record import RecordType
+from latermq_broker.store.records.kind import Bytes, Fields, Kind, Names
+from latermq_broker.store.records.record import Record, RecordType
 
 _U32_MAX: Final = (1 << 32) - 1
 
@@ -71,6 +72,20 @@ def decode_lease_fresh(payload: Bytes) -> LeaseFreshPayload:
     return LeaseFreshPayload._make((*before, span, flags, deltas))
 
 
+def _lease_fresh_text(record: Record, names: Names) -> Fields:
+    lease = decode_lease_fresh(record.payload)
+    return {
+        "group": names.group(lease.group_id),
+        "topic": names.topic(lease.topic_id),
+        "queue": lease.queue_id,
+        "offsets": [lease.first_offset + delta for delta in lease.deltas],
+        "deliveries": [lease.first_id + index for index in range(len(lease.deltas))],
+        "invisible_ms": lease.invisible_ms,
+        "auto_renew": bool(lease.flags & LEASE_AUTO_RENEW),
+        "client": names.client(lease.client),
+    }
+
+
 #  LEASE_RETRY   0       8             12     13  16
 #                | client| invisible_ms| flags| pad| delivery ids 8 x n
 #  Messages of a group's retry lane leased again: attempt + 1 each.
@@ -96,6 +111,16 @@ def decode_lease_retry(payload: Bytes) -> LeaseRetryPayload:
     return LeaseRetryPayload(client, invisible_ms, flags, ids)
 
 
+def _lease_retry_text(record: Record, names: Names) -> Fields:
+    lease = decode_lease_retry(record.payload)
+    return {
+        "deliveries": list(lease.ids),
+        "invisible_ms": lease.invisible_ms,
+        "auto_renew": bool(lease.flags & LEASE_AUTO_RENEW),
+        "client": names.client(lease.client),
+    }
+
+
 #  LEASE_ORDERED   0         8       16     20     24            28     30     31   32           40
 #                  | first_id| client| group| topic| invisible_ms| queue| flags| pad| next_offset|
 #                  40     rows 24 x n
@@ -115,6 +140,12 @@ ORDERED_HOLD: Final = 2
 ORDERED_PASS: Final = 3
 ORDERED_KEEP: Final = 4  # in a record of its own
 NO_QUEUE: Final = 0xFFFF
+_ORDERED_ACTS: Final = {
+    ORDERED_TAKE: "leased",
+    ORDERED_HOLD: "held_back",
+    ORDERED_PASS: "filtered_out",
+    ORDERED_KEEP: "kept",
+}  # as queue:offset
 
 
 class OrderedRow(NamedTuple):
@@ -147,6 +178,26 @@ def decode_lease_ordered(payload: Bytes) -> LeaseOrderedPayload:
     return LeaseOrderedPayload._make((*head, tuple(map(OrderedRow._make, rows))))
 
 
+def _lease_ordered_text(record: Record, names: Names) -> Fields:
+    lease = decode_lease_ordered(record.payload)
+    fields: Fields = {"group": names.group(lease.group_id), "topic": names.topic(lease.topic_id)}
+    if lease.queue_id != NO_QUEUE:
+        fields |= {"queue": lease.queue_id, "next_offset": lease.next_offset}
+    for act, name in _ORDERED_ACTS.items():
+        places = [f"{row.queue_id}:{row.offset}" for row in lease.rows if row.act == act]
+        if places:
+            fields[name] = places
+    taken = sum(row.act == ORDERED_TAKE for row in lease.rows)
+    if taken:
+        fields |= {
+            "deliveries": [lease.first_id + index for index in range(taken)],
+            "invisible_ms": lease.invisible_ms,
+            "auto_renew": bool(lease.flags & LEASE_AUTO_RENEW),
+            "client": names.client(lease.client),
+        }
+    return fields
+
+
 #  ACK   delivery ids, 8 x n
 def encode_ids(ids: Sequence[int]) -> bytes:
     return struct.pack(f"<{len(ids)}Q", *ids)
@@ -154,6 +205,11 @@ def encode_ids(ids: Sequence[int]) -> bytes:
 
 def decode_ids(payload: Bytes, start: int = 0) -> tuple[int, ...]:
     return struct.unpack_from(f"<{(len(payload) - start) // 8}Q", payload, start)
+
+
+def _ack_text(record: Record, names: Names) -> Fields:
+    del names
+    return {"deliveries": list(decode_ids(record.payload))}
 
 
 #  EXTEND   0   8             12     13   16
@@ -180,6 +236,17 @@ def decode_extend(payload: Bytes) -> ExtendPayload:
     return ExtendPayload._make(_EXTEND.unpack_from(payload))
 
 
+def _extend_text(record: Record, names: Names) -> Fields:
+    del names
+    extend = decode_extend(record.payload)
+    return {
+        "delivery": extend.id,
+        "invisible_ms": extend.invisible_ms,
+        "handle_stays": bool(extend.flags & EXTEND_KEEP_HANDLE),
+        "renewal": bool(extend.flags & EXTEND_RENEWAL),
+    }
+
+
 #  ATTEMPT   0     8   16      24           28       30       31     32
 #            | prev| id| client| duration_ms| attempt| outcome| flags| [backoff_ms u32] [failure]
 #  failure   0          2         4          6           8
@@ -192,6 +259,17 @@ assert _ATTEMPT.size == 32
 _FAILURE: Final = struct.Struct("<HHHH")
 _ATTEMPT_HAS_BACKOFF: Final = 1
 _ATTEMPT_HAS_FAILURE: Final = 2
+
+
+class Outcome(IntEnum):
+    """How an attempt ended; the number is on disk."""
+
+    NACK = 1
+    EXPIRED = 2
+    FORWARDED = 3
+    REJECTED = 4
+    SUSPENDED = 5  # given back; not counted
+    ACKNOWLEDGED = 6  # behind one that was not, with which it is given again
 
 
 class AttemptPayload(NamedTuple):
@@ -252,6 +330,22 @@ def decode_attempt(payload: Bytes) -> AttemptPayload:
     )
 
 
+def _attempt_text(record: Record, names: Names) -> Fields:
+    attempt = decode_attempt(record.payload)
+    fields: Fields = {
+        "delivery": attempt.id,
+        "attempt": attempt.attempt,
+        "outcome": Outcome(attempt.outcome).name.lower(),
+        "ran_ms": attempt.duration_ms,
+        "backoff_ms": attempt.backoff_ms,
+        "client": names.client(attempt.client),
+        "previous_at": attempt.previous,
+    }
+    if attempt.failure is not None:
+        fields["failure_class"], fields["failure_text"] = attempt.failure[:2]
+    return fields
+
+
 #  CLIENT   a client id, UTF-8; leases and attempts name it by this record's position
 def encode_client(client_id: str) -> list[Bytes]:
     return [client_id.encode("utf-8", "replace")]
@@ -261,12 +355,17 @@ def decode_client(payload: Bytes) -> str:
     return str(payload, "utf-8", "replace")
 
 
+def _client_text(record: Record, names: Names) -> Fields:
+    name = names.clients[record.position] = decode_client(record.payload)
+    return {"client": name}
+
+
 KINDS: Final = (
-    Kind(RecordType.LEASE_FRESH, encode_lease_fresh, decode_lease_fresh),
-    Kind(RecordType.LEASE_RETRY, encode_lease_retry, decode_lease_retry),
-    Kind(RecordType.LEASE_ORDERED, encode_lease_ordered, decode_lease_ordered),
-    Kind(RecordType.ACK, lambda ids: [encode_ids(ids)], decode_ids),
-    Kind(RecordType.EXTEND, encode_extend, decode_extend),
-    Kind(RecordType.ATTEMPT, encode_attempt, decode_attempt),
-    Kind(RecordType.CLIENT, encode_client, decode_client),
+    Kind(RecordType.LEASE_FRESH, encode_lease_fresh, decode_lease_fresh, _lease_fresh_text),
+    Kind(RecordType.LEASE_RETRY, encode_lease_retry, decode_lease_retry, _lease_retry_text),
+    Kind(RecordType.LEASE_ORDERED, encode_lease_ordered, decode_lease_ordered, _lease_ordered_text),
+    Kind(RecordType.ACK, lambda ids: [encode_ids(ids)], decode_ids, _ack_text),
+    Kind(RecordType.EXTEND, encode_extend, decode_extend, _extend_text),
+    Kind(RecordType.ATTEMPT, encode_attempt, decode_attempt, _attempt_text),
+    Kind(RecordType.CLIENT, encode_client, decode_client, _client_text),
 )

@@ -1,4 +1,4 @@
-"""Payload of LITE records: what becomes of lite topics beside what is sent and received.
+"""LITE records: what becomes of lite topics beside what is sent and received.
 
 Little-endian. Lite topics are known by the hash of their name.
 """
@@ -6,8 +6,8 @@ Little-endian. Lite topics are known by the hash of their name.
 import struct
 from typing import Final, NamedTuple
 
-from latermq_broker.store.records.kind import Bytes, Kind
-from latermq_broker.store.records.record import RecordType
+from latermq_broker.store.records.kind import Bytes, Fields, Kind, Names
+from latermq_broker.store.records.record import Record, RecordType
 
 #  LITE   0     1    4      8      12   16
 #         | kind| pad| group| topic| pad| rows 16 x n
@@ -41,4 +41,16 @@ def decode_lite(payload: Bytes) -> LitePayload:
     return LitePayload(kind, group_id, topic_id, tuple((key, offset) for key, offset in rows))
 
 
-KINDS: Final = (Kind(RecordType.LITE, encode_lite, decode_lite),)
+def _lite_text(record: Record, names: Names) -> Fields:
+    lite = decode_lite(record.payload)
+    fields: Fields = {"topic": names.topic(lite.topic_id)}
+    if lite.kind == LITE_EXPIRED:
+        what, word = "lite topics have expired", "upto"
+    else:
+        fields["group"] = names.group(lite.group_id)
+        what, word = "goes on elsewhere", "from"
+    rows = [f"{key:016x}:{offset}" for key, offset in lite.rows]
+    return fields | {"what": what, word: rows}
+
+
+KINDS: Final = (Kind(RecordType.LITE, encode_lite, decode_lite, _lite_text),)

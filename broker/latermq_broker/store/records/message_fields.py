@@ -10,6 +10,7 @@ from typing import Final
 
 # Fields of apache.rocketmq.v2.Message and SystemProperties, as `field number << 3 | wire type`.
 _USER_PROPERTIES: Final = 2 << 3 | 2
+_BODY: Final = 4 << 3 | 2
 _TAG: Final = 1 << 3 | 2
 _KEYS: Final = 2 << 3 | 2
 _MESSAGE_ID: Final = 3 << 3 | 2
@@ -18,6 +19,8 @@ _MAP_KEY: Final = 1 << 3 | 2
 _MAP_VALUE: Final = 2 << 3 | 2
 _ONE_BYTE_MAX: Final = 0x7F  # a length of one byte
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_TAG_MIN: Final = 1 << 3
+_UNREADABLE: Final = -1
 
 
 def user_properties(rest: bytes) -> dict[str, str]:
@@ -90,25 +93,43 @@ def message_keys(sys: bytes) -> tuple[str, ...]:
     return tuple(_text(data) for tag, data in _byte_fields(sys, _KEYS) if tag == _KEYS)
 
 
+def well_formed(data: bytes) -> bool:
+    """Whether it is fields to its very end, as damaged bytes seldom are."""
+    return all(tag != _UNREADABLE for tag, _ in _byte_fields(data, _UNREADABLE))
+
+
+def body_bytes(rest: bytes) -> int:
+    """How long the body is, of the slice with the user's part of the message."""
+    size = 0
+    for tag, data in _byte_fields(rest, _BODY):
+        if tag == _BODY:
+            size = len(data)
+    return size
+
+
 def _byte_fields(data: bytes, only: int, at: int = 0) -> Iterator[tuple[int, bytes]]:
-    """(tag, bytes) of the length-delimited fields; of others than `only`, if given, no bytes."""
+    """(tag, bytes) of the length-delimited fields; of others than `only`, if given, no bytes.
+
+    Where what follows is no field, (_UNREADABLE, b"") comes last.
+    """
     while at < len(data):
         tag, at = _varint(data, at)
-        kind = tag & 7
+        kind, size = tag & 7, _UNREADABLE
         if kind == _BYTES:
             size, at = _varint(data, at)
-            if at + size > len(data):
-                return
-            yield tag, data[at : at + size] if tag == only or not only else b""
-            at += size
         elif kind == _VARINT:
-            _, at = _varint(data, at)
+            value, at = _varint(data, at)
+            size = min(value, 0)
         elif kind == _FIXED64:
-            at += 8
+            size = 8
         elif kind == _FIXED32:
-            at += 4
-        else:
+            size = 4
+        if tag < _TAG_MIN or size < 0 or at + size > len(data):
+            yield _UNREADABLE, b""
             return
+        if kind == _BYTES:
+            yield tag, data[at : at + size] if tag == only or not only else b""
+        at += size
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
@@ -122,7 +143,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         shift += 7
         if shift > 63:
             break
-    return 0, len(data)
+    return _UNREADABLE, len(data)
 
 
 def _text(data: bytes) -> str:

@@ -1,4 +1,4 @@
-"""Payloads of records that hold or place a message: MESSAGE REF DEAD DEAD_CHANGE REDRIVE TIMER.
+"""Records that hold or place a message: MESSAGE REF TIMER.
 
 Little-endian. Positions are log positions; times milliseconds since the epoch; ids are the
 catalogue's. A payload is what follows the 40-byte record header of `record.py`; the header's own
@@ -11,8 +11,14 @@ from collections.abc import Iterator, Sequence
 from itertools import repeat
 from typing import Final, NamedTuple
 
-from latermq_broker.store.records.kind import Bytes, Kind
-from latermq_broker.store.records.lease_records import decode_ids, encode_ids
+from latermq_broker.store.records.kind import Bytes, Fields, Kind, Names
+from latermq_broker.store.records.message_fields import (
+    body_bytes,
+    message_id,
+    message_keys,
+    message_tag,
+    well_formed,
+)
 from latermq_broker.store.records.record import Record, RecordType
 
 tuple_new: Final = tuple.__new__  # as MessageHead._make, without the call
@@ -37,8 +43,8 @@ MESSAGE_ORDERED: Final = 2
 MESSAGE_PRIORITY: Final = 4
 MESSAGE_LITE: Final = 8
 NO_PRIORITY: Final = -1
-_ORDER_KEY: Final = struct.Struct("<Q")
-_PRIORITY: Final = struct.Struct("<Q")
+ORDER_KEY: Final = struct.Struct("<Q")
+PRIORITY: Final = struct.Struct("<Q")
 
 
 _NO_TAIL: Final[tuple[tuple[int, ...], str]] = ((), "")  # no keys, no lite topic
@@ -97,12 +103,12 @@ def encode_message(message: MessagePayload) -> list[Bytes]:
         head += struct.pack(f"<{len(message.key_hashes)}Q", *message.key_hashes)
     if message.kind & MESSAGE_LITE:
         name = message.lite_topic.encode()
-        tail = b"%b%c%b" % (name, len(name), _ORDER_KEY.pack(message.order_key))
+        tail = b"%b%c%b" % (name, len(name), ORDER_KEY.pack(message.order_key))
         return [head, message.rest, message.sys, tail]
     if message.kind & MESSAGE_ORDERED:
-        return [head, message.rest, message.sys, _ORDER_KEY.pack(message.order_key)]
+        return [head, message.rest, message.sys, ORDER_KEY.pack(message.order_key)]
     if message.kind & MESSAGE_PRIORITY:
-        return [head, message.rest, message.sys, _PRIORITY.pack(message.priority)]
+        return [head, message.rest, message.sys, PRIORITY.pack(message.priority)]
     return [head, message.rest, message.sys]
 
 
@@ -206,7 +212,7 @@ def decode_message_rows(records: Sequence[Record]) -> list[MessageRow]:
 
 
 def _lite_topic(payload: Bytes) -> str:
-    size_at = len(payload) - _ORDER_KEY.size - 1
+    size_at = len(payload) - ORDER_KEY.size - 1
     return str(payload[size_at - payload[size_at] : size_at], "utf-8")
 
 
@@ -214,7 +220,7 @@ def message_order_key(payload: Bytes) -> int:
     """Of a MESSAGE; 0: of no message group."""
     if not payload[6] & MESSAGE_ORDERED:
         return 0
-    key: int = _ORDER_KEY.unpack_from(payload, len(payload) - _ORDER_KEY.size)[0]
+    key: int = ORDER_KEY.unpack_from(payload, len(payload) - ORDER_KEY.size)[0]
     return key
 
 
@@ -222,7 +228,7 @@ def message_priority(payload: Bytes) -> int:
     """Of a MESSAGE; NO_PRIORITY: it has none."""
     if not payload[6] & MESSAGE_PRIORITY:
         return NO_PRIORITY
-    priority: int = _PRIORITY.unpack_from(payload, len(payload) - _PRIORITY.size)[0]
+    priority: int = PRIORITY.unpack_from(payload, len(payload) - PRIORITY.size)[0]
     return priority
 
 
@@ -232,6 +238,31 @@ def message_slices(payload: Bytes) -> tuple[bytes, bytes]:
     start = _MESSAGE.size + 8 * fields[3]
     middle = start + fields[8]
     return bytes(payload[start:middle]), bytes(payload[middle : middle + fields[9]])
+
+
+def message_text(record: Record, names: Names) -> Fields:
+    """Of a MESSAGE or HALF; of one that is damaged, what still makes sense."""
+    head = decode_message_head(record.payload)
+    rest, sys = message_slices(record.payload)
+    readable = well_formed(rest) and well_formed(sys)
+    fields: Fields = {"topic": names.topic(head.topic_id)}
+    if head.queue_id != QUEUE_UNSET:
+        fields |= {"queue": head.queue_id, "offset": head.queue_offset}
+    if readable:
+        fields["message_id"] = message_id(sys)
+    if head.due_ms:
+        fields["check_at_ms" if record.type is RecordType.HALF else "due_at_ms"] = head.due_ms
+    if head.delay_level:
+        fields["delay_level"] = head.delay_level
+    if head.lite_topic:
+        fields["lite_topic"] = head.lite_topic
+    if not readable:
+        return fields
+    if tag := message_tag(sys):
+        fields["tag"] = tag
+    if keys := message_keys(sys):
+        fields["keys"] = list(keys)
+    return fields | {"body_bytes": body_bytes(rest)}
 
 
 #  REF   0       8         16            24      32      36     40     42      43   44
@@ -244,6 +275,7 @@ assert _REF.size == 44
 REF_DUE: Final = 1
 REF_REDRIVE: Final = 2
 REF_COMMITTED: Final = 3
+_REF_REASONS: Final = {REF_DUE: "due", REF_REDRIVE: "redrive", REF_COMMITTED: "committed"}
 
 
 class RefPayload(NamedTuple):
@@ -265,177 +297,15 @@ def decode_ref(payload: Bytes) -> RefPayload:
     return tuple_new(RefPayload, _REF.unpack_from(payload))
 
 
-#  DEAD   0   8       16            24            32        40     48     52         56
-#         | id| origin| queue_offset| origin_offs.| tag_hash| id_h.| group| dlq_topic| origin_topic|
-#         60            62       64            66             68      69       72
-#         | origin_queue| attempt| max_attempts| redrive_count| reason| flags, pad | redriven_ms|
-#         80          84        88       92
-#         | hist_len  | rest_len| sys_len| history | rest | sys | order key u64, if ORDERED,
-#         or priority u64, if PRIORITY
-#  One atomic fact: the delivery `id` is over for its group, and a full copy of the message stands
-#  in %DLQ%group, with its whole life (JSON, `delivery/history.py`). PARKS: its message group stands
-#  still for the consumer group until the letter is redriven or dropped.
-_DEAD: Final = struct.Struct("<QQQqQQIIIHHHHBB2xQIII")
-assert _DEAD.size == 92
-DEAD_EXHAUSTED: Final = 1
-DEAD_FORWARDED: Final = 2
-DEAD_REJECTED: Final = 3
-DEAD_FILTERED: Final = 4  # nobody of the group wants it any more
-DEAD_WAITING: Final = (DEAD_EXHAUSTED, DEAD_FILTERED)  # reasons of what nobody holds, too
-DEAD_ORDERED: Final = 1  # flags
-DEAD_PARKS: Final = 2
-DEAD_PRIORITY: Final = 4
-DEAD_REASONS: Final = {
-    DEAD_EXHAUSTED: "attempts_exhausted",
-    DEAD_FORWARDED: "forwarded",
-    DEAD_REJECTED: "rejected",
-    DEAD_FILTERED: "filtered",
-}
-
-
-class DeadHead(NamedTuple):
-    id: int
-    origin: int
-    queue_offset: int  # in the dead-letter topic
-    origin_offset: int
-    tag_hash: int
-    id_hash: int
-    group_id: int
-    dlq_topic_id: int
-    origin_topic_id: int
-    origin_queue_id: int
-    attempt_count: int
-    max_attempts: int
-    redrive_count: int
-    reason: int
-    flags: int
-    redriven_ms: int
-    history_length: int
-    rest_length: int
-    sys_length: int
-
-
-class DeadPayload(NamedTuple):
-    head: DeadHead
-    history: bytes = b""
-    rest: bytes = b""
-    sys: bytes = b""
-    order_key: int = 0  # set if, and only if, the head's flags say ORDERED
-    priority: int = NO_PRIORITY  # set if, and only if, they say PRIORITY
-
-
-def encode_dead(dead: DeadPayload) -> list[Bytes]:
-    """The three lengths in the head are taken from the parts."""
-    head = dead.head._replace(
-        history_length=len(dead.history), rest_length=len(dead.rest), sys_length=len(dead.sys)
-    )
-    parts: list[Bytes] = [_DEAD.pack(*head), dead.history, dead.rest, dead.sys]
-    if head.flags & DEAD_ORDERED:
-        parts.append(_ORDER_KEY.pack(dead.order_key))
-    elif head.flags & DEAD_PRIORITY:
-        parts.append(_PRIORITY.pack(dead.priority))
-    return parts
-
-
-def decode_dead(payload: Bytes) -> DeadPayload:
-    """Of the parts `sys` only: `dead_slices` copies them all out."""
-    head = decode_dead_head(payload)
-    start = _DEAD.size + head.history_length + head.rest_length
-    sys = bytes(payload[start : start + head.sys_length])
-    return DeadPayload(
-        head, sys=sys, order_key=dead_order_key(payload), priority=dead_priority(payload)
-    )
-
-
-def decode_dead_head(payload: Bytes) -> DeadHead:
-    return DeadHead._make(_DEAD.unpack_from(payload))
-
-
-def dead_order_key(payload: Bytes) -> int:
-    """Of a DEAD; 0: of no message group."""
-    if not payload[69] & DEAD_ORDERED:
-        return 0
-    key: int = _ORDER_KEY.unpack_from(payload, len(payload) - _ORDER_KEY.size)[0]
-    return key
-
-
-def dead_priority(payload: Bytes) -> int:
-    """Of a DEAD; NO_PRIORITY: it has none."""
-    if not payload[69] & DEAD_PRIORITY:
-        return NO_PRIORITY
-    priority: int = _PRIORITY.unpack_from(payload, len(payload) - _PRIORITY.size)[0]
-    return priority
-
-
-def dead_slices(payload: Bytes) -> tuple[bytes, bytes, bytes]:
-    """(history, rest, sys) of a DEAD."""
-    head = decode_dead_head(payload)
-    first = _DEAD.size
-    second = first + head.history_length
-    third = second + head.rest_length
-    return (
-        bytes(payload[first:second]),
-        bytes(payload[second:third]),
-        bytes(payload[third : third + head.sys_length]),
-    )
-
-
-#  DEAD_CHANGE   0          4      5    8
-#                | dlq_topic| state| pad| offsets 8 x n
-#  Letters left the state DEAD: redriven to a topic (with their REFs in the same group) or dropped.
-_DEAD_CHANGE: Final = struct.Struct("<IB3x")
-assert _DEAD_CHANGE.size == 8
-
-
-class DeadChangePayload(NamedTuple):
-    dlq_topic_id: int
-    state: int
-    offsets: tuple[int, ...]
-
-
-def encode_dead_change(change: DeadChangePayload) -> list[Bytes]:
-    head = _DEAD_CHANGE.pack(change.dlq_topic_id, change.state)
-    return [head, encode_ids(change.offsets)]
-
-
-def decode_dead_change(payload: Bytes) -> DeadChangePayload:
-    dlq_topic_id, state = _DEAD_CHANGE.unpack_from(payload)
-    return DeadChangePayload(dlq_topic_id, state, decode_ids(payload, _DEAD_CHANGE.size))
-
-
-#  REDRIVE   0   8       16           24       32        36     40         44     48
-#            | id| letter| letter_offs| tag_h. | origin_o| group| dlq_topic| topic| len. | queue
-#            60
-#            | order key u64, if the group keeps the order of the message's group
-#  A letter goes back to the one group it died in: receivable at once under a new delivery id,
-#  attempts from 1. `letter` is the DEAD record's position.
-_REDRIVE: Final = struct.Struct("<QQQQqIIIIH2x")
-assert _REDRIVE.size == 60
-
-
-class RedrivePayload(NamedTuple):
-    id: int
-    letter: int
-    letter_offset: int
-    tag_hash: int
-    origin_offset: int
-    group_id: int
-    dlq_topic_id: int
-    topic_id: int
-    length: int
-    queue_id: int
-    order_key: int = 0
-
-
-def encode_redrive(redrive: RedrivePayload) -> list[Bytes]:
-    head = _REDRIVE.pack(*redrive[:-1])
-    return [head, _ORDER_KEY.pack(redrive.order_key)] if redrive.order_key else [head]
-
-
-def decode_redrive(payload: Bytes) -> RedrivePayload:
-    ordered = len(payload) > _REDRIVE.size
-    key: int = _ORDER_KEY.unpack_from(payload, _REDRIVE.size)[0] if ordered else 0
-    return RedrivePayload._make((*_REDRIVE.unpack_from(payload), key))
+def _ref_text(record: Record, names: Names) -> Fields:
+    ref = decode_ref(record.payload)
+    return {
+        "topic": names.topic(ref.topic_id),
+        "queue": ref.queue_id,
+        "offset": ref.queue_offset,
+        "reason": _REF_REASONS.get(ref.reason, str(ref.reason)),
+        "message_at": ref.origin,
+    }
 
 
 #  TIMER   0         8       16          24     28      32
@@ -462,11 +332,17 @@ def decode_timer(payload: Bytes) -> TimerPayload:
     return TimerPayload._make(_TIMER.unpack_from(payload))
 
 
+def _timer_text(record: Record, names: Names) -> Fields:
+    del names
+    timer = decode_timer(record.payload)
+    fields: Fields = {"message_at": timer.position, "was_due_at_ms": timer.due_ms}
+    if timer.new_due_ms:
+        return fields | {"due_at_ms": timer.new_due_ms}
+    return fields | {"cancelled": True}
+
+
 KINDS: Final = (
-    Kind(RecordType.MESSAGE, encode_message, decode_message_head),
-    Kind(RecordType.REF, lambda ref: [encode_ref(ref)], decode_ref),
-    Kind(RecordType.TIMER, encode_timer, decode_timer),
-    Kind(RecordType.DEAD, encode_dead, decode_dead),
-    Kind(RecordType.DEAD_CHANGE, encode_dead_change, decode_dead_change),
-    Kind(RecordType.REDRIVE, encode_redrive, decode_redrive),
+    Kind(RecordType.MESSAGE, encode_message, decode_message_head, message_text),
+    Kind(RecordType.REF, lambda ref: [encode_ref(ref)], decode_ref, _ref_text),
+    Kind(RecordType.TIMER, encode_timer, decode_timer, _timer_text),
 )

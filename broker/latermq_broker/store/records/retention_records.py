@@ -1,15 +1,16 @@
-"""Payloads of records by which old segments become free to go: MOVE and DROP.
+"""Records by which old segments become free to go: MOVE and DROP.
 
 Little-endian. Positions are log positions; times milliseconds since the epoch; ids are the
 catalogue's. A payload is what follows the 40-byte record header of `record.py`. Decoders take the
 payload of a record whose checksum held, so they do not defend against damage.
 """
 
+import json
 import struct
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from latermq_broker.store.records.kind import Bytes, Kind
+from latermq_broker.store.records.kind import Bytes, Fields, Kind, Names
 from latermq_broker.store.records.lease_records import decode_ids, encode_ids
 from latermq_broker.store.records.record import Record, RecordType
 
@@ -102,6 +103,24 @@ def original(record: Record) -> Record:
     return record._replace(type=RecordType(move.type), store_ms=move.stored_ms, payload=move.inner)
 
 
+def _move_text(record: Record, names: Names) -> Fields:
+    move = decode_move(record.payload)
+    if move.kind == MOVE_HISTORY:
+        attempts = json.loads(bytes(move.inner))["attempts"]
+        return {"what": "history", "delivery": move.ids[0], "attempts": len(attempts)}
+    inner = original(record)
+    fields: Fields = {"what": inner.type.name.lower(), "message_at": move.old}
+    if move.due_ms:
+        fields["due_at_ms"] = move.due_ms
+    if move.ids:
+        fields["deliveries"] = list(move.ids)
+    for entry in move.entries[:1]:
+        fields |= {"topic": names.topic(entry.topic_id), "queue": entry.queue_id}
+    if move.entries:
+        fields["offsets"] = [entry.queue_offset for entry in move.entries]
+    return fields
+
+
 #  DROP   0     1    4     6      8      16
 #         | kind| pad| part| parts| start| queues 16 x n, or a part of the sections
 #  queue  0      4      6    8      16
@@ -146,6 +165,18 @@ def decode_drop(payload: Bytes) -> DropPayload:
     return DropPayload(kind, start, tuple(map(TrimmedQueue._make, _TRIM.iter_unpack(rest))))
 
 
+def _drop_text(record: Record, names: Names) -> Fields:
+    drop = decode_drop(record.payload)
+    if drop.kind == DROP_BASE:
+        part = f"{drop.part + 1}/{drop.parts}"
+        return {"what": "segments", "log_begins_at": drop.start, "part": part}
+    fields: Fields = {"what": "expired", "queues": len(drop.queues)}
+    for queue in drop.queues[:1]:
+        fields["topic"] = names.topic(queue.topic_id)
+        fields |= {"queue": queue.queue_id, "first_offset": queue.first}
+    return fields
+
+
 def base_records(start: int, sections: bytes, part_bytes_max: int) -> Sequence[DropPayload]:
     """The DROP records of one atomic group that hold all the sections."""
     count = -(-len(sections) // part_bytes_max) or 1
@@ -159,6 +190,6 @@ def base_records(start: int, sections: bytes, part_bytes_max: int) -> Sequence[D
 
 
 KINDS: Final = (
-    Kind(RecordType.MOVE, encode_move, decode_move),
-    Kind(RecordType.DROP, encode_drop, decode_drop),
+    Kind(RecordType.MOVE, encode_move, decode_move, _move_text),
+    Kind(RecordType.DROP, encode_drop, decode_drop, _drop_text),
 )

@@ -1,4 +1,4 @@
-"""Payload of TXN records: what became of a half message, besides its commit (a REF record).
+"""HALF and TXN records: half messages, and what became of them besides a commit (a REF record).
 
 A HALF record has the payload of a MESSAGE that waits (`message_records.py`); its due_ms is that of
 the first check. Little-endian; a payload is what follows the 40-byte record header of `record.py`.
@@ -7,9 +7,13 @@ the first check. Little-endian; a payload is what follows the 40-byte record hea
 import struct
 from typing import Final, NamedTuple
 
-from latermq_broker.store.records.kind import Bytes, Kind
-from latermq_broker.store.records.message_records import decode_message_head, encode_message
-from latermq_broker.store.records.record import RecordType
+from latermq_broker.store.records.kind import Bytes, Fields, Kind, Names
+from latermq_broker.store.records.message_records import (
+    decode_message_head,
+    encode_message,
+    message_text,
+)
+from latermq_broker.store.records.record import Record, RecordType
 
 #  TXN   0         8       16      20      22    23     24
 #        | position| due_ms| length| checks| kind| cause|
@@ -55,7 +59,17 @@ def decode_txn(payload: Bytes) -> TxnPayload:
     return TxnPayload._make(_TXN.unpack_from(payload))
 
 
+def _txn_text(record: Record, names: Names) -> Fields:
+    del names
+    txn = decode_txn(record.payload)
+    if txn.kind == TXN_CHECKED:
+        checked: Fields = {"message_at": txn.position, "what": "a producer was asked"}
+        return checked | {"checks": txn.checks, "check_at_ms": txn.due_ms}
+    cause = CAUSES.get(txn.cause, str(txn.cause))
+    return {"message_at": txn.position, "what": "rolled back", "cause": cause}
+
+
 KINDS: Final = (
-    Kind(RecordType.HALF, encode_message, decode_message_head),
-    Kind(RecordType.TXN, encode_txn, decode_txn),
+    Kind(RecordType.HALF, encode_message, decode_message_head, message_text),
+    Kind(RecordType.TXN, encode_txn, decode_txn, _txn_text),
 )

@@ -20,7 +20,7 @@ from latermq_broker.store.records.lease_records import (
     LeaseRetryPayload,
     OrderedRow,
 )
-from latermq_broker.store.records.message_records import DEAD_WAITING, DeadPayload, RedrivePayload
+from latermq_broker.store.records.letter_records import DEAD_WAITING, DeadPayload, RedrivePayload
 
 
 class DeliveryMender:

@@ -12,7 +12,8 @@ from latermq_broker.engine.journal.mend.lossy_queues import is_lost
 from latermq_broker.engine.state.state import EngineState, Stamp
 from latermq_broker.errors import CorruptRecordError
 from latermq_broker.store.derived.consume_queue import Entry
-from latermq_broker.store.records.message_records import dead_order_key, message_order_key
+from latermq_broker.store.records.letter_records import dead_order_key
+from latermq_broker.store.records.message_records import message_order_key
 from latermq_broker.store.records.record import RecordType
 
 MADE_UP_ID: Final = 1 << 63  # ids from here on were given by no broker

@@ -1,0 +1,67 @@
+"""The store's own records: LOST MARK BLANK. Nobody applies them to a state.
+
+LOST stands where a damaged range was, once an operator has given it up. MARK and BLANK have no
+payload: see `record.py`.
+
+    LOST  0            8
+          | given_up_ms | zeros …      the record's own length says how much is lost
+
+A range of 40 bytes has room for the header alone. Long ranges are covered by several records.
+"""
+
+import struct
+from typing import Final, NamedTuple
+
+from latermq_broker.store.records.kind import Bytes, Fields, Kind, Names
+from latermq_broker.store.records.record import HEADER_BYTES, Record, RecordType
+
+_LOST: Final = struct.Struct("<Q")
+LOST_BYTES_MIN: Final = HEADER_BYTES + _LOST.size  # of a record that says when
+LOST_BYTES_MAX: Final = 1 << 20  # of one record
+
+
+class LostPayload(NamedTuple):
+    length: int  # of what is lost: as long as the record, its header included
+    given_up_ms: int  # 0: there was no room to say
+
+
+def encode_lost(lost: LostPayload) -> list[Bytes]:
+    when = _LOST.pack(lost.given_up_ms) if lost.length >= LOST_BYTES_MIN else b""
+    return [when.ljust(lost.length - HEADER_BYTES, b"\0")]
+
+
+def decode_lost(payload: Bytes) -> LostPayload:
+    when = _LOST.unpack_from(payload)[0] if len(payload) >= _LOST.size else 0
+    return LostPayload(HEADER_BYTES + len(payload), when)
+
+
+def _lost_text(record: Record, names: Names) -> Fields:
+    del names
+    lost = decode_lost(record.payload)
+    return {"lost_bytes": lost.length, "given_up_at_ms": lost.given_up_ms}
+
+
+def _encode_nothing(payload: None) -> list[Bytes]:
+    del payload
+    return []
+
+
+def _decode_nothing(payload: Bytes) -> None:
+    del payload
+
+
+def _mark_text(record: Record, names: Names) -> Fields:
+    del names
+    return {"clean": record.is_clean_mark}
+
+
+def _blank_text(record: Record, names: Names) -> Fields:
+    del record, names
+    return {}
+
+
+KINDS: Final = (
+    Kind(RecordType.LOST, encode_lost, decode_lost, _lost_text),
+    Kind(RecordType.MARK, _encode_nothing, _decode_nothing, _mark_text),
+    Kind(RecordType.BLANK, _encode_nothing, _decode_nothing, _blank_text),
+)
