@@ -21,7 +21,7 @@ from typing import Final
 
 from xxhash import xxh3_64
 
-from latermq_broker.errors import UnusableCheckpointError
+from latermq_broker.errors import UnsupportedFormatError, UnusableCheckpointError
 from latermq_broker.store.checkpoint_job import RUN_SUFFIX
 from latermq_broker.store.files import Files, OpenMode
 
@@ -102,7 +102,10 @@ class RunFile:
 
     @classmethod
     def open(cls, files: Files, directory: Path, name: str, *, verify: bool = True) -> "RunFile":
-        """`verify` reads all of it once. Raises DamagedRunError, OSError."""
+        """`verify` reads all of it once.
+
+        Raises DamagedRunError, OSError; UnsupportedFormatError: a newer version wrote it.
+        """
         try:
             fd = files.open(directory / name, OpenMode.READ)
         except FileNotFoundError:
@@ -123,6 +126,12 @@ class RunFile:
         expected = (
             _HEADER.size + row_count * _ROW.size + entry_count * ENTRY_BYTES + _CHECKSUM_BYTES
         )
+        newer = (magic, algo) == (RUN_MAGIC, CHECKSUM_XXH3) and format_ > RUN_FORMAT
+        if newer and _matches(files, fd, size - _CHECKSUM_BYTES):
+            raise UnsupportedFormatError(
+                f"timer run {name} has format {format_}, this version reads up to "
+                f"{RUN_FORMAT}: start the newer version of latermq; nothing was changed"
+            )
         if (magic, format_, algo, base) != (RUN_MAGIC, RUN_FORMAT, CHECKSUM_XXH3, 0):
             raise DamagedRunError(f"timer run {name} has an unknown header")
         if size != expected:

@@ -18,7 +18,7 @@ _WRITE_BYTES: Final = 1 << 20
 
 
 def merge_runs(files: Files, directory: Path, until: int, names: Sequence[str]) -> None:
-    """Raises DamagedRunError, OSError; then there is no result, or an unfinished one."""
+    """Raises as `RunFile.open`; then there is no result, or an unfinished one."""
     if MERGED_NAME in files.list_directory(directory):
         files.unlink(directory / MERGED_NAME)
     runs = [RunFile.open(files, directory, name) for name in names]

@@ -1,6 +1,7 @@
 """One message's life, clause by clause (design: delivery table; protocol: 5 and 6)."""
 
 import pytest
+from xxhash import xxh3_64_intdigest
 
 from latermq_broker.catalog.catalog import Backoff, BackoffKind
 from latermq_broker.config.config import CatalogConfig, DeliveryConfig, StoreConfig
@@ -10,6 +11,7 @@ from latermq_broker.errors import (
     InvalidReceiptHandleError,
     StoreFullError,
     TopicNotFoundError,
+    UnsupportedFormatError,
 )
 from support.engine_rig import EngineRig, until_full
 from support.memory_files import MemoryFiles
@@ -402,3 +404,17 @@ def test_a_damaged_timer_run_is_rebuilt_from_the_log(monkeypatch: pytest.MonkeyP
     assert rig.engine.recovery.rebuilt
     rig.advance(200_000 + 4)
     assert rig.names() == [f"m{n}" for n in range(5)]
+
+
+def test_a_newer_timer_run_stops_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("latermq_broker.schedule.minutes.RUN_ENTRIES_MIN", 3)
+    rig = EngineRig(files=(files := MemoryFiles()))
+    rig.send(*(f"m{n}" for n in range(5)), wait_ms=200_000)
+    rig.engine.close(rig.now_ms)
+    (run,) = (inode for path, inode in files.inodes.items() if path.suffix == ".run")
+    run.data[8] = 2  # the format
+    run.data[-8:] = xxh3_64_intdigest(bytes(run.data[:-8])).to_bytes(8, "little")
+    before = {path: bytes(inode.data) for path, inode in files.inodes.items()}
+    with pytest.raises(UnsupportedFormatError, match="start the newer version of latermq"):
+        rig.reopened()
+    assert {path: bytes(inode.data) for path, inode in files.inodes.items()} == before

@@ -3,7 +3,9 @@
 from pathlib import Path
 
 import pytest
+from xxhash import xxh3_64_intdigest
 
+from latermq_broker.errors import UnsupportedFormatError
 from latermq_broker.schedule.run_file import (
     DamagedRunError,
     RunFile,
@@ -80,3 +82,13 @@ def test_a_missing_run_is_damage() -> None:
     files.make_directory(DIRECTORY)
     with pytest.raises(DamagedRunError, match="missing"):
         RunFile.open(files, DIRECTORY, "2.run")
+
+
+def test_a_newer_run_is_no_damage() -> None:
+    changed = bytearray(encoded())
+    changed[8] = 2  # the format
+    with pytest.raises(DamagedRunError):  # only the header says so
+        opened(bytes(changed))
+    changed[-8:] = xxh3_64_intdigest(bytes(changed[:-8])).to_bytes(8, "little")
+    with pytest.raises(UnsupportedFormatError, match="has format 2, this version reads up to 1"):
+        opened(bytes(changed))

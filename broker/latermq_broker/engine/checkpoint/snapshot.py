@@ -38,7 +38,7 @@ from latermq_broker.engine.checkpoint.lite_section import pack_lites, restore_li
 from latermq_broker.engine.state.letter_states import LetterStates, pack_letters, unpack_letters
 from latermq_broker.engine.state.model import DeadState
 from latermq_broker.engine.state.state import EngineState
-from latermq_broker.schedule.run_file import DamagedRunError, RunFile
+from latermq_broker.schedule.run_file import RunFile
 
 #  half    0      8         16         24      32       40      44     48      50   56
 #          | first| position| stored_ms| due_ms| id_hash| topic| length| checks| pad|
@@ -86,7 +86,7 @@ def snapshot(state: EngineState, new_run: str = "") -> dict[str, bytes]:
 def restore(state: EngineState, sections: Mapping[str, bytes]) -> None:
     """Into a fresh state, or one to which replay has told what TOLD_BY_THE_LOG names.
 
-    Raises DamagedRunError, before anything has changed.
+    Raises DamagedRunError, UnsupportedFormatError, before anything has changed.
     """
     whole = "uses" in sections
     runs = _open_runs(state, json.loads(sections["runs"])) if whole else []
@@ -131,7 +131,7 @@ def _open_runs(state: EngineState, names: list[str]) -> list[RunFile]:
     try:
         for name in names:
             runs.append(RunFile.open(state.store.files, state.store.runs_directory, name))
-    except DamagedRunError:
+    except BaseException:
         for run in runs:
             run.close()
         raise
