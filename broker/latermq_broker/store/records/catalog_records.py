@@ -139,7 +139,7 @@ def _reset_text(record: Record, names: Names) -> Fields:
     }
 
 
-KINDS: Final = (
+KINDS: Final[tuple[Kind, ...]] = (
     Kind(RecordType.CONFIG, encode_config, decode_config, _config_text),
     Kind(RecordType.OFFSET, encode_offset, decode_offset, _offset_text),
     Kind(RecordType.RESET, encode_reset, decode_reset, _reset_text),

@@ -61,7 +61,7 @@ def _limit_text(record: Record, names: Names) -> Fields:
     return fields | {field: most for field in FIELDS if (most := getattr(limit, field))}
 
 
-KINDS: Final = (
+KINDS: Final[tuple[Kind, ...]] = (
     Kind(RecordType.ACCESS, encode_change, decode_change, _access_text),
     Kind(RecordType.LIMIT, encode_change, decode_change, _limit_text),
 )

@@ -360,7 +360,7 @@ def _client_text(record: Record, names: Names) -> Fields:
     return {"client": name}
 
 
-KINDS: Final = (
+KINDS: Final[tuple[Kind, ...]] = (
     Kind(RecordType.LEASE_FRESH, encode_lease_fresh, decode_lease_fresh, _lease_fresh_text),
     Kind(RecordType.LEASE_RETRY, encode_lease_retry, decode_lease_retry, _lease_retry_text),
     Kind(RecordType.LEASE_ORDERED, encode_lease_ordered, decode_lease_ordered, _lease_ordered_text),

@@ -241,7 +241,7 @@ def _redrive_text(record: Record, names: Names) -> Fields:
     }
 
 
-KINDS: Final = (
+KINDS: Final[tuple[Kind, ...]] = (
     Kind(RecordType.DEAD, encode_dead, decode_dead, _dead_text),
     Kind(RecordType.DEAD_CHANGE, encode_dead_change, decode_dead_change, _dead_change_text),
     Kind(RecordType.REDRIVE, encode_redrive, decode_redrive, _redrive_text),

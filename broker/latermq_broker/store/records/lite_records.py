@@ -53,4 +53,4 @@ def _lite_text(record: Record, names: Names) -> Fields:
     return fields | {"what": what, word: rows}
 
 
-KINDS: Final = (Kind(RecordType.LITE, encode_lite, decode_lite, _lite_text),)
+KINDS: Final[tuple[Kind, ...]] = (Kind(RecordType.LITE, encode_lite, decode_lite, _lite_text),)

@@ -341,7 +341,7 @@ def _timer_text(record: Record, names: Names) -> Fields:
     return fields | {"cancelled": True}
 
 
-KINDS: Final = (
+KINDS: Final[tuple[Kind, ...]] = (
     Kind(RecordType.MESSAGE, encode_message, decode_message_head, message_text),
     Kind(RecordType.REF, lambda ref: [encode_ref(ref)], decode_ref, _ref_text),
     Kind(RecordType.TIMER, encode_timer, decode_timer, _timer_text),

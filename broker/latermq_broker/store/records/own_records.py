@@ -60,7 +60,7 @@ def _blank_text(record: Record, names: Names) -> Fields:
     return {}
 
 
-KINDS: Final = (
+KINDS: Final[tuple[Kind, ...]] = (
     Kind(RecordType.LOST, encode_lost, decode_lost, _lost_text),
     Kind(RecordType.MARK, _encode_nothing, _decode_nothing, _mark_text),
     Kind(RecordType.BLANK, _encode_nothing, _decode_nothing, _blank_text),

@@ -189,7 +189,7 @@ def base_records(start: int, sections: bytes, part_bytes_max: int) -> Sequence[D
     ]  # fmt: skip
 
 
-KINDS: Final = (
+KINDS: Final[tuple[Kind, ...]] = (
     Kind(RecordType.MOVE, encode_move, decode_move, _move_text),
     Kind(RecordType.DROP, encode_drop, decode_drop, _drop_text),
 )

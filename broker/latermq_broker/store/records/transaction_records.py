@@ -69,7 +69,7 @@ def _txn_text(record: Record, names: Names) -> Fields:
     return {"message_at": txn.position, "what": "rolled back", "cause": cause}
 
 
-KINDS: Final = (
+KINDS: Final[tuple[Kind, ...]] = (
     Kind(RecordType.HALF, encode_message, decode_message_head, message_text),
     Kind(RecordType.TXN, encode_txn, decode_txn, _txn_text),
 )
