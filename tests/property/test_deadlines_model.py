@@ -4,7 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from latermq_broker.delivery.leases.deadlines import Deadlines
+from latermq_broker.delivery.deadlines import Deadlines
 
 IDS = st.integers(1, 12)
 

@@ -91,3 +91,19 @@ def test_commands_in_the_readme_parse(line: str) -> None:
     command, rest = command_named(shlex.split(line)[1:])
     context: Any = command.make_context(command.name, rest, resilient_parsing=False)
     assert context.params, line
+
+
+def test_every_decision_is_found_by_its_question() -> None:
+    index = (ROOT / "docs" / "adr" / "README.md").read_text(encoding="utf-8")
+    decisions = sorted(path.name for path in (ROOT / "docs" / "adr").glob("0*.md"))
+    assert sorted(re.findall(r"\]\((0[\w-]+\.md)\)", index)) == decisions
+
+
+def test_modules_that_are_named_are_there() -> None:
+    """A walk that names a file which has moved leads nowhere."""
+    architecture = (ROOT / "docs" / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`((?:[\w-]+/)+\w+\.py)`", architecture))
+    roots = (ROOT, ROOT / "broker" / "latermq_broker", ROOT / "client", ROOT / "proto")
+    lost = {name for name in named if not any((root / name).is_file() for root in roots)}
+    assert len(named) > 20
+    assert not lost

@@ -20,7 +20,7 @@ from enum import IntEnum
 from typing import Final
 
 from latermq_broker.catalog.shares import count_up
-from latermq_broker.delivery.leases.deadlines import Deadlines
+from latermq_broker.delivery.deadlines import Deadlines
 
 
 class HalfState(IntEnum):

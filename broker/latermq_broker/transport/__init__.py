@@ -1,1 +1,1 @@
-"""What carries the services: today grpc.aio."""
+"""What carries the services: our own HTTP/2 on sockets (lean), or grpc.aio."""

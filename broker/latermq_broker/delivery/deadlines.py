@@ -1,7 +1,8 @@
-"""Deadlines of leases and backoffs: arm, disarm, expire, in order and to the millisecond.
+"""Deadlines by id, of half messages: arm, disarm, expire, in order and to the millisecond.
 
 A wheel of slots, each a dict of id → deadline; only slots whose time has come are put in order.
-Arming and disarming cost O(1): most leases are acknowledged long before their deadline.
+Arming and disarming cost O(1): most end long before their deadline. Leases and backoffs, by far
+more, have `row_deadlines.py`.
 """
 
 from collections.abc import Iterator
