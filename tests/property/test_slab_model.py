@@ -107,7 +107,7 @@ class SlabMachine(RuleBasedStateMachine):
             )
             for id in range(first, first + count)
         ]  # fmt: skip
-        lent = self.leases.lend_new(
+        self.leases.lend_new(
             first,
             [Place(1, 3, 0, FAR_OFFSET >> 32, one.tag_hash) for one in made],
             [one.offset for one in made],
@@ -117,7 +117,8 @@ class SlabMachine(RuleBasedStateMachine):
             self.now_ms,
             wait_ms,
         )
-        assert [delivery.id for delivery in lent] == [one.id for one in made]
+        ids = [one.id for one in made]
+        assert [delivery.id for delivery in self.leases.deliveries.many(ids)] == ids
         margin_ms = early_ms(wait_ms) if holder.auto_renew else 0
         for one in made:
             one.holder, one.leased_ms = holder, self.now_ms

@@ -46,6 +46,14 @@ class Deliveries(Mapping[int, Delivery]):
             raise KeyError(id)
         return Delivery(self._slab, row)
 
+    def many(self, ids: Sequence[int]) -> list[Delivery]:
+        """Look them all up. Raises KeyError."""
+        slab = self._slab
+        run = slab.run_of(ids)
+        if run is None:
+            return [self[id] for id in ids]
+        return [Delivery(slab, row) for row in run]
+
     def __contains__(self, id: object) -> bool:
         return isinstance(id, int) and self._slab.index.find(id) != 0
 
@@ -187,7 +195,7 @@ class Leases:
         holder: Holder,
         now_ms: int,
         lasting_ms: int,
-    ) -> list[Delivery]:
+    ) -> None:
         """New ones, with ids in sequence, through RECEIVE at once."""
         slab = self.slab
         rows = self._new(first_id, places, offsets, positions, lengths, _LENT)
@@ -197,7 +205,6 @@ class Leases:
         self._renewals.give_new(rows, holder)
         margin_ms = early_ms(lasting_ms) if holder.auto_renew else 0
         self.deadlines.arm_all(rows, now_ms + lasting_ms, margin_ms)
-        return [Delivery(slab, row) for row in rows]
 
     def _new(
         self,

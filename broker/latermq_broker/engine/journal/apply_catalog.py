@@ -138,7 +138,8 @@ class CatalogApplier:
             if subscription.gate is not None:  # retries of a lite topic that is gone, too
                 reader.ready.update(dict.fromkeys(subscription.gate.groups))
 
-    def client(self, client_id: str, at: Stamp) -> None:
+    def client(self, client_id: str, at: Stamp) -> int:
+        """Returns the position that stands for the client."""
         state = self._state
         known = state.client_positions
         known[client_id] = at.position
@@ -146,6 +147,7 @@ class CatalogApplier:
         if len(known) > state.config.delivery.client_names_max:
             _, position = known.popitem(last=False)
             state.client_names.pop(position, None)
+        return at.position
 
     def access(self, access: ChangePayload, at: Stamp) -> None:
         if access.operation == PUT:

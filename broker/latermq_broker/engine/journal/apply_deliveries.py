@@ -47,8 +47,6 @@ class DeliveryApplier:
 
     def __init__(self, state: EngineState) -> None:
         self._state = state
-        self.lent: list[Delivery] = []
-        """The newest fresh or ordered lease, for whoever has just written it."""
 
     def appliers(self) -> Appliers:
         return {
@@ -62,7 +60,8 @@ class DeliveryApplier:
             RecordType.REDRIVE: Applied(self.redrive),
         }
 
-    def lease_fresh(self, lease: LeaseFreshPayload, at: Stamp) -> None:
+    def lease_fresh(self, lease: LeaseFreshPayload, at: Stamp) -> Sequence[int]:
+        """Returns the ids of what was lent."""
         state = self._state
         subscription = state.subscription(lease.group_id, lease.topic_id)
         queue = state.queue(lease.topic_id, lease.queue_id)
@@ -73,8 +72,8 @@ class DeliveryApplier:
             offsets = [offsets[delta] for delta in lease.deltas]
         where = (lease.group_id, lease.topic_id, lease.queue_id)
         places = places_of(*where, offsets, [entry[4] for entry in entries])
-        self._lend(subscription, lease, places, offsets, entries, at)
         subscription.cursors[lease.queue_id] = lease.first_offset + lease.span
+        return self._lend(subscription, lease, places, offsets, entries, at)
 
     def lease_retry(self, lease: LeaseRetryPayload, at: Stamp) -> None:
         state = self._state
@@ -87,7 +86,8 @@ class DeliveryApplier:
             _hold(state, delivery, at.store_ms + lease.invisible_ms)
             subscription.last_consumed_ms = at.store_ms
 
-    def lease_ordered(self, lease: LeaseOrderedPayload, at: Stamp) -> None:
+    def lease_ordered(self, lease: LeaseOrderedPayload, at: Stamp) -> Sequence[int]:
+        """Returns the ids of what was lent."""
         state = self._state
         subscription = state.subscription(lease.group_id, lease.topic_id)
         gate = subscription.ordered()
@@ -127,9 +127,9 @@ class DeliveryApplier:
             places.append(place_of(*where, queue_id, offset, entry.tag_hash, key))
             offsets.append(offset)
             entries.append(entry)
-        self._lend(subscription, lease, places, offsets, entries, at)
         if lease.queue_id != NO_QUEUE:
             subscription.cursors[lease.queue_id] = lease.next_offset
+        return self._lend(subscription, lease, places, offsets, entries, at)
 
     def _lend(
         self,
@@ -139,15 +139,14 @@ class DeliveryApplier:
         offsets: Sequence[int],
         entries: Sequence[Entry],
         at: Stamp,
-    ) -> None:
-        """Messages that the group had not received yet."""
-        self.lent = []
+    ) -> Sequence[int]:
+        """Lend messages that the group had not received yet."""
         if not entries:
-            return
+            return ()
         state = self._state
         holder = _holder(state, lease)
         positions, lengths, *_ = zip(*entries, strict=True)
-        self.lent = state.leases.lend_new(
+        state.leases.lend_new(
             lease.first_id,
             places,
             offsets,
@@ -160,6 +159,7 @@ class DeliveryApplier:
         state.uses.hold_all(positions)
         subscription.counts[State.LEASED] += len(entries)
         subscription.last_consumed_ms = at.store_ms
+        return range(lease.first_id, lease.first_id + len(entries))
 
     def ack(self, ids: Sequence[int], at: Stamp) -> None:
         if not self._ack(ids):

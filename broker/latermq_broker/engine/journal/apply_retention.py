@@ -38,10 +38,11 @@ class RetentionApplier:
             RecordType.DROP: Applied(self.drop, self.drop),
         }
 
-    def move(self, move: MovePayload, at: Stamp) -> None:
+    def move(self, move: MovePayload, at: Stamp) -> int:
+        """Returns how long the record is."""
         if move.kind == MOVE_HISTORY:
             self._move_history(move, at)
-            return
+            return at.length
         state = self._state
         index_moved(state.store.index, move, at.position)
         if move.due_ms and move.type == RecordType.HALF:
@@ -61,6 +62,7 @@ class RetentionApplier:
                 state.uses.hold(delivery.position)
         for entry in move.entries:
             self._move_entry(entry, at)
+        return at.length
 
     def _move_history(self, move: MovePayload, at: Stamp) -> None:
         state = self._state

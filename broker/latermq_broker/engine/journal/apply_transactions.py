@@ -25,23 +25,24 @@ class TransactionApplier:
             RecordType.TXN: Applied(self.txn, self.txn),
         }
 
-    def half(self, message: MessagePayload | MessageHead, at: Stamp) -> None:
+    def half(self, message: MessagePayload | MessageHead, at: Stamp) -> HalfMessage | None:
+        """Returns the half message; None while replay has no state."""
         state = self._state
         index_message(state.store.index, message, at.position)
         state.uses.arm(at.position, at.length)
         if state.store.dropped.headless:
-            return
-        state.halves.add(
-            HalfMessage(
-                first=at.position,
-                position=at.position,
-                length=at.length,
-                topic_id=message.topic_id,
-                id_hash=message.id_hash,
-                stored_ms=at.store_ms,
-                due_ms=message.due_ms,
-            )
+            return None
+        half = HalfMessage(
+            first=at.position,
+            position=at.position,
+            length=at.length,
+            topic_id=message.topic_id,
+            id_hash=message.id_hash,
+            stored_ms=at.store_ms,
+            due_ms=message.due_ms,
         )
+        state.halves.add(half)
+        return half
 
     def txn(self, txn: TxnPayload, at: Stamp) -> None:
         state = self._state

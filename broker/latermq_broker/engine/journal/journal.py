@@ -44,8 +44,8 @@ class _Way(NamedTuple):
 
     encode: Callable[[Any], list[Bytes]]
     decode: Callable[[Any], Any]
-    apply: Callable[[Any, Stamp], None]
-    headless: Callable[[Any, Stamp], None] | None
+    apply: Callable[[Any, Stamp], Any]
+    headless: Callable[[Any, Stamp], Any] | None
 
 
 class Journal:
@@ -75,8 +75,8 @@ class Journal:
             kind = kinds[type]
             self._ways[type] = _Way(kind.encode, kind.decode, apply, headless)
 
-    def write(self, type: RecordType, payload: Any, now_ms: int) -> Stamp:
-        """Append one record to the batch and apply it.
+    def write(self, type: RecordType, payload: Any, now_ms: int) -> Any:
+        """Append one record to the batch and apply it. Returns what that made: see the appliers.
 
         Raises StoreFullError, StoreReadOnlyError before anything has changed.
         """
@@ -84,8 +84,7 @@ class Journal:
         parts = way.encode(payload)
         position = self._log.append(type, parts, now_ms)
         stamp = Stamp(position, self._log.last_store_ms, HEADER_BYTES + sum(map(len, parts)))
-        self._apply(way.apply, payload, stamp)
-        return stamp
+        return self._apply(way.apply, payload, stamp)
 
     def write_mixed(self, messages: Sequence[MessagePayload], now_ms: int) -> list[int]:
         """Messages that recovery takes all or none of, delayed ones too; their positions.
@@ -109,19 +108,18 @@ class Journal:
             self._log.append_group(RecordType.REF, payloads, now_ms)
             self._apply(self._messages.refs, group, self._log.last_store_ms)
 
-    def write_group(self, items: Sequence[tuple[RecordType, Any]], now_ms: int) -> list[Stamp]:
+    def write_group(self, items: Sequence[tuple[RecordType, Any]], now_ms: int) -> list[Any]:
         """The same for several records that recovery takes all or none of."""
         encoded = [self._ways[type].encode(payload) for type, payload in items]
         sizes = [sum(map(len, parts)) for parts in encoded]
         self._log.reserve(sizes, spare=items[0][0] not in NO_SPARE_TYPES)
-        stamps = []
+        made = []
         last = len(items) - 1
         for index, ((type, payload), parts) in enumerate(zip(items, encoded, strict=True)):
             position = self._log.append(type, parts, now_ms, more=index < last)
             stamp = Stamp(position, self._log.last_store_ms, HEADER_BYTES + sizes[index])
-            self._apply(self._ways[type].apply, payload, stamp)
-            stamps.append(stamp)
-        return stamps
+            made.append(self._apply(self._ways[type].apply, payload, stamp))
+        return made
 
     def write_messages(self, run: MessageRun, now_ms: int) -> list[int]:
         """The same for messages that enter one queue; their positions."""
@@ -132,13 +130,13 @@ class Journal:
         self._apply(self._messages.message_run, run, positions, lengths, store_ms)
         return positions
 
-    def _apply(self, apply: Callable[..., None], *facts: Any) -> None:
+    def _apply(self, apply: Callable[..., Any], *facts: Any) -> Any:
         """A record that cannot be applied is a bug, and no start could replay it: it is void.
 
         Raises what `apply` does; after a bug, the log takes nothing more.
         """
         try:
-            apply(*facts)
+            return apply(*facts)
         except StoreError:
             raise
         except BaseException:

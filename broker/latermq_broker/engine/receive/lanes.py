@@ -165,8 +165,8 @@ class Lanes:
                     flags=lease_flags(request),
                     deltas=deltas,
                 )
-                self._journal.write(RecordType.LEASE_FRESH, payload, now_ms)
-                yield self._journal.deliveries.lent
+                lent = self._journal.write(RecordType.LEASE_FRESH, payload, now_ms)
+                yield self._state.leases.deliveries.many(lent)
             elif span:
                 self._pass_over(subscription, queue, first + span, now_ms)
 

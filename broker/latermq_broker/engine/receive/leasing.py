@@ -67,5 +67,5 @@ def client_position(state: EngineState, journal: Journal, client_id: str, now_ms
     """The position of the client's CLIENT record, written when there is none at hand."""
     position = state.client_positions.get(client_id)
     if position is None:
-        position = journal.write(RecordType.CLIENT, client_id, now_ms).position
+        position = journal.write(RecordType.CLIENT, client_id, now_ms)
     return position

@@ -261,7 +261,7 @@ class OrderedLane:
         client = client_position(self._state, self._journal, request.client_id, wish.now_ms)
         payload = LeaseRetryPayload(client, request.invisible_ms, lease_flags(request), tuple(ids))
         self._journal.write(RecordType.LEASE_RETRY, payload, wish.now_ms)
-        return [self._state.leases.deliveries[delivery_id] for delivery_id in ids]
+        return self._state.leases.deliveries.many(ids)
 
     # --- fresh messages ------------------------------------------------------------------------
 
@@ -366,10 +366,10 @@ class OrderedLane:
             next_offset=next_offset,
             rows=tuple(rows),
         )
-        self._journal.write(RecordType.LEASE_ORDERED, payload, wish.now_ms)
+        lent = self._journal.write(RecordType.LEASE_ORDERED, payload, wish.now_ms)
         if not count:
             self._state.announce(wish.subscription)  # others may go on now
-        return self._journal.deliveries.lent
+        return self._state.leases.deliveries.many(lent)
 
 
 def _attempt_key(wish: Wish) -> _AttemptKey:

@@ -213,10 +213,10 @@ class RollForward:
             entries=entries,
             inner=inner.payload,
         )
-        stamp = self._journal.write(RecordType.MOVE, payload, now_ms)
+        moved_bytes: int = self._journal.write(RecordType.MOVE, payload, now_ms)
         self.messages_moved += 1
-        self.bytes_moved += stamp.length
-        return stamp.length + RECORD_COST
+        self.bytes_moved += moved_bytes
+        return moved_bytes + RECORD_COST
 
     def _reads(self, delivery_id: int, position: int) -> bool:
         delivery = self._state.leases.deliveries.get(delivery_id)

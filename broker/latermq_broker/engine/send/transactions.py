@@ -27,7 +27,7 @@ from latermq_broker.engine.catalog.topics import TopicAdmin
 from latermq_broker.engine.journal.journal import Journal
 from latermq_broker.engine.outcome.attempts import queue_for, stored_slices
 from latermq_broker.engine.state.model import OrphanCheck, Outgoing, Sent
-from latermq_broker.engine.state.state import EngineState, Stamp
+from latermq_broker.engine.state.state import EngineState
 from latermq_broker.errors import (
     CorruptRecordError,
     InvalidTransactionIdError,
@@ -107,17 +107,15 @@ class Transactions:
             for message in messages
         ]
         try:
-            stamps = self._journal.write_group(
+            halves: list[HalfMessage] = self._journal.write_group(
                 [(RecordType.HALF, payload) for payload in payloads], now_ms
             )
         except StoreFullError as error:
             store.disk.no_room()
             raise store.disk.refusal() from error
-        for stamp in stamps if user is not None else ():
-            half = self._halves.get(stamp.position)
-            assert half is not None
+        for half in halves if user is not None else ():
             self._halves.sent_by(half, key_of(user))
-        return [_sent(stamp) for stamp in stamps]
+        return [_sent(half.position) for half in halves]
 
     def end(
         self, topic: str, name: str, message_id: str, event: HalfEvent, now_ms: int
@@ -287,14 +285,14 @@ def write_rollback(journal: Journal, half: HalfMessage, cause: int, now_ms: int)
     journal.write(RecordType.TXN, payload, now_ms)
 
 
-def _sent(stamp: Stamp) -> Sent:
+def _sent(position: int) -> Sent:
     return Sent(
-        position=stamp.position,
+        position=position,
         queue_id=-1,
         queue_offset=-1,
         due_ms=0,
         pending_id="",
-        transaction_id=transaction_id(stamp.position),
+        transaction_id=transaction_id(position),
     )
 
 

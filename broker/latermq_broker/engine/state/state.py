@@ -49,10 +49,13 @@ class Stamp(NamedTuple):
 
 
 class Applied(NamedTuple):
-    """How records of one type change the state; each function takes a payload and its stamp."""
+    """How records of one type change the state; each function takes a payload and its stamp.
 
-    apply: Callable[[Any, Stamp], None]
-    headless: Callable[[Any, Stamp], None] | None = None
+    What it returns is for who wrote the record: what it made.
+    """
+
+    apply: Callable[[Any, Stamp], Any]
+    headless: Callable[[Any, Stamp], Any] | None = None
     """What of it counts while replay has no state yet (`store/dropped.py`); None: nothing."""
 
 
