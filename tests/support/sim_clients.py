@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from latermq_broker.delivery.halves import HalfEvent
 from latermq_broker.engine.engine import Engine
+from latermq_broker.engine.outcome.by_handle import live_delivery
 from latermq_broker.engine.state.model import (
     Failure,
     Outgoing,
@@ -241,7 +242,7 @@ class Consumers:
         )
         self._desk.told("waits", *where, sure_ms)
         if (
-            self._desk.engine._state.live_delivery(held.group, handle, self._desk.now_ms)
+            live_delivery(self._desk.engine._state, held.group, handle, self._desk.now_ms)
             is not None
         ):
             self.held.append(held._replace(handle=handle))  # else it is dead now

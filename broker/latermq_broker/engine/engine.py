@@ -24,6 +24,7 @@ from latermq_broker.engine.journal.checkpoints import Checkpoints
 from latermq_broker.engine.journal.indexing import IndexRebuild
 from latermq_broker.engine.journal.journal import Journal
 from latermq_broker.engine.outcome.attempts import Attempts
+from latermq_broker.engine.outcome.by_handle import live_delivery, live_ids, was_done
 from latermq_broker.engine.outcome.dead_letters import DeadLetters
 from latermq_broker.engine.outcome.due import GONE_CLIENT_LEASE_MS, DueWork
 from latermq_broker.engine.receive.lanes import Lanes
@@ -166,9 +167,9 @@ class Engine:
             waits = due_ms > wall_ms
             order_key = hash64(message.message_group or message.lite_topic)
             if order_key or topic.type is TopicType.PRIORITY:
-                queue_id = state.next_queue(topic, order_key, message.priority)
+                queue_id = state.turns.next_queue(topic, order_key, message.priority)
             else:
-                queue_id = turn = state.next_queue(topic) if turn < 0 else turn
+                queue_id = turn = state.turns.next_queue(topic) if turn < 0 else turn
             offset = nexts.get(queue_id, -1)
             if offset < 0:
                 offset = state.queue(topic.id, queue_id).next
@@ -233,12 +234,12 @@ class Engine:
         """Per handle None, or InvalidReceiptHandleError: also for a message of another topic than
         the one that is named. Repeats within the lease are fine."""
         results: list[RequestError | None] = [None] * len(handles)
-        lives = self._state.live_ids(group, handles, now_ms, topic)
+        lives = live_ids(self._state, group, handles, now_ms, topic)
         ids = tuple(dict.fromkeys(lives))  # each once
         if 0 in ids:
             ids = tuple(filter(None, ids))
             for index, live in enumerate(lives):
-                if not live and not self._state.was_done(group, handles[index], now_ms, topic):
+                if not live and not was_done(self._state, group, handles[index], now_ms, topic):
                     results[index] = _invalid(handles[index])
         if ids:
             if self._config.compat.strict:
@@ -291,7 +292,7 @@ class Engine:
 
         Raises InvalidReceiptHandleError: as `change_invisible`.
         """
-        if self._state.was_done(group, handle, now_ms, topic):
+        if was_done(self._state, group, handle, now_ms, topic):
             return
         delivery = _live(self._state, group, handle, now_ms, topic)
         rejected = failure is not None and failure.rejected
@@ -301,7 +302,7 @@ class Engine:
     def give_back(self, group: str, handles: Sequence[str], now_ms: int) -> None:
         """A reply never reached its client: receivable after 1 s, the attempt not counted."""
         for handle in handles:
-            delivery = self._state.live_delivery(group, handle, now_ms)
+            delivery = live_delivery(self._state, group, handle, now_ms)
             if delivery is not None and delivery.state is State.LEASED:
                 self._attempts.suspend(delivery, GONE_CLIENT_LEASE_MS, now_ms)
 
@@ -354,7 +355,7 @@ class Engine:
 
     def take_ready(self) -> Ready:
         """What may have become receivable since the last call."""
-        return self._state.take_ready()
+        return self._state.announced.take()
 
     def write(self) -> int:
         """Hand the batch to the file; returns the position up to which it is written."""
@@ -390,7 +391,7 @@ def _due_ms(message: Outgoing, wall_ms: int, delay_levels_ms: tuple[int, ...]) -
 
 
 def _live(state: EngineState, group: str, handle: str, now_ms: int, topic: str | None) -> Delivery:
-    delivery = state.live_delivery(group, handle, now_ms, topic)
+    delivery = live_delivery(state, group, handle, now_ms, topic)
     if delivery is None:
         raise _invalid(handle)
     return delivery

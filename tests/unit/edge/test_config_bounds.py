@@ -9,6 +9,7 @@ import pytest
 from latermq_broker.config.config import FAILURE_BYTES_MAX, MIB, Config, ServerConfig
 from latermq_broker.config.number_bounds import INT32_MAX, U32_MAX, maximum, numbers
 from latermq_broker.config.server_transport import Http2Config
+from latermq_broker.engine.outcome.by_handle import live_delivery
 from latermq_broker.engine.state.model import Failure, Outgoing, TopicType
 from latermq_broker.errors import ConfigError
 from latermq_broker.services.clients.client_quirks import Quirk
@@ -178,7 +179,7 @@ def live(config: Config) -> None:
 def live_on_renewals(rig: EngineRig, handle: str) -> None:
     """A client that works on, for more renewals than a byte counts where that may be."""
     for _ in range(260):
-        delivery = rig.engine._state.live_delivery("billing", handle, rig.now_ms)
+        delivery = live_delivery(rig.engine._state, "billing", handle, rig.now_ms)
         if delivery is None or delivery.deadline_ms - rig.now_ms > 86_400_000:
             return
         rig.engine.client_seen("client-1", rig.now_ms + 86_400_000)

@@ -186,7 +186,7 @@ def test_made_up_clients_are_not_remembered_so_they_push_nobody_out() -> None:
         assert not rig.engine.client_seen(name, rig.now_ms)
         assert not rig.engine.client_gone(name, rig.now_ms)
         assert not rig.receive(push=True, client=name)
-    assert list(rig.engine._state.clients_seen) == ["client-1"]
+    assert list(rig.engine._due._seen) == ["client-1"]
 
 
 def test_who_speaks_for_a_client_in_one_group_ends_nothing_in_another() -> None:

@@ -31,5 +31,5 @@ def test_nor_is_the_group_it_belongs_to() -> None:
         rig.engine.write()
     rig.engine.abandon()
     rig.engine = rig.reopened()
-    assert "somebody" not in rig.engine._state.client_positions
+    assert rig.engine._state.clients.position("somebody") is None
     assert rig.engine.store.log.read(sent.position).type is RecordType.MESSAGE

@@ -20,13 +20,13 @@ def pack_leases(state: EngineState) -> bytes:
 
 def restore_leases(state: EngineState, section: bytes) -> None:
     """Into a state without deliveries. Raises UnsupportedFormatError, before anything changed."""
-    _take_up(state, decode_leases(state.leases, section, state.client_name))
+    _take_up(state, decode_leases(state.leases, section, state.clients.name))
 
 
 def restore_old_leases(state: EngineState, section: bytes, order_keys: bytes) -> None:
     """The same with the sections of an older version."""
     keys = unpack_order_keys(order_keys)
-    _take_up(state, decode_old_leases(state.leases, section, keys, state.client_name))
+    _take_up(state, decode_old_leases(state.leases, section, keys, state.clients.name))
 
 
 def _take_up(state: EngineState, ready: Iterable[Delivery]) -> None:

@@ -71,7 +71,7 @@ def snapshot(state: EngineState, new_run: str = "") -> dict[str, bytes]:
         "counters": _json(
             {"next_delivery_id": state.leases.next_id, "delayed": state.delayed_counts}
         ),
-        "clients": _json(list(state.client_positions.items())),
+        "clients": _json(state.clients.snapshot()),
         "halves": b"".join(map(_encode_half, state.halves)),
         "ended": b"".join(
             _ENDED.pack(first, id_hash, end) for first, (end, id_hash) in state.halves.ended.items()
@@ -98,9 +98,7 @@ def restore(state: EngineState, sections: Mapping[str, bytes]) -> None:
         subscription = state.subscription(group_id, topic_id)
         subscription.cursors = {int(queue_id): offset for queue_id, offset in cursors.items()}
         subscription.last_consumed_ms = last_consumed_ms
-    for client_id, position in json.loads(sections["clients"]):
-        state.client_positions[client_id] = position
-        state.client_names[position] = client_id
+    state.clients.restore(json.loads(sections["clients"]))
     if "leases" in sections:
         restore_leases(state, sections["leases"])
     else:

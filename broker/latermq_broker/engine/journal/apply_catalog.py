@@ -3,6 +3,7 @@
 from latermq_broker.catalog.access import decode_user
 from latermq_broker.catalog.catalog import decode_group, decode_topic
 from latermq_broker.catalog.limits import decode_limit
+from latermq_broker.engine.journal.apply_deliveries import drop_subscription, unpark, void
 from latermq_broker.engine.state.state import (
     Applied,
     Appliers,
@@ -10,7 +11,6 @@ from latermq_broker.engine.state.state import (
     Stamp,
     Subscription,
     lite_reader,
-    void,
 )
 from latermq_broker.store.records import catalog_records
 from latermq_broker.store.records.catalog_records import (
@@ -49,17 +49,17 @@ class CatalogApplier:
                 return
             state.catalog.remove_group(config.id)
             for key in [key for key in state.subscriptions if key[0] == config.id]:
-                state.drop_subscription(key)
+                drop_subscription(state, key)
             return
         if put:
             state.catalog.put_topic(decode_topic(config.body))
             return
         state.catalog.remove_topic(config.id)
         for key in [key for key in state.subscriptions if key[1] == config.id]:
-            state.drop_subscription(key)
+            drop_subscription(state, key)
         state.halves.hurry(config.id)
         for letter in [letter for letter in state.parking if letter[0] == config.id]:
-            state.unpark(letter)
+            unpark(state, letter)
         self._drop_queues(config)
 
     def config_headless(self, config: ConfigPayload, at: Stamp) -> None:
@@ -72,7 +72,7 @@ class CatalogApplier:
         state = self._state
         state.uses.forget_topic(config.id)
         state.delayed_counts.pop(config.id, None)
-        state.round_robin.pop(config.id, None)
+        state.turns.forget(config.id)
         state.dead.pop(config.id, None)
         state.lites.pop(config.id, None)
         state.store.drop_topic(config.id)
@@ -89,7 +89,7 @@ class CatalogApplier:
             self._reset_lite(subscription, offset.offset)
             if subscription.gate is not None:
                 subscription.gate.forget_held(offset.queue_id)
-        self._state.announce(subscription)
+        self._state.announced.add(subscription)
 
     def _skip(self, subscription: Subscription, queue_id: int, offset: int) -> None:
         """Let go of what the group was not given below the offset; nothing given comes again."""
@@ -114,12 +114,12 @@ class CatalogApplier:
         state = self._state
         key = (reset.group_id, reset.topic_id)
         if key in state.subscriptions:
-            state.drop_subscription(key)
+            drop_subscription(state, key)
         subscription = state.subscription(*key)
         subscription.cursors = dict(enumerate(reset.offsets))
         if reset.offsets:
             self._reset_lite(subscription, reset.offsets[0])
-        state.announce(subscription)
+        state.announced.add(subscription)
 
     def limit(self, change: ChangePayload, at: Stamp) -> None:
         limit = decode_limit(change.body)
@@ -140,13 +140,7 @@ class CatalogApplier:
 
     def client(self, client_id: str, at: Stamp) -> int:
         """Returns the position that stands for the client."""
-        state = self._state
-        known = state.client_positions
-        known[client_id] = at.position
-        state.client_names[at.position] = client_id
-        if len(known) > state.config.delivery.client_names_max:
-            _, position = known.popitem(last=False)
-            state.client_names.pop(position, None)
+        self._state.clients.put(client_id, at.position)
         return at.position
 
     def access(self, access: ChangePayload, at: Stamp) -> None:

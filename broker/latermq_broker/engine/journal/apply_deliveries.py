@@ -7,8 +7,9 @@ from latermq_broker.delivery.leases.lease import IN_HAND, Delivery, Event, State
 from latermq_broker.delivery.leases.leases import Ended
 from latermq_broker.delivery.leases.renewals import margin_ms
 from latermq_broker.delivery.leases.shared import Holder, Place, place_of, places_of
+from latermq_broker.delivery.order.fifo import Letter
 from latermq_broker.delivery.order.lite import LiteParent
-from latermq_broker.engine.journal.indexing import index_letter
+from latermq_broker.engine.journal.indexing import enqueue, index_letter
 from latermq_broker.engine.state.letter_states import LetterStates
 from latermq_broker.engine.state.model import DeadState
 from latermq_broker.engine.state.state import (
@@ -17,7 +18,6 @@ from latermq_broker.engine.state.state import (
     EngineState,
     Stamp,
     Subscription,
-    lite_may_go,
     lite_reader,
 )
 from latermq_broker.store.derived.consume_queue import ENTRY_LETTER, Entry
@@ -242,7 +242,7 @@ class DeliveryApplier:
         self._move(subscription, delivery, Event.DUE)
         if not delivery.order_key:
             subscription.ready.append(delivery)
-            self._state.announce(subscription)
+            self._state.announced.add(subscription)
 
     def dead(self, dead: DeadPayload, at: Stamp) -> None:
         state = self._state
@@ -268,7 +268,7 @@ class DeliveryApplier:
         head = dead.head
         index_letter(self._state.store.index, dead, at.position)
         entry = Entry(at.position, at.length, ENTRY_LETTER, 0, head.tag_hash, at.store_ms)
-        self._state.enqueue(head.dlq_topic_id, 0, entry, head.queue_offset)
+        enqueue(self._state, head.dlq_topic_id, 0, entry, head.queue_offset)
 
     def redrive(self, redrive: RedrivePayload, at: Stamp) -> None:
         state = self._state
@@ -285,7 +285,7 @@ class DeliveryApplier:
             tag_hash=redrive.tag_hash,
             order_key=redrive.order_key,
         )
-        state.unpark((redrive.dlq_topic_id, redrive.letter_offset))
+        unpark(state, (redrive.dlq_topic_id, redrive.letter_offset))
         if not delivery.order_key:
             subscription.ready.append(delivery)
         else:
@@ -294,7 +294,7 @@ class DeliveryApplier:
                 state.lites.setdefault(redrive.topic_id, LiteParent())
             if state.lites:
                 lite_may_go(state, subscription, delivery.order_key)
-        state.announce(subscription)
+        state.announced.add(subscription)
 
     def _ripen(self, subscription: Subscription, delivery: Delivery) -> None:
         """In replay only: the end of a backoff is not written, what followed it shows it."""
@@ -340,7 +340,7 @@ class DeliveryApplier:
         elif before not in IN_HAND and state in IN_HAND:
             gate.seize(key)
         if key in gate.runnable:
-            self._state.announce(subscription)
+            self._state.announced.add(subscription)
         if self._state.lites and state is not State.LEASED:
             lite_may_go(self._state, subscription, key)
 
@@ -361,14 +361,60 @@ def _leave_in_order(
     gate = subscription.ordered()
     gate.leave(key, offset, delivery_id, ready=before not in IN_HAND)
     if key in gate.runnable:
-        state.announce(subscription)
+        state.announced.add(subscription)
     if state.lites:
         lite_may_go(state, subscription, key)
+
+
+def void(state: EngineState, subscription: Subscription, delivery: Delivery) -> None:
+    """Forget a delivery, whatever its state: its handles are good for nothing."""
+    before = delivery.state
+    subscription.counts[before] -= 1
+    if key := delivery.order_key:
+        ready = before not in IN_HAND
+        subscription.ordered().leave(key, delivery.offset, delivery.id, ready=ready)
+    state.uses.release(delivery)
+    state.leases.drop(delivery)
+
+
+def lite_may_go(state: EngineState, subscription: Subscription, key: int) -> None:
+    """Nothing of a lite topic is in the group's hands any more, or it is to be received again."""
+    reader = lite_reader(state, subscription)
+    if reader is not None:
+        group = subscription.ordered().groups.get(key)
+        if group is None or not group.blocked:
+            reader.may_go(key, retries=group is not None)
+            state.announced.add(subscription)
+
+
+def unpark(state: EngineState, letter: Letter) -> None:
+    """The letter is redriven, dropped or expired: what it stopped goes on."""
+    parked = state.parking.pop(letter, None)
+    if parked is not None:
+        subscription = state.subscription(parked[0], parked[1])
+        subscription.ordered().unpark(parked[2], letter)
+        lite_may_go(state, subscription, parked[2])
+        state.announced.add(subscription)
+
+
+def drop_subscription(state: EngineState, key: tuple[int, int]) -> None:
+    """Forget a group's progress on a topic, and its deliveries of it."""
+    subscription = state.subscriptions.pop(key)
+    if key[1] in state.lites:
+        state.lites[key[1]].readers.pop(key[0], None)
+    if subscription.gate is not None:
+        for letter in subscription.gate.letters():
+            del state.parking[letter]
+    if any(subscription.counts.values()):
+        for delivery in state.leases.of(*key):
+            state.uses.release(delivery)
+            state.leases.drop(delivery)
+    subscription.ready.close()
 
 
 def _holder(
     state: EngineState, lease: LeaseFreshPayload | LeaseRetryPayload | LeaseOrderedPayload
 ) -> Holder:
-    client_id = state.client_names.get(lease.client, "")
+    client_id = state.clients.known(lease.client)
     auto_renew = lease.flags & lease_records.LEASE_AUTO_RENEW != 0
     return Holder(lease.client, client_id, auto_renew)

@@ -1,5 +1,6 @@
 """Records → state: lite topics. See `journal.py`."""
 
+from latermq_broker.engine.journal.apply_deliveries import void
 from latermq_broker.engine.state.state import (
     Applied,
     Appliers,
@@ -7,7 +8,6 @@ from latermq_broker.engine.state.state import (
     Stamp,
     Subscription,
     lite_reader,
-    void,
 )
 from latermq_broker.store.records.lite_records import LITE_EXPIRED, LitePayload
 from latermq_broker.store.records.record import RecordType
@@ -43,7 +43,7 @@ class LiteApplier:
             if key in parent.topics:
                 reader.cursors[key] = offset
             reader.may_go(key)
-        state.announce(subscription)
+        state.announced.add(subscription)
 
     def _void(self, subscription: Subscription, key: int) -> None:
         """Forget the deliveries of a lite topic: their handles are good for nothing."""

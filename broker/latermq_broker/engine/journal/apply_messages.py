@@ -6,7 +6,9 @@ from typing import Final
 from latermq_broker.delivery.filters.filter import hash64
 from latermq_broker.delivery.halves import HalfEvent
 from latermq_broker.delivery.order.lite import LiteParent
+from latermq_broker.engine.journal.apply_deliveries import unpark
 from latermq_broker.engine.journal.apply_transactions import end_half
+from latermq_broker.engine.journal.indexing import enqueue, reach
 from latermq_broker.engine.state.letter_states import LetterStates
 from latermq_broker.engine.state.model import DeadState
 from latermq_broker.engine.state.state import Applied, Appliers, EngineState, Stamp
@@ -62,10 +64,10 @@ class MessageApplier:
                 continue
             if queue != queue_id or topic != topic_id:
                 topic_id, queue_id = topic, queue
-                state.ready_topics.add(topic)
+                state.announced.topics.add(topic)
                 waiting = state.store.queue(topic, queue)
             if waiting.next != offset:
-                state.reach(topic, queue, offset, store_ms)
+                reach(state, topic, queue, offset, store_ms)
             if kind & MARKED:
                 self._enter_marked(row)
             else:
@@ -87,7 +89,7 @@ class MessageApplier:
             )
         flags = ENTRY_LETTER if row.kind & MESSAGE_LETTER else 0
         entry = Entry(row.position, row.length, flags, 0, row.tag_hash, row.store_ms)
-        state.enqueue(row.topic_id, row.queue_id, entry, row.queue_offset)
+        enqueue(state, row.topic_id, row.queue_id, entry, row.queue_offset)
 
     def message_run(
         self, run: MessageRun, positions: Sequence[int], lengths: Sequence[int], store_ms: int
@@ -103,7 +105,7 @@ class MessageApplier:
             key = (run.topic_id, run.queue_id)
             for offset, position in enumerate(positions, run.queue_offset):
                 state.uses.refer(position, key, offset)
-        state.ready_topics.add(run.topic_id)
+        state.announced.topics.add(run.topic_id)
 
     def ref(self, ref: RefPayload, at: Stamp) -> None:
         self.refs([ref], at.store_ms)
@@ -126,10 +128,10 @@ class MessageApplier:
                 end_half(state, origin, length, HalfEvent.COMMIT)
             if queue_id != key[1] or topic_id != key[0]:
                 key = topic_id, queue_id
-                state.ready_topics.add(topic_id)
+                state.announced.topics.add(topic_id)
                 waiting = state.store.queue(topic_id, queue_id)
             if waiting.next != offset:
-                state.reach(topic_id, queue_id, offset, store_ms)
+                reach(state, topic_id, queue_id, offset, store_ms)
             waiting.append((origin, length, reason, 0, tag_hash, store_ms))
             uses.refer(origin, key, offset)
 
@@ -151,7 +153,7 @@ class MessageApplier:
         letters = self._state.dead.setdefault(change.dlq_topic_id, LetterStates())
         for offset in change.offsets:
             letters.put(offset, DeadState(change.state), at.store_ms)
-            self._state.unpark((change.dlq_topic_id, offset))
+            unpark(self._state, (change.dlq_topic_id, offset))
 
     def _disarm(self, due_ms: int, position: int, length: int) -> None:
         state = self._state

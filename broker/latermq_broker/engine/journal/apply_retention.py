@@ -4,8 +4,9 @@ import struct
 from typing import Final
 
 from latermq_broker.engine.checkpoint.snapshot import TOLD_BY_THE_LOG, restore, snapshot
+from latermq_broker.engine.journal.apply_deliveries import unpark
 from latermq_broker.engine.journal.apply_transactions import move_half
-from latermq_broker.engine.journal.indexing import index_moved
+from latermq_broker.engine.journal.indexing import index_moved, reach
 from latermq_broker.engine.state.state import Applied, Appliers, EngineState, Stamp
 from latermq_broker.store.derived.checkpoint import decode_sections, encode_sections
 from latermq_broker.store.derived.consume_queue import ENTRY_MOVED, Entry
@@ -95,7 +96,7 @@ class RetentionApplier:
         if drop.kind == DROP_TRIM:
             if not headless:
                 for topic_id, queue_id, first in drop.queues:
-                    state.trim(topic_id, queue_id, first)
+                    trim(state, topic_id, queue_id, first)
             return
         self._parts = [*self._parts, bytes(drop.sections)] if drop.part else [bytes(drop.sections)]
         if drop.part + 1 < drop.parts:
@@ -114,14 +115,33 @@ class RetentionApplier:
         restore(state, sections)
         for topic_id, queue_id, first, next_ in BASE_QUEUE.iter_unpack(sections[QUEUES_SECTION]):
             queue = state.queue(topic_id, queue_id)
-            state.reach(topic_id, queue_id, next_, at.store_ms)
+            reach(state, topic_id, queue_id, next_, at.store_ms)
             moved_first = queue.moved.first
             if moved_first is not None:
                 queue.first = min(queue.first, moved_first)
             if first > queue.first:
-                state.trim(topic_id, queue_id, first)
+                trim(state, topic_id, queue_id, first)
             queue.first = first
         state.store.dropped.headless = False
+
+
+def trim(state: EngineState, topic_id: int, queue_id: int, first: int) -> None:
+    """What lies below `first` in the queue has expired."""
+    queue = state.queue(topic_id, queue_id)
+    for entry in queue.scan(queue.first, first - queue.first):
+        if entry.flags:
+            state.uses.unrefer(entry.position, (topic_id, queue_id))
+    if topic_id in state.dead:
+        state.dead[topic_id].trim(first)
+    if state.parking:
+        for offset in range(queue.first, first):
+            unpark(state, (topic_id, offset))
+    queue.trim(first)
+    if topic_id in state.lites:
+        state.lites[topic_id].trim(first)
+    for (_, read_id), subscription in state.subscriptions.items():
+        if read_id == topic_id and subscription.gate is not None:
+            subscription.gate.trim(queue_id, first)
 
 
 def base_sections(state: EngineState) -> bytes:

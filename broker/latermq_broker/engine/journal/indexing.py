@@ -1,4 +1,4 @@
-"""What the message index holds of each record, live, in replay and when a gap is filled.
+"""What queues and the message index hold of records, live, in replay and when a gap is filled.
 
 A message, half ones too, is found by its id and, with its topic, by each of its keys; a letter
 likewise, in its dead-letter topic; one that was rolled forward also where it stands now.
@@ -9,6 +9,7 @@ from typing import Final, Protocol
 from latermq_broker.delivery.filters.filter import hash64
 from latermq_broker.engine.state.state import EngineState
 from latermq_broker.errors import CorruptRecordError
+from latermq_broker.store.derived.consume_queue import Entry
 from latermq_broker.store.derived.message_index import Gap, MessageIndex
 from latermq_broker.store.log.segment import SEGMENT_HEADER_BYTES
 from latermq_broker.store.records.letter_records import DeadPayload, decode_dead
@@ -26,6 +27,7 @@ STEP_RECORDS: Final = 200
 STEP_BYTES: Final = 1 << 20
 STEP_MS: Final = 5  # between two slices of work
 WAIT_MS: Final = 1_000  # until a checkpoint has made room
+MISSING_ENTRIES_MAX: Final = 1 << 20  # made up at the begin of a queue; more, and it begins later
 
 
 class Fillable(Protocol):
@@ -34,6 +36,33 @@ class Fillable(Protocol):
     def add(
         self, position: int, id_hash: int, topic_id: int, key_hashes: tuple[int, ...]
     ) -> None: ...
+
+
+def enqueue(state: EngineState, topic_id: int, queue_id: int, entry: Entry, offset: int) -> None:
+    """Append the entry to its queue, at that offset."""
+    queue = state.store.queue(topic_id, queue_id)
+    if queue.next != offset:
+        reach(state, topic_id, queue_id, offset, entry.time_ms)
+        assert queue.next == offset
+    queue.append(entry)
+    if entry.flags:
+        state.uses.refer(entry.position, (topic_id, queue_id), offset)
+    state.announced.topics.add(topic_id)
+
+
+def reach(state: EngineState, topic_id: int, queue_id: int, offset: int, time_ms: int) -> None:
+    """In replay: the queue's next offset is at least this one, though the entries before it
+    are not known. They were in dropped segments, or their records are lost."""
+    queue = state.queue(topic_id, queue_id)
+    missing = offset - queue.next
+    if missing <= 0:
+        return
+    if not queue.next and (state.store.dropped.headless or missing > MISSING_ENTRIES_MAX):
+        queue.begin_at(offset)
+        return
+    assert state.lost_at, "every entry of a queue has its record"
+    for _ in range(missing):
+        queue.append(Entry(state.lost_at, 0, 0, 0, 0, time_ms))
 
 
 def index_message(index: Fillable, message: MessagePayload | MessageHead, position: int) -> None:
@@ -78,7 +107,7 @@ class IndexRebuild:
     def __init__(self, state: EngineState) -> None:
         self._log = state.store.log
         self._index = state.store.index
-        self._give_up = state.give_up
+        self._give_up = state.damaged.give_up
         self._next_ms = 0
 
     def next_deadline_ms(self) -> int | None:

@@ -91,7 +91,7 @@ def stored_priority(record: Record) -> int:
 
 def queue_for(state: EngineState, topic: Topic, record: Record) -> int:
     """The queue that a stored message enters: by its message group, its priority or in turn."""
-    return state.next_queue(topic, stored_order_key(record), stored_priority(record))
+    return state.turns.next_queue(topic, stored_order_key(record), stored_priority(record))
 
 
 class Attempts:
@@ -221,7 +221,7 @@ class Attempts:
                     attempt=ended.attempt,
                     started_ms=record.store_ms - ended.duration_ms,
                     ended_ms=record.store_ms,
-                    client_id=state.client_name(ended.client),
+                    client_id=state.clients.name(ended.client),
                     outcome=Outcome(ended.outcome),
                     failure=None if ended.failure is None else Failure(*ended.failure),
                     backoff_ms=ended.backoff_ms,
@@ -321,7 +321,7 @@ class Attempts:
         try:
             record = state.read(delivery.position)
         except CorruptRecordError as error:
-            state.give_up(error)
+            state.damaged.give_up(error)
             self._journal.write(RecordType.ACK, (delivery.id,), now_ms)
             return
         attempts = self.timeline(delivery)

@@ -97,7 +97,7 @@ class DeadLetters:
             try:
                 letter = self._match(topic, offset, filter)
             except CorruptRecordError as error:
-                self._state.unreadable(error)
+                self._state.damaged.note(error)
                 letter = None
             if letter is not None:
                 found.append(letter)

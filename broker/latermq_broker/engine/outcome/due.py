@@ -1,6 +1,7 @@
 """What happens because time passes: timers fire, leases end or are renewed, backoffs are over."""
 
 import struct
+from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
@@ -38,6 +39,7 @@ class DueWork:
         self._attempts = attempts
         self._config: DeliveryConfig = state.config.delivery
         self._silent_ms_max = state.config.server.client_silent_ms_max
+        self._seen: OrderedDict[str, int] = OrderedDict()  # clients; lost at a restart
         self.opened_ms = 0  # clients are given `_silent_ms_max` from here to show that they live
 
     def fire_timers(self, now_ms: int) -> None:
@@ -124,10 +126,10 @@ class DueWork:
 
     def _seen_ms(self, client_id: str) -> int:
         """After a restart clients are given the time to show that they live."""
-        return self._state.clients_seen.get(client_id, self.opened_ms)
+        return self._seen.get(client_id, self.opened_ms)
 
     def _remember_seen(self, client_id: str, seen_ms: int) -> None:
-        seen = self._state.clients_seen
+        seen = self._seen
         seen[client_id] = seen_ms
         seen.move_to_end(client_id)
         if len(seen) > CLIENTS_SEEN_MAX:
@@ -143,7 +145,7 @@ class DueWork:
             try:
                 record = state.read(position)
             except CorruptRecordError as error:
-                state.give_up(error)
+                state.damaged.give_up(error)
                 topic_id, length = self._damaged(position)
             else:
                 head = decode_message_head(record.payload)

@@ -92,7 +92,7 @@ class Lanes:
         if group.fifo:
             self._ordered.remember(wish, taken)
         if wish.spent or wish.looks.spent:  # not all was looked at: ask again
-            self._state.announce(subscription)
+            self._state.announced.add(subscription)
         return self._deliver(taken, topic, now_ms, wish.looks.records)
 
     def _ranks(
@@ -212,7 +212,7 @@ class Lanes:
         """Nothing up to `offset` matched: consumed, written down when it has become much."""
         subscription.scanned[queue.queue_id] = offset
         if offset < queue.next:  # not all was looked at: ask again
-            self._state.announce(subscription)
+            self._state.announced.add(subscription)
         written = subscription.cursors.get(queue.queue_id, queue.first)
         if offset - written >= SCANNED_UNWRITTEN_MAX:
             payload = OffsetPayload(
@@ -269,8 +269,8 @@ class Lanes:
     def _give_up(self, delivery: Delivery, error: CorruptRecordError, now_ms: int) -> None:
         """It cannot be read. Others may stand behind it: a receive that waits asks again."""
         state = self._state
-        state.give_up(error)
-        state.announce(state.subscription(delivery.group_id, delivery.topic_id))
+        state.damaged.give_up(error)
+        state.announced.add(state.subscription(delivery.group_id, delivery.topic_id))
         self._journal.write(RecordType.ACK, (delivery.id,), now_ms)
 
 

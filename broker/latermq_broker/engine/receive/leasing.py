@@ -65,7 +65,7 @@ def lease_flags(request: ReceiveRequest) -> int:
 
 def client_position(state: EngineState, journal: Journal, client_id: str, now_ms: int) -> int:
     """The position of the client's CLIENT record, written when there is none at hand."""
-    position = state.client_positions.get(client_id)
+    position = state.clients.position(client_id)
     if position is None:
         position = journal.write(RecordType.CLIENT, client_id, now_ms)
     return position

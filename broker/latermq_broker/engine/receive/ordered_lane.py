@@ -177,7 +177,7 @@ class OrderedLane:
                 looks.passed()
                 turned.append(key)
         if looks.spent:
-            self._state.announce(wish.subscription)
+            self._state.announced.add(wish.subscription)
         for key in turned:  # nothing of it is wanted: the others first, the next time
             if key in gate.runnable:
                 del gate.runnable[key]
@@ -293,7 +293,7 @@ class OrderedLane:
             wish.subscription.scanned[queue.queue_id] = end
             taken = []
             if looked and end < queue.next:  # not all was looked at: ask again
-                self._state.announce(wish.subscription)
+                self._state.announced.add(wish.subscription)
         return taken
 
     def _entries(self, queue: ConsumeQueue, cursor: int, count: int) -> Iterator[Entry]:
@@ -368,7 +368,7 @@ class OrderedLane:
         )
         lent = self._journal.write(RecordType.LEASE_ORDERED, payload, wish.now_ms)
         if not count:
-            self._state.announce(wish.subscription)  # others may go on now
+            self._state.announced.add(wish.subscription)  # others may go on now
         return self._state.leases.deliveries.many(lent)
 
 

@@ -83,7 +83,7 @@ class QueueReads:
                 rows.append(self._row(topic, offset, entry, letters=letters))
             except CorruptRecordError as error:
                 if not rows:  # who reads in bulk must know that rows are missing
-                    self._state.unreadable(error)
+                    self._state.damaged.note(error)
                     raise self._hole(queue, offset, topic_name) from error
                 break
         return rows
@@ -142,7 +142,7 @@ class QueueReads:
                 try:
                     rows.append(self._row(topic, offset, entry, letters=True))
                 except CorruptRecordError as error:
-                    self._state.unreadable(error)
+                    self._state.damaged.note(error)
             offset += 1
         return rows, offset
 

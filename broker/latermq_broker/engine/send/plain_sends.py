@@ -31,7 +31,7 @@ class PlainSends:
         store = state.store
         store.disk.admit()
         topic = self._topics.ensure(messages.topic, now_ms, user)
-        queue_id = state.next_queue(topic)
+        queue_id = state.turns.next_queue(topic)
         run = MessageRun(
             topic.id,
             queue_id,

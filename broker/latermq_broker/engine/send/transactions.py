@@ -244,7 +244,7 @@ class Transactions:
         try:
             rest, sys = stored_slices(self._state.read(half.position))
         except CorruptRecordError as error:
-            self._state.give_up(error)
+            self._state.damaged.give_up(error)
             self.roll_back(half, CAUSE_DAMAGED, now_ms)
             return None
         return OrphanCheck(transaction_id(first), rest, sys, half.checks + 1, half.asked_client)

@@ -164,7 +164,7 @@ class MessageQuery:
                 return
 
     def _give_up(self, error: CorruptRecordError, damaged: set[int] | None) -> None:
-        self._state.give_up(error)
+        self._state.damaged.give_up(error)
         if damaged is not None:
             damaged.add(error.position)
 

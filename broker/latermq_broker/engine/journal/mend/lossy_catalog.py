@@ -5,6 +5,7 @@ from typing import Final
 
 from latermq_broker.catalog.catalog import TopicType, decode_group, decode_topic
 from latermq_broker.engine.journal.apply_catalog import CatalogApplier
+from latermq_broker.engine.journal.indexing import reach
 from latermq_broker.engine.state.model import Topic
 from latermq_broker.engine.state.state import EngineState, Stamp
 from latermq_broker.store.records.catalog_records import (
@@ -57,14 +58,14 @@ class CatalogMender:
     def offset(self, offset: OffsetPayload, at: Stamp) -> OffsetPayload | None:
         if not self._exists(offset.group_id, offset.topic_id, offset.queue_id, at):
             return None
-        self._state.reach(offset.topic_id, offset.queue_id, offset.offset, at.store_ms)
+        reach(self._state, offset.topic_id, offset.queue_id, offset.offset, at.store_ms)
         return offset
 
     def reset(self, reset: ResetPayload, at: Stamp) -> ResetPayload | None:
         if not self._exists(reset.group_id, reset.topic_id, len(reset.offsets) - 1, at):
             return None
         for queue_id, offset in enumerate(reset.offsets):
-            self._state.reach(reset.topic_id, queue_id, offset, at.store_ms)
+            reach(self._state, reset.topic_id, queue_id, offset, at.store_ms)
         return reset
 
     def _exists(self, group_id: int, topic_id: int, queue_id: int, at: Stamp) -> bool:

@@ -3,6 +3,7 @@
 from latermq_broker.delivery.history import Outcome
 from latermq_broker.delivery.leases.lease import IN_HAND, State
 from latermq_broker.engine.journal.apply_deliveries import DeliveryApplier
+from latermq_broker.engine.journal.indexing import reach
 from latermq_broker.engine.journal.mend.lossy_catalog import CatalogMender
 from latermq_broker.engine.journal.mend.lossy_progress import ProgressMender
 from latermq_broker.engine.journal.mend.lossy_queues import is_lost
@@ -54,8 +55,12 @@ class DeliveryMender:
         if self._state.catalog.group_by_id(lease.group_id) is None:
             return None
         self._catalog.ensure_topic(lease.topic_id, lease.queue_id, at)
-        self._state.reach(
-            lease.topic_id, lease.queue_id, lease.first_offset + lease.span, at.store_ms
+        reach(
+            self._state,
+            lease.topic_id,
+            lease.queue_id,
+            lease.first_offset + lease.span,
+            at.store_ms,
         )
         state = self._state
         queue = state.queue(lease.topic_id, lease.queue_id)
@@ -82,10 +87,10 @@ class DeliveryMender:
         moves = lease.queue_id != NO_QUEUE
         if moves:
             self._catalog.ensure_topic(lease.topic_id, lease.queue_id, at)
-            state.reach(lease.topic_id, lease.queue_id, lease.next_offset, at.store_ms)
+            reach(state, lease.topic_id, lease.queue_id, lease.next_offset, at.store_ms)
         for row in lease.rows:
             self._catalog.ensure_topic(lease.topic_id, row.queue_id, at)
-            state.reach(lease.topic_id, row.queue_id, row.offset + 1, at.store_ms)
+            reach(state, lease.topic_id, row.queue_id, row.offset + 1, at.store_ms)
         if moves:
             here = [row.offset for row in lease.rows if row.queue_id == lease.queue_id]
             looked_from = min([*here, lease.next_offset])

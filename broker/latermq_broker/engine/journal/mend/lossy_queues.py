@@ -5,7 +5,8 @@ from typing import Any
 
 from latermq_broker.delivery.halves import HalfMessage, HalfState
 from latermq_broker.engine.journal.apply_deliveries import DeliveryApplier
-from latermq_broker.engine.journal.apply_retention import BASE_QUEUE, QUEUES_SECTION
+from latermq_broker.engine.journal.apply_retention import BASE_QUEUE, QUEUES_SECTION, trim
+from latermq_broker.engine.journal.indexing import reach
 from latermq_broker.engine.journal.mend.lossy_catalog import CatalogMender
 from latermq_broker.engine.state.state import EngineState, Stamp
 from latermq_broker.store.derived.checkpoint import decode_sections
@@ -165,7 +166,7 @@ class QueueMender:
         queue = state.queue(entry.topic_id, entry.queue_id)
         if entry.queue_offset < queue.first:
             return False
-        self._state.reach(entry.topic_id, entry.queue_id, entry.queue_offset + 1, at.store_ms)
+        reach(self._state, entry.topic_id, entry.queue_id, entry.queue_offset + 1, at.store_ms)
         before = queue.get(entry.queue_offset)
         if is_lost(before):  # it is not counted yet; what replaces it will be
             key = (entry.topic_id, entry.queue_id)
@@ -202,16 +203,16 @@ class QueueMender:
         counters = json.loads(sections["counters"])
         state.delayed_counts = {int(topic): n for topic, n in counters["delayed"].items()}
         for topic_id, queue_id, first, next_ in BASE_QUEUE.iter_unpack(sections[QUEUES_SECTION]):
-            state.reach(topic_id, queue_id, next_, at.store_ms)
+            reach(state, topic_id, queue_id, next_, at.store_ms)
             queue = state.queue(topic_id, queue_id)
             if first > queue.first:
-                state.trim(topic_id, queue_id, first)
+                trim(state, topic_id, queue_id, first)
 
     def _may_trim(self, trimmed: Any, at: Stamp) -> bool:
         state = self._state
         if state.store.dropped.headless or state.catalog.topic_by_id(trimmed.topic_id) is None:
             return False
-        self._state.reach(trimmed.topic_id, trimmed.queue_id, trimmed.first, at.store_ms)
+        reach(self._state, trimmed.topic_id, trimmed.queue_id, trimmed.first, at.store_ms)
         return bool(state.queue(trimmed.topic_id, trimmed.queue_id).first < trimmed.first)
 
 
