@@ -7,41 +7,17 @@
                 await bill(delivery.body)
 
 It is a RocketMQ 5 client: it speaks `apache.rocketmq.v2` and needs grpcio and protobuf only.
-`latermq.sync` is the same for threads.
+`latermq.sync` is the same for threads, `latermq.errors` has every error, and with `latermq.admin`
+brokers are administered.
 """
 
-from latermq import sync
+from latermq import errors, sync
 from latermq._connection.batching import Batching
 from latermq._values.tls import Tls
 from latermq.client import Client, connect
 from latermq.codes import Code
 from latermq.delivery import Delivery
-from latermq.errors import (
-    BadRequestError,
-    ClosedError,
-    ForbiddenError,
-    GroupNotFoundError,
-    IllegalFilterError,
-    IllegalGroupError,
-    IllegalMessageError,
-    IllegalTimeError,
-    IllegalTopicError,
-    InvalidReceiptHandleError,
-    InvalidTransactionError,
-    LaterMQError,
-    LiteQuotaError,
-    MessageTooLargeError,
-    NotFoundError,
-    PartialSendError,
-    RequestError,
-    RequestTimeoutError,
-    ServerError,
-    TooManyRequestsError,
-    TopicNotFoundError,
-    UnauthorizedError,
-    UnavailableError,
-    UnsupportedError,
-)
+from latermq.errors import LaterMQError
 from latermq.lite_consumers import LitePushConsumer, LiteSimpleConsumer
 from latermq.message import (
     RECONSUME_LATER,
@@ -60,48 +36,26 @@ from latermq.transaction import Transaction
 
 __all__ = [
     "RECONSUME_LATER",
-    "BadRequestError",
     "Batching",
     "Begin",
     "Client",
-    "ClosedError",
     "Code",
     "ConsumeResult",
     "DeadLetterOrigin",
     "Delivery",
-    "ForbiddenError",
-    "GroupNotFoundError",
-    "IllegalFilterError",
-    "IllegalGroupError",
-    "IllegalMessageError",
-    "IllegalTimeError",
-    "IllegalTopicError",
-    "InvalidReceiptHandleError",
-    "InvalidTransactionError",
     "LaterMQError",
     "LitePushConsumer",
-    "LiteQuotaError",
     "LiteSimpleConsumer",
     "Message",
-    "MessageTooLargeError",
-    "NotFoundError",
-    "PartialSendError",
     "PushConsumer",
     "Received",
-    "RequestError",
-    "RequestTimeoutError",
     "Resolution",
     "SendReceipt",
-    "ServerError",
     "SimpleConsumer",
     "Sql",
     "Tls",
-    "TooManyRequestsError",
-    "TopicNotFoundError",
     "Transaction",
-    "UnauthorizedError",
-    "UnavailableError",
-    "UnsupportedError",
     "connect",
+    "errors",
     "sync",
 ]

@@ -72,7 +72,7 @@ class TestPeersThatMisbehave:
             await reader.read()
 
         async with scripted(silent) as transport:
-            with pytest.raises(latermq.UnavailableError, match="no broker answers"):
+            with pytest.raises(latermq.errors.UnavailableError, match="no broker answers"):
                 await transport.unary(PATH, b"x", (), 0.3)
 
     @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ class TestPeersThatMisbehave:
             await writer.drain()
 
         async with scripted(other) as transport:
-            with pytest.raises(latermq.UnavailableError, match="no broker answers"):
+            with pytest.raises(latermq.errors.UnavailableError, match="no broker answers"):
                 await transport.unary(PATH, b"x", (), 0.5)
 
     async def test_one_that_hangs_up_in_the_middle_once(self) -> None:
@@ -102,7 +102,7 @@ class TestPeersThatMisbehave:
                 await reader.read()
 
         async with scripted(moody) as transport:
-            with pytest.raises(latermq.UnavailableError, match="closed the connection"):
+            with pytest.raises(latermq.errors.UnavailableError, match="closed the connection"):
                 await transport.unary(PATH, b"x", (), SOON_S)
             assert await transport.unary(PATH, b"x", (), SOON_S) == b"y"
 
@@ -141,7 +141,7 @@ class TestPeersThatMisbehave:
                 calls += 1
 
         async with scripted(refuse) as transport:
-            with pytest.raises(latermq.UnavailableError, match="refused"):
+            with pytest.raises(latermq.errors.UnavailableError, match="refused"):
                 await transport.unary(PATH, b"x", (), 1.0)  # the time that it may try in
         assert 2 <= calls <= 10  # not as fast as it can
 
@@ -203,7 +203,7 @@ class TestTls:
         pytest.importorskip("cryptography")
         async with lean_server(tmp_path, TlsConfig(enabled=True)) as server:
             port = server.address.rpartition(":")[2]
-            with pytest.raises(latermq.UnavailableError, match=r"(?i)certificate"):
+            with pytest.raises(latermq.errors.UnavailableError, match=r"(?i)certificate"):
                 await one_call(f"localhost:{port}", latermq.Tls(), 0.5)
 
     async def test_our_own_certificate(self, tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ class TestTls:
             endpoint = f"localhost:{server.address.rpartition(':')[2]}"
             ours = latermq.Tls(ca=pem, certificate=pem, key=key)
             assert await one_call(endpoint, ours) == b"x" * 100_000
-            with pytest.raises(latermq.UnavailableError):
+            with pytest.raises(latermq.errors.UnavailableError):
                 await one_call(endpoint, latermq.Tls(ca=pem), 0.5)
 
     async def test_a_server_without_http2(self, tmp_path: Path) -> None:
@@ -234,7 +234,7 @@ class TestTls:
 
         server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
         port = server.sockets[0].getsockname()[1]
-        with pytest.raises(latermq.UnavailableError, match="does not speak HTTP/2"):
+        with pytest.raises(latermq.errors.UnavailableError, match="does not speak HTTP/2"):
             await one_call(f"localhost:{port}", latermq.Tls(ca=pem), 0.5)
         server.close()
 

@@ -74,11 +74,11 @@ async def test_simple_reads_what_it_chose(sdk_broker: BrokerProcess, parent: str
             await consumer.unsubscribe("a")
             await chat(mq, parent, "a4", "b1")
             assert await heard(consumer, 1) == ["b1"]
-            with pytest.raises(latermq.IllegalMessageError):
+            with pytest.raises(latermq.errors.IllegalMessageError):
                 await consumer.subscribe("no blanks")
             assert consumer.lite_topics == {"b"}
         stranger = mq.lite_simple_consumer("elsewhere", group=parent)
-        with pytest.raises(latermq.RequestError, match="not of elsewhere"):
+        with pytest.raises(latermq.errors.RequestError, match="not of elsewhere"):
             await stranger.subscribe("a")
 
 
@@ -131,7 +131,7 @@ async def heard_at_last(consumer: latermq.LiteSimpleConsumer) -> list[str]:
     while True:
         try:
             return await heard(consumer, 1)
-        except latermq.UnavailableError:
+        except latermq.errors.UnavailableError:
             await asyncio.sleep(0.2)
 
 

@@ -88,7 +88,7 @@ async def test_a_batch_is_stored_in_order(sdk_broker: BrokerProcess, name: str) 
 async def test_bodies_of_the_largest_size(sdk_broker: BrokerProcess, name: str) -> None:
     async with latermq.connect(sdk_broker.endpoint) as mq:
         await mq.send(name, bytes(4 * MIB))
-        with pytest.raises(latermq.MessageTooLargeError) as raised:
+        with pytest.raises(latermq.errors.MessageTooLargeError) as raised:
             await mq.send(name, bytes(4 * MIB + 1))
         (delivery,) = await receive(mq, name, 1)
     assert delivery.body == bytes(4 * MIB)
@@ -97,7 +97,7 @@ async def test_bodies_of_the_largest_size(sdk_broker: BrokerProcess, name: str) 
 
 async def test_refusals(sdk_broker: BrokerProcess, name: str) -> None:
     async with latermq.connect(sdk_broker.endpoint) as mq:
-        with pytest.raises(latermq.IllegalTopicError):
+        with pytest.raises(latermq.errors.IllegalTopicError):
             await mq.send("no topic", b"one")
         for message, code in [
             (Message(b"one", tag="a|b"), latermq.Code.ILLEGAL_MESSAGE_TAG),
@@ -109,10 +109,10 @@ async def test_refusals(sdk_broker: BrokerProcess, name: str) -> None:
             (Message(b""), latermq.Code.MESSAGE_BODY_EMPTY),
             (Message(b"one", message_group="g" * 64), latermq.Code.ILLEGAL_MESSAGE_GROUP),
         ]:
-            with pytest.raises(latermq.IllegalMessageError) as raised:
+            with pytest.raises(latermq.errors.IllegalMessageError) as raised:
                 await mq.send_batch(name, [Message(b"fine"), message])
             assert raised.value.code == code
-        with pytest.raises(latermq.MessageTooLargeError) as too_large:
+        with pytest.raises(latermq.errors.MessageTooLargeError) as too_large:
             await mq.send(name, b"one", properties={str(index): "" for index in range(129)})
     assert too_large.value.code == latermq.Code.MESSAGE_PROPERTIES_TOO_LARGE
 
@@ -123,7 +123,7 @@ async def test_a_type_the_topic_does_not_take(
     operator.create_topic(name, type="NORMAL")
     async with latermq.connect(sdk_broker.endpoint) as mq:
         await mq.send(name, b"one")
-        with pytest.raises(latermq.IllegalMessageError) as raised:
+        with pytest.raises(latermq.errors.IllegalMessageError) as raised:
             await mq.send(name, b"one", delay=timedelta(minutes=1))
     assert raised.value.code == latermq.Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
 
@@ -148,7 +148,7 @@ async def test_nobody_there(tmp_path: Path) -> None:
     started = asyncio.get_running_loop().time()
     timeout = timedelta(seconds=0.5)
     async with latermq.connect(endpoint, request_timeout=timeout) as mq:
-        with pytest.raises(latermq.UnavailableError, match=endpoint):
+        with pytest.raises(latermq.errors.UnavailableError, match=endpoint):
             await mq.send("orders", b"one")
     assert asyncio.get_running_loop().time() - started < patient(3)
 
@@ -156,7 +156,7 @@ async def test_nobody_there(tmp_path: Path) -> None:
 async def test_no_auto_create(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data", "--no-auto-create") as broker:
         async with latermq.connect(broker.start().endpoint) as mq:
-            with pytest.raises(latermq.TopicNotFoundError):
+            with pytest.raises(latermq.errors.TopicNotFoundError):
                 await mq.send("orders", b"one")
-            with pytest.raises(latermq.TopicNotFoundError):
+            with pytest.raises(latermq.errors.TopicNotFoundError):
                 await mq.simple_consumer("orders", group="billing").receive()

@@ -45,7 +45,7 @@ async def test_what_is_not_returns_with_one_attempt_more(
             second = await take(consumer)
             assert (first.attempt, second.attempt) == (1, 2)
             assert first.message_id == second.message_id
-            with pytest.raises(latermq.InvalidReceiptHandleError):
+            with pytest.raises(latermq.errors.InvalidReceiptHandleError):
                 await first.ack()
             await second.ack()
 
@@ -63,7 +63,7 @@ async def test_a_sql_filter_lets_through_what_it_says(sdk_broker: BrokerProcess,
             assert await nothing_comes(consumer)
         assert bodies == {b"4", b"6"}
         wrong = mq.simple_consumer({name: latermq.Sql("price >")}, group="other")
-        with pytest.raises(latermq.IllegalFilterError, match="at character 8"):
+        with pytest.raises(latermq.errors.IllegalFilterError, match="at character 8"):
             await received_by(wrong)
 
 
@@ -132,11 +132,11 @@ async def test_dead_letters_and_where_they_came_from(sdk_broker: BrokerProcess, 
 
 async def test_refusals(sdk_broker: BrokerProcess, name: str) -> None:
     async with latermq.connect(sdk_broker.endpoint) as mq:
-        with pytest.raises(latermq.IllegalGroupError):
+        with pytest.raises(latermq.errors.IllegalGroupError):
             await mq.simple_consumer(name, group="no group").receive()
         bad_filter = mq.simple_consumer(name, group=name, tags="||")
-        with pytest.raises(latermq.IllegalFilterError):
+        with pytest.raises(latermq.errors.IllegalFilterError):
             await bad_filter.receive()
         consumer = mq.simple_consumer(name, group=name)
-        with pytest.raises(latermq.IllegalTimeError):
+        with pytest.raises(latermq.errors.IllegalTimeError):
             await consumer.receive(invisible=timedelta(hours=13))

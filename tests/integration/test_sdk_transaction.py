@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 import latermq
-from latermq import InvalidTransactionError, NotFoundError, Received, Resolution
+from latermq import Received, Resolution
+from latermq.errors import InvalidTransactionError, NotFoundError
 from support.broker_process import BrokerProcess
 from support.machine import patient
 from support.wall_clock import WallClock

@@ -16,6 +16,15 @@ from latermq._connection.transport import Transport
 from latermq._connection.transports import chosen
 from latermq._values.endpoints import Endpoints
 from latermq.codes import Code
+from latermq.errors import (
+    BadRequestError,
+    ForbiddenError,
+    RequestTimeoutError,
+    ServerError,
+    UnauthorizedError,
+    UnavailableError,
+    UnsupportedError,
+)
 from support.machine import patient
 
 PATH: Final = "/test/Call"
@@ -85,15 +94,19 @@ async def test_bytes_and_headers(server: tuple[Server, Endpoints], transport: Tr
 @pytest.mark.parametrize(
     ("code", "error", "status"),
     [
-        (grpc.StatusCode.UNAVAILABLE, latermq.UnavailableError, 0),
-        (grpc.StatusCode.CANCELLED, latermq.UnavailableError, 0),
-        (grpc.StatusCode.DEADLINE_EXCEEDED, latermq.RequestTimeoutError, Code.REQUEST_TIMEOUT),
-        (grpc.StatusCode.INVALID_ARGUMENT, latermq.BadRequestError, Code.BAD_REQUEST),
-        (grpc.StatusCode.UNAUTHENTICATED, latermq.UnauthorizedError, Code.UNAUTHORIZED),
-        (grpc.StatusCode.PERMISSION_DENIED, latermq.ForbiddenError, Code.FORBIDDEN),
-        (grpc.StatusCode.UNIMPLEMENTED, latermq.UnsupportedError, Code.NOT_IMPLEMENTED),
-        (grpc.StatusCode.RESOURCE_EXHAUSTED, latermq.ServerError, Code.INTERNAL_ERROR),
-        (grpc.StatusCode.UNKNOWN, latermq.ServerError, Code.INTERNAL_ERROR),
+        (grpc.StatusCode.UNAVAILABLE, UnavailableError, 0),
+        (grpc.StatusCode.CANCELLED, UnavailableError, 0),
+        (
+            grpc.StatusCode.DEADLINE_EXCEEDED,
+            RequestTimeoutError,
+            Code.REQUEST_TIMEOUT,
+        ),
+        (grpc.StatusCode.INVALID_ARGUMENT, BadRequestError, Code.BAD_REQUEST),
+        (grpc.StatusCode.UNAUTHENTICATED, UnauthorizedError, Code.UNAUTHORIZED),
+        (grpc.StatusCode.PERMISSION_DENIED, ForbiddenError, Code.FORBIDDEN),
+        (grpc.StatusCode.UNIMPLEMENTED, UnsupportedError, Code.NOT_IMPLEMENTED),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, ServerError, Code.INTERNAL_ERROR),
+        (grpc.StatusCode.UNKNOWN, ServerError, Code.INTERNAL_ERROR),
     ],
     ids=lambda value: getattr(value, "name", None),
 )
@@ -116,13 +129,13 @@ async def test_no_answer_in_time(server: tuple[Server, Endpoints], transport: Tr
         return b""
 
     server[0].answer = unary(sleep)
-    with pytest.raises(latermq.RequestTimeoutError, match=r"127\.0\.0\.1"):
+    with pytest.raises(RequestTimeoutError, match=r"127\.0\.0\.1"):
         await transport.unary(PATH, b"", (), 0.2)
 
 
 async def test_nobody_listens(connect: Callable[[Endpoints], Transport]) -> None:
     transport = connect(Endpoints.parse("127.0.0.1:1"))
-    with pytest.raises(latermq.UnavailableError, match=r"no broker answers at 127\.0\.0\.1:1"):
+    with pytest.raises(UnavailableError, match=r"no broker answers at 127\.0\.0\.1:1"):
         await transport.unary(PATH, b"", (), 0.3)
     await transport.close()
 
@@ -153,7 +166,7 @@ async def test_a_stream_that_breaks_keeps_what_came(
     server[0].answer = grpc.unary_stream_rpc_method_handler(break_off)
     answers = transport.server_stream(PATH, b"", (), SOON_S)
     assert [await anext(answers), await anext(answers)] == [b"one", b"two"]
-    with pytest.raises(latermq.UnavailableError):
+    with pytest.raises(UnavailableError):
         await anext(answers)
 
 
@@ -194,7 +207,7 @@ async def test_both_ways(server: tuple[Server, Endpoints], transport: Transport)
     assert await stream.read() is None
     broken = transport.bidi_stream(PATH, ())
     await broken.write(b"break")
-    with pytest.raises(latermq.BadRequestError):
+    with pytest.raises(BadRequestError):
         await broken.read()
     with pytest.raises(latermq.LaterMQError):
         await broken.write(b"more")
@@ -220,7 +233,7 @@ async def test_a_server_that_leaves_and_comes_back(
     transport = connect(Endpoints.parse(f"127.0.0.1:{port}"))
     assert await transport.unary(PATH, b"one", (), SOON_S) == b"one"
     await server.stop(None)
-    with pytest.raises(latermq.UnavailableError):
+    with pytest.raises(UnavailableError):
         await transport.unary(PATH, b"two", (), 0.3)
     server, _ = await serve(port)
     assert await transport.unary(PATH, b"three", (), SOON_S) == b"three"

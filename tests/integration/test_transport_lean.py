@@ -132,7 +132,7 @@ class TestTls:
             with pytest.raises(CommandError, match="but one with TLS: say --tls, or --ca FILE"):
                 await asyncio.to_thread(commanded, server.address)
             async with latermq.connect(server.address, tls=False) as mq:
-                with pytest.raises(latermq.UnavailableError, match="if it serves TLS only"):
+                with pytest.raises(latermq.errors.UnavailableError, match="if it serves TLS only"):
                     await mq.send("orders", b"x")
 
     @pytest.mark.parametrize("protocols", [[], ["http/1.1"]])

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 import latermq
-from latermq import Batching, IllegalFilterError, IllegalGroupError, Tls
+from latermq import Batching, Tls
 from latermq._values.arguments import wrong
+from latermq.errors import IllegalFilterError, IllegalGroupError
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from support.scripted_broker import ScriptedBroker
 from support.virtual_loop import virtually

@@ -7,16 +7,11 @@ from typing import Any
 
 import pytest
 
-from latermq import (
-    Batching,
-    IllegalMessageError,
-    SendReceipt,
-    TooManyRequestsError,
-    UnavailableError,
-)
+from latermq import Batching, SendReceipt
 from latermq._connection.batching import HELD_BYTES_MAX, Batches
 from latermq.client import Client
 from latermq.codes import Code
+from latermq.errors import IllegalMessageError, TooManyRequestsError, UnavailableError
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from support.scripted_broker import ScriptedBroker
 from support.virtual_loop import virtually

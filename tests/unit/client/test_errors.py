@@ -21,34 +21,34 @@ def test_every_code_has_an_error_that_carries_it(code: Code) -> None:
     error = error_for(code, "why")
     assert (error.code, error.message) == (code, "why")
     assert str(error) == f"why [{code.name} {code.value}]"
-    assert type(error).__name__ in latermq.__all__
+    assert getattr(latermq.errors, type(error).__name__) is type(error)
 
 
 @pytest.mark.parametrize(
     ("code", "kind"),
     [
-        (40099, latermq.BadRequestError),
-        (50099, latermq.ServerError),
-        (70000, latermq.RequestError),
-        (0, latermq.RequestError),
+        (40099, latermq.errors.BadRequestError),
+        (50099, latermq.errors.ServerError),
+        (70000, latermq.errors.RequestError),
+        (0, latermq.errors.RequestError),
     ],
 )
-def test_codes_of_the_future(code: int, kind: type[latermq.RequestError]) -> None:
+def test_codes_of_the_future(code: int, kind: type[latermq.errors.RequestError]) -> None:
     error = error_for(code, "new")
     assert type(error) is kind
     assert str(error) == f"new [status {code}]"
 
 
 def test_the_tree_is_flat() -> None:
-    assert all(kind.__bases__ == (latermq.RequestError,) for kind in _CLASSES.values())
+    assert all(kind.__bases__ == (latermq.errors.RequestError,) for kind in _CLASSES.values())
 
 
 def test_errors_can_be_pickled() -> None:
     error = pickle.loads(pickle.dumps(error_for(Code.TOPIC_NOT_FOUND, "no topic orders")))
-    assert isinstance(error, latermq.TopicNotFoundError)
+    assert isinstance(error, latermq.errors.TopicNotFoundError)
     assert (error.code, error.message) == (Code.TOPIC_NOT_FOUND, "no topic orders")
 
 
 def test_errors_without_a_broker_have_no_code() -> None:
-    assert latermq.UnavailableError("gone").code == 0
-    assert latermq.ClosedError("closed").code == 0
+    assert latermq.errors.UnavailableError("gone").code == 0
+    assert latermq.errors.ClosedError("closed").code == 0

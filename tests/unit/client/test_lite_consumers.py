@@ -7,14 +7,10 @@ from typing import Any
 
 import pytest
 
-from latermq import (
-    Begin,
-    IllegalMessageError,
-    LiteQuotaError,
-    UnavailableError,
-)
+from latermq import Begin
 from latermq._consuming.lite_topics import REPEAT_S
 from latermq.client import Client
+from latermq.errors import IllegalMessageError, LiteQuotaError, UnavailableError
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from support.scripted_broker import Recorded, ScriptedBroker
 from support.virtual_loop import virtually

@@ -6,21 +6,20 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from latermq import (
+from latermq import Message, SendReceipt
+from latermq.client import Client
+from latermq.codes import Code
+from latermq.errors import (
     ClosedError,
     IllegalMessageError,
-    Message,
     MessageTooLargeError,
     PartialSendError,
     RequestTimeoutError,
-    SendReceipt,
     ServerError,
     TooManyRequestsError,
     TopicNotFoundError,
     UnavailableError,
 )
-from latermq.client import Client
-from latermq.codes import Code
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from support.scripted_broker import ScriptedBroker
 from support.virtual_loop import virtually

@@ -7,14 +7,9 @@ from typing import Any
 
 import pytest
 
-from latermq import (
-    RECONSUME_LATER,
-    ConsumeResult,
-    Delivery,
-    InvalidReceiptHandleError,
-    UnavailableError,
-)
+from latermq import RECONSUME_LATER, ConsumeResult, Delivery
 from latermq.client import Client
+from latermq.errors import InvalidReceiptHandleError, UnavailableError
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from support.scripted_broker import ScriptedBroker
 from support.virtual_loop import virtually

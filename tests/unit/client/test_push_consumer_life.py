@@ -7,13 +7,9 @@ from itertools import pairwise
 
 import pytest
 
-from latermq import (
-    ClosedError,
-    Delivery,
-    GroupNotFoundError,
-    UnavailableError,
-)
+from latermq import Delivery
 from latermq.client import Client
+from latermq.errors import ClosedError, GroupNotFoundError, UnavailableError
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from support.scripted_broker import ScriptedBroker
 from support.virtual_loop import virtually

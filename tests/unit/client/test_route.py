@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-from latermq import UnavailableError
 from latermq._values.endpoints import Endpoints
 from latermq._values.route import Queue, candidates
 from latermq.client import Client
+from latermq.errors import UnavailableError
 from support.scripted_broker import ScriptedBroker
 from support.virtual_loop import virtually
 

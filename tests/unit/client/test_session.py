@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from latermq import (
+from latermq.client import Client
+from latermq.client import connect as connect_to
+from latermq.errors import (
     BadRequestError,
     ClosedError,
     ServerError,
     TopicNotFoundError,
     UnavailableError,
 )
-from latermq.client import Client
-from latermq.client import connect as connect_to
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from latermq_proto.apache.rocketmq.v2 import service_pb2 as rpc
 from support.scripted_broker import ScriptedBroker

@@ -6,15 +6,15 @@ from datetime import timedelta
 
 import pytest
 
-from latermq import (
+from latermq import Delivery
+from latermq.client import Client
+from latermq.errors import (
     ClosedError,
-    Delivery,
     GroupNotFoundError,
     IllegalFilterError,
     InvalidReceiptHandleError,
     UnavailableError,
 )
-from latermq.client import Client
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from support.scripted_broker import ScriptedBroker
 from support.virtual_loop import virtually

@@ -10,16 +10,11 @@ from logging.handlers import QueueHandler
 import pytest
 
 import latermq.sync
-from latermq import (
-    ClosedError,
-    InvalidReceiptHandleError,
-    Message,
-    SendReceipt,
-    TopicNotFoundError,
-)
+from latermq import Message, SendReceipt
 from latermq._connection.loop_thread import LoopThread
 from latermq._values.endpoints import Endpoints
 from latermq.client import Client
+from latermq.errors import ClosedError, InvalidReceiptHandleError, TopicNotFoundError
 from latermq.sync import Delivery
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from latermq_proto.apache.rocketmq.v2 import service_pb2 as rpc

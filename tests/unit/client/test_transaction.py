@@ -7,17 +7,16 @@ from typing import Any
 
 import pytest
 
-from latermq import (
+from latermq import Received, Resolution
+from latermq.client import Client
+from latermq.errors import (
     BadRequestError,
     InvalidTransactionError,
     NotFoundError,
-    Received,
-    Resolution,
     TooManyRequestsError,
     TopicNotFoundError,
     UnavailableError,
 )
-from latermq.client import Client
 from latermq.transaction import CHECKS_AT_ONCE_MAX
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from latermq_proto.apache.rocketmq.v2 import service_pb2 as rpc
