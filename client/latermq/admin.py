@@ -10,7 +10,8 @@ broker answers. `apache.rocketmq.v2` is there too, as `messaging`.
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Iterator
+import weakref
+from collections.abc import AsyncGenerator, Generator, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
 from types import TracebackType
@@ -169,6 +170,7 @@ class Admin(_Services):
     def __init__(self, loop: LoopThread, inner: AsyncAdmin) -> None:
         self._loop = loop
         self._inner = inner
+        weakref.finalize(self, loop.leave, inner.close).atexit = False  # of one that nobody closed
 
     @property
     def access_point(self) -> Any:
@@ -205,7 +207,7 @@ class Admin(_Services):
 
     def stream(
         self, method: Method[Answer], request: Message, *, timeout_s: float | None = None
-    ) -> Iterator[Answer]:
+    ) -> Generator[Answer]:
         """Yield a stream's elements as they come; their statuses are the caller's to check."""
         elements = _Elements(self._inner.stream(method, request, timeout_s=timeout_s))
         try:

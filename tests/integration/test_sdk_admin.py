@@ -1,5 +1,7 @@
 """`latermq.admin` against a broker: what the command line stands on, on both transports."""
 
+import gc
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -50,7 +52,7 @@ def test_a_stream_left_early_leaves_the_connection_usable(broker: admin.Admin) -
     request = dead_letter_pb2.DropDeadLettersRequest(group="nobody", dry_run=True)
     elements = broker.stream(broker.dead_letters.DropDeadLetters, request)
     assert next(elements).status.code
-    elements.close()  # type: ignore[attr-defined]
+    elements.close()
     broker.call(broker.topics.ListTopics, topic_pb2.ListTopicsRequest())
 
 
@@ -84,3 +86,14 @@ def test_the_broker_comes_back_between_two_calls(tmp_path: Path) -> None:
                 known.call(known.topics.ListTopics, topic_pb2.ListTopicsRequest())
             broker.start()
             known.call(known.topics.ListTopics, topic_pb2.ListTopicsRequest())
+
+
+def test_one_that_nobody_closed_ends_with_its_last_name(sdk_broker: BrokerProcess) -> None:
+    before = set(threading.enumerate())
+    broker = admin.connect(sdk_broker.endpoint)
+    broker.call(broker.topics.ListTopics, topic_pb2.ListTopicsRequest())
+    (thread,) = set(threading.enumerate()) - before
+    del broker
+    gc.collect()
+    thread.join(patient(10))
+    assert not thread.is_alive()

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from latermq.errors import ClosedError
@@ -36,6 +36,18 @@ class LoopThread:
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
+
+    def leave(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Stop after `last`, without waiting for it; in a forked child there is nothing to stop."""
+
+        async def run() -> None:
+            try:
+                await last()
+            finally:
+                self._loop.stop()
+
+        if self.running:
+            asyncio.run_coroutine_threadsafe(run(), self._loop)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)

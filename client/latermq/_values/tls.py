@@ -22,23 +22,26 @@ class Tls:
     """Encryption, with these files in PEM.
 
     Args:
-        ca: certificates of whom to trust; None: whom the system trusts.
+        ca: certificates of whom to trust, a file or its content; None: whom the system trusts.
         certificate, key: our own, for a broker that asks for it; both or none.
         server_name: what the broker's certificate must say; None: the host we connect to.
         verify: False: trust whoever answers, perhaps the wrong one; not with grpcio.
     """
 
-    ca: str | Path | None = None
+    ca: str | Path | bytes | None = None
     certificate: str | Path | None = None
     key: str | Path | None = None
     server_name: str | None = None
     verify: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("ca", "certificate", "key"):
+        if not isinstance(self.ca, str | Path | bytes | None):
+            raise arguments.wrong("ca", "a path, bytes or None", self.ca)
+        for name in ("certificate", "key"):
             if not isinstance(path := getattr(self, name), str | Path | None):
                 raise arguments.wrong(name, "a path or None", path)
-            if path == "":
+        for name in ("ca", "certificate", "key"):
+            if getattr(self, name) in ("", b""):
                 raise ValueError(f"{name} must not be empty")
         arguments.optional_text("server_name", self.server_name)
         arguments.truth("verify", self.verify)
@@ -54,10 +57,11 @@ class Tls:
         """
         for path in (self.ca, self.certificate, self.key):
             read(path)  # ssl tells of a file without its name
-        with _named("ca", self.ca):
-            context = ssl.create_default_context(
-                cafile=None if self.ca is None else str(self.ca), purpose=ssl.Purpose.SERVER_AUTH
-            )
+        file, data = (str(self.ca) if self.ca is not None else None), None
+        if isinstance(self.ca, bytes):
+            file, data = None, self.ca.decode("ascii", "replace")
+        with _named("ca", file or "as given"):
+            context = ssl.create_default_context(cafile=file, cadata=data)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(["h2"])
         if not self.verify:
@@ -93,6 +97,6 @@ def _named(what: str, *paths: str | Path | None) -> Iterator[None]:
         raise ValueError(f"{what} {names}: cannot be used ({reason})") from error
 
 
-def read(path: str | Path | None) -> bytes | None:
-    """Return the file's content, None without one. Raises OSError."""
-    return None if path is None else Path(path).read_bytes()
+def read(given: str | Path | bytes | None) -> bytes | None:
+    """Return a file's content, given by name or as it is; None for None. Raises OSError."""
+    return Path(given).read_bytes() if isinstance(given, str | Path) else given

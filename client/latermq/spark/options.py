@@ -140,10 +140,11 @@ def _identity(values: Mapping[str, Any]) -> dict[str, Any]:
         return found | {"tls": security}
     if not security.verify:
         raise OptionError("a Spark reader cannot trust whoever answers: set the option caFile")
+    ca = str(security.ca)  # $LATERMQ_CA: a file
     try:
-        return found | {"tls": True, "ca": _file(str(security.ca))}
+        return found | {"tls": True, "ca": _file(ca)}
     except ValueError as error:
-        raise OptionError(f"LATERMQ_CA={security.ca}: {error}") from None
+        raise OptionError(f"LATERMQ_CA={ca}: {error}") from None
 
 
 def _subscription(values: Mapping[str, Any]) -> Subscription:

@@ -1,7 +1,7 @@
 """The two calls of `latermq.v1.Queues`, made from drivers and from Spark's reused workers.
 
-Nothing of gRPC exists before the first call: Spark forks its workers and pickles its readers, and a
-channel survives neither. Afterwards each process keeps its channels, over batches and queries.
+No connection exists before the first call: Spark forks its workers and pickles its readers, and a
+connection survives neither. Afterwards each process keeps its own, over batches and queries.
 
 A call that fails for a passing reason is made again, at the next endpoint, for `retryFor`.
 """
@@ -10,34 +10,29 @@ import os
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
-import grpc
-
-from latermq._values.credentials import Credentials
+from latermq import admin
+from latermq._values.tls import Tls
+from latermq.errors import LaterMQError
 from latermq.spark.errors import BrokerRefusedError, ProtocolError, TopicNotFoundError
 from latermq.spark.options import Options
 from latermq.spark.ranges import Ends, QueueEnds, QueueRange, TopicEnds
 from latermq.spark.retry import Patience
+from latermq_h2.grpc_code import GrpcCode
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
-from latermq_proto.latermq.v1 import queue_pb2, queue_pb2_grpc
+from latermq_proto.latermq.v1 import queue_pb2
 
 Code = definition_pb2.Code
 
-_CHANNEL_OPTIONS: Final = (
-    ("grpc.max_receive_message_length", -1),  # a page is bounded by pageBytes, or is one message
-    ("grpc.initial_reconnect_backoff_ms", 50),
-    ("grpc.min_reconnect_backoff_ms", 50),
-    ("grpc.max_reconnect_backoff_ms", 1_000),
-)
 _PASSING_CALL: Final = {
-    grpc.StatusCode.ABORTED,
-    grpc.StatusCode.CANCELLED,
-    grpc.StatusCode.DEADLINE_EXCEEDED,
-    grpc.StatusCode.INTERNAL,
-    grpc.StatusCode.RESOURCE_EXHAUSTED,
-    grpc.StatusCode.UNAVAILABLE,
-    grpc.StatusCode.UNKNOWN,
+    GrpcCode.ABORTED,
+    GrpcCode.CANCELLED,
+    GrpcCode.DEADLINE_EXCEEDED,
+    GrpcCode.INTERNAL,
+    GrpcCode.RESOURCE_EXHAUSTED,
+    GrpcCode.UNAVAILABLE,
+    GrpcCode.UNKNOWN,
 }
 _PASSING_ANSWER: Final = {
     Code.HA_NOT_AVAILABLE,
@@ -88,13 +83,10 @@ class QueueClient:
         while True:
             endpoint = self._endpoint(patience)
             try:
-                answer = self._stub(endpoint).DescribeQueues(
-                    request,
-                    timeout=self.options.request_timeout_ms / 1_000,
-                    metadata=self._signature(),
-                )
-                return _ends(answer)
-            except (grpc.RpcError, _PassingError) as error:
+                broker = self._broker(endpoint)
+                timeout_s = self.options.request_timeout_ms / 1_000
+                return _ends(broker.ask(broker.queues.DescribeQueues, request, timeout_s=timeout_s))
+            except (LaterMQError, _PassingError) as error:
                 patience.failed(f"DescribeQueues at {endpoint}", _reason(error))
 
     def read(self, wanted: QueueRange, fields: list[str]) -> Iterator[queue_pb2.ReadQueuePage]:
@@ -120,7 +112,7 @@ class QueueClient:
                         yield page
                 if position == asked_from:  # an end that the broker caps at where the queue ends
                     raise OffsetGoneError(wanted.start, position)
-            except (grpc.RpcError, _PassingError) as error:
+            except (LaterMQError, _PassingError) as error:
                 patience.failed(
                     f"ReadQueue of {wanted.topic} queue {wanted.queue_id} at {endpoint}",
                     _reason(error),
@@ -140,40 +132,30 @@ class QueueClient:
             page_bytes_max=self.options.page_bytes_max,
             columns=fields,
         )
-        call = self._stub(endpoint).ReadQueue(
-            request,
-            timeout=self.options.request_timeout_ms / 1_000,
-            metadata=self._signature(),
-        )
-        try:
-            for page in call:
+        broker = self._broker(endpoint)
+        timeout_s = self.options.request_timeout_ms / 1_000
+        with closing(broker.stream(broker.queues.ReadQueue, request, timeout_s=timeout_s)) as pages:
+            for page in pages:
                 _check_page(page)
                 if page.rows:
                     yield page
-        finally:
-            call.cancel()
 
-    def _stub(self, endpoint: str) -> Any:
-        return _stub(os.getpid(), endpoint, self.options.tls, self.options.ca)
-
-    def _signature(self) -> tuple[tuple[str, str], ...]:
-        if not self.options.access_key:
-            return ()
-        return Credentials(self.options.access_key, self.options.secret_key).headers()
+    def _broker(self, endpoint: str) -> admin.Admin:
+        options = self.options
+        keys = (options.access_key, options.secret_key)
+        return _broker(os.getpid(), endpoint, options.tls, options.ca, *keys)
 
     def _endpoint(self, patience: Patience) -> str:
         return self.options.endpoints[patience.failure_count % len(self.options.endpoints)]
 
 
 @lru_cache(maxsize=8)
-def _stub(pid: int, endpoint: str, tls: bool, ca: bytes) -> Any:
-    """By process: a forked worker never touches a channel of its parent."""
-    if tls:
-        trusted = grpc.ssl_channel_credentials(ca or None)
-        channel = grpc.secure_channel(endpoint, trusted, options=_CHANNEL_OPTIONS)
-    else:
-        channel = grpc.insecure_channel(endpoint, options=_CHANNEL_OPTIONS)
-    return queue_pb2_grpc.QueuesStub(channel)
+def _broker(
+    pid: int, endpoint: str, tls: bool, ca: bytes, access_key: str, secret: str
+) -> admin.Admin:
+    """By process: a forked worker never touches a connection of its parent."""
+    security = Tls(ca=ca) if ca else tls
+    return admin.connect(endpoint, access_key=access_key, secret=secret, tls=security)
 
 
 def _ends(answer: queue_pb2.DescribeQueuesResponse) -> Ends:
@@ -228,10 +210,12 @@ def _reason(error: Exception) -> str:
     Raises:
         BrokerRefusedError: it is not.
     """
-    if not isinstance(error, grpc.RpcError):
+    if not isinstance(error, LaterMQError):
         return str(error)
-    code, details = error.code(), error.details()
+    if not error.grpc_code:
+        raise BrokerRefusedError(str(error)) from error
+    code, details = GrpcCode(error.grpc_code), error.grpc_text
     if code in _PASSING_CALL:
         return f"{code.name} {details}"
-    hint = "; is this a LaterMQ broker?" if code is grpc.StatusCode.UNIMPLEMENTED else ""
+    hint = "; is this a LaterMQ broker?" if code is GrpcCode.UNIMPLEMENTED else ""
     raise BrokerRefusedError(f"{code.name} {details}{hint}") from error

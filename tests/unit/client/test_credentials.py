@@ -1,6 +1,7 @@
 """How the SDK signs, and where it takes credentials and TLS from."""
 
 import hmac
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,8 @@ from latermq._values.endpoints import Endpoints
 from latermq._values.settings import ClientKind, Profile
 from latermq._values.tls import Tls, tls_of
 from latermq._wire import session_calls as wire
+from latermq_broker.config.server_transport import TlsConfig
+from latermq_broker.transport.tls import CertificateFiles
 
 VARIABLES = (
     "LATERMQ_ACCESS_KEY",
@@ -89,3 +92,17 @@ def test_grpc_cannot_trust_anybody() -> None:
 async def test_half_of_the_credentials_is_refused_at_once() -> None:
     with pytest.raises(ValueError, match="given together"):
         latermq.connect("127.0.0.1:1", access_key="shop")
+
+
+def test_authorities_are_a_file_or_its_content(tmp_path: Path) -> None:
+    pytest.importorskip("cryptography")
+    CertificateFiles(TlsConfig(enabled=True), tmp_path, 0)
+    file = tmp_path / "certificate.pem"
+    for ca in (file.read_bytes(), file, str(file)):
+        assert len(Tls(ca=ca).context().get_ca_certs()) == 1
+    for nothing in (b"no certificate", b"\n"):
+        with pytest.raises(ValueError, match="ca as given: cannot be used"):
+            Tls(ca=nothing).context()
+    for empty in ("", b""):
+        with pytest.raises(ValueError, match="ca must not be empty"):
+            Tls(ca=empty)
