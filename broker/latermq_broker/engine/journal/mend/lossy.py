@@ -10,24 +10,20 @@ On a state that misses nothing all of this changes nothing: a log with a LOST re
 from before or behind it, with or without a checkpoint.
 """
 
-from collections.abc import Callable
 from typing import Any, Final
 
 from latermq_broker.engine.journal.apply_catalog import CatalogApplier
 from latermq_broker.engine.journal.apply_deliveries import DeliveryApplier
-from latermq_broker.engine.journal.mend.lossy_catalog import CatalogMender
+from latermq_broker.engine.journal.mend.lossy_catalog import CatalogMender, Menders
 from latermq_broker.engine.journal.mend.lossy_deliveries import DeliveryMender
 from latermq_broker.engine.journal.mend.lossy_progress import ProgressMender
 from latermq_broker.engine.journal.mend.lossy_queues import QueueMender
 from latermq_broker.engine.state.state import EngineState, Stamp
 from latermq_broker.errors import CorruptRecordError
-from latermq_broker.store.records.catalog_records import OffsetPayload
 from latermq_broker.store.records.record import Record, RecordType
 
 CONFIG_BYTES_MIN: Final = 128  # of a record that gives out an id
 IDS_PER_BYTE_MAX: Final = 4  # delivery ids in a byte of LEASE records, rounded up
-
-Mender = Callable[[Any, Stamp], Any]
 
 
 class LossyReplay:
@@ -38,30 +34,11 @@ class LossyReplay:
     ) -> None:
         self.active = False
         self._state = state
-        self._catalog = mended = CatalogMender(state, catalog)
-        self._queues = queues = QueueMender(state, deliveries, mended)
+        mended = CatalogMender(state, catalog)
+        self._queues = QueueMender(state, deliveries, mended)
         self._progress = ProgressMender(state, deliveries)
         held = DeliveryMender(state, deliveries, mended, self._progress)
-        self._menders: dict[RecordType, Mender] = {
-            RecordType.MESSAGE: queues.message,
-            RecordType.REF: queues.ref,
-            RecordType.LEASE_FRESH: held.lease_fresh,
-            RecordType.LEASE_RETRY: held.lease_retry,
-            RecordType.LEASE_ORDERED: held.lease_ordered,
-            RecordType.ACK: held.ack,
-            RecordType.EXTEND: held.extend,
-            RecordType.ATTEMPT: held.attempt,
-            RecordType.DEAD: held.dead,
-            RecordType.REDRIVE: held.redrive,
-            RecordType.TIMER: queues.timer,
-            RecordType.CONFIG: mended.config,
-            RecordType.OFFSET: self._offset,
-            RecordType.RESET: mended.reset,
-            RecordType.HALF: queues.half,
-            RecordType.TXN: queues.txn,
-            RecordType.MOVE: queues.move,
-            RecordType.DROP: queues.drop,
-        }
+        self._menders: Menders = mended.menders() | self._queues.menders() | held.menders()
 
     def begin(self, record: Record) -> None:
         """A LOST record: ids that the lost records may have given out are never given again."""
@@ -78,12 +55,6 @@ class LossyReplay:
         """Make the state such that the payload can be applied; what of it can, or None."""
         mender = self._menders.get(type)
         return payload if mender is None else mender(payload, at)
-
-    def _offset(self, offset: OffsetPayload, at: Stamp) -> OffsetPayload | None:
-        mended = self._catalog.offset(offset, at)
-        if mended is None or not self._progress.jump(*offset[:4], at):
-            return None
-        return mended
 
     def mend_headless(self, type: RecordType, payload: Any, at: Stamp) -> Any:
         """The same while replay has no state yet: timers and queues are all there is."""

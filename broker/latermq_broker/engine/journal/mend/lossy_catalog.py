@@ -1,7 +1,8 @@
 """Topics and groups behind a lost range: see `lossy.py`."""
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from latermq_broker.catalog.catalog import TopicType, decode_group, decode_topic
 from latermq_broker.engine.journal.apply_catalog import CatalogApplier
@@ -17,6 +18,10 @@ from latermq_broker.store.records.catalog_records import (
     ResetPayload,
 )
 from latermq_broker.store.records.message_records import QUEUE_UNSET
+from latermq_broker.store.records.record import RecordType
+
+Menders = dict[RecordType, Callable[[Any, Stamp], Any]]
+"""Each makes the state such that the payload can be applied; what of it can, or None."""
 
 LOST_TOPIC_NAME: Final = "lost-topic-"  # and its id: of a topic whose name is lost
 
@@ -27,6 +32,12 @@ class CatalogMender:
     def __init__(self, state: EngineState, catalog: CatalogApplier) -> None:
         self._state = state
         self._catalog = catalog
+
+    def menders(self) -> Menders:
+        return {
+            RecordType.CONFIG: self.config,
+            RecordType.RESET: self.reset,
+        }
 
     def config(self, config: ConfigPayload, at: Stamp) -> ConfigPayload:
         """A name that stands for another id: how that one was deleted is lost."""

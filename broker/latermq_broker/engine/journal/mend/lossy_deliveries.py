@@ -4,11 +4,12 @@ from latermq_broker.delivery.history import Outcome
 from latermq_broker.delivery.leases.lease import IN_HAND, State
 from latermq_broker.engine.journal.apply_deliveries import DeliveryApplier
 from latermq_broker.engine.journal.indexing import reach
-from latermq_broker.engine.journal.mend.lossy_catalog import CatalogMender
+from latermq_broker.engine.journal.mend.lossy_catalog import CatalogMender, Menders
 from latermq_broker.engine.journal.mend.lossy_progress import ProgressMender
 from latermq_broker.engine.journal.mend.lossy_queues import is_lost
 from latermq_broker.engine.state.state import EngineState, Stamp
 from latermq_broker.store.derived.consume_queue import Entry
+from latermq_broker.store.records.catalog_records import OffsetPayload
 from latermq_broker.store.records.lease_records import (
     NO_QUEUE,
     ORDERED_HOLD,
@@ -22,10 +23,11 @@ from latermq_broker.store.records.lease_records import (
     OrderedRow,
 )
 from latermq_broker.store.records.letter_records import DEAD_WAITING, DeadPayload, RedrivePayload
+from latermq_broker.store.records.record import RecordType
 
 
 class DeliveryMender:
-    """LEASE_*, ACK, EXTEND, ATTEMPT, DEAD, REDRIVE."""
+    """LEASE_*, ACK, EXTEND, ATTEMPT, DEAD, REDRIVE; OFFSET, which moves what leases do."""
 
     def __init__(
         self,
@@ -38,6 +40,19 @@ class DeliveryMender:
         self._state = state
         self._deliveries = deliveries
         self._catalog = catalog
+
+    def menders(self) -> Menders:
+        return {
+            RecordType.LEASE_FRESH: self.lease_fresh,
+            RecordType.LEASE_RETRY: self.lease_retry,
+            RecordType.LEASE_ORDERED: self.lease_ordered,
+            RecordType.ACK: self.ack,
+            RecordType.EXTEND: self.extend,
+            RecordType.ATTEMPT: self.attempt,
+            RecordType.DEAD: self.dead,
+            RecordType.REDRIVE: self.redrive,
+            RecordType.OFFSET: self.offset,
+        }
 
     def ack(self, ids: tuple[int, ...], at: Stamp) -> tuple[int, ...] | None:
         del at
@@ -161,3 +176,9 @@ class DeliveryMender:
         self._catalog.ensure_topic(redrive.topic_id, redrive.queue_id, at)
         self._catalog.ensure_letters(redrive.dlq_topic_id, redrive.group_id, at)
         return redrive
+
+    def offset(self, offset: OffsetPayload, at: Stamp) -> OffsetPayload | None:
+        mended = self._catalog.offset(offset, at)
+        if mended is None or not self._progress.jump(*offset[:4], at):
+            return None
+        return mended

@@ -7,7 +7,7 @@ from latermq_broker.delivery.halves import HalfMessage, HalfState
 from latermq_broker.engine.journal.apply_deliveries import DeliveryApplier
 from latermq_broker.engine.journal.apply_retention import BASE_QUEUE, QUEUES_SECTION, trim
 from latermq_broker.engine.journal.indexing import reach
-from latermq_broker.engine.journal.mend.lossy_catalog import CatalogMender
+from latermq_broker.engine.journal.mend.lossy_catalog import CatalogMender, Menders
 from latermq_broker.engine.state.state import EngineState, Stamp
 from latermq_broker.store.derived.checkpoint import decode_sections
 from latermq_broker.store.derived.consume_queue import Entry
@@ -41,6 +41,17 @@ class QueueMender:
         self._deliveries = deliveries
         self._parts: list[bytes] = []  # of a DROP record's base
         self._armed: dict[int, int] = {}  # position of what waits in the timer: due time
+
+    def menders(self) -> Menders:
+        return {
+            RecordType.MESSAGE: self.message,
+            RecordType.REF: self.ref,
+            RecordType.TIMER: self.timer,
+            RecordType.HALF: self.half,
+            RecordType.TXN: self.txn,
+            RecordType.MOVE: self.move,
+            RecordType.DROP: self.drop,
+        }
 
     def begin(self, *, first: bool) -> None:
         """A range is lost, the first one of this replay or a further one."""
