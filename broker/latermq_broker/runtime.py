@@ -28,7 +28,7 @@ from latermq_broker.observability.metrics import render
 from latermq_broker.observability.metrics_endpoint import MetricsEndpoint
 from latermq_broker.pump.disk_work import THREADS_MAX
 from latermq_broker.pump.pump import Pump
-from latermq_broker.services.call.seam import MethodTable
+from latermq_broker.services.call.handler import MethodTable
 from latermq_broker.services.registry import Services, assemble
 from latermq_broker.services.v1.first_admin import (
     make_first_admin,
@@ -171,7 +171,7 @@ async def _serve(
         pump.on_second = services.on_second
         server = _server(services.methods, config)
         if isinstance(server, LeanServer):
-            services.edges.transport = server.figures
+            services.transport_view.transport = server.figures
         page = _page(engine, services)
         async with MetricsEndpoint(config.metrics, page, sockets.get(METRICS, ())) as metrics:
             meeting: MeetingPoint | None = None
@@ -235,9 +235,9 @@ def _page(engine: Engine, services: Services) -> Callable[[], str]:
     def text() -> str:
         gauges: dict[str, float] = {
             "clients": len(services.sessions),
-            "receives_parked": services.edges.receives_parked,
+            "receives_parked": services.transport_view.receives_parked,
         }
-        return render(engine, gauges, services.edges.transport())
+        return render(engine, gauges, services.transport_view.transport())
 
     return text
 

@@ -35,7 +35,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 from bench.children import environment  # noqa: E402
 from bench.http2_load import Load, Script  # noqa: E402
 from latermq_broker.config.config import ServerConfig  # noqa: E402
-from latermq_broker.services.call.seam import Call, Method, MethodTable  # noqa: E402
+from latermq_broker.services.call.handler import Call, Method, MethodTable  # noqa: E402
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2  # noqa: E402
 from support import wire_requests  # noqa: E402
 

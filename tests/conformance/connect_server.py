@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 from conformance.messages import ANY, described  # noqa: E402
 from latermq_broker.config.config import ServerConfig  # noqa: E402
 from latermq_broker.config.server_transport import ClientCertificates, TlsConfig  # noqa: E402
-from latermq_broker.services.call.seam import Call, CallAborted, Method, MethodTable  # noqa: E402
+from latermq_broker.services.call.handler import Call, CallAborted, Method, MethodTable  # noqa: E402
 from latermq_broker.transport.lean import LeanServer  # noqa: E402
 from latermq_h2.grpc_code import GrpcCode  # noqa: E402
 

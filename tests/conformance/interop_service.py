@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from typing import Any, Final
 
 from conformance.messages import described
-from latermq_broker.services.call.seam import Call, CallAborted, Method, MethodTable
+from latermq_broker.services.call.handler import Call, CallAborted, Method, MethodTable
 from latermq_h2.grpc_code import GrpcCode
 
 PACKAGE: Final = "grpc.testing"

@@ -16,7 +16,7 @@ from latermq._connection.lean.transport import LeanTransport
 from latermq._values.endpoints import Endpoints
 from latermq_broker.config.config import ServerConfig
 from latermq_broker.config.server_transport import ClientCertificates, Http2Config, TlsConfig
-from latermq_broker.services.call.seam import Method, MethodTable
+from latermq_broker.services.call.handler import Method, MethodTable
 from latermq_broker.transport.lean import LeanServer
 from latermq_h2.http2 import frames
 from support.broker_process import BrokerProcess

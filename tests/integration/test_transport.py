@@ -13,7 +13,7 @@ import pytest
 
 from latermq_broker.config.config import ServerConfig
 from latermq_broker.errors import ConfigError
-from latermq_broker.services.call.seam import Call, CallAborted, Method, MethodTable
+from latermq_broker.services.call.handler import Call, CallAborted, Method, MethodTable
 from latermq_broker.transport.grpcio import GrpcioServer
 from latermq_broker.transport.lean import LeanServer
 from latermq_h2.grpc_code import GrpcCode

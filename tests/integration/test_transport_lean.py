@@ -18,7 +18,7 @@ import latermq
 from latermq_broker.config.config import ServerConfig
 from latermq_broker.config.server_transport import ClientCertificates, Http2Config, TlsConfig
 from latermq_broker.errors import ConfigError
-from latermq_broker.services.call.seam import Call, Method, MethodTable
+from latermq_broker.services.call.handler import Call, Method, MethodTable
 from latermq_broker.transport.lean import LeanServer
 from latermq_cli.connection.connection import Connection
 from latermq_cli.terminal.failures import CommandError

@@ -10,7 +10,7 @@ from latermq_broker.catalog.access import Kind, Right
 from latermq_broker.config.auth import AuthConfig
 from latermq_broker.config.server_transport import ClientCertificates, TlsConfig
 from latermq_broker.services.auth.signature import sign
-from latermq_broker.services.call.seam import MethodKind
+from latermq_broker.services.call.handler import MethodKind
 from latermq_broker.services.registry import Services, assemble
 from support.fake_call import CLIENT_ID, FakeCall
 from support.v1_rig import V1Rig

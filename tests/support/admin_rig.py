@@ -8,7 +8,7 @@ from typing import Any, cast
 from google.protobuf.message import Message
 
 from latermq_broker.services.call.answers import ADMIN, MESSAGING
-from latermq_broker.services.call.seam import BidiStream, Unary
+from latermq_broker.services.call.handler import BidiStream, Unary
 from latermq_proto.apache.rocketmq.v2 import admin_pb2
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from latermq_proto.apache.rocketmq.v2.service_pb2 import TelemetryCommand

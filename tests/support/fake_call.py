@@ -10,7 +10,7 @@ CLIENT_ID = "test@1@0@x"
 
 
 class FakeCall:
-    """`seam.Call`. A client id is sent unless `client_id` is empty."""
+    """`handler.Call`. A client id is sent unless `client_id` is empty."""
 
     def __init__(
         self,

@@ -2,11 +2,11 @@
 
 from latermq_broker.deferred import Later
 from latermq_broker.errors import TooManyRequestsError
-from latermq_broker.services.call.seam import Answer
+from latermq_broker.services.call.handler import Answer
 
 
 class FakeCommitter:
-    """`seam.Committer`. Waits end at once, unless `hold` was called."""
+    """`handler.Committer`. Waits end at once, unless `hold` was called."""
 
     def __init__(self, now_ms: int = 1_000_000) -> None:
         self.time_ms = now_ms

@@ -8,7 +8,7 @@ from typing import Any
 from latermq_broker.config.config import ServerConfig
 from latermq_broker.config.server_transport import Http2Config
 from latermq_broker.deferred import Later
-from latermq_broker.services.call.seam import Call, CallAborted, Method
+from latermq_broker.services.call.handler import Call, CallAborted, Method
 from latermq_broker.transport.grpc.server_state import Shared
 from latermq_broker.transport.grpc.serving import GrpcConnection
 from latermq_h2.grpc_code import GrpcCode

@@ -19,7 +19,7 @@ from latermq_broker.config.config import CatalogConfig, Config
 from latermq_broker.engine.engine import Engine
 from latermq_broker.pump.pump import Pump
 from latermq_broker.services.call.answers import MESSAGING
-from latermq_broker.services.call.seam import MethodTable, ServerStream, Unary
+from latermq_broker.services.call.handler import MethodTable, ServerStream, Unary
 from latermq_broker.services.clients.lite_subscriptions import LiteSubscriptions
 from latermq_broker.services.clients.session import Sessions
 from latermq_broker.services.messaging.ack import AckService

@@ -18,7 +18,7 @@ from latermq_broker.config.config import CatalogConfig, DeliveryConfig
 from latermq_broker.deferred import Later
 from latermq_broker.engine.state.model import Backoff, Failure, Outgoing, Sent
 from latermq_broker.errors import StoreFullError
-from latermq_broker.services.call.seam import MethodKind
+from latermq_broker.services.call.handler import MethodKind
 from latermq_broker.services.registry import Services, assemble
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 from support.engine_rig import EngineRig

@@ -24,8 +24,8 @@ from latermq_broker.services.auth.admin_gate import (
 )
 from latermq_broker.services.auth.guard import Guard
 from latermq_broker.services.call.answers import ADMIN, MESSAGING, Caller, refusal_of, unary
-from latermq_broker.services.call.edges import Edges
-from latermq_broker.services.call.seam import Committer, Method, MethodTable, ParkedReceives
+from latermq_broker.services.call.transport_view import TransportView
+from latermq_broker.services.call.handler import Committer, Method, MethodTable, ParkedReceives
 from latermq_broker.services.clients.heartbeat import HeartbeatService
 from latermq_broker.services.clients.lite_subscriptions import LiteSubscriptions
 from latermq_broker.services.clients.reconnects import Reconnects
@@ -79,7 +79,7 @@ class Services:
 
     methods: MethodTable
     parked: ParkedReceives
-    edges: Edges
+    transport_view: TransportView
     heartbeat: HeartbeatService
     health: HealthService
     sessions: Sessions
@@ -105,7 +105,7 @@ def assemble(engine: Engine, committer: Committer, config: Config) -> Services:
     replies = Replies(sessions)
     reconnects = Reconnects(sessions, replies)
     parked = EveryParking((receive, offsets))
-    edges = Edges(parked)
+    transport_view = TransportView(parked)
 
     def on_second() -> None:
         heartbeat.expire_silent()
@@ -131,7 +131,7 @@ def assemble(engine: Engine, committer: Committer, config: Config) -> Services:
         "/latermq.v1.DeadLetters": (DeadLettersService(*rooms),),
         "/latermq.v1.Queues": (QueuesService(*rooms),),
         "/latermq.v1.Messages": (MessagesService(*rooms),),
-        "/latermq.v1.Brokers": (BrokersService(*rooms, edges, reconnects),),
+        "/latermq.v1.Brokers": (BrokersService(*rooms, transport_view, reconnects),),
         USERS: (UsersService(*rooms),),
         "/latermq.v1.Limits": (LimitsService(*rooms),),
         ADMIN: (
@@ -146,7 +146,7 @@ def assemble(engine: Engine, committer: Committer, config: Config) -> Services:
     return Services(
         methods=methods,
         parked=parked,
-        edges=edges,
+        transport_view=transport_view,
         heartbeat=heartbeat,
         health=health,
         sessions=sessions,

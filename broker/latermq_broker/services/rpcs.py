@@ -29,7 +29,7 @@ from latermq_broker.services.call.answers import (
     told,
     unary,
 )
-from latermq_broker.services.call.seam import Call, Method, MethodTable
+from latermq_broker.services.call.handler import Call, Method, MethodTable
 from latermq_broker.services.v1 import v1_dead_letters, v1_messages, v1_pending, v1_queues
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 

@@ -20,7 +20,7 @@ from latermq_broker.catalog.access import User
 from latermq_broker.clock import monotonic_ms
 from latermq_broker.config.config import ServerConfig, listen_address
 from latermq_broker.errors import ConfigError
-from latermq_broker.services.call.seam import (
+from latermq_broker.services.call.handler import (
     Admit,
     BidiStream,
     CallAborted,

@@ -1,4 +1,4 @@
-"""The lean transport: our own HTTP/2 and gRPC on the event loop, behind the seam of the services.
+"""The lean transport: our own HTTP/2 and gRPC on the event loop, serving the handlers of the services.
 
 It makes a connection's parts for each accepted socket, keeps the open ones, and lets them go in
 order: stop accepting, tell every peer, wait, then end what is left.
@@ -16,7 +16,7 @@ from latermq_broker.clock import monotonic_ms
 from latermq_broker.config.config import ServerConfig
 from latermq_broker.config.server_transport import Http2Config, TlsConfig
 from latermq_broker.observability.transport_figures import TransportFigures
-from latermq_broker.services.call.seam import MethodTable
+from latermq_broker.services.call.handler import MethodTable
 from latermq_broker.transport.grpc.counts import FAULT, Counts
 from latermq_broker.transport.grpc.open_calls import Shares
 from latermq_broker.transport.grpc.reply_memory import ReplyBudget

@@ -16,7 +16,7 @@ from latermq_h2.http2 import frames
 from latermq_h2.http2.control import SHUTDOWN_PING
 from latermq_h2.http2.frames import PREFACE, ConnectionFault, ErrorCode
 from latermq_h2.http2.limits import TURN_FRAMES_MAX, Keepalive, ServerLimits
-from latermq_h2.http2.line import STALL, Line
+from latermq_h2.http2.connection_base import STALL, ConnectionBase
 from latermq_h2.http2.stream import Stream
 from latermq_h2.http2.streams import Sink, Streams
 
@@ -28,7 +28,7 @@ UNREAD: Final = "nothing was read for too long"
 GOING_MS_MAX: Final = 1_000  # for the answer to the ping between the two GOAWAY
 
 
-class Connection(Line):
+class Connection(ConnectionBase):
     """The server's side of one connection.
 
     Args:

@@ -10,7 +10,7 @@ from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.model import DeadFilter, DeadState, OnDead, Outgoing, TopicType
 from latermq_broker.engine.views import message_query
 from latermq_broker.engine.views.message_life import LifeState
-from latermq_broker.engine.views.message_place import Place
+from latermq_broker.engine.views.message_place import Whereabouts
 from latermq_broker.engine.views.message_query import Found
 from latermq_broker.errors import IndexRebuildingError, TopicNotFoundError
 from latermq_broker.store.derived import message_index
@@ -293,26 +293,26 @@ def test_what_was_done_to_delayed_messages_shows(forgotten: bool) -> None:
         rig.checkpoint()
         rig.crash()
 
-    def place(name: str, *, glance: bool = False) -> Place:
+    def place(name: str, *, glance: bool = False) -> Whereabouts:
         (found,) = by_id(rig.engine, name)
         if glance:
             return rig.engine.lives.place(found)
         life = rig.engine.lives.life(found)
-        return Place(
+        return Whereabouts(
             life.queue_id, life.queue_offset, life.waits_until_ms, life.half, life.cancelled
         )
 
-    assert place("sooner") == Place(0, 0)
-    assert place("later") == Place(waits_until_ms=START_MS + 3_600_000)
-    assert place("never") == Place(cancelled=True)
-    assert place("as sent") == Place(waits_until_ms=START_MS + 60_000)
+    assert place("sooner") == Whereabouts(0, 0)
+    assert place("later") == Whereabouts(waits_until_ms=START_MS + 3_600_000)
+    assert place("never") == Whereabouts(cancelled=True)
+    assert place("as sent") == Whereabouts(waits_until_ms=START_MS + 60_000)
     if not forgotten:
         for name in ids:
             assert place(name, glance=True) == place(name)
     else:  # of one among many not more is told than a glance shows
         assert place("as sent", glance=True) == place("as sent")
         assert place("later", glance=True) == place("later")
-        assert place("never", glance=True) == Place()
+        assert place("never", glance=True) == Whereabouts()
     rig.advance(3_600_000)
     for name in ("sooner", "later", "as sent"):
         assert place(name).queue_id == 0
@@ -332,7 +332,7 @@ def test_a_redriven_letter_shows_what_it_was() -> None:
     (letter,) = rig.engine.dead.scan("billing", DeadFilter()).letters
     rig.engine.dead.redrive("billing", letter.queue_offset, "", rig.now_ms)
     found = next(one for one in by_id(rig.engine, "m") if one.topic == "orders")
-    assert rig.engine.lives.place(found) == Place(0, 0)
+    assert rig.engine.lives.place(found) == Whereabouts(0, 0)
     (life,) = rig.engine.lives.life(found).groups
     assert (life.state, life.attempt, life.dead_offset) == (LifeState.RETRY, 0, 0)
     assert life.dead_state is DeadState.REDRIVEN

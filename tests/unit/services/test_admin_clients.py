@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from latermq_broker.services.call.seam import Unary
+from latermq_broker.services.call.handler import Unary
 from latermq_broker.services.clients import replies
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from latermq_proto.apache.rocketmq.v2.service_pb2 import (

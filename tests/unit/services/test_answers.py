@@ -13,7 +13,7 @@ from latermq_broker import errors
 from latermq_broker.deferred import Later
 from latermq_broker.services.call import answers
 from latermq_broker.services.call.answers import Caller, ok_status, server_stream, status_of, unary
-from latermq_broker.services.call.seam import Call, CallAborted, Method, MethodKind
+from latermq_broker.services.call.handler import Call, CallAborted, Method, MethodKind
 from latermq_h2.grpc_code import GrpcCode
 from latermq_proto.apache.rocketmq.v2.definition_pb2 import Status
 from latermq_proto.apache.rocketmq.v2.service_pb2 import (

@@ -9,7 +9,7 @@ from latermq_broker.catalog.access import Kind, Right
 from latermq_broker.engine.state.model import TopicType
 from latermq_broker.services.auth.access_rules import RULES
 from latermq_broker.services.call.answers import MESSAGING
-from latermq_broker.services.call.seam import MethodKind
+from latermq_broker.services.call.handler import MethodKind
 from latermq_broker.services.registry import FILES
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from latermq_proto.apache.rocketmq.v2 import service_pb2

@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 
 from latermq_broker.engine.state.model import TopicType
 from latermq_broker.services.call.answers import MESSAGING
-from latermq_broker.services.call.seam import MethodKind
+from latermq_broker.services.call.handler import MethodKind
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from latermq_proto.apache.rocketmq.v2 import service_pb2
 from latermq_proto.google.protobuf.duration_pb2 import Duration

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from latermq_broker.catalog.catalog import TopicType
 from latermq_broker.services.call.answers import MESSAGING
-from latermq_broker.services.call.seam import BidiStream, CallAborted, MethodKind
+from latermq_broker.services.call.handler import BidiStream, CallAborted, MethodKind
 from latermq_broker.services.registry import FILES
 from latermq_h2.grpc_code import GrpcCode
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2

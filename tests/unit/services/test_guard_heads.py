@@ -10,7 +10,7 @@ from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest
 from latermq_broker.catalog.access import Kind, Right
 from latermq_broker.config.auth import AuthConfig
 from latermq_broker.services.auth.guard import Guard
-from latermq_broker.services.call.seam import Call, CallAborted, Method, MethodKind
+from latermq_broker.services.call.handler import Call, CallAborted, Method, MethodKind
 from latermq_broker.services.clients.session import Sessions
 from latermq_h2.grpc_code import GrpcCode
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2

@@ -6,7 +6,7 @@ from typing import cast
 import pytest
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 
-from latermq_broker.services.call.seam import CallAborted
+from latermq_broker.services.call.handler import CallAborted
 from latermq_broker.services.standard.health import HealthService
 from latermq_h2.grpc_code import GrpcCode
 from support.fake_call import FakeCall

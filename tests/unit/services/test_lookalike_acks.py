@@ -4,7 +4,7 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latermq_broker.services.wire.lookalike_acks import alike
+from latermq_broker.services.wire.lookalike_acks import acks_of
 from latermq_broker.services.wire.wire_messages import acked_response
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 
@@ -35,7 +35,7 @@ def test_the_same_as_protobuf_makes_of_it(
         return  # protobuf leaves out a text that is empty
     ids = [id[at:] + id[:at] for at in range(len(handles))]
     asked = request(ids, handles, group, "topic", space)
-    found = alike(asked.SerializeToString(), 5)
+    found = acks_of(asked.SerializeToString(), 5)
     assert found is not None
     assert found.handles == handles
     assert found.response == acked_response(asked.entries)
@@ -46,7 +46,7 @@ def test_the_same_as_protobuf_makes_of_it(
 def test_others_take_the_whole_way() -> None:
     handle = "0a" * 20
     plain = request(["id", "di"], [handle, handle])
-    assert alike(plain.SerializeToString(), 2) is not None
+    assert acks_of(plain.SerializeToString(), 2) is not None
     lite = request(["id"], [handle])
     lite.entries[0].lite_topic = "x"
     others = [
@@ -56,7 +56,7 @@ def test_others_take_the_whole_way() -> None:
         service_pb2.AckMessageRequest(entries=plain.entries), request(["id"], [handle], "g" * 130),
     ]  # fmt: skip
     for other in others:
-        assert alike(other.SerializeToString(), 2) is None, other
+        assert acks_of(other.SerializeToString(), 2) is None, other
 
 
 @given(
@@ -72,7 +72,7 @@ def test_whatever_is_found_in_any_bytes_is_what_protobuf_finds(
     data = bytearray(request([id] * len(handles), handles).SerializeToString())
     data[at : at + 1] = bytes((byte,))
     whole = bytes(data[: cut or None])
-    found = alike(whole, 3)
+    found = acks_of(whole, 3)
     if found is None:
         return
     try:

@@ -51,7 +51,7 @@ class Ways:
 
     def short(self, data: bytes) -> PlainMessages | None:
         side = StoreSide(now_ms=NOW_MS, call=FakeCall())
-        return self._service._lookalikes.outgoing(data, side, BATCH_MAX)
+        return self._service._templates.outgoing(data, side, BATCH_MAX)
 
 
 def like(number: int, *, body: bytes = b"body", **fields: Any) -> definition_pb2.Message:

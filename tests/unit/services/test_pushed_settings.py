@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 from google.protobuf.message import Message
 
-from latermq_broker.services.call.seam import Unary
+from latermq_broker.services.call.handler import Unary
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from latermq_proto.latermq.v1 import group_pb2
 from support.admin_rig import AdminClient, AdminRig

@@ -9,7 +9,7 @@ from grpc_reflection.v1alpha.reflection_pb2 import (
     ServerReflectionResponse,
 )
 
-from latermq_broker.services.call.seam import CallAborted
+from latermq_broker.services.call.handler import CallAborted
 from latermq_broker.services.standard.reflection import ReflectionService
 from latermq_h2.grpc_code import GrpcCode
 from latermq_proto.apache.rocketmq.v2 import service_pb2

@@ -7,7 +7,7 @@ import pytest
 from google.protobuf.message_factory import GetMessageClass
 
 from latermq_broker.services import registry
-from latermq_broker.services.call.seam import MethodKind, MethodTable
+from latermq_broker.services.call.handler import MethodKind, MethodTable
 from latermq_broker.services.registry import FILES, assemble
 from latermq_broker.services.rpcs import NEEDS, methods_of, name_of, path_of
 from support.engine_rig import EngineRig

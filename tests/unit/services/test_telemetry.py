@@ -9,7 +9,7 @@ import pytest
 
 from latermq_broker.config.config import Config, ServerConfig
 from latermq_broker.engine.state.model import Group
-from latermq_broker.services.call.seam import CallAborted
+from latermq_broker.services.call.handler import CallAborted
 from latermq_broker.services.clients.session import ClientKind, Sessions
 from latermq_broker.services.clients.telemetry import TelemetryService
 from latermq_h2.grpc_code import GrpcCode

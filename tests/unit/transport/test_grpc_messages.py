@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from latermq_broker.errors import ConfigError
-from latermq_broker.services.call.seam import Method
+from latermq_broker.services.call.handler import Method
 from latermq_broker.transport.grpc import head, status
 from latermq_broker.transport.listener import is_trusted, trusted_networks
 from latermq_broker.transport.proxy_protocol import ProxyError, ProxyHeader, parse

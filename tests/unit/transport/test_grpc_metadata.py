@@ -9,7 +9,7 @@ import pytest
 
 from latermq_broker.config.config import ServerConfig
 from latermq_broker.config.server_transport import Http2Config
-from latermq_broker.services.call.seam import Call, CallAborted, Method
+from latermq_broker.services.call.handler import Call, CallAborted, Method
 from latermq_broker.transport.grpc.metadata import METADATA_BYTES_MAX, AnswerExtra
 from latermq_broker.transport.grpc.server_state import Shared
 from latermq_broker.transport.grpc.serving import GrpcConnection

@@ -13,7 +13,7 @@ from latermq_broker.config.config import ServerConfig
 from latermq_broker.config.server_transport import Http2Config
 from latermq_broker.deferred import Later
 from latermq_broker.errors import ConfigError
-from latermq_broker.services.call.seam import Call, Method
+from latermq_broker.services.call.handler import Call, Method
 from latermq_broker.transport.grpc.call_shares import (
     ADDRESS_MIN,
     ALL,

@@ -16,7 +16,7 @@ from latermq_broker.config.config import Config, ServerConfig
 from latermq_broker.config.server_transport import Http2Config
 from latermq_broker.deferred import Later
 from latermq_broker.errors import ConfigError, TooManyRequestsError
-from latermq_broker.services.call.seam import Call, Method
+from latermq_broker.services.call.handler import Call, Method
 from latermq_broker.transport.grpc.reply_memory import SMALL_BYTES, ReplyBudget
 from latermq_broker.transport.grpc.server_state import Shared
 from latermq_broker.transport.grpc.serving import GrpcConnection

@@ -13,7 +13,7 @@ from latermq_broker.config.config import Config, ServerConfig
 from latermq_broker.config.server_transport import Http2Config, held_bytes_max
 from latermq_broker.deferred import Later
 from latermq_broker.errors import ConfigError
-from latermq_broker.services.call.seam import Call, Method
+from latermq_broker.services.call.handler import Call, Method
 from latermq_h2.hpack.encoder import literal
 from latermq_h2.http2 import frames
 from support.grpc_served import Served, message, unsettled

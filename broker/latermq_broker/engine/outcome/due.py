@@ -13,7 +13,7 @@ from latermq_broker.engine.journal.journal import Journal
 from latermq_broker.engine.outcome.attempts import Attempts, queue_for
 from latermq_broker.engine.state.state import EngineState
 from latermq_broker.errors import CorruptRecordError
-from latermq_broker.store.log.glimpse import glimpse
+from latermq_broker.store.log.read_unverified import read_unverified
 from latermq_broker.store.log.read_ahead import RECORD_BYTES, read_ahead
 from latermq_broker.store.records.lease_records import (
     EXTEND_KEEP_HANDLE,
@@ -176,7 +176,7 @@ class DueWork:
         Counters are kept by them; what the damage spared is believed if it makes sense.
         """
         counts = self._state.delayed_counts
-        found = glimpse(self._state.store.log.row, position)
+        found = read_unverified(self._state.store.log.row, position)
         length = found.length if found is not None else 0
         if found is not None and found.type is RecordType.MESSAGE:
             with suppress(struct.error):

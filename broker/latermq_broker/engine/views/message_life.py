@@ -16,7 +16,7 @@ from latermq_broker.engine.state.letter_states import letters_of
 from latermq_broker.engine.state.model import DeadState, Topic
 from latermq_broker.engine.state.standing import in_hand
 from latermq_broker.engine.state.state import EngineState, Subscription, lite_reader
-from latermq_broker.engine.views.message_place import MessagePlaces, Place
+from latermq_broker.engine.views.message_place import MessagePlaces, Whereabouts
 from latermq_broker.engine.views.message_query import FROM_THE_END, Found
 from latermq_broker.errors import CorruptRecordError
 from latermq_broker.store.records.letter_records import DeadHead, decode_dead_head
@@ -92,7 +92,7 @@ class MessageLives:
         """Its transaction has not ended."""
         return found.half and self._state.halves.at(found.position) is not None
 
-    def place(self, found: Found) -> Place:
+    def place(self, found: Found) -> Whereabouts:
         """Of one of many, with a short look; see `MessagePlaces`."""
         return self._places.place(found, glance=True)
 

@@ -18,7 +18,7 @@ ENTRIES_GLANCED_AT_MAX: Final = 128  # likewise, for one of many messages
 TIMERS_LOOKED_AT_MAX: Final = 65_536
 
 
-class Place(NamedTuple):
+class Whereabouts(NamedTuple):
     """None of it: not known."""
 
     queue_id: int = -1
@@ -32,52 +32,52 @@ class MessagePlaces:
     def __init__(self, state: EngineState) -> None:
         self._state = state
 
-    def place(self, found: Found, *, glance: bool = False) -> Place:
+    def place(self, found: Found, *, glance: bool = False) -> Whereabouts:
         """
         Args:
             glance: for one of many: the likely places only.
         """
         if found.queue_id >= 0:
-            return Place(found.queue_id, found.queue_offset)
+            return Whereabouts(found.queue_id, found.queue_offset)
         topic = self._state.catalog.topic(found.topic)
         if topic is None:
-            return Place()
+            return Whereabouts()
         return (
             self._half(topic, found, glance) if found.half else self._delayed(topic, found, glance)
         )
 
-    def _half(self, topic: Topic, found: Found, glance: bool) -> Place:
+    def _half(self, topic: Topic, found: Found, glance: bool) -> Whereabouts:
         halves = self._state.halves
         if halves.at(found.position) is not None:
-            return Place(half=True)
+            return Whereabouts(half=True)
         ended = halves.ended.get(found.first_position)
         if ended is not None and ended[0] is HalfState.ROLLED_BACK:
-            return Place(cancelled=True)
+            return Whereabouts(cancelled=True)
         place, looked_at_all = self._entered(topic, found, found.stored_ms, glance)
-        return place or Place(cancelled=looked_at_all)
+        return place or Whereabouts(cancelled=looked_at_all)
 
-    def _delayed(self, topic: Topic, found: Found, glance: bool) -> Place:
+    def _delayed(self, topic: Topic, found: Found, glance: bool) -> Whereabouts:
         timer = self._state.timer
         moved_ms = self._state.timers_moved.due_ms(found.position)
         if moved_ms == CANCELLED:
-            return Place(cancelled=True)
+            return Whereabouts(cancelled=True)
         due_ms = moved_ms or found.due_ms
         if timer.contains(due_ms, found.position):
-            return Place(waits_until_ms=due_ms)
+            return Whereabouts(waits_until_ms=due_ms)
         place, looked_at_all = self._entered(topic, found, due_ms, glance)
         if place is not None or glance:
-            return place or Place()
+            return place or Whereabouts()
         if len(timer) > TIMERS_LOOKED_AT_MAX:
-            return Place()
+            return Whereabouts()
         for _, entries in timer.between(found.position, found.position + RECORD_ALIGN):
             for due_ms, position in entries:
                 if timer.contains(due_ms, position):
-                    return Place(waits_until_ms=due_ms)
-        return Place(cancelled=looked_at_all)
+                    return Whereabouts(waits_until_ms=due_ms)
+        return Whereabouts(cancelled=looked_at_all)
 
     def _entered(
         self, topic: Topic, found: Found, likely_ms: int, glance: bool
-    ) -> tuple[Place | None, bool]:
+    ) -> tuple[Whereabouts | None, bool]:
         """(where it entered a queue, if it is seen; whether it was looked for everywhere)."""
         count_max = ENTRIES_GLANCED_AT_MAX if glance else ENTRIES_LOOKED_AT_MAX
         everywhere = True
@@ -88,7 +88,7 @@ class MessagePlaces:
                 entries = queue.scan(first, count_max)
                 for offset, entry in enumerate(entries, first):
                     if entry.position == found.position:
-                        return Place(queue_id, offset), True
+                        return Whereabouts(queue_id, offset), True
             everywhere &= len(entries) < count_max  # from when it was stored to the end
             older = queue.first == 0 or queue.first < first  # what is retained reaches that far
             everywhere &= older

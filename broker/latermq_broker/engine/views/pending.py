@@ -28,7 +28,7 @@ from latermq_broker.engine.views.pending_place import (
     REST,
     SCAN_MAX,
     START,
-    Place,
+    PageCursor,
     Waiting,
     by_time,
     parse_token,
@@ -225,8 +225,8 @@ class PendingView:
         topic_id = decode_message_head(record.payload).topic_id
         return TimerPayload(waiting[2], waiting[0], due_ms, topic_id, record.length)
 
-    def _in_order(self, filter: PendingFilter, place: Place) -> Iterator[tuple[int, Waiting]]:
-        """What comes behind that place: (row, waiting), see Place."""
+    def _in_order(self, filter: PendingFilter, place: PageCursor) -> Iterator[tuple[int, Waiting]]:
+        """What comes behind that place: (row, waiting), see PageCursor."""
         row, after = place
         leases = self._state.leases
         sources: list[Iterator[Waiting]] = []

@@ -15,7 +15,7 @@ Waiting = tuple[int, int, int]
 BEFORE_ALL: Final = (-1, -1, -1)
 # (row where a slice of ready retries begins | 0: all are merged | REST: the ready ones were listed,
 # and now comes what waits still; where in that)
-Place = tuple[int, Waiting]
+PageCursor = tuple[int, Waiting]
 START: Final = (0, BEFORE_ALL)
 REST: Final = 1 << 32  # no row has that number
 
@@ -25,12 +25,12 @@ def by_time(row: int) -> bool:
     return row in (0, REST)
 
 
-def token_of(place: Place) -> str:
+def token_of(place: PageCursor) -> str:
     row, (due_ms, side, name) = place
     return f"{due_ms:x}-{side}-{name:x}" + (f"-{row:x}" if row else "")
 
 
-def parse_token(token: str) -> Place:
+def parse_token(token: str) -> PageCursor:
     """Raises BadRequestError: not one of ours."""
     if not token:
         return START

@@ -21,7 +21,7 @@ from latermq_broker.services.admin.admin_fields import (
     named_topic,
 )
 from latermq_broker.services.call.answers import Caller, ok_status, status
-from latermq_broker.services.call.seam import Committer
+from latermq_broker.services.call.handler import Committer
 from latermq_broker.services.clients.lite_subscriptions import LiteSubscriptions
 from latermq_broker.services.clients.session import Session, Sessions
 from latermq_broker.services.wire import wire

@@ -16,7 +16,7 @@ from latermq_broker.errors import (
 from latermq_broker.services.admin.admin_fields import known_client, named_group, named_topic
 from latermq_broker.services.call.answers import Caller, ok_status
 from latermq_broker.services.call.paging import after, page_token
-from latermq_broker.services.call.seam import Committer
+from latermq_broker.services.call.handler import Committer
 from latermq_broker.services.clients.replies import Replies
 from latermq_broker.services.clients.session import Sessions
 from latermq_broker.services.messaging.send import SendService

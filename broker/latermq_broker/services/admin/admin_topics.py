@@ -10,7 +10,7 @@ from latermq_broker.engine.state.model import Topic, TopicType
 from latermq_broker.errors import BadRequestError, TopicNotFoundError
 from latermq_broker.services.admin.admin_fields import named_topic
 from latermq_broker.services.call.answers import Caller, ok_status
-from latermq_broker.services.call.seam import Committer
+from latermq_broker.services.call.handler import Committer
 from latermq_broker.services.clients.session import Sessions
 from latermq_proto.apache.rocketmq.v2 import admin_pb2, definition_pb2
 from latermq_text.version import own_version

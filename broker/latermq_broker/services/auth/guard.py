@@ -54,7 +54,7 @@ from latermq_broker.services.call.answers import (
 )
 from latermq_broker.services.call.field_counts import FieldCount
 from latermq_broker.services.call.names import shown
-from latermq_broker.services.call.seam import (
+from latermq_broker.services.call.handler import (
     BidiStream,
     Call,
     CallAborted,

@@ -35,7 +35,7 @@ from latermq_broker.errors import (
 )
 from latermq_broker.services.call.field_counts import FieldCount
 from latermq_broker.services.call.late_elements import encoded
-from latermq_broker.services.call.seam import Call, CallAborted, Method, Unary
+from latermq_broker.services.call.handler import Call, CallAborted, Method, Unary
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 
 log = logging.getLogger("latermq.services")

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 from latermq_broker.config.config import Config
 from latermq_broker.errors import UnrecognizedClientError
 from latermq_broker.services.call.answers import Caller, ok_status
-from latermq_broker.services.call.seam import Committer
+from latermq_broker.services.call.handler import Committer
 from latermq_broker.services.clients.lite_subscriptions import LiteSubscriptions
 from latermq_broker.services.clients.session import Session, Sessions
 from latermq_broker.services.wire import wire

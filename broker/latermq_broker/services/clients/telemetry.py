@@ -19,7 +19,7 @@ from latermq_broker.engine.state.model import Group
 from latermq_broker.errors import RequestError, TooManyRequestsError
 from latermq_broker.services.call.answers import client_id_of, ok_status, status_of
 from latermq_broker.services.call.field_counts import COMMAND_FIELDS_MAX, FieldCount
-from latermq_broker.services.call.seam import Call, CallAborted, Committer
+from latermq_broker.services.call.handler import Call, CallAborted, Committer
 from latermq_broker.services.clients import settings as client_settings
 from latermq_broker.services.clients.client_quirks import quirks_of
 from latermq_broker.services.clients.replies import Replies

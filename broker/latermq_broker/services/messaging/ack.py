@@ -26,10 +26,10 @@ from latermq_broker.services.call.answers import (
     status_of,
 )
 from latermq_broker.services.call.bounds import Bounds
-from latermq_broker.services.call.seam import Call, Committer
+from latermq_broker.services.call.handler import Call, Committer
 from latermq_broker.services.clients.session import Sessions
 from latermq_broker.services.wire import wire
-from latermq_broker.services.wire.lookalike_acks import alike
+from latermq_broker.services.wire.lookalike_acks import acks_of
 from latermq_broker.services.wire.wire_messages import acked_response
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 
@@ -49,7 +49,7 @@ class AckService:
 
     def short_ack_message(self, data: bytes, call: Call) -> Later[bytes] | None:
         """The answer to a request whose entries look alike; None: take the whole way."""
-        acks = alike(data, ENTRIES_COUNT_MAX)
+        acks = acks_of(data, ENTRIES_COUNT_MAX)
         if acks is None:
             return None
         names = self._names.get(acks.resources) or self._learn(acks.resources)

@@ -19,7 +19,7 @@ from latermq_broker.services.call.answers import (
     StreamAnswer,
     ok_status,
 )
-from latermq_broker.services.call.seam import Call, Committer
+from latermq_broker.services.call.handler import Call, Committer
 from latermq_broker.services.clients.session import Sessions
 from latermq_broker.services.messaging.flow import FlowControl
 from latermq_broker.services.messaging.parking import Parking, Waiter

@@ -17,7 +17,7 @@ from latermq_broker.config.config import ServerConfig
 from latermq_broker.deferred import Later
 from latermq_broker.engine.state.model import Ready
 from latermq_broker.errors import LaterMQError
-from latermq_broker.services.call.seam import ParkedReceives
+from latermq_broker.services.call.handler import ParkedReceives
 from latermq_broker.services.messaging.flow import FlowControl
 from latermq_broker.services.messaging.long_poll import LongPolls, Parked
 

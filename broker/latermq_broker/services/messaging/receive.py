@@ -32,7 +32,7 @@ from latermq_broker.engine.state.model import EVERYTHING, Delivered, Failure, Re
 from latermq_broker.errors import InvalidReceiptHandleError
 from latermq_broker.services.call.answers import Caller, StreamAnswer
 from latermq_broker.services.call.bounds import Bounds
-from latermq_broker.services.call.seam import Call, Committer
+from latermq_broker.services.call.handler import Call, Committer
 from latermq_broker.services.clients.client_quirks import Quirk, quirks_of
 from latermq_broker.services.clients.lite_subscriptions import LiteSubscriptions
 from latermq_broker.services.clients.session import Sessions

@@ -14,7 +14,7 @@ from latermq_broker.catalog.access import User
 from latermq_broker.config.config import Config, listen_address
 from latermq_broker.engine.state.model import Group, Topic, TopicType
 from latermq_broker.services.call.answers import Caller, ok_status
-from latermq_broker.services.call.seam import Call, Committer
+from latermq_broker.services.call.handler import Call, Committer
 from latermq_broker.services.clients.session import Sessions
 from latermq_broker.services.wire import wire
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2

@@ -22,12 +22,12 @@ from latermq_broker.services.call.answers import (
     Caller,
 )
 from latermq_broker.services.call.names import PROPERTIES_BYTES_MAX
-from latermq_broker.services.call.seam import Call, Committer
+from latermq_broker.services.call.handler import Call, Committer
 from latermq_broker.services.clients.session import Sessions
 from latermq_broker.services.messaging import validate
 from latermq_broker.services.messaging.flow import FlowControl
 from latermq_broker.services.wire import wire
-from latermq_broker.services.wire.lookalikes import Lookalikes
+from latermq_broker.services.wire.lookalikes import SendTemplates
 from latermq_broker.services.wire.wire_messages import (
     DELAY,
     NORMAL,
@@ -56,7 +56,7 @@ class SendService:
         self._committer = committer
         self._flow = FlowControl(engine.limits)
         self._rules = validate.MessageRules(config)
-        self._lookalikes = Lookalikes(config.store.message_body_bytes_max)
+        self._templates = SendTemplates(config.store.message_body_bytes_max)
         self._messages_max = config.server.send_messages_max
         self._levels_ms = config.delivery.delay_levels_ms
         self._group_bytes_max = config.store.segment_bytes - _SEGMENT_HEAD_BYTES
@@ -67,7 +67,7 @@ class SendService:
             return None
         now_ms = self._committer.now_ms()
         side = StoreSide(now_ms=now_ms, call=call)
-        messages = self._lookalikes.outgoing(data, side, self._messages_max)
+        messages = self._templates.outgoing(data, side, self._messages_max)
         if messages is None:
             return None
         validate.check_type(self._engine.catalog.topic(messages.topic), NORMAL)
@@ -143,7 +143,7 @@ class SendService:
         keys = sum(len(stored.keys) for stored in outgoing)
         self._check_group(stored_bytes, len(outgoing), keys)
         if all(kind == NORMAL for kind in kinds):
-            self._lookalikes.learn(caller.data, outgoing, side)
+            self._templates.learn(caller.data, outgoing, side)
         return outgoing
 
     def _check_group(self, stored_bytes: int, count: int, keys: int) -> None:

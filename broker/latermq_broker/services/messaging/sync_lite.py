@@ -22,7 +22,7 @@ from latermq_broker.errors import (
     TooManyRequestsError,
 )
 from latermq_broker.services.call.answers import Caller, ok_status
-from latermq_broker.services.call.seam import Committer
+from latermq_broker.services.call.handler import Committer
 from latermq_broker.services.clients.lite_subscriptions import LiteSubscriptions
 from latermq_broker.services.clients.session import Sessions
 from latermq_broker.services.messaging.validate import check_lite_topic

@@ -21,7 +21,7 @@ from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.model import HalfEvent, OrphanCheck
 from latermq_broker.errors import BadRequestError, InvalidTransactionIdError, StoreFullError
 from latermq_broker.services.call.answers import Caller
-from latermq_broker.services.call.seam import Committer
+from latermq_broker.services.call.handler import Committer
 from latermq_broker.services.clients.session import Session, Sessions
 from latermq_broker.services.wire import wire
 from latermq_broker.services.wire.wire_stored import orphan_command

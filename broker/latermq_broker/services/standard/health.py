@@ -10,7 +10,7 @@ from typing import Final
 from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2
 
-from latermq_broker.services.call.seam import Call, CallAborted, Method, MethodTable
+from latermq_broker.services.call.handler import Call, CallAborted, Method, MethodTable
 from latermq_h2.grpc_code import GrpcCode
 
 HEALTH: Final = "grpc.health.v1.Health"

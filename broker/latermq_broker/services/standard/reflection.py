@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
-from latermq_broker.services.call.seam import Call, CallAborted, Method, MethodTable
+from latermq_broker.services.call.handler import Call, CallAborted, Method, MethodTable
 from latermq_broker.services.standard.health import HEALTH
 from latermq_h2.grpc_code import GrpcCode
 from latermq_proto import _pool

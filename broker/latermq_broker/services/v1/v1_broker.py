@@ -6,8 +6,8 @@ from latermq_broker.engine.views.overview import Overview
 from latermq_broker.errors import BadRequestError, NotFoundError
 from latermq_broker.services.admin.admin_fields import known_client
 from latermq_broker.services.call.answers import Caller, ok_status
-from latermq_broker.services.call.edges import Edges
-from latermq_broker.services.call.seam import Committer
+from latermq_broker.services.call.transport_view import TransportView
+from latermq_broker.services.call.handler import Committer
 from latermq_broker.services.clients.reconnects import Reconnects
 from latermq_broker.services.clients.session import Sessions
 from latermq_proto.latermq.v1 import broker_pb2
@@ -21,14 +21,14 @@ class BrokersService:
         committer: Committer,
         sessions: Sessions,
         config: Config,
-        edges: Edges,
+        transport_view: TransportView,
         reconnects: Reconnects,
     ) -> None:
         self._engine = engine
         self._committer = committer
         self._sessions = sessions
         self._config = config
-        self._edges = edges
+        self._transport_view = transport_view
         self._reconnects = reconnects
 
     def get_broker(
@@ -56,7 +56,7 @@ class BrokersService:
                 half_messages=seen.half_messages,
             ),
             totals=_totals(seen),
-            transport=_transport(self._edges),
+            transport=_transport(self._transport_view),
         )
         return broker_pb2.GetBrokerResponse(status=ok_status(), broker=broker)
 
@@ -148,8 +148,8 @@ def _totals(seen: Overview) -> broker_pb2.BrokerTotals:
     )
 
 
-def _transport(edges: Edges) -> broker_pb2.BrokerTransport | None:
-    figures = edges.transport()
+def _transport(transport_view: TransportView) -> broker_pb2.BrokerTransport | None:
+    figures = transport_view.transport()
     if figures is None:
         return None
     return broker_pb2.BrokerTransport(
@@ -159,7 +159,7 @@ def _transport(edges: Edges) -> broker_pb2.BrokerTransport | None:
         connections_open=figures.connections_open,
         deadline_timers=figures.deadline_timers,
         tasks=figures.tasks,
-        receives_parked=edges.receives_parked,
+        receives_parked=transport_view.receives_parked,
         others=[
             broker_pb2.BrokerTransportCount(kind=kind, reason=reason, count=count)
             for (kind, reason), count in sorted(figures.others.items())

@@ -25,7 +25,7 @@ from latermq_broker.errors import (
 from latermq_broker.services.call import names
 from latermq_broker.services.call.answers import Caller, ok_status
 from latermq_broker.services.call.paging import after, page_size, page_token
-from latermq_broker.services.call.seam import Committer
+from latermq_broker.services.call.handler import Committer
 from latermq_broker.services.clients.session import Sessions
 from latermq_broker.services.v1.v1_letters import dead_filter, letter_message
 from latermq_proto.apache.rocketmq.v2 import definition_pb2

@@ -15,7 +15,7 @@ from latermq_broker.errors import BadRequestError, TopicNotFoundError
 from latermq_broker.services.call import names
 from latermq_broker.services.call.answers import Caller, ok_status
 from latermq_broker.services.call.paging import after, page_size, page_token
-from latermq_broker.services.call.seam import Committer
+from latermq_broker.services.call.handler import Committer
 from latermq_broker.services.clients.pushed_settings import push_settings
 from latermq_broker.services.clients.session import Sessions
 from latermq_broker.services.wire.wire_stored import stored_message

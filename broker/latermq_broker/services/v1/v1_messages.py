@@ -12,13 +12,13 @@ from latermq_broker.config.config import Config
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.model import DeadState
 from latermq_broker.engine.views.message_life import GroupLife, Life
-from latermq_broker.engine.views.message_place import Place
+from latermq_broker.engine.views.message_place import Whereabouts
 from latermq_broker.engine.views.message_query import FROM_THE_END, Found, TimeCursor
 from latermq_broker.errors import BadRequestError, IndexRebuildingError, MessageNotFoundError
 from latermq_broker.services.call.answers import Caller, ok_status
 from latermq_broker.services.call.names import shown
 from latermq_broker.services.call.paging import after, page_size, page_token
-from latermq_broker.services.call.seam import Committer
+from latermq_broker.services.call.handler import Committer
 from latermq_broker.services.clients.session import Sessions
 from latermq_broker.services.wire.wire_stored import StoredMessage, stored_message
 from latermq_proto.latermq.v1 import message_pb2
@@ -193,7 +193,7 @@ class MessagesService:
         )
 
 
-def _at(found: Found, place: Place) -> Found:
+def _at(found: Found, place: Whereabouts) -> Found:
     return found._replace(queue_id=place.queue_id, queue_offset=place.queue_offset)
 
 

@@ -28,7 +28,7 @@ from latermq_broker.services.call.answers import (
 )
 from latermq_broker.services.call.names import shown
 from latermq_broker.services.call.paging import page_size
-from latermq_broker.services.call.seam import Committer
+from latermq_broker.services.call.handler import Committer
 from latermq_broker.services.clients.session import Sessions
 from latermq_broker.services.wire.wire_stored import stored_message
 from latermq_proto.latermq.v1 import pending_pb2

@@ -25,7 +25,7 @@ from latermq_broker.services.call.answers import (
     ok_status,
     status_of,
 )
-from latermq_broker.services.call.seam import Committer
+from latermq_broker.services.call.handler import Committer
 from latermq_broker.services.clients.session import Sessions
 from latermq_broker.services.v1.topic_pattern import TopicPattern
 from latermq_broker.services.v1.v1_rows import RowBuilder

@@ -16,7 +16,7 @@ from latermq_broker.services.auth.guard import root_user
 from latermq_broker.services.call.answers import Caller, ok_status
 from latermq_broker.services.call.names import shown
 from latermq_broker.services.call.paging import after, page_size, page_token
-from latermq_broker.services.call.seam import Committer
+from latermq_broker.services.call.handler import Committer
 from latermq_broker.services.clients.session import Sessions
 from latermq_proto.latermq.v1 import user_pb2
 

@@ -30,7 +30,7 @@ class Acks(NamedTuple):
     response: bytes  # when all of them are OK
 
 
-def alike(data: bytes, count_max: int) -> Acks | None:
+def acks_of(data: bytes, count_max: int) -> Acks | None:
     """Of a serialised AckMessageRequest; None: take the whole way."""
     if len(data) < _RESOURCES_BYTES_MIN or not data.isascii() or data[0] != _GROUP:
         return None

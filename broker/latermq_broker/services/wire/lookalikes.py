@@ -1,7 +1,7 @@
 """Messages that look like one that was checked before, taken apart by their bytes alone.
 
 What one producer sends differs from message to message in three places: the message id, the time
-it was born, and the body. A `Shape` is all the rest of a message that went the whole way through
+it was born, and the body. A `Template` is all the rest of a message that went the whole way through
 `validate` and `wire_messages`: what was found right about it once is right again, and what is
 stored of it is the same again.
 
@@ -9,12 +9,12 @@ stored of it is the same again.
                  equal             equal                   equal
     stored sys = head  message id  middle  born timestamp  tail  and what `StoreSide` adds
 
-A shape and a size together say where everything lies: a `Cut`. Messages of one size are cut in
-one call each, and compared with what must be equal.
+A template and a size together say where everything lies: a `Layout`. Messages of one size are taken
+apart in one call each, and compared with what must be equal.
 
 Nothing is guessed: lengths are part of the equal pieces, the three open places are checked by the
 same rules as ever, and on any doubt the request takes the whole way. Only messages without delay,
-order, priority or transaction have a shape; the whole way gives the same result for each of them.
+order, priority or transaction have a template; the whole way gives the same result for each of them.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -30,10 +30,10 @@ from latermq_broker.services.wire.wire_fields import varint
 from latermq_broker.services.wire.wire_messages import DIGEST_HEAD, StoreSide, body_digest
 from latermq_proto.google.protobuf import timestamp_pb2
 
-SHAPES_MAX: Final = 8
-CREDIT_MAX: Final = 64  # shapes that may be learnt without one being of use
+TEMPLATES_MAX: Final = 8
+CREDIT_MAX: Final = 64  # templates that may be learnt without one being of use
 BORN_MAX: Final = 1_024
-CUTS_MAX: Final = 1_024  # of a shape
+LAYOUTS_MAX: Final = 1_024  # of a template
 PIECE_BYTES_MAX: Final = 4_096  # what is equal is kept only when it is short
 
 _MESSAGE: Final = 0x0A  # SendMessageRequest.messages
@@ -45,8 +45,8 @@ _SECONDS_BYTES: Final = 6  # of the whole field, from 1978 to 3058
 _PARTS: Final = "{}s{}s{}s{}s{}s{}s{}s"  # head, message id, middle, seconds, nanos, tail, body
 
 
-class Cut(NamedTuple):
-    """Where the parts of a shape's messages of one size are, and what must be equal in them."""
+class Layout(NamedTuple):
+    """Where the parts of a template's messages of one size are, and what must be equal in them."""
 
     unpack: Callable[[bytes, int], tuple[bytes, ...]]  # as `_PARTS`
     size: int  # of all parts
@@ -58,7 +58,7 @@ class Cut(NamedTuple):
     stored_middle: bytes
     stored_tail: bytes
     rest_bytes: int
-    shape: "Shape"
+    template: "Template"
 
     def fits(self, data: bytes, at: int) -> bool:
         """The message that begins at `at` is as long as it says, and like this."""
@@ -66,7 +66,7 @@ class Cut(NamedTuple):
         return parts[0] == self.head and parts[2] == self.middle and parts[5] == self.tail
 
 
-class Shape(NamedTuple):
+class Template(NamedTuple):
     head: bytes  # from the message's first byte to its message id
     id_bytes: int
     middle: bytes
@@ -81,11 +81,11 @@ class Shape(NamedTuple):
     stored_middle: bytes
     stored_tail: bytes  # with the head of the digest
     zipped: bool
-    cuts: dict[int, Cut]  # by the size of the message
+    layouts: dict[int, Layout]  # by the size of the message
 
-    def cut(self, size: int, body_bytes_max: int) -> Cut | None:
+    def layout(self, size: int, body_bytes_max: int) -> Layout | None:
         """None: no body has such a size, or it may not have it."""
-        found = self.cuts.get(size)
+        found = self.layouts.get(size)
         if found is not None:
             return found
         equal = len(self.head) + self.id_bytes + len(self.middle) + self.born_bytes + len(self.tail)
@@ -102,36 +102,36 @@ class Shape(NamedTuple):
         nanos_bytes = self.born_bytes - _SECONDS_BYTES
         sizes = (len(head), self.id_bytes, len(self.middle), _SECONDS_BYTES, nanos_bytes, len(tail))
         parts = Struct(_PARTS.format(*sizes, body_bytes))
-        if len(self.cuts) >= CUTS_MAX:
-            self.cuts.clear()
-        made = self.cuts[size] = Cut(
+        if len(self.layouts) >= LAYOUTS_MAX:
+            self.layouts.clear()
+        made = self.layouts[size] = Layout(
             parts.unpack_from, parts.size, head, self.middle, tail, before,
             self.stored_head, self.stored_middle, self.stored_tail, len(before) + body_bytes, self,
         )  # fmt: skip
         return made
 
 
-_NO_CUT: Final = Cut(
+_NO_LAYOUT: Final = Layout(
     Struct(_PARTS.format(1, 0, 0, 0, 0, 0, 0)).unpack_from, 1, b"unlike any",
     b"", b"", b"", b"", b"", b"", 0,
-    Shape(b"", 0, b"", 0, b"", b"", "", 0, (), b"", b"", b"", b"", False, {}),
+    Template(b"", 0, b"", 0, b"", b"", "", 0, (), b"", b"", b"", b"", False, {}),
 )  # fmt: skip
 
 
-class Lookalikes:
-    """The shapes that were seen last.
+class SendTemplates:
+    """The templates that were seen last.
 
     Args:
         body_bytes_max: larger ones are for the whole way to refuse.
     """
 
     def __init__(self, body_bytes_max: int) -> None:
-        self._shapes: list[Shape] = []  # the one of last use first
-        self._last = _NO_CUT  # of the last message
+        self._templates: list[Template] = []  # the one of last use first
+        self._last = _NO_LAYOUT  # of the last message
         self._seconds: set[bytes] = set()  # the fields of proper times
         self._nanos: set[bytes] = set()
         self._credit = CREDIT_MAX
-        self._unlike = 0  # the message of the last request that no shape was found for
+        self._unlike = 0  # the message of the last request that no template was found for
         self._body_bytes_max = body_bytes_max
 
     def outgoing(self, data: bytes, side: StoreSide, count_max: int) -> PlainMessages | None:
@@ -140,10 +140,10 @@ class Lookalikes:
         ids: list[bytes] = []
         stored: list[bytes] = []
         all_seconds, all_nanos = self._seconds, self._nanos
-        cut = self._last
-        ending = side.ending(zipped=cut.shape.zipped)
-        unpack, size, head, middle, tail, before, first, second, third = cut[:9]
-        runs = [(cut, 0)]  # and the number of the message from which on it is used
+        layout = self._last
+        ending = side.ending(zipped=layout.template.zipped)
+        unpack, size, head, middle, tail, before, first, second, third = layout[:9]
+        runs = [(layout, 0)]  # and the number of the message from which on it is used
         at, end = 0, len(data)
         while at < end:
             like = at + size <= end
@@ -151,16 +151,16 @@ class Lookalikes:
                 its_head, message_id, its_middle, seconds, nanos, its_tail, body = unpack(data, at)
                 like = its_head == head and its_middle == middle and its_tail == tail
             if not like:
-                found = self._cut(data, at, len(ids), cut.shape)
+                found = self._layout(data, at, len(ids), layout.template)
                 if found is None:
                     return None
-                if found.shape is not cut.shape:
-                    if ids and found.shape.resource != cut.shape.resource:
+                if found.template is not layout.template:
+                    if ids and found.template.resource != layout.template.resource:
                         return None
-                    ending = side.ending(zipped=found.shape.zipped)
-                cut = found
-                runs.append((cut, len(ids)))
-                unpack, size, head, middle, tail, before, first, second, third = cut[:9]
+                    ending = side.ending(zipped=found.template.zipped)
+                layout = found
+                runs.append((layout, len(ids)))
+                unpack, size, head, middle, tail, before, first, second, third = layout[:9]
                 _, message_id, _, seconds, nanos, _, body = unpack(data, at)
             if len(ids) == count_max:
                 return None
@@ -176,46 +176,46 @@ class Lookalikes:
             stored.append(b"".join(parts))
         if not (ids and are_texts(ids)):
             return None
-        self._last = cut
+        self._last = layout
         if self._credit < CREDIT_MAX:
             self._credit += 1
         return _columns(runs, ids, stored)
 
-    def _cut(self, data: bytes, at: int, number: int, likely: Shape) -> Cut | None:
-        """That of the message at `at`, the `number`th, if its shape is known.
+    def _layout(self, data: bytes, at: int, number: int, likely: Template) -> Layout | None:
+        """That of the message at `at`, the `number`th, if its template is known.
 
         Args:
-            likely: its shape, more often than not.
+            likely: its template, more often than not.
         """
         found = _length(data, at + 1) if data[at] == _MESSAGE else None
         if found is None or found[0] + found[1] > len(data):
             return None
         size, start = found
-        cut = likely.cuts.get(size)
-        if cut is not None and cut.fits(data, at):
-            return cut
-        shape = self._shape(data, start)
-        if shape is None:
+        layout = likely.layouts.get(size)
+        if layout is not None and layout.fits(data, at):
+            return layout
+        template = self._template(data, start)
+        if template is None:
             self._unlike = number
             return None
-        cut = shape.cut(size, self._body_bytes_max)
-        if cut is None:
+        layout = template.layout(size, self._body_bytes_max)
+        if layout is None:
             return None
         # Else a length takes more bytes than it needs, or fields follow the body.
-        return cut if cut.fits(data, at) else None
+        return layout if layout.fits(data, at) else None
 
-    def _shape(self, data: bytes, start: int) -> Shape | None:
-        shapes = self._shapes
-        for index, shape in enumerate(shapes):
-            if data.startswith(shape.head, start):
-                at = start + len(shape.head) + shape.id_bytes
-                if not data.startswith(shape.middle, at):
+    def _template(self, data: bytes, start: int) -> Template | None:
+        templates = self._templates
+        for index, template in enumerate(templates):
+            if data.startswith(template.head, start):
+                at = start + len(template.head) + template.id_bytes
+                if not data.startswith(template.middle, at):
                     continue
-                at += len(shape.middle) + shape.born_bytes
-                if data.startswith(shape.tail, at):
+                at += len(template.middle) + template.born_bytes
+                if data.startswith(template.tail, at):
                     if index:
-                        shapes.insert(0, shapes.pop(index))
-                    return shape
+                        templates.insert(0, templates.pop(index))
+                    return template
         return None
 
     def _is_proper(self, seconds: bytes, nanos: bytes) -> bool:
@@ -238,7 +238,7 @@ class Lookalikes:
         return True
 
     def learn(self, data: bytes, stored: Sequence[Outgoing], side: StoreSide) -> None:
-        """Remember the shape of the message at which `outgoing` gave up, if it has one.
+        """Remember the template of the message at which `outgoing` gave up, if it has one.
 
         Args:
             stored: what the whole way made of the request.
@@ -252,31 +252,31 @@ class Lookalikes:
             if found is None:
                 return
             start, at = found[1], found[0] + found[1]
-        shape = _shape_of(data, start, at, stored[self._unlike], side)
-        if shape is not None:
+        template = _template_of(data, start, at, stored[self._unlike], side)
+        if template is not None:
             self._credit -= 1
-            self._shapes.insert(0, shape)
-            del self._shapes[SHAPES_MAX:]
+            self._templates.insert(0, template)
+            del self._templates[TEMPLATES_MAX:]
 
 
 def _columns(
-    runs: Sequence[tuple[Cut, int]], ids: list[bytes], stored: list[bytes]
+    runs: Sequence[tuple[Layout, int]], ids: list[bytes], stored: list[bytes]
 ) -> PlainMessages:
-    """What messages of one cut have in common, once for each."""
+    """What messages of one layout have in common, once for each."""
     tag_hashes: list[int] = []
     key_hashes: list[tuple[int, ...]] = []
     rest_bytes: list[int] = []
     sys_bytes: list[int] = []
     ends = [*(first for _, first in runs[1:]), len(ids)]
-    for (cut, first), end in zip(runs, ends, strict=True):
+    for (layout, first), end in zip(runs, ends, strict=True):
         if count := end - first:
-            shape = cut.shape
-            tag_hashes += [shape.tag_hash] * count
-            key_hashes += [shape.key_hashes] * count
-            rest_bytes += [cut.rest_bytes] * count
-            sys_bytes += [len(stored[first]) - cut.rest_bytes] * count
+            template = layout.template
+            tag_hashes += [template.tag_hash] * count
+            key_hashes += [template.key_hashes] * count
+            rest_bytes += [layout.rest_bytes] * count
+            sys_bytes += [len(stored[first]) - layout.rest_bytes] * count
     return PlainMessages(
-        runs[-1][0].shape.topic, ids, tag_hashes, key_hashes, rest_bytes, sys_bytes, stored
+        runs[-1][0].template.topic, ids, tag_hashes, key_hashes, rest_bytes, sys_bytes, stored
     )
 
 
@@ -289,7 +289,7 @@ class _Field(NamedTuple):
     end: int
 
 
-def _shape_of(data: bytes, start: int, end: int, stored: Outgoing, side: StoreSide) -> Shape | None:
+def _template_of(data: bytes, start: int, end: int, stored: Outgoing, side: StoreSide) -> Template | None:
     fields = list(_fields(data, start, end))
     tags = [field.tag for field in fields]
     if len(tags) < 3 or tags != [_TOPIC, *[_PROPERTY] * (len(tags) - 3), _SYSTEM, _BODY]:
@@ -322,7 +322,7 @@ def _shape_of(data: bytes, start: int, end: int, stored: Outgoing, side: StoreSi
         or not _is_seconds(data[born[0].start : born[0].start + _SECONDS_BYTES])
     ):
         return None
-    return Shape(
+    return Template(
         head=data[start : ids[0].start],
         id_bytes=ids[0].end - ids[0].start,
         middle=data[ids[0].end : born[0].start],
@@ -337,7 +337,7 @@ def _shape_of(data: bytes, start: int, end: int, stored: Outgoing, side: StoreSi
         stored_middle=kept[stored_id.end : stored_born.start],
         stored_tail=kept[stored_born.end :] + DIGEST_HEAD,
         zipped=zipped,
-        cuts={},
+        layouts={},
     )
 
 

@@ -23,7 +23,7 @@ from latermq_broker.errors import (
     IllegalFilterError,
 )
 from latermq_broker.services.call import names
-from latermq_broker.services.call.seam import Call
+from latermq_broker.services.call.handler import Call
 from latermq_broker.services.wire.wire_fields import bytes_field
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 from latermq_proto.google.protobuf import duration_pb2, timestamp_pb2

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Final
 
 from latermq_broker.engine.state.model import NO_PRIORITY, Outgoing, Sent
-from latermq_broker.services.call.seam import Call
+from latermq_broker.services.call.handler import Call
 from latermq_broker.services.wire import wire
 from latermq_broker.services.wire.lookalike_acks import ACKED
 from latermq_broker.services.wire.wire_fields import (

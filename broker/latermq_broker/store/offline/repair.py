@@ -17,7 +17,7 @@ from typing import Any, Final
 from latermq_broker.errors import CorruptRecordError
 from latermq_broker.store.directory import LOG_NAME, LOST_NAME, take_lock, unusable
 from latermq_broker.store.files import Files, OpenMode, write_all
-from latermq_broker.store.log.glimpse import glimpse_in
+from latermq_broker.store.log.read_unverified import read_unverified_in
 from latermq_broker.store.log.segment import (
     PREPARED_SUFFIX,
     SEGMENT_HEADER_BYTES,
@@ -133,7 +133,7 @@ def _glimpses(segment: Segment, begin: int, end: int, known: int) -> Iterator[Re
     position = max(begin, segment.base + SEGMENT_HEADER_BYTES)
     end = min(end, segment.end)
     while position < end and known < GLIMPSES_MAX:
-        record = glimpse_in(segment, position)
+        record = read_unverified_in(segment, position)
         if record is not None and record.next_position <= end:
             yield record
             known += 1

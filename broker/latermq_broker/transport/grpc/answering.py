@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 from latermq_broker.deferred import Later
-from latermq_broker.services.call.seam import CallAborted, MethodKind
+from latermq_broker.services.call.handler import CallAborted, MethodKind
 from latermq_broker.transport.grpc import status
 from latermq_broker.transport.grpc.call import LeanCall
 from latermq_broker.transport.grpc.counts import STATUS, Counts

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from latermq_broker.deferred import Later
-from latermq_broker.services.call.seam import CallAborted
+from latermq_broker.services.call.handler import CallAborted
 from latermq_broker.transport.grpc.call import Inbox, LeanCall
 from latermq_broker.transport.grpc.counts import REFUSED
 from latermq_broker.transport.grpc.request_memory import SHORT_BYTES

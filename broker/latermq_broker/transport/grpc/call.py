@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from latermq_broker.catalog.access import User
-from latermq_broker.services.call.seam import CallAborted, MethodKind
+from latermq_broker.services.call.handler import CallAborted, MethodKind
 from latermq_broker.transport.grpc.head import CallHead
 from latermq_broker.transport.grpc.metadata import (
     BINARY_SUFFIX,

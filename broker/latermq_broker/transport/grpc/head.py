@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from latermq_broker.services.call.seam import Method
+from latermq_broker.services.call.handler import Method
 from latermq_broker.transport.grpc import status
 from latermq_h2.grpc_code import GrpcCode
 from latermq_h2.http2.request import RequestHead

@@ -18,7 +18,7 @@ _VALUE: Final = re.compile(r"[\x20-\x7e]*")
 
 
 class AnswerExtra:
-    """`seam.Extra`, of one answer.
+    """`handler.Extra`, of one answer.
 
     Args:
         headers_sent: it is too late for headers.

@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
-from latermq_broker.services.call.seam import CallAborted
+from latermq_broker.services.call.handler import CallAborted
 from latermq_broker.transport.grpc.call import LeanCall
 from latermq_broker.transport.grpc.counts import REFUSED, Counts
 from latermq_h2.grpc_code import GrpcCode

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from latermq_broker.services.call.seam import Method
+from latermq_broker.services.call.handler import Method
 from latermq_broker.transport.grpc.counts import Counts
 from latermq_broker.transport.grpc.head import Methods
 from latermq_broker.transport.grpc.one_by_one import OneByOne

@@ -16,7 +16,7 @@ from inspect import isawaitable
 from typing import Any, Final, cast
 
 from latermq_broker.deferred import Later
-from latermq_broker.services.call.seam import Method, MethodKind
+from latermq_broker.services.call.handler import Method, MethodKind
 from latermq_broker.transport.grpc import status
 from latermq_broker.transport.grpc.answering import Answers
 from latermq_broker.transport.grpc.arrivals import Arrivals

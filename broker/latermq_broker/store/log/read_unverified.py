@@ -6,18 +6,18 @@ from latermq_broker.store.log.segment_row import SegmentRow
 from latermq_broker.store.records.record import HEADER, HEADER_BYTES, MAGIC_WORD, Record, RecordType
 
 
-def glimpse(row: SegmentRow, position: int) -> Record | None:
+def read_unverified(row: SegmentRow, position: int) -> Record | None:
     """The record as found, nothing verified but that it was written for its place.
 
     None: its header makes no sense, or cannot be read.
     """
     try:
-        return glimpse_in(row.at(position), position)
+        return read_unverified_in(row.at(position), position)
     except CorruptRecordError:
         return None
 
 
-def glimpse_in(segment: Segment, position: int) -> Record | None:
+def read_unverified_in(segment: Segment, position: int) -> Record | None:
     """The same, in one segment."""
     try:
         header = segment.pread(HEADER_BYTES, position)

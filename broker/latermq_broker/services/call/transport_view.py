@@ -1,4 +1,4 @@
-"""What only the edges of the process can tell, for the services that show it.
+"""What only the transport and those who wait can tell, for the services that show it.
 
 Services are built before the transport that serves them; the runtime connects the two.
 """
@@ -6,10 +6,10 @@ Services are built before the transport that serves them; the runtime connects t
 from collections.abc import Callable
 
 from latermq_broker.observability.transport_figures import TransportFigures
-from latermq_broker.services.call.seam import ParkedReceives
+from latermq_broker.services.call.handler import ParkedReceives
 
 
-class Edges:
+class TransportView:
     def __init__(self, parked: ParkedReceives) -> None:
         self.transport: Callable[[], TransportFigures | None] = lambda: None
         self._parked = parked

@@ -1,4 +1,4 @@
-"""The seam between services and whatever carries their bytes.
+"""What a handler is: all that services and whatever carries their bytes know of each other.
 
 A service is a table of handlers keyed by gRPC path. A handler takes the serialised request and a
 `Call`, and returns serialised responses; it knows no socket, no HTTP/2, no grpc library. Any

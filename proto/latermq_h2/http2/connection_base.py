@@ -37,7 +37,7 @@ class Frames(Protocol):
         """A block was not known and had to be read; told before its `on_block`."""
 
 
-class Line:
+class ConnectionBase:
     """One side; `over` says that nothing more will come of it once `take` is empty.
 
     Args:
