@@ -61,6 +61,26 @@ def test_make_targets_that_are_named_exist() -> None:
         assert named <= targets, page.name
 
 
+ARCHITECTURE: Final = (ROOT / "docs" / "ARCHITECTURE.md").read_text(encoding="utf-8")
+RECIPES: Final = re.findall(r"^## (Adding .*)\n((?:(?!^## ).*\n)*)", ARCHITECTURE, re.MULTILINE)
+NAMED_PATH: Final = re.compile(r"`((?:[\w-]+/)+(?:\w+\.\w+)?)`")
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe[0])
+def test_a_recipe_has_ten_steps_at_most_and_names_what_exists(recipe: tuple[str, str]) -> None:
+    named = NAMED_PATH.findall(recipe[1])
+    roots = (ROOT, ROOT / "broker" / "latermq_broker")
+    assert len(named) > 3
+    assert [path for path in named if not any((at / path).exists() for at in roots)] == []
+    steps = re.findall(r"^(\d+)\. ", recipe[1], re.MULTILINE)
+    assert steps == [str(number) for number in range(1, len(steps) + 1)]
+    assert 3 <= len(steps) <= 10
+
+
+def test_there_are_recipes() -> None:
+    assert {"Adding an RPC", "Adding a setting"} <= {name for name, _ in RECIPES}
+
+
 def test_every_rpc_is_in_the_protocol_page() -> None:
     page = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
     missing = [
