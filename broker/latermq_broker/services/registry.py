@@ -24,8 +24,8 @@ from latermq_broker.services.auth.admin_gate import (
 )
 from latermq_broker.services.auth.guard import Guard
 from latermq_broker.services.call.answers import ADMIN, MESSAGING, Caller, refusal_of, unary
-from latermq_broker.services.call.transport_view import TransportView
 from latermq_broker.services.call.handler import Committer, Method, MethodTable, ParkedReceives
+from latermq_broker.services.call.transport_view import TransportView
 from latermq_broker.services.clients.heartbeat import HeartbeatService
 from latermq_broker.services.clients.lite_subscriptions import LiteSubscriptions
 from latermq_broker.services.clients.reconnects import Reconnects

@@ -1,4 +1,4 @@
-"""The lean transport: our own HTTP/2 and gRPC on the event loop, serving the handlers of the services.
+"""The lean transport: our own HTTP/2 and gRPC on the event loop, for the services' handlers.
 
 It makes a connection's parts for each accepted socket, keeps the open ones, and lets them go in
 order: stop accepting, tell every peer, wait, then end what is left.

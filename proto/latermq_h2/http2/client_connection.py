@@ -12,9 +12,9 @@ from typing import Final
 
 from latermq_h2.http2 import frames
 from latermq_h2.http2.client_streams import Answered, ClientStream, ClientStreams
+from latermq_h2.http2.connection_base import ConnectionBase
 from latermq_h2.http2.frames import PREFACE, ConnectionFault, ErrorCode
 from latermq_h2.http2.limits import Keepalive, Limits
-from latermq_h2.http2.connection_base import ConnectionBase
 from latermq_h2.http2.stream import Stream
 
 GOAWAY_BYTES_MIN: Final = 8

@@ -13,10 +13,10 @@ connection `Control`, what goes out `Outbound`.
 from typing import Final
 
 from latermq_h2.http2 import frames
+from latermq_h2.http2.connection_base import STALL, ConnectionBase
 from latermq_h2.http2.control import SHUTDOWN_PING
 from latermq_h2.http2.frames import PREFACE, ConnectionFault, ErrorCode
 from latermq_h2.http2.limits import TURN_FRAMES_MAX, Keepalive, ServerLimits
-from latermq_h2.http2.connection_base import STALL, ConnectionBase
 from latermq_h2.http2.stream import Stream
 from latermq_h2.http2.streams import Sink, Streams
 

@@ -13,8 +13,8 @@ from latermq_broker.engine.journal.journal import Journal
 from latermq_broker.engine.outcome.attempts import Attempts, queue_for
 from latermq_broker.engine.state.state import EngineState
 from latermq_broker.errors import CorruptRecordError
-from latermq_broker.store.log.read_unverified import read_unverified
 from latermq_broker.store.log.read_ahead import RECORD_BYTES, read_ahead
+from latermq_broker.store.log.read_unverified import read_unverified
 from latermq_broker.store.records.lease_records import (
     EXTEND_KEEP_HANDLE,
     EXTEND_RENEWAL,

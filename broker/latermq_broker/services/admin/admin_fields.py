@@ -11,21 +11,22 @@ from latermq_text.printable import shortened
 
 
 def named_topic(request: Any) -> str:
-    """The topic that a request must name. Raises BadRequestError, IllegalTopicError."""
+    """Find the topic that a request must name. Raises BadRequestError, IllegalTopicError."""
     if not request.topic.name:
         raise BadRequestError("topic is required")
     return wire.topic_name(request.topic)
 
 
 def named_group(request: Any) -> str:
-    """The group that a request must name. Raises BadRequestError, IllegalGroupError."""
+    """Find the group that a request must name. Raises BadRequestError, IllegalGroupError."""
     if not request.group.name:
         raise BadRequestError("group is required")
     return wire.group_name(request.group)
 
 
 def known_client(sessions: Sessions, client_id: str, group: str = "") -> Session:
-    """
+    """Find a client that a request must name.
+
     Raises:
         BadRequestError: no id.
         NotFoundError: not connected, or of another group.
@@ -41,7 +42,7 @@ def known_client(sessions: Sessions, client_id: str, group: str = "") -> Session
 
 
 def consumers(sessions: Sessions, group: str = "", topic: str = "") -> Iterable[Session]:
-    """The connected ones of a group, that subscribe to a topic; by client id."""
+    """List the connected clients of a group that subscribe to a topic; by client id."""
     found = [
         session
         for session in sessions.all()
@@ -67,7 +68,7 @@ def message_model(session: Session) -> admin_pb2.MessageModel:
 
 
 def expression_of(session: Session, topic: str) -> definition_pb2.FilterExpression:
-    """What the client said it wants of a topic."""
+    """Show what the client said it wants of a topic."""
     for entry in session.settings.subscription.subscriptions:
         if entry.topic.name == topic:
             return entry.expression

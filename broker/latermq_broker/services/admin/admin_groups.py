@@ -50,7 +50,7 @@ class AdminGroups:
     def list_subscription(
         self, request: admin_pb2.ListSubscriptionRequest, _: Caller
     ) -> admin_pb2.ListSubscriptionResponse:
-        """One entry per group and topic, connected or not. Raises BadRequestError."""
+        """List one entry per group and topic, connected or not. Raises BadRequestError."""
         group, topic = _by_either(request)
         response = admin_pb2.ListSubscriptionResponse(status=ok_status())
         for pair, last_consumed_ms in sorted(self._relations(group, topic).items()):
@@ -60,7 +60,7 @@ class AdminGroups:
     def describe_subscription(
         self, request: admin_pb2.DescribeSubscriptionRequest, _: Caller
     ) -> admin_pb2.DescribeSubscriptionResponse:
-        """One entry per connected client and topic. Raises BadRequestError."""
+        """List one entry per connected client and topic. Raises BadRequestError."""
         group, topic = _by_either(request)
         response = admin_pb2.DescribeSubscriptionResponse(status=ok_status())
         for session in consumers(self._sessions, group, topic):
@@ -77,7 +77,7 @@ class AdminGroups:
     async def delete_subscription(
         self, request: admin_pb2.DeleteSubscriptionRequest, _: Caller
     ) -> admin_pb2.DeleteSubscriptionResponse:
-        """The relation is not listed any more; the group and its progress stay.
+        """Forget the relation; the group and its progress stay.
 
         Raises:
             BadRequestError: no group or no topic; or a client that subscribes is connected.
@@ -93,7 +93,7 @@ class AdminGroups:
         return admin_pb2.DeleteSubscriptionResponse(status=ok_status())
 
     def _relations(self, group: str, topic: str) -> dict[tuple[str, str], int]:
-        """(group, topic) → when the group last received of it, 0 for never."""
+        """Map (group, topic) to when the group last received of it, 0 for never."""
         found: dict[tuple[str, str], int] = {}
         for pair, last_consumed_ms in self._engine.progress.subscriptions(group, topic):
             found[pair] = last_consumed_ms
@@ -131,7 +131,9 @@ class AdminGroups:
     def describe_group_accumulation(
         self, request: admin_pb2.DescribeGroupAccumulationRequest, _: Caller
     ) -> admin_pb2.DescribeGroupAccumulationResponse:
-        """What waits and what is worked on; what waits for its next attempt counts as in flight.
+        """Count what waits and what is worked on.
+
+        What waits for its next attempt counts as in flight.
 
         Raises BadRequestError, GroupNotFoundError, TopicNotFoundError, NotFoundError.
         """
@@ -182,7 +184,7 @@ class AdminGroups:
     def query_time_span(
         self, request: admin_pb2.QueryTimeSpanRequest, _: Caller
     ) -> admin_pb2.QueryTimeSpanResponse:
-        """From when to when the queues reach, and where the group is in them.
+        """Tell from when to when the queues reach, and where the group is in them.
 
         Raises BadRequestError, GroupNotFoundError, TopicNotFoundError.
         """
@@ -206,7 +208,9 @@ class AdminGroups:
     async def reset_group_offset(
         self, request: admin_pb2.ResetGroupOffsetRequest, _: Caller
     ) -> admin_pb2.ResetGroupOffsetResponse:
-        """To the first message stored at or after an instant; leases on the topic are void.
+        """Move a group to the first message stored at or after an instant.
+
+        Leases on the topic are void.
 
         Raises BadRequestError, GroupNotFoundError, TopicNotFoundError.
         """
@@ -223,7 +227,7 @@ class AdminGroups:
     def list_consumer_connection(
         self, request: admin_pb2.ListConsumerConnectionRequest, _: Caller
     ) -> admin_pb2.ListConsumerConnectionResponse:
-        """The connected clients of a group. Raises BadRequestError, GroupNotFoundError."""
+        """List the connected clients of a group. Raises BadRequestError, GroupNotFoundError."""
         group = named_group(request)
         topic = wire.topic_name(request.topic) if request.topic.name else ""
         found = list(consumers(self._sessions, group, topic))
@@ -238,7 +242,7 @@ class AdminGroups:
     def get_consumer_running_info(
         self, request: admin_pb2.GetConsumerRunningInfoRequest, _: Caller
     ) -> admin_pb2.GetConsumerRunningInfoResponse:
-        """A client's subscriptions; it reports nothing else. Raises BadRequestError,
+        """Tell a client's subscriptions; it reports nothing else. Raises BadRequestError,
         NotFoundError."""
         group = wire.group_name(request.group) if request.group.name else ""
         session = known_client(self._sessions, request.client_id, group)
@@ -255,7 +259,10 @@ class AdminGroups:
 def _by_either(
     request: admin_pb2.ListSubscriptionRequest | admin_pb2.DescribeSubscriptionRequest,
 ) -> tuple[str, str]:
-    """(group, topic), "" for the one that is not named. Raises BadRequestError."""
+    """Read group and topic of a request: "" stands for the one that is not named.
+
+    Raises BadRequestError.
+    """
     group = wire.group_name(request.group) if request.group.name else ""
     topic = wire.topic_name(request.topic) if request.topic.name else ""
     if not group and not topic:

@@ -15,8 +15,8 @@ from latermq_broker.errors import (
 )
 from latermq_broker.services.admin.admin_fields import known_client, named_group, named_topic
 from latermq_broker.services.call.answers import Caller, ok_status
-from latermq_broker.services.call.paging import after, page_token
 from latermq_broker.services.call.handler import Committer
+from latermq_broker.services.call.paging import after, page_token
 from latermq_broker.services.clients.replies import Replies
 from latermq_broker.services.clients.session import Sessions
 from latermq_broker.services.messaging.send import SendService
@@ -47,7 +47,7 @@ class AdminMessages:
     async def query_message(
         self, request: admin_pb2.ListMessageRequest, caller: Caller
     ) -> admin_pb2.ListMessageResponse:
-        """Messages of a topic by id or key, the newest first.
+        """Find messages of a topic by id or key, the newest first.
 
         scroll_id comes back; where there is more than one answer holds it is the one to go on with.
         Raises:
@@ -167,7 +167,7 @@ class AdminMessages:
     async def verify_message(
         self, request: admin_pb2.VerifyMessageRequest, caller: Caller
     ) -> admin_pb2.VerifyMessageResponse:
-        """A connected push consumer consumes a stored message; its status is the answer's.
+        """Have a connected push consumer consume a stored message; its status is the answer's.
 
         Raises:
             BadRequestError: group, client, topic and message id are all required.
@@ -195,7 +195,7 @@ class AdminMessages:
     async def print_thread_stack_trace(
         self, request: admin_pb2.PrintThreadStackTraceRequest, caller: Caller
     ) -> admin_pb2.PrintThreadStackTraceResponse:
-        """What the threads of a connected client do.
+        """Ask what the threads of a connected client do.
 
         Raises:
             BadRequestError: no client id. NotFoundError: it is not connected.

@@ -48,7 +48,7 @@ class AdminTopics:
     def change_log_level(
         self, request: admin_pb2.ChangeLogLevelRequest, _: Caller
     ) -> admin_pb2.ChangeLogLevelResponse:
-        """Until the broker's end. Raises BadRequestError: an unknown level."""
+        """Set the log's level until the broker's end. Raises BadRequestError: an unknown level."""
         level = _LEVELS.get(request.level)
         if level is None:
             raise BadRequestError(f"log level {int(request.level)} is unknown")
@@ -60,7 +60,10 @@ class AdminTopics:
     def describe_topic_status(
         self, request: admin_pb2.DescribeTopicStatusRequest, _: Caller
     ) -> admin_pb2.DescribeTopicStatusResponse:
-        """Raises BadRequestError, IllegalTopicError, TopicNotFoundError."""
+        """Describe a topic's queues.
+
+        Raises BadRequestError, IllegalTopicError, TopicNotFoundError.
+        """
         topic = self._topic(named_topic(request))
         info = self._engine.topics.describe(topic.name)
         response = admin_pb2.DescribeTopicStatusResponse(
@@ -77,7 +80,10 @@ class AdminTopics:
     def get_topic_route(
         self, request: admin_pb2.GetTopicRouteRequest, caller: Caller
     ) -> admin_pb2.GetTopicRouteResponse:
-        """Raises BadRequestError, IllegalTopicError, TopicNotFoundError."""
+        """Tell where a topic is served.
+
+        Raises BadRequestError, IllegalTopicError, TopicNotFoundError.
+        """
         topic = self._topic(named_topic(request))
         name = self._config.server.broker_name
         queues = {
@@ -100,7 +106,7 @@ class AdminTopics:
     def get_proxy_runtime_stats(
         self, request: admin_pb2.GetProxyRuntimeStatsRequest, _: Caller
     ) -> admin_pb2.GetProxyRuntimeStatsResponse:
-        """Counts of now; the rates are not kept."""
+        """Count what there is now; the rates are not kept."""
         sessions = list(self._sessions.all())
         consuming = sum(session.consumes for session in sessions)
         return admin_pb2.GetProxyRuntimeStatsResponse(

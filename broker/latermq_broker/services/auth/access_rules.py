@@ -48,7 +48,7 @@ NOTHING: Final[All] = ()
 
 
 def topic(name: str, *rights: Right) -> All:
-    """One of the rights on a topic; on dead letters and retries the like on their group."""
+    """Want one of the rights on a topic; on dead letters and retries the like on their group."""
     if not name.startswith(INTERNAL_PREFIXES):
         return (Want(rights, Kind.TOPIC, name),)
     owner = name.removeprefix(DLQ_PREFIX).removeprefix(RETRY_PREFIX)
@@ -70,7 +70,7 @@ def every(wants: Iterable[All]) -> All:
 
 
 def settings(request: Any) -> All:
-    """Of a client that says what it will do: v2.Settings."""
+    """Want what a client says in v2.Settings that it will do."""
     wants = every(topic(named.name, PUB) for named in request.publishing.topics)
     if request.HasField("subscription"):
         subscription = request.subscription
@@ -81,7 +81,10 @@ def settings(request: Any) -> All:
 
 
 def half_of_another(name: str) -> All:
-    """Of a producer that is asked how another user's transaction ended: it sees the body."""
+    """Want this of a producer that is asked how another user's transaction ended.
+
+    It sees the body.
+    """
     return topic(name, SUB, BODY)
 
 
@@ -90,7 +93,7 @@ def _admin(request: Any) -> All:
 
 
 def _known(request: Any) -> All:
-    """Whoever is a user may."""
+    """Want nothing: whoever is a user may."""
     return NOTHING
 
 
@@ -110,7 +113,7 @@ def _route(request: Any) -> All:
 
 
 def _of_both(request: Any) -> All:
-    """Who settles has received: SUB on the topic and on the group."""
+    """Want of who settles what it has received by: SUB on the topic and on the group."""
     return topic(request.topic.name, SUB) + group(request.group.name, SUB)
 
 
@@ -123,7 +126,7 @@ def _query_offset(request: Any) -> All:
 
 
 def _of_group(request: Any) -> All:
-    """Producers send none, or one without a name."""
+    """Want SUB on the group, if one is named: producers name none."""
     return group(request.group.name, SUB) if request.group.name else NOTHING
 
 
@@ -160,7 +163,7 @@ def _pending(request: Any) -> All:
 
 
 def _change_pending(request: Any) -> All:
-    """An id names neither topic nor group, so it may be of any."""
+    """Want PURGE on all: an id names neither topic nor group, so it may be of any."""
     return _everything(PURGE)
 
 
@@ -191,7 +194,7 @@ def _read_queue(request: Any) -> All:
 
 
 def _find(request: Any) -> All:
-    """Without a topic the search goes through dead letters too."""
+    """Want the topic's rights; without a topic the search goes through dead letters too."""
     rights = (BROWSE, BODY) if request.with_body else (BROWSE,)
     if not request.topic:
         return _everything(*rights)
@@ -259,5 +262,5 @@ RULES: Final[Mapping[str, Wants]] = {
 
 
 def rule_of(path: str) -> Wants:
-    """What has no row, all of v2.Admin for one, is an admin's alone."""
+    """Find what an RPC wants: what has no row, all of v2.Admin for one, is an admin's alone."""
     return RULES.get(path, _admin)

@@ -24,7 +24,7 @@ def users_served(config: Config) -> bool:
 
 
 def listens_on_loopback(config: Config) -> bool:
-    """Whether only this machine can reach the port."""
+    """Tell whether only this machine can reach the port."""
     host, _ = listen_address("server.listen", config.server.listen)
     if host == "localhost":
         return True

@@ -53,7 +53,6 @@ from latermq_broker.services.call.answers import (
     status_of,
 )
 from latermq_broker.services.call.field_counts import FieldCount
-from latermq_broker.services.call.names import shown
 from latermq_broker.services.call.handler import (
     BidiStream,
     Call,
@@ -63,6 +62,7 @@ from latermq_broker.services.call.handler import (
     MethodTable,
     Parsed,
 )
+from latermq_broker.services.call.names import shown
 from latermq_broker.services.clients.session import Session, Sessions
 from latermq_broker.services.clients.telemetry import Commands, command_of
 from latermq_broker.services.messaging.transaction import Asking
@@ -126,7 +126,7 @@ class Guard:
         self._complaints = Complaints()
 
     def guarded(self, methods: MethodTable, descriptors: Iterable[Any]) -> MethodTable:
-        """The same table behind this guard."""
+        """Put every method of the table behind this guard, but those open to all."""
         rpcs = {
             f"/{each.full_name}/{rpc.name}": rpc for each in descriptors for rpc in each.methods
         }
@@ -138,7 +138,7 @@ class Guard:
         return table
 
     def caller_of(self, call: Call) -> User:
-        """The user who signed the call, or whom its certificate names.
+        """Find the user who signed the call, or whom its certificate names.
 
         Raises:
             UnauthorizedError: nobody did, or a user who is disabled, or too long ago.
@@ -161,7 +161,7 @@ class Guard:
         return user
 
     def asking(self, session: Session, name: str) -> Asking:
-        """Which half messages of a topic the user of a session may be asked about by now.
+        """Tell which half messages of a topic the user of a session may be asked about by now.
 
         Those of others are shown whole, so that takes what it takes to read them.
         """
@@ -179,7 +179,7 @@ class Guard:
         return Asking.ALL
 
     def _certified(self, name: str) -> User:
-        """The user of a certificate that one of our CAs signed. Raises UnauthorizedError."""
+        """Find the user of a certificate that one of our CAs signed. Raises UnauthorizedError."""
         user = self._find(name)
         if user is None:
             raise NotSignedError(f"the certificate is of {shown(name)}, who is no user")
@@ -188,7 +188,7 @@ class Guard:
         return user
 
     def _verify(self, claim: Claim, wall_ms: int) -> tuple[User, int, int]:
-        """The user, and from when until when the signature's date is good."""
+        """Find the user of a signature, and from when until when the signature's date is good."""
         user = self._find(claim.access_key)
         right = is_signed_with(claim, NOBODYS_SECRET if user is None else user.secret)
         if user is None or not right:
@@ -271,7 +271,10 @@ class Guard:
         return replace(method, handler=handler, admit=admit, parsed=None)
 
     def _known(self, inner: BidiStream) -> BidiStream:
-        """A stream for whoever is a user; there is no status of ours in it to say who is not."""
+        """Keep a stream for whoever is a user.
+
+        There is no status of ours in it to say who is not.
+        """
 
         def handler(requests: AsyncIterator[bytes], call: Call) -> AsyncIterator[bytes]:
             try:
@@ -317,14 +320,15 @@ class Guard:
             raise self._told(error, call) from error
 
     def _still(self, user: User) -> User:
-        """What the user may by now. Raises UnauthorizedError."""
+        """Find what the user may by now. Raises UnauthorizedError."""
         now = self._find(user.access_key)
         if now is None or now.disabled or now.secret != user.secret:
             raise UnauthorizedError(f"user {user.access_key} was disabled, deleted or rotated")
         return now
 
     def _require_own(self, user: User, call: Call) -> None:
-        """
+        """Require that a client id is not another user's.
+
         Raises:
             ForbiddenError: the client id is another user's.
         """
@@ -334,7 +338,9 @@ class Guard:
             raise ForbiddenError(f"client id {shown(client_id)} is in use by another user")
 
     def _require_group(self, user: User, call: Call) -> None:
-        """A client lives on for its own group, whatever group a heartbeat names.
+        """Require the right to its group.
+
+        A client lives on for its own group, whatever group a heartbeat names.
 
         Raises:
             ForbiddenError: the right to the group was revoked.
@@ -344,7 +350,7 @@ class Guard:
             require(user, group(session.group, Right.SUB))
 
     def _told(self, error: RequestError, call: Call) -> RequestError:
-        """What the caller is told; the log is told too."""
+        """Give what the caller is told; the log is told too."""
         self._complain(error, call)
         if self._strict and isinstance(error, ForbiddenError):
             return UnauthorizedError(str(error))
@@ -360,12 +366,12 @@ class Guard:
         return True
 
     def _kept_back(self, answer: Answer, call: Call) -> Answer | Later[Answer]:
-        """The answer as the brake gives it: later, or now when too many wait already."""
+        """Give the answer as the brake gives it: later, or now when too many wait already."""
         held = self._brake.hold(call.peer, answer, self._wall_ms())
         return answer if held.settled else held
 
     def _complain(self, error: RequestError, call: Call) -> None:
-        """One line per address and minute: a client that is refused asks again and again."""
+        """Log one line per address and minute: a client that is refused asks again and again."""
         if self._complaints.due(call.peer, "refused", self._wall_ms()):
             log.warning(
                 "call refused", extra={"rpc": call.path, "peer": call.peer, "reason": str(error)}
@@ -373,19 +379,20 @@ class Guard:
 
 
 def _client_id(call: Call) -> str:
-    """The caller's client id; "" of one that has none, which its handler refuses."""
+    """Read the caller's client id; "" of one that has none, which its handler refuses."""
     return (call.metadata(CLIENT_ID_HEADER) or "").strip()
 
 
 def root_user(config: AuthConfig) -> User | None:
-    """The admin whom the configuration names; it is in no log and no list."""
+    """Make the admin whom the configuration names; it is in no log and no list."""
     if not config.root_access_key:
         return None
     return User(access_key=config.root_access_key, secret=config.root_secret_key, admin=True)
 
 
 def require(user: User, wants: Iterable[Want]) -> None:
-    """
+    """Require of a user all that is wanted.
+
     Raises:
         ForbiddenError: the user lacks one of them.
     """

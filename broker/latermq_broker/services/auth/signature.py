@@ -38,7 +38,8 @@ class Claim(NamedTuple):
 
 
 def claim_of(authorization: str | None, date: str | None) -> Claim:
-    """
+    """Read who the headers say signed a call.
+
     Raises:
         NotSignedError: no signature, or not one of this form.
     """
@@ -72,12 +73,12 @@ def sign(secret: str, date: str) -> bytes:
 
 
 def is_signed_with(claim: Claim, secret: str) -> bool:
-    """Takes as long for a wrong signature as for a right one."""
+    """Check a signature; it takes as long for a wrong signature as for a right one."""
     return hmac.compare_digest(sign(secret, claim.date), claim.signature)
 
 
 def span_ms(date: str) -> tuple[int, int]:
-    """The earliest and the latest instant that the date can mean, milliseconds since the epoch.
+    """Find the earliest and the latest instant that the date can mean, in ms since the epoch.
 
     Raises:
         UnauthorizedError: neither form, or no such day.

@@ -34,8 +34,8 @@ from latermq_broker.errors import (
     StoreFullError,
 )
 from latermq_broker.services.call.field_counts import FieldCount
-from latermq_broker.services.call.late_elements import encoded
 from latermq_broker.services.call.handler import Call, CallAborted, Method, Unary
+from latermq_broker.services.call.late_elements import encoded
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 
 log = logging.getLogger("latermq.services")
@@ -77,7 +77,7 @@ def ok_status() -> definition_pb2.Status:
 
 
 def status_of(error: BaseException) -> definition_pb2.Status:
-    """The status a client gets for `error`; says nothing about what is not meant for it."""
+    """Give the status a client gets for `error`; says nothing about what is not meant for it."""
     if isinstance(error, InvalidReceiptHandleError):  # clients' tests look for the code's name
         return status(error.code, f"{_INVALID_HANDLE}: {error}")
     if isinstance(error, RequestError):
@@ -90,7 +90,7 @@ def status_of(error: BaseException) -> definition_pb2.Status:
 
 
 def common_status(statuses: Sequence[definition_pb2.Status]) -> definition_pb2.Status:
-    """The first of several results' statuses when all have its code, else MULTIPLE_RESULTS."""
+    """Give the first of several results' statuses when all have its code, else MULTIPLE_RESULTS."""
     if len({each.code for each in statuses}) == 1:
         return statuses[0]
     return status(MULTIPLE_RESULTS_CODE, "the results differ; see each status")
@@ -112,7 +112,7 @@ def unary(
     client_id_required: bool = True,
     reply_bytes: int = 0,
 ) -> Method:
-    """A unary method.
+    """Make a unary method of an answer function.
 
     Args:
         reply_bytes: as in `Method`.
@@ -168,7 +168,7 @@ def shortcut(
     *,
     large: bool = False,
 ) -> Method:
-    """`whole`, a unary method, with a shorter way to the same answer for some requests.
+    """Give `whole`, a unary method, a shorter way to its answer for some requests.
 
     Args:
         short: asked first where there is a client id; None: take the whole way.
@@ -216,7 +216,7 @@ def server_stream(
     reply_bytes: int = 0,
     small: bool = False,
 ) -> Method:
-    """A method that answers with a list, an awaitable list, or an async iterator of responses.
+    """Make a method that answers with a list, an awaitable list, or an async iterator of responses.
 
     `refuse` builds the elements that end the stream with an error's status, also after some were
     sent. `small` is as in `Method`.
@@ -268,7 +268,7 @@ def server_stream(
 
 
 def client_id_of(call: Call) -> str:
-    """The caller's `x-mq-client-id`.
+    """Read the caller's `x-mq-client-id`.
 
     Raises:
         ClientIdRequiredError: missing or blank.
@@ -292,7 +292,7 @@ def _caller(call: Call, data: bytes, client_id_required: bool) -> Caller:
 
 
 def told(error: BaseException, call: Call) -> definition_pb2.Status:
-    """The status of an error; what is not the caller's fault is in the log too.
+    """Give the status of an error; what is not the caller's fault is in the log too.
 
     Raises CallAborted: the error itself, which is a status of its own.
     """
@@ -304,7 +304,8 @@ def told(error: BaseException, call: Call) -> definition_pb2.Status:
 
 
 def parse(request: Message, data: bytes, count: FieldCount) -> None:
-    """
+    """Parse a request of not too many fields.
+
     Raises:
         BadRequestError: not such a message, or one of too many fields; `request` is empty.
     """

@@ -29,11 +29,11 @@ class Bounds:
             self.delay_ms_max = min(self.delay_ms_max, STRICT_DELAY_MS_MAX)
 
     def check_lease(self, invisible_ms: int) -> None:
-        """Of a receive. Raises IllegalInvisibleTimeError."""
+        """Check the invisible duration of a receive. Raises IllegalInvisibleTimeError."""
         self._check_invisible(invisible_ms, self.lease_ms_min)
 
     def check_change(self, invisible_ms: int) -> None:
-        """Of a ChangeInvisibleDuration; 0: visible now. Raises IllegalInvisibleTimeError."""
+        """Check that of a change; 0: visible now. Raises IllegalInvisibleTimeError."""
         self._check_invisible(invisible_ms, 0)
 
     def _check_invisible(self, invisible_ms: int, least_ms: int) -> None:
@@ -51,7 +51,7 @@ class Bounds:
         raise IllegalInvisibleTimeError(text)
 
     def check_delay(self, delay_ms: int) -> None:
-        """Of a message that is sent. Raises IllegalDeliveryTimeError."""
+        """Check how far off a message's delivery is. Raises IllegalDeliveryTimeError."""
         most_ms = self.delay_ms_max
         if delay_ms <= most_ms:
             return
@@ -65,7 +65,7 @@ class Bounds:
 
 
 def _words(ms: int) -> str:
-    """Exactly, in the largest unit of which it is a whole number."""
+    """Write a duration exactly, in the largest unit of which it is a whole number."""
     for unit, size in (("h", 3_600_000), ("m", 60_000), ("s", 1_000)):
         if ms and ms % size == 0:
             return f"{ms // size} {unit}"

@@ -44,7 +44,8 @@ class FieldCount:
         self._shape = _shape_of(descriptor, {})
 
     def check(self, data: bytes) -> None:
-        """
+        """Refuse a request of too many fields.
+
         Raises:
             BadRequestError: more than `fields_max` fields, or a group.
         """
@@ -71,7 +72,7 @@ def _shape_of(descriptor: Any, known: dict[str, _Shape]) -> _Shape:
 
 
 def _is_repeated(field: Any) -> bool:
-    """Older protobufs have a label, newer ones the answer."""
+    """Tell whether a field is repeated: older protobufs have a label, newer ones the answer."""
     known = getattr(field, "is_repeated", None)
     return field.label == field.LABEL_REPEATED if known is None else bool(known)
 
@@ -133,7 +134,7 @@ class _Walk:
         self._fields_left = left
 
     def _varint(self, at: int) -> tuple[int, int]:
-        """Its value, and where it ends."""
+        """Read the varint at `at`: its value, and where it ends."""
         value = 0
         for number in range(_VARINT_BYTES_MAX):
             byte = self._data[at + number]

@@ -77,16 +77,19 @@ class Call(Protocol):
         """The common name of the caller's certificate, which a CA of ours signed; "" without."""
 
     def metadata(self, name: str) -> str | None:
-        """First value of a text header (lower-case name); None when absent."""
+        """Read the first value of a text header (lower-case name); None when absent."""
 
     def metadata_bin(self, name: str) -> bytes | None:
-        """First value of a `-bin` header, decoded; None when absent."""
+        """Read the first value of a `-bin` header, decoded; None when absent."""
 
     def all_metadata(self) -> list[tuple[str, str | bytes]]:
-        """Every header that is no pseudo-header, in order, `-bin` ones decoded, each value."""
+        """List every header that is no pseudo-header, in order, `-bin` ones decoded, each value."""
 
     def remaining_ms(self) -> int | None:
-        """Milliseconds until the caller's deadline, at least 0; None without a deadline."""
+        """Count the milliseconds until the caller's deadline, at least 0.
+
+        None without a deadline.
+        """
 
     @property
     def cancelled(self) -> bool:
@@ -103,7 +106,7 @@ class Call(Protocol):
         """What goes out beside the answer."""
 
     def reply_room(self) -> int:
-        """How many bytes an answer may gather now; ask before anything is leased for it.
+        """Tell how many bytes an answer may gather now; ask before anything is leased for it.
 
         Raises:
             TooManyRequestsError: none: too much waits to be read already.
@@ -212,7 +215,7 @@ class Committer(Protocol):
     """
 
     def now_ms(self) -> int:
-        """The broker's clock; the only time a service may use."""
+        """Read the broker's clock; the only time a service may use."""
 
     def admit(self) -> None:
         """Call before `engine.send`.
@@ -222,19 +225,19 @@ class Committer(Protocol):
         """
 
     def acknowledged(self, answer: Answer) -> Later[Answer]:
-        """`answer`, when all that was appended so far is acknowledged by the flush policy.
+        """Give `answer` when all that was appended so far is acknowledged by the flush policy.
 
         Settled with StoreReadOnlyError when the write or the sync fails; the broker then goes down.
         """
 
     def written(self) -> Later[None]:
-        """The same without an answer."""
+        """Settle when all that was appended so far is acknowledged by the flush policy."""
 
     def synced(self) -> Later[None]:
-        """Settled when all that was appended so far is on the disk, whatever the flush policy."""
+        """Settle when all that was appended so far is on the disk, whatever the flush policy."""
 
     def leased(self) -> Later[None]:
-        """Settled when all that was appended so far is in the file; with sync-strict, on disk."""
+        """Settle when all that was appended so far is in the file; with sync-strict, on disk."""
 
 
 class ParkedReceives(Protocol):

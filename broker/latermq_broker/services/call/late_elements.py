@@ -11,7 +11,7 @@ async def encoded(
     encode: Callable[[Element], bytes],
     refused: Callable[[BaseException], Iterable[bytes]],
 ) -> AsyncIterator[bytes]:
-    """Each of them; an error ends them with what `refused` makes of it."""
+    """Encode each element; an error ends them with what `refused` makes of it."""
     try:
         async for element in elements:
             yield encode(element)

@@ -111,19 +111,20 @@ _SHOWN_CHARACTERS_MAX: Final = 64
 
 
 def shown(value: str) -> str:
-    """The value in quotes, cut to what belongs into an error's text."""
+    """Quote the value, cut to what belongs into an error's text."""
     if len(value) > _SHOWN_CHARACTERS_MAX:
         return f"{value[:_SHOWN_CHARACTERS_MAX]!r}… ({len(value)} characters)"
     return repr(value)
 
 
 def has_control_character(text: str) -> bool:
-    """C0, DEL or C1. The first test is quick and true for nearly every text."""
+    """Find C0, DEL or C1. The first test is quick and true for nearly every text."""
     return not text.isprintable() and _CONTROL.search(text) is not None
 
 
 def check_topic(name: str) -> None:
-    """
+    """Check the name of a topic.
+
     Raises:
         IllegalTopicError: blank, too long, other characters, or a name RocketMQ keeps.
     """
@@ -135,7 +136,8 @@ def check_topic(name: str) -> None:
 
 
 def check_group(name: str) -> None:
-    """
+    """Check the name of a consumer group.
+
     Raises:
         IllegalGroupError: blank, too long, other characters, or a name RocketMQ keeps.
     """
@@ -157,7 +159,7 @@ def _check_name(what: str, name: str, characters_max: int, error: type[RequestEr
 
 
 def check_tag(tag: str) -> None:
-    """An empty tag is none and allowed.
+    """Check a tag: an empty one is none and allowed.
 
     Raises:
         IllegalTagError: only blanks, a `|` (the filters' separator), a control character.
@@ -173,7 +175,7 @@ def check_tag(tag: str) -> None:
 
 
 def check_key(key: str) -> None:
-    """An empty key is none and allowed.
+    """Check a key: an empty one is none and allowed.
 
     Raises:
         IllegalKeyError: only blanks, or a control character.
@@ -187,7 +189,8 @@ def check_key(key: str) -> None:
 
 
 def check_message_id(message_id: str) -> None:
-    """
+    """Check a message id.
+
     Raises:
         IllegalMessageIdError: blank, or a control character.
     """
@@ -210,7 +213,7 @@ def check_born_host(born_host: str) -> None:
 
 
 def check_message_group(message_group: str) -> None:
-    """An empty message group is none and allowed.
+    """Check a message group: an empty one is none and allowed.
 
     Raises:
         IllegalMessageGroupError: only blanks, longer than 63 bytes, a control character.
@@ -232,7 +235,7 @@ def check_message_group(message_group: str) -> None:
 
 
 def check_properties(properties: Mapping[str, str]) -> int:
-    """Their size in bytes, keys and values.
+    """Check user properties; give their size in bytes, keys and values.
 
     Raises:
         PropertiesTooLargeError: more than 128.
@@ -263,7 +266,8 @@ def check_properties(properties: Mapping[str, str]) -> int:
 
 
 def check_properties_size(size: int) -> None:
-    """
+    """Check the size of a message's properties.
+
     Raises:
         PropertiesTooLargeError: properties, tag and keys together exceed 16384 bytes.
     """
@@ -275,5 +279,5 @@ def check_properties_size(size: int) -> None:
 
 
 def utf8_bytes(text: str) -> int:
-    """Size as UTF-8."""
+    """Count the bytes of a text as UTF-8."""
     return len(text) if text.isascii() else len(text.encode())

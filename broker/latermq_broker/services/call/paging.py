@@ -17,7 +17,7 @@ _TOKEN_BYTES_MAX: Final = 1024
 
 
 def page_size(requested: int) -> int:
-    """Rows of a page: 0 means the default, more than the most means the most.
+    """Count the rows of a page: 0 means the default, more than the most the most.
 
     Raises:
         BadRequestError: negative.
@@ -28,12 +28,12 @@ def page_size(requested: int) -> int:
 
 
 def page_token(last: str) -> str:
-    """The token for what comes after `last`; "" when nothing does."""
+    """Make the token for what comes after `last`; "" when nothing does."""
     return base64.urlsafe_b64encode(last.encode()).decode("ascii").rstrip("=")
 
 
 def after(token: str) -> str:
-    """What `page_token` was given; "" for the first page.
+    """Read what `page_token` was given; "" for the first page.
 
     Raises:
         BadRequestError: not a token of ours.

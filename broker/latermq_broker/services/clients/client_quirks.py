@@ -39,7 +39,7 @@ _CHARACTERS_MAX: Final = 64  # of each that are looked at
 
 def _up_to(last: tuple[int, int, int]) -> Callable[[str], bool]:
     def concerns(version: str) -> bool:
-        """An unreadable version is a new one."""
+        """Tell whether a version has the quirk: an unreadable one is a new one."""
         match = _VERSION.match(version.strip())
         return match is not None and tuple(int(part or 0) for part in match.groups()) <= last
 
@@ -47,7 +47,7 @@ def _up_to(last: tuple[int, int, int]) -> Callable[[str], bool]:
 
 
 def _official(version: str) -> bool:
-    """Our SDK speaks for itself in its version; it reads on and answers."""
+    """Tell an official client from our SDK, which names itself, reads on and answers."""
     return not version.startswith("latermq-")
 
 
@@ -82,7 +82,11 @@ TABLE: Final = (
 
 
 def quirks_of(language: str, version: str) -> Quirk:
-    """All of a client, by the headers x-mq-language and x-mq-client-version; "" when absent."""
+    """List all quirks of a client.
+
+    Args:
+        language, version: of its headers x-mq-language and x-mq-client-version; "" when absent.
+    """
     return _quirks_of(language[:_CHARACTERS_MAX], version[:_CHARACTERS_MAX])
 
 

@@ -48,7 +48,7 @@ class HeartbeatService:
     def heartbeat(
         self, request: service_pb2.HeartbeatRequest, caller: Caller
     ) -> service_pb2.HeartbeatResponse:
-        """The client and the leases renewed for it go on.
+        """Let the client and the leases renewed for it go on.
 
         Raises:
             UnrecognizedClientError: no settings of this client are known, as after a restart of
@@ -70,7 +70,7 @@ class HeartbeatService:
     async def notify_client_termination(
         self, request: service_pb2.NotifyClientTerminationRequest, caller: Caller
     ) -> service_pb2.NotifyClientTerminationResponse:
-        """The client is forgotten; leases renewed for it end after a second.
+        """Forget the client; leases renewed for it end after a second.
 
         A client without settings is known by what it holds in the group it names: leases outlive
         a restart of the broker, settings do not.
@@ -95,7 +95,7 @@ class HeartbeatService:
         return service_pb2.NotifyClientTerminationResponse(status=ok_status())
 
     def expire_silent(self) -> None:
-        """Called every second or so: let go of the clients that were silent for too long."""
+        """Let go, every second or so, of the clients that were silent for too long."""
         now_ms = self._committer.now_ms()
         for session in self._sessions.expire(now_ms):
             self._lite.drop(session.client_id)
@@ -112,7 +112,8 @@ class HeartbeatService:
 
 
 def _require_group(session: Session, group: definition_pb2.Resource) -> None:
-    """
+    """Check the name of a consumer's group.
+
     Raises:
         IllegalGroupError: a consumer's group is against the rules of names.
     """

@@ -48,7 +48,7 @@ class LiteSubscriptions:
         self._count = 0
 
     def keys(self, client_id: str, group: str, parent: str) -> frozenset[int]:
-        """What a client may be given, by the keys of the core."""
+        """List what a client may be given, by the keys of the core."""
         found = self._clients.get(client_id)
         if found is None or (found.group, found.parent) != (group, parent):
             return frozenset()
@@ -74,7 +74,9 @@ class LiteSubscriptions:
         exclusive: bool = False,
         user: User | None = None,
     ) -> tuple[set[str], list[tuple[str, str]]]:
-        """(what is new, who lost what: client id and lite topic). A repeat changes nothing.
+        """Add names to a client's set: (what is new, who lost what: client id and lite topic).
+
+        A repeat changes nothing.
 
         Raises LiteSubscriptionQuotaError, TooManyRequestsError, with nothing changed.
         """
@@ -93,7 +95,7 @@ class LiteSubscriptions:
         version: int = 0,
         user: User | None = None,
     ) -> tuple[set[str], list[tuple[str, str]]]:
-        """The same; what is not among `names` is removed.
+        """Make `names` a client's whole set: what is not among them is removed.
 
         `version` (0: none): a set older than the one that was taken last changes nothing.
         """
@@ -113,7 +115,7 @@ class LiteSubscriptions:
             self._become(client, client.names.difference(names), now_ms, exclusive=False)
 
     def drop(self, client_id: str) -> None:
-        """The client left."""
+        """Drop all of a client that left."""
         client = self._clients.pop(client_id, None)
         if client is not None:
             self._change(client, set(), exclusive=False)
@@ -144,7 +146,10 @@ class LiteSubscriptions:
         return client
 
     def _enter(self, client: ClientSubscriptions, now_ms: int) -> None:
-        """It has been heard of now; what its client had of another group or parent is dropped."""
+        """Note that the set was heard of now.
+
+        What its client had of another group or parent is dropped.
+        """
         if self._clients.get(client.client_id) is not client:
             self.drop(client.client_id)
         client.synced_ms = now_ms
@@ -184,7 +189,7 @@ class LiteSubscriptions:
         return new, lost
 
     def _take(self, client_id: str, name: str) -> None:
-        """From a client whose lite topic another one has now."""
+        """Take it from a client whose lite topic another one has now."""
         client = self._clients.get(client_id)
         if client is not None and name in client.names:
             client.names = client.names - {name}

@@ -32,7 +32,7 @@ class Reconnects:
         return True
 
     def ask_all(self) -> int:
-        """How many could be told."""
+        """Ask all clients to connect anew; how many could be told."""
         return sum(self.ask(session) for session in list(self._sessions.all()))
 
     def drain(self) -> None:

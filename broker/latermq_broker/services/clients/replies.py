@@ -27,13 +27,13 @@ class Replies:
         self._waiting: dict[str, tuple[str, asyncio.Future[service_pb2.TelemetryCommand]]] = {}
 
     def nonce(self) -> str:
-        """For one question."""
+        """Make the nonce of one question."""
         return str(next(self._nonces))
 
     async def ask(
         self, session: Session, nonce: str, question: service_pb2.TelemetryCommand
     ) -> service_pb2.TelemetryCommand:
-        """The client's answer, whatever its status.
+        """Ask a client and await its answer, whatever its status.
 
         Raises:
             NotFoundError: it cannot be reached, or is of a kind that never answers.
@@ -62,7 +62,7 @@ class Replies:
             del self._waiting[nonce]
 
     def take(self, client_id: str, answer: service_pb2.TelemetryCommand) -> None:
-        """A command of a client that is no settings."""
+        """Take a command of a client that is no settings to whoever waits for it."""
         kind = answer.WhichOneof("command")
         nonce = ""
         if kind == "thread_stack_trace":

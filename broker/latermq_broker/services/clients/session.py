@@ -71,7 +71,9 @@ class CommandStream:
         self._ended = False
 
     def put(self, command: service_pb2.TelemetryCommand, unread_max: int = 0) -> bool:
-        """False when the stream does not read and is full, or holds `unread_max` already.
+        """Queue a command.
+
+        False when the stream does not read and is full, or holds `unread_max` already.
 
         And when it was ended, or too much waits on all streams together.
         """
@@ -206,12 +208,15 @@ class Sessions:
     def receives(
         self, client_id: str, group: str, topic: str, wanted: MessageFilter, told: str, now_ms: int
     ) -> None:
-        """A consumer, with a session or without, filters a receive so; `told` is how it says it."""
+        """Note that a consumer, with a session or without, filters a receive so.
+
+        `told` is how it says it.
+        """
         declares = client_id in self._sessions
         self.filters.note(client_id, (group, topic), wanted, told, now_ms, declares=declares)
 
     def _check_room(self, session: Session, known: Session | None) -> None:
-        """Raises TooManyRequestsError."""
+        """Check that one client more may be known. Raises TooManyRequestsError."""
         freed = 0 if known is None else known.held_bytes
         bytes_max = self._config.settings_bytes_max
         total = self._held_bytes - freed + session.held_bytes
@@ -238,7 +243,7 @@ class Sessions:
             del self._held_by_connection[session.connection_id]
 
     def owner(self, client_id: str) -> str | None:
-        """The access key of the user whose client id this is; None: nobody's so far."""
+        """Find the access key of the user whose client id this is; None: nobody's so far."""
         session = self._sessions.get(client_id)
         if session is not None:
             return session.owner.access_key if session.owner is not None else None
@@ -246,7 +251,7 @@ class Sessions:
         return holder.access_key if holder is not None else None
 
     def hold(self, client_id: str, user: User | None, now_ms: int) -> None:
-        """Something is held under this id: it is the user's, also without a session.
+        """Note that something is held under this id: it is the user's, also without a session.
 
         Of too many such ids the longest silent is forgotten.
         """
@@ -259,11 +264,11 @@ class Sessions:
         holders[client_id] = _Holder(user.access_key, now_ms)
 
     def all(self) -> Iterator[Session]:
-        """Valid until a session begins or ends."""
+        """List all sessions; valid until a session begins or ends."""
         return iter(self._sessions.values())
 
     def seen(self, client_id: str, now_ms: int) -> Session | None:
-        """A sign of life; None for a client without a session."""
+        """Note a sign of life; None for a client without a session."""
         session = self._sessions.pop(client_id, None)
         if session is not None:
             session.seen_ms = now_ms
@@ -273,7 +278,7 @@ class Sessions:
         return session
 
     def open_stream(self) -> CommandStream:
-        """A telemetry stream that has begun; its client is known with its first settings.
+        """Open a telemetry stream that has begun; its client is known with its first settings.
 
         Once `end_streams` was called it ends at once.
         """
@@ -311,7 +316,7 @@ class Sessions:
         return session.streams[-1].put(command, unread_max)
 
     def publishers(self, topics: Collection[str]) -> dict[str, list[Session]]:
-        """Per topic the producers that declared it and can be reached; none: no entry."""
+        """List per topic the producers that declared it and can be reached; none: no entry."""
         found: dict[str, list[Session]] = {}
         for session in self._sessions.values():
             if not session.consumes and session.streams:

@@ -41,7 +41,9 @@ _CLIENT_PROPERTY_RESERVED_PREFIX: Final = "rocketmq."
 
 
 def check(settings: definition_pb2.Settings) -> ClientKind:
-    """The kind of client; a client that does not say it is judged by what it sends.
+    """Check settings and tell the kind of client.
+
+    A client that does not say it is judged by what it sends.
 
     What nobody will read is dropped from `settings` first (`settings_bounds`).
 
@@ -81,7 +83,9 @@ class Groups(Protocol):
 
 
 def check_group(kind: ClientKind, settings: definition_pb2.Settings, groups: Groups) -> None:
-    """Clients of lite topics have groups of their own, each bound to one topic.
+    """Check that group and kind fit.
+
+    Clients of lite topics have groups of their own, each bound to one topic.
 
     Raises:
         IllegalGroupError: the group is there, and not for this kind of client.
@@ -101,7 +105,7 @@ def check_group(kind: ClientKind, settings: definition_pb2.Settings, groups: Gro
 
 
 def topics_of(settings: definition_pb2.Settings) -> frozenset[str]:
-    """The topics a client declares, published or subscribed."""
+    """List the topics a client declares, published or subscribed."""
     if settings.HasField("publishing"):
         return frozenset(topic.name for topic in settings.publishing.topics)
     return frozenset(entry.topic.name for entry in settings.subscription.subscriptions)
@@ -110,7 +114,7 @@ def topics_of(settings: definition_pb2.Settings) -> frozenset[str]:
 def merge(
     settings: definition_pb2.Settings, group: Group | None, quirks: Quirk, config: Config
 ) -> definition_pb2.Settings:
-    """The answer to checked settings.
+    """Make the answer to checked settings.
 
     Args:
         group: the consumer group, or None for producers and groups that do not exist yet.
@@ -171,7 +175,7 @@ def _merge_subscription(
 
 
 def _ladder_ms(backoff: Backoff | None, max_attempts: int, config: Config) -> tuple[int, ...]:
-    """The waits after attempt 1, 2, …; at least one; clients repeat the last."""
+    """List the waits after attempt 1, 2, …; at least one; clients repeat the last."""
     if backoff is None:
         return config.delivery.delay_levels_ms
     if backoff.delays_ms:

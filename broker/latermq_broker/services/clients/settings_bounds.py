@@ -60,7 +60,7 @@ def check_size(settings: definition_pb2.Settings) -> None:
 
 
 def held_bytes(settings: definition_pb2.Settings) -> int:
-    """About what a session holds for what its client told, beyond what every session costs."""
+    """Estimate what a session holds for what its client told, beyond what every session costs."""
     entries = len(settings.access_point.addresses)
     if settings.HasField("publishing"):
         entries += len(settings.publishing.topics)

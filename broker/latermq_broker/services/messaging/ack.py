@@ -48,7 +48,7 @@ class AckService:
         self._names: dict[bytes, tuple[str, str]] = {}  # group and topic, by their fields
 
     def short_ack_message(self, data: bytes, call: Call) -> Later[bytes] | None:
-        """The answer to a request whose entries look alike; None: take the whole way."""
+        """Answer a request whose entries look alike; None: take the whole way."""
         acks = acks_of(data, ENTRIES_COUNT_MAX)
         if acks is None:
             return None
@@ -62,7 +62,7 @@ class AckService:
         return self._committer.acknowledged(response)
 
     def _learn(self, resources: bytes) -> tuple[str, str] | None:
-        """Names of group and topic in a request that begins so; None: it is not proper."""
+        """Learn the names of group and topic in a request that begins so; None: not proper."""
         try:
             request = service_pb2.AckMessageRequest.FromString(resources)
             names = wire.group_name(request.group), wire.topic_name(request.topic)
@@ -76,7 +76,7 @@ class AckService:
         return names
 
     def ack_message(self, request: service_pb2.AckMessageRequest, caller: Caller) -> Later[bytes]:
-        """The messages are done for the group: one result per entry, in their order.
+        """Have the messages done for the group: one result per entry, in their order.
 
         Raises:
             IllegalTopicError, IllegalGroupError: as their names say.
@@ -119,7 +119,9 @@ class AckService:
     async def change_invisible_duration(
         self, request: service_pb2.ChangeInvisibleDurationRequest, caller: Caller
     ) -> service_pb2.ChangeInvisibleDurationResponse:
-        """Longer, shorter, or back at once (0): an extension or, for push consumers, a nack.
+        """Make a lease longer, shorter, or end it at once (0).
+
+        An extension or, for push consumers, a nack.
 
         Raises:
             IllegalTopicError, IllegalGroupError: as their names say.
@@ -148,7 +150,9 @@ class AckService:
     async def forward_message_to_dead_letter_queue(
         self, request: service_pb2.ForwardMessageToDeadLetterQueueRequest, caller: Caller
     ) -> service_pb2.ForwardMessageToDeadLetterQueueResponse:
-        """Into `%DLQ%group`, out of the group, in one. Repeats are fine while the lease lasts.
+        """Move a message out of the group into `%DLQ%group`, in one.
+
+        Repeats are fine while the lease lasts.
 
         Raises:
             IllegalTopicError, IllegalGroupError: as their names say.

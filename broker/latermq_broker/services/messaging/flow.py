@@ -51,7 +51,10 @@ class FlowControl:
                 buckets.bytes.take(size)
 
     def _admitted(self, scope: Scope, name: str, now_ms: int) -> _Buckets:
-        """The buckets of a client or user that has something left. Raises TooManyRequestsError."""
+        """List the buckets of a client or user that has something left.
+
+        Raises TooManyRequestsError.
+        """
         buckets = self._of(scope, name, now_ms)
         for bucket, most, what in (
             (buckets.sends, buckets.sends_per_s, "messages per second"),

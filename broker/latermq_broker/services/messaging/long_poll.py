@@ -66,7 +66,7 @@ class LongPolls(Generic[Receiver]):
         return self._count
 
     def __iter__(self) -> Iterator[Parked[Receiver]]:
-        """All that wait, in no order; a snapshot."""
+        """Yield all that wait, in no order, as they are now."""
         return iter(
             [
                 parked
@@ -78,24 +78,24 @@ class LongPolls(Generic[Receiver]):
         )
 
     def waits(self, group: str, topic: str) -> bool:
-        """Somebody stands in that line."""
+        """Tell whether somebody stands in that line."""
         groups = self._lines.get(topic)
         return groups is not None and group in groups
 
     def groups(self, topic: str) -> list[str]:
-        """The groups of which somebody waits for that topic."""
+        """List the groups of which somebody waits for that topic."""
         return list(self._lines.get(topic, ()))
 
     def group_count(self, group: str) -> int:
-        """How many of that consumer group wait."""
+        """Count how many of that consumer group wait."""
         return self._group_counts.get(group, 0)
 
     def client_count(self, client: str) -> int:
-        """How many of that client wait."""
+        """Count how many of that client wait."""
         return self._client_counts.get(client, 0)
 
     def user_count(self, user: str) -> int:
-        """How many of that user wait."""
+        """Count how many of that user wait."""
         return self._user_counts.get(user, 0)
 
     def park(
@@ -108,7 +108,7 @@ class LongPolls(Generic[Receiver]):
         connection: str = "",
         user: str = "",
     ) -> Parked[Receiver]:
-        """Stand at the end of a line.
+        """Put a waiter at the end of a line.
 
         Args:
             wish: receivers with equal wishes come away empty together.
@@ -130,7 +130,7 @@ class LongPolls(Generic[Receiver]):
         return parked
 
     def check(self, group: str, connection: str = "") -> None:
-        """Whether one more may stand in a line. Raises as `park`."""
+        """Check that one more may stand in a line. Raises what `park` does."""
         group_count = self._group_counts.get(group, 0)
         if self._count >= self._count_max:
             raise TooManyRequestsError(
@@ -151,7 +151,7 @@ class LongPolls(Generic[Receiver]):
             )
 
     def leave(self, parked: Parked[Receiver]) -> bool:
-        """False: it had left already."""
+        """Take a waiter out of its line; False: it had left already."""
         groups = self._lines.get(parked.topic, {})
         line = groups.get(parked.group, {})
         queue = line.get(parked.wish, {})

@@ -85,7 +85,7 @@ class OffsetService:
         return [status_element(status), next_offset_element(offset)]
 
     def pull_message(self, request: service_pb2.PullMessageRequest, caller: Caller) -> StreamAnswer:
-        """Messages from an offset on: status, messages, the offset to go on from.
+        """Read messages from an offset on: status, messages, the offset to go on from.
 
         Raises:
             IllegalTopicError, IllegalGroupError, IllegalFilterError: as their names say.
@@ -129,7 +129,7 @@ class OffsetService:
     async def update_offset(
         self, request: service_pb2.UpdateOffsetRequest, caller: Caller
     ) -> service_pb2.UpdateOffsetResponse:
-        """The group goes on from this offset; see `QueueReads.commit`.
+        """Have the group go on from this offset; see `QueueReads.commit`.
 
         Raises:
             IllegalTopicError, IllegalGroupError: as their names say.
@@ -147,7 +147,7 @@ class OffsetService:
     def get_offset(
         self, request: service_pb2.GetOffsetRequest, caller: Caller
     ) -> service_pb2.GetOffsetResponse:
-        """The oldest offset the group was not given yet.
+        """Tell the oldest offset the group was not given yet.
 
         Raises:
             IllegalTopicError, IllegalGroupError: as their names say.
@@ -168,7 +168,7 @@ class OffsetService:
     def query_offset(
         self, request: service_pb2.QueryOffsetRequest, caller: Caller
     ) -> service_pb2.QueryOffsetResponse:
-        """The queue's oldest offset, its next one, or the first stored at or after a time.
+        """Tell the queue's oldest offset, its next one, or the first stored at or after a time.
 
         Raises:
             IllegalTopicError: as its name says.
@@ -227,14 +227,14 @@ class OffsetService:
         waiter: Waiter[Pulled],
         found: Pulled | None,
     ) -> Later[list[bytes]]:
-        """To one that waited; the waiter, which the call keeps, keeps no rows."""
+        """Answer one that waited; the waiter, which the call keeps, keeps no rows."""
         waiter.later.value = None
         return self._reply(topic, pull, found or Pulled((), pull.offset))
 
     def _reply(
         self, topic: definition_pb2.Resource, pull: Pull, found: Pulled
     ) -> Later[list[bytes]]:
-        """When it is stored: nobody sees what its sender is not promised yet."""
+        """Answer when it is stored: nobody sees what its sender is not promised yet."""
         answer = [
             OK_ELEMENT if found.rows else NOTHING_ELEMENT,
             *(

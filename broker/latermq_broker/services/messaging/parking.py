@@ -36,7 +36,7 @@ class Waiter(Generic[Found]):
         self.timer: asyncio.TimerHandle | None = None
 
     def found(self) -> Found | None:
-        """What it was settled with, if it was; for the caller who went away meanwhile."""
+        """Tell what it was settled with, if it was; for the caller who went away meanwhile."""
         return self.later.value
 
 
@@ -93,7 +93,7 @@ class Parking(Generic[Found]):
     def check(
         self, group: str, client_id: str, connection_id: str, user: User | None = None
     ) -> None:
-        """Whether one more may wait. Raises as `park`."""
+        """Check that one more may wait. Raises what `park` does."""
         if not self._draining:
             self._admit(group, client_id, user)
             self._lines.check(group, connection_id)

@@ -21,7 +21,7 @@ def polling_ms(
     *,
     short: bool,
 ) -> int:
-    """Milliseconds to wait at most; 0: answer now.
+    """Find how many milliseconds to wait at most; 0: answer now.
 
     A wait that was not asked for is guessed from the deadline, as RocketMQ does: what remains of
     it, less half a request timeout. The answer leaves `polling_margin_ms` before the deadline.

@@ -19,8 +19,8 @@ from latermq_broker.errors import (
     unknown_topic,
 )
 from latermq_broker.services.call.answers import Caller, ok_status
-from latermq_broker.services.call.names import shown
 from latermq_broker.services.call.handler import Committer
+from latermq_broker.services.call.names import shown
 from latermq_broker.services.clients.session import Sessions
 from latermq_broker.services.wire import wire
 from latermq_broker.services.wire.wire_stored import stored_message
@@ -40,7 +40,7 @@ class RecallService:
     def recall_message(
         self, request: service_pb2.RecallMessageRequest, caller: Caller
     ) -> Later[bytes]:
-        """The delayed message is never delivered; its id is answered.
+        """Cancel a delayed message, which is never delivered; its id is answered.
 
         Raises:
             IllegalTopicError, TopicNotFoundError.

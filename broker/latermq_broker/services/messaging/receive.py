@@ -99,7 +99,7 @@ class ReceiveService:
     def receive_message(
         self, request: service_pb2.ReceiveMessageRequest, caller: Caller
     ) -> StreamAnswer:
-        """Up to `batch_size` messages as soon as there is one.
+        """Lease up to `batch_size` messages as soon as there is one.
 
         Raises:
             IllegalTopicError, IllegalGroupError, IllegalFilterError: as their names say.
@@ -169,7 +169,9 @@ class ReceiveService:
         self._parking.drain()
 
     def _reads_lite(self, wanted: ReceiveRequest, caller: Caller) -> bool:
-        """Whether the group reads lite topics; it is made, if it is not there, for such a client.
+        """Tell whether the group reads lite topics.
+
+        It is made, if it is not there, for such a client.
 
         Raises IllegalTopicError, IllegalGroupError, and as `Lites.bind`.
         """
@@ -190,7 +192,7 @@ class ReceiveService:
         return wanted._replace(lite_keys=keys)
 
     def _attempt_lite(self, wanted: ReceiveRequest, call: Call) -> Leased | None:
-        """As `_attempt`; not before there may be something for this client."""
+        """Try once, but not before there may be something for this client."""
         wanted = self._with_lite_topics(wanted)
         if not self._engine.lites.waits(wanted.group, wanted.topic, wanted.lite_keys):
             return None
@@ -219,7 +221,7 @@ class ReceiveService:
         )
 
     def _lease(self, wanted: ReceiveRequest, call: Call) -> Leased | None:
-        """As many as the caller has room for. Raises TooManyRequestsError: there is none."""
+        """Lease as many as the caller has room for. Raises TooManyRequestsError: there is none."""
         bytes_max = call.reply_room()
         if bytes_max < self._config.delivery.receive_bytes_max:
             wanted = wanted._replace(bytes_max=bytes_max)
@@ -237,7 +239,7 @@ class ReceiveService:
         return Leased(delivered, stored)
 
     def _attempt(self, wanted: ReceiveRequest, call: Call) -> Leased | None:
-        """In the pump's turn: what is appended is written in it."""
+        """Try once, in the pump's turn: what is appended is written in it."""
         leased = self._lease(wanted, call)
         if leased is None and (
             wanted.filter is not EVERYTHING
@@ -250,7 +252,7 @@ class ReceiveService:
         return leased
 
     def _single_file(self, group: str, caller: Caller) -> bool:
-        """Whether this push consumer would mix up what it is given more than one of."""
+        """Tell whether this push consumer would mix up what it is given more than one of."""
         if not self._keeps_order(group):
             return False
         language = caller.call.metadata("x-mq-language") or ""
@@ -262,7 +264,7 @@ class ReceiveService:
         return group is not None and group.fifo
 
     def _reply(self, topic: definition_pb2.Resource, leased: Leased) -> Later[list[bytes]]:
-        """The messages, when they are stored as promised and the leases are in the file."""
+        """Answer when the messages are stored as promised and the leases are in the file."""
 
         elements = partial(_elements, topic, leased, self._committer.now_ms)
         return leased.stored.then(lambda _: self._committer.leased()).mapped(elements)
@@ -270,7 +272,7 @@ class ReceiveService:
     def _reply_later(
         self, topic: definition_pb2.Resource, leased: Leased | None
     ) -> Later[list[bytes]]:
-        """To one that waited."""
+        """Answer one that waited."""
         if leased is not None:
             return self._reply(topic, leased)
         nothing = Later(self._nothing())
@@ -281,7 +283,10 @@ class ReceiveService:
         return [NOTHING_ELEMENT, delivery_timestamp_element(self._committer.now_ms())]
 
     def _abandon(self, group: str, waiter: Waiter[Leased]) -> None:
-        """The caller went away while it waited, or with messages under way."""
+        """Give back what is leased.
+
+        The caller went away while it waited, or with messages under way.
+        """
         self._parking.leave(waiter)
         if leased := waiter.found():
             self._give_back(group, leased)
@@ -316,7 +321,7 @@ class ReceiveService:
 def _elements(
     topic: definition_pb2.Resource, leased: Leased, now_ms: Callable[[], int], _: None
 ) -> list[bytes]:
-    """The stream that carries what was leased, which then keeps no body itself."""
+    """Make the stream that carries what was leased, which then keeps no body itself."""
     delivered, leased.delivered = leased.delivered, ()
     elements = message_elements(topic, delivered)
     leased.handles = [message.handle for message in delivered]

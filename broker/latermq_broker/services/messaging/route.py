@@ -70,7 +70,7 @@ class RouteService:
     def query_route(
         self, request: service_pb2.QueryRouteRequest, caller: Caller
     ) -> service_pb2.QueryRouteResponse:
-        """Every queue of the topic, readable and writable.
+        """List every queue of the topic, readable and writable.
 
         Raises:
             IllegalTopicError: against the rules of names.
@@ -97,7 +97,7 @@ class RouteService:
     def query_assignment(
         self, request: service_pb2.QueryAssignmentRequest, caller: Caller
     ) -> service_pb2.QueryAssignmentResponse:
-        """The same for every client of the group: leases arbitrate, nothing is balanced.
+        """Assign every queue to each client of the group: leases arbitrate, nothing is balanced.
 
         A FIFO group gets every queue, any other one queue that stands for all.
 
@@ -131,7 +131,7 @@ class RouteService:
 
 
 def _endpoints_of(local: str) -> definition_pb2.Endpoints:
-    """For a caller that names none: where its call came in."""
+    """Name where the call came in, for a caller that names no endpoints."""
     host, port = listen_address("local address", local)
     host = _WILDCARDS.get(host, host)
     if ":" in host:

@@ -21,8 +21,8 @@ from latermq_broker.services.call.answers import (
     CLIENT_ID_HEADER,
     Caller,
 )
-from latermq_broker.services.call.names import PROPERTIES_BYTES_MAX
 from latermq_broker.services.call.handler import Call, Committer
+from latermq_broker.services.call.names import PROPERTIES_BYTES_MAX
 from latermq_broker.services.clients.session import Sessions
 from latermq_broker.services.messaging import validate
 from latermq_broker.services.messaging.flow import FlowControl
@@ -62,7 +62,7 @@ class SendService:
         self._group_bytes_max = config.store.segment_bytes - _SEGMENT_HEAD_BYTES
 
     def short_send_message(self, data: bytes, call: Call) -> Later[bytes] | None:
-        """The answer to messages that look like earlier ones; None: take the whole way."""
+        """Answer a request of messages that look like earlier ones; None: take the whole way."""
         if call.metadata(wire.DELAY_LEVEL_HEADER) is not None:
             return None
         now_ms = self._committer.now_ms()
@@ -79,7 +79,8 @@ class SendService:
         return self._committer.acknowledged(plain_response(messages.ids, sent.queue_offset))
 
     def _admit(self, call: Call, count: int, data: bytes, now_ms: int) -> None:
-        """
+        """Admit messages to the log, by disk and limits.
+
         Raises:
             TooManyRequestsError: the disk is behind, or the client sends more than it may.
         """
@@ -108,7 +109,7 @@ class SendService:
     def _outgoing(
         self, messages: Sequence[definition_pb2.Message], caller: Caller, now_ms: int
     ) -> list[Outgoing]:
-        """Everything is checked before the first message is taken apart."""
+        """Take the messages apart, when everything in all of them is checked."""
         topic_name = validate.check_batch(messages, self._messages_max)
         level = min(wire.delay_level(caller.call), len(self._levels_ms))
         wall_ms = self._engine.wall.at(now_ms)
@@ -147,7 +148,8 @@ class SendService:
         return outgoing
 
     def _check_group(self, stored_bytes: int, count: int, keys: int) -> None:
-        """
+        """Check that a segment can hold the messages together.
+
         Raises:
             BodyTooLargeError: no segment holds them all.
         """
@@ -160,7 +162,7 @@ class SendService:
 
 
 def _check_overhead(size: int) -> None:
-    """What no single rule bounds: ids, hosts, trace context, fields of newer protocols."""
+    """Check what no single rule bounds: ids, hosts, trace context, fields of newer protocols."""
     if size > _OVERHEAD_BYTES_MAX:
         raise PropertiesTooLargeError(
             f"everything but the body has {size} bytes, at most {_OVERHEAD_BYTES_MAX} are allowed"

@@ -59,7 +59,7 @@ class LiteService:
     def sync_lite_subscription(
         self, request: service_pb2.SyncLiteSubscriptionRequest, caller: Caller
     ) -> Later[bytes]:
-        """Protocol: service.proto, SyncLiteSubscription.
+        """Answer SyncLiteSubscription of service.proto.
 
         Raises:
             IllegalTopicError: against the rules of names, no parent of lite topics, or not the one
@@ -113,7 +113,7 @@ class LiteService:
         group: str,
         now_ms: int,
     ) -> Callable[..., tuple[set[str], list[tuple[str, str]]]]:
-        """What the action does, checked as far as it can be."""
+        """Prepare what the action does, checked as far as it can be."""
         subscriptions, names = self._subscriptions, list(request.lite_topic_set)
         place = (client_id, group, parent)
         action = request.action
@@ -149,7 +149,7 @@ class LiteService:
 
 
 def _beginning(request: service_pb2.SyncLiteSubscriptionRequest) -> Beginning | None:
-    """Where new subscriptions begin; None: where the group is. Raises BadRequestError."""
+    """Tell where new subscriptions begin; None: where the group is. Raises BadRequestError."""
     if request.action != definition_pb2.PARTIAL_ADD or not request.HasField("offset_option"):
         return None
     option = request.offset_option

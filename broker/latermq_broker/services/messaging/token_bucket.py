@@ -15,18 +15,18 @@ class TokenBucket:
         self._at_ms = now_ms
 
     def wait_ms(self, now_ms: int) -> int:
-        """0: `take` is allowed; else how long until it is."""
+        """Tell how long until `take` is allowed; 0: it is."""
         self._refill(now_ms)
         if self._tokens > 0:
             return 0
         return int(-self._tokens * 1_000 / self._per_s) + 1
 
     def take(self, count: int) -> None:
-        """After `wait_ms` gave 0."""
+        """Take tokens, after `wait_ms` gave 0."""
         self._tokens -= count
 
     def _refill(self, now_ms: int) -> None:
-        """A clock that went back gives nothing."""
+        """Add what has come since; a clock that went back gives nothing."""
         if now_ms > self._at_ms:
             came = (now_ms - self._at_ms) * self._per_s / 1_000
             self._tokens = min(float(self._per_s), self._tokens + came)

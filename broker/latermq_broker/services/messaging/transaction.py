@@ -60,7 +60,7 @@ class Ring(NamedTuple):
 
 
 def anybody(session: Session, topic: str) -> Asking:
-    """Where users have no names."""
+    """Let any session be asked about all: users have no names."""
     return Asking.ALL
 
 
@@ -105,7 +105,7 @@ class TransactionService:
         return self._committer.acknowledged(wire.OK_FIELD)
 
     def check_orphans(self) -> None:
-        """Called every second or so: ask producers how transactions ended."""
+        """Ask producers, every second or so, how transactions ended."""
         transactions = self._engine.transactions
         topics = transactions.waiting_topics()
         if not topics:
@@ -140,14 +140,14 @@ class TransactionService:
         self._committer.leased()
 
     def _ring(self, topic: str, sessions: Sequence[Session]) -> Ring:
-        """Those of the topic's producers that may be asked, as their rights are now."""
+        """List those of the topic's producers that may be asked, as their rights are now."""
         asked = [(session, self._asking(session, topic)) for session in sessions]
         asked = [each for each in asked if each[1] is not Asking.NONE]
         users = frozenset(_user(session) for session, _ in asked)
         return Ring(asked, users, any(asking is Asking.ALL for _, asking in asked))
 
     def _ask(self, topic: str, ring: Ring, sender: str, check: OrphanCheck) -> Session | None:
-        """Who was asked; None: nobody reads."""
+        """Ask one of the ring; None: nobody reads."""
         for session in self._candidates(ring, sender, check.asked_client):
             command = orphan_command(_resource(session, topic), check)
             if self._sessions.push(session.client_id, command, unread_max=UNREAD_MAX):
@@ -164,7 +164,7 @@ class TransactionService:
         return None
 
     def _candidates(self, ring: Ring, sender: str, last: str) -> Iterator[Session]:
-        """In turn those who may be asked, whoever was asked last at the end."""
+        """List in turn those who may be asked, whoever was asked last at the end."""
         sessions = ring.sessions
         start = self._turn % len(sessions)
         at_the_end: Session | None = None
@@ -181,12 +181,12 @@ class TransactionService:
 
 
 def _user(session: Session) -> str:
-    """The access key of who opened the session."""
+    """Find the access key of who opened the session."""
     return session.owner.access_key if session.owner is not None else ""
 
 
 def _resource(session: Session, topic: str) -> definition_pb2.Resource:
-    """The topic as this client names it."""
+    """Name the topic as this client names it."""
     for declared in session.settings.publishing.topics:
         if declared.name == topic:
             return declared

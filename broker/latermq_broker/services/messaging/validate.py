@@ -34,7 +34,7 @@ _LITE_TOPIC: Final = re.compile(r"[a-zA-Z0-9_-]+")
 
 
 def check_batch(messages: Sequence[definition_pb2.Message], count_max: int) -> str:
-    """The one topic of all messages.
+    """Check a batch as a whole; give the one topic of its messages.
 
     Raises:
         MessageCorruptedError: no message, or messages of several topics.
@@ -71,7 +71,8 @@ class MessageRules:
         self._bounds = Bounds(config)
 
     def check(self, message: definition_pb2.Message, wall_ms: int) -> None:
-        """
+        """Check one message by itself.
+
         Raises:
             BodyTooLargeError, BodyEmptyError: at most `store.message_body_bytes_max`, at least 1.
             PropertiesTooLargeError: too many, or too large together with tag and keys.
@@ -113,7 +114,7 @@ class MessageRules:
 
 
 def _check_labels(properties: definition_pb2.SystemProperties) -> int:
-    """Tag and keys; their size in bytes."""
+    """Check tag and keys; give their size in bytes."""
     tag = properties.tag
     names.check_tag(tag)
     size = names.utf8_bytes(tag)
@@ -140,18 +141,22 @@ def _check_recovery(properties: definition_pb2.SystemProperties) -> None:
 
 
 def first_check_ms(message: definition_pb2.Message) -> int:
-    """When the producer of a half message wants to be asked first; 0: whenever the broker does."""
+    """Tell when the producer of a half message wants to be asked first.
+
+    0: whenever the broker does.
+    """
     asked = message.system_properties.orphaned_transaction_recovery_duration
     return max(wire.duration_ms(asked), 0)
 
 
 def are_halves(messages: Sequence[definition_pb2.Message]) -> bool:
-    """Whether a request that stands is one of half messages."""
+    """Tell whether a request that stands is one of half messages."""
     return bool(messages) and messages[0].system_properties.message_type == TRANSACTION
 
 
 def check_halves(kinds: Sequence[definition_pb2.MessageType]) -> None:
-    """
+    """Check that halves are not sent with other kinds.
+
     Raises:
         BadRequestError: half messages and others in one request.
     """
@@ -160,7 +165,8 @@ def check_halves(kinds: Sequence[definition_pb2.MessageType]) -> None:
 
 
 def check_lite_topic(lite_topic: str) -> None:
-    """
+    """Check the name of a lite topic.
+
     Raises:
         IllegalLiteTopicError: blank, too long, other characters.
     """
@@ -178,7 +184,8 @@ def check_lite_topic(lite_topic: str) -> None:
 
 
 def check_order(message: definition_pb2.Message, kind: definition_pb2.MessageType) -> None:
-    """
+    """Check that a message has not both an order and a delay.
+
     Raises:
         TypeConflictError: a message group and a delay: what is delayed keeps no order.
     """
@@ -189,7 +196,9 @@ def check_order(message: definition_pb2.Message, kind: definition_pb2.MessageTyp
 def check_type(
     topic: Topic | None, kind: definition_pb2.MessageType, *, ranked: bool = False
 ) -> None:
-    """A topic takes messages of its own type; one that does not exist yet will be a mixed one.
+    """Check that the topic takes the message: a topic takes messages of its own type.
+
+    One that does not exist yet will be a mixed one.
 
     Args:
         ranked: the message has a priority. Then a topic of type PRIORITY takes it delayed, too.

@@ -36,7 +36,8 @@ class HealthService:
         changed.set()
 
     def check(self, data: bytes, call: Call) -> bytes:
-        """
+        """Answer whether a service is served.
+
         Raises:
             CallAborted: NOT_FOUND, a service that is not ours.
         """
@@ -46,7 +47,10 @@ class HealthService:
         return self._answer(name)
 
     async def watch(self, data: bytes, call: Call) -> AsyncIterator[bytes]:
-        """The state now and each change of it; ends when the caller does or draining begins."""
+        """Yield the state now and each change of it.
+
+        Ends when the caller does or draining begins.
+        """
         name = _service_of(data)
         while True:
             changed = self._changed

@@ -24,7 +24,7 @@ CREDENTIALS_NAME: Final = "root-credentials"
 
 
 def make_first_admin(engine: Engine, config: AuthConfig, directory: Path, now_ms: int) -> None:
-    """Afterwards somebody can sign as an admin; the record is in the file, not yet synced.
+    """Make an admin, if there is none; its record is in the file, not yet synced.
 
     Raises:
         ConfigError: the credentials cannot be kept; nothing was made.
@@ -93,5 +93,5 @@ def warn_of_open_door(config: Config) -> None:
 
 
 def _is_open(config: Config) -> bool:
-    """The broker listens beyond this machine and asks nobody for a name."""
+    """Tell whether the broker listens beyond this machine and asks nobody for a name."""
     return not (config.auth.enabled or listens_on_loopback(config))

@@ -113,7 +113,7 @@ class TopicPattern:
         return following
 
     def _reached(self, begins: tuple[int, ...], *, at_start: bool, at_end: bool) -> frozenset[int]:
-        """Instructions that wait for a character or for the end, reached from `begins`."""
+        """List the instructions that wait for a character or for the end, reached from `begins`."""
         code = self._code
         seen = set(begins)
         left = list(seen)
@@ -165,7 +165,7 @@ class _Parser:
             self._at = 4
 
     def whole(self) -> _Code:
-        """Raises BadRequestError."""
+        """Read the whole pattern. Raises BadRequestError."""
         code = self._choice()
         if self._at < len(self._text):
             raise self._refused("a ) without its (")
@@ -231,7 +231,7 @@ class _Parser:
         return repeated
 
     def _bounds(self) -> tuple[int, int] | None:
-        """How often the last atom is repeated; None: no repeat stands here."""
+        """Read how often the last atom is repeated; None: no repeat stands here."""
         sign = self._next()
         known = {"*": (0, UNBOUNDED), "+": (1, UNBOUNDED), "?": (0, 1)}.get(sign)
         if known is not None:
@@ -295,7 +295,7 @@ class _Parser:
         return code
 
     def _class(self) -> int:
-        """The mask of [...]; its bracket was read."""
+        """Read the mask of [...]; its bracket was read."""
         inverted = self._next() == "^"
         if inverted:
             self._at += 1
@@ -316,7 +316,7 @@ class _Parser:
         return ASCII & ~mask if inverted else mask
 
     def _member(self) -> tuple[int, str | None]:
-        """One member of a class: its mask, and the character when it is one."""
+        """Read one member of a class: its mask, and the character when it is one."""
         character = self._next()
         if not character:
             raise self._refused("a [ without its ]")
@@ -326,7 +326,7 @@ class _Parser:
         return self._escaped()
 
     def _escaped(self) -> tuple[int, str | None]:
-        """What stands after a backslash."""
+        """Read what stands after a backslash."""
         character = self._next()
         if character in _CLASSES:
             self._at += 1
@@ -338,7 +338,7 @@ class _Parser:
         return self._cased(_bit(meant)), meant
 
     def _cased(self, mask: int) -> int:
-        """With both cases of its letters, if case is not to matter."""
+        """Widen a mask to both cases of its letters, if case is not to matter."""
         if not self._any_case:
             return mask
         for upper in range(65, 91):
@@ -349,5 +349,5 @@ class _Parser:
 
 
 def _bit(character: str) -> int:
-    """Raises nothing: what no topic has is in no mask."""
+    """Give a character's bit: what no topic has is in no mask."""
     return 1 << ord(character) if character.isascii() else 0

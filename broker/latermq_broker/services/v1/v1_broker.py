@@ -6,8 +6,8 @@ from latermq_broker.engine.views.overview import Overview
 from latermq_broker.errors import BadRequestError, NotFoundError
 from latermq_broker.services.admin.admin_fields import known_client
 from latermq_broker.services.call.answers import Caller, ok_status
-from latermq_broker.services.call.transport_view import TransportView
 from latermq_broker.services.call.handler import Committer
+from latermq_broker.services.call.transport_view import TransportView
 from latermq_broker.services.clients.reconnects import Reconnects
 from latermq_broker.services.clients.session import Sessions
 from latermq_proto.latermq.v1 import broker_pb2
@@ -34,7 +34,7 @@ class BrokersService:
     def get_broker(
         self, request: broker_pb2.GetBrokerRequest, caller: Caller
     ) -> broker_pb2.GetBrokerResponse:
-        """Protocol: broker.proto, GetBroker."""
+        """Answer GetBroker of broker.proto."""
         seen = self._engine.overview()
         broker = broker_pb2.Broker(
             name=self._config.server.broker_name,
@@ -63,7 +63,7 @@ class BrokersService:
     def reconnect_clients(
         self, request: broker_pb2.ReconnectClientsRequest, caller: Caller
     ) -> broker_pb2.ReconnectClientsResponse:
-        """Protocol: broker.proto, ReconnectClients.
+        """Answer ReconnectClients of broker.proto.
 
         Raises:
             BadRequestError: neither a client id nor all.

@@ -24,8 +24,8 @@ from latermq_broker.errors import (
 )
 from latermq_broker.services.call import names
 from latermq_broker.services.call.answers import Caller, ok_status
-from latermq_broker.services.call.paging import after, page_size, page_token
 from latermq_broker.services.call.handler import Committer
+from latermq_broker.services.call.paging import after, page_size, page_token
 from latermq_broker.services.clients.session import Sessions
 from latermq_broker.services.v1.v1_letters import dead_filter, letter_message
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
@@ -63,7 +63,7 @@ class DeadLettersService:
     async def list_dead_letters(
         self, request: dead_letter_pb2.ListDeadLettersRequest, caller: Caller
     ) -> dead_letter_pb2.ListDeadLettersResponse:
-        """Protocol: dead_letter.proto, ListDeadLetters.
+        """Answer ListDeadLetters of dead_letter.proto.
 
         A page may be short of page_size when its letters are large.
 
@@ -104,7 +104,7 @@ class DeadLettersService:
     async def get_dead_letter(
         self, request: dead_letter_pb2.GetDeadLetterRequest, caller: Caller
     ) -> dead_letter_pb2.GetDeadLetterResponse:
-        """Protocol: dead_letter.proto, GetDeadLetter.
+        """Answer GetDeadLetter of dead_letter.proto.
 
         Raises:
             GroupNotFoundError, MessageNotFoundError: as named.
@@ -119,7 +119,7 @@ class DeadLettersService:
         )
 
     async def _newest(self, group: str, message_id: str, caller: Caller) -> DeadLetter:
-        """The newest letter with that id, in any state, searched slice by slice."""
+        """Find the newest letter with that id, in any state, searched slice by slice."""
         filter = DeadFilter(message_ids=frozenset((message_id,)), state=None)
         offset = -1
         while not caller.call.cancelled:
@@ -150,7 +150,7 @@ class DeadLettersService:
     def redrive_dead_letters(
         self, request: dead_letter_pb2.RedriveDeadLettersRequest, caller: Caller
     ) -> AsyncIterator[Progress]:
-        """Protocol: dead_letter.proto, RedriveDeadLetters.
+        """Answer RedriveDeadLetters of dead_letter.proto.
 
         Raises:
             GroupNotFoundError, TopicNotFoundError: as named; nothing was changed.
@@ -175,7 +175,7 @@ class DeadLettersService:
     def drop_dead_letters(
         self, request: dead_letter_pb2.DropDeadLettersRequest, caller: Caller
     ) -> AsyncIterator[Progress]:
-        """Protocol: dead_letter.proto, DropDeadLetters.
+        """Answer DropDeadLetters of dead_letter.proto.
 
         Raises:
             GroupNotFoundError: as named.
@@ -192,7 +192,7 @@ class DeadLettersService:
         return self._run(self._checked(job), caller)
 
     async def _run(self, job: _Job, caller: Caller) -> AsyncIterator[Progress]:
-        """The job, slice by slice; the last element has done = True."""
+        """Do the job, slice by slice; the last element has done = True."""
         start_ms = told_ms = self._committer.now_ms()
         told_count = 0
         offset, end = self._range(job.group)
@@ -258,7 +258,7 @@ class DeadLettersService:
         return gone
 
     def _range(self, group: str) -> tuple[int, int]:
-        """From the oldest letter to one past the newest."""
+        """Find the offsets from the oldest letter to one past the newest."""
         try:
             ends = self._engine.queues.ends(DLQ_PREFIX + group, 0)
         except TopicNotFoundError:  # nothing has died yet
@@ -289,7 +289,7 @@ def _changeable(message: dead_letter_pb2.DeadLetterFilter) -> DeadFilter:
 
 
 def _allowed(job: _Job, progress: Progress, elapsed_ms: int) -> int:
-    """How many letters the next slice may change."""
+    """Count how many letters the next slice may change."""
     done = progress.changed_count + progress.failed_count
     allowed = SLICE_LETTERS_MAX
     if job.count_max:

@@ -14,8 +14,8 @@ from latermq_broker.engine.views.message_groups import MessageGroupRow, MessageG
 from latermq_broker.errors import BadRequestError, TopicNotFoundError
 from latermq_broker.services.call import names
 from latermq_broker.services.call.answers import Caller, ok_status
-from latermq_broker.services.call.paging import after, page_size, page_token
 from latermq_broker.services.call.handler import Committer
+from latermq_broker.services.call.paging import after, page_size, page_token
 from latermq_broker.services.clients.pushed_settings import push_settings
 from latermq_broker.services.clients.session import Sessions
 from latermq_broker.services.wire.wire_stored import stored_message
@@ -39,7 +39,7 @@ class GroupsService:
     async def create_group(
         self, request: group_pb2.CreateGroupRequest, _: Caller
     ) -> group_pb2.GroupResponse:
-        """Protocol: group.proto, CreateGroup.
+        """Answer CreateGroup of group.proto.
 
         Raises:
             IllegalGroupError: against the rules of names.
@@ -70,7 +70,7 @@ class GroupsService:
     async def alter_group(
         self, request: group_pb2.AlterGroupRequest, _: Caller
     ) -> group_pb2.GroupResponse:
-        """Protocol: group.proto, AlterGroup.
+        """Answer AlterGroup of group.proto.
 
         Raises:
             GroupNotFoundError: as named.
@@ -94,7 +94,7 @@ class GroupsService:
     def list_groups(
         self, request: group_pb2.ListGroupsRequest, _: Caller
     ) -> group_pb2.ListGroupsResponse:
-        """Protocol: group.proto, ListGroups."""
+        """Answer ListGroups of group.proto."""
         start, size = after(request.page_token), page_size(request.page_size)
         found = [group for group in self._engine.catalog.groups() if group.name > start]
         page = found[:size]
@@ -105,7 +105,7 @@ class GroupsService:
         )
 
     def get_group(self, request: group_pb2.GetGroupRequest, _: Caller) -> group_pb2.GroupResponse:
-        """Protocol: group.proto, GetGroup.
+        """Answer GetGroup of group.proto.
 
         Raises:
             GroupNotFoundError: as named.
@@ -124,7 +124,7 @@ class GroupsService:
     async def delete_group(
         self, request: group_pb2.DeleteGroupRequest, _: Caller
     ) -> group_pb2.DeleteGroupResponse:
-        """Protocol: group.proto, DeleteGroup.
+        """Answer DeleteGroup of group.proto.
 
         Raises:
             GroupNotFoundError: as named.
@@ -138,7 +138,7 @@ class GroupsService:
     async def reset_group(
         self, request: group_pb2.ResetGroupRequest, _: Caller
     ) -> group_pb2.ResetGroupResponse:
-        """Protocol: group.proto, ResetGroup.
+        """Answer ResetGroup of group.proto.
 
         Raises:
             GroupNotFoundError, TopicNotFoundError: as named.
@@ -157,7 +157,7 @@ class GroupsService:
     def list_message_groups(
         self, request: group_pb2.ListMessageGroupsRequest, _: Caller
     ) -> group_pb2.ListMessageGroupsResponse:
-        """Protocol: group.proto, ListMessageGroups.
+        """Answer ListMessageGroups of group.proto.
 
         Raises:
             GroupNotFoundError, TopicNotFoundError: as named.
@@ -210,7 +210,7 @@ def _progress(progress: TopicProgress) -> group_pb2.TopicProgress:
 
 
 def _on_dead(number: int) -> OnDead | None:
-    """None for "unspecified". Raises BadRequestError: unknown."""
+    """Read what happens after a death; None for "unspecified". Raises BadRequestError: unknown."""
     if number == group_pb2.ON_DEAD_UNSPECIFIED:
         return None
     try:
@@ -220,7 +220,7 @@ def _on_dead(number: int) -> OnDead | None:
 
 
 def _state(number: int) -> MessageGroupState | None:
-    """None for "unspecified". Raises BadRequestError: unknown."""
+    """Read a state to list; None for "unspecified". Raises BadRequestError: unknown."""
     if number == group_pb2.MessageGroup.STATE_UNSPECIFIED:
         return None
     try:
@@ -246,7 +246,7 @@ def _message_group(row: MessageGroupRow) -> group_pb2.MessageGroup:
 
 
 def _backoff(message: group_pb2.Backoff) -> Backoff:
-    """Bounds are the engine's to check.
+    """Read a backoff; its bounds are the engine's to check.
 
     Raises:
         BadRequestError: no policy in it.

@@ -12,7 +12,7 @@ FILTER_NAMES_MAX: Final = 10_000  # message ids or offsets in one filter
 
 
 def letter_message(letter: DeadLetter, *, stacks: bool, body: bool) -> dead_letter_pb2.DeadLetter:
-    """The whole letter; stacks and body only where asked for."""
+    """Show the whole letter; stacks and body only where asked for."""
     stored = stored_message(letter.rest, letter.sys)
     failure = letter.failure
     return dead_letter_pb2.DeadLetter(
@@ -72,7 +72,8 @@ def attempt_message(attempt: Attempt, *, stacks: bool) -> dead_letter_pb2.Attemp
 
 
 def dead_filter(message: dead_letter_pb2.DeadLetterFilter) -> DeadFilter:
-    """
+    """Read which letters are meant.
+
     Raises:
         BadRequestError: an unknown state, or too many ids or offsets.
     """
@@ -95,7 +96,7 @@ def dead_filter(message: dead_letter_pb2.DeadLetterFilter) -> DeadFilter:
 
 
 def _state(number: int) -> DeadState | None:
-    """None for ANY."""
+    """Read the state to list; None for ANY."""
     if number == dead_letter_pb2.ANY:
         return None
     if number == dead_letter_pb2.DEAD_LETTER_STATE_UNSPECIFIED:

@@ -10,8 +10,8 @@ from latermq_broker.engine.engine import Engine
 from latermq_broker.errors import BadRequestError
 from latermq_broker.services.call import names
 from latermq_broker.services.call.answers import Caller, ok_status
-from latermq_broker.services.call.paging import after, page_size, page_token
 from latermq_broker.services.call.handler import Committer
+from latermq_broker.services.call.paging import after, page_size, page_token
 from latermq_broker.services.clients.session import Sessions
 from latermq_proto.latermq.v1 import limit_pb2
 
@@ -29,7 +29,7 @@ class LimitsService:
     async def set_limit(
         self, request: limit_pb2.SetLimitRequest, _: Caller
     ) -> limit_pb2.LimitResponse:
-        """Protocol: limit.proto, SetLimit.
+        """Answer SetLimit of limit.proto.
 
         Raises:
             BadRequestError: no scope or name, out of bounds, or not of this scope.
@@ -53,7 +53,7 @@ class LimitsService:
     async def unset_limit(
         self, request: limit_pb2.UnsetLimitRequest, _: Caller
     ) -> limit_pb2.UnsetLimitResponse:
-        """Protocol: limit.proto, UnsetLimit. Raises NotFoundError, and as `set_limit`."""
+        """Answer UnsetLimit of limit.proto. Raises NotFoundError, and as `set_limit`."""
         scope = _scope(request.scope, request.name)
         self._limits.unset(scope, request.name, self._committer.now_ms())
         await self._committer.written()
@@ -62,7 +62,7 @@ class LimitsService:
     def list_limits(
         self, request: limit_pb2.ListLimitsRequest, _: Caller
     ) -> limit_pb2.ListLimitsResponse:
-        """Protocol: limit.proto, ListLimits."""
+        """Answer ListLimits of limit.proto."""
         start, size = after(request.page_token), page_size(request.page_size)
         found = [limit for limit in self._limits.table.all() if _place(limit) > start]
         page = found[:size]
@@ -74,7 +74,7 @@ class LimitsService:
 
 
 def _place(limit: Limit) -> str:
-    """In the order of the listing."""
+    """Give a limit's place in the order of the listing."""
     return f"{int(limit.scope)}{limit.name}"
 
 

@@ -16,9 +16,9 @@ from latermq_broker.engine.views.message_place import Whereabouts
 from latermq_broker.engine.views.message_query import FROM_THE_END, Found, TimeCursor
 from latermq_broker.errors import BadRequestError, IndexRebuildingError, MessageNotFoundError
 from latermq_broker.services.call.answers import Caller, ok_status
+from latermq_broker.services.call.handler import Committer
 from latermq_broker.services.call.names import shown
 from latermq_broker.services.call.paging import after, page_size, page_token
-from latermq_broker.services.call.handler import Committer
 from latermq_broker.services.clients.session import Sessions
 from latermq_broker.services.wire.wire_stored import StoredMessage, stored_message
 from latermq_proto.latermq.v1 import message_pb2
@@ -42,7 +42,7 @@ class MessagesService:
     async def find_messages(
         self, request: message_pb2.FindMessagesRequest, caller: Caller
     ) -> message_pb2.FindMessagesResponse:
-        """Protocol: message.proto, FindMessages.
+        """Answer FindMessages of message.proto.
 
         Raises:
             TopicNotFoundError, IndexRebuildingError.
@@ -125,7 +125,7 @@ class MessagesService:
     async def describe_message(
         self, request: message_pb2.DescribeMessageRequest, caller: Caller
     ) -> message_pb2.DescribeMessageResponse:
-        """Protocol: message.proto, DescribeMessage.
+        """Answer DescribeMessage of message.proto.
 
         Raises:
             MessageNotFoundError, TopicNotFoundError, IndexRebuildingError, BadRequestError.
@@ -150,7 +150,7 @@ class MessagesService:
     async def all_with_id(
         self, message_id: str, topic: str, caller: Caller, damaged: set[int]
     ) -> list[Found]:
-        """The newest of them, up to LIVES_MAX and LIVES_BYTES_MAX.
+        """Find the newest messages with an id, up to LIVES_MAX and LIVES_BYTES_MAX.
 
         `damaged` gets where others stand that cannot be read.
         """
@@ -218,7 +218,7 @@ def _numbers(cursor: str, count: int) -> list[int]:
 
 
 def _exactly(request: message_pb2.FindMessagesRequest) -> Callable[[StoredMessage], bool]:
-    """Hashes lead here; the words decide."""
+    """Make the test whether a message is what was asked for: hashes only led to it."""
     if request.message_id:
         return lambda stored: stored.message_id == request.message_id
     if request.key:

@@ -26,9 +26,9 @@ from latermq_broker.services.call.answers import (
     ok_status,
     status_of,
 )
+from latermq_broker.services.call.handler import Committer
 from latermq_broker.services.call.names import shown
 from latermq_broker.services.call.paging import page_size
-from latermq_broker.services.call.handler import Committer
 from latermq_broker.services.clients.session import Sessions
 from latermq_broker.services.wire.wire_stored import stored_message
 from latermq_proto.latermq.v1 import pending_pb2
@@ -52,7 +52,7 @@ class PendingService:
     async def list_pending(
         self, request: pending_pb2.ListPendingRequest, caller: Caller
     ) -> pending_pb2.ListPendingResponse:
-        """Protocol: pending.proto, ListPending.
+        """Answer ListPending of pending.proto.
 
         Raises:
             TopicNotFoundError, GroupNotFoundError: the filter names what does not exist.
@@ -76,7 +76,7 @@ class PendingService:
     async def count_pending(
         self, request: pending_pb2.CountPendingRequest, caller: Caller
     ) -> pending_pb2.CountPendingResponse:
-        """Protocol: pending.proto, CountPending. Raises as `list_pending` does."""
+        """Answer CountPending of pending.proto. Raises as `list_pending` does."""
         filter = self._filter(request.filter)
         if filter.due_before_ms or filter.delay_level:
             counts = await self._count_each(filter, caller)
@@ -99,7 +99,7 @@ class PendingService:
         )
 
     async def _count_each(self, filter: PendingFilter, caller: Caller) -> Sequence[PendingCount]:
-        """Where no counter helps: all that match, slice by slice."""
+        """Count all that match one by one, where no counter helps, slice by slice."""
         counts: dict[tuple[PendingKind, str, str], PendingCount] = {}
         token = ""
         while not caller.call.cancelled:
@@ -123,25 +123,25 @@ class PendingService:
     async def cancel_pending(
         self, request: pending_pb2.ChangePendingRequest, _: Caller
     ) -> pending_pb2.ChangePendingResponse:
-        """Protocol: pending.proto, CancelPending. Each id has a result of its own."""
+        """Answer CancelPending of pending.proto. Each id has a result of its own."""
         return await self._change(request, self._engine.pending.cancel)
 
     async def commit_pending(
         self, request: pending_pb2.ChangePendingRequest, _: Caller
     ) -> pending_pb2.ChangePendingResponse:
-        """Protocol: pending.proto, CommitPending. Each id has a result of its own."""
+        """Answer CommitPending of pending.proto. Each id has a result of its own."""
         return await self._change(request, self._engine.pending.commit)
 
     async def expedite_pending(
         self, request: pending_pb2.ChangePendingRequest, _: Caller
     ) -> pending_pb2.ChangePendingResponse:
-        """Protocol: pending.proto, ExpeditePending. Each id has a result of its own."""
+        """Answer ExpeditePending of pending.proto. Each id has a result of its own."""
         return await self._change(request, self._engine.pending.expedite)
 
     async def postpone_pending(
         self, request: pending_pb2.ChangePendingRequest, _: Caller
     ) -> pending_pb2.ChangePendingResponse:
-        """Protocol: pending.proto, PostponePending. Each id has a result of its own.
+        """Answer PostponePending of pending.proto. Each id has a result of its own.
 
         Raises:
             BadRequestError: no due time.
@@ -175,7 +175,10 @@ class PendingService:
         )
 
     async def _named(self, pending_id: str) -> str:
-        """The id of a wait, where a message id was given: it is searched for, slice by slice."""
+        """Find the id of a wait, where a message id was given.
+
+        It is searched for, slice by slice.
+        """
         if _PENDING_ID.fullmatch(pending_id):
             return pending_id
         found: set[str] = set()

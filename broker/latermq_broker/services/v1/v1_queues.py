@@ -51,7 +51,7 @@ class QueuesService:
     async def describe_queues(
         self, request: queue_pb2.DescribeQueuesRequest, _: Caller
     ) -> queue_pb2.DescribeQueuesResponse:
-        """Protocol: queue.proto, DescribeQueues. A missing topic is an entry that says so.
+        """Answer DescribeQueues of queue.proto. A missing topic is an entry that says so.
 
         Raises:
             BadRequestError: names and a pattern, neither, too many, not a regular expression, or
@@ -72,7 +72,7 @@ class QueuesService:
         return response
 
     async def _matching(self, text: str) -> list[str]:
-        """Topics whose whole names match. Raises BadRequestError."""
+        """List the topics whose whole names match. Raises BadRequestError."""
         pattern = TopicPattern(text)
         names: list[str] = []
         steps = 0
@@ -106,7 +106,9 @@ class QueuesService:
         return ends
 
     def _topic(self, name: str) -> Topic | None:
-        """None: the `%DLQ%` topic of a group in which nothing has died yet; it counts as empty.
+        """Find the topic.
+
+        None: the `%DLQ%` topic of a group in which nothing has died yet; it counts as empty.
 
         Raises:
             TopicNotFoundError: no such topic.
@@ -121,7 +123,7 @@ class QueuesService:
     async def read_queue(
         self, request: queue_pb2.ReadQueueRequest, caller: Caller
     ) -> AsyncIterator[queue_pb2.ReadQueuePage]:
-        """Protocol: queue.proto, ReadQueue. At least one page, so that its status is told.
+        """Answer ReadQueue of queue.proto. At least one page, so that its status is told.
 
         Raises:
             TopicNotFoundError, PreconditionFailedError: as named.
@@ -170,7 +172,7 @@ class _Reader:
         self.done = False
 
     async def page(self) -> queue_pb2.ReadQueuePage:
-        """The next page; empty only when the range is.
+        """Read the next page; empty only when the range is.
 
         Raises:
             IllegalOffsetError: what is next was removed, or never was.
@@ -214,7 +216,7 @@ class _Reader:
 
 
 def _bounds(request: queue_pb2.ReadQueueRequest) -> tuple[int, int]:
-    """(rows, bytes) of a page at most."""
+    """Bound a page: (rows, bytes) at most."""
     numbers = (
         request.start_offset,
         request.end_offset,
@@ -229,7 +231,7 @@ def _bounds(request: queue_pb2.ReadQueueRequest) -> tuple[int, int]:
 
 
 def _page_of_nothing(request: queue_pb2.ReadQueueRequest) -> queue_pb2.ReadQueuePage:
-    """What reading a `%DLQ%` topic that is not there yet gives."""
+    """Make what reading a `%DLQ%` topic that is not there yet gives."""
     if request.epoch:
         raise PreconditionFailedError(f"topic {request.topic} is not there; epoch is unset")
     if request.queue_id != 0:

@@ -62,7 +62,8 @@ class RowBuilder:
     """
 
     def __init__(self, topic: str, columns: Iterable[str]) -> None:
-        """
+        """Choose the columns that rows have.
+
         Raises:
             BadRequestError: an unknown column.
         """

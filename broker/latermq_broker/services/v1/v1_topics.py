@@ -14,8 +14,8 @@ from latermq_broker.engine.state.model import QueueEnds, Topic, TopicType
 from latermq_broker.errors import BadRequestError, IllegalTopicError
 from latermq_broker.services.call import names
 from latermq_broker.services.call.answers import Caller, ok_status
-from latermq_broker.services.call.paging import after, page_size, page_token
 from latermq_broker.services.call.handler import Committer
+from latermq_broker.services.call.paging import after, page_size, page_token
 from latermq_broker.services.clients.session import Sessions
 from latermq_proto.latermq.v1 import topic_pb2
 
@@ -32,7 +32,7 @@ class TopicsService:
     async def create_topic(
         self, request: topic_pb2.CreateTopicRequest, _: Caller
     ) -> topic_pb2.TopicResponse:
-        """Protocol: topic.proto, CreateTopic.
+        """Answer CreateTopic of topic.proto.
 
         Raises:
             IllegalTopicError: against the rules of names, or a name the broker keeps.
@@ -54,7 +54,7 @@ class TopicsService:
     async def alter_topic(
         self, request: topic_pb2.AlterTopicRequest, _: Caller
     ) -> topic_pb2.TopicResponse:
-        """Protocol: topic.proto, AlterTopic.
+        """Answer AlterTopic of topic.proto.
 
         Raises:
             TopicNotFoundError: as named.
@@ -73,7 +73,7 @@ class TopicsService:
     async def list_topics(
         self, request: topic_pb2.ListTopicsRequest, _: Caller
     ) -> topic_pb2.ListTopicsResponse:
-        """Protocol: topic.proto, ListTopics."""
+        """Answer ListTopics of topic.proto."""
         start, size = after(request.page_token), page_size(request.page_size)
         found = [
             topic
@@ -92,7 +92,7 @@ class TopicsService:
         return response
 
     def get_topic(self, request: topic_pb2.GetTopicRequest, _: Caller) -> topic_pb2.TopicResponse:
-        """Protocol: topic.proto, GetTopic.
+        """Answer GetTopic of topic.proto.
 
         Raises:
             TopicNotFoundError: as named.
@@ -106,7 +106,7 @@ class TopicsService:
     async def delete_topic(
         self, request: topic_pb2.DeleteTopicRequest, _: Caller
     ) -> topic_pb2.DeleteTopicResponse:
-        """Protocol: topic.proto, DeleteTopic.
+        """Answer DeleteTopic of topic.proto.
 
         Raises:
             TopicNotFoundError: as named.
@@ -141,7 +141,7 @@ def _range(ends: QueueEnds) -> topic_pb2.QueueRange:
 
 
 def _topic_type(number: int) -> TopicType | None:
-    """None for "unspecified".
+    """Read a topic's type; None for "unspecified".
 
     Raises:
         BadRequestError: an unknown number.

@@ -14,9 +14,9 @@ from latermq_broker.engine.engine import Engine
 from latermq_broker.errors import BadRequestError
 from latermq_broker.services.auth.guard import root_user
 from latermq_broker.services.call.answers import Caller, ok_status
+from latermq_broker.services.call.handler import Committer
 from latermq_broker.services.call.names import shown
 from latermq_broker.services.call.paging import after, page_size, page_token
-from latermq_broker.services.call.handler import Committer
 from latermq_broker.services.clients.session import Sessions
 from latermq_proto.latermq.v1 import user_pb2
 
@@ -41,7 +41,7 @@ class UsersService:
     async def create_user(
         self, request: user_pb2.CreateUserRequest, _: Caller
     ) -> user_pb2.SecretResponse:
-        """Protocol: user.proto, CreateUser.
+        """Answer CreateUser of user.proto.
 
         Raises:
             BadRequestError: it exists, or key or secret are not as they must be.
@@ -58,7 +58,7 @@ class UsersService:
     async def alter_user(
         self, request: user_pb2.AlterUserRequest, _: Caller
     ) -> user_pb2.UserResponse:
-        """Protocol: user.proto, AlterUser. Raises NotFoundError."""
+        """Answer AlterUser of user.proto. Raises NotFoundError."""
         self._check_changeable(request.access_key)
         user = self._users.alter(
             request.access_key,
@@ -70,7 +70,7 @@ class UsersService:
         return user_pb2.UserResponse(status=ok_status(), user=_message(user))
 
     def get_user(self, request: user_pb2.GetUserRequest, _: Caller) -> user_pb2.UserResponse:
-        """Protocol: user.proto, GetUser. Raises NotFoundError."""
+        """Answer GetUser of user.proto. Raises NotFoundError."""
         if self._root is not None and request.access_key == self._root.access_key:
             return user_pb2.UserResponse(status=ok_status(), user=_message(self._root, True))
         user = self._users.get(_checked_key(request.access_key))
@@ -79,7 +79,7 @@ class UsersService:
     def list_users(
         self, request: user_pb2.ListUsersRequest, _: Caller
     ) -> user_pb2.ListUsersResponse:
-        """Protocol: user.proto, ListUsers."""
+        """Answer ListUsers of user.proto."""
         start, size = after(request.page_token), page_size(request.page_size)
         named = {user.access_key: _message(user) for user in self._users.all()}
         if self._root is not None:
@@ -94,7 +94,7 @@ class UsersService:
     async def rotate_user(
         self, request: user_pb2.RotateUserRequest, _: Caller
     ) -> user_pb2.SecretResponse:
-        """Protocol: user.proto, RotateUser. Raises NotFoundError, BadRequestError."""
+        """Answer RotateUser of user.proto. Raises NotFoundError, BadRequestError."""
         self._check_changeable(request.access_key)
         secret = _secret(request.secret)
         user = self._users.rotate(request.access_key, secret, self._committer.now_ms())
@@ -104,7 +104,7 @@ class UsersService:
     async def delete_user(
         self, request: user_pb2.DeleteUserRequest, _: Caller
     ) -> user_pb2.DeleteUserResponse:
-        """Protocol: user.proto, DeleteUser. Raises NotFoundError."""
+        """Answer DeleteUser of user.proto. Raises NotFoundError."""
         self._check_changeable(request.access_key)
         self._users.delete(request.access_key, self._committer.now_ms())
         await self._committer.synced()
@@ -113,7 +113,7 @@ class UsersService:
     async def grant_rights(
         self, request: user_pb2.ChangeGrantRequest, _: Caller
     ) -> user_pb2.UserResponse:
-        """Protocol: user.proto, GrantRights. Raises NotFoundError, BadRequestError."""
+        """Answer GrantRights of user.proto. Raises NotFoundError, BadRequestError."""
         self._check_changeable(request.access_key)
         kind, rights = _kind(request.grant), _rights(request.grant)
         if not rights:
@@ -127,7 +127,7 @@ class UsersService:
     async def revoke_rights(
         self, request: user_pb2.ChangeGrantRequest, _: Caller
     ) -> user_pb2.UserResponse:
-        """Protocol: user.proto, RevokeRights. Raises NotFoundError, BadRequestError."""
+        """Answer RevokeRights of user.proto. Raises NotFoundError, BadRequestError."""
         self._check_changeable(request.access_key)
         kind = _kind(request.grant)
         rights = _rights(request.grant) or frozenset(RIGHTS_OF[kind])
@@ -138,7 +138,7 @@ class UsersService:
         return user_pb2.UserResponse(status=ok_status(), user=_message(user))
 
     def _check_changeable(self, access_key: str) -> None:
-        """Raises BadRequestError."""
+        """Check that a user may be changed here. Raises BadRequestError."""
         _checked_key(access_key)
         if self._root is not None and access_key == self._root.access_key:
             raise BadRequestError(f"user {access_key} is the configuration's; change it there")
@@ -151,7 +151,7 @@ def _checked_key(access_key: str) -> str:
 
 
 def _secret(given: str) -> str:
-    """Raises BadRequestError, which does not repeat it."""
+    """Check a secret, or make one. Raises BadRequestError, which does not repeat it."""
     if given and SECRET.fullmatch(given) is None:
         raise BadRequestError(f"the secret of {len(given)} characters is not {SECRET_RULE}")
     return given or new_secret()
@@ -180,7 +180,7 @@ def _rights(grant: user_pb2.Grant) -> frozenset[Right]:
 
 
 def _message(user: User, configured: bool = False) -> user_pb2.User:
-    """All of a user but the secret."""
+    """Show all of a user but the secret."""
     return user_pb2.User(
         access_key=user.access_key,
         admin=user.admin,

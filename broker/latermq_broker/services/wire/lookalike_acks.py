@@ -31,7 +31,7 @@ class Acks(NamedTuple):
 
 
 def acks_of(data: bytes, count_max: int) -> Acks | None:
-    """Of a serialised AckMessageRequest; None: take the whole way."""
+    """Take apart a serialised AckMessageRequest; None: take the whole way."""
     if len(data) < _RESOURCES_BYTES_MIN or not data.isascii() or data[0] != _GROUP:
         return None
     topic = 2 + data[1]

@@ -14,7 +14,8 @@ apart in one call each, and compared with what must be equal.
 
 Nothing is guessed: lengths are part of the equal pieces, the three open places are checked by the
 same rules as ever, and on any doubt the request takes the whole way. Only messages without delay,
-order, priority or transaction have a template; the whole way gives the same result for each of them.
+order, priority or transaction have a template; the whole way gives the same result for each of
+them.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -61,7 +62,7 @@ class Layout(NamedTuple):
     template: "Template"
 
     def fits(self, data: bytes, at: int) -> bool:
-        """The message that begins at `at` is as long as it says, and like this."""
+        """Tell whether the message at `at` is as long as it says, and like this."""
         parts = self.unpack(data, at)
         return parts[0] == self.head and parts[2] == self.middle and parts[5] == self.tail
 
@@ -84,7 +85,7 @@ class Template(NamedTuple):
     layouts: dict[int, Layout]  # by the size of the message
 
     def layout(self, size: int, body_bytes_max: int) -> Layout | None:
-        """None: no body has such a size, or it may not have it."""
+        """Give the layout of one size; None: no body has such a size, or it may not have it."""
         found = self.layouts.get(size)
         if found is not None:
             return found
@@ -135,7 +136,7 @@ class SendTemplates:
         self._body_bytes_max = body_bytes_max
 
     def outgoing(self, data: bytes, side: StoreSide, count_max: int) -> PlainMessages | None:
-        """What is stored of a serialised SendMessageRequest; None: take the whole way."""
+        """Make what is stored of a serialised SendMessageRequest; None: take the whole way."""
         self._unlike = 0
         ids: list[bytes] = []
         stored: list[bytes] = []
@@ -182,7 +183,7 @@ class SendTemplates:
         return _columns(runs, ids, stored)
 
     def _layout(self, data: bytes, at: int, number: int, likely: Template) -> Layout | None:
-        """That of the message at `at`, the `number`th, if its template is known.
+        """Find the layout of the message at `at`, the `number`th, if its template is known.
 
         Args:
             likely: its template, more often than not.
@@ -219,7 +220,7 @@ class SendTemplates:
         return None
 
     def _is_proper(self, seconds: bytes, nanos: bytes) -> bool:
-        """Together an encoded Timestamp that would be stored as it is.
+        """Tell whether both are an encoded Timestamp that would be stored as it is.
 
         Seconds and nanos have their limits each for itself, so they are remembered each for itself.
         """
@@ -262,7 +263,7 @@ class SendTemplates:
 def _columns(
     runs: Sequence[tuple[Layout, int]], ids: list[bytes], stored: list[bytes]
 ) -> PlainMessages:
-    """What messages of one layout have in common, once for each."""
+    """Put messages into columns: what those of one layout have in common, once for each."""
     tag_hashes: list[int] = []
     key_hashes: list[tuple[int, ...]] = []
     rest_bytes: list[int] = []
@@ -289,7 +290,9 @@ class _Field(NamedTuple):
     end: int
 
 
-def _template_of(data: bytes, start: int, end: int, stored: Outgoing, side: StoreSide) -> Template | None:
+def _template_of(
+    data: bytes, start: int, end: int, stored: Outgoing, side: StoreSide
+) -> Template | None:
     fields = list(_fields(data, start, end))
     tags = [field.tag for field in fields]
     if len(tags) < 3 or tags != [_TOPIC, *[_PROPERTY] * (len(tags) - 3), _SYSTEM, _BODY]:
@@ -342,7 +345,7 @@ def _template_of(data: bytes, start: int, end: int, stored: Outgoing, side: Stor
 
 
 def _fields(data: bytes, at: int, end: int) -> Iterator[_Field]:
-    """Fields of one-byte tags, numbers passed over; nothing at all if there are others."""
+    """Yield fields of one-byte tags, numbers passed over; nothing at all if there are others."""
     found: list[_Field] = []
     while at < end:
         tag = data[at]
@@ -358,7 +361,7 @@ def _fields(data: bytes, at: int, end: int) -> Iterator[_Field]:
 
 
 def _is_seconds(field: bytes) -> bool:
-    """The seconds of a Timestamp, and nothing else."""
+    """Tell whether a field is the seconds of a Timestamp, and nothing else."""
     number = _length(field, 1)
     return field[0] == _SECONDS and number is not None and number[1] == len(field)
 
@@ -378,7 +381,7 @@ def _is_text(message_id: str) -> bool:
 
 
 def _length(data: bytes, at: int) -> tuple[int, int] | None:
-    """(the varint at `at`, where it ends); None: none of at most five bytes."""
+    """Read (the varint at `at`, where it ends); None: none of at most five bytes."""
     if at + 1 < len(data) and data[at + 1] < 128 <= data[at]:  # two bytes, as most have
         return data[at] - 128 | data[at + 1] << 7, at + 2
     number = shift = 0

@@ -40,7 +40,7 @@ _SECONDS_MAX: Final = 253_402_300_799  # the last of the year 9999; beyond is no
 
 
 def status(code: definition_pb2.Code, message: str) -> bytes:
-    """A serialised Status."""
+    """Serialise a Status."""
     return definition_pb2.Status(code=code, message=message).SerializeToString()
 
 
@@ -50,17 +50,20 @@ OK_FIELD: Final[bytes] = bytes_field(b"\x0a", OK_STATUS)
 
 
 def duration_ms(duration: duration_pb2.Duration) -> int:
-    """Whole milliseconds, rounded up: nothing comes back earlier than asked for."""
+    """Count whole milliseconds, rounded up: nothing comes back earlier than asked for."""
     return duration.seconds * 1_000 - (-duration.nanos // _NANOS_PER_MS)
 
 
 def timestamp_ms(timestamp: timestamp_pb2.Timestamp) -> int:
-    """Milliseconds since the epoch, rounded up: nothing happens before its time."""
+    """Count the milliseconds since the epoch, rounded up: nothing happens before its time."""
     return timestamp.seconds * 1_000 - (-timestamp.nanos // _NANOS_PER_MS)
 
 
 def is_proper(timestamp: timestamp_pb2.Timestamp) -> bool:
-    """Within what a Timestamp may be, from the epoch on; clients fail on others."""
+    """Tell whether a time is within what a Timestamp may be, from the epoch on.
+
+    Clients fail on others.
+    """
     return 0 <= timestamp.seconds <= _SECONDS_MAX and 0 <= timestamp.nanos < _NANOS_PER_SECOND
 
 
@@ -70,7 +73,7 @@ def set_timestamp(timestamp: timestamp_pb2.Timestamp, ms: int) -> None:
 
 
 def topic_name(topic: definition_pb2.Resource) -> str:
-    """The topic a request names; the namespace is no part of it.
+    """Read the topic a request names; the namespace is no part of it.
 
     Raises:
         IllegalTopicError: against the rules of names.
@@ -81,7 +84,7 @@ def topic_name(topic: definition_pb2.Resource) -> str:
 
 
 def group_name(group: definition_pb2.Resource) -> str:
-    """The consumer group a request names; the namespace is no part of it.
+    """Read the consumer group a request names; the namespace is no part of it.
 
     Raises:
         IllegalGroupError: against the rules of names.
@@ -92,7 +95,7 @@ def group_name(group: definition_pb2.Resource) -> str:
 
 
 def message_filter(expression: definition_pb2.FilterExpression) -> MessageFilter:
-    """What an expression lets through; an unset type means TAG, an unset TAG expression all.
+    """Read what an expression lets through; an unset type means TAG, an unset TAG expression all.
 
     Raises:
         IllegalFilterError: only separators, an unknown type, too long, or SQL that is none.
@@ -118,7 +121,7 @@ def message_filter(expression: definition_pb2.FilterExpression) -> MessageFilter
 
 
 def delay_level(call: Call) -> int:
-    """The level that every message of this call is delayed by; 0 for none.
+    """Read the level that every message of this call is delayed by; 0 for none.
 
     Raises:
         IllegalDeliveryTimeError: not a decimal number from 0.
@@ -134,7 +137,7 @@ def delay_level(call: Call) -> int:
 
 
 def failure(call: Call, config: DeliveryConfig) -> Failure | None:
-    """Why the attempt failed, if the consumer tells; each part cut to the broker's limit.
+    """Read why the attempt failed, if the consumer tells; each part cut to the broker's limit.
 
     Told only to explain: what cannot be read is ignored, the acknowledgement counts for more.
     """
@@ -156,7 +159,7 @@ def failure(call: Call, config: DeliveryConfig) -> Failure | None:
 
 
 def _cut(text: str, bytes_max: int) -> str:
-    """The longest start of it that takes at most `bytes_max` bytes of UTF-8."""
+    """Cut a text to the longest start that takes at most `bytes_max` bytes of UTF-8."""
     if 4 * len(text) <= bytes_max:
         return text
     return text.encode()[:bytes_max].decode(errors="ignore")

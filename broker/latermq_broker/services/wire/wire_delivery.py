@@ -27,22 +27,22 @@ PULL_ATTEMPT: Final = 1  # a pull counts no attempt; clients want at least 1 in 
 
 
 def status_element(status: definition_pb2.Status) -> bytes:
-    """The one status of a stream, as its first element."""
+    """Make the first element of a stream, its one status."""
     return bytes_field(b"\x0a", status.SerializeToString())
 
 
 def delivery_timestamp_element(now_ms: int) -> bytes:
-    """The last element of a ReceiveMessage stream."""
+    """Make the last element of a ReceiveMessage stream."""
     return bytes_field(b"\x1a", timestamp(now_ms))
 
 
 def next_offset_element(offset: int) -> bytes:
-    """The last element of a PullMessage stream; written also when it is 0."""
+    """Make the last element of a PullMessage stream; written also when it is 0."""
     return b"\x18" + varint(offset)
 
 
 def message_elements(topic: definition_pb2.Resource, delivered: Iterable[Delivered]) -> list[bytes]:
-    """One stream element per leased message, in order."""
+    """Make one stream element per leased message, in order."""
     topic_field = bytes_field(b"\x0a", topic.SerializeToString())
     elements: list[bytes] = []
     known = (-1, -1)  # queue id and attempt of the one before: most often of the next one too
@@ -75,7 +75,7 @@ def message_elements(topic: definition_pb2.Resource, delivered: Iterable[Deliver
 def pulled_element(
     topic: definition_pb2.Resource, queue_id: int, queue_offset: int, rest: bytes, sys: bytes
 ) -> bytes:
-    """One message that was read without a lease: no receipt handle."""
+    """Show one message that was read without a lease: no receipt handle."""
     tail = _place(queue_id, queue_offset, PULL_ATTEMPT)
     return _element(bytes_field(b"\x0a", topic.SerializeToString()), rest, sys, tail)
 

@@ -12,7 +12,10 @@ _UINT64: Final = (1 << 64) - 1
 
 
 def varint(number: int) -> bytes:
-    """Base-128, low group first; a negative number as 64-bit two's complement (ten bytes)."""
+    """Encode as base-128, low group first.
+
+    A negative number as 64-bit two's complement (ten bytes).
+    """
     if 0 <= number < 128:
         return _ONE_BYTE[number]
     number &= _UINT64
@@ -27,7 +30,7 @@ def varint(number: int) -> bytes:
 
 
 def varints(first: int, count: int) -> list[bytes]:
-    """Those of consecutive numbers, none of them negative."""
+    """Encode those of consecutive numbers, none of them negative."""
     made: list[bytes] = []
     number, end = first, first + count
     while number < end:  # all of one round have the same high groups
@@ -42,7 +45,7 @@ def varints(first: int, count: int) -> list[bytes]:
 
 
 def bytes_field(tag: bytes, value: bytes) -> bytes:
-    """A length-delimited field, also when it is empty."""
+    """Make a length-delimited field, also when it is empty."""
     return b"".join((tag, varint(len(value)), value))
 
 
@@ -51,7 +54,7 @@ def text_field(tag: bytes, value: str) -> bytes:
 
 
 def timestamp(ms: int) -> bytes:
-    """The content of a google.protobuf.Timestamp; `ms` since the epoch, at least 0."""
+    """Encode the content of a google.protobuf.Timestamp; `ms` since the epoch, at least 0."""
     seconds, rest_ms = divmod(ms, 1_000)
     encoded = b"\x08" + varint(seconds) if seconds else b""
     return encoded + b"\x10" + varint(rest_ms * 1_000_000) if rest_ms else encoded

@@ -63,7 +63,10 @@ DIGEST_HEAD: Final = b"\x22\x24\x08\x02\x12\x20"  # body_digest, 36 bytes: MD5, 
 
 
 def message_type(message: definition_pb2.Message, delay_level: int) -> definition_pb2.MessageType:
-    """What the message is, told by what it carries; only TRANSACTION is taken from the field."""
+    """Tell what the message is, told by what it carries.
+
+    Only TRANSACTION is taken from the field.
+    """
     properties = message.system_properties
     if properties.message_type == TRANSACTION:
         return TRANSACTION
@@ -100,7 +103,7 @@ class StoreSide:
         deliver_at_ms: int,
         delay_level: int,
     ) -> Outgoing:
-        """The message in the form that is stored. Takes it apart: it is incomplete afterwards.
+        """Take the message apart into the form that is stored: it is incomplete afterwards.
 
         Args:
             deliver_at_ms: of a DELAY message; ignored for others. Not in the future: at once.
@@ -151,11 +154,14 @@ class StoreSide:
         *,
         zipped: bool,
     ) -> bytes:
-        """System properties as stored: what is kept of the client's, and what the broker adds."""
+        """Complete system properties as stored.
+
+        What is kept of the client's, and what the broker adds.
+        """
         return b"".join((kept, DIGEST_HEAD, body_digest(body), self.ending(kind, zipped=zipped)))
 
     def ending(self, kind: definition_pb2.MessageType = NORMAL, *, zipped: bool) -> bytes:
-        """What follows the digest, equal for all messages of a request that are alike so far."""
+        """Encode what follows the digest, equal for all messages of a request alike so far."""
         return _ending(self._now_ms, self._call.local, kind, zipped)
 
     def _settle_birth(self, properties: definition_pb2.SystemProperties) -> None:
@@ -168,7 +174,10 @@ class StoreSide:
 
 @lru_cache(maxsize=16)
 def _ending(now_ms: int, store_host: str, kind: definition_pb2.MessageType, zipped: bool) -> bytes:
-    """body_encoding, message_type, store_timestamp, store_host; for requests of a millisecond."""
+    """Encode body_encoding, message_type, store_timestamp, store_host.
+
+    For requests of a millisecond.
+    """
     encoding = b"\x28\x02\x30" if zipped else b"\x28\x01\x30"
     stored_at = bytes_field(b"\x4a", timestamp(now_ms))
     return b"".join((encoding, varint(kind), stored_at, text_field(b"\x52", store_host)))
@@ -181,13 +190,13 @@ def body_digest(body: bytes) -> bytes:
 def _settle_delivery(
     properties: definition_pb2.SystemProperties, deliver_at_ms: int, delay_level: int
 ) -> None:
-    """A level's due time becomes visible as the delivery timestamp; a malformed one is mended."""
+    """Show a level's due time as the delivery timestamp; mend a malformed one."""
     if delay_level or not wire.is_proper(properties.delivery_timestamp):
         wire.set_timestamp(properties.delivery_timestamp, max(deliver_at_ms, 0))
 
 
 def sent_response(outgoing: Sequence[Outgoing], sent: Sequence[Sent]) -> bytes:
-    """SendMessageResponse: OK, one entry per message in their order (clients index by position).
+    """Make the OK response: one entry per message in their order (clients index by position).
 
     The transaction id of what belongs to no transaction is the message id, as in RocketMQ; the
     recall handle names the wait of a delayed message and is empty for others.
@@ -210,7 +219,7 @@ def sent_response(outgoing: Sequence[Outgoing], sent: Sequence[Sent]) -> bytes:
 
 
 def plain_response(ids: Sequence[bytes], queue_offset: int) -> bytes:
-    """As `sent_response`, for messages of now that stand one after another from `queue_offset` on.
+    """Make the OK response for messages of now that stand one after another in one queue.
 
     Args:
         ids: message ids, UTF-8.
@@ -230,7 +239,7 @@ def plain_response(ids: Sequence[bytes], queue_offset: int) -> bytes:
 
 
 def acked_response(entries: Iterable[service_pb2.AckMessageEntry]) -> bytes:
-    """AckMessageResponse when every entry is OK: one result per entry, in their order."""
+    """Make the response when every entry is OK: one result per entry, in their order."""
     parts = [wire.OK_FIELD]
     for entry in entries:
         message_id = entry.message_id.encode()

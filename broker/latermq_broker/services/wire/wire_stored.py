@@ -115,7 +115,7 @@ class StoredMessage:
 def orphan_command(
     topic: definition_pb2.Resource, check: OrphanCheck
 ) -> service_pb2.TelemetryCommand:
-    """The question how a transaction ended, with the whole half message."""
+    """Ask how a transaction ended, with the whole half message."""
     command = service_pb2.TelemetryCommand()
     orphan = command.recover_orphaned_transaction_command
     orphan.transaction_id = check.transaction_id
@@ -126,5 +126,5 @@ def orphan_command(
 
 
 def stored_message(rest: bytes, sys: bytes) -> StoredMessage:
-    """The parts by name of one stored message."""
+    """Read the parts by name of one stored message."""
     return StoredMessage(rest, sys)
