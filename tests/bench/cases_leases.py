@@ -11,7 +11,7 @@ from bench.cases_engine import GROUP, NOW_MS, TOPIC, engine, outgoing, rate, tim
 from bench.measured import LOWER, Group, Result, repeated
 from latermq_broker.delivery.leases.lease import Event
 from latermq_broker.delivery.leases.leases import Leases
-from latermq_broker.delivery.leases.shared import Holder, Place
+from latermq_broker.delivery.leases.shared import DeliveryKey, Holder
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.model import ReceiveRequest
 
@@ -25,7 +25,7 @@ PROTOTYPE_BYTES: Final = {32: "1.6", 1: "34"}
 def lend_and_end(count: int, batch: int) -> dict[str, float]:
     """The state machine and its table of rows alone: the oldest of many in flight end."""
     leases = Leases()
-    place, holder = Place(1, 1, 0), Holder(64, "bench", False)
+    place, holder = DeliveryKey(1, 1, 0), Holder(64, "bench", False)
     positions, lengths = [4_096] * batch, [1_200] * batch
     in_flight: deque[Sequence[int]] = deque()
 

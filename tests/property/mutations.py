@@ -45,8 +45,8 @@ MUTATIONS: Final = (
         "a retry that a changed filter does not want blocks its message group for ever",
         ENGINE,
         "engine/receive/ordered_lane.py",
-        "or not self._waited(delivery, wish.now_ms):",
-        "or True:",
+        "or not self._waited(delivery, receive.now_ms)",
+        "or True",
         simulated=True,
     ),
     Mutation(

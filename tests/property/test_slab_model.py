@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from latermq_broker.delivery.leases.lease import TRANSITIONS, Delivery, Event, State
 from latermq_broker.delivery.leases.leases import Leases
 from latermq_broker.delivery.leases.renewals import early_ms
-from latermq_broker.delivery.leases.shared import NOBODY, Holder, Place
+from latermq_broker.delivery.leases.shared import NOBODY, DeliveryKey, Holder
 from latermq_broker.delivery.leases.slab import FEW_ROWS_MAX, RENEWALS_MAX
 from latermq_broker.delivery.order.lane import Lane
 
@@ -109,7 +109,7 @@ class SlabMachine(RuleBasedStateMachine):
         ]  # fmt: skip
         self.leases.lend_new(
             first,
-            [Place(1, 3, 0, FAR_OFFSET >> 32, one.tag_hash) for one in made],
+            [DeliveryKey(1, 3, 0, FAR_OFFSET >> 32, one.tag_hash) for one in made],
             [one.offset for one in made],
             [one.position for one in made],
             [one.length for one in made],

@@ -24,7 +24,7 @@ from latermq_broker.delivery.leases.columns import NUMBER_BYTES, Numbers, number
 from latermq_broker.delivery.leases.lease import IN_HAND, STATES, Delivery, State
 from latermq_broker.delivery.leases.leases import Leases
 from latermq_broker.delivery.leases.renewals import margin_ms
-from latermq_broker.delivery.leases.shared import Holder, Place
+from latermq_broker.delivery.leases.shared import DeliveryKey, Holder
 from latermq_broker.delivery.leases.slab import KEPT_COLUMNS, Slab
 from latermq_broker.errors import UnsupportedFormatError
 
@@ -51,7 +51,7 @@ ClientNames = Callable[[int], str]  # by the position of the CLIENT record
 class Census(NamedTuple):
     """All deliveries, for those who keep count."""
 
-    counts: Mapping[tuple[Place, State], int]
+    counts: Mapping[tuple[DeliveryKey, State], int]
     positions: list[int]
     first_attempts: list[int]  # of those that have one
     ordered: list[Delivery]  # of message groups
@@ -89,7 +89,7 @@ def decode_leases(leases: Leases, section: bytes, name_of: ClientNames) -> list[
         )
     at = _HEAD.size
     packed = section[at : (at := at + place_count * _PLACE.size)]
-    places = map(Place._make, _PLACE.iter_unpack(packed))
+    places = map(DeliveryKey._make, _PLACE.iter_unpack(packed))
     packed = section[at : (at := at + holder_count * _HOLDER.size)]
     holders = [
         _holder(client, auto_renew, name_of) for client, auto_renew in _HOLDER.iter_unpack(packed)

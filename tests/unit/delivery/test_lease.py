@@ -12,7 +12,7 @@ from latermq_broker.delivery.leases.lease import (
 )
 from latermq_broker.delivery.leases.leases import Leases
 from latermq_broker.delivery.leases.recently_done import RecentlyDone
-from latermq_broker.delivery.leases.shared import Holder, Place
+from latermq_broker.delivery.leases.shared import DeliveryKey, Holder
 
 TABLE = """
     READY   RECEIVE LEASED
@@ -114,7 +114,7 @@ def test_what_expired_in_vain_waits_again_unless_it_moved_on() -> None:
 class TestRecentlyDone:
     def test_remembers_the_last_handle_while_the_lease_would_have_lasted(self) -> None:
         done = RecentlyDone(10)
-        done.remember((3,), 2, Place(1, 7, 0), 1_000)
+        done.remember((3,), 2, DeliveryKey(1, 7, 0), 1_000)
         done.forget(0)
         assert done.holds(3, 2, (1, 7), 999)
         assert done.holds(3, 2, (1, 0), 999)  # no topic is named
@@ -127,6 +127,6 @@ class TestRecentlyDone:
     def test_is_bounded_and_forgets_the_oldest(self) -> None:
         done = RecentlyDone(2)
         for id in (1, 2, 3):
-            done.remember((id,), 0, Place(1, 7, 0), 1_000)
+            done.remember((id,), 0, DeliveryKey(1, 7, 0), 1_000)
             done.forget(0)
         assert [done.holds(id, 0, (1, 7), 0) for id in (1, 2, 3)] == [False, True, True]

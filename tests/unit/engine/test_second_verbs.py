@@ -5,7 +5,7 @@ import pytest
 from latermq_broker.config.config import DeliveryConfig
 from latermq_broker.delivery.history import Outcome
 from latermq_broker.delivery.leases.recently_done import RecentlyDone
-from latermq_broker.delivery.leases.shared import Place
+from latermq_broker.delivery.leases.shared import DeliveryKey
 from latermq_broker.engine.state.model import DeadFilter, Failure, Outgoing, TopicType
 from latermq_broker.engine.views.message_life import LifeState
 from latermq_broker.errors import MessageNotFoundError, StoreFullError
@@ -141,7 +141,7 @@ def test_a_repeated_ack_or_forward_is_fine_over_a_restart(end: str) -> None:
 def test_golden_section_of_what_is_done() -> None:
     """Never changes: a new version adds a decoder and a second literal."""
     done = RecentlyDone(10)
-    done.remember((5, 6), 2, Place(3, 4, 1), 1_000)
+    done.remember((5, 6), 2, DeliveryKey(3, 4, 1), 1_000)
     section = done.snapshot()
     assert section == bytes.fromhex(
         "0100000001000000" + "e803000000000000" + "02000000" + "03000000" + "04000000"

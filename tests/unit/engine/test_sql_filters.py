@@ -3,7 +3,7 @@
 import pytest
 
 from latermq_broker.delivery.filters.sql_filter import sql_filter
-from latermq_broker.engine.receive import wanted
+from latermq_broker.engine.receive import entry_filter
 from latermq_broker.engine.state.model import Delivered, Outgoing, ReceiveRequest
 from support.engine_rig import EngineRig
 
@@ -83,7 +83,7 @@ def test_a_restart_and_a_checkpoint_keep_what_was_passed_over() -> None:
 def test_a_receive_looks_at_a_bounded_part_and_asks_to_go_on(
     monkeypatch: pytest.MonkeyPatch, limit: str, value: int
 ) -> None:
-    monkeypatch.setattr(wanted, limit, value)
+    monkeypatch.setattr(entry_filter, limit, value)
     rig = SqlRig()
     for n in range(100):
         rig.send_with(f"m{n}", price=str(n))
@@ -99,7 +99,7 @@ def test_a_receive_looks_at_a_bounded_part_and_asks_to_go_on(
 
 
 def test_the_retry_lane_is_looked_through_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wanted, "READS_MAX", 8)
+    monkeypatch.setattr(entry_filter, "READS_MAX", 8)
     rig = SqlRig()
     for n in range(60):
         rig.send_with(f"m{n}", price=str(n))
@@ -115,7 +115,7 @@ def test_the_retry_lane_is_looked_through_in_slices(monkeypatch: pytest.MonkeyPa
 def test_an_ordered_group_filters_too_within_the_same_bounds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(wanted, "READS_MAX", 8)
+    monkeypatch.setattr(entry_filter, "READS_MAX", 8)
     rig = SqlRig()
     rig.engine.groups.create("billing", fifo=True, max_attempts=3, backoff=None, now_ms=rig.now_ms)
     for n in range(60):
@@ -127,9 +127,9 @@ def test_an_ordered_group_filters_too_within_the_same_bounds(
 
 
 def test_many_verdicts_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wanted, "VERDICTS_MAX", 10)
+    monkeypatch.setattr(entry_filter, "VERDICTS_MAX", 10)
     rig = SqlRig()
     for n in range(50):
         rig.send_with(f"m{n}", price=str(n))
     assert rig.offsets("price = 49") == [49]
-    assert len(rig.engine._lanes._wishes._verdicts) == 10
+    assert len(rig.engine._lanes._filters._verdicts) == 10

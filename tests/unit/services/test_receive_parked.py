@@ -55,7 +55,7 @@ async def test_nothing_within_the_time_is_message_not_found() -> None:
 async def test_one_that_waits_behind_a_sql_filter_looks_through_all_in_slices(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("latermq_broker.engine.receive.wanted.READS_MAX", 8)
+    monkeypatch.setattr("latermq_broker.engine.receive.entry_filter.READS_MAX", 8)
     async with Messaging() as broker:
         for n in range(100):
             await broker.send(message("orders", b"%d" % n, properties={"price": str(n)}))

@@ -2,7 +2,7 @@
 
 Matching tags works on the 64-bit tag hash that the consume queue keeps, so nothing is read from the
 log for a message that is filtered out. SQL reads the message's properties, see
-`engine/receive/wanted.py`.
+`engine/receive/entry_filter.py`.
 """
 
 from collections.abc import Sequence

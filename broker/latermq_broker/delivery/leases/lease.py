@@ -29,7 +29,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Any, Final, Protocol, cast
 
-from latermq_broker.delivery.leases.shared import LOW_BITS, Holder, Place
+from latermq_broker.delivery.leases.shared import LOW_BITS, DeliveryKey, Holder
 from latermq_broker.delivery.leases.slab import KEPT_COLUMNS, RENEWALS_MAX, Slab
 
 
@@ -162,7 +162,7 @@ class Delivery:
         return STATES[self.slab.state[self.row]]
 
     @property
-    def place(self) -> Place:
+    def place(self) -> DeliveryKey:
         slab = self.slab
         return slab.places.values[slab.place[self.row]]
 

@@ -12,7 +12,7 @@ from latermq_broker.delivery.leases.columns import Numbers
 from latermq_broker.delivery.leases.lease import IN_HAND, STATES, Delivery, Event, State, after
 from latermq_broker.delivery.leases.renewals import Renewals, early_ms
 from latermq_broker.delivery.leases.row_deadlines import RowDeadlines
-from latermq_broker.delivery.leases.shared import LOW_BITS, LOW_MASK, Holder, Place, place_of
+from latermq_broker.delivery.leases.shared import LOW_BITS, LOW_MASK, DeliveryKey, Holder, place_of
 from latermq_broker.delivery.leases.slab import Slab, fill, put
 
 _LENT: Final = after(State.READY, Event.RECEIVE)
@@ -92,8 +92,8 @@ class Deliveries(Mapping[int, Delivery]):
     def held(
         self, ids: Sequence[int], generations: Sequence[int], owner: tuple[int, int], now_ms: int
     ) -> list[int]:
-        """Name those that are in hand, in that generation and of that owner (`Place.is_of`), and
-        whose deadline is to come: the id of each, 0 for any other."""
+        """Name those that are in hand, in that generation and of that owner
+        (`DeliveryKey.is_of`), and whose deadline is to come: the id of each, 0 for any other."""
         slab = self._slab
         places = slab.places.values
         run = slab.run_of(ids)
@@ -146,7 +146,7 @@ class Ended(NamedTuple):
 
     ids: Sequence[int]
     before: State
-    place: Place
+    place: DeliveryKey
     offset: int  # of the first
     positions: list[int]
     generation: int
@@ -188,7 +188,7 @@ class Leases:
     def lend_new(
         self,
         first_id: int,
-        places: Sequence[Place],
+        places: Sequence[DeliveryKey],
         offsets: Sequence[int],
         positions: Sequence[int],
         lengths: Sequence[int],
@@ -209,7 +209,7 @@ class Leases:
     def _new(
         self,
         first_id: int,
-        places: Sequence[Place],
+        places: Sequence[DeliveryKey],
         offsets: Sequence[int],
         positions: Sequence[int],
         lengths: Sequence[int],
@@ -236,7 +236,7 @@ class Leases:
     def load(
         self,
         columns: Mapping[str, Numbers],
-        places: Iterable[Place],
+        places: Iterable[DeliveryKey],
         holders: Iterable[Holder],
     ) -> None:
         """Deliveries as they were, but that no deadline is armed and no lane has been formed."""

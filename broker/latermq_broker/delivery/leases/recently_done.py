@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from latermq_broker.delivery.leases.columns import NUMBER_BYTES, numbers, swapped
-from latermq_broker.delivery.leases.shared import Place
+from latermq_broker.delivery.leases.shared import DeliveryKey
 
 FORMAT: Final = 1
 _HEAD: Final = struct.Struct("<II")
@@ -31,12 +31,14 @@ class RecentlyDone:
 
     def __init__(self, count_max: int) -> None:
         self._count_max = count_max
-        self._handles: dict[int, tuple[int, Place, int]] = {}
+        self._handles: dict[int, tuple[int, DeliveryKey, int]] = {}
         self._rows = tuple(array(code) for code in _COLUMNS)
         self._ids = array("Q")
         self._gone_rows = self._gone_ids = 0  # at the front of the columns
 
-    def remember(self, ids: Sequence[int], generation: int, place: Place, deadline_ms: int) -> None:
+    def remember(
+        self, ids: Sequence[int], generation: int, place: DeliveryKey, deadline_ms: int
+    ) -> None:
         """What is over, together; `forget` is to follow."""
         if len(ids) == 1:  # a lone one: half the time
             self._handles[ids[0]] = (generation, place, deadline_ms)
@@ -72,7 +74,7 @@ class RecentlyDone:
         self._gone_rows, self._gone_ids = row, first
 
     def holds(self, delivery_id: int, generation: int, owner: tuple[int, int], now_ms: int) -> bool:
-        """`owner`: ids of group and topic, as in `Place.is_of`."""
+        """`owner`: ids of group and topic, as in `DeliveryKey.is_of`."""
         known = self._handles.get(delivery_id)
         if known is None:
             return False
@@ -104,6 +106,6 @@ class RecentlyDone:
         ids = numbers("Q", swapped("Q", section[at:]))
         first = 0
         for deadline_ms, generation, group_id, topic_id, count in zip(*columns, strict=True):
-            place = Place(group_id, topic_id, 0)
+            place = DeliveryKey(group_id, topic_id, 0)
             self.remember(ids[first : first + count].tolist(), generation, place, deadline_ms)
             first += count

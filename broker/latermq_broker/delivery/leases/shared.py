@@ -14,7 +14,7 @@ LOW_BITS: Final = 32  # of an offset; the rest is in the place
 LOW_MASK: Final = (1 << LOW_BITS) - 1
 
 
-class Place(NamedTuple):
+class DeliveryKey(NamedTuple):
     """What the messages of one queue in one group share, with the same tag."""
 
     group_id: int
@@ -43,17 +43,17 @@ NOBODY: Final = Holder(0, "", False)
 
 def place_of(
     group_id: int, topic_id: int, queue_id: int, offset: int, tag_hash: int, order_key: int = 0
-) -> Place:
+) -> DeliveryKey:
     """Name the place of the message at that offset."""
-    return Place(group_id, topic_id, queue_id, offset >> LOW_BITS, tag_hash, order_key)
+    return DeliveryKey(group_id, topic_id, queue_id, offset >> LOW_BITS, tag_hash, order_key)
 
 
 def places_of(
     group_id: int, topic_id: int, queue_id: int, offsets: Sequence[int], tag_hashes: Sequence[int]
-) -> list[Place]:
+) -> list[DeliveryKey]:
     """Name the places of messages of one queue: most often one for all."""
     keys = [(offset >> LOW_BITS, tag) for offset, tag in zip(offsets, tag_hashes, strict=True)]
-    places = {key: Place(group_id, topic_id, queue_id, *key) for key in set(keys)}
+    places = {key: DeliveryKey(group_id, topic_id, queue_id, *key) for key in set(keys)}
     return [places[key] for key in keys]
 
 

@@ -22,7 +22,7 @@ from typing import Final
 
 from latermq_broker.delivery.leases.columns import Column, Numbers
 from latermq_broker.delivery.leases.id_index import IdIndex
-from latermq_broker.delivery.leases.shared import NOBODY, Holder, Place, Shared
+from latermq_broker.delivery.leases.shared import NOBODY, DeliveryKey, Holder, Shared
 
 _ROWS_MIN: Final = 1 << 12
 RUN_ROWS_MIN: Final = 8  # given back together, and lent together again
@@ -96,7 +96,7 @@ class Slab:
         self._few_rows = 0
         self._bind()
         self.index = IdIndex(self)
-        self.places = Shared(Place(0, 0, 0))
+        self.places = Shared(DeliveryKey(0, 0, 0))
         self.holders = Shared(NOBODY)
 
     def __len__(self) -> int:
@@ -116,7 +116,7 @@ class Slab:
     def load(
         self,
         columns: Mapping[str, Numbers],
-        places: Iterable[Place],
+        places: Iterable[DeliveryKey],
         holders: Iterable[Holder],
     ) -> None:
         """Into one without rows: what `columns` gave. Nothing is armed or in a ring."""

@@ -6,7 +6,7 @@ from latermq_broker.delivery.history import Outcome
 from latermq_broker.delivery.leases.lease import IN_HAND, Delivery, Event, State
 from latermq_broker.delivery.leases.leases import Ended
 from latermq_broker.delivery.leases.renewals import margin_ms
-from latermq_broker.delivery.leases.shared import Holder, Place, place_of, places_of
+from latermq_broker.delivery.leases.shared import DeliveryKey, Holder, place_of, places_of
 from latermq_broker.delivery.order.fifo import Letter
 from latermq_broker.delivery.order.lite import LiteParent
 from latermq_broker.engine.journal.indexing import enqueue, index_letter
@@ -94,7 +94,7 @@ class DeliveryApplier:
         reader = lite_reader(state, subscription)
         where = (lease.group_id, lease.topic_id)
         kept = 0
-        places: list[Place] = []
+        places: list[DeliveryKey] = []
         offsets: list[int] = []
         entries: list[Entry] = []
         for key, offset, queue_id, act in lease.rows:
@@ -135,7 +135,7 @@ class DeliveryApplier:
         self,
         subscription: Subscription,
         lease: LeaseFreshPayload | LeaseOrderedPayload,
-        places: Sequence[Place],
+        places: Sequence[DeliveryKey],
         offsets: Sequence[int],
         entries: Sequence[Entry],
         at: Stamp,

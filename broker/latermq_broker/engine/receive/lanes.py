@@ -15,16 +15,16 @@ from latermq_broker.delivery.leases.lease import Delivery
 from latermq_broker.delivery.order.lane import Lane, RankedLanes
 from latermq_broker.engine.journal.journal import Journal
 from latermq_broker.engine.outcome.attempts import Attempts, stored_slices
+from latermq_broker.engine.receive.entry_filter import EntryFilter, Filters
 from latermq_broker.engine.receive.leasing import (
     SCAN_MAX,
     SCANNED_UNWRITTEN_MAX,
-    Room,
+    ReplyBudget,
     client_position,
     lease_flags,
 )
 from latermq_broker.engine.receive.lite_lane import LiteLane
-from latermq_broker.engine.receive.ordered_lane import Looks, OrderedLane, Wish
-from latermq_broker.engine.receive.wanted import Wanted, Wishes
+from latermq_broker.engine.receive.ordered_lane import OrderedLane, Receive, ScanBudget
 from latermq_broker.engine.state.model import Delivered, Group, ReceiveRequest, Topic
 from latermq_broker.engine.state.state import EngineState, Subscription
 from latermq_broker.errors import CorruptRecordError, StoreFullError
@@ -47,53 +47,55 @@ class Lanes:
         self._attempts = attempts
         self._ordered = OrderedLane(state, journal, attempts)
         self._lite = LiteLane(state, journal, attempts)
-        self._wishes = Wishes(state)
+        self._filters = Filters(state)
 
     def receive(
         self, request: ReceiveRequest, group: Group, topic: Topic, now_ms: int
     ) -> list[Delivered]:
         config = self._state.config.delivery
         subscription = self._state.subscription(group.id, topic.id)
-        wanted = self._wishes.of(request.filter)
+        entry_filter = self._filters.of(request.filter)
         count = min(request.count_max, config.receive_batch_max)
-        room = Room(count, min(config.receive_bytes_max, request.bytes_max))
+        reply_budget = ReplyBudget(count, min(config.receive_bytes_max, request.bytes_max))
         weights = config.fresh_weight + config.retry_weight
         turn = subscription.turn
         subscription.turn = turn + 1
         share = count * config.retry_weight // weights
         if not share and turn % weights < config.retry_weight:
             share = 1
-        wish = Wish(request, group, subscription, wanted, room, now_ms, Looks())
+        receive = Receive(
+            request, group, subscription, entry_filter, reply_budget, now_ms, ScanBudget()
+        )
         if group.lite_parent:
-            return self._deliver(self._lite.receive(wish, request.lite_keys), topic, now_ms)
-        taken: list[Delivery] = self._ordered.again(wish) if group.fifo else []
+            return self._deliver(self._lite.receive(receive, request.lite_keys), topic, now_ms)
+        taken: list[Delivery] = self._ordered.again(receive) if group.fifo else []
         if taken:
             return self._deliver(taken, topic, now_ms)
         mine: dict[int, bool] = {}
         try:
             for lane, queue_ids in self._ranks(subscription, topic):
-                retried = self._take_retries(wish, lane, share)
+                retried = self._take_retries(receive, lane, share)
                 taken += retried
                 if group.fifo:  # message groups are not cut at the share: the rest would wait
-                    room.reserve(share - len(retried))
-                    for more in self._take_fresh(wish, queue_ids, mine):
+                    reply_budget.reserve(share - len(retried))
+                    for more in self._take_fresh(receive, queue_ids, mine):
                         taken += more
-                    room.release()
-                    taken += self._ordered.take_waiting(wish, mine)
-                for more in self._take_fresh(wish, queue_ids, mine):
+                    reply_budget.release()
+                    taken += self._ordered.take_waiting(receive, mine)
+                for more in self._take_fresh(receive, queue_ids, mine):
                     taken += more
-                taken += self._take_retries(wish, lane, room.count)
-                if not room.count or wish.spent:
+                taken += self._take_retries(receive, lane, reply_budget.count)
+                if not reply_budget.count or receive.spent:
                     break
         except StoreFullError:
             if not taken:
                 raise
             # What was leased before the log was full goes out: nobody else may have it now.
         if group.fifo:
-            self._ordered.remember(wish, taken)
-        if wish.spent or wish.looks.spent:  # not all was looked at: ask again
+            self._ordered.remember(receive, taken)
+        if receive.spent or receive.scan_budget.spent:  # not all was looked at: ask again
             self._state.announced.add(subscription)
-        return self._deliver(taken, topic, now_ms, wish.looks.records)
+        return self._deliver(taken, topic, now_ms, receive.scan_budget.records)
 
     def _ranks(
         self, subscription: Subscription, topic: Topic
@@ -107,27 +109,29 @@ class Lanes:
         for queue_id in range(count - 1, -1, -1):
             yield lanes.lane(queue_id), (queue_id,)
 
-    def _take_retries(self, wish: Wish, ready: Lane, share: int) -> list[Delivery]:
-        request, group, _, wanted, room, now_ms, _ = wish
+    def _take_retries(self, receive: Receive, ready: Lane, share: int) -> list[Delivery]:
+        request, group, _, entry_filter, reply_budget, now_ms, _ = receive
         passed: list[Delivery] = []
         taken: list[Delivery] = []
         spent: list[Delivery] = []  # no attempt is left: the policy was tightened
         if share > 0:
             for delivery in islice(ready, SCAN_MAX):
-                if wanted is not None and wanted.spent:
+                if entry_filter is not None and entry_filter.spent:
                     break
-                if wanted is not None and not wanted(delivery.tag_hash, delivery.position):
+                if entry_filter is not None and not entry_filter(
+                    delivery.tag_hash, delivery.position
+                ):
                     passed.append(delivery)
                 elif delivery.attempt >= group.max_attempts:
                     spent.append(delivery)
-                elif room.take(delivery.length):
+                elif reply_budget.take(delivery.length):
                     taken.append(delivery)
                 else:
                     break
                 if len(taken) == share:
                     break
         looked = len(passed) + len(spent) + len(taken)
-        if looked == SCAN_MAX or (wanted is not None and wanted.spent):
+        if looked == SCAN_MAX or (entry_filter is not None and entry_filter.spent):
             for delivery in passed:  # others may stand behind: they are first the next time
                 ready.append(delivery)
         for delivery in spent:
@@ -140,18 +144,18 @@ class Lanes:
         return taken
 
     def _take_fresh(
-        self, wish: Wish, queue_ids: Iterable[int], mine: dict[int, bool]
+        self, receive: Receive, queue_ids: Iterable[int], mine: dict[int, bool]
     ) -> Iterator[list[Delivery]]:
         """What one queue after the other gives, as much as there is room for."""
-        request, group, subscription, wanted, room, now_ms, _ = wish
+        request, group, subscription, entry_filter, reply_budget, now_ms, _ = receive
         for queue_id in queue_ids:
-            if not room.count or wish.spent:
+            if not reply_budget.count or receive.spent:
                 break
             queue = self._state.queue(subscription.topic_id, queue_id)
             if group.fifo:
-                yield self._ordered.take_fresh(wish, queue, mine)
+                yield self._ordered.take_fresh(receive, queue, mine)
                 continue
-            first, deltas, span = self._pick(subscription, queue, wanted, room)
+            first, deltas, span = self._pick(subscription, queue, entry_filter, reply_budget)
             if deltas:
                 payload = LeaseFreshPayload(
                     first_id=self._state.leases.next_id,
@@ -174,32 +178,32 @@ class Lanes:
         self,
         subscription: Subscription,
         queue: ConsumeQueue,
-        wanted: Wanted | None,
-        room: Room,
+        entry_filter: EntryFilter | None,
+        reply_budget: ReplyBudget,
     ) -> tuple[int, Sequence[int], int]:
         """(first offset, offsets of what is taken relative to it, how far was looked)."""
         cursor = self._state.cursor(subscription, queue.queue_id)
         if cursor >= queue.next:
             return cursor, (), 0
         letters = self._state.dead.get(queue.topic_id)
-        count = SCAN_MAX if letters else room.count
-        entries = queue.scan(cursor, count if wanted is None else wanted.look_max)
-        if wanted is None and not letters:
-            count = room.take_some([entry.length for entry in entries])
+        count = SCAN_MAX if letters else reply_budget.count
+        entries = queue.scan(cursor, count if entry_filter is None else entry_filter.look_max)
+        if entry_filter is None and not letters:
+            count = reply_budget.take_some([entry.length for entry in entries])
             return cursor, range(count), count
         chosen: list[int] = []
         looked = 0
         for index, entry in enumerate(entries):
-            if wanted is not None and wanted.spent:
+            if entry_filter is not None and entry_filter.spent:
                 break
             if letters and cursor + index in letters:
                 pass  # redriven or dropped: no longer delivered
-            elif wanted is None or wanted(entry.tag_hash, entry.position):
-                if not room.take(entry.length):
+            elif entry_filter is None or entry_filter(entry.tag_hash, entry.position):
+                if not reply_budget.take(entry.length):
                     break
                 chosen.append(index)
             looked = index + 1
-            if not room.count:
+            if not reply_budget.count:
                 break
         if not chosen:
             return cursor, (), looked

@@ -13,7 +13,7 @@ SCAN_MAX = 2_048  # entries one receive looks at in one queue, or in the retry l
 SCANNED_UNWRITTEN_MAX = 4_096  # passed-over entries a restart may have to pass over again
 
 
-class Room:
+class ReplyBudget:
     """What one reply may still carry: messages, and bytes; a first message always fits."""
 
     __slots__ = ("_bytes", "_empty", "_full", "_reserved", "count")

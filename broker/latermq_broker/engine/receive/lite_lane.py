@@ -8,56 +8,58 @@ messages are found: by lite topic, so that nothing is looked at that is not want
 
 from latermq_broker.delivery.leases.lease import Delivery
 from latermq_broker.delivery.order.lite import LiteParent, LiteReader
-from latermq_broker.engine.receive.ordered_lane import OrderedLane, Wish
+from latermq_broker.engine.receive.ordered_lane import OrderedLane, Receive
 from latermq_broker.engine.state.state import lite_reader
 from latermq_broker.errors import StoreFullError
 from latermq_broker.store.records.lease_records import NO_QUEUE, ORDERED_TAKE, OrderedRow
 
 
 class LiteLane(OrderedLane):
-    def receive(self, wish: Wish, keys: frozenset[int]) -> list[Delivery]:
+    def receive(self, receive: Receive, keys: frozenset[int]) -> list[Delivery]:
         """Up to as many as there is room for, of lite topics among `keys`.
 
         Raises StoreFullError, with nothing leased.
         """
-        state, subscription = self._state, wish.subscription
+        state, subscription = self._state, receive.subscription
         reader = lite_reader(state, subscription)
         if reader is None:
             return []
-        if taken := self.again(wish):
+        if taken := self.again(receive):
             return taken
         gate = subscription.ordered()
         again: list[int] = []
         rows: list[OrderedRow] = []
         looked: list[int] = []
         for key in reader.candidates(keys, subscription.turn):
-            if not wish.room.count:
+            if not receive.reply_budget.count:
                 break
-            self._bury(wish, gate, key)
+            self._bury(receive, gate, key)
             looked.append(key)
             group = gate.groups.get(key)
             if group is not None and group.blocked:
                 continue
-            retried = self._again(wish, group, again) if group is not None else 0
+            retried = self._again(receive, group, again) if group is not None else 0
             waiting = len(group.live) if group is not None else 0
-            if retried == waiting and not self._was_alone(wish, again, retried):
-                self._unread(wish, state.lites[subscription.topic_id], reader, key, rows, retried)
+            if retried == waiting and not self._was_alone(receive, again, retried):
+                self._unread(
+                    receive, state.lites[subscription.topic_id], reader, key, rows, retried
+                )
         taken = []
         try:
-            taken = self._lease_again(wish, again)
+            taken = self._lease_again(receive, again)
             if rows:
-                taken += self._write(wish, NO_QUEUE, 0, rows)
+                taken += self._write(receive, NO_QUEUE, 0, rows)
         except StoreFullError:
             if not taken:
                 raise
         finally:
-            self._settle(wish, reader, looked)
-        self.remember(wish, taken)
+            self._settle(receive, reader, looked)
+        self.remember(receive, taken)
         return taken
 
     def _unread(
         self,
-        wish: Wish,
+        receive: Receive,
         parent: LiteParent,
         reader: LiteReader,
         key: int,
@@ -68,17 +70,19 @@ class LiteLane(OrderedLane):
         topic = parent.topics.get(key)
         if topic is None:
             return
-        queue = self._state.queue(wish.subscription.topic_id, 0)
+        queue = self._state.queue(receive.subscription.topic_id, 0)
         follows = retried > 0
         for offset in topic.since(reader.next(key)):
-            if (follows and wish.alone(1)) or not wish.room.take(queue.get(offset).length):
+            if (follows and receive.alone(1)) or not receive.reply_budget.take(
+                queue.get(offset).length
+            ):
                 return
             rows.append(OrderedRow(key, offset, 0, ORDERED_TAKE))
             follows = True
 
-    def _settle(self, wish: Wish, reader: LiteReader, looked: list[int]) -> None:
+    def _settle(self, receive: Receive, reader: LiteReader, looked: list[int]) -> None:
         """Those that still may have something come last, the next time."""
-        gate = wish.subscription.ordered()
+        gate = receive.subscription.ordered()
         for key in looked:
             reader.ready.pop(key, None)
             group = gate.groups.get(key)

@@ -17,14 +17,14 @@ from latermq_broker.delivery.leases.lease import Delivery, State
 from latermq_broker.delivery.order.fifo import FifoGate, MessageGroup
 from latermq_broker.engine.journal.journal import Journal
 from latermq_broker.engine.outcome.attempts import Attempts, stored_order_key
+from latermq_broker.engine.receive.entry_filter import EntryFilter
 from latermq_broker.engine.receive.leasing import (
     SCAN_MAX,
     SCANNED_UNWRITTEN_MAX,
-    Room,
+    ReplyBudget,
     client_position,
     lease_flags,
 )
-from latermq_broker.engine.receive.wanted import Wanted
 from latermq_broker.engine.state.letter_states import letters_of
 from latermq_broker.engine.state.model import Group, OnDead, ReceiveRequest
 from latermq_broker.engine.state.state import EngineState, Subscription
@@ -53,7 +53,7 @@ READ_BYTES_MAX: Final = 4 << 20
 _AttemptKey = tuple[int, int, str, str]  # group, topic, client id, attempt id
 
 
-class Looks:
+class ScanBudget:
     """How much one receive may still look at that it does not deliver: all its queues share it."""
 
     __slots__ = ("_bytes", "_entries", "_reads", "records")
@@ -80,24 +80,24 @@ class Looks:
         self._bytes -= length
 
 
-class Wish(NamedTuple):
+class Receive(NamedTuple):
     """One receive, as the lanes need it."""
 
     request: ReceiveRequest
     group: Group
     subscription: Subscription
-    wanted: Wanted | None  # None: everything
-    room: Room
+    entry_filter: EntryFilter | None  # None: everything
+    reply_budget: ReplyBudget
     now_ms: int
-    looks: Looks  # of the fresh lane
+    scan_budget: ScanBudget  # of the fresh lane
 
     def wants(self, message: Delivery | Entry) -> bool:
-        return self.wanted is None or self.wanted(message.tag_hash, message.position)
+        return self.entry_filter is None or self.entry_filter(message.tag_hash, message.position)
 
     @property
     def spent(self) -> bool:
         """The filter has looked at as much as it may in one receive."""
-        return self.wanted is not None and self.wanted.spent
+        return self.entry_filter is not None and self.entry_filter.spent
 
     def alone(self, attempt: int) -> bool:
         group = self.group
@@ -117,10 +117,10 @@ class OrderedLane:
 
     # --- the same reply once more --------------------------------------------------------------
 
-    def again(self, wish: Wish) -> list[Delivery]:
+    def again(self, receive: Receive) -> list[Delivery]:
         """What is still leased of the reply with this attempt id: it was lost. Leased anew, with
         the same handles and not counted."""
-        known = self._replies.get(_attempt_key(wish), ()) if wish.request.attempt_id else ()
+        known = self._replies.get(_attempt_key(receive), ()) if receive.request.attempt_id else ()
         deliveries = self._state.leases.deliveries
         lost: list[Delivery] = []
         for delivery_id, generation in known:
@@ -129,18 +129,18 @@ class OrderedLane:
                 delivery is not None
                 and delivery.generation == generation
                 and delivery.state is State.LEASED
-                and delivery.deadline_ms > wish.now_ms
+                and delivery.deadline_ms > receive.now_ms
             ):
                 lost.append(delivery)
         for delivery in lost:
-            extend = ExtendPayload(delivery.id, wish.request.invisible_ms, EXTEND_KEEP_HANDLE)
-            self._journal.write(RecordType.EXTEND, extend, wish.now_ms)
+            extend = ExtendPayload(delivery.id, receive.request.invisible_ms, EXTEND_KEEP_HANDLE)
+            self._journal.write(RecordType.EXTEND, extend, receive.now_ms)
         return lost
 
-    def remember(self, wish: Wish, taken: list[Delivery]) -> None:
-        if not (taken and wish.request.attempt_id):
+    def remember(self, receive: Receive, taken: list[Delivery]) -> None:
+        if not (taken and receive.request.attempt_id):
             return
-        key = _attempt_key(wish)
+        key = _attempt_key(receive)
         self._replies[key] = tuple((one.id, one.generation) for one in taken)
         self._replies.move_to_end(key)
         if len(self._replies) > ATTEMPT_IDS_MAX:
@@ -148,43 +148,43 @@ class OrderedLane:
 
     # --- what waits in message groups that may go on -------------------------------------------
 
-    def take_waiting(self, wish: Wish, mine: dict[int, bool]) -> list[Delivery]:
+    def take_waiting(self, receive: Receive, mine: dict[int, bool]) -> list[Delivery]:
         """Messages that come again or were held back, as many as there is room for.
 
         `mine`: whether a message group that this reply has something of may go on in it.
         """
-        gate = wish.subscription.gate
+        gate = receive.subscription.gate
         if gate is None or not gate.runnable:
             return []
         again: list[int] = []
         rows: list[OrderedRow] = []
         turned: list[int] = []
-        looks = Looks()  # its own: what is fresh must not keep these waiting
+        scan_budget = ScanBudget()  # its own: what is fresh must not keep these waiting
         for key in list(islice(gate.runnable, SCAN_MAX)):
-            if not wish.room.count or wish.spent or looks.spent:
+            if not receive.reply_budget.count or receive.spent or scan_budget.spent:
                 break
-            self._bury(wish, gate, key)
+            self._bury(receive, gate, key)
             group = gate.groups.get(key)
             if group is None or group.blocked:
                 continue  # its last one died
-            before = wish.room.count
-            count = self._again(wish, group, again)
-            if count == len(group.live) and not self._was_alone(wish, again, count):
+            before = receive.reply_budget.count
+            count = self._again(receive, group, again)
+            if count == len(group.live) and not self._was_alone(receive, again, count):
                 held = len(rows)
-                self._held(wish, looks, key, group, rows, first=not count)
-                mine[key] = len(rows) - held == len(group.held) and not wish.alone(1)
-            if wish.room.count == before:
-                looks.passed()
+                self._held(receive, scan_budget, key, group, rows, first=not count)
+                mine[key] = len(rows) - held == len(group.held) and not receive.alone(1)
+            if receive.reply_budget.count == before:
+                scan_budget.passed()
                 turned.append(key)
-        if looks.spent:
-            self._state.announced.add(wish.subscription)
+        if scan_budget.spent:
+            self._state.announced.add(receive.subscription)
         for key in turned:  # nothing of it is wanted: the others first, the next time
             if key in gate.runnable:
                 del gate.runnable[key]
                 gate.runnable[key] = None
-        return [*self._lease_again(wish, again), *self._write(wish, NO_QUEUE, 0, rows)]
+        return [*self._lease_again(receive, again), *self._write(receive, NO_QUEUE, 0, rows)]
 
-    def _bury(self, wish: Wish, gate: FifoGate, key: int) -> None:
+    def _bury(self, receive: Receive, gate: FifoGate, key: int) -> None:
         """End its first ones that nobody is to have, so that they withhold none behind them.
 
         No attempt is left: the policy was tightened. Or this receive does not want it, nor did one
@@ -193,26 +193,34 @@ class OrderedLane:
         deliveries = self._state.leases.deliveries
         while key in gate.runnable and gate.groups[key].live:
             delivery = deliveries[gate.groups[key].live[0][1]]
-            if delivery.attempt >= wish.group.max_attempts:
-                self._attempts.exhaust(delivery, wish.now_ms)
-            elif wish.spent or wish.wants(delivery) or not self._waited(delivery, wish.now_ms):
+            if delivery.attempt >= receive.group.max_attempts:
+                self._attempts.exhaust(delivery, receive.now_ms)
+            elif (
+                receive.spent
+                or receive.wants(delivery)
+                or not self._waited(delivery, receive.now_ms)
+            ):
                 return
             else:
-                self._attempts.filter_out(delivery, wish.now_ms)
+                self._attempts.filter_out(delivery, receive.now_ms)
 
     def _waited(self, delivery: Delivery, now_ms: int) -> bool:
         """Tell whether it has waited for as long as one may that is not wanted."""
         wait_ms = self._state.config.delivery.unwanted_retry_ms_max
         return now_ms - self._attempts.ready_since_ms(delivery) >= wait_ms
 
-    def _again(self, wish: Wish, group: MessageGroup, again: list[int]) -> int:
+    def _again(self, receive: Receive, group: MessageGroup, again: list[int]) -> int:
         """Add deliveries from its first one on; how many."""
         deliveries = self._state.leases.deliveries
         taken = 0
         for _, delivery_id in group.live:
             delivery = deliveries[delivery_id]
-            alone = wish.alone(delivery.attempt + 1)
-            if not wish.wants(delivery) or (alone and taken) or not wish.room.take(delivery.length):
+            alone = receive.alone(delivery.attempt + 1)
+            if (
+                not receive.wants(delivery)
+                or (alone and taken)
+                or not receive.reply_budget.take(delivery.length)
+            ):
                 break
             again.append(delivery_id)
             taken += 1
@@ -220,16 +228,16 @@ class OrderedLane:
                 break
         return taken
 
-    def _was_alone(self, wish: Wish, again: list[int], taken: int) -> bool:
+    def _was_alone(self, receive: Receive, again: list[int], taken: int) -> bool:
         """Whether nothing may follow what was taken last of a message group."""
         if not taken:
             return False
-        return wish.alone(self._state.leases.deliveries[again[-1]].attempt + 1)
+        return receive.alone(self._state.leases.deliveries[again[-1]].attempt + 1)
 
     def _held(
         self,
-        wish: Wish,
-        looks: Looks,
+        receive: Receive,
+        scan_budget: ScanBudget,
         key: int,
         group: MessageGroup,
         rows: list[OrderedRow],
@@ -239,61 +247,63 @@ class OrderedLane:
         """Add what is held, behind all its deliveries."""
         if not len(group.held):
             return
-        queue = self._state.queue(wish.subscription.topic_id, group.queue_id)
+        queue = self._state.queue(receive.subscription.topic_id, group.queue_id)
         letters = letters_of(self._state.dead, queue.topic_id)
         for offset in group.held:
-            if wish.spent or looks.spent:
+            if receive.spent or scan_budget.spent:
                 break
             entry = queue.get(offset)
-            if offset in letters or not wish.wants(entry):
+            if offset in letters or not receive.wants(entry):
                 rows.append(OrderedRow(key, offset, group.queue_id, ORDERED_PASS))
-                looks.passed()
+                scan_budget.passed()
                 continue
-            if (wish.alone(1) and not first) or not wish.room.take(entry.length):
+            if (receive.alone(1) and not first) or not receive.reply_budget.take(entry.length):
                 break
             rows.append(OrderedRow(key, offset, group.queue_id, ORDERED_TAKE))
             first = False
 
-    def _lease_again(self, wish: Wish, ids: list[int]) -> list[Delivery]:
+    def _lease_again(self, receive: Receive, ids: list[int]) -> list[Delivery]:
         if not ids:
             return []
-        request = wish.request
-        client = client_position(self._state, self._journal, request.client_id, wish.now_ms)
+        request = receive.request
+        client = client_position(self._state, self._journal, request.client_id, receive.now_ms)
         payload = LeaseRetryPayload(client, request.invisible_ms, lease_flags(request), tuple(ids))
-        self._journal.write(RecordType.LEASE_RETRY, payload, wish.now_ms)
+        self._journal.write(RecordType.LEASE_RETRY, payload, receive.now_ms)
         return self._state.leases.deliveries.many(ids)
 
     # --- fresh messages ------------------------------------------------------------------------
 
-    def take_fresh(self, wish: Wish, queue: ConsumeQueue, mine: dict[int, bool]) -> list[Delivery]:
+    def take_fresh(
+        self, receive: Receive, queue: ConsumeQueue, mine: dict[int, bool]
+    ) -> list[Delivery]:
         """From the group's next offset on; `mine` as for `take_waiting`.
 
         When the looks are spent it ends early: the receive is to announce that there is more.
         """
-        cursor = self._state.cursor(wish.subscription, queue.queue_id)
+        cursor = self._state.cursor(receive.subscription, queue.queue_id)
         rows: list[OrderedRow] = []
         looked = 0
-        for entry in self._entries(queue, cursor, wish.room.count):
-            if wish.spent or wish.looks.spent:
+        for entry in self._entries(queue, cursor, receive.reply_budget.count):
+            if receive.spent or receive.scan_budget.spent:
                 break
-            row = self._choose(wish, queue, cursor + looked, entry, mine, len(rows))
+            row = self._choose(receive, queue, cursor + looked, entry, mine, len(rows))
             if row is None:
                 break
             looked += 1
             if row.act != ORDERED_PASS:
                 rows.append(row)
-            if not wish.room.count:
+            if not receive.reply_budget.count:
                 break
         end = cursor + looked
-        if rows or end - wish.subscription.cursors.get(queue.queue_id, queue.first) >= (
+        if rows or end - receive.subscription.cursors.get(queue.queue_id, queue.first) >= (
             SCANNED_UNWRITTEN_MAX
         ):
-            taken = self._write(wish, queue.queue_id, end, rows)
+            taken = self._write(receive, queue.queue_id, end, rows)
         else:
-            wish.subscription.scanned[queue.queue_id] = end
+            receive.subscription.scanned[queue.queue_id] = end
             taken = []
             if looked and end < queue.next:  # not all was looked at: ask again
-                self._state.announced.add(wish.subscription)
+                self._state.announced.add(receive.subscription)
         return taken
 
     def _entries(self, queue: ConsumeQueue, cursor: int, count: int) -> Iterator[Entry]:
@@ -307,7 +317,7 @@ class OrderedLane:
 
     def _choose(
         self,
-        wish: Wish,
+        receive: Receive,
         queue: ConsumeQueue,
         offset: int,
         entry: Entry,
@@ -316,25 +326,25 @@ class OrderedLane:
     ) -> OrderedRow | None:
         """What becomes of a fresh message; None: the reply ends before it."""
         letters = self._state.dead.get(queue.topic_id)
-        if not wish.wants(entry) or (letters and offset in letters):
-            wish.looks.passed()
+        if not receive.wants(entry) or (letters and offset in letters):
+            receive.scan_budget.passed()
             return OrderedRow(0, offset, queue.queue_id, ORDERED_PASS)
         record = self._read(entry)
         key = stored_order_key(record) if record is not None else 0
-        gate = wish.subscription.ordered()
+        gate = receive.subscription.ordered()
         if key and not mine.get(key, key not in gate.groups):
-            kept = wish.subscription.counts[State.READY]  # and what waits anyway
+            kept = receive.subscription.counts[State.READY]  # and what waits anyway
             held_max = self._state.config.delivery.held_messages_max
             if gate.held_count + kept + decided >= held_max:
                 return None
-            wish.looks.held(entry.length)
+            receive.scan_budget.held(entry.length)
             return OrderedRow(key, offset, queue.queue_id, ORDERED_HOLD)
-        if not wish.room.take(entry.length):
+        if not receive.reply_budget.take(entry.length):
             return None
         if record is not None:
-            wish.looks.records[entry.position] = record
+            receive.scan_budget.records[entry.position] = record
         if key:
-            mine[key] = not wish.alone(1)
+            mine[key] = not receive.alone(1)
         return OrderedRow(key, offset, queue.queue_id, ORDERED_TAKE)
 
     def _read(self, entry: Entry) -> Record | None:
@@ -344,35 +354,35 @@ class OrderedLane:
             return None  # found out again when it is to be delivered
 
     def _write(
-        self, wish: Wish, queue_id: int, next_offset: int, rows: list[OrderedRow]
+        self, receive: Receive, queue_id: int, next_offset: int, rows: list[OrderedRow]
     ) -> list[Delivery]:
         """What was decided, in one record; what was taken by it."""
         if not rows and queue_id == NO_QUEUE:
             return []
         first_id = self._state.leases.next_id
         count = sum(row.act == ORDERED_TAKE for row in rows)
-        request = wish.request
+        request = receive.request
         client = 0
         if count:
-            client = client_position(self._state, self._journal, request.client_id, wish.now_ms)
+            client = client_position(self._state, self._journal, request.client_id, receive.now_ms)
         payload = LeaseOrderedPayload(
             first_id=first_id,
             client=client,
-            group_id=wish.subscription.group_id,
-            topic_id=wish.subscription.topic_id,
+            group_id=receive.subscription.group_id,
+            topic_id=receive.subscription.topic_id,
             invisible_ms=request.invisible_ms,
             queue_id=queue_id,
             flags=lease_flags(request),
             next_offset=next_offset,
             rows=tuple(rows),
         )
-        lent = self._journal.write(RecordType.LEASE_ORDERED, payload, wish.now_ms)
+        lent = self._journal.write(RecordType.LEASE_ORDERED, payload, receive.now_ms)
         if not count:
-            self._state.announced.add(wish.subscription)  # others may go on now
+            self._state.announced.add(receive.subscription)  # others may go on now
         return self._state.leases.deliveries.many(lent)
 
 
-def _attempt_key(wish: Wish) -> _AttemptKey:
-    request, subscription = wish.request, wish.subscription
+def _attempt_key(receive: Receive) -> _AttemptKey:
+    request, subscription = receive.request, receive.subscription
     attempt_id = request.attempt_id[:ATTEMPT_ID_CHARS_MAX]
     return subscription.group_id, subscription.topic_id, request.client_id, attempt_id

@@ -6,7 +6,7 @@ from typing import Final
 from latermq_broker.engine.journal.journal import Journal
 from latermq_broker.engine.outcome.attempts import stored_slices
 from latermq_broker.engine.outcome.dead_letters import DeadLetters
-from latermq_broker.engine.receive.wanted import Wishes
+from latermq_broker.engine.receive.entry_filter import Filters
 from latermq_broker.engine.state.letter_states import letters_of
 from latermq_broker.engine.state.model import EVERYTHING, MessageFilter, QueueEnds, QueueRow, Topic
 from latermq_broker.engine.state.state import EngineState, first_unread, lite_reader
@@ -32,7 +32,7 @@ class QueueReads:
         self._state = state
         self._journal = journal
         self._dead = dead
-        self._wishes = Wishes(state)
+        self._filters = Filters(state)
 
     def ends(self, topic_name: str, queue_id: int) -> QueueEnds:
         """Raises TopicNotFoundError, BadRequestError (no such queue)."""
@@ -124,18 +124,18 @@ class QueueReads:
         topic = self._topic(topic_name)
         queue = self._queue(topic, queue_id)
         self._check(topic, queue, offset)
-        wanted = self._wishes.of(filter)
+        entry_filter = self._filters.of(filter)
         rows: list[QueueRow] = []
         changed = letters_of(self._state.dead, topic.id) if topic.internal else None
-        look_max = count_max if wanted is None and not changed else PULL_SCAN_MAX
+        look_max = count_max if entry_filter is None and not changed else PULL_SCAN_MAX
         entries = queue.scan(offset, look_max)
         self._read_ahead(entries[:count_max])
         size = 0
         for entry in entries:
-            if len(rows) == count_max or (wanted is not None and wanted.spent):
+            if len(rows) == count_max or (entry_filter is not None and entry_filter.spent):
                 break
             left = changed is not None and changed.get(offset) is not None  # dropped, or redriven
-            if not left and (wanted is None or wanted(entry.tag_hash, entry.position)):
+            if not left and (entry_filter is None or entry_filter(entry.tag_hash, entry.position)):
                 size += entry.length
                 if rows and size > bytes_max:
                     break

@@ -23,7 +23,7 @@ VERDICTS_MAX: Final = 16_384  # of all expressions together
 Verdicts = OrderedDict[tuple[str, int], bool]  # (expression, position)
 
 
-class Wanted(Protocol):
+class EntryFilter(Protocol):
     @property
     def spent(self) -> bool:
         """It has looked at as much as it may; ask no further."""
@@ -35,7 +35,7 @@ class Wanted(Protocol):
     def __call__(self, tag_hash: int, position: int) -> bool: ...
 
 
-class WantedTags:
+class TagEntryFilter:
     __slots__ = ("_hashes", "look_max")
     spent = False
 
@@ -47,7 +47,7 @@ class WantedTags:
         return tag_hash in self._hashes
 
 
-class WantedSql:
+class SqlEntryFilter:
     __slots__ = ("_bytes", "_filter", "_reads", "_state", "_verdicts")
 
     def __init__(self, filter: SqlFilter, state: EngineState, verdicts: Verdicts) -> None:
@@ -89,16 +89,16 @@ class WantedSql:
         return self._filter.matches(properties)
 
 
-class Wishes:
-    """Makes them."""
+class Filters:
+    """The filters of receives: what SQL said of a message once is remembered for all of them."""
 
     def __init__(self, state: EngineState) -> None:
         self._state = state
         self._verdicts: Verdicts = OrderedDict()
 
-    def of(self, filter: MessageFilter) -> Wanted | None:
-        """For one receive; None: everything."""
+    def of(self, filter: MessageFilter) -> EntryFilter | None:
+        """Make the filter of one receive; None: everything."""
         if isinstance(filter, SqlFilter):
-            return WantedSql(filter, self._state, self._verdicts)
+            return SqlEntryFilter(filter, self._state, self._verdicts)
         hashes = filter.hashes()
-        return None if hashes is None else WantedTags(hashes)
+        return None if hashes is None else TagEntryFilter(hashes)
