@@ -20,7 +20,7 @@ class RowDeadlinesMachine(RuleBasedStateMachine):
         for item in [*range(1, 11), 1 << 40, (1 << 64) - 1]:
             self.rows[item] = row = self.slab.take()
             self.slab.id[row] = item
-            self.slab.index.add(row)
+            self.slab.index.add((row,))
         self.deadlines = RowDeadlines(self.slab)
         self.armed: dict[int, int] = {}
         self.now_ms = 1_000_000
@@ -32,7 +32,7 @@ class RowDeadlinesMachine(RuleBasedStateMachine):
     )
     def arm(self, item: int, wait_ms: int, early_ms: int) -> None:
         self.deadlines.disarm(self.rows[item])
-        self.deadlines.arm(self.rows[item], self.now_ms + wait_ms, early_ms)
+        self.deadlines.arm((self.rows[item],), self.now_ms + wait_ms, early_ms)
         self.armed[item] = self.now_ms + wait_ms - early_ms
 
     @rule(item=IDS)

@@ -144,12 +144,12 @@ def _arm_again(leases: Leases) -> None:
         deadline_ms = slab.deadline_ms[row]
         when = (deadline_ms, margin_ms(Delivery(slab, row), deadline_ms))
         if batch and when != due:
-            leases.deadlines.arm_all(batch, *due)
+            leases.deadlines.arm(batch, *due)
             batch = []
         due = when
         batch.append(row)
     if batch:
-        leases.deadlines.arm_all(batch, *due)
+        leases.deadlines.arm(batch, *due)
 
 
 def _decode_old(

@@ -52,12 +52,8 @@ class IdIndex:
             row = slab.chain[row]
         return row
 
-    def add(self, row: int) -> None:
-        """The id in that row, which is in no other."""
-        self.add_all((row,))
-
-    def add_all(self, rows: Sequence[int]) -> None:
-        """The same for several; a range of rows has ids in sequence."""
+    def add(self, rows: Sequence[int]) -> None:
+        """Take up the ids in those rows, which are in no others; a range has ids in sequence."""
         self._count += len(rows)
         while self._count > len(self._buckets):
             self._split()
@@ -79,13 +75,10 @@ class IdIndex:
         blocks = -(-max(len(rows), 1) // _BLOCK)
         self._buckets = array("I", bytes(4 * _BLOCK * blocks))
         self._mask = (1 << (len(self._buckets) - 1).bit_length()) - 1
-        self.add_all(rows)
+        self.add(rows)
 
-    def remove(self, row: int) -> None:
-        self.remove_all((row,))
-
-    def remove_all(self, rows: Sequence[int]) -> None:
-        """The ids in those rows; a range of rows has ids in sequence."""
+    def remove(self, rows: Sequence[int]) -> None:
+        """Forget the ids in those rows; a range has ids in sequence."""
         self._count -= len(rows)
         buckets, ids, chain = self._buckets, self._slab.id, self._slab.chain
         if isinstance(rows, range) and rows:

@@ -204,7 +204,7 @@ class Leases:
         fill(slab.leased_ms, rows, now_ms)
         self._renewals.give_new(rows, holder)
         margin_ms = early_ms(lasting_ms) if holder.auto_renew else 0
-        self.deadlines.arm_all(rows, now_ms + lasting_ms, margin_ms)
+        self.deadlines.arm(rows, now_ms + lasting_ms, margin_ms)
 
     def _new(
         self,
@@ -229,7 +229,7 @@ class Leases:
         for column in (slab.first_attempt, slab.last_attempt, slab.renewals):
             fill(column, rows, 0)
         fill(slab.state, rows, state)
-        slab.index.add_all(rows)
+        slab.index.add(rows)
         self.next_id = max(self.next_id, first_id + count)
         return rows
 
@@ -303,7 +303,7 @@ class Leases:
 
     def hold(self, delivery: Delivery, deadline_ms: int, *, margin_ms: int = 0) -> None:
         """Arm the deadline; an auto-renewed lease is looked at `margin_ms` before it."""
-        self.deadlines.arm(delivery.row, deadline_ms, margin_ms)
+        self.deadlines.arm((delivery.row,), deadline_ms, margin_ms)
 
     def drop(self, delivery: Delivery) -> None:
         """Forget it, whatever its state: its group, topic or progress is void."""
@@ -349,7 +349,7 @@ class Leases:
         """What expired was not dealt with: its deadline holds, unless it has moved on since."""
         slab, row = self.slab, delivery.row
         if slab.state[row] in IN_HAND and not slab.armed[row]:
-            self.deadlines.arm(row, slab.deadline_ms[row])
+            self.deadlines.arm((row,), slab.deadline_ms[row])
 
     def renewed_by(self, client_id: str) -> list[int]:
         """Ids of the leases the broker renews for that client."""
@@ -367,7 +367,7 @@ class Leases:
             self.deadlines.disarm(row)
         elif slab.next[row]:
             slab.leave(row)  # its lane
-        slab.index.remove(row)
+        slab.index.remove((row,))
         slab.places.release(slab.place[row])
         holder = slab.holder[row]
         if holder and slab.holders.release(holder):
@@ -380,7 +380,7 @@ class Leases:
         self.deadlines.disarm_all(rows)
         for row in rows if before is State.READY else ():
             slab.leave(row)  # its lane
-        slab.index.remove_all(rows)
+        slab.index.remove(rows)
         slab.places.release(slab.place[first], len(rows))
         holder = slab.holder[first]
         if holder and slab.holders.release(holder, len(rows)):

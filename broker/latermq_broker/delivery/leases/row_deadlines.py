@@ -36,12 +36,8 @@ class RowDeadlines:
     def __len__(self) -> int:
         return self._count
 
-    def arm(self, row: int, deadline_ms: int, early_ms: int = 0) -> None:
-        """A row that is not armed, and in no ring: due `early_ms` before its deadline."""
-        self.arm_all((row,), deadline_ms, early_ms)
-
-    def arm_all(self, rows: Sequence[int], deadline_ms: int, early_ms: int = 0) -> None:
-        """The same for several with one deadline."""
+    def arm(self, rows: Sequence[int], deadline_ms: int, early_ms: int = 0) -> None:
+        """Let rows that are not armed, and in no ring, be due `early_ms` before their deadline."""
         slab = self._slab
         fill(slab.deadline_ms, rows, deadline_ms)
         fill(slab.armed, rows, 1 + early_ms)
