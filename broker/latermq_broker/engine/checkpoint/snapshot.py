@@ -98,7 +98,7 @@ def restore(state: EngineState, sections: Mapping[str, bytes]) -> None:
         subscription = state.subscription(group_id, topic_id)
         subscription.cursors = {int(queue_id): offset for queue_id, offset in cursors.items()}
         subscription.last_consumed_ms = last_consumed_ms
-    state.clients.restore(json.loads(sections["clients"]))
+    state.clients.restore(dict(json.loads(sections["clients"])))  # pairs are lists here
     if "leases" in sections:
         restore_leases(state, sections["leases"])
     else:

@@ -6,7 +6,7 @@ recovery may lose.
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from latermq_broker.catalog.access import Users
@@ -235,9 +235,9 @@ class Clients:
     def snapshot(self) -> list[tuple[str, int]]:
         return list(self._positions.items())
 
-    def restore(self, known: Iterable[tuple[str, int]]) -> None:
+    def restore(self, known: Mapping[str, int]) -> None:
         """Know what a snapshot knew, also beyond a bound that was lowered since."""
-        for client_id, position in known:
+        for client_id, position in known.items():
             self._positions[client_id] = position
             self._names[position] = client_id
 
