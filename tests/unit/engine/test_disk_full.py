@@ -67,7 +67,7 @@ def test_sends_are_refused_and_consumers_drain() -> None:
 def test_sends_of_one_second_leave_room_for_a_checkpoint() -> None:
     """Nobody looked at the disk in between but the log itself, with each segment."""
     rig = EngineRig(files=(files := MemoryFiles()), store=short_store())
-    files.disk.capacity_bytes = files.disk.used_bytes + 20 * rig.config.store.segment_bytes
+    files.disk.capacity_bytes = files.disk.used_bytes + 60 * rig.config.store.segment_bytes
     assert until_refused(rig)
     assert rig.engine.store.disk.full
     free = files.free_bytes(rig.DIRECTORY).free
