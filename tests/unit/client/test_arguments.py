@@ -141,7 +141,7 @@ def test_files_of_tls(tmp_path: Path) -> None:
         latermq.connect(tls=Tls(certificate=text, key=text))
     with pytest.raises(ValueError, match="ca must not be empty"):
         Tls(ca="")
-    with pytest.raises(TypeError, match=r"ca must be a path or None, not 5 \(int\)"):
+    with pytest.raises(TypeError, match=r"ca must be a path, bytes or None, not 5 \(int\)"):
         Tls(ca=5)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="verify must be a bool, not 'no'"):
         Tls(verify="no")  # type: ignore[arg-type]

@@ -173,6 +173,7 @@ class _Examination:
         self._breaks: list[Break] = []
         self._group_start = 0  # of the group that is not finished; 0: none
         self._needed_from = 0  # as DROP records and checkpoints say
+        self._group_needs = 0  # as those of the group say that is not finished
         self._kept: set[int] = set()
         self._first_epoch = 0
 
@@ -195,7 +196,7 @@ class _Examination:
                 before = (tail.first.epoch, *before[1:])
             self._breaks.append(Break(Damage(scan.position, scan.reason, resumes), *before))
             position = resumes
-            self._group_start = 0
+            self._group_start = self._group_needs = 0
 
     def _resumes(self, bad: int, tail: Tail) -> int:
         """Where the log goes on behind damage at `bad`; 0: it ends there."""
@@ -221,12 +222,16 @@ class _Examination:
         self._first_epoch = self._first_epoch or record.epoch
         self._counts[record.type] += 1
         if record.type is RecordType.DROP:
-            self._needed_from = max(self._needed_from, decode_drop(record.payload).start)
+            self._group_needs = max(self._group_needs, decode_drop(record.payload).start)
+        elif record.type is RecordType.LOST:
+            self._group_needs = 0  # what is left of a group is not replayed
         while record.position >= self._segments[self._index].end:
             self._index += 1
         self._per_segment[self._index] += 1
         if not record.more:
             self._group_start = 0
+            self._needed_from = max(self._needed_from, self._group_needs)
+            self._group_needs = 0
         elif not self._group_start:
             self._group_start = record.position
 
