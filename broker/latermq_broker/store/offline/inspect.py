@@ -30,7 +30,7 @@ from latermq_broker.store.files import Files
 from latermq_broker.store.log.segment import SEGMENT_HEADER_BYTES, Segment
 from latermq_broker.store.offline.salvage import FoundSegment, found_segments
 from latermq_broker.store.records.record import Record, RecordType
-from latermq_broker.store.records.retention_records import decode_drop
+from latermq_broker.store.records.retention_records import DropPayload, decode_drop
 from latermq_broker.store.recovery import LogScan, Tail, damage, inspect_tail
 
 
@@ -173,7 +173,7 @@ class _Examination:
         self._breaks: list[Break] = []
         self._group_start = 0  # of the group that is not finished; 0: none
         self._needed_from = 0  # as DROP records and checkpoints say
-        self._group_needs = 0  # as those of the group say that is not finished
+        self._base_parts = 0  # of the DROP that is not whole yet: found so far, none missing
         self._kept: set[int] = set()
         self._first_epoch = 0
 
@@ -196,7 +196,7 @@ class _Examination:
                 before = (tail.first.epoch, *before[1:])
             self._breaks.append(Break(Damage(scan.position, scan.reason, resumes), *before))
             position = resumes
-            self._group_start = self._group_needs = 0
+            self._group_start = self._base_parts = 0
 
     def _resumes(self, bad: int, tail: Tail) -> int:
         """Where the log goes on behind damage at `bad`; 0: it ends there."""
@@ -222,18 +222,30 @@ class _Examination:
         self._first_epoch = self._first_epoch or record.epoch
         self._counts[record.type] += 1
         if record.type is RecordType.DROP:
-            self._group_needs = max(self._group_needs, decode_drop(record.payload).start)
+            self._count_drop(decode_drop(record.payload))
         elif record.type is RecordType.LOST:
-            self._group_needs = 0  # what is left of a group is not replayed
+            self._base_parts = 0
         while record.position >= self._segments[self._index].end:
             self._index += 1
         self._per_segment[self._index] += 1
         if not record.more:
             self._group_start = 0
-            self._needed_from = max(self._needed_from, self._group_needs)
-            self._group_needs = 0
         elif not self._group_start:
             self._group_start = record.position
+
+    def _count_drop(self, drop: DropPayload) -> None:
+        """Take a DROP at its word about what went before it only where it is whole, as replay does.
+
+        One that lost a part to damage gives no state to begin with: what it dropped is missing.
+        """
+        if drop.part == 0:
+            self._base_parts = 1
+        elif self._base_parts == drop.part:
+            self._base_parts += 1
+        else:
+            self._base_parts = 0
+        if self._base_parts >= max(drop.parts, 1):
+            self._needed_from = max(self._needed_from, drop.start)
 
     def _require_readable(self) -> None:
         """Files that only have our names may be anything."""
