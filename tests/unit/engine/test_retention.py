@@ -7,12 +7,15 @@ import pytest
 from latermq_broker.config.config import DeliveryConfig, StoreConfig
 from latermq_broker.engine.state.model import DeadFilter, DeadState, Failure, PendingFilter
 from latermq_broker.errors import CorruptRecordError
-from latermq_broker.store.offline.inspect import verify_directory
+from latermq_broker.store.offline.inspect import scan_directory, verify_directory
+from latermq_broker.store.offline.repair import repair_directory
 from latermq_broker.store.records.record import RecordType
+from latermq_broker.store.records.retention_records import decode_drop
 from support.engine_rig import EngineRig, short_store
-from support.memory_files import MemoryFiles
+from support.memory_files import MemoryFiles, lose_checkpoints
 from support.recount import check_uses
 
+DIRECTORY = EngineRig.DIRECTORY
 HOUR_MS = 3_600_000
 BODY = b"x" * 1_000
 
@@ -300,6 +303,35 @@ def test_a_lost_segment_is_told_from_a_dropped_one() -> None:
     files.disk.replace(first, kept)
     assert verify_directory(Path("/data"), files).ok
     rig.reopened().abandon()
+
+
+def test_a_drop_that_lost_a_part_accounts_for_nothing() -> None:
+    """Repaired, the log starts: what the lost state stood for is given up, not missed."""
+    rig = rig_with()
+    for number in range(12):  # their names alone are more than one part
+        rig.send("m", topic=f"{number:02}-{'long-' * 40}")
+    fill(rig, 4)
+    expire(rig)
+    fill(rig, 3)
+    rig.engine.close(rig.now_ms)
+    files = rig.files
+    assert isinstance(files, MemoryFiles)
+    lose_checkpoints(files)
+    drops = [
+        (record, drop)
+        for record in scan_directory(DIRECTORY, files)
+        if record.type is RecordType.DROP and (drop := decode_drop(record.payload)).parts > 1
+    ]
+    spoilt = next(record for record, drop in reversed(drops) if drop.part == 0)
+    segments = [one for one in files.inodes if one.suffix == ".seg"]
+    path = max(one for one in segments if int(one.stem) <= spoilt.position)
+    files.inodes[path].data[spoilt.position - int(path.stem) + spoilt.length - 1] ^= 1
+    repaired = repair_directory(DIRECTORY, files, rig.now_ms, lambda record: {})
+    assert sorted(loss.position for loss in repaired.losses) == [0, spoilt.position]
+    assert verify_directory(DIRECTORY, files).ok
+    rig.engine = rig.reopened()
+    rig.send("again", topic="filler")
+    assert "again" in rig.names(topic="filler")
 
 
 def test_damage_keeps_its_segment() -> None:
