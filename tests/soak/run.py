@@ -32,7 +32,7 @@ WAIT_MS_MAX: Final = 30_000
 RETENTION_MS: Final = 8_000  # a busy machine takes seconds for a restart
 GROWTH_MIB_PER_HOUR: Final = 4.0
 NOISE_MIB: Final = 3.0
-YOUNG_MIB_MINUTES: Final = patient(5.0)  # a young process still fills what is bounded
+YOUNG_MIB_MINUTES: Final = min(patient(5.0), 10.0)  # a young process fills what is bounded
 SETTLE_S: Final = patient(60.0)
 # Small bounds everywhere, so that all of them are met, and memory has nothing left to fill.
 LIMITS: Final = """
