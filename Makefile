@@ -16,7 +16,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # The lines of pip itself, which pips older than it can check too. What has a hash in constraints.txt
 # is checked; `--no-require-hashes` says that this directory, editable, needs none.
 PIP_PIN := sed -n '/^pip==/,/[^\\]$$/p'
-SOURCES := broker client tests
+SOURCES := broker client tests proto/latermq_h2 proto/latermq_text
 
 # As many workers as cores that we get: tests/support/machine.py looks.
 PYTEST := $(BIN)/python -m pytest
