@@ -71,7 +71,7 @@ SUFFIX: Final = ".so"
 
 
 def sources(root: Path) -> list[str]:
-    """What is compiled, below `root`."""
+    """List what is compiled, below `root`."""
     files = [path for room in ROOMS for path in sorted((root / room).rglob("*.py"))]
     names = [str(path.relative_to(root)) for path in files]
     return [

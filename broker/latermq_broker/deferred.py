@@ -71,11 +71,11 @@ class Later(Generic[Value]):
         self.release()
 
     def rescue(self, make: Callable[[BaseException], Value]) -> None:
-        """From now on an error becomes the value that `make` returns, or the error it raises."""
+        """Turn an error, from now on, into the value that `make` returns or the error it raises."""
         self._rescue = make
 
     def result(self) -> Value:
-        """Of a settled one: the value, or its error raised."""
+        """Return the value of a settled one, or raise its error."""
         if self.error is not None:
             raise self.error
         return cast(Value, self.value)
@@ -89,13 +89,13 @@ class Later(Generic[Value]):
             self._listener = listener
 
     def mapped(self, make: "Callable[[Value], Other]") -> "Later[Other]":
-        """What `make` makes of the value; an error passes through."""
+        """Return a Later of what `make` makes of the value; an error passes through."""
         made: Later[Other] = Later()
         self.listen(partial(_give_mapped, made, make))
         return made
 
     def then(self, step: "Callable[[Value], Later[Other]]") -> "Later[Other]":
-        """What becomes of the one that `step` begins with the value; an error passes through."""
+        """Return what becomes of the one that `step` begins with the value; errors pass through."""
         made: Later[Other] = Later()
         self.listen(partial(_begin, made, step))
         return made

@@ -38,7 +38,7 @@ class Outcome(Enum):
 
     @property
     def final(self) -> bool:
-        """Whether it does not come again to this group."""
+        """Tell whether it does not come again to this group."""
         return self in (Outcome.ACKNOWLEDGED, Outcome.DEAD_LETTERED)
 
 
@@ -58,7 +58,7 @@ class Settler(Protocol):
     async def give_back(self, delivery: "Delivery") -> None: ...
 
     async def return_it(self, delivery: "Delivery") -> None:
-        """As `give_back`, insisting while the broker cannot take it."""
+        """Give it back, and insist while the broker cannot take it."""
 
     async def end(
         self, delivery: "Delivery", error: Exception | None, *, later: bool = False
@@ -83,7 +83,7 @@ class Delivery(Received):
 
     @property
     def settled(self) -> bool:
-        """Whether it was acknowledged, given back or dead-lettered, or its lease lost."""
+        """Tell whether it was acknowledged, given back or dead-lettered, or its lease lost."""
         return self._outcome is not None
 
     async def ack(self) -> None:

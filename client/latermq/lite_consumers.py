@@ -37,11 +37,11 @@ class LitePushConsumer(PushConsumer):
 
     @property
     def lite_topics(self) -> frozenset[str]:
-        """What is subscribed to, without what other clients of an exclusive group took."""
+        """Return what is subscribed to, as `LitePushConsumer.lite_topics`."""
         return self._topics.names
 
     async def subscribe(self, *lite_topics: str, begin: Begin | None = None) -> None:
-        """Read these too; a lite topic need not exist yet.
+        """Subscribe to lite topics, as `LitePushConsumer.subscribe`.
 
         Args:
             begin: where those that are new to this client begin, for the whole group. None: where
@@ -57,7 +57,7 @@ class LitePushConsumer(PushConsumer):
         await self._topics.add(lite_topics, begin)
 
     async def unsubscribe(self, *lite_topics: str) -> None:
-        """Read these no more; what was received stays to be settled."""
+        """Unsubscribe from lite topics, as `LitePushConsumer.unsubscribe`."""
         await self._topics.remove(lite_topics)
 
 
@@ -70,13 +70,13 @@ class LiteSimpleConsumer(AskingConsumer):
 
     @property
     def lite_topics(self) -> frozenset[str]:
-        """As `LitePushConsumer.lite_topics`."""
+        """Return what is subscribed to, as `LitePushConsumer.lite_topics`."""
         return self._topics.names
 
     async def subscribe(self, *lite_topics: str, begin: Begin | None = None) -> None:
-        """As `LitePushConsumer.subscribe`."""
+        """Subscribe to lite topics, as `LitePushConsumer.subscribe`."""
         await self._topics.add(lite_topics, begin)
 
     async def unsubscribe(self, *lite_topics: str) -> None:
-        """As `LitePushConsumer.unsubscribe`."""
+        """Unsubscribe from lite topics, as `LitePushConsumer.unsubscribe`."""
         await self._topics.remove(lite_topics)

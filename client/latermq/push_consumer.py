@@ -37,13 +37,13 @@ GRACE: Final = timedelta(seconds=30)
 
 
 def result_is_due(listener: Callable[..., object]) -> bool:
-    """Whether the function says it returns a ConsumeResult, so that None is none."""
+    """Tell whether the function says it returns a ConsumeResult, so that None is none."""
     returns = inspect.signature(listener).return_annotation
     return returns is ConsumeResult or str(returns).endswith("ConsumeResult")
 
 
 def _at_work(holder: object) -> bool:
-    """Whether a task or thread that took a delivery can still settle it."""
+    """Tell whether a task or thread that took a delivery can still settle it."""
     if isinstance(holder, asyncio.Task):
         return not holder.done()
     return not isinstance(holder, threading.Thread) or holder.is_alive()

@@ -54,7 +54,7 @@ def unbounded(bytes_count: int) -> None:
 
 
 def grown_bytes(bytes_count: int) -> int:
-    """What a buffer of so many bytes takes at most: it grows by an eighth ahead of its content."""
+    """Estimate what a buffer of so many bytes takes at most: it grows by an eighth ahead."""
     return bytes_count + (bytes_count >> 3)
 
 
@@ -75,7 +75,7 @@ class Assembly:
 
     @property
     def bytes_kept(self) -> int:
-        """Of what was put in and not taken."""
+        """Count the bytes that were put in and not taken."""
         return len(self._raw)
 
     @property

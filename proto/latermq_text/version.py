@@ -5,7 +5,7 @@ from importlib.util import find_spec
 
 
 def own_version() -> str:
-    """Of the installed package; "" where it runs from a directory that was never installed."""
+    """Return the installed version; "" where it runs from a directory never installed."""
     try:
         return version("latermq")
     except PackageNotFoundError:
@@ -13,6 +13,6 @@ def own_version() -> str:
 
 
 def is_compiled() -> bool:
-    """Whether the broker is what mypyc made of it (`broker/native_build.py`)."""
+    """Tell whether the broker is what mypyc made of it (`broker/native_build.py`)."""
     found = find_spec("latermq_broker.errors")
     return found is not None and not str(found.origin).endswith(".py")

@@ -43,6 +43,7 @@ REGISTRY_HOSTS: Final = tuple(
         ("archive.ubuntu", ".", "com"),
     ]
 )
+VERBLESS: Final = ("The same", "As ", "Of ", "Whether ")
 CLOCK_READERS: Final = {"now", "utcnow", "today"}
 
 
@@ -171,6 +172,18 @@ def modules(*roots: str) -> list[Path]:
     ]
 
 
+def docstrings_about_others() -> Iterator[str]:
+    """A docstring that leans on its neighbour or lacks its verb tells a newcomer nothing."""
+    for path, tree in parsed():
+        if path.parts[len(ROOT.parts)] == "tests":
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                text = ast.get_docstring(node) or ""
+                if text.startswith(VERBLESS):
+                    yield f"{at(path, node.lineno)}: {node.name}: begins with no verb"
+
+
 def text_lines() -> Iterator[tuple[Path, int, str]]:
     for path in tracked(*TEXT_SUFFIXES):
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
@@ -199,6 +212,7 @@ RULES: Final[list[Callable[[], Iterator[str]]]] = [
     long_files,
     crowded_folders,
     namesakes,
+    docstrings_about_others,
     long_functions,
     crowded_classes,
     nameless_names,
@@ -225,8 +239,9 @@ def test_every_rule_finds_its_offence(tmp_path: Path, monkeypatch: pytest.Monkey
     unfinished = "# " + "TO" + "DO: later"
     place = f'PATH = "/{"work"}/data"  # {REGISTRY_HOSTS[0]}'
     padding = "\n" * FILE_LINES_MAX
+    function = f'def f():\n    """The same for several."""\n{body}'
     offender.write_text(
-        f"import time\n{unfinished}\n{place}\ndef f():\n{body}\nclass LogManager:\n{methods}\n"
+        f"import time\n{unfinished}\n{place}\n{function}\nclass LogManager:\n{methods}\n"
         f"try:\n    f()\nexcept Exception:\n    pass\n{padding}",
         encoding="utf-8",
     )

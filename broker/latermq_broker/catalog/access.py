@@ -80,7 +80,7 @@ class User:
     grants: tuple[Grant, ...] = ()  # sorted; one per kind and pattern
 
     def may(self, right: Right, kind: Kind, name: str) -> bool:
-        """Whether an enabled user may; `*` as the name asks for all that users may choose."""
+        """Tell whether an enabled user may; `*` as the name asks for all that users may choose."""
         if self.admin:
             return True
         for grant in self.grants:  # a plain loop: it runs for every call
@@ -89,7 +89,7 @@ class User:
         return False
 
     def granted(self, kind: Kind, pattern: str, rights: frozenset[Right]) -> "User":
-        """With these rights on the pattern too."""
+        """Return the user with these rights on the pattern, too."""
         return self._changed(kind, pattern, self._rights(kind, pattern) | rights)
 
     def revoked(self, kind: Kind, pattern: str, rights: frozenset[Right]) -> "User":

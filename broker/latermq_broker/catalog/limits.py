@@ -66,7 +66,7 @@ class Limits:
         return [self._limits[key] for key in sorted(self._limits)]
 
     def bound(self, scope: Scope, name: str, field: str) -> int:
-        """What holds for one: its own, else that of EVERY; 0: unlimited."""
+        """Find what holds for one: its own limit, else that of EVERY; 0: unlimited."""
         for known in (name, EVERY):
             limit = self._limits.get((scope, known))
             if limit is not None and (most := int(getattr(limit, field))):

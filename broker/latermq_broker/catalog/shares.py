@@ -46,7 +46,7 @@ class Shares:
 
 
 def key_of(user: User | None) -> str:
-    """What is counted as whose: a user's access key; "" is nobody's."""
+    """Name whose share something counts in: a user's access key; "" is nobody's."""
     return user.access_key if user is not None else ""
 
 

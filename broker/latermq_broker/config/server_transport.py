@@ -18,7 +18,7 @@ class Transport(Enum):
 
 
 class ClientCertificates(Enum):
-    """Whether a TLS client has to show one."""
+    """What a TLS client has to show of itself."""
 
     NONE = "none"
     OPTIONAL = "optional"
@@ -101,7 +101,7 @@ class Http2Config:
 
 
 def held_bytes_max(request_bytes: int) -> int:
-    """What a request of so many bytes may take in memory while it comes."""
+    """Compute what a request of so many bytes may take in memory while it comes."""
     return request_bytes + request_bytes // 8 + REQUEST_OVERHEAD_BYTES
 
 

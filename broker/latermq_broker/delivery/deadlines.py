@@ -42,7 +42,7 @@ class Deadlines:
             members.add(item)
 
     def disarm(self, item: int) -> None:
-        """No effect on an id that is not armed."""
+        """Disarm an id; one that is not armed stays as it is."""
         deadline_ms = self._deadline.pop(item, None)
         if deadline_ms is None:
             return
@@ -51,7 +51,7 @@ class Deadlines:
             members.discard(item)
 
     def expire(self, now_ms: int, count_max: int) -> list[int]:
-        """Up to `count_max` ids due at `now_ms`, earliest first; they are disarmed."""
+        """Disarm up to `count_max` ids due at `now_ms`, and return them, earliest first."""
         self._open_slots(now_ms // _SLOT_MS)
         due: list[int] = []
         while self._open and len(due) < count_max:

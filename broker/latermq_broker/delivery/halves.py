@@ -107,7 +107,7 @@ class HalfMessage:
         self.sender = ""  # live: the access key of the user who sent it
 
     def key(self) -> tuple[int, ...]:
-        """What recovery must bring back."""
+        """Return what recovery must bring back."""
         return (
             self.first,
             self.position,

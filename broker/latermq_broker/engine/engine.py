@@ -323,7 +323,7 @@ class Engine:
         return self._due.client_gone(client_id, now_ms, group)
 
     def end_silent_clients(self, now_ms: int) -> bool:
-        """The same for all that were silent for too long; whether there were any."""
+        """End the renewal for all clients silent for too long; tell whether there were any."""
         return self._due.end_silent(now_ms)
 
     def tick(self, now_ms: int) -> int | None:
@@ -354,7 +354,7 @@ class Engine:
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def take_ready(self) -> Ready:
-        """What may have become receivable since the last call."""
+        """Return what may have become receivable since the last call."""
         return self._state.announced.take()
 
     def write(self) -> int:

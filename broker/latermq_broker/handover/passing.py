@@ -277,7 +277,7 @@ class Predecessor:
 
 
 def _listens(descriptor: int) -> bool:
-    """Whether it is a listening socket; it stays open."""
+    """Tell whether it is a listening socket; it stays open."""
     try:
         one = socket.socket(fileno=descriptor)
     except OSError:

@@ -58,7 +58,7 @@ class MetricsEndpoint:
 
     @property
     def descriptors(self) -> list[int]:
-        """Of the sockets that listen now."""
+        """Return the descriptors of the sockets that listen now."""
         return [one.fileno() for server in self._servers for one in server.sockets]
 
     def leave_port(self) -> None:

@@ -73,7 +73,7 @@ def repair(directory: Path, skip: bool, yes: bool, as_json: bool) -> None:
 
 
 def _told(names: Names, record: Record) -> dict[str, Any]:
-    """What a damaged record says, as far as it makes sense."""
+    """Tell what a damaged record says, as far as it makes sense."""
     with suppress(ValueError, KeyError, IndexError, TypeError, struct.error):
         return KINDS[record.type].text(record, names)
     return {}

@@ -38,8 +38,8 @@ class Minutes:
         self._active_count += 1
 
     def add_fresh(self, entries: Sequence[Entry]) -> list[Entry]:
-        """Of (due, position) that were never here before those of minutes that were not taken; the
-        others are returned."""
+        """Add (due, position) that were never here before, where the minute was not taken; return
+        the others."""
         find, taken_until = self._active.get, self.taken_until
         others: list[Entry] = []
         for due_ms, position in entries:
@@ -94,7 +94,7 @@ class Minutes:
             yield minute, sorted(entries)
 
     def by_minute(self, minute_from: int) -> Iterator[tuple[int, "array[int]"]]:
-        """The same, unsorted; minutes that appear meanwhile may be missed."""
+        """Yield (minute, packed entries) unsorted; minutes that appear meanwhile may be missed."""
         minute = max(minute_from, self.taken_until)
         known = sorted({*self._active, *self._frozen})
         while True:
@@ -112,7 +112,7 @@ class Minutes:
     # --- checkpoints ---------------------------------------------------------------------------
 
     def freeze(self) -> list[tuple[int, list[bytes]]]:
-        """What a new run is to hold, when there is enough for one; else nothing is frozen."""
+        """Return what a new run is to hold, when there is enough for one; else freeze nothing."""
         if self._active_count < RUN_ENTRIES_MIN or self._frozen:
             return []
         self._frozen, self._active = self._active, {}

@@ -103,7 +103,7 @@ class Near:
 
     @property
     def loading(self) -> bool:
-        """Whether minutes were loaded that are not yet taken apart."""
+        """Tell whether minutes were loaded that are not yet taken apart."""
         return bool(self._loading)
 
     def load_slice(self) -> int:
@@ -122,7 +122,7 @@ class Near:
         return len(part)
 
     def due(self, end: int, count_max: int) -> list[int]:
-        """Up to `count_max` keys below `end`, in order; they stay until cancelled.
+        """Return up to `count_max` keys below `end`, in order; they stay until cancelled.
 
         Fewer, or none, while minutes are still loading.
         """
@@ -275,7 +275,7 @@ class Near:
         yield from list(self._loading)
 
     def _open_rest(self) -> Iterator["array[int]"]:
-        """What is left of the open second, `_head` included."""
+        """Return what is left of the open second, `_head` included."""
         assert self._head is not None
         head = self._head - self._opened // SECONDS * _MINUTE
         for chunk in self._open:

@@ -58,7 +58,7 @@ def unpack_entry(minute: int, packed: int) -> Entry:
 
 
 def run_name(position: int) -> str:
-    """Of the run that is written with the checkpoint at `position`."""
+    """Name the run that is written with the checkpoint at `position`."""
     return f"{position:020d}{RUN_SUFFIX}"
 
 
@@ -71,7 +71,7 @@ def encode_run(minutes: Sequence[tuple[int, Sequence[bytes]]]) -> Iterator[bytes
 
 
 def encode_run_by_minute(minutes: Mapping[int, tuple[int, Iterator[bytes]]]) -> Iterator[bytes]:
-    """The same from minute → (count, chunks that are read when their turn comes)."""
+    """Encode a run from minute → (count, chunks that are read when their turn comes)."""
     digest = xxh3_64()
     total = sum(count for count, _ in minutes.values())
     table = bytearray()

@@ -72,14 +72,14 @@ class Timer:
             self.near.cancel(_key(due_ms, position))
 
     def contains(self, due_ms: int, position: int) -> bool:
-        """Whether the entry is armed."""
+        """Tell whether the entry is armed."""
         minute = due_ms // MINUTE_MS
         if minute >= self.far.taken_until:
             return self.far.holds(minute, pack_entry(due_ms, position))
         return self.near.holds(_key(due_ms, position))
 
     def due(self, now_ms: int, count_max: int) -> list[Entry]:
-        """Up to `count_max` entries at or before `now_ms`, in order; they stay until cancelled.
+        """Return up to `count_max` entries due at `now_ms`, in order; they stay until cancelled.
 
         Fewer, or none, while a large minute is being read; then `next_deadline_ms` is not after
         now. When `now_ms` falls, what was due and was not cancelled is due later again.

@@ -74,5 +74,5 @@ class CutOffs:
         return {CUT_OFFS_SECTION: head + b"".join(_SPAN.pack(*span) for span in self._spans)}
 
     def concern(self, at_ms: int) -> bool:
-        """What was said at this store time may not have gone out: the broker was cut off since."""
+        """Tell whether what was said at this store time may not have gone out: we were cut off."""
         return any(begin <= at_ms <= end for begin, end in self._spans)

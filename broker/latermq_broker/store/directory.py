@@ -213,7 +213,7 @@ def _open_segment(
 
 
 def _was_ours(files: Files, segment: Segment) -> bool:
-    """Whether a first and only segment, whose header is none of ours, is one of a log of ours."""
+    """Tell whether a first and only segment with a header of none of ours is of a log of ours."""
     directory = segment.path.parent.parent
     return _has_checkpoints(files, directory) or holds_a_record(segment)
 

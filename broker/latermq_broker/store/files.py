@@ -110,7 +110,7 @@ class Files(Protocol):
         """Names in it, sorted."""
 
     def free_bytes(self, path: Path) -> Space:
-        """Of the file system that holds this directory."""
+        """Measure the file system that holds this directory."""
 
 
 class _Map(mmap.mmap):

@@ -81,12 +81,12 @@ class LogScan:
 
     @property
     def epoch(self) -> int:
-        """Of the last record."""
+        """Return the last record's epoch."""
         return self.last.epoch if self.last is not None else self._epoch
 
     @property
     def store_ms(self) -> int:
-        """Of the last record; 0 without one."""
+        """Return the last record's store time; 0 without one."""
         return self.last.store_ms if self.last is not None else 0
 
     @property
@@ -99,7 +99,7 @@ class LogScan:
             yield from run
 
     def runs(self) -> Iterator[list[Record]]:
-        """The same, some records at a time; those of `OWN_TYPES` each alone."""
+        """Yield the records, some at a time; those of `OWN_TYPES` each alone."""
         while self._index < len(self._segments):
             segment = self._segments[self._index]
             within = self._within and self.position > segment.base
@@ -196,7 +196,7 @@ def inspect_tail(segments: Sequence[Segment], bad: int, epoch: int) -> Tail:
 
 
 def holds_a_record(segment: Segment) -> bool:
-    """Whether anything in the file is a whole record for its place in the log. Raises OSError."""
+    """Tell whether anything in the file is a whole record for its place. Raises OSError."""
     return inspect_tail([segment], segment.base, 0).first is not None
 
 

@@ -79,7 +79,7 @@ class Handshakes(Generic[Item]):
                 del self._waiting[address]
 
     def _oldest(self, now_ms: int) -> Item | None:
-        """Of the address that has most: its oldest, taken out, if it had its time."""
+        """Take out the oldest of the address that has most, if it had its time."""
         address = max(self._going, key=lambda each: len(self._going[each]))
         item, since_ms = next(iter(self._going[address].items()))
         if now_ms - since_ms < REST_MS:

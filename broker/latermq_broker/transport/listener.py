@@ -199,7 +199,7 @@ class Listener:
             self._greetings.pop(greeting.host, None)
 
     def _make_room(self, host: str) -> bool:
-        """Whether one more from `host` may come, if need be for its oldest that says nothing."""
+        """Tell whether one more from `host` may come; if need be, its oldest silent one goes."""
         if self._open[host] < self._http2.connections_per_address_max:
             if self._count < self._connections_max:
                 return True

@@ -148,7 +148,7 @@ class ShellProtocol(asyncio.Protocol):
 
     @property
     def held_bytes(self) -> int:
-        """Of answers that wait to be read; 0 when it is over."""
+        """Count the bytes of answers that wait to be read; 0 when it is over."""
         return 0 if self._closing else self.serving.replies.held
 
     @property

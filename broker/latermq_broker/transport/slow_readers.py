@@ -19,7 +19,7 @@ class Reader(Protocol):
 
     @property
     def held_bytes(self) -> int:
-        """Of answers that wait to be read; 0 when it is over."""
+        """Count the bytes of answers that wait to be read; 0 when it is over."""
 
     @property
     def taken_bytes(self) -> int:

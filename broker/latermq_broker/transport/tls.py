@@ -78,7 +78,7 @@ class CertificateFiles:
             log.info("certificate reloaded", extra={"file": str(self._certificate)})
 
     def _stamps(self) -> tuple[int, ...]:
-        """What changes when a file does; 0 for one that is not there just now."""
+        """Return what changes when a file does; 0 for one that is not there just now."""
         files = [self._certificate, self._key]
         if self._config.client_ca:
             files.append(Path(self._config.client_ca).expanduser())
@@ -121,7 +121,7 @@ def _require_pem(setting: str, path: Path) -> None:
 
 
 def common_name(certificate: Mapping[str, Any] | None) -> str:
-    """Of a peer's certificate as `getpeercert` tells it: only of one that was verified."""
+    """Read the common name of a peer's certificate, as `getpeercert` tells a verified one."""
     subject = (certificate or {}).get("subject", ())
     names = [value for part in subject for key, value in part if key == "commonName"]
     return str(names[0]) if len(names) == 1 else ""

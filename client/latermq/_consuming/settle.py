@@ -112,7 +112,7 @@ class LeaseSettler:
         self._left(delivery, Outcome.RETURNED)
 
     async def return_it(self, delivery: Delivery) -> None:
-        """As `give_back`, insisting: others of its message group wait for it."""
+        """Give it back and insist: others of its message group wait for it."""
         await self._insist(delivery, lambda: self._return_once(delivery))
 
     async def refuse(self, delivery: Delivery, error: Exception) -> None:

@@ -46,7 +46,7 @@ class Boundary:
 
     @property
     def moves(self) -> bool:
-        """Whether asking again later may give later offsets though nothing was deleted."""
+        """Tell whether asking again later may give later offsets though nothing was deleted."""
         if self.offsets is not None:
             return any(_AT_LATEST in queues.values() for queues in self.offsets.values())
         return self.edge in (Edge.LATEST, Edge.TIME)

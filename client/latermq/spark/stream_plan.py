@@ -91,7 +91,7 @@ class StreamPlan:
         )
 
     def _enough(self, waiting: int) -> bool:
-        """Whether a batch is worth its cost, by minOffsetsPerTrigger and maxTriggerDelay."""
+        """Tell whether a batch is worth its cost, by minOffsetsPerTrigger and maxTriggerDelay."""
         now_ms = self._clock_ms()
         early = (
             self._ran_ms is not None

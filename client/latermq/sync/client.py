@@ -127,7 +127,7 @@ class Client:
         return Transaction(self._loop, self._loop.call(make()))
 
     def check_transactions(self, topic: str, checker: Checker) -> None:
-        """As `latermq.Client.check_transactions`; the checker is called in a thread of its own."""
+        """Check as `latermq.Client.check_transactions`; the checker is called in its own thread."""
 
         async def in_thread(half: Received) -> Resolution:
             return await asyncio.to_thread(checker, half)
@@ -181,7 +181,7 @@ class Client:
         cached_count_max: int = CACHED_COUNT_MAX,
         cached_bytes_max: int = CACHED_BYTES_MAX,
     ) -> LitePushConsumer:
-        """As `latermq.Client.lite_push_consumer`; `taken` is called in a thread of its own."""
+        """Make as `latermq.Client.lite_push_consumer`; `taken` is called in its own thread."""
         inner = self._client.lite_push_consumer(
             parent,
             group=group,

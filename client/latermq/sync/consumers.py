@@ -33,7 +33,7 @@ class Delivery(Received):
 
     @property
     def settled(self) -> bool:
-        """As `latermq.Delivery.settled`."""
+        """Tell whether it is settled, as `latermq.Delivery.settled`."""
         return self._delivery.settled
 
     def ack(self) -> None:

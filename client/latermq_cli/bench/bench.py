@@ -38,7 +38,7 @@ def size(text: str) -> int:
 
 
 def run_time(text: str) -> int:
-    """As `duration`, of a run; a `type=` for options."""
+    """Parse how long a run takes, as `duration` does; a `type=` for options."""
     wanted = duration(text)
     if not 1 <= wanted <= DURATION_MS_MAX:
         raise click.BadParameter(f"{text!r}: a run takes 1ms to 7d")

@@ -50,7 +50,7 @@ class Access:
 
 
 def current_access() -> Access:
-    """Of the command that runs; without one, of the environment. Raises RefusedError."""
+    """Return the access of the command that runs, else the environment's. Raises RefusedError."""
     context = click.get_current_context(silent=True)
     if context is not None and _META in context.meta:
         access: Access = context.meta[_META]

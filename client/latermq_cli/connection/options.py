@@ -94,7 +94,7 @@ def example(*lines: str) -> str:
 
 
 def is_interactive() -> bool:
-    """Whether somebody can be asked."""
+    """Tell whether somebody can be asked."""
     return is_terminal(sys.stdin)
 
 

@@ -8,7 +8,7 @@ PROBE_S: Final = 2.0
 
 
 def speaks_tls(host: str, port: int) -> bool:
-    """Whether somebody there takes a TLS handshake: for whoever came in clear text in vain."""
+    """Tell whether somebody there takes a TLS handshake: for whoever came in clear text in vain."""
     try:
         with (
             socket.create_connection((host, port), PROBE_S) as raw,

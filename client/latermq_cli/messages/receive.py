@@ -118,7 +118,7 @@ def receive(
 
 
 def _require_topic(broker: Connection, topic: str) -> bool:
-    """Whether it is not there yet: the first use makes it. Raises CommandError."""
+    """Tell whether it is not there yet: the first use makes it. Raises CommandError."""
     missing = False
     try:
         broker.call(broker.topics.GetTopic, topic_pb2.GetTopicRequest(name=topic))

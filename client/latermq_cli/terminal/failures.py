@@ -23,7 +23,7 @@ class CommandError(click.ClickException):
     code = 0  # the broker's status, where it gave one
 
     def after(self, done: str) -> "CommandError":
-        """The same, told with what had been done before it."""
+        """Return the same error, told with what had been done before it."""
         told = type(self)(f"{done}, then: {self.message}")
         told.code = self.code
         return told

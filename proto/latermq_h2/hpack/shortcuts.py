@@ -67,7 +67,7 @@ class Shortcuts:
         self._fruitless = 0  # blocks learned since one was found
 
     def find(self, block: bytes) -> tuple[list[Field], int, Gist] | None:
-        """What decoding `block` would give; None when that is not known."""
+        """Find what decoding `block` would give; None when that is not known."""
         if not self._settled:
             return None
         known = self._whole.get(block)

@@ -104,7 +104,7 @@ def any_of(parts: Sequence[Truth]) -> Truth:
 
 
 def text_test(test: Test, name: str, wanted: str) -> Truth:
-    """Of one property, which must be there."""
+    """Make the test of one property, which must be there."""
 
     def evaluate(properties: Properties) -> bool | None:
         value = properties.get(name)

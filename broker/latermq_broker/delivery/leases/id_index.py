@@ -70,7 +70,7 @@ class IdIndex:
             buckets[number] = row
 
     def fill(self, rows: Sequence[int]) -> None:
-        """As `add` for each, into one that is empty."""
+        """Take up the ids in those rows, into an index that is empty, in buckets made for them."""
         assert not self._count
         blocks = -(-max(len(rows), 1) // _BLOCK)
         self._buckets = array("I", bytes(4 * _BLOCK * blocks))

@@ -342,23 +342,23 @@ class Leases:
             row = states.find(_READY, row + rows)
 
     def expire(self, now_ms: int, count_max: int) -> list[Delivery]:
-        """Up to `count_max` whose deadline has come, earliest first; they are disarmed."""
+        """Disarm up to `count_max` deliveries whose deadline has come, the earliest first."""
         return [Delivery(self.slab, row) for row in self.deadlines.expire(now_ms, count_max)]
 
     def wait_again(self, delivery: Delivery) -> None:
-        """What expired was not dealt with: its deadline holds, unless it has moved on since."""
+        """Arm again what expired and was not dealt with, unless its deadline has moved on since."""
         slab, row = self.slab, delivery.row
         if slab.state[row] in IN_HAND and not slab.armed[row]:
             self.deadlines.arm((row,), slab.deadline_ms[row])
 
     def renewed_by(self, client_id: str) -> list[int]:
-        """Ids of the leases the broker renews for that client."""
+        """List the ids of the leases that the broker renews for that client."""
         slab = self.slab
         rows = self._renewals.rows(client_id)
         return sorted(slab.id[row] for row in rows if slab.state[row] == State.LEASED)
 
     def renewed_clients(self) -> KeysView[str]:
-        """Those whose leases are, or were while they lasted, renewed."""
+        """Return the clients whose leases are, or were while they lasted, renewed."""
         return self._renewals.clients()
 
     def _end(self, row: int) -> None:
@@ -375,7 +375,7 @@ class Leases:
         slab.give(row)
 
     def _end_all(self, rows: range, before: State) -> None:
-        """The same for those that are alike."""
+        """Free rows in sequence that differ in id, offset and message only."""
         slab, first = self.slab, rows.start
         self.deadlines.disarm_all(rows)
         for row in rows if before is State.READY else ():

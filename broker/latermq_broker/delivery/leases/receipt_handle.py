@@ -75,7 +75,7 @@ class ReceiptHandles:
         return [id for id, _ in each], [generation for _, generation in each]
 
     def _decode_alone(self, raw: bytes) -> Named:
-        """Of one that was given before macs came in blocks."""
+        """Decode a handle that was given before macs came in blocks."""
         if len(raw) != _HANDLE_BYTES:
             return NO_DELIVERY
         mac = self._keyed_alone.copy()
@@ -86,7 +86,7 @@ class ReceiptHandles:
         return delivery_id, generation
 
     def _macs(self, ids: Sequence[int], generations: Sequence[int]) -> bytes:
-        """Of each, joined."""
+        """Compute the macs of all handles, and join them."""
         first, last, generation = ids[0], ids[-1], generations[0]
         count = len(ids)
         in_run = count == 1 or (

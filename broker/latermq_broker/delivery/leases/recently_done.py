@@ -39,7 +39,7 @@ class RecentlyDone:
     def remember(
         self, ids: Sequence[int], generation: int, place: DeliveryKey, deadline_ms: int
     ) -> None:
-        """What is over, together; `forget` is to follow."""
+        """Remember what is over together; `forget` is to follow."""
         if len(ids) == 1:  # a lone one: half the time
             self._handles[ids[0]] = (generation, place, deadline_ms)
             self._ids.append(ids[0])
@@ -54,7 +54,7 @@ class RecentlyDone:
         counts.append(len(ids))
 
     def forget(self, now_ms: int) -> None:
-        """What is too old, or too much."""
+        """Drop what is too old, or too much."""
         handles, ids = self._handles, self._ids
         deadlines, counts = self._rows[0], self._rows[4]
         row, first = self._gone_rows, self._gone_ids

@@ -40,7 +40,7 @@ class Renewals:
             self.forget(before)
 
     def give_new(self, rows: Sequence[int], holder: Holder) -> None:
-        """The same for rows that were nobody's."""
+        """Give rows that were nobody's to `holder`."""
         if not rows:
             return
         slab = self._slab
@@ -52,7 +52,7 @@ class Renewals:
             new = False
 
     def load(self) -> None:
-        """As the slab was loaded."""
+        """Take over the holders of a slab that was loaded."""
         slab = self._slab
         known = {0}
         for row in slab.live():
@@ -63,12 +63,12 @@ class Renewals:
                 known.add(number)
 
     def rows(self, client_id: str) -> set[int]:
-        """Those of the client whose leases are renewed, or were while they lasted."""
+        """Return the client's rows that are renewed, or were while they lasted."""
         renewed = self._clients.get(client_id)
         return set() if renewed is None else self._current(renewed, client_id)
 
     def clients(self) -> KeysView[str]:
-        """Those that have such rows, as it changes."""
+        """Return the clients that have such rows, as they come and go."""
         return self._clients.keys()
 
     def _note(self, row: int, holder: Holder, *, new: bool) -> None:
@@ -92,7 +92,7 @@ class Renewals:
         return current
 
     def forget(self, number: int) -> None:
-        """Of a holder that holds nothing any more."""
+        """Forget a holder that holds nothing any more."""
         holder = self._slab.holders.values[number]
         if holder.auto_renew:
             renewed = self._clients[holder.client_id]

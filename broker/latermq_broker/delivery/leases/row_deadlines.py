@@ -57,7 +57,7 @@ class RowDeadlines:
         slab.join(ring, rows)
 
     def disarm(self, row: int) -> None:
-        """No effect on a row that is not armed."""
+        """Disarm a row; one that is not armed stays as it is."""
         slab = self._slab
         if not slab.armed[row]:
             return
@@ -70,7 +70,7 @@ class RowDeadlines:
             following[row] = 0
 
     def disarm_all(self, rows: range) -> None:
-        """The same for several."""
+        """Disarm rows in sequence, at once where they stand in one ring."""
         slab = self._slab
         if 0 not in slab.armed[rows.start : rows.stop] and slab.leave_all(rows):
             fill(slab.armed, rows, 0)
@@ -80,7 +80,7 @@ class RowDeadlines:
                 self.disarm(row)
 
     def expire(self, now_ms: int, count_max: int) -> list[int]:
-        """Up to `count_max` rows due at `now_ms`, earliest first; they are disarmed."""
+        """Disarm up to `count_max` rows due at `now_ms`, and return them, earliest first."""
         due: list[int] = []
         while len(due) < count_max:
             if self._open:

@@ -25,7 +25,7 @@ class DeliveryKey(NamedTuple):
     order_key: int = 0  # of its message group, where the order is kept
 
     def is_of(self, owner: tuple[int, int]) -> bool:
-        """Whether it is this group's on this topic; topic 0: on whichever."""
+        """Tell whether it is this group's on this topic; topic 0: on whichever."""
         group_id, topic_id = owner
         return self.group_id == group_id and topic_id in (0, self.topic_id)
 

@@ -43,7 +43,7 @@ RENEWALS_MAX: Final = 255  # counted no further
 
 
 def fill(column: Numbers, rows: Sequence[int], number: int) -> None:
-    """The same number in each of those rows."""
+    """Write one number into each of those rows of a column."""
     if isinstance(rows, range):
         column[rows.start : rows.stop] = array(column.format, (number,)) * len(rows)
         return
@@ -204,7 +204,7 @@ class Slab:
             self._runs = few
 
     def give_all(self, rows: range) -> None:
-        """The same for several."""
+        """Give back rows in sequence."""
         first, count = rows.start, len(rows)
         if count < RUN_ROWS_MIN:
             for row in rows:
@@ -279,7 +279,7 @@ class Slab:
             self.next[row] = 0
 
     def leave_all(self, rows: range) -> bool:
-        """The same for several, if they stand in one ring, in their order; else nothing is done."""
+        """Unlink rows that stand in one ring, in their order; else do nothing, and return False."""
         following, before = self.next, self.prev
         first, last = rows.start, rows.stop - 1
         after, ahead = following[last], before[first]

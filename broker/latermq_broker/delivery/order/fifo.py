@@ -147,7 +147,7 @@ class FifoGate:
             self._drop_held(key, group, offset + 1)
 
     def trim(self, queue_id: int, first: int) -> None:
-        """What was held below `first` has expired."""
+        """Drop what was held below `first`: it has expired."""
         if self.held_count:
             for key, group in list(self.groups.items()):
                 if group.queue_id == queue_id:
@@ -166,7 +166,7 @@ class FifoGate:
         self._settle(key)
 
     def letters(self) -> Iterator[Letter]:
-        """Those that park a message group."""
+        """Return the letters that park a message group."""
         for group in self.groups.values():
             yield from group.parked
 
@@ -200,7 +200,7 @@ class FifoGate:
         return found
 
     def facts(self) -> dict[int, tuple[object, ...]]:
-        """What recovery must bring back, for comparisons."""
+        """Return what recovery must bring back, for comparisons."""
         return {
             key: (group.live, group.busy, list(group.held), group.parked, key in self.runnable)
             for key, group in self.groups.items()

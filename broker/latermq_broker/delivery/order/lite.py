@@ -31,7 +31,7 @@ class LiteTopic(RisingOffsets):
         return self._offsets[-1]
 
     def since(self, offset: int) -> Iterator[int]:
-        """Those from `offset` on."""
+        """Return the offsets from `offset` on."""
         for index in range(self._index(offset), len(self._offsets)):
             yield self._offsets[index]
 
@@ -92,7 +92,7 @@ class LiteReader:
             self.ready.setdefault(key)
 
     def candidates(self, keys: Collection[int], turn: int) -> list[int]:
-        """Of `keys`, those that may have something; whoever had a turn comes last."""
+        """List those of `keys` that may have something; whoever had a turn comes last."""
         if len(self.ready) <= len(keys):
             return [key for key in self.ready if key in keys]
         found = [key for key in keys if key in self.ready]
@@ -145,7 +145,7 @@ class LiteParent:
         return reader
 
     def trim(self, first: int) -> None:
-        """What lies below `first` in the parent's queue has expired."""
+        """Drop what lies below `first` in the parent's queue: it has expired."""
         for key in [key for key, topic in self.topics.items() if topic.first < first]:
             self._drop(key, first)
 
@@ -165,7 +165,7 @@ class LiteParent:
         return found
 
     def facts(self) -> dict[str, object]:
-        """What recovery must bring back, for comparisons."""
+        """Return what recovery must bring back, for comparisons."""
         return {
             "topics": {k: (t.name, t.written_ms, list(t)) for k, t in self.topics.items()},
             "readers": {

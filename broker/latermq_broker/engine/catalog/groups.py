@@ -56,7 +56,7 @@ class GroupAdmin:
         )
 
     def check_use(self, name: str, user: User | None = None) -> None:
-        """Whether its first use may make it, if it is not there. Raises as `ensure`."""
+        """Check that first use may make it, if it is not there. Raises as `ensure`."""
         if self._state.catalog.group(name) is not None:
             return
         if not self._state.config.catalog.auto_create_groups:

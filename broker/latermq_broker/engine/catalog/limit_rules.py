@@ -30,7 +30,7 @@ class LimitAdmin:
         return self._state.limits
 
     def set(self, wanted: Limit, now_ms: int) -> Limit:
-        """What is above 0 is replaced, the rest stays.
+        """Replace what is above 0; the rest stays.
 
         Raises:
             BadRequestError: nothing is set, out of bounds, or not of this scope.

@@ -50,7 +50,7 @@ class LiteTopicRow(NamedTuple):
 
 
 def lite_key(name: str) -> int:
-    """What a lite topic is known by in the core; never 0 for a name that is not empty."""
+    """Compute what names a lite topic in the core; never 0 for a name that is not empty."""
     return hash64(name)
 
 

@@ -24,7 +24,7 @@ def restore_leases(state: EngineState, section: bytes) -> None:
 
 
 def restore_old_leases(state: EngineState, section: bytes, order_keys: bytes) -> None:
-    """The same with the sections of an older version."""
+    """Restore the leases from an older version's sections."""
     keys = unpack_order_keys(order_keys)
     _take_up(state, decode_old_leases(state.leases, section, keys, state.clients.name))
 

@@ -302,7 +302,7 @@ class DeliveryApplier:
             self._move(subscription, delivery, Event.DUE)
 
     def add(self, subscription: Subscription, **numbers: int) -> Delivery:
-        """As `Leases.add`; it counts."""
+        """Add a delivery to the leases, as `Leases.add` does, and count it."""
         delivery = self._state.leases.add(
             group_id=subscription.group_id, topic_id=subscription.topic_id, **numbers
         )
@@ -329,7 +329,7 @@ class DeliveryApplier:
     def _move_in_order(
         self, subscription: Subscription, delivery: Delivery, before: State, state: State
     ) -> None:
-        """What the step means for its message group."""
+        """Tell its message group what the step means for it."""
         key = delivery.order_key
         if state in (State.DONE, State.DEAD):
             _leave_in_order(self._state, subscription, key, delivery.offset, delivery.id, before)

@@ -94,7 +94,7 @@ class MessageApplier:
     def message_run(
         self, run: MessageRun, positions: Sequence[int], lengths: Sequence[int], store_ms: int
     ) -> None:
-        """As `message` for each of them."""
+        """Apply the messages of a run, each as `message` does."""
         state = self._state
         state.store.index.add_run(positions, run.id_hashes, run.topic_id, run.key_hashes)
         flags = ENTRY_LETTER if run.kind & MESSAGE_LETTER else 0

@@ -126,7 +126,7 @@ class RetentionApplier:
 
 
 def trim(state: EngineState, topic_id: int, queue_id: int, first: int) -> None:
-    """What lies below `first` in the queue has expired."""
+    """Expire what lies below `first` in the queue."""
     queue = state.queue(topic_id, queue_id)
     for entry in queue.scan(queue.first, first - queue.first):
         if entry.flags:
@@ -145,7 +145,7 @@ def trim(state: EngineState, topic_id: int, queue_id: int, first: int) -> None:
 
 
 def base_sections(state: EngineState) -> bytes:
-    """What a DROP record of kind BASE carries."""
+    """Encode what a DROP record of kind BASE carries."""
     sections = {name: data for name, data in snapshot(state).items() if name not in TOLD_BY_THE_LOG}
     queues = (state.queue(*key) for key in state.store.queue_keys())
     sections[QUEUES_SECTION] = b"".join(

@@ -56,7 +56,7 @@ class Checkpoints:
             self.finish(job)
 
     def merge_arguments(self) -> list[str]:
-        """Of `schedule/run_merge.py`, when runs have become many; else empty."""
+        """List the arguments of `schedule/run_merge.py`, when runs have become many; else none."""
         names = self._far.merge_wanted()
         if not names:
             return []

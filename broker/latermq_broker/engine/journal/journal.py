@@ -70,7 +70,7 @@ class Journal:
             self.register(appliers)
 
     def register(self, appliers: Appliers, kinds: Mapping[RecordType, Kind] = KINDS) -> None:
-        """From now on records of these types are written and replayed so."""
+        """Have records of these types written and replayed so."""
         for type, (apply, headless) in appliers.items():
             kind = kinds[type]
             self._ways[type] = _Way(kind.encode, kind.decode, apply, headless)
@@ -109,7 +109,7 @@ class Journal:
             self._apply(self._messages.refs, group, self._log.last_store_ms)
 
     def write_group(self, items: Sequence[tuple[RecordType, Any]], now_ms: int) -> list[Any]:
-        """The same for several records that recovery takes all or none of."""
+        """Write and apply several records that recovery takes all or none of; what each made."""
         encoded = [self._ways[type].encode(payload) for type, payload in items]
         sizes = [sum(map(len, parts)) for parts in encoded]
         self._log.reserve(sizes, spare=items[0][0] not in NO_SPARE_TYPES)
@@ -122,7 +122,7 @@ class Journal:
         return made
 
     def write_messages(self, run: MessageRun, now_ms: int) -> list[int]:
-        """The same for messages that enter one queue; their positions."""
+        """Write and apply messages that enter one queue; their positions."""
         positions, lengths = self._log.append_group(
             RecordType.MESSAGE, encode_message_run(run), now_ms
         )
@@ -177,7 +177,7 @@ class Journal:
         self._messages.refs(refs, store_ms)
 
     def _replay_in_parts(self, record: Record) -> None:
-        """The same while something is missing before it: dropped segments, or a lost range."""
+        """Replay a record while something before it is missing: dropped segments, a lost range."""
         if record.type is RecordType.LOST:
             self.lossy.begin(record)
             return

@@ -47,7 +47,7 @@ def was_done(
 
 
 def _ids_of(catalog: Catalog, group: str, topic: str | None) -> tuple[int, int] | None:
-    """Ids of both; the topic's is 0 if none is named. None: one of them does not exist."""
+    """Find the ids of both; the topic's is 0 if none is named. None: one of them does not exist."""
     owner = catalog.group(group)
     if owner is None:
         return None

@@ -75,7 +75,7 @@ class DeadLetters:
         newest_first: bool = False,
         scan_max: int = SCAN_MAX,
     ) -> DeadSlice:
-        """Up to `count_max` matching letters from `start_offset` on (-1: the first, in order).
+        """Find up to `count_max` matching letters from `start_offset` on (-1: the first, in order).
 
         Looks at no more than `scan_max` letters: `letters` may be empty before the end is reached.
         Raises GroupNotFoundError.

@@ -102,7 +102,7 @@ class DueWork:
         return True
 
     def _of_group(self, delivery_ids: Sequence[int], name: str) -> list[int]:
-        """Those of the deliveries that are the group's."""
+        """List those of the deliveries that are the group's."""
         group = self._state.catalog.group(name)
         if group is None:
             return []

@@ -30,7 +30,7 @@ class EntryFilter(Protocol):
 
     @property
     def look_max(self) -> int:
-        """Of so many entries it can still be asked at most, or as good as."""
+        """Return how many entries it can still be asked of, or as good as."""
 
     def __call__(self, tag_hash: int, position: int) -> bool: ...
 

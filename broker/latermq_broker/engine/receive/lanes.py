@@ -146,7 +146,7 @@ class Lanes:
     def _take_fresh(
         self, receive: Receive, queue_ids: Iterable[int], mine: dict[int, bool]
     ) -> Iterator[list[Delivery]]:
-        """What one queue after the other gives, as much as there is room for."""
+        """Take what one queue after the other gives, as much as there is room for."""
         request, group, subscription, entry_filter, reply_budget, now_ms, _ = receive
         for queue_id in queue_ids:
             if not reply_budget.count or receive.spent:

@@ -26,7 +26,7 @@ class ReplyBudget:
         self._reserved = 0
 
     def take(self, length: int) -> bool:
-        """Whether a message of that length goes with it; after a refusal nothing does."""
+        """Tell whether a message of that length goes with it; after a refusal nothing does."""
         if not self.count:
             return False
         if length > self._bytes and not self._empty:

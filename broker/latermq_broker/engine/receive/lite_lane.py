@@ -16,7 +16,7 @@ from latermq_broker.store.records.lease_records import NO_QUEUE, ORDERED_TAKE, O
 
 class LiteLane(OrderedLane):
     def receive(self, receive: Receive, keys: frozenset[int]) -> list[Delivery]:
-        """Up to as many as there is room for, of lite topics among `keys`.
+        """Lease as many as there is room for, of lite topics among `keys`.
 
         Raises StoreFullError, with nothing leased.
         """
@@ -81,7 +81,7 @@ class LiteLane(OrderedLane):
             follows = True
 
     def _settle(self, receive: Receive, reader: LiteReader, looked: list[int]) -> None:
-        """Those that still may have something come last, the next time."""
+        """Put those that still may have something last, for the next time."""
         gate = receive.subscription.ordered()
         for key in looked:
             reader.ready.pop(key, None)

@@ -70,11 +70,11 @@ class ScanBudget:
         return self._entries <= 0 or self._reads <= 0 or self._bytes <= 0
 
     def passed(self) -> None:
-        """An entry was looked at."""
+        """Count an entry that was looked at."""
         self._entries -= 1
 
     def held(self, length: int) -> None:
-        """The same, and its message was read."""
+        """Count an entry that was looked at, and whose message was read."""
         self._entries -= 1
         self._reads -= 1
         self._bytes -= length
@@ -229,7 +229,7 @@ class OrderedLane:
         return taken
 
     def _was_alone(self, receive: Receive, again: list[int], taken: int) -> bool:
-        """Whether nothing may follow what was taken last of a message group."""
+        """Tell whether nothing may follow what was taken last of a message group."""
         if not taken:
             return False
         return receive.alone(self._state.leases.deliveries[again[-1]].attempt + 1)
@@ -324,7 +324,7 @@ class OrderedLane:
         mine: dict[int, bool],
         decided: int,
     ) -> OrderedRow | None:
-        """What becomes of a fresh message; None: the reply ends before it."""
+        """Decide what becomes of a fresh message; None: the reply ends before it."""
         letters = self._state.dead.get(queue.topic_id)
         if not receive.wants(entry) or (letters and offset in letters):
             receive.scan_budget.passed()
@@ -356,7 +356,7 @@ class OrderedLane:
     def _write(
         self, receive: Receive, queue_id: int, next_offset: int, rows: list[OrderedRow]
     ) -> list[Delivery]:
-        """What was decided, in one record; what was taken by it."""
+        """Write what was decided, in one record; what was taken by it."""
         if not rows and queue_id == NO_QUEUE:
             return []
         first_id = self._state.leases.next_id

@@ -89,7 +89,7 @@ class QueueReads:
         return rows
 
     def _hole(self, queue: ConsumeQueue, offset: int, topic_name: str) -> IllegalOffsetError:
-        """What is at `offset` cannot be read; where it goes on, or how far was looked."""
+        """Find where it goes on behind what cannot be read at `offset`, or how far was looked."""
         readable = end = min(queue.next, offset + HOLE_SCAN_MAX)
         for index, entry in enumerate(queue.scan(offset, end - offset)):
             try:

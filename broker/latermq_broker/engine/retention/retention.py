@@ -172,7 +172,7 @@ class Retention:
         return known
 
     def _all_read(self, segment: Segment) -> Generator[int, None, bool]:
-        """Whether every group that reads a topic has passed what the segment has of it.
+        """Tell whether every group that reads a topic has passed what the segment has of it.
 
         What nobody has read yet keeps its full time; so does a topic that no group reads.
         """

@@ -76,11 +76,11 @@ class RollForward:
         self._attempts = attempts
 
     def affordable(self, segment: Segment) -> bool:
-        """As far as the counters can tell without a survey."""
+        """Tell, as far as the counters can without a survey, whether emptying it pays."""
         return self._state.uses.at(segment.base).timer_bytes <= self._limit(segment)
 
     def empty(self, segment: Segment, now_ms: Callable[[], int]) -> Generator[int, None, bool]:
-        """Whether nothing needs the segment any more, when it is done.
+        """Tell whether nothing needs the segment any more, when it is done.
 
         A message that no longer fits into a record keeps its segment.
         Raises CorruptRecordError, DamagedQueueError, StoreFullError; what was moved is moved.

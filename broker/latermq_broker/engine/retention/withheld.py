@@ -65,7 +65,7 @@ class WithheldMessages:
     def _unread(
         self, subscription: Subscription, gate: FifoGate, upto: int
     ) -> Iterator[tuple[int, int]]:
-        """What the group was not given of lite topics that are blocked."""
+        """Find what the group was not given of lite topics that are blocked."""
         reader = lite_reader(self._state, subscription)
         assert reader is not None
         topics = self._state.lites[subscription.topic_id].topics

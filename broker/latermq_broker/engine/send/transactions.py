@@ -215,7 +215,7 @@ class Transactions:
         )
 
     def waiting_topics(self) -> list[str]:
-        """Those with halves that are due for a check."""
+        """Return the topics with halves that are due for a check."""
         topics = map(self._state.catalog.topic_by_id, self._halves.waiting)
         return [topic.name for topic in topics if topic is not None]
 
@@ -238,7 +238,7 @@ class Transactions:
         self._halves.pass_over(half)
 
     def check(self, first: int, now_ms: int) -> OrphanCheck | None:
-        """What to ask a producer about; None: it is damaged, and given up."""
+        """Read what to ask a producer about; None: it is damaged, and given up."""
         half = self._halves.get(first)
         assert half is not None
         try:

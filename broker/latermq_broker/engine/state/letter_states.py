@@ -83,7 +83,7 @@ class LetterStates:
         return b"".join(parts)
 
     def load(self, first: int, column: "array[int]") -> None:
-        """Those at the offsets from `first` on, of which nothing was known."""
+        """Take up those at the offsets from `first` on, of which nothing was known."""
         done = 0
         while done < len(column):
             number, at = divmod(first + done, BLOCK)
@@ -109,7 +109,7 @@ def _change(packed: int) -> Change:
 
 
 def letters_of(dead: Mapping[int, LetterStates], topic_id: int) -> LetterStates:
-    """Those of a dead-letter topic, to be read only."""
+    """Return the letters of a dead-letter topic, to be read only."""
     return dead.get(topic_id, _NONE)
 
 

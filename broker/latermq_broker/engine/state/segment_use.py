@@ -149,7 +149,7 @@ class SegmentUses:
         self._near_end = 0
 
     def recount_waiting(self, waiting: Sequence[int], length_of: Callable[[int], int]) -> None:
-        """Of what waits in the timer, where the counts are not what these positions say."""
+        """Recount what waits in the timer, where the counts are not what these positions say."""
         counts = Counter(map(self._base_of, waiting))
         bases = {base for base, use in self._uses.items() if use.timers} | set(counts)
         wrong = {base for base in bases if self.at(base).timers != counts[base]}

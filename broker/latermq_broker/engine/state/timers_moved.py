@@ -35,7 +35,7 @@ class TimersMoved:
         return len(self._waiting)
 
     def first(self, position: int) -> int | None:
-        """Of one that was moved before; None: it was not, as far as is kept."""
+        """Return the first time of one that was moved; None: it was not, as far as is kept."""
         known = self._waiting.get(position)
         return None if known is None else known[0]
 

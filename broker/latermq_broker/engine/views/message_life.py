@@ -72,7 +72,7 @@ class MessageLives:
         self._places = MessagePlaces(state)
 
     def life(self, found: Found) -> Life:
-        """Of what a query found in this state. Raises IndexRebuildingError."""
+        """Tell the life of what a query found in this state. Raises IndexRebuildingError."""
         state = self._state
         topic = state.catalog.topic(found.topic)
         if topic is None:
@@ -93,7 +93,7 @@ class MessageLives:
         return found.half and self._state.halves.at(found.position) is not None
 
     def place(self, found: Found) -> Whereabouts:
-        """Of one of many, with a short look; see `MessagePlaces`."""
+        """Find where one of many is, with a short look; see `MessagePlaces`."""
         return self._places.place(found, glance=True)
 
     def _groups(

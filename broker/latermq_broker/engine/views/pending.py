@@ -226,7 +226,7 @@ class PendingView:
         return TimerPayload(waiting[2], waiting[0], due_ms, topic_id, record.length)
 
     def _in_order(self, filter: PendingFilter, place: PageCursor) -> Iterator[tuple[int, Waiting]]:
-        """What comes behind that place: (row, waiting), see PageCursor."""
+        """Yield what comes behind that place: (row, waiting), see PageCursor."""
         row, after = place
         leases = self._state.leases
         sources: list[Iterator[Waiting]] = []
@@ -382,7 +382,7 @@ class PendingView:
         return found[0] if found else None
 
     def _is(self, message_id: str, waiting: Waiting) -> bool:
-        """Whether it is that message that waits; one whose record is damaged is not."""
+        """Tell whether it is that message that waits; one whose record is damaged is not."""
         try:
             return has_id(self._state.read(_position(self._state, waiting)), message_id)
         except CorruptRecordError:
@@ -425,7 +425,7 @@ def _half(state: EngineState, waiting: Waiting) -> HalfMessage:
 
 
 def _position(state: EngineState, waiting: Waiting) -> int:
-    """Of the record that holds what waits."""
+    """Return the position of the record that holds what waits."""
     if waiting[1] == 2:
         return _half(state, waiting).position
     return state.leases.deliveries[waiting[2]].position if waiting[1] else waiting[2]

@@ -36,7 +36,7 @@ class StoredMessage:
 
     @cached_property
     def system(self) -> definition_pb2.SystemProperties:
-        """As stored: without what only a delivery has."""
+        """Parse the system properties that are stored: without what only a delivery has."""
         return definition_pb2.SystemProperties.FromString(self._sys)
 
     @cached_property

@@ -75,7 +75,7 @@ def encode_sections(sections: Mapping[str, bytes]) -> bytes:
 
 
 def decode_sections(body: bytes | memoryview) -> dict[str, bytes]:
-    """Of bytes whose checksum held."""
+    """Decode the sections of bytes whose checksum held."""
     sections: dict[str, bytes] = {}
     at = 0
     while at < len(body):
@@ -159,7 +159,7 @@ def queue_sections(states: list[QueueState]) -> dict[str, bytes]:
 
 
 def queue_states(sections: Mapping[str, bytes]) -> list[QueueState]:
-    """What `queue_sections` was given."""
+    """Decode what `queue_sections` was given."""
     moved = decode_moved(sections.get(MOVED_SECTION, b""))
     return [
         replace(state, begin=begin, moved=entries)

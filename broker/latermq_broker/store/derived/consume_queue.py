@@ -178,7 +178,7 @@ class ConsumeQueue:
             self._verify(number)
 
     def begin_at(self, offset: int) -> None:
-        """Of a queue that has no entry yet: the next one gets this offset."""
+        """Have a queue that has no entry yet begin at this offset."""
         assert self.next == 0
         self.first = self.next = self.begin = self._memory_first = self._hashed = offset
 
@@ -194,7 +194,7 @@ class ConsumeQueue:
         self.moved.put(offset, ENTRY.pack(*entry))
 
     def moved_entry(self, offset: int) -> Entry | None:
-        """What replaces the entry at `offset`, if anything does."""
+        """Return what replaces the entry at `offset`, if anything does."""
         for _, packed in self.moved.between(offset, offset + 1):
             return Entry._make(ENTRY.unpack(packed))
         return None
@@ -301,7 +301,7 @@ class ConsumeQueue:
         return max(self.first, self.begin) // FILE_ENTRIES
 
     def _forget_digests(self) -> None:
-        """Of files that no longer count."""
+        """Forget the digests of files that no longer count."""
         start = self._hashed // FILE_ENTRIES - len(self._digests)
         for number in range(start, min(self._files_first, self._hashed // FILE_ENTRIES)):
             del self._digests[0]

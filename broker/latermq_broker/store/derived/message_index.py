@@ -101,17 +101,17 @@ class MessageIndex:
     # --- fill ----------------------------------------------------------------------------------
 
     def add(self, position: int, id_hash: int, topic_id: int, key_hashes: Sequence[int]) -> None:
-        """The message in the record at `position`, which is the newest."""
+        """Add the message in the record at `position`, which is the newest."""
         self._room().add(position, id_hash, topic_id, key_hashes)
 
     def add_rows(self, rows: Sequence[MessageRow]) -> None:
-        """The same for many."""
+        """Add messages, which are the newest, in the order of the log."""
         at = 0
         while at < len(rows):
             at = self._room().add_rows(rows, at)
 
     def _room(self) -> Buckets:
-        """What is filled now, and not full."""
+        """Return what is filled now, and not full."""
         if self._tail.count >= BLOCK_ENTRIES:
             self._full.append(self._tail)
             self._tail = Buckets()
@@ -127,7 +127,7 @@ class MessageIndex:
         topic_id: int,
         key_hashes: Sequence[tuple[int, ...]],
     ) -> None:
-        """The same for several messages of one topic, in the order of the log."""
+        """Add several messages of one topic, in the order of the log."""
         tail = self._tail
         if any(key_hashes) or tail.count + len(positions) > BLOCK_ENTRIES:
             for position, id_hash, keys in zip(positions, id_hashes, key_hashes, strict=True):
@@ -138,7 +138,7 @@ class MessageIndex:
     def fill(
         self, gap: Gap, position: int, id_hash: int, topic_id: int, key_hashes: Sequence[int]
     ) -> None:
-        """The same for a record of a gap, in the order of the log."""
+        """Add the message of a record of a gap, in the order of the log."""
         if gap.buckets.count >= BLOCK_ENTRIES:
             self._full.append(gap.buckets)
             gap.low, gap.buckets = position, Buckets()
@@ -225,7 +225,7 @@ class MessageIndex:
         self.gaps = [gap for gap in self.gaps if gap.high >= start]
 
     def _blocks(self) -> list[BlockFile | Buckets]:
-        """Those that are full."""
+        """Return the blocks that are full."""
         return [*self._written, *self._full]
 
     def spill(self) -> None:
@@ -260,7 +260,7 @@ class MessageIndex:
         self._full = [full for full in self._full if id(full) not in done]
 
     def restore(self, sections: Mapping[str, bytes], log_start: int, position: int) -> None:
-        """As of a checkpoint at `position`; without sections of ours all before it is a gap."""
+        """Restore it as of a checkpoint at `position`; without our sections all before is a gap."""
         self.clear()
         if INDEX_SECTION not in sections:
             if position > log_start:
@@ -280,7 +280,7 @@ class MessageIndex:
         self.named = frozenset(block.name for block in self._written)
 
     def clear(self) -> None:
-        """As of the beginning of the log."""
+        """Forget everything, as at the beginning of the log."""
         self._tail = Buckets()
         self._full, self._written, self.gaps = [], [], []
         self.named = frozenset()

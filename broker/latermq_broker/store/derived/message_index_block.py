@@ -55,7 +55,7 @@ pack_entry: Final = _ENTRY.pack
 
 
 def key_hash(topic_id: int, hash: int) -> int:
-    """What a key of a topic is found by; `hash` is the key's."""
+    """Compute what a key of a topic is found by; `hash` is the key's."""
     return hash ^ (topic_id * TOPIC_FACTOR & HASH_MASK)
 
 
@@ -102,7 +102,7 @@ class Buckets:
             buckets[hash & BUCKET_MASK] += entry
 
     def add_rows(self, rows: Sequence[MessageRow], at: int) -> int:
-        """The same for those from `rows[at]` on, until the block is full; how far it came."""
+        """Add messages from `rows[at]` on, until the block is full; how far it came."""
         buckets, pack = self.buckets, pack_entry
         if not self.count:
             self.low = rows[at].position
@@ -216,7 +216,7 @@ class BlockFile:
     def find(
         self, files: Files, directory: Path, hash: int, below: int, count_max: int
     ) -> list[int]:
-        """As `Buckets.find`. Raises DamagedBlockError, OSError."""
+        """Find positions by hash, as `Buckets.find`. Raises DamagedBlockError, OSError."""
         number = hash & BUCKET_MASK
         fd = self._open(files, directory)
         try:

@@ -64,7 +64,7 @@ def read_messages(log: CommitLog, spans: Sequence[Span]) -> list[Slices | None]:
 
 
 def _stretch_end(spans: Sequence[Span], first: int) -> int:
-    """Of what is copied with the record of that index: those that follow it closely."""
+    """Find the end of what is read at once with that record: what follows it closely, too."""
     begin, length = spans[first]
     end = begin + length
     for index in range(first + 1, len(spans)):
@@ -76,7 +76,7 @@ def _stretch_end(spans: Sequence[Span], first: int) -> int:
 
 
 def _copied(log: CommitLog, begin: int, end: int) -> bytes:
-    """What the file has there; nothing where no file is."""
+    """Copy what the file has there; nothing where no file is."""
     with suppress(CorruptRecordError):  # reading it alone will tell
         segment, view = log.row.mapped(begin)
         return view[begin - segment.base : max(begin, min(end, log.written)) - segment.base]

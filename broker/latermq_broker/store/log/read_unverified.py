@@ -18,7 +18,7 @@ def read_unverified(row: SegmentRow, position: int) -> Record | None:
 
 
 def read_unverified_in(segment: Segment, position: int) -> Record | None:
-    """The same, in one segment."""
+    """Read a record that nothing vouches for, in one segment."""
     try:
         header = segment.pread(HEADER_BYTES, position)
         if len(header) < HEADER_BYTES:

@@ -58,7 +58,7 @@ class SegmentRow:
         return self.row[index]
 
     def mapped(self, position: int) -> tuple[Segment, FileMap]:
-        """The same, and what it holds.
+        """Find the segment that holds a position, and what it holds.
 
         Raises StoreUnusableError: it cannot be mapped.
         """

@@ -73,7 +73,7 @@ class Repaired:
 
 
 def plan_repair(path: Path, files: Files, look: Look = ignore) -> Repaired:
-    """What `repair_directory` would give up; changes nothing. Raises as `verify_directory`.
+    """Tell what `repair_directory` would give up; changes nothing. Raises as `verify_directory`.
 
     Args:
         look: gets every record that can be read.
@@ -129,7 +129,7 @@ def _overlaps(segment: Segment, begin: int, end: int) -> bool:
 
 
 def _glimpses(segment: Segment, begin: int, end: int, known: int) -> Iterator[Record]:
-    """What seem to be records in a damaged range of a segment: their headers make sense."""
+    """Yield what seem to be records in a damaged range of a segment: their headers make sense."""
     position = max(begin, segment.base + SEGMENT_HEADER_BYTES)
     end = min(end, segment.end)
     while position < end and known < GLIMPSES_MAX:

@@ -57,7 +57,7 @@ class FoundSegment(Segment):
         self.foreign = False  # nothing in its header is ours
 
     def pread(self, count: int, position: int) -> bytes:
-        """What the medium refuses to read is zero."""
+        """Read bytes; what the medium refuses to read is zero."""
         return self.pread_all(count, position)[0]
 
     def pread_all(self, count: int, position: int) -> tuple[bytes, int]:

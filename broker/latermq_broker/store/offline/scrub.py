@@ -67,7 +67,7 @@ def _check(segment: FoundSegment) -> Scrubbed:
 
 
 def _drop_cache(files: Files, path: Path) -> None:
-    """What is read next comes from the medium; or: what was read need not stay."""
+    """Have what is read next come from the medium; or: what was read need not stay."""
     fd = files.open(path, OpenMode.READ)
     try:
         files.drop_cache(fd)

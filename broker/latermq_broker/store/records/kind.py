@@ -27,7 +27,7 @@ class Names:
         return self.groups.get(group_id, f"#{group_id}")
 
     def client(self, position: int) -> str:
-        """Of a CLIENT record."""
+        """Name the client of a CLIENT record."""
         return self.clients.get(position, f"@{position}")
 
 

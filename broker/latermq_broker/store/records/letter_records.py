@@ -90,7 +90,7 @@ def encode_dead(dead: DeadPayload) -> list[Bytes]:
 
 
 def decode_dead(payload: Bytes) -> DeadPayload:
-    """Of the parts `sys` only: `dead_slices` copies them all out."""
+    """Decode a DEAD; of its parts `sys` only: `dead_slices` copies them all out."""
     head = decode_dead_head(payload)
     start = _DEAD.size + head.history_length + head.rest_length
     sys = bytes(payload[start : start + head.sys_length])
@@ -104,7 +104,7 @@ def decode_dead_head(payload: Bytes) -> DeadHead:
 
 
 def dead_order_key(payload: Bytes) -> int:
-    """Of a DEAD; 0: of no message group."""
+    """Read the order key of a DEAD; 0: of no message group."""
     if not payload[69] & DEAD_ORDERED:
         return 0
     key: int = ORDER_KEY.unpack_from(payload, len(payload) - ORDER_KEY.size)[0]
@@ -112,7 +112,7 @@ def dead_order_key(payload: Bytes) -> int:
 
 
 def dead_priority(payload: Bytes) -> int:
-    """Of a DEAD; NO_PRIORITY: it has none."""
+    """Read the priority of a DEAD; NO_PRIORITY: it has none."""
     if not payload[69] & DEAD_PRIORITY:
         return NO_PRIORITY
     priority: int = PRIORITY.unpack_from(payload, len(payload) - PRIORITY.size)[0]

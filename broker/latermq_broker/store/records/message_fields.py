@@ -24,7 +24,7 @@ _UNREADABLE: Final = -1
 
 
 def user_properties(rest: bytes) -> dict[str, str]:
-    """Of the slice with the user's part of the message."""
+    """Read the user properties of the slice with the user's part of the message."""
     properties: dict[str, str] = {}
     at = _short_properties(rest, properties)
     for tag, entry in _byte_fields(rest, _USER_PROPERTIES, at):
@@ -94,7 +94,7 @@ def message_keys(sys: bytes) -> tuple[str, ...]:
 
 
 def well_formed(data: bytes) -> bool:
-    """Whether it is fields to its very end, as damaged bytes seldom are."""
+    """Tell whether it is fields to its very end, as damaged bytes seldom are."""
     return all(tag != _UNREADABLE for tag, _ in _byte_fields(data, _UNREADABLE))
 
 

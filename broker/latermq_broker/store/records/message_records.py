@@ -193,7 +193,7 @@ def message_rows(
 
 
 def decode_message_rows(records: Sequence[Record]) -> list[MessageRow]:
-    """Of MESSAGE records."""
+    """Decode MESSAGE records into rows."""
     unpack, new = _MESSAGE_ROW.unpack_from, tuple_new
     rows: list[MessageRow] = []
     for position, _, _, store_ms, _, payload, length, _ in records:
@@ -217,7 +217,7 @@ def _lite_topic(payload: Bytes) -> str:
 
 
 def message_order_key(payload: Bytes) -> int:
-    """Of a MESSAGE; 0: of no message group."""
+    """Read the order key of a MESSAGE; 0: of no message group."""
     if not payload[6] & MESSAGE_ORDERED:
         return 0
     key: int = ORDER_KEY.unpack_from(payload, len(payload) - ORDER_KEY.size)[0]
@@ -225,7 +225,7 @@ def message_order_key(payload: Bytes) -> int:
 
 
 def message_priority(payload: Bytes) -> int:
-    """Of a MESSAGE; NO_PRIORITY: it has none."""
+    """Read the priority of a MESSAGE; NO_PRIORITY: it has none."""
     if not payload[6] & MESSAGE_PRIORITY:
         return NO_PRIORITY
     priority: int = PRIORITY.unpack_from(payload, len(payload) - PRIORITY.size)[0]
@@ -241,7 +241,7 @@ def message_slices(payload: Bytes) -> tuple[bytes, bytes]:
 
 
 def message_text(record: Record, names: Names) -> Fields:
-    """Of a MESSAGE or HALF; of one that is damaged, what still makes sense."""
+    """Tell what a MESSAGE or HALF says; of one that is damaged, what still makes sense."""
     head = decode_message_head(record.payload)
     rest, sys = message_slices(record.payload)
     readable = well_formed(rest) and well_formed(sys)

@@ -86,12 +86,12 @@ def first_position(record: Record) -> int:
 
 
 def moved_overhead(id_count: int, entry_count: int) -> int:
-    """What a MOVE is longer than the MESSAGE it carries, at most."""
+    """Compute what a MOVE is longer than the MESSAGE it carries, at most."""
     return _MOVE.size + id_count * 8 + entry_count * _MOVED_ENTRY.size
 
 
 def original(record: Record) -> Record:
-    """What a MOVE of a message carries, as it was when it was stored; others as they are.
+    """Return what a MOVE of a message carries, as it was stored first; others as they are.
 
     `position` and `length` stay those of the record that holds the bytes.
     """

@@ -123,7 +123,7 @@ class Answers:
         self.abort(call, GrpcCode.UNKNOWN, INTERNAL)
 
     def later(self, call: LeanCall, later: Later[Any]) -> None:
-        """What it is settled with is the answer; whoever settles it answers, without a task."""
+        """Answer with what it is settled with; whoever settles it answers, without a task."""
         later.listen(partial(self._settled, call))
 
     def awaited(self, call: LeanCall, future: asyncio.Future[Any]) -> None:

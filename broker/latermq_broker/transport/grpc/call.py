@@ -145,7 +145,7 @@ class LeanCall:
         self.connection.replies.reserve(bytes_count)
 
     def release_reply(self) -> None:
-        """What was reserved is output from now on, or nothing at all."""
+        """Let go of what was reserved: it is output from now on, or nothing at all."""
         self.connection.replies.release(self.reserved)
         self.reserved = 0
 
@@ -181,7 +181,7 @@ class LeanCall:
             self.inbox.clear()
 
     def weighed(self) -> int:
-        """What it takes in memory without its request."""
+        """Estimate what it takes in memory without its request."""
         texts = sum([len(name) + len(value) for name, value, _, _ in self._fields])
         return CALL_BYTES + FIELD_BYTES * len(self._fields) + texts
 

@@ -65,7 +65,7 @@ NO_ENCODING: Final = _refusal(GrpcCode.UNIMPLEMENTED, "unknown grpc-encoding")
 
 
 def read(head: RequestHead, methods: Methods, plain: Mapping[bytes, bytes]) -> Meaning:
-    """What to do with such a request."""
+    """Decide what to do with such a request."""
     body = plain.get(head.path)
     if body is not None:
         return Plain(body)

@@ -72,7 +72,7 @@ def _encoded(pair: tuple[str, str | bytes]) -> tuple[bytes, bytes]:
 
 
 def binary_values(value: bytes) -> list[bytes]:
-    """Of a `-bin` field, which may have several, with or without padding.
+    """Decode the values of a `-bin` field, which may have several, with or without padding.
 
     Raises ValueError: not base64.
     """

@@ -159,7 +159,7 @@ class ConnectionReplies:
         self._budget.change(bytes_count)
 
     def release(self, bytes_count: int) -> None:
-        """What was reserved is part of the output by now, or was dropped; `tell` counts it."""
+        """Let go of what was reserved: it is output by now, or was dropped; `tell` counts it."""
         self._reserved -= bytes_count
 
     @property

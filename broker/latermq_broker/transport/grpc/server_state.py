@@ -54,7 +54,7 @@ class Shared:
         return self.open.all.count
 
     def bytes_max(self, method: Method) -> int:
-        """Of one message to it."""
+        """Return the most bytes of one message to it."""
         if method.small:
             return min(SMALL_BYTES_MAX, self.other_bytes_max)
         return self.message_bytes_max if method.large else self.other_bytes_max

@@ -27,7 +27,7 @@ class Turn:
         self._until_ms = now_ms + WORK_MS_MAX
 
     def is_over(self) -> bool:
-        """Whether one more call was the last for now."""
+        """Tell whether one more call was the last for now."""
         self._calls_left -= 1
         return self._calls_left <= 0 or self._shared.now_ms() >= self._until_ms
 

@@ -57,7 +57,7 @@ class LossyReplay:
         return payload if mender is None else mender(payload, at)
 
     def mend_headless(self, type: RecordType, payload: Any, at: Stamp) -> Any:
-        """The same while replay has no state yet: timers and queues are all there is."""
+        """Mend a record while replay has no state yet: timers and queues are all there is."""
         return self._queues.headless(type, payload, at)
 
     def end(self) -> None:

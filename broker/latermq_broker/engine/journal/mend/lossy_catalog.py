@@ -80,7 +80,7 @@ class CatalogMender:
         return reset
 
     def _exists(self, group_id: int, topic_id: int, queue_id: int, at: Stamp) -> bool:
-        """Whether the group is known; its topic is then, too."""
+        """Tell whether the group is known; its topic is then, too."""
         if self._state.catalog.group_by_id(group_id) is None:
             return False
         self.ensure_topic(topic_id, queue_id, at)
@@ -97,7 +97,7 @@ class CatalogMender:
             catalog.put_topic(replace(topic, queue_count=queue_count))
 
     def ensure_letters(self, dlq_topic_id: int, group_id: int, at: Stamp) -> None:
-        """The same for a dead-letter topic: its name is its group's."""
+        """Make the dead-letter topic of that name if it is not there: its name is its group's."""
         catalog = self._state.catalog
         group = catalog.group_by_id(group_id)
         if catalog.topic_by_id(dlq_topic_id) is not None:

@@ -61,7 +61,7 @@ class QueueMender:
             self._armed = {position: due_ms for due_ms, position in timer.in_order()}
 
     def headless(self, type: RecordType, payload: Any, at: Stamp) -> Any:
-        """Of any record, while replay has no state yet: only timers need mending."""
+        """Mend any record while replay has no state yet: only timers need it."""
         if type is RecordType.MESSAGE and payload.queue_offset < 0:
             self._armed[at.position] = payload.due_ms
         elif type is RecordType.REF and payload.reason == REF_DUE:
