@@ -51,6 +51,7 @@ ANSWERED: Final = (RequestError, StoreFullError)  # in words that the client is 
 _INVALID_HANDLE: Final = "INVALID_RECEIPT_HANDLE"
 
 Request = TypeVar("Request", bound=Message)
+Answered = TypeVar("Answered")
 Encoded: TypeAlias = Message | bytes
 
 
@@ -125,21 +126,12 @@ def unary(
         return _bytes_of(refuse(told(error, call), request))
 
     is_async = iscoroutinefunction(answer)
-    count = FieldCount(request_class.DESCRIPTOR)
 
     async def awaited(request: Request, caller: Caller) -> bytes:
         try:
             return _bytes_of(await cast(Awaitable[Encoded], answer(request, caller)))
         except Exception as error:  # noqa: BLE001  `told` logs what is not the caller's
             return refused(request, caller.call, error)
-
-    def handler(data: bytes, call: Call) -> bytes | Later[bytes] | Awaitable[bytes]:
-        request = request_class()
-        try:
-            parse(request, data, count)
-        except Exception as error:  # noqa: BLE001  `told` logs what is not the caller's
-            return refused(request, call, error)
-        return parsed(request, data, call)
 
     def parsed(
         request: Request, data: bytes, call: Call
@@ -158,6 +150,7 @@ def unary(
         except Exception as error:  # noqa: BLE001  `told` logs what is not the caller's
             return refused(request, call, error)
 
+    handler = _parsing(request_class, parsed, refused)
     return Method.unary(handler, reply_bytes=reply_bytes, parsed=parsed)
 
 
@@ -221,7 +214,6 @@ def server_stream(
     `refuse` builds the elements that end the stream with an error's status, also after some were
     sent. `small` is as in `Method`.
     """
-    count = FieldCount(request_class.DESCRIPTOR)
 
     def refused(request: Request, call: Call, error: BaseException) -> list[bytes]:
         return [_bytes_of(element) for element in refuse(told(error, call), request)]
@@ -234,16 +226,6 @@ def server_stream(
             return [_bytes_of(element) for element in elements]
         except Exception as error:  # noqa: BLE001  `told` logs what is not the caller's
             return refused(request, caller.call, error)
-
-    def handler(
-        data: bytes, call: Call
-    ) -> Sequence[bytes] | Later[list[bytes]] | Awaitable[Sequence[bytes]] | AsyncIterator[bytes]:
-        request = request_class()
-        try:
-            parse(request, data, count)
-        except Exception as error:  # noqa: BLE001  `told` logs what is not the caller's
-            return refused(request, call, error)
-        return parsed(request, data, call)
 
     def parsed(
         request: Request, data: bytes, call: Call
@@ -264,7 +246,27 @@ def server_stream(
         except Exception as error:  # noqa: BLE001  `told` logs what is not the caller's
             return refused(request, call, error)
 
+    handler = _parsing(request_class, parsed, refused)
     return Method.server_stream(handler, small=small, reply_bytes=reply_bytes, parsed=parsed)
+
+
+def _parsing(
+    request_class: type[Request],
+    parsed: Callable[[Request, bytes, Call], Answered],
+    refused: Callable[[Request, Call, BaseException], Answered],
+) -> Callable[[bytes, Call], Answered]:
+    """Make a handler of bytes out of one of messages, which refuses bytes that are none."""
+    count = FieldCount(request_class.DESCRIPTOR)
+
+    def handler(data: bytes, call: Call) -> Answered:
+        request = request_class()
+        try:
+            parse(request, data, count)
+        except Exception as error:  # noqa: BLE001  `told` logs what is not the caller's
+            return refused(request, call, error)
+        return parsed(request, data, call)
+
+    return handler
 
 
 def client_id_of(call: Call) -> str:
