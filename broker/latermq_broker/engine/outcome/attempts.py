@@ -1,7 +1,7 @@
 """How an attempt ends when it is not acknowledged: back to the group, or to the dead letters."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from latermq_broker.delivery.failure import Failure, signature
 from latermq_broker.delivery.filters.filter import hash64
@@ -94,6 +94,14 @@ def queue_for(state: EngineState, topic: Topic, record: Record) -> int:
     return state.turns.next_queue(topic, stored_order_key(record), stored_priority(record))
 
 
+class _Ending(NamedTuple):
+    """How an attempt ended, and what follows."""
+
+    outcome: Outcome
+    wait_ms: int = 0  # before the next one
+    failure: Failure | None = None
+
+
 class Attempts:
     def __init__(
         self, state: EngineState, journal: Journal, dead_letter_topic: DeadLetterTopic
@@ -104,7 +112,7 @@ class Attempts:
 
     def expire(self, delivery: Delivery, now_ms: int) -> None:
         """The lease ran out: receivable again at once, or dead."""
-        self._end(delivery, Outcome.EXPIRED, 0, None, now_ms)
+        self._end(delivery, _Ending(Outcome.EXPIRED), now_ms)
 
     def nack(self, delivery: Delivery, asked_ms: int, failure: Failure | None, now_ms: int) -> None:
         """The consumer failed: the group's policy decides the wait, else `asked_ms`; or dead.
@@ -115,7 +123,7 @@ class Attempts:
         wait_ms = asked_ms
         if self._group(delivery).backoff is not None or (not asked_ms and failure is None):
             wait_ms = self.wait_ms(delivery)
-        self._end(delivery, Outcome.NACK, wait_ms, failure, now_ms)
+        self._end(delivery, _Ending(Outcome.NACK, wait_ms, failure), now_ms)
 
     def wait_ms(self, delivery: Delivery) -> int:
         """Before its next attempt, as the group says, or the broker's ladder where it does not."""
@@ -126,7 +134,7 @@ class Attempts:
 
     def suspend(self, delivery: Delivery, wait_ms: int, now_ms: int) -> None:
         """Given back: receivable after `wait_ms`, the attempt does not count."""
-        self._write(delivery, Outcome.SUSPENDED, wait_ms, None, now_ms)
+        self._write(delivery, _Ending(Outcome.SUSPENDED, wait_ms), now_ms)
 
     def acknowledge_in_order(self, ids: Sequence[int], now_ms: int) -> None:
         """Acknowledge as RocketMQ does: what stands behind one that is not waits for that one.
@@ -138,7 +146,7 @@ class Attempts:
         items: list[tuple[RecordType, Any]] = [(RecordType.ACK, done)] if done else []
         for delivery_id in sorted(following):
             delivery = self._state.leases.deliveries[delivery_id]
-            payload = self._payload(delivery, Outcome.ACKNOWLEDGED, 0, None, now_ms)
+            payload = _payload(delivery, _Ending(Outcome.ACKNOWLEDGED), now_ms)
             items.append((RecordType.ATTEMPT, payload))
         self._journal.write_group(items, now_ms)
 
@@ -198,7 +206,7 @@ class Attempts:
         if delivery.state is State.LEASED:
             rejected = failure is not None and failure.rejected
             outcome = Outcome.REJECTED if rejected else Outcome.FORWARDED
-            last = self._attempt(delivery, outcome, 0, failure, now_ms)
+            last = _attempt(delivery, _Ending(outcome, failure=failure), now_ms)
         self._bury(delivery, reason, last, now_ms)
 
     def timeline(self, delivery: Delivery) -> list[Attempt]:
@@ -249,68 +257,16 @@ class Attempts:
         )
         self._journal.write(RecordType.MOVE, payload, now_ms)
 
-    def _end(
-        self,
-        delivery: Delivery,
-        outcome: Outcome,
-        wait_ms: int,
-        failure: Failure | None,
-        now_ms: int,
-    ) -> None:
+    def _end(self, delivery: Delivery, ending: _Ending, now_ms: int) -> None:
         self._state.figures.attempts_failed += 1
         if delivery.attempt >= self._group(delivery).max_attempts:
-            attempt = self._attempt(delivery, outcome, 0, failure, now_ms)
-            self._bury(delivery, DEAD_EXHAUSTED, attempt, now_ms)
+            last = _attempt(delivery, ending._replace(wait_ms=0), now_ms)
+            self._bury(delivery, DEAD_EXHAUSTED, last, now_ms)
         else:
-            self._write(delivery, outcome, wait_ms, failure, now_ms)
+            self._write(delivery, ending, now_ms)
 
-    def _write(
-        self,
-        delivery: Delivery,
-        outcome: Outcome,
-        wait_ms: int,
-        failure: Failure | None,
-        now_ms: int,
-    ) -> None:
-        payload = self._payload(delivery, outcome, wait_ms, failure, now_ms)
-        self._journal.write(RecordType.ATTEMPT, payload, now_ms)
-
-    def _payload(
-        self,
-        delivery: Delivery,
-        outcome: Outcome,
-        wait_ms: int,
-        failure: Failure | None,
-        now_ms: int,
-    ) -> AttemptPayload:
-        return AttemptPayload(
-            previous=delivery.last_attempt,
-            id=delivery.id,
-            client=delivery.client,
-            duration_ms=max(0, now_ms - delivery.leased_ms),
-            attempt=delivery.attempt,
-            outcome=outcome,
-            backoff_ms=wait_ms,
-            failure=None if failure is None else failure[:4],
-        )
-
-    def _attempt(
-        self,
-        delivery: Delivery,
-        outcome: Outcome,
-        wait_ms: int,
-        failure: Failure | None,
-        now_ms: int,
-    ) -> Attempt:
-        return Attempt(
-            attempt=delivery.attempt,
-            started_ms=delivery.leased_ms,
-            ended_ms=now_ms,
-            client_id=delivery.client_id,
-            outcome=outcome,
-            failure=failure,
-            backoff_ms=wait_ms,
-        )
+    def _write(self, delivery: Delivery, ending: _Ending, now_ms: int) -> None:
+        self._journal.write(RecordType.ATTEMPT, _payload(delivery, ending, now_ms), now_ms)
 
     def _bury(self, delivery: Delivery, reason: int, last: Attempt | None, now_ms: int) -> None:
         """One atomic record: over for the group, and in %DLQ%group with its whole life."""
@@ -389,6 +345,32 @@ class Attempts:
         group = self._state.catalog.group_by_id(delivery.group_id)
         assert group is not None  # deleting a group drops its deliveries
         return group
+
+
+def _payload(delivery: Delivery, ending: _Ending, now_ms: int) -> AttemptPayload:
+    failure = ending.failure
+    return AttemptPayload(
+        previous=delivery.last_attempt,
+        id=delivery.id,
+        client=delivery.client,
+        duration_ms=max(0, now_ms - delivery.leased_ms),
+        attempt=delivery.attempt,
+        outcome=ending.outcome,
+        backoff_ms=ending.wait_ms,
+        failure=None if failure is None else failure[:4],
+    )
+
+
+def _attempt(delivery: Delivery, ending: _Ending, now_ms: int) -> Attempt:
+    return Attempt(
+        attempt=delivery.attempt,
+        started_ms=delivery.leased_ms,
+        ended_ms=now_ms,
+        client_id=delivery.client_id,
+        outcome=ending.outcome,
+        failure=ending.failure,
+        backoff_ms=ending.wait_ms,
+    )
 
 
 def _fit(history: History, attempts_max: int) -> bytes:
