@@ -78,8 +78,8 @@ def compile_protos(python: Path, target: Path) -> None:
 def rewrite(text: str) -> str:
     """Return one generated module moved into `latermq_proto` and its private pool."""
 
-    def import_ours(found: re.Match[str]) -> str:
-        package, module = found.group(1), found.group(2)
+    def import_ours(match: re.Match[str]) -> str:
+        package, module = match.group(1), match.group(2)
         return f"from latermq_proto.{package} import {module} as "
 
     text = STUB_IMPORT.sub(import_ours, text)

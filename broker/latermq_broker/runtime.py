@@ -121,19 +121,19 @@ def _open(config: Config, directory: Path) -> tuple[Engine, SystemClock]:
     return engine, clock
 
 
-def _say_what_was_found(directory: Path, found: RecoveryReport, took_ms: int) -> None:
+def _say_what_was_found(directory: Path, report: RecoveryReport, took_ms: int) -> None:
     where = {"directory": str(directory), "ms": took_ms}
-    if found.new:
+    if report.new:
         log.info("store made", extra=where)
         return
     log.info(
         "store open",
         extra=where
         | {
-            "clean": found.clean,
-            "records": found.records,
-            "torn_bytes": found.torn_bytes,
-            "rebuilt": found.rebuilt,
+            "clean": report.clean,
+            "records": report.records,
+            "torn_bytes": report.torn_bytes,
+            "rebuilt": report.rebuilt,
         },
     )
 
@@ -206,11 +206,11 @@ def _meeting_point(
     directory = Path(config.server.data_dir).expanduser().absolute()
 
     def ports() -> dict[str, Port]:
-        descriptors = [one.fileno() for one in server.sockets]
-        found = {LISTEN: Port(config.server.listen, server.address, descriptors)}
+        descriptors = [listener.fileno() for listener in server.sockets]
+        ports = {LISTEN: Port(config.server.listen, server.address, descriptors)}
         if metrics.address:
-            found[METRICS] = Port(config.metrics.listen, metrics.address, metrics.descriptors)
-        return found
+            ports[METRICS] = Port(config.metrics.listen, metrics.address, metrics.descriptors)
+        return ports
 
     def on_go() -> None:
         server.leave_port()

@@ -20,8 +20,8 @@ from typing import Final, Self, TypeAlias
 
 from latermq._connection.session import Session
 from latermq._connection.tasks import Tasks
+from latermq._consuming.identities import Identities, Identity
 from latermq._consuming.inbox import CACHED_BYTES_MAX, CACHED_COUNT_MAX, Inbox, Window
-from latermq._consuming.line import Line, Succession
 from latermq._consuming.settle import give_all_back
 from latermq._values import arguments
 from latermq.delivery import Delivery, Outcome
@@ -76,7 +76,7 @@ class PushConsumer:
         self._listener: Listener | None = None
         self._result_due = False
         self._inbox = Inbox()
-        self._lines = Succession(open_session, window, self._arrived, self._left)
+        self._identities = Identities(open_session, window, self._arrived, self._left)
         self._in_hand: dict[Delivery, object] = {}  # and with whom: a task, or a thread
         self._released = asyncio.Event()
         self._workers = Tasks()
@@ -87,7 +87,7 @@ class PushConsumer:
 
     @property
     def group(self) -> str:
-        return self._lines.present.session.profile.group
+        return self._identities.present.session.profile.group
 
     @property
     def closed(self) -> bool:
@@ -119,7 +119,7 @@ class PushConsumer:
                 raise ClosedError("this consumer is closed")
             if self._started:
                 return
-            await self._lines.start()
+            await self._identities.start()
             self._started = True
             if self._listener is not None:
                 self._workers.start(self._dispatch(self._listener), "latermq dispatch")
@@ -178,14 +178,14 @@ class PushConsumer:
             self._in_hand[delivery] = holder
         return delivery
 
-    def _arrived(self, line: Line, delivery: Delivery, damage: str) -> None:
+    def _arrived(self, identity: Identity, delivery: Delivery, damage: str) -> None:
         if self._closing is not None:
             self._workers.start(delivery._settler.give_back(delivery), "latermq return")
         elif damage:
-            work = line.settler.refuse(delivery, DamagedBodyError(damage))
+            work = identity.settler.refuse(delivery, DamagedBodyError(damage))
             self._workers.start(work, "latermq damaged")
         else:
-            self._inbox.put(delivery, in_order=line.session.settings.fifo)
+            self._inbox.put(delivery, in_order=identity.session.settings.fifo)
 
     def _left(self, delivery: Delivery, outcome: Outcome) -> None:
         self._in_hand.pop(delivery, None)
@@ -223,11 +223,11 @@ class PushConsumer:
 
     async def _close(self, holder: object, grace: timedelta) -> None:
         waiting = self._inbox.close()
-        await self._lines.stop()
+        await self._identities.stop()
         await give_all_back(waiting)
         await self._finish(holder, grace)
         await self._workers.cancel()
-        await self._lines.leave()
+        await self._identities.leave()
         self._closed.set()
 
     async def _finish(self, holder: object, grace: timedelta) -> None:

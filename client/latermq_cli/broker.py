@@ -34,13 +34,13 @@ def broker() -> None:
 def show(endpoint: str, as_json: bool) -> None:
     """Show the broker: its log, its disk, what waits, what retention did, how late it is."""
     with Connection(endpoint) as connection:
-        found = connection.call(connection.brokers.GetBroker, broker_pb2.GetBrokerRequest()).broker
+        state = connection.call(connection.brokers.GetBroker, broker_pb2.GetBrokerRequest()).broker
     if as_json:
-        print_json(jsonable(found))
+        print_json(jsonable(state))
         return
-    click.echo(styled(f"broker {plain(found.name)} {found.version}".rstrip(), bold=True))
+    click.echo(styled(f"broker {plain(state.name)} {state.version}".rstrip(), bold=True))
     width = page_width()
-    for label, values in _facts(found):
+    for label, values in _facts(state):
         for line in fact(label, values, width):
             click.echo(line)
 
@@ -74,18 +74,18 @@ def reconnect(client_id: str | None, everybody: bool, endpoint: str, as_json: bo
     click.echo(f"told {counted(answer.told, 'client')} to reconnect{rest}")
 
 
-def _facts(found: Any) -> Iterator[tuple[str, list[str]]]:
-    log, waiting, totals = found.log, found.waiting, found.totals
-    yield "started", [_since(found.started_at_ms, found.now_ms)]
-    if found.wall_ahead_ms:
-        side = "ahead of" if found.wall_ahead_ms > 0 else "behind"
-        gap = format_duration(abs(found.wall_ahead_ms))
+def _facts(state: Any) -> Iterator[tuple[str, list[str]]]:
+    log, waiting, totals = state.log, state.waiting, state.totals
+    yield "started", [_since(state.started_at_ms, state.now_ms)]
+    if state.wall_ahead_ms:
+        side = "ahead of" if state.wall_ahead_ms > 0 else "behind"
+        gap = format_duration(abs(state.wall_ahead_ms))
         yield "clock", [f"the wall clock is {gap} {side} the broker's own time"]
     yield (
         "holds",
         [
-            f"{counted(found.topics, 'topic')}, {counted(found.groups, 'group')}, "
-            f"{counted(found.clients, 'client')} connected"
+            f"{counted(state.topics, 'topic')}, {counted(state.groups, 'group')}, "
+            f"{counted(state.clients, 'client')} connected"
         ],
     )
     yield (
@@ -103,11 +103,11 @@ def _facts(found: Any) -> Iterator[tuple[str, list[str]]]:
             f"{size(log.bytes)} in {counted(log.segments, 'segment')} "
             f"of {size(log.segment_bytes)}, flush {log.flush}",
             f"{size(unsynced)} not yet synced, a start would replay {size(replayed)}",
-            _oldest(log.oldest_stored_at_ms, found.now_ms),
+            _oldest(log.oldest_stored_at_ms, state.now_ms),
         ],
     )
-    yield "disk", [_disk(found.disk)]
-    yield "retention", _retention(found.retention)
+    yield "disk", [_disk(state.disk)]
+    yield "retention", _retention(state.retention)
     yield (
         "since start",
         [
@@ -120,8 +120,8 @@ def _facts(found: Any) -> Iterator[tuple[str, list[str]]]:
     )
     if totals.messages_unreadable:
         yield "damaged", [f"{counted(totals.messages_unreadable, 'message')} given up"]
-    if found.HasField("transport"):
-        yield "transport", _transport(found.transport)
+    if state.HasField("transport"):
+        yield "transport", _transport(state.transport)
     yield (
         "p99",
         [
@@ -142,8 +142,8 @@ def _transport(seen: Any) -> list[str]:
     for kind, what in _UNUSUAL:
         reasons = [each for each in seen.others if each.kind == kind]
         if reasons:
-            told = ", ".join(f"{each.count:,} {plain(each.reason)}" for each in reasons)
-            lines.append(f"{what}: {told}")
+            counts = ", ".join(f"{each.count:,} {plain(each.reason)}" for each in reasons)
+            lines.append(f"{what}: {counts}")
     return lines
 
 

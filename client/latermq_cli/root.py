@@ -13,8 +13,8 @@ _OFFLINE: Final = "latermq_broker.offline"  # by name: nothing here imports the 
 
 def _show_version(context: click.Context, _: click.Parameter, asked: bool) -> None:
     if asked:
-        found = own_version() or "from a directory that was never installed"
-        click.echo(f"latermq {found}{', compiled' * is_compiled()}")
+        version = own_version() or "from a directory that was never installed"
+        click.echo(f"latermq {version}{', compiled' * is_compiled()}")
         context.exit()
 
 

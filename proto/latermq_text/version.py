@@ -14,5 +14,5 @@ def own_version() -> str:
 
 def is_compiled() -> bool:
     """Tell whether the broker is what mypyc made of it (`broker/native_build.py`)."""
-    found = find_spec("latermq_broker.errors")
-    return found is not None and not str(found.origin).endswith(".py")
+    spec = find_spec("latermq_broker.errors")
+    return spec is not None and not str(spec.origin).endswith(".py")

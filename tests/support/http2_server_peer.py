@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from latermq._connection.lean.caller import Call, Caller
-from latermq._connection.lean.limits import LineKeepalive, LineLimits
+from latermq._connection.lean.limits import ConnectionKeepalive, ConnectionLimits
 from latermq_h2.hpack.encoder import encode
 from latermq_h2.http2 import frames
 from latermq_h2.messages import PREFIX
@@ -49,7 +49,9 @@ class ServerPeer:
 
     def __init__(self, *, greet: bool = True, **limits: Any) -> None:
         self.now_ms = 1_000_000
-        self.caller = Caller(replace(LineLimits(), **limits), LineKeepalive(), self.now_ms)
+        self.caller = Caller(
+            replace(ConnectionLimits(), **limits), ConnectionKeepalive(), self.now_ms
+        )
         self.connection = self.caller.connection
         self.news: list[str] = []
         first = self.connection.take()

@@ -103,7 +103,9 @@ class User:
         return frozenset()
 
     def _changed(self, kind: Kind, pattern: str, rights: frozenset[Right]) -> "User":
-        others = [one for one in self.grants if (one.kind, one.pattern) != (kind.value, pattern)]
+        others = [
+            grant for grant in self.grants if (grant.kind, grant.pattern) != (kind.value, pattern)
+        ]
         if rights:
             values = tuple(sorted(right.value for right in rights))
             others.append(Grant(kind.value, pattern, values))
@@ -121,7 +123,7 @@ def decode_user(body: bytes) -> User:
 
 def _user(fields: dict[str, Any]) -> User:
     grants = tuple(
-        Grant(one["kind"], one["pattern"], tuple(one["rights"])) for one in fields["grants"]
+        Grant(grant["kind"], grant["pattern"], tuple(grant["rights"])) for grant in fields["grants"]
     )
     return User(**{**fields, "grants": grants})
 

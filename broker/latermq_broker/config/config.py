@@ -142,8 +142,8 @@ class DeliveryConfig:
                 raise ConfigError(f"delivery.{name}", "must be at least 1")
         if self.unwanted_retry_ms_max < 0:
             raise ConfigError("delivery.unwanted_retry_ms_max", "must be at least 0")
-        told = self.failure_class_bytes_max + self.failure_text_bytes_max
-        if told + self.failure_stack_bytes_max > FAILURE_BYTES_MAX:
+        failure_bytes_max = self.failure_class_bytes_max + self.failure_text_bytes_max
+        if failure_bytes_max + self.failure_stack_bytes_max > FAILURE_BYTES_MAX:
             raise ConfigError(
                 "delivery.failure_stack_bytes_max",
                 f"class, text and stack of a failure may have {FAILURE_BYTES_MAX} bytes together",

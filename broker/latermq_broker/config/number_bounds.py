@@ -56,12 +56,12 @@ def maximum(setting: str) -> int:
 
 def numbers(section: Any) -> Iterator[tuple[str, tuple[int, ...]]]:
     """(name, its numbers) of each setting of a section that has some."""
-    for one in fields(section):
-        value = getattr(section, one.name)
+    for field in fields(section):
+        value = getattr(section, field.name)
         if isinstance(value, int) and not isinstance(value, bool):
-            yield one.name, (value,)
+            yield field.name, (value,)
         elif isinstance(value, tuple):
-            yield one.name, value
+            yield field.name, value
 
 
 def check_maxima(room: str, section: Any) -> None:

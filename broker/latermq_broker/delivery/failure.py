@@ -29,5 +29,5 @@ def signature(failure: Failure | None) -> str:
     if failure is None or not (failure.class_name or failure.text):
         return ""
     text = _BLANKS.sub(" ", _VARIABLE.sub("#", failure.text)).strip()
-    told = "\x1f".join((failure.class_name, text, failure.stack_hash))
-    return hashlib.blake2b(told.encode("utf-8", "replace"), digest_size=8).hexdigest()
+    identity = "\x1f".join((failure.class_name, text, failure.stack_hash))
+    return hashlib.blake2b(identity.encode("utf-8", "replace"), digest_size=8).hexdigest()

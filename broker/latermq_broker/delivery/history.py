@@ -105,8 +105,8 @@ def _failure(entry: dict[str, Any]) -> Failure | None:
     if "class" not in entry:
         return None
     outcome = Outcome(entry["how"])
-    told = {name: entry[key] for key, name in _FAILURE_KEYS}
-    return Failure(**told, rejected=outcome is Outcome.REJECTED)
+    fields = {name: entry[key] for key, name in _FAILURE_KEYS}
+    return Failure(**fields, rejected=outcome is Outcome.REJECTED)
 
 
 def last_failure(attempts: Sequence[Attempt]) -> Failure | None:

@@ -101,8 +101,9 @@ def decode_leases(leases: Leases, section: bytes, name_of: ClientNames) -> list[
     ready = numbers("I", swapped("I", section[at : at + 4 * ready_count]))
     leases.load(columns, places, holders)
     _arm_again(leases)
-    found = [Delivery(leases.slab, row) for row in ready]
-    return [one for one in found if not one.order_key]  # an older version names those too
+    deliveries = [Delivery(leases.slab, row) for row in ready]
+    # An older version names those of a message group too.
+    return [delivery for delivery in deliveries if not delivery.order_key]
 
 
 def decode_old_leases(

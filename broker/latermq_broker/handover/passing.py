@@ -53,8 +53,8 @@ Ports = Mapping[str, Port]  # by the name of their setting
 
 def meeting_point(lock: Path) -> bytes:
     """Raises OSError: there is no such file."""
-    found = lock.stat()
-    return f"\0latermq-handover/{found.st_dev:x}-{found.st_ino:x}".encode()
+    status = lock.stat()
+    return f"\0latermq-handover/{status.st_dev:x}-{status.st_ino:x}".encode()
 
 
 class MeetingPoint:
@@ -75,7 +75,7 @@ class MeetingPoint:
         self._peer: socket.socket | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._pause: asyncio.TimerHandle | None = None
-        self._gone = False
+        self._over = False
 
     def open(self) -> None:
         """Be found. A system without such sockets, or a name that is taken, is only logged."""
@@ -101,7 +101,7 @@ class MeetingPoint:
             asyncio.get_running_loop().remove_reader(self._listening)
             self._listening.close()
             self._listening = None
-        if not self._gone:
+        if not self._over:
             self._leave()
 
     def _listen(self) -> None:
@@ -138,10 +138,10 @@ class MeetingPoint:
             peer.close()
             return
         ports = self._ports()
-        told = {
+        introduction = {
             name: (port.wanted, port.address, len(port.sockets)) for name, port in ports.items()
         }
-        word = json.dumps({"ports": told}).encode()
+        word = json.dumps({"ports": introduction}).encode()
         sockets = [number for port in ports.values() for number in port.sockets]
         socket.send_fds(peer, [word], sockets)
         loop = asyncio.get_running_loop()
@@ -159,7 +159,7 @@ class MeetingPoint:
             self._leave()
             return
         self._forget_peer()
-        self._gone = True
+        self._over = True
         log.info("replaced by another process", extra={"pid": _credentials(self._peer)[0]})
         self._on_go()
 
@@ -201,13 +201,13 @@ class Predecessor:
         except OSError as error:
             connection.close()
             raise HandoverError(f"the broker of {lock.parent} is not reached: {error}") from error
-        found = None
+        predecessor = None
         try:
-            found = cls._introduced(connection)
+            predecessor = cls._introduced(connection)
         finally:
-            if found is None:
+            if predecessor is None:
                 connection.close()
-        return found
+        return predecessor
 
     @classmethod
     def _introduced(cls, connection: socket.socket) -> Self | None:
@@ -224,11 +224,13 @@ class Predecessor:
             raise HandoverError(f"the broker, process {pid}, does not answer: {error}") from error
         if not word:
             return None
-        told: dict[str, Any] = json.loads(word)
-        if "refused" in told:
-            raise HandoverError(f"the broker, process {pid}, is not replaced: {told['refused']}")
+        introduction: dict[str, Any] = json.loads(word)
+        if "refused" in introduction:
+            raise HandoverError(
+                f"the broker, process {pid}, is not replaced: {introduction['refused']}"
+            )
         wrong = [number for number in sockets if not _listens(number)]
-        if wrong or len(sockets) != sum(count for _, _, count in told["ports"].values()):
+        if wrong or len(sockets) != sum(count for _, _, count in introduction["ports"].values()):
             for number in sockets:
                 os.close(number)
             raise HandoverError(
@@ -236,7 +238,7 @@ class Predecessor:
                 f"{len(sockets)} descriptors came, {len(wrong)} of them are something else"
             )
         ports = {}
-        for name, (wanted, address, count) in told["ports"].items():
+        for name, (wanted, address, count) in introduction["ports"].items():
             ports[name] = Port(wanted, address, sockets[:count])
             del sockets[:count]
         return cls(pid, ports, connection)
@@ -279,17 +281,17 @@ class Predecessor:
 def _listens(descriptor: int) -> bool:
     """Tell whether it is a listening socket; it stays open."""
     try:
-        one = socket.socket(fileno=descriptor)
+        copy = socket.socket(fileno=descriptor)
     except OSError:
         return False
     try:
-        return bool(one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+        return bool(copy.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
     finally:
-        one.detach()
+        copy.detach()
 
 
 def _credentials(connection: socket.socket) -> tuple[int, int, int]:
     """Process, user and group at the other end."""
-    found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
-    pid, uid, gid = _PEER.unpack(found)
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+    pid, uid, gid = _PEER.unpack(credentials)
     return pid, uid, gid

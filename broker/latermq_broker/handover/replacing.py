@@ -73,8 +73,8 @@ def open_replacing(
         return _opened(config, predecessor, open_store), sockets
     except BaseException:
         for each in sockets.values():
-            for one in each:
-                one.close()
+            for listener in each:
+                listener.close()
         raise
     finally:
         predecessor.close()

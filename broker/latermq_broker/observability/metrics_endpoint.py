@@ -59,7 +59,7 @@ class MetricsEndpoint:
     @property
     def descriptors(self) -> list[int]:
         """Return the descriptors of the sockets that listen now."""
-        return [one.fileno() for server in self._servers for one in server.sockets]
+        return [listener.fileno() for server in self._servers for listener in server.sockets]
 
     def leave_port(self) -> None:
         """Accept nothing more."""

@@ -51,14 +51,16 @@ def repair(directory: Path, skip: bool, yes: bool, as_json: bool) -> None:
             KINDS[record.type].text(record, names)
 
     def describe(record: Record) -> dict[str, Any]:
-        return {**record_header(record), **_told(names, record)}
+        return {**record_header(record), **_described(names, record)}
 
     with store_errors():
         done = plan_repair(directory, files, learn)
         if yes and done.losses:
             done = repair_directory(directory, files, SystemClock().now_ms(), describe)
     if as_json:
-        losses = [_jsonable(loss, [describe(one) for one in loss.records]) for loss in done.losses]
+        losses = [
+            _jsonable(loss, [describe(record) for record in loss.records]) for loss in done.losses
+        ]
         print_json(
             {
                 "repaired": bool(done.reports),
@@ -72,7 +74,7 @@ def repair(directory: Path, skip: bool, yes: bool, as_json: bool) -> None:
         click.echo(line)
 
 
-def _told(names: Names, record: Record) -> dict[str, Any]:
+def _described(names: Names, record: Record) -> dict[str, Any]:
     """Tell what a damaged record says, as far as it makes sense."""
     with suppress(ValueError, KeyError, IndexError, TypeError, struct.error):
         return KINDS[record.type].text(record, names)
@@ -100,8 +102,8 @@ def _lines(directory: Path, done: Repaired, names: Names) -> Iterator[str]:
         size = counted(loss.length, "byte")
         yield f"  position {loss.position} to {loss.end}, {size}: {plain(loss.reason)}"
         for record in loss.records[:SHOWN_MAX]:
-            told = plain(words_of(_told(names, record)))
-            yield f"    seems to have held {record.type.name} at {record.position} {told}".rstrip()
+            text = plain(words_of(_described(names, record)))
+            yield f"    seems to have held {record.type.name} at {record.position} {text}".rstrip()
         if len(loss.records) > SHOWN_MAX:
             yield f"    and {counted(len(loss.records) - SHOWN_MAX, 'record')} more"
         if not loss.records:

@@ -133,7 +133,7 @@ class DiskWork:
         self._sync_began_s = 0.0
         self._prepare_from_ms = 0
         self._scrub = Scrub(engine.store, config, self._jobs.start, on_failure)
-        self._told = False, False  # low, full: as last logged
+        self._logged = False, False  # low, full: as last logged
         self._merged: list[str] = []  # arguments of a merge whose result waits to be taken up
 
     async def join(self) -> None:
@@ -185,7 +185,7 @@ class DiskWork:
 
     def _look_at_disk(self) -> None:
         disk = self._store.disk
-        low, full = self._told
+        low, full = self._logged
         try:
             self._store.look_at_disk()
         except OSError as error:
@@ -198,7 +198,7 @@ class DiskWork:
             log.warning("disk has room again: sends are taken", extra=fields)
         elif disk.low and not low:
             log.warning("disk nearly full: old messages go early", extra=fields)
-        self._told = disk.low, disk.full
+        self._logged = disk.low, disk.full
 
     def _prepare(self, now_ms: int) -> None:
         """The next segment, once half of this one is used; else the spare, while there is room."""

@@ -50,7 +50,7 @@ class Scrub:
         self._on_failure = on_failure
         self._next_ms = 0  # 0: not before a pause from the first look
         self._checked = -1  # base of the segment that was checked last
-        self._found: dict[str, Any] = {}
+        self._report: dict[str, Any] = {}
 
     def look(self, now_ms: int) -> None:
         """Begin with the next segment if it is time."""
@@ -81,7 +81,7 @@ class Scrub:
             stdin=subprocess.DEVNULL,
             capture_output=True,
         )
-        self._found = json.loads(ended.stdout)
+        self._report = json.loads(ended.stdout)
 
     def _done(self, segment: Segment, error: BaseException | None) -> None:
         self._checked = segment.base
@@ -92,13 +92,13 @@ class Scrub:
             return
         scrubbed = self._store.scrubbed
         scrubbed.segments += 1
-        scrubbed.records += self._found["records"]
-        scrubbed.damages += self._found["damaged"]
-        for position, reason, resumes in self._found["damages"]:
+        scrubbed.records += self._report["records"]
+        scrubbed.damages += self._report["damaged"]
+        for position, reason, resumes in self._report["damages"]:
             fields = {"segment": segment.path.name, "position": position, "reason": reason}
             log.error("record damaged on disk", extra={**fields, "good_from": resumes})
-        if self._found["damages"] and self._config.on_corrupt is OnCorrupt.STOP:
-            self._on_failure(_error(self._found["damages"][0]))
+        if self._report["damages"] and self._config.on_corrupt is OnCorrupt.STOP:
+            self._on_failure(_error(self._report["damages"][0]))
 
 
 def _error(damage: list[Any]) -> StoreError:

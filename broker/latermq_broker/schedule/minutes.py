@@ -162,11 +162,11 @@ class Minutes:
 
     def replace(self, names: Sequence[str], merged: RunFile) -> None:
         """`merged` holds what the runs of those names held."""
-        gone = set(names)
+        replaced = set(names)
         for run in self.runs:
-            if run.name in gone:
+            if run.name in replaced:
                 run.close()
-        self.runs = [merged, *(run for run in self.runs if run.name not in gone)]
+        self.runs = [merged, *(run for run in self.runs if run.name not in replaced)]
 
     def _stored(self, minute: int) -> "array[int]":
         entries = array("Q")
@@ -182,8 +182,8 @@ class Minutes:
         entries = self._stored(minute)
         tombstones = self._tombstones.get(minute)
         if tombstones:
-            gone = set(tombstones)
-            entries = array("Q", (entry for entry in entries if entry not in gone))
+            tombstoned = set(tombstones)
+            entries = array("Q", (entry for entry in entries if entry not in tombstoned))
         return entries
 
     @staticmethod

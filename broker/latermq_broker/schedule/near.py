@@ -213,15 +213,15 @@ class Near:
 
     def tables(self) -> tuple[dict[int, "array[int]"], dict[int, "array[int]"]]:
         """(entries, those of them that are cancelled), by minute, in no order."""
-        found: dict[int, array[int]] = {}
+        tables: dict[int, array[int]] = {}
         for minute, entries in self._arrays():
-            found.setdefault(minute, array("Q")).extend(entries)
+            tables.setdefault(minute, array("Q")).extend(entries)
         for key in (*self._ready, *self._late):
-            _put(found, key)
+            _put(tables, key)
         cancelled: dict[int, array[int]] = {}
         for key in self._cancelled:
             _put(cancelled, key)
-        return found, cancelled
+        return tables, cancelled
 
     def by_part(self) -> Iterator[tuple[int, "array[int]"]]:
         """(minute, some of its entries, the cancelled included); each entry that stays, once."""

@@ -176,5 +176,5 @@ def _matches(files: Files, fd: int, size: int) -> bool:
     digest = xxh3_64()
     for at in range(0, size, _PIECE_BYTES):
         digest.update(files.pread(fd, min(_PIECE_BYTES, size - at), at))
-    told = files.pread(fd, _CHECKSUM_BYTES, size)
-    return told == digest.intdigest().to_bytes(_CHECKSUM_BYTES, "little")
+    checksum = files.pread(fd, _CHECKSUM_BYTES, size)
+    return checksum == digest.intdigest().to_bytes(_CHECKSUM_BYTES, "little")

@@ -117,18 +117,18 @@ class Timer:
         """
         first, end = low >> 3, high >> 3
         for minute, entries in self.near.by_part():
-            found = [packed for packed in entries if first <= packed & _POSITION_MASK < end]
+            timers = [packed for packed in entries if first <= packed & _POSITION_MASK < end]
             yield (
                 len(entries),
                 [
                     unpack_entry(minute, packed)
-                    for packed in found
+                    for packed in timers
                     if not self.near.cancelled(minute, packed)
                 ],
             )
         for minute, entries in self.far.by_minute(0):
-            found = [packed for packed in entries if first <= packed & _POSITION_MASK < end]
-            yield len(entries), [unpack_entry(minute, packed) for packed in found]
+            timers = [packed for packed in entries if first <= packed & _POSITION_MASK < end]
+            yield len(entries), [unpack_entry(minute, packed) for packed in timers]
 
     def snapshot(self) -> dict[str, bytes]:
         """Checkpoint sections by name; runs are saved by name, `far.freeze` comes first."""

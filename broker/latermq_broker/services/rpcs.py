@@ -26,7 +26,7 @@ from latermq_broker.services.call.answers import (
     refusal_of,
     server_stream,
     shortcut,
-    told,
+    status_for,
     unary,
 )
 from latermq_broker.services.call.handler import Call, Method, MethodTable
@@ -121,7 +121,7 @@ def _method(rpc: Any, handler: object, name: str) -> Method:
         request = request_class()
         if own is not None:
             request.ParseFromString(data)
-        response: bytes = refuse(told(error, call), request).SerializeToString()
+        response: bytes = refuse(status_for(error, call), request).SerializeToString()
         return response
 
     return shortcut(short, refused, whole, large=needs.large)

@@ -175,10 +175,10 @@ class CheckpointJob:
         self._files.sync_directory(self._runs_directory)
 
     def _digest(self, fd: int, size: int) -> bytes:
-        found = xxh3_64()
+        digest = xxh3_64()
         for at in range(0, size, _READ_BYTES):
-            found.update(self._files.pread(fd, min(_READ_BYTES, size - at), at))
-        return found.digest()
+            digest.update(self._files.pread(fd, min(_READ_BYTES, size - at), at))
+        return digest.digest()
 
     def _delete_runs(self) -> None:
         """Runs that neither this checkpoint nor the one before it names."""

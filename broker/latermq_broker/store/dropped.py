@@ -73,7 +73,7 @@ def unlink_in_order(files: Files, paths: Sequence[Path]) -> list[Path]:
 
     Returns those that are gone; stops at the first that the file system will not delete.
     """
-    gone: list[Path] = []
+    deleted: list[Path] = []
     for path in paths:
         try:
             files.unlink(path)
@@ -82,5 +82,5 @@ def unlink_in_order(files: Files, paths: Sequence[Path]) -> list[Path]:
             pass  # deleted by hand
         except OSError:
             break
-        gone.append(path)
-    return gone
+        deleted.append(path)
+    return deleted

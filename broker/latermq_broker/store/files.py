@@ -195,9 +195,9 @@ class RealFiles:
         return sorted(os.listdir(path))
 
     def free_bytes(self, path: Path) -> Space:
-        found = os.statvfs(path)
+        status = os.statvfs(path)
         remote = REMOTE_TYPES.get(_file_system_type(path), "")
-        return Space(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize, remote)
+        return Space(status.f_bavail * status.f_frsize, status.f_blocks * status.f_frsize, remote)
 
 
 def _sync_file_system(fd: int) -> None:

@@ -213,11 +213,11 @@ def _pieces_with_data(segment: Segment, position: int) -> list[int]:
 def _find_records(segment: Segment, data: bytes, position: int) -> Iterator[Record]:
     """Valid records that begin in `data`, read from the segment at `position`."""
     page = memoryview(data)
-    found = data.find(RECORD_MAGIC, RECORD_MAGIC_OFFSET)
-    while found >= 0:
-        offset = found - RECORD_MAGIC_OFFSET
+    magic_at = data.find(RECORD_MAGIC, RECORD_MAGIC_OFFSET)
+    while magic_at >= 0:
+        offset = magic_at - RECORD_MAGIC_OFFSET
         at = position + offset
-        found = data.find(RECORD_MAGIC, found + 1)
+        magic_at = data.find(RECORD_MAGIC, magic_at + 1)
         header = page[offset : offset + HEADER_BYTES]
         if at % RECORD_ALIGN or len(header) < HEADER_BYTES:
             continue

@@ -149,11 +149,11 @@ class Store:
     def _open_locked(
         cls, directory: Path, config: StoreConfig, files: Files, lock_fd: int, now_ms: int
     ) -> "Store":
-        found = find_log(files, directory)
+        files_of_log = find_log(files, directory)
         for name in OUR_DIRECTORIES:
             files.make_directory(directory / name)
-        uuid = found.uuid or token_bytes(16)
-        segments = found.segments or [first_segment(files, directory, config, uuid, now_ms)]
+        uuid = files_of_log.uuid or token_bytes(16)
+        segments = files_of_log.segments or [first_segment(files, directory, config, uuid, now_ms)]
         log = CommitLog(files, directory / LOG_NAME, config, uuid)
         log.adopt(segments)
         return cls(directory, config, files, log, lock_fd)

@@ -183,7 +183,7 @@ class Batches(Generic[Key, Item, Result]):
         self, key: Key, items: list[Item], outcomes: list[asyncio.Future[Result]]
     ) -> None:
         try:
-            found = await self._deliver(key, items)
+            results = await self._deliver(key, items)
         except LaterMQError as error:
             if len(items) > 1 and isinstance(error, OF_ONE):
                 half = len(items) // 2
@@ -195,13 +195,13 @@ class Batches(Generic[Key, Item, Result]):
         except Exception as error:  # noqa: BLE001  whoever sent is to hear of it
             _fail(outcomes, error)
             return
-        for outcome, one in zip(outcomes, found, strict=True):
+        for outcome, result in zip(outcomes, results, strict=True):
             if outcome.done():
                 continue
-            if isinstance(one, LaterMQError):
-                outcome.set_exception(one)
+            if isinstance(result, LaterMQError):
+                outcome.set_exception(result)
             else:
-                outcome.set_result(one)
+                outcome.set_result(result)
 
     def _give_room(self, size: int) -> None:
         self._held_bytes -= size

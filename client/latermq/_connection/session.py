@@ -220,7 +220,7 @@ class Session:
                 lambda: transport.bidi_stream(wire.TELEMETRY, self._headers()),
                 lambda: wire.settings_command(self.profile),
                 self._adopt,
-                lambda told: self._asked(endpoints, told),
+                lambda request: self._asked(endpoints, request),
             )
             self._streams[endpoints] = stream
             self.tasks.start(stream.run(), f"latermq telemetry {endpoints}")
@@ -231,12 +231,12 @@ class Session:
         if self.on_known is not None:
             self.on_known()
 
-    def _asked(self, endpoints: Endpoints, told: wire.Orphan | wire.Taken) -> None:
-        if isinstance(told, wire.Orphan):
+    def _asked(self, endpoints: Endpoints, request: wire.Orphan | wire.Taken) -> None:
+        if isinstance(request, wire.Orphan):
             if self.on_orphan is not None:
-                self.on_orphan(endpoints, told)
+                self.on_orphan(endpoints, request)
         elif self.on_taken is not None:
-            self.on_taken(told.lite_topic)
+            self.on_taken(request.lite_topic)
 
     async def _keep_alive(self) -> None:
         loop = asyncio.get_running_loop()

@@ -38,7 +38,7 @@ def chosen(
     """
     name = name or TRANSPORT
     if name not in _TRANSPORTS:
-        known = " or ".join(repr(one) for one in _TRANSPORTS)
+        known = " or ".join(repr(known_name) for known_name in _TRANSPORTS)
         raise ValueError(f"transport must be {known}, not {name!r}")
     make = _TRANSPORTS[name]
     security = (Tls() if tls else None) if isinstance(tls, bool) else tls

@@ -35,23 +35,23 @@ class Endpoints:
         Raises:
             ValueError: anything else.
         """
-        found = _HOST_PORT.fullmatch(text.strip())
-        if found is None:
+        match = _HOST_PORT.fullmatch(text.strip())
+        if match is None:
             raise ValueError(f"{text!r} is not an endpoint such as 127.0.0.1:8081 or [::1]:8081")
-        if not 1 <= int(found["port"]) <= PORT_MAX:
+        if not 1 <= int(match["port"]) <= PORT_MAX:
             raise ValueError(f"{text!r}: a port is a number from 1 to {PORT_MAX}")
-        host = found["v6"] or found["host"]
+        host = match["v6"] or match["host"]
         try:
             version = ipaddress.ip_address(host).version
         except ValueError:
-            if found["v6"]:
+            if match["v6"]:
                 raise ValueError(f"{text!r}: {host!r} is no IPv6 address") from None
             scheme = AddressScheme.DOMAIN_NAME
         else:
-            if found["v6"] and version == 4:
+            if match["v6"] and version == 4:
                 raise ValueError(f"{text!r}: {host!r} is no IPv6 address")
             scheme = AddressScheme.IPV4 if version == 4 else AddressScheme.IPV6
-        return cls(scheme, ((host, int(found["port"])),))
+        return cls(scheme, ((host, int(match["port"])),))
 
     def __str__(self) -> str:
         return ",".join(self._spelled())

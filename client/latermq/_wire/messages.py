@@ -232,9 +232,9 @@ def _unpacked(message: v2.Message) -> tuple[bytes, str]:
     digest = system.body_digest
     make = HASHES.get(digest.type)
     if make is not None:
-        found = make(body, usedforsecurity=False).hexdigest().upper()
-        if found != digest.checksum and found != digest.checksum.upper():
-            return body, f"the body's digest is {found}, not {digest.checksum.upper()}"
+        actual = make(body, usedforsecurity=False).hexdigest().upper()
+        if actual != digest.checksum and actual != digest.checksum.upper():
+            return body, f"the body's digest is {actual}, not {digest.checksum.upper()}"
     if system.body_encoding != v2.GZIP:
         return body, ""
     unpacker = zlib.decompressobj(ZLIB_OR_GZIP)
@@ -343,14 +343,14 @@ def read_forward(data: bytes) -> None:
 
 def failure_header(failure: Failure) -> tuple[str, bytes]:
     """Return the header that tells the broker why an attempt failed."""
-    told = failure_pb2.Failure(
+    header = failure_pb2.Failure(
         class_name=failure.class_name,
         text=failure.text,
         stack_hash=failure.stack_hash,
         stack=failure.stack,
         rejected=failure.rejected,
     )
-    return FAILURE_HEADER, told.SerializeToString()
+    return FAILURE_HEADER, header.SerializeToString()
 
 
 def delay_level_header(level: int) -> tuple[str, str]:

@@ -91,12 +91,12 @@ def follow(spark: SparkSession, options: argparse.Namespace, voice: Voice) -> No
         .trigger(processingTime=f"{options.every} seconds")
         .start()
     )
-    told = Event()
+    stopped = Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         # No exception out of a handler: it would leave a call to the JVM half done.
-        signal.signal(number, lambda *_: told.set())
+        signal.signal(number, lambda *_: stopped.set())
     voice.say("following", f"waiting for dead letters of {options.group}")
-    while not told.is_set() and not query.awaitTermination(1):
+    while not stopped.is_set() and not query.awaitTermination(1):
         pass
     query.stop()
 

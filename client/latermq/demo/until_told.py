@@ -17,11 +17,11 @@ def until_told(program: Coroutine[Any, Any, None]) -> None:
 async def _guarded(program: Coroutine[Any, Any, None]) -> None:
     task = asyncio.ensure_future(program)
     loop = asyncio.get_running_loop()
-    told = False
+    stopped = False
 
     def tell() -> None:
-        nonlocal told
-        told = True
+        nonlocal stopped
+        stopped = True
         task.cancel()
 
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -29,5 +29,5 @@ async def _guarded(program: Coroutine[Any, Any, None]) -> None:
     try:
         await task
     except asyncio.CancelledError:
-        if not told:
+        if not stopped:
             raise

@@ -23,10 +23,10 @@ class Losses:
     def retained(
         self, topic: str, queue_id: int, wanted: int, earliest: int, end: int | None = None
     ) -> None:
-        gone = (earliest if end is None else min(earliest, end)) - wanted
+        count = (earliest if end is None else min(earliest, end)) - wanted
         self._report(
             f"topic {topic} queue {queue_id}: offset {wanted} was to be read, the oldest retained "
-            f"is {earliest}: {gone} messages are gone"
+            f"is {earliest}: {count} messages are gone"
         )
 
     def cut_short(self, topic: str, queue_id: int, wanted: int, next_offset: int) -> None:

@@ -128,21 +128,21 @@ def _identity(values: Mapping[str, Any]) -> dict[str, Any]:
         credentials = credentials_of(values.get("accessKey"), values.get("secretKey"))
     except ValueError as error:
         raise OptionError(f"accessKey, secretKey: {error}") from None
-    found: dict[str, Any] = {}
+    identity: dict[str, Any] = {}
     if credentials is not None:
-        found |= {"access_key": credentials.access_key, "secret_key": credentials.secret}
+        identity |= {"access_key": credentials.access_key, "secret_key": credentials.secret}
     if "caFile" in values:
         if values.get("tls") is False:
             raise OptionError("tls=false does not go with caFile")
-        return found | {"tls": True, "ca": values["caFile"]}
+        return identity | {"tls": True, "ca": values["caFile"]}
     security = tls_of(values.get("tls"))
     if not isinstance(security, Tls):
-        return found | {"tls": security}
+        return identity | {"tls": security}
     if not security.verify:
         raise OptionError("a Spark reader cannot trust whoever answers: set the option caFile")
     ca = str(security.ca)  # $LATERMQ_CA: a file
     try:
-        return found | {"tls": True, "ca": _file(ca)}
+        return identity | {"tls": True, "ca": _file(ca)}
     except ValueError as error:
         raise OptionError(f"LATERMQ_CA={ca}: {error}") from None
 

@@ -170,8 +170,8 @@ class Planner:
             if first < last:
                 yield QueueRange(topic, held.epoch, queue_id, first, last)
 
-    def _require_all(self, found: Container[str]) -> None:
-        missing = [topic for topic in self.subscription.topics if topic not in found]
+    def _require_all(self, topics: Container[str]) -> None:
+        missing = [topic for topic in self.subscription.topics if topic not in topics]
         if missing:
             raise TopicNotFoundError(
                 f"the broker has no topic {', '.join(missing)} "

@@ -42,9 +42,9 @@ def _read_range(
         except TopicGoneError:
             losses.deleted(wanted.topic)
             return
-        except OffsetGoneError as gone:
-            if gone.earliest <= position:
-                losses.cut_short(wanted.topic, wanted.queue_id, wanted.end, gone.next_offset)
+        except OffsetGoneError as error:
+            if error.earliest <= position:
+                losses.cut_short(wanted.topic, wanted.queue_id, wanted.end, error.next_offset)
                 return
-            losses.retained(wanted.topic, wanted.queue_id, position, gone.earliest, wanted.end)
-            position = gone.earliest
+            losses.retained(wanted.topic, wanted.queue_id, position, error.earliest, wanted.end)
+            position = error.earliest

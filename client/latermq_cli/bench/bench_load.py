@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from latermq import admin
 from latermq.errors import LaterMQError
-from latermq_cli.connection.connection import opened, told
+from latermq_cli.connection.connection import command_error, opened
 from latermq_cli.connection.credentials import current_access
 from latermq_cli.terminal.console import counted
 from latermq_cli.terminal.failures import OK, CommandError, RefusedError, error_of
@@ -156,7 +156,7 @@ class _Client:
         unavailable = error.grpc_code == GrpcCode.UNAVAILABLE
         if unavailable and self._unavailable is not None:
             return self._unavailable
-        failed = told(error, self._target.endpoint, self._access)
+        failed = command_error(error, self._target.endpoint, self._access)
         if unavailable:
             self._unavailable = failed
         return failed

@@ -52,8 +52,8 @@ def reset_target(text: str) -> int:
     try:
         return instant(text)
     except click.BadParameter as error:
-        told = error.message.replace("say now", "say earliest, now")
-        raise click.BadParameter(told) from None
+        explanation = error.message.replace("say now", "say earliest, now")
+        raise click.BadParameter(explanation) from None
 
 
 def _on_dead_option(skip: str) -> Callable[[_Command], _Command]:
@@ -205,20 +205,20 @@ def list_(limit: int, endpoint: str, as_json: bool) -> None:
 def show(name: str, endpoint: str, as_json: bool) -> None:
     """Show the group NAME: its policy, and how far it is with each topic."""
     with Connection(endpoint) as broker:
-        found = broker.call(broker.groups.GetGroup, group_pb2.GetGroupRequest(name=name)).group
+        settings = broker.call(broker.groups.GetGroup, group_pb2.GetGroupRequest(name=name)).group
     if as_json:
-        print_json(jsonable(found))
+        print_json(jsonable(settings))
         return
     dead = "none"
-    if found.dead_letter_count:
-        dead = f"{found.dead_letter_count:,}; see `latermq dead list {plain(found.name)}`"
-    click.echo(styled(f"group {plain(found.name)}", bold=True))
-    click.echo(f"  order         {_order(found)}")
-    click.echo(f"  attempts      {found.max_attempts:,}, then a dead letter")
-    click.echo(f"  backoff       {_backoff(found)}")
-    click.echo(f"  created       {format_instant(found.created_at_ms)}")
+    if settings.dead_letter_count:
+        dead = f"{settings.dead_letter_count:,}; see `latermq dead list {plain(settings.name)}`"
+    click.echo(styled(f"group {plain(settings.name)}", bold=True))
+    click.echo(f"  order         {_order(settings)}")
+    click.echo(f"  attempts      {settings.max_attempts:,}, then a dead letter")
+    click.echo(f"  backoff       {_backoff(settings)}")
+    click.echo(f"  created       {format_instant(settings.created_at_ms)}")
     click.echo(f"  dead letters  {dead}")
-    for unequal in found.unequal_filters:
+    for unequal in settings.unequal_filters:
         filters = ", ".join(
             f"{plain(use.expression)} ({counted(use.client_count, 'client')})"
             for use in unequal.filters
@@ -228,7 +228,7 @@ def show(name: str, endpoint: str, as_json: bool) -> None:
             "receives a message does not want, none of them gets"
         )
     click.echo()
-    if not found.topics:
+    if not settings.topics:
         click.echo("it has read no topic yet")
         return
     columns = (
@@ -238,11 +238,11 @@ def show(name: str, endpoint: str, as_json: bool) -> None:
         Column("WAITING", right=True),
         Column("LAST CONSUMED"),
     )
-    print_table(columns, [_progress_row(each) for each in found.topics])
-    blocked = sum(each.blocked_message_group_count for each in found.topics)
+    print_table(columns, [_progress_row(each) for each in settings.topics])
+    blocked = sum(each.blocked_message_group_count for each in settings.topics)
     if blocked:
-        parked = sum(each.parked_message_group_count for each in found.topics)
-        held = sum(each.held_count for each in found.topics)
+        parked = sum(each.parked_message_group_count for each in settings.topics)
+        held = sum(each.held_count for each in settings.topics)
         click.echo()
         click.echo(
             f"{counted(blocked, 'message group')} blocked, {parked:,} of them by dead letters, "
@@ -303,37 +303,37 @@ def reset(name: str, topic: str, to_ms: int, yes: bool, endpoint: str, as_json: 
     click.echo(f"group {plain(name)} goes on in {plain(topic)} from {where} ({places})")
 
 
-def _print_policy(found: group_pb2.Group, as_json: bool) -> None:
+def _print_policy(settings: group_pb2.Group, as_json: bool) -> None:
     if as_json:
-        print_json(jsonable(found))
+        print_json(jsonable(settings))
         return
-    order = f"{_order(found)}, " if found.fifo else ""
-    attempts = counted(found.max_attempts, "attempt")
-    click.echo(f"group {plain(found.name)}: {order}{attempts}, backoff {_backoff(found)}")
+    order = f"{_order(settings)}, " if settings.fifo else ""
+    attempts = counted(settings.max_attempts, "attempt")
+    click.echo(f"group {plain(settings.name)}: {order}{attempts}, backoff {_backoff(settings)}")
 
 
-def _order(found: group_pb2.Group) -> str:
-    if not found.fifo:
+def _order(settings: group_pb2.Group) -> str:
+    if not settings.fifo:
         return "any"
-    if found.lite_topics_of:
-        alone = ", exclusive" if found.lite_exclusive else ""
-        parks = ", parks" if found.on_dead == group_pb2.PARK else ""
-        return f"lite topics of {plain(found.lite_topics_of)}{alone}{parks}"
-    return "fifo, parks" if found.on_dead == group_pb2.PARK else "fifo"
+    if settings.lite_topics_of:
+        alone = ", exclusive" if settings.lite_exclusive else ""
+        parks = ", parks" if settings.on_dead == group_pb2.PARK else ""
+        return f"lite topics of {plain(settings.lite_topics_of)}{alone}{parks}"
+    return "fifo, parks" if settings.on_dead == group_pb2.PARK else "fifo"
 
 
-def _backoff(found: group_pb2.Group) -> str:
-    return format_backoff(found.backoff) or "default"
+def _backoff(settings: group_pb2.Group) -> str:
+    return format_backoff(settings.backoff) or "default"
 
 
-def _row(found: group_pb2.Group) -> tuple[str, ...]:
+def _row(settings: group_pb2.Group) -> tuple[str, ...]:
     return (
-        found.name,
-        _order(found),
-        f"{found.max_attempts:,}",
-        _backoff(found),
-        f"{found.dead_letter_count:,}",
-        format_instant(found.created_at_ms),
+        settings.name,
+        _order(settings),
+        f"{settings.max_attempts:,}",
+        _backoff(settings),
+        f"{settings.dead_letter_count:,}",
+        format_instant(settings.created_at_ms),
     )
 
 

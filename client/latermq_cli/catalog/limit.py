@@ -120,12 +120,12 @@ def set_(
 def show(scope: str, name: str, endpoint: str, as_json: bool) -> None:
     """Show what the client, group or user NAME is limited to, by its own limits and '*'."""
     with Connection(endpoint) as broker:
-        found, _ = broker.pages(
+        entries, _ = broker.pages(
             broker.limits.ListLimits, limit_pb2.ListLimitsRequest(), "limits", _LIMITS_MAX
         )
     holds = limit_pb2.Limit(scope=_SCOPES[scope], name=name)
     for known in ("*", name):
-        for each in found:
+        for each in entries:
             if (each.scope, each.name) == (holds.scope, known):
                 holds.MergeFrom(each)
     holds.name = name
@@ -141,13 +141,13 @@ def show(scope: str, name: str, endpoint: str, as_json: bool) -> None:
 def list_(limit: int, endpoint: str, as_json: bool) -> None:
     """List the limits that are set."""
     with Connection(endpoint) as broker:
-        found, more = broker.pages(
+        entries, more = broker.pages(
             broker.limits.ListLimits, limit_pb2.ListLimitsRequest(), "limits", limit
         )
     if as_json:
-        print_json({"limits": [jsonable(each) for each in found], "more": more})
+        print_json({"limits": [jsonable(each) for each in entries], "more": more})
         return
-    if not found:
+    if not entries:
         click.echo("no limits; `latermq limit set client '*' --sends 5000` would set one")
         return
     columns = (
@@ -159,7 +159,7 @@ def list_(limit: int, endpoint: str, as_json: bool) -> None:
         Column("BYTES/S", right=True),
         Column("CHANGED"),
     )
-    print_table(columns, [_row(each) for each in found])
+    print_table(columns, [_row(each) for each in entries])
     if more:
         click.echo(f"… more than {limit:,}; raise --limit to see them")
 
@@ -181,32 +181,32 @@ def unset(scope: str, name: str, endpoint: str, as_json: bool) -> None:
         click.echo(f"{scope} {plain(name)} has no limits of its own any more")
 
 
-def _print_one(found: Any, as_json: bool) -> None:
+def _print_one(entry: Any, as_json: bool) -> None:
     if as_json:
-        print_json(jsonable(found))
+        print_json(jsonable(entry))
         return
-    click.echo(f"{_whose(_WORDS[found.scope], found.name)}: {_words(found)}")
+    click.echo(f"{_whose(_WORDS[entry.scope], entry.name)}: {_words(entry)}")
 
 
 def _whose(scope: str, name: str) -> str:
     return f"each {scope} by itself (*)" if name == "*" else f"{scope} {plain(name)}"
 
 
-def _words(found: Any) -> str:
+def _words(entry: Any) -> str:
     words = (
-        (found.parked_polls, "parked poll", ""),
-        (found.in_flight, "message", " in flight"),
-        (found.sends_per_s, "message", "/s"),
-        (found.bytes_per_s, "byte", "/s"),
+        (entry.parked_polls, "parked poll", ""),
+        (entry.in_flight, "message", " in flight"),
+        (entry.sends_per_s, "message", "/s"),
+        (entry.bytes_per_s, "byte", "/s"),
     )
     return ", ".join(f"{counted(count, noun)}{rest}" for count, noun, rest in words if count)
 
 
-def _row(found: Any) -> tuple[str, ...]:
-    counts = (found.parked_polls, found.in_flight, found.sends_per_s, found.bytes_per_s)
+def _row(entry: Any) -> tuple[str, ...]:
+    counts = (entry.parked_polls, entry.in_flight, entry.sends_per_s, entry.bytes_per_s)
     return (
-        _WORDS[found.scope],
-        found.name,
+        _WORDS[entry.scope],
+        entry.name,
         *(f"{count:,}" if count else "-" for count in counts),
-        format_instant(found.changed_at_ms),
+        format_instant(entry.changed_at_ms),
     )

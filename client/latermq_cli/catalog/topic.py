@@ -146,16 +146,16 @@ def list_(internal: bool, limit: int, endpoint: str, as_json: bool) -> None:
 def show(name: str, endpoint: str, as_json: bool) -> None:
     """Show the topic NAME: its queues, what is delayed for it, and who has read it."""
     with Connection(endpoint) as broker:
-        found = broker.call(broker.topics.GetTopic, topic_pb2.GetTopicRequest(name=name)).topic
+        settings = broker.call(broker.topics.GetTopic, topic_pb2.GetTopicRequest(name=name)).topic
     if as_json:
-        print_json(jsonable(found))
+        print_json(jsonable(settings))
         return
-    groups = ", ".join(plain(group) for group in found.consumer_groups) or "none yet"
-    click.echo(styled(f"topic {plain(found.name)}", bold=True))
-    click.echo(f"  accepts   {_policy(found)}")
-    click.echo(f"  created   {format_instant(found.created_at_ms)}")
+    groups = ", ".join(plain(group) for group in settings.consumer_groups) or "none yet"
+    click.echo(styled(f"topic {plain(settings.name)}", bold=True))
+    click.echo(f"  accepts   {_policy(settings)}")
+    click.echo(f"  created   {format_instant(settings.created_at_ms)}")
     click.echo(
-        f"  messages  {found.message_count:,} in its queues, {found.delayed_count:,} delayed"
+        f"  messages  {settings.message_count:,} in its queues, {settings.delayed_count:,} delayed"
     )
     click.echo(f"  read by   {groups}")
     click.echo()
@@ -174,7 +174,7 @@ def show(name: str, endpoint: str, as_json: bool) -> None:
                 f"{queue.next_offset:,}",
                 f"{queue.next_offset - queue.earliest_offset:,}",
             )
-            for queue in found.queues
+            for queue in settings.queues
         ],
     )
 
@@ -190,8 +190,10 @@ def delete(name: str, yes: bool, endpoint: str, as_json: bool) -> None:
     """
     with Connection(endpoint) as broker:
         if not yes:
-            found = broker.call(broker.topics.GetTopic, topic_pb2.GetTopicRequest(name=name)).topic
-            held = counted(found.message_count + found.delayed_count, "message")
+            settings = broker.call(
+                broker.topics.GetTopic, topic_pb2.GetTopicRequest(name=name)
+            ).topic
+            held = counted(settings.message_count + settings.delayed_count, "message")
             confirmed(f"Delete topic {plain(name)} with {held}?", yes=False)
         broker.call(broker.topics.DeleteTopic, topic_pb2.DeleteTopicRequest(name=name))
     if as_json:
@@ -207,19 +209,19 @@ def type_word(kind: int) -> str:
 _KNOWN_TYPES: Final = frozenset(topic_pb2.TopicType.values())
 
 
-def _policy(found: Any) -> str:
-    policy = f"{type_word(found.type)}, {counted(found.queue_count, 'queue')}"
-    if found.type == topic_pb2.PRIORITY:
-        return f"{policy}: priorities 0 to {found.queue_count - 1}, higher ones first"
+def _policy(settings: Any) -> str:
+    policy = f"{type_word(settings.type)}, {counted(settings.queue_count, 'queue')}"
+    if settings.type == topic_pb2.PRIORITY:
+        return f"{policy}: priorities 0 to {settings.queue_count - 1}, higher ones first"
     return policy
 
 
-def _row(found: Any) -> tuple[str, ...]:
+def _row(settings: Any) -> tuple[str, ...]:
     return (
-        found.name,
-        type_word(found.type),
-        f"{found.queue_count:,}",
-        f"{found.message_count:,}",
-        f"{found.delayed_count:,}",
-        format_instant(found.created_at_ms),
+        settings.name,
+        type_word(settings.type),
+        f"{settings.queue_count:,}",
+        f"{settings.message_count:,}",
+        f"{settings.delayed_count:,}",
+        format_instant(settings.created_at_ms),
     )

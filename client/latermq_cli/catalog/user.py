@@ -104,16 +104,16 @@ def show(name: str, endpoint: str, as_json: bool) -> None:
     """Show the user NAME and what it may do."""
     request = user_pb2.GetUserRequest(access_key=name)
     with Connection(endpoint) as broker:
-        found = broker.call(broker.users.GetUser, request).user
+        account = broker.call(broker.users.GetUser, request).user
     if as_json:
-        print_json(jsonable(found))
+        print_json(jsonable(account))
         return
-    click.echo(styled(f"user {plain(found.access_key)}", bold=True))
-    click.echo(f"  is         {_state(found)}")
-    click.echo(f"  secret of  {_secret_age(found)}")
-    if found.grants:
+    click.echo(styled(f"user {plain(account.access_key)}", bold=True))
+    click.echo(f"  is         {_state(account)}")
+    click.echo(f"  secret of  {_secret_age(account)}")
+    if account.grants:
         click.echo()
-        _print_grants([found])
+        _print_grants([account])
 
 
 @user.command(epilog=example("latermq user delete shop --yes"))
@@ -218,8 +218,8 @@ def list_grants(name: str | None, limit: int, endpoint: str, as_json: bool) -> N
             request = user_pb2.ListUsersRequest()
             users, more = broker.pages(broker.users.ListUsers, request, "users", limit)
         else:
-            one = user_pb2.GetUserRequest(access_key=name)
-            users, more = [broker.call(broker.users.GetUser, one).user], False
+            lookup = user_pb2.GetUserRequest(access_key=name)
+            users, more = [broker.call(broker.users.GetUser, lookup).user], False
     if as_json:
         print_json({"users": [jsonable(each) for each in users], "more": more})
         return
@@ -254,8 +254,8 @@ def _change(
     method: str, name: str, grants: list[user_pb2.Grant], endpoint: str, as_json: bool
 ) -> None:
     with Connection(endpoint) as broker:
-        for one in grants:
-            request = user_pb2.ChangeGrantRequest(access_key=name, grant=one)
+        for entry in grants:
+            request = user_pb2.ChangeGrantRequest(access_key=name, grant=entry)
             changed = broker.call(getattr(broker.users, method), request).user
     if as_json:
         print_json(jsonable(changed))
@@ -272,11 +272,11 @@ def _print_grants(users: Sequence[user_pb2.User]) -> None:
         rows += [
             (
                 each.access_key,
-                str(user_pb2.Grant.Kind.Name(one.kind)).lower(),
-                one.pattern,
-                " ".join(one.rights),
+                str(user_pb2.Grant.Kind.Name(entry.kind)).lower(),
+                entry.pattern,
+                " ".join(entry.rights),
             )
-            for one in each.grants
+            for entry in each.grants
         ]
     if not rows:
         click.echo("no rights; `latermq acl grant` gives some")

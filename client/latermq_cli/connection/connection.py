@@ -117,14 +117,14 @@ class Connection:
         timeout_s: float = CALL_TIMEOUT_S,
     ) -> Answer:
         """Return the answer, whose status is OK or MULTIPLE_RESULTS."""
-        with self._told():
+        with self._errors_of_commands():
             return self._admin.call(method, request, metadata=metadata, timeout_s=timeout_s)
 
     def stream(
         self, method: Method[Answer], request: Message, *, timeout_s: float | None = None
     ) -> Iterator[Answer]:
         """Yield the stream's elements as they come; their statuses are the caller's to check."""
-        with self._told():
+        with self._errors_of_commands():
             yield from self._admin.stream(method, request, timeout_s=timeout_s)
 
     def answers(self, method: Method[Any], request: Any, field: str, limit: int) -> Iterator[Any]:
@@ -133,7 +133,7 @@ class Connection:
         `request` has page_size and page_token, which are set here; afterwards the token is empty
         unless there are more items.
         """
-        with self._told():
+        with self._errors_of_commands():
             yield from self._admin.pages(method, request, field, limit)
 
     def each(self, method: Method[Any], request: Any, field: str, limit: int) -> Iterator[Any]:
@@ -148,15 +148,15 @@ class Connection:
         return list(self.each(method, request, field, limit)), bool(request.page_token)
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _errors_of_commands(self) -> Iterator[None]:
         """Raise errors of the SDK as the command line's."""
         try:
             yield
         except LaterMQError as error:
-            raise told(error, self.endpoint, self._access) from None
+            raise command_error(error, self.endpoint, self._access) from None
 
 
-def told(error: LaterMQError, endpoint: str, access: Access) -> CommandError:
+def command_error(error: LaterMQError, endpoint: str, access: Access) -> CommandError:
     """Return what an error of the SDK is here: a status, or a call that ended without one."""
     if not error.grpc_code and isinstance(error, RequestError):
         return error_of(error.code, error.message)

@@ -225,8 +225,8 @@ def _by_frequency(kind: dict[str, Any]) -> tuple[int, bool, str]:
 
 def _kind_words(kind: dict[str, Any]) -> str:
     class_name, text = kind["failure_class"], " ".join(kind["failure_text"].split())
-    told = f"{class_name}: {text}" if class_name and text else class_name or text
-    return told or _NOTHING_TOLD
+    words = f"{class_name}: {text}" if class_name and text else class_name or text
+    return words or _NOTHING_TOLD
 
 
 def _show_kinds(group: str, kinds: list[dict[str, Any]], more: bool, as_json: bool) -> None:

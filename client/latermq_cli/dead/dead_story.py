@@ -220,24 +220,24 @@ def _wait(previous: dead_pb2.Attempt, attempt: dead_pb2.Attempt, telling: Tellin
 
 def _ending(attempt: dead_pb2.Attempt, telling: Telling) -> Iterator[str]:
     text = ENDINGS.get(attempt.outcome, plain(attempt.outcome))
-    told = failure_words(attempt)
-    if told:
-        text = f"{text}: {told}"
+    words = failure_words(attempt)
+    if words:
+        text = f"{text}: {words}"
     indent = " " * _NOTE_INDENT
     for piece in wrap(plain(text), telling.width - _NOTE_INDENT):
         yield indent + styled(piece, fg="red")
 
 
-def failure_words(told: dead_pb2.Attempt | dead_pb2.DeadLetter) -> str:
+def failure_words(failure: dead_pb2.Attempt | dead_pb2.DeadLetter) -> str:
     """`TimeoutError: the bank did not answer`, whatever of it is known."""
-    class_name, text = told.failure_class, " ".join(told.failure_text.split())
+    class_name, text = failure.failure_class, " ".join(failure.failure_text.split())
     return f"{class_name}: {text}" if class_name and text else class_name or text
 
 
-def _stack(attempt: dead_pb2.Attempt, told: dict[str, int], telling: Telling) -> Iterator[str]:
+def _stack(attempt: dead_pb2.Attempt, attempts: dict[str, int], telling: Telling) -> Iterator[str]:
     if not attempt.stack:
         return
-    earlier = told.setdefault(attempt.stack, attempt.attempt)
+    earlier = attempts.setdefault(attempt.stack, attempt.attempt)
     if earlier != attempt.attempt:
         yield _note(f"same stack as attempt {earlier}", telling)
         return
@@ -298,8 +298,8 @@ def _why(letter: dead_pb2.DeadLetter, telling: Telling) -> Iterator[str]:
 def _cause(letter: dead_pb2.DeadLetter) -> str:
     if not letter.origin_topic:
         return f"It did not: a producer sent it {_STRAIGHT}, and no consumer had it before."
-    told = failure_words(letter)
-    said = f" ({told})" if told else ""
+    words = failure_words(letter)
+    said = f" ({words})" if words else ""
     if letter.reason == "rejected":
         return f"The application refused it at attempt {letter.attempt_count}{said}."
     if letter.reason == "forwarded":

@@ -181,9 +181,13 @@ class _Story:
         if set(self._letters) != expected:
             raise StoryError(f"dead are {sorted(self._letters)}, not {sorted(expected)}")
         for order, letter in self._letters.items():
-            told = [e.fields["failure_class"] for e in self._failed if e.fields["order"] == order]
-            if [attempt.failure_class for attempt in letter.attempts] != told:
-                raise StoryError(f"{order} failed with {told}; the broker kept {letter.attempts}")
+            classes = [
+                e.fields["failure_class"] for e in self._failed if e.fields["order"] == order
+            ]
+            if [attempt.failure_class for attempt in letter.attempts] != classes:
+                raise StoryError(
+                    f"{order} failed with {classes}; the broker kept {letter.attempts}"
+                )
             self._check_waits(order, letter)
         lost = set(self._order_of.values()) - expected - self._orders_billed()
         if lost:

@@ -262,7 +262,7 @@ def _event(actor: str, pid: int, line: str) -> Event:
 
 def _members(sessions: set[int]) -> list[int]:
     """Processes that belong to one of these sessions, whatever their process group or parent."""
-    found: list[int] = []
+    members: list[int] = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             stat = (entry / "stat").read_text(encoding="ascii", errors="replace")
@@ -270,5 +270,5 @@ def _members(sessions: set[int]) -> list[int]:
             continue  # it ended meanwhile
         session = int(stat.rpartition(")")[2].split()[3])  # after the name: state ppid pgrp session
         if session in sessions:
-            found.append(int(entry.name))
-    return found
+            members.append(int(entry.name))
+    return members

@@ -79,18 +79,18 @@ def find(
     if timed and not key and not request.begin_ms and not request.end_ms:
         request.begin_ms = 1
     damaged: set[int] = set()
-    found: list[Any] = []
+    hits: list[Any] = []
     with Connection(endpoint) as broker:
         for answer in broker.answers(broker.messages.FindMessages, request, "messages", limit):
             damaged.update(answer.damaged_positions)
-            found.extend(answer.messages)
+            hits.extend(answer.messages)
     more = bool(request.page_token)
     if as_json:
-        messages = [jsonable(each) for each in found]
+        messages = [jsonable(each) for each in hits]
         print_json({"messages": messages, "more": more, "damaged_positions": sorted(damaged)})
         return
-    if found:
-        print_table(_COLUMNS, [_row(each) for each in found])
+    if hits:
+        print_table(_COLUMNS, [_row(each) for each in hits])
     elif not damaged:
         click.echo("no such message")
     if more:
@@ -111,25 +111,25 @@ def _unreadable(positions: Collection[int], asked: str) -> str:
     )
 
 
-def _row(found: message_pb2.FoundMessage) -> tuple[str, ...]:
-    placed = found.queue_id >= 0
+def _row(hit: message_pb2.FoundMessage) -> tuple[str, ...]:
+    placed = hit.queue_id >= 0
     return (
-        format_instant(found.stored_at_ms),
-        found.topic,
-        str(found.queue_id) if placed else _nowhere(found),
-        str(found.queue_offset) if placed else "-",
-        found.tag,
-        ", ".join(found.keys),
-        f"{found.body_size:,}",
-        found.message_id,
+        format_instant(hit.stored_at_ms),
+        hit.topic,
+        str(hit.queue_id) if placed else _nowhere(hit),
+        str(hit.queue_offset) if placed else "-",
+        hit.tag,
+        ", ".join(hit.keys),
+        f"{hit.body_size:,}",
+        hit.message_id,
     )
 
 
-def _nowhere(found: message_pb2.FoundMessage) -> str:
+def _nowhere(hit: message_pb2.FoundMessage) -> str:
     """Why it stands in no queue; `latermq message show` takes a longer look."""
-    if found.cancelled:
+    if hit.cancelled:
         return "never"
-    return "later" if found.waits_until_ms else "-"
+    return "later" if hit.waits_until_ms else "-"
 
 
 @message.command(

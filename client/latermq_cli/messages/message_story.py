@@ -153,62 +153,62 @@ def _groups(life: message_pb2.MessageLife, telling: Telling) -> Iterator[str]:
     if not life.groups:
         return
     yield ""
-    wide = max(display_width(plain(one.group)) for one in life.groups)
+    wide = max(display_width(plain(fate.group)) for fate in life.groups)
     wide = min(wide, 40)
-    for one in life.groups:
-        pieces = wrap(plain(_group_words(one, life, telling)), max(20, telling.width - wide - 4))
-        yield f"  {pad(plain(one.group), wide)}  {pieces[0]}"
+    for fate in life.groups:
+        pieces = wrap(plain(_group_words(fate, life, telling)), max(20, telling.width - wide - 4))
+        yield f"  {pad(plain(fate.group), wide)}  {pieces[0]}"
         for piece in pieces[1:]:
             yield f"  {' ' * wide}  {piece}"
 
 
 def _group_words(
-    one: message_pb2.GroupLife, life: message_pb2.MessageLife, telling: Telling
+    fate: message_pb2.GroupLife, life: message_pb2.MessageLife, telling: Telling
 ) -> str:
-    attempt = f"attempt {one.attempt} of {one.max_attempts}"
+    attempt = f"attempt {fate.attempt} of {fate.max_attempts}"
     again = ""
-    if one.dead_state == dead_pb2.REDRIVEN:
-        again = f"; redriven, it was dead letter {one.dead_offset}"
-    holder = f" by {one.client_id}" if one.client_id else ""
-    match one.state:
+    if fate.dead_state == dead_pb2.REDRIVEN:
+        again = f"; redriven, it was dead letter {fate.dead_offset}"
+    holder = f" by {fate.client_id}" if fate.client_id else ""
+    match fate.state:
         case message_pb2.READY if life.expired:
             return "never delivered: it expired first"
-        case message_pb2.READY if one.ahead_count:
-            return f"ready; {counted(one.ahead_count, 'message')} before it in its queue"
+        case message_pb2.READY if fate.ahead_count:
+            return f"ready; {counted(fate.ahead_count, 'message')} before it in its queue"
         case message_pb2.READY:
             return "ready; the next of its queue"
         case message_pb2.LEASED:
             return (
-                f"leased{holder}, {attempt}; the lease ends {_when(one.until_ms, telling)}{again}"
+                f"leased{holder}, {attempt}; the lease ends {_when(fate.until_ms, telling)}{again}"
             )
-        case message_pb2.WAITS_RETRY if not one.attempt:
-            return f"given back, no attempt counted; waits until {_when(one.until_ms, telling)}"
+        case message_pb2.WAITS_RETRY if not fate.attempt:
+            return f"given back, no attempt counted; waits until {_when(fate.until_ms, telling)}"
         case message_pb2.WAITS_RETRY:
-            waits = f"waits for the next until {_when(one.until_ms, telling)}"
+            waits = f"waits for the next until {_when(fate.until_ms, telling)}"
             return f"failed, {attempt}; {waits}{again}"
-        case message_pb2.RETRY if not one.attempt:
-            return f"ready for attempt 1 of {one.max_attempts}{again}"
+        case message_pb2.RETRY if not fate.attempt:
+            return f"ready for attempt 1 of {fate.max_attempts}{again}"
         case message_pb2.RETRY:
             return f"ready again, after {attempt}{again}"
         case message_pb2.HELD:
-            behind = counted(one.ahead_count, "message")
-            why = ", which is parked behind a dead letter" if one.parked else ""
+            behind = counted(fate.ahead_count, "message")
+            why = ", which is parked behind a dead letter" if fate.parked else ""
             return f"waits its turn: {behind} before it in its message group{why}"
         case message_pb2.DONE:
             return "done: acknowledged, or not wanted by the group's filter"
         case message_pb2.DIED:
-            return _death_words(one, telling)
+            return _death_words(fate, telling)
     return "not known: the group holds too many messages to look through"
 
 
-def _death_words(one: message_pb2.GroupLife, telling: Telling) -> str:
-    letter = f"dead letter {one.dead_offset}"
-    if one.dead_state == dead_pb2.REDRIVEN:
+def _death_words(fate: message_pb2.GroupLife, telling: Telling) -> str:
+    letter = f"dead letter {fate.dead_offset}"
+    if fate.dead_state == dead_pb2.REDRIVEN:
         return f"was {letter}; redriven, and no longer with the group"
-    if one.dead_state == dead_pb2.DROPPED:
+    if fate.dead_state == dead_pb2.DROPPED:
         return f"was {letter}; dropped for good"
-    when = f" since {_when(one.dead_at_ms, telling)}" if one.dead_at_ms else ""
-    return f"dead{when}, after {counted(one.attempt, 'attempt')}: {letter}"
+    when = f" since {_when(fate.dead_at_ms, telling)}" if fate.dead_at_ms else ""
+    return f"dead{when}, after {counted(fate.attempt, 'attempt')}: {letter}"
 
 
 def _when(ms: int, telling: Telling) -> str:
@@ -222,8 +222,8 @@ def _next_steps(life: message_pb2.MessageLife) -> list[tuple[str, str]]:
         name = plain(life.message.message_id)
         steps.append((f"latermq pending expedite {name}", "deliver it now"))
         steps.append((f"latermq pending cancel {name}", "never deliver it"))
-    for one in life.groups:
-        if one.state == message_pb2.DIED and one.dead_state == dead_pb2.DEAD:
-            group = plain(one.group)
-            steps.append((f"latermq dead show {group} --offset {one.dead_offset}", "why it died"))
+    for fate in life.groups:
+        if fate.state == message_pb2.DIED and fate.dead_state == dead_pb2.DEAD:
+            group = plain(fate.group)
+            steps.append((f"latermq dead show {group} --offset {fate.dead_offset}", "why it died"))
     return steps

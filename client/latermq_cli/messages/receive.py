@@ -191,12 +191,12 @@ def nack(
     )
     request.invisible_duration.FromMilliseconds(delay)
     class_name, colon, reason = (error or _NO_REASON).partition(":")
-    told = failure_pb2.Failure(
+    failure = failure_pb2.Failure(
         class_name=_head(class_name, _CLASS_BYTES_MAX) if colon else "",
         text=_head(reason if colon else class_name, _TEXT_BYTES_MAX),
     )
     # Without a failure the call would only move the lease: the attempt would not be over.
-    metadata = (("latermq-failure-bin", told.SerializeToString()),)
+    metadata = (("latermq-failure-bin", failure.SerializeToString()),)
     with Connection(endpoint) as broker:
         broker.call(broker.messaging.ChangeInvisibleDuration, request, metadata=metadata)
     if as_json:

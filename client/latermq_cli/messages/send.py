@@ -115,10 +115,10 @@ def send(
         except CommandError as error:
             if not sent:
                 raise
-            told = f"{len(sent):,} of {count:,} sent, then: {error.message}"
+            explanation = f"{len(sent):,} of {count:,} sent, then: {error.message}"
             if as_json:
-                _print_sent_json(topic, sent, due_ms, told)
-            raise CommandError(told) from None
+                _print_sent_json(topic, sent, due_ms, explanation)
+            raise CommandError(explanation) from None
         if delay_level:
             due_ms = _due_ms(broker, topic, sent[0])
     took_ms = clock.now_ms() - now_ms
@@ -262,5 +262,5 @@ def _print_sent_json(topic: str, sent: list[Sent], due_ms: int | None, error: st
         }
         for each in sent
     ]
-    told = {"topic": topic, "count": len(sent), "due_at_ms": due_ms or 0, "error": error}
-    print_json({**told, "messages": messages})
+    document = {"topic": topic, "count": len(sent), "due_at_ms": due_ms or 0, "error": error}
+    print_json({**document, "messages": messages})

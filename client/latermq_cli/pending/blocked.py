@@ -47,13 +47,13 @@ def blocked(
         state=_STATES[state] if state else group_pb2.MessageGroup.STATE_UNSPECIFIED,
     )
     with Connection(endpoint) as broker:
-        found, more = broker.pages(
+        groups, more = broker.pages(
             broker.groups.ListMessageGroups, request, "message_groups", limit
         )
     if as_json:
-        print_json({"message_groups": [jsonable(each) for each in found], "more": more})
+        print_json({"message_groups": [jsonable(each) for each in groups], "more": more})
         return
-    if not found:
+    if not groups:
         click.echo("no message group is blocked")
         return
     columns = (
@@ -64,8 +64,8 @@ def blocked(
         Column("BEHIND", right=True),
         Column("BY", flex=True),
     )
-    print_table(columns, [_row(each) for each in found])
-    letters = [each for each in found if each.dead_letter_offsets]
+    print_table(columns, [_row(each) for each in groups])
+    letters = [each for each in groups if each.dead_letter_offsets]
     if letters:
         click.echo(
             f"a parked one goes on after `latermq dead redrive {plain(group)} …` or "
@@ -75,19 +75,19 @@ def blocked(
         click.echo(f"… more than {limit:,}; raise --limit to see them")
 
 
-def _row(found: group_pb2.MessageGroup) -> tuple[str, ...]:
-    word = next((word for word, number in _STATES.items() if number == found.state), "?")
-    until = format_instant(found.due_at_ms) if found.due_at_ms else "-"
-    behind = found.held_count + max(0, found.live_count - 1)
-    return found.name or "-", found.topic, word, until, f"{behind:,}", _cause(found)
+def _row(group: group_pb2.MessageGroup) -> tuple[str, ...]:
+    word = next((word for word, number in _STATES.items() if number == group.state), "?")
+    until = format_instant(group.due_at_ms) if group.due_at_ms else "-"
+    behind = group.held_count + max(0, group.live_count - 1)
+    return group.name or "-", group.topic, word, until, f"{behind:,}", _cause(group)
 
 
-def _cause(found: group_pb2.MessageGroup) -> str:
-    letters = list(found.dead_letter_offsets)
+def _cause(group: group_pb2.MessageGroup) -> str:
+    letters = list(group.dead_letter_offsets)
     if letters:
         shown = ", ".join(map(str, letters[:_LETTERS_SHOWN]))
         rest = len(letters) - _LETTERS_SHOWN
         return f"dead letter {shown}" + (f" and {rest} more" if rest > 0 else "")
-    if found.pending_id:
-        return f"{found.pending_id}, attempt {found.attempt}"
+    if group.pending_id:
+        return f"{group.pending_id}, attempt {group.attempt}"
     return "-"

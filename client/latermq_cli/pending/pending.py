@@ -221,18 +221,18 @@ def _kind_word(kind: int) -> str:
     return next((word for word, number in KINDS.items() if number == kind), str(kind))
 
 
-def _count_rows(found: pending_pb2.PendingCount, now_ms: int) -> Iterator[tuple[str, ...]]:
+def _count_rows(row: pending_pb2.PendingCount, now_ms: int) -> Iterator[tuple[str, ...]]:
     """Retries that are ready have a row of their own, though they are one kind with the others."""
-    due_ms, group, waits = found.next_due_at_ms, found.group or "-", found.count
-    if found.ready_count:
-        waits -= found.ready_count
-        yield _READY, found.topic, group, f"{found.ready_count:,}", "-", "now"
+    due_ms, group, waits = row.next_due_at_ms, row.group or "-", row.count
+    if row.ready_count:
+        waits -= row.ready_count
+        yield _READY, row.topic, group, f"{row.ready_count:,}", "-", "now"
     if not waits:
         return
     due = ("-", "-")  # the first of all is ready: it is not told when these are
-    if not found.ready_count or due_ms > now_ms:
+    if not row.ready_count or due_ms > now_ms:
         due = format_due(due_ms), _due_in(due_ms, now_ms)
-    yield _kind_word(found.kind), found.topic, group, f"{waits:,}", *due
+    yield _kind_word(row.kind), row.topic, group, f"{waits:,}", *due
 
 
 def _filter(wanted: dict[str, Any]) -> pending_pb2.PendingFilter:

@@ -24,9 +24,9 @@ class CommandError(click.ClickException):
 
     def after(self, done: str) -> "CommandError":
         """Return the same error, told with what had been done before it."""
-        told = type(self)(f"{done}, then: {self.message}")
-        told.code = self.code
-        return told
+        error = type(self)(f"{done}, then: {self.message}")
+        error.code = self.code
+        return error
 
 
 class RefusedError(CommandError):

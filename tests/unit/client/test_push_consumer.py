@@ -157,7 +157,7 @@ async def test_cancelled_while_it_acknowledges(broker: ScriptedBroker, connect: 
         with pytest.raises(asyncio.CancelledError):
             await working
         assert broker.returned() == ["id-1"]
-        assert consumer._lines.present.held_count == 0
+        assert consumer._identities.present.held_count == 0
 
 
 @virtually
@@ -213,7 +213,7 @@ async def test_a_lost_lease_ends_the_block_quietly_and_the_call_loudly(
         with pytest.raises(InvalidReceiptHandleError):
             await second.ack()
         assert (first.settled, second.settled) == (True, True)
-        assert consumer._lines.present.held_count == 0
+        assert consumer._identities.present.held_count == 0
 
 
 # Listening --------------------------------------------------------------------------------------

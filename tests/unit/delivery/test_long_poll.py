@@ -13,7 +13,7 @@ from latermq_broker.services.messaging.long_poll import LongPolls, Parked
 
 
 class Supply:
-    """Messages for one kind of wish, and who was tried for them."""
+    """Messages for one filter, and who was tried for them."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -29,10 +29,10 @@ class Supply:
         return True
 
 
-def line_of(*receivers: str, wish: str = "*") -> LongPolls[str]:
+def line_of(*receivers: str, filter_key: str = "*") -> LongPolls[str]:
     polls: LongPolls[str] = LongPolls(100, 100)
     for receiver in receivers:
-        polls.park("g", "t", wish, receiver)
+        polls.park("g", "t", filter_key, receiver)
     return polls
 
 
@@ -67,8 +67,8 @@ def test_lines_of_other_groups_and_topics_are_not_concerned() -> None:
 
 def test_an_empty_handed_wish_does_not_hide_another() -> None:
     polls: LongPolls[str] = LongPolls(100, 100)
-    for number, wish in enumerate(["red", "blue", "red", "blue"]):
-        polls.park("g", "t", wish, f"{wish}{number}")
+    for number, filter_key in enumerate(["red", "blue", "red", "blue"]):
+        polls.park("g", "t", filter_key, f"{filter_key}{number}")
     tried: list[str] = []
 
     def only_blue(receiver: str) -> bool:
@@ -82,8 +82,8 @@ def test_an_empty_handed_wish_does_not_hide_another() -> None:
 
 def test_wishes_are_served_in_the_order_of_arrival() -> None:
     polls: LongPolls[str] = LongPolls(100, 100)
-    for number, wish in enumerate(["x", "y", "y", "x"]):
-        polls.park("g", "t", wish, str(number))
+    for number, filter_key in enumerate(["x", "y", "y", "x"]):
+        polls.park("g", "t", filter_key, str(number))
     supply = Supply(4)
     polls.serve("g", "t", supply)
     assert supply.served == ["0", "1", "2", "3"]
@@ -111,7 +111,7 @@ def test_the_broker_and_each_group_have_a_bound() -> None:
 
 
 class Lines(RuleBasedStateMachine):
-    """Against one plain list of (group, topic, wish, receiver)."""
+    """Against one plain list of (group, topic, filter key, receiver)."""
 
     places: Bundle[Parked[int]] = Bundle("places")
     names = st.sampled_from(["x", "y"])
@@ -122,22 +122,22 @@ class Lines(RuleBasedStateMachine):
         self.model: list[tuple[str, str, str, int]] = []
         self.next = 0
 
-    @rule(target=places, group=names, topic=names, wish=names)
-    def park(self, group: str, topic: str, wish: str) -> Any:
+    @rule(target=places, group=names, topic=names, filter_key=names)
+    def park(self, group: str, topic: str, filter_key: str) -> Any:
         full = len(self.model) >= 6 or sum(entry[0] == group for entry in self.model) >= 4
         if full:
             with pytest.raises(TooManyRequestsError):
-                self.polls.park(group, topic, wish, self.next)
+                self.polls.park(group, topic, filter_key, self.next)
             return None
-        self.model.append((group, topic, wish, self.next))
+        self.model.append((group, topic, filter_key, self.next))
         self.next += 1
-        return self.polls.park(group, topic, wish, self.next - 1)
+        return self.polls.park(group, topic, filter_key, self.next - 1)
 
     @rule(place=consumes(places))
     def leave(self, place: Parked[int] | None) -> None:
         if place is None:
             return
-        entry = (place.group, place.topic, str(place.wish), place.receiver)
+        entry = (place.group, place.topic, str(place.filter_key), place.receiver)
         assert self.polls.leave(place) == (entry in self.model)
         if entry in self.model:
             self.model.remove(entry)

@@ -257,7 +257,7 @@ async def test_gone_between_waking_and_the_reply_is_given_back_uncounted() -> No
         task = await started(broker, call=call, invisible_ms=HOUR_MS)
         sending = asyncio.ensure_future(broker.send(message("orders", b"x")))
         [parked] = broker.receives._parking._lines
-        while parked.receiver.found() is None:
+        while parked.receiver.outcome() is None:
             await asyncio.sleep(0)
         assert not task.done()
         task.cancel()

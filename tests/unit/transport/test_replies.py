@@ -139,7 +139,7 @@ class Reader:
 
     def leave(self) -> None:
         self.connection.lost()
-        self.serving.replies.gone()
+        self.serving.replies.forget()
 
     @property
     def held(self) -> int:

@@ -97,8 +97,8 @@ class _Part(NamedTuple):
 
 
 class _Parser:
-    def __init__(self, found: list[Word]) -> None:
-        self._words = found
+    def __init__(self, sequence: list[Word]) -> None:
+        self._words = sequence
         self._next = 0
         self._depth = 0
         self._chained = 0
@@ -237,8 +237,8 @@ class _Parser:
         if word.kind in (Kind.TEXT, Kind.NUMBER):
             self._next += 1
             return _literal(word.value, word.at)
-        if found := self._take("TRUE", "FALSE", "NULL"):
-            value = {"TRUE": True, "FALSE": False}.get(str(found.value))
+        if constant := self._take("TRUE", "FALSE", "NULL"):
+            value = {"TRUE": True, "FALSE": False}.get(str(constant.value))
             return _literal(value, word.at)
         if self._take("("):
             part = self._or()

@@ -61,15 +61,15 @@ def words(expression: str) -> Iterator[Word]:
     """All of them, and END last. Raises IllegalFilterError."""
     at = 0
     while at < len(expression):
-        found = _WORD.match(expression, at)
-        if found is None:
+        match = _WORD.match(expression, at)
+        if match is None:
             raise illegal(_complaint(expression, at), at)
-        kind = found.lastgroup
-        end = found.end()
+        kind = match.lastgroup
+        end = match.end()
         if kind in ("float", "integer") and _NAME_CHARACTER.match(expression, end):
             raise illegal("a number ends in what is no part of one", end)
         if kind != "blank":
-            yield _word(kind or "", found.group(kind or 0), at)
+            yield _word(kind or "", match.group(kind or 0), at)
         at = end
     yield Word(Kind.END, "", len(expression))
 

@@ -190,14 +190,14 @@ class FifoGate:
 
     def withheld(self, queue_id: int, end: int, count: int) -> list[tuple[int, int]]:
         """List up to `count` (order key, offset) that blocked message groups hold below `end`."""
-        found: list[tuple[int, int]] = []
+        positions: list[tuple[int, int]] = []
         for key, group in self.groups.items():
             if group.queue_id == queue_id and group.blocked:
                 for offset in group.held:
-                    if offset >= end or len(found) == count:
+                    if offset >= end or len(positions) == count:
                         break
-                    found.append((key, offset))
-        return found
+                    positions.append((key, offset))
+        return positions
 
     def facts(self) -> dict[int, tuple[object, ...]]:
         """Return what recovery must bring back, for comparisons."""

@@ -95,9 +95,9 @@ class LiteReader:
         """List those of `keys` that may have something; whoever had a turn comes last."""
         if len(self.ready) <= len(keys):
             return [key for key in self.ready if key in keys]
-        found = [key for key in keys if key in self.ready]
-        start = turn % len(found) if found else 0
-        return found[start:] + found[:start]
+        candidates = [key for key in keys if key in self.ready]
+        start = turn % len(candidates) if candidates else 0
+        return candidates[start:] + candidates[:start]
 
     def waits(self, keys: Collection[int]) -> bool:
         """Something may be there."""
@@ -156,13 +156,13 @@ class LiteParent:
 
     def idle(self, before_ms: int, count: int) -> list[tuple[int, int]]:
         """(key, its end) of up to `count` to which nothing was sent since."""
-        found: list[tuple[int, int]] = []
+        idle: list[tuple[int, int]] = []
         for key, topic in self.topics.items():
             if topic.written_ms < before_ms:
-                found.append((key, topic.last + 1))
-                if len(found) == count:
+                idle.append((key, topic.last + 1))
+                if len(idle) == count:
                     break
-        return found
+        return idle
 
     def facts(self) -> dict[str, object]:
         """Return what recovery must bring back, for comparisons."""

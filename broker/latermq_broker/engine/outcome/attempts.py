@@ -142,7 +142,7 @@ class Attempts:
         Each of its message group is given again with it, or done when nothing is before it.
         """
         following = self._following(frozenset(ids))
-        done = tuple(one for one in ids if one not in following)
+        done = tuple(delivery_id for delivery_id in ids if delivery_id not in following)
         items: list[tuple[RecordType, Any]] = [(RecordType.ACK, done)] if done else []
         for delivery_id in sorted(following):
             delivery = self._state.leases.deliveries[delivery_id]
@@ -154,17 +154,19 @@ class Attempts:
         """Find those that stand behind one of their message group that is not acknowledged."""
         deliveries = self._state.leases.deliveries
         places = {(d.group_id, d.topic_id, d.order_key) for d in map(deliveries.__getitem__, acked)}
-        found: list[int] = []
+        following: list[int] = []
         for group_id, topic_id, key in places:
             if not key:
                 continue
             behind = False
-            for _, one in self._state.subscription(group_id, topic_id).ordered().groups[key].live:
-                if one not in acked:
-                    behind = behind or deliveries[one].state is not State.ACKED
+            for _, delivery_id in (
+                self._state.subscription(group_id, topic_id).ordered().groups[key].live
+            ):
+                if delivery_id not in acked:
+                    behind = behind or deliveries[delivery_id].state is not State.ACKED
                 elif behind:
-                    found.append(one)
-        return frozenset(found)
+                    following.append(delivery_id)
+        return frozenset(following)
 
     def exhaust(self, delivery: Delivery, now_ms: int) -> None:
         """No attempt is left before it was even leased again (the policy was tightened)."""

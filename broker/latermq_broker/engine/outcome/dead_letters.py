@@ -89,21 +89,21 @@ class DeadLetters:
         if offset < 0:
             offset = queue.next - 1 if newest_first else queue.first
         offset = max(offset, queue.first) if step > 0 else min(offset, queue.next - 1)
-        found: list[DeadLetter] = []
+        letters: list[DeadLetter] = []
         scanned = 0
         while queue.first <= offset < queue.next:
-            if len(found) >= count_max or scanned >= scan_max:
-                return DeadSlice(tuple(found), scanned, offset)
+            if len(letters) >= count_max or scanned >= scan_max:
+                return DeadSlice(tuple(letters), scanned, offset)
             try:
                 letter = self._match(topic, offset, filter)
             except CorruptRecordError as error:
                 self._state.damaged.note(error)
                 letter = None
             if letter is not None:
-                found.append(letter)
+                letters.append(letter)
             scanned += 1
             offset += step
-        return DeadSlice(tuple(found), scanned, -1)
+        return DeadSlice(tuple(letters), scanned, -1)
 
     def get(self, group: str, *, message_id: str = "", queue_offset: int = -1) -> DeadLetter:
         """The newest letter with that message id, or the one at that offset, in any state.
@@ -129,7 +129,7 @@ class DeadLetters:
         """For bulk reads, which have its record: None for what somebody sent to the %DLQ% topic."""
         if record.type is not RecordType.DEAD:
             return None
-        return self._told(topic, offset, entry, record)
+        return self._described(topic, offset, entry, record)
 
     def redrive(self, group: str, queue_offset: int, to_topic: str, now_ms: int) -> None:
         """Back to the group it died in (`to_topic` empty), or to a topic for every group of it.
@@ -247,9 +247,9 @@ class DeadLetters:
 
     def _letter(self, topic: Topic, offset: int) -> DeadLetter:
         entry = self._state.queue(topic.id, 0).get(offset)
-        return self._told(topic, offset, entry, self._state.read(entry.position))
+        return self._described(topic, offset, entry, self._state.read(entry.position))
 
-    def _told(self, topic: Topic, offset: int, entry: Entry, record: Record) -> DeadLetter:
+    def _described(self, topic: Topic, offset: int, entry: Entry, record: Record) -> DeadLetter:
         state, changed_ms = self._changed(topic, offset)
         history = History("", "", "", "", ())
         head: DeadHead | None = None

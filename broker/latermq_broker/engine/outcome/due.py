@@ -176,11 +176,11 @@ class DueWork:
         Counters are kept by them; what the damage spared is believed if it makes sense.
         """
         counts = self._state.delayed_counts
-        found = read_unverified(self._state.store.log.row, position)
-        length = found.length if found is not None else 0
-        if found is not None and found.type is RecordType.MESSAGE:
+        remains = read_unverified(self._state.store.log.row, position)
+        length = remains.length if remains is not None else 0
+        if remains is not None and remains.type is RecordType.MESSAGE:
             with suppress(struct.error):
-                topic_id = decode_message_head(found.payload).topic_id
+                topic_id = decode_message_head(remains.payload).topic_id
                 if topic_id in counts:
                     return topic_id, length
         return (next(iter(counts)) if len(counts) == 1 else 0), length

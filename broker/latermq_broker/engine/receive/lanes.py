@@ -111,7 +111,7 @@ class Lanes:
 
     def _take_retries(self, receive: Receive, ready: Lane, share: int) -> list[Delivery]:
         request, group, _, entry_filter, reply_budget, now_ms, _ = receive
-        passed: list[Delivery] = []
+        mismatched: list[Delivery] = []
         taken: list[Delivery] = []
         spent: list[Delivery] = []  # no attempt is left: the policy was tightened
         if share > 0:
@@ -121,7 +121,7 @@ class Lanes:
                 if entry_filter is not None and not entry_filter(
                     delivery.tag_hash, delivery.position
                 ):
-                    passed.append(delivery)
+                    mismatched.append(delivery)
                 elif delivery.attempt >= group.max_attempts:
                     spent.append(delivery)
                 elif reply_budget.take(delivery.length):
@@ -130,9 +130,9 @@ class Lanes:
                     break
                 if len(taken) == share:
                     break
-        looked = len(passed) + len(spent) + len(taken)
+        looked = len(mismatched) + len(spent) + len(taken)
         if looked == SCAN_MAX or (entry_filter is not None and entry_filter.spent):
-            for delivery in passed:  # others may stand behind: they are first the next time
+            for delivery in mismatched:  # others may stand behind: they are first the next time
                 ready.append(delivery)
         for delivery in spent:
             self._attempts.exhaust(delivery, now_ms)
@@ -229,42 +229,44 @@ class Lanes:
     ) -> list[Delivered]:
         """`known`: records that were read already, by position."""
         state = self._state
-        told = state.leases.deliveries.tell(taken)
-        spans = list(zip(told.positions, told.lengths, strict=True))
+        lease_columns = state.leases.deliveries.tell(taken)
+        spans = list(zip(lease_columns.positions, lease_columns.lengths, strict=True))
         read_ahead(state.store.log, spans, known)
         slices: list[tuple[bytes, bytes] | None] = [None] * len(taken)
         if not topic.internal:
             slices = read_messages(state.store.log, spans)
         origins = [""] * len(taken)
         if None in slices:
-            gone: list[int] = []
-            for index, one in enumerate(slices):
-                if one is not None:
+            unreadable: list[int] = []
+            for index, message in enumerate(slices):
+                if message is not None:
                     continue
                 position, _ = spans[index]
                 try:
                     record = known.get(position) or state.read(position)
                 except CorruptRecordError as error:
                     self._give_up(taken[index], error, now_ms)
-                    gone.append(index)
+                    unreadable.append(index)
                     continue
                 slices[index] = stored_slices(record)
                 origins[index] = _origin_topic(record) if topic.internal else ""
-            if gone:
-                told = state.leases.deliveries.tell(
-                    [taken[i] for i in range(len(taken)) if i not in gone]
+            if unreadable:
+                lease_columns = state.leases.deliveries.tell(
+                    [taken[i] for i in range(len(taken)) if i not in unreadable]
                 )
-                slices = [one for one in slices if one is not None]
-                origins = [origin for index, origin in enumerate(origins) if index not in gone]
+                slices = [message for message in slices if message is not None]
+                origins = [
+                    origin for index, origin in enumerate(origins) if index not in unreadable
+                ]
         if not slices:
             return []
         columns = zip(
-            state.handles.encode_all(told.ids, told.generations),
-            told.attempts,
-            told.queue_ids,
-            told.offsets,
+            state.handles.encode_all(lease_columns.ids, lease_columns.generations),
+            lease_columns.attempts,
+            lease_columns.queue_ids,
+            lease_columns.offsets,
             *zip(*cast(list[tuple[bytes, bytes]], slices), strict=True),
-            told.deadlines_ms,
+            lease_columns.deadlines_ms,
             origins,
             strict=True,
         )

@@ -69,7 +69,7 @@ class ScanBudget:
     def spent(self) -> bool:
         return self._entries <= 0 or self._reads <= 0 or self._bytes <= 0
 
-    def passed(self) -> None:
+    def count_entry(self) -> None:
         """Count an entry that was looked at."""
         self._entries -= 1
 
@@ -141,7 +141,7 @@ class OrderedLane:
         if not (taken and receive.request.attempt_id):
             return
         key = _attempt_key(receive)
-        self._replies[key] = tuple((one.id, one.generation) for one in taken)
+        self._replies[key] = tuple((delivery.id, delivery.generation) for delivery in taken)
         self._replies.move_to_end(key)
         if len(self._replies) > ATTEMPT_IDS_MAX:
             self._replies.popitem(last=False)
@@ -174,7 +174,7 @@ class OrderedLane:
                 self._held(receive, scan_budget, key, group, rows, first=not count)
                 mine[key] = len(rows) - held == len(group.held) and not receive.alone(1)
             if receive.reply_budget.count == before:
-                scan_budget.passed()
+                scan_budget.count_entry()
                 turned.append(key)
         if scan_budget.spent:
             self._state.announced.add(receive.subscription)
@@ -255,7 +255,7 @@ class OrderedLane:
             entry = queue.get(offset)
             if offset in letters or not receive.wants(entry):
                 rows.append(OrderedRow(key, offset, group.queue_id, ORDERED_PASS))
-                scan_budget.passed()
+                scan_budget.count_entry()
                 continue
             if (receive.alone(1) and not first) or not receive.reply_budget.take(entry.length):
                 break
@@ -327,7 +327,7 @@ class OrderedLane:
         """Decide what becomes of a fresh message; None: the reply ends before it."""
         letters = self._state.dead.get(queue.topic_id)
         if not receive.wants(entry) or (letters and offset in letters):
-            receive.scan_budget.passed()
+            receive.scan_budget.count_entry()
             return OrderedRow(0, offset, queue.queue_id, ORDERED_PASS)
         record = self._read(entry)
         key = stored_order_key(record) if record is not None else 0

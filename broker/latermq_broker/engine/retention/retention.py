@@ -235,7 +235,7 @@ class Retention:
         while cost := self._withheld.keep(batch, self._now_ms):
             yield cost
         catalog = self._state.catalog  # of which a topic may have been deleted meanwhile
-        queues = tuple(one for one in batch if catalog.topic_by_id(one.topic_id) is not None)
+        queues = tuple(queue for queue in batch if catalog.topic_by_id(queue.topic_id) is not None)
         if queues:
             payload = DropPayload(DROP_TRIM, queues=queues)
             self._journal.write(RecordType.DROP, payload, self._now_ms)
@@ -282,7 +282,9 @@ class Retention:
             self._next_ms = self._now_ms + RETRY_MS  # until more can go at once
             return
         part_bytes = min(BASE_PART_BYTES, self._config.record_bytes_max // 2)
-        records = [(RecordType.DROP, one) for one in base_records(end, sections, part_bytes)]
+        records = [
+            (RecordType.DROP, payload) for payload in base_records(end, sections, part_bytes)
+        ]
         self._journal.write_group(records, self._now_ms)
         self.segments_dropped += count
         self.bytes_dropped += freed

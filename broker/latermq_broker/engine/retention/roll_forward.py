@@ -150,10 +150,10 @@ class RollForward:
     def _timers(self, segment: Segment, survey: _Survey) -> Iterator[int]:
         if not self._state.uses.at(segment.base).timers:
             return
-        for looked, found in self._state.timer.between(segment.base, segment.end):
-            for due_ms, position in found:
+        for looked, timers in self._state.timer.between(segment.base, segment.end):
+            for due_ms, position in timers:
                 survey.at(position, 0).due_ms = due_ms  # its bytes are counted already
-            yield looked * TIMER_COST + len(found) * LOOK_COST
+            yield looked * TIMER_COST + len(timers) * LOOK_COST
 
     def _halves(self, segment: Segment, survey: _Survey) -> Iterator[int]:
         if not self._state.uses.at(segment.base).timers:
@@ -187,15 +187,15 @@ class RollForward:
         if users.due_ms:
             topic_id = decode_message_head(inner.payload).topic_id
             half = state.halves.at(position)
-            gone = state.catalog.topic_by_id(topic_id) is None
-            if gone and half is not None:
+            deleted = state.catalog.topic_by_id(topic_id) is None
+            if deleted and half is not None:
                 write_rollback(self._journal, half, CAUSE_TOPIC_GONE, now_ms)
                 users.due_ms = 0
-            elif gone:
+            elif deleted:
                 cancel = TimerPayload(position, users.due_ms, 0, topic_id, record.length)
                 self._journal.write(RecordType.TIMER, cancel, now_ms)
                 users.due_ms = 0
-        ids = tuple(one for one in users.ids if self._reads(one, position))
+        ids = tuple(delivery_id for delivery_id in users.ids if self._reads(delivery_id, position))
         entries = tuple(self._entries(users.entries, position))
         length = record.length + moved_overhead(len(ids), len(entries))
         too_long = length > state.config.store.record_bytes_max
@@ -222,8 +222,8 @@ class RollForward:
         delivery = self._state.leases.deliveries.get(delivery_id)
         return delivery is not None and delivery.position == position
 
-    def _entries(self, found: list[tuple[QueueKey, int]], position: int) -> Iterator[MovedEntry]:
-        for key, offset in found:
+    def _entries(self, offsets: list[tuple[QueueKey, int]], position: int) -> Iterator[MovedEntry]:
+        for key, offset in offsets:
             if self._state.catalog.topic_by_id(key[0]) is None:
                 continue
             queue = self._state.queue(*key)

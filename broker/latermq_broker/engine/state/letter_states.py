@@ -64,10 +64,10 @@ class LetterStates:
         """Letters below `first` are gone."""
         for number in [number for number in self._blocks if number * BLOCK < first]:
             block = self._blocks[number]
-            gone = min(first - number * BLOCK, BLOCK)
-            self._count -= gone - block[:gone].count(0)
-            block[:gone] = array("Q", bytes(8 * gone))
-            if gone == BLOCK:
+            count = min(first - number * BLOCK, BLOCK)
+            self._count -= count - block[:count].count(0)
+            block[:count] = array("Q", bytes(8 * count))
+            if count == BLOCK:
                 del self._blocks[number]
 
     def pack(self, topic_id: int) -> bytes:

@@ -184,5 +184,8 @@ class SegmentUses:
     def _rows(self) -> Iterator[list[Any]]:
         for base, use in sorted(self._uses.items()):
             if use.timers or use.queues:
-                queues = [[*key, one.count, one.low, one.high] for key, one in use.queues.items()]
+                queues = [
+                    [*key, use_of_queue.count, use_of_queue.low, use_of_queue.high]
+                    for key, use_of_queue in use.queues.items()
+                ]
                 yield [base, use.timers, use.timer_bytes, queues]

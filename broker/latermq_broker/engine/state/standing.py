@@ -16,10 +16,10 @@ def in_hand(
     subscription = state.subscriptions.get((group_id, topic_id))
     if subscription is None or not any(subscription.counts.values()):
         return None
-    found: Iterator[Delivery] = state.leases.deliveries.find_all(
+    held: Iterator[Delivery] = state.leases.deliveries.find_all(
         group_id, topic_id, queue_id, offset
     )
-    for delivery in found:
+    for delivery in held:
         if _is_of(state, topic_id, delivery):
             return delivery
     return None

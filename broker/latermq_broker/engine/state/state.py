@@ -295,13 +295,13 @@ class EngineState:
 
     def subscription(self, group_id: int, topic_id: int) -> Subscription:
         key = (group_id, topic_id)
-        found = self.subscriptions.get(key)
-        if found is None:
+        subscription = self.subscriptions.get(key)
+        if subscription is None:
             topic = self.catalog.topic_by_id(topic_id)
             ranked = topic is not None and topic.type is TopicType.PRIORITY
             lanes = RankedLanes(self.leases) if ranked else Lane(self.leases)
-            found = self.subscriptions[key] = Subscription(group_id, topic_id, lanes)
-        return found
+            subscription = self.subscriptions[key] = Subscription(group_id, topic_id, lanes)
+        return subscription
 
     def cursor(self, subscription: Subscription, queue_id: int) -> int:
         """The group's next offset on the queue, never below what is retained."""

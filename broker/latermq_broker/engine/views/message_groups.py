@@ -71,14 +71,14 @@ class MessageGroups:
                     for key, group in subscription.gate.groups.items()
                     if (topic.name, key) > after and wanted in (None, self._blocker(group)[0])
                 ]
-        page = nsmallest(size, places, key=lambda found: found[0])
+        page = nsmallest(size, places, key=lambda entry: entry[0])
         rows = [self._row(place, subscription) for place, subscription in page]
         more = len(places) > len(page)
         return rows, f"{page[-1][0][1]:x}-{page[-1][0][0]}" if more and page else ""
 
     def _blocker(self, group: MessageGroup) -> tuple[MessageGroupState, Delivery | None]:
         """Its state, and the delivery to tell of: the first that blocks, else the first."""
-        deliveries = [self._state.leases.deliveries[one] for _, one in group.live]
+        deliveries = [self._state.leases.deliveries[delivery_id] for _, delivery_id in group.live]
         first = deliveries[0] if deliveries else None
         if group.parked:
             return MessageGroupState.PARKED, first

@@ -71,33 +71,33 @@ class MessageLives:
         self._state = state
         self._places = MessagePlaces(state)
 
-    def life(self, found: Found) -> Life:
+    def life(self, message: Found) -> Life:
         """Tell the life of what a query found in this state. Raises IndexRebuildingError."""
         state = self._state
-        topic = state.catalog.topic(found.topic)
+        topic = state.catalog.topic(message.topic)
         if topic is None:
             return Life(0, False, -1, -1, True, ())
-        place = self._places.place(found)
+        place = self._places.place(message)
         queue_id, offset = place.queue_id, place.queue_offset
         if queue_id < 0:
             return Life(place.waits_until_ms, place.half, -1, -1, False, (), place.cancelled)
         expired = offset < state.queue(topic.id, queue_id).first
-        groups = tuple(self._groups(topic, found, queue_id, offset))
+        groups = tuple(self._groups(topic, message, queue_id, offset))
         letter_state = None
         if topic.internal:
             letter_state, _ = letters_of(state.dead, topic.id).get(offset) or (DeadState.DEAD, 0)
         return Life(0, False, queue_id, offset, expired, groups, letter_state=letter_state)
 
-    def half(self, found: Found) -> bool:
+    def half(self, message: Found) -> bool:
         """Its transaction has not ended."""
-        return found.half and self._state.halves.at(found.position) is not None
+        return message.half and self._state.halves.at(message.position) is not None
 
-    def place(self, found: Found) -> Whereabouts:
+    def place(self, message: Found) -> Whereabouts:
         """Find where one of many is, with a short look; see `MessagePlaces`."""
-        return self._places.place(found, glance=True)
+        return self._places.place(message, glance=True)
 
     def _groups(
-        self, topic: Topic, found: Found, queue_id: int, offset: int
+        self, topic: Topic, message: Found, queue_id: int, offset: int
     ) -> Iterator[GroupLife]:
         state = self._state
         letters: dict[int, DeadHead] | None = None
@@ -111,36 +111,36 @@ class MessageLives:
             if reader is None:
                 cursor = state.cursor(subscription, queue_id)
             else:
-                ahead = reader.ahead(stored_order_key(state.read(found.position)), offset)
+                ahead = reader.ahead(stored_order_key(state.read(message.position)), offset)
                 cursor = offset - ahead  # behind it if it was given
             if delivery is not None:
                 if letters is None:
-                    letters = self._letters(topic, found, queue_id, offset)
+                    letters = self._letters(topic, message, queue_id, offset)
                 known = self._redriven(known, letters.get(group_id))
                 yield _behind(known, subscription, delivery) or _held(known, delivery)
             elif offset >= cursor:
                 yield known._replace(state=LifeState.READY, ahead_count=offset - cursor)
             elif (
-                held := self._held_back(known, subscription, found, queue_id, offset)
+                held := self._held_back(known, subscription, message, queue_id, offset)
             ) is not None:
                 yield held
             else:
                 if letters is None:
-                    letters = self._letters(topic, found, queue_id, offset)
+                    letters = self._letters(topic, message, queue_id, offset)
                 yield self._over(known, subscription, letters.get(group_id))
 
     def _held_back(
         self,
         known: GroupLife,
         subscription: Subscription,
-        found: Found,
+        message: Found,
         queue_id: int,
         offset: int,
     ) -> GroupLife | None:
         """An ordered group passed it, and keeps it until its message group may go on."""
         if subscription.gate is None or not subscription.gate.held_count:
             return None
-        key = stored_order_key(self._state.read(found.position))
+        key = stored_order_key(self._state.read(message.position))
         group = subscription.gate.groups.get(key)
         if group is None or group.queue_id != queue_id or (place := group.held.place(offset)) < 0:
             return None
@@ -174,12 +174,12 @@ class MessageLives:
         return known._replace(state=LifeState.DONE)
 
     def _letters(
-        self, topic: Topic, found: Found, queue_id: int, offset: int
+        self, topic: Topic, message: Found, queue_id: int, offset: int
     ) -> dict[int, DeadHead]:
         """Group id → the newest letter of this message there."""
         state = self._state
         letters: dict[int, DeadHead] = {}
-        stored = original(state.store.log.read(found.position))
+        stored = original(state.store.log.read(message.position))
         if stored.type not in MESSAGE_TYPES:
             return letters
         positions, _ = state.store.index.find(

@@ -133,20 +133,20 @@ class MessageQuery:
                 for queue_id in range(topic.queue_count)
             )
         )
-        found: list[Found] = []
+        messages: list[Found] = []
         last: TimeCursor | None = None
         for looked, (time_ms, queue_id, offset, entry) in enumerate(islice(rows, count_max + 1)):
             if looked == count_max:
-                return found, last
+                return messages, last
             last = TimeCursor(time_ms, queue_id, offset)
             try:
                 stored = self._state.store.log.read(entry.position)
             except CorruptRecordError as error:
                 self._give_up(error, damaged)
                 continue
-            told = self._told(topic, stored)
-            found.append(told._replace(queue_id=queue_id, queue_offset=offset))
-        return found, None
+            message = self._summary(topic, stored)
+            messages.append(message._replace(queue_id=queue_id, queue_offset=offset))
+        return messages, None
 
     def _entries(
         self, topic: Topic, queue_id: int, begin_ms: int, end_ms: int, after: TimeCursor | None
@@ -179,7 +179,7 @@ class MessageQuery:
         positions, cursor = self._index.find(
             hash, below, count_max=FOUND_MAX, blocks_max=BLOCKS_MAX
         )
-        found: dict[int, Found] = {}
+        messages: dict[int, Found] = {}
         for position in positions:
             try:
                 stored = self._state.store.log.read(position)
@@ -187,16 +187,16 @@ class MessageQuery:
                 self._give_up(error, damaged)
                 continue
             if stored.store_ms < begin_ms:  # and so is all that stands before it
-                return list(found.values()), 0
+                return list(messages.values()), 0
             record = original(stored)
             topic_id = _topic_id(record)
             topic = self._state.catalog.topic_by_id(topic_id)
             if topic is not None and matches(record, topic_id):
-                told = self._told(topic, stored)
-                found.setdefault(told.first_position, told)  # the newest of its places
-        return list(found.values()), cursor
+                message = self._summary(topic, stored)
+                messages.setdefault(message.first_position, message)  # the newest of its places
+        return list(messages.values()), cursor
 
-    def _told(self, topic: Topic, stored: Record) -> Found:
+    def _summary(self, topic: Topic, stored: Record) -> Found:
         record = original(stored)
         half = record.type is RecordType.HALF
         rest, sys = stored_slices(record)

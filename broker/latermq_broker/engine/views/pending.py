@@ -149,14 +149,14 @@ class PendingView:
     ) -> tuple[list[str], str]:
         """(ids under which a message waits, the token to search on with; "" at the end)."""
         place = parse_token(token)
-        found: list[str] = []
+        pending_ids: list[str] = []
         for looked, (row, waiting) in enumerate(self._in_order(PendingFilter(), place)):
             if looked >= scan_max:
-                return found, token_of(place)
+                return pending_ids, token_of(place)
             place = row, waiting
             if self._is(message_id, waiting):
-                found.append(_pending_id(self._state, waiting))
-        return found, ""
+                pending_ids.append(_pending_id(self._state, waiting))
+        return pending_ids, ""
 
     def cancel(self, pending_id: str, now_ms: int, *, topic: str = "") -> PendingItem:
         """A delayed message will never be delivered; a retry is done for its group; a half
@@ -376,10 +376,10 @@ class PendingView:
 
     def _by_message_id(self, message_id: str) -> Waiting | None:
         waits = islice(self._in_order(PendingFilter(), START), SCAN_MAX)
-        found = [waiting for _, waiting in waits if self._is(message_id, waiting)]
-        if len(found) > 1:
-            raise BadRequestError(f"{len(found)} waits belong to message {message_id}: name one")
-        return found[0] if found else None
+        matches = [waiting for _, waiting in waits if self._is(message_id, waiting)]
+        if len(matches) > 1:
+            raise BadRequestError(f"{len(matches)} waits belong to message {message_id}: name one")
+        return matches[0] if matches else None
 
     def _is(self, message_id: str, waiting: Waiting) -> bool:
         """Tell whether it is that message that waits; one whose record is damaged is not."""

@@ -11,13 +11,13 @@ Key = tuple[PendingKind, str, str]  # kind, topic, group
 
 def ready_counts(state: EngineState) -> Counter[Key]:
     """By topic and group, from counters: nothing is looked at."""
-    found: Counter[Key] = Counter()
+    counts: Counter[Key] = Counter()
     for (group_id, topic_id), subscription in state.subscriptions.items():
         group, topic = state.catalog.group_by_id(group_id), state.catalog.topic_by_id(topic_id)
         if group is not None and topic is not None:
             key = PendingKind.BACKOFF, topic.name, group.name
-            found[key] = subscription.counts[State.READY]
-    return found
+            counts[key] = subscription.counts[State.READY]
+    return counts
 
 
 def pending_count(key: Key, count: int, next_due_ms: int, ready: int) -> PendingCount:

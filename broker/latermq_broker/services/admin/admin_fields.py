@@ -43,13 +43,13 @@ def known_client(sessions: Sessions, client_id: str, group: str = "") -> Session
 
 def consumers(sessions: Sessions, group: str = "", topic: str = "") -> Iterable[Session]:
     """List the connected clients of a group that subscribe to a topic; by client id."""
-    found = [
+    matches = [
         session
         for session in sessions.all()
         if session.consumes and group in ("", session.group)
         if not topic or topic in session.topics
     ]
-    return sorted(found, key=lambda session: session.client_id)
+    return sorted(matches, key=lambda session: session.client_id)
 
 
 def client_info(session: Session) -> admin_pb2.ClientInfo:

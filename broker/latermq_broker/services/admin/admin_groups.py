@@ -94,14 +94,14 @@ class AdminGroups:
 
     def _relations(self, group: str, topic: str) -> dict[tuple[str, str], int]:
         """Map (group, topic) to when the group last received of it, 0 for never."""
-        found: dict[tuple[str, str], int] = {}
+        relations: dict[tuple[str, str], int] = {}
         for pair, last_consumed_ms in self._engine.progress.subscriptions(group, topic):
-            found[pair] = last_consumed_ms
+            relations[pair] = last_consumed_ms
         for session in consumers(self._sessions, group, topic):
             for name in session.topics:
                 if topic in ("", name):
-                    found.setdefault((session.group, name), 0)
-        return found
+                    relations.setdefault((session.group, name), 0)
+        return relations
 
     def _subscription(
         self, group: str, topic: str, last_ms: int, only: Session | None = None
@@ -110,7 +110,7 @@ class AdminGroups:
         everyone = [only, *consumers(self._sessions, group, topic)] if only else sessions
         expressions = {
             (expression.type, expression.expression)
-            for expression in (expression_of(one, topic) for one in everyone if one)
+            for expression in (expression_of(session, topic) for session in everyone if session)
         }
         info = admin_pb2.SubscriptionInfo(
             group=definition_pb2.Resource(name=group),
@@ -121,7 +121,7 @@ class AdminGroups:
         )
         if sessions:
             info.expression.CopyFrom(expression_of(sessions[0], topic))
-        updated_ms = max([last_ms, *(one.seen_ms for one in sessions)])
+        updated_ms = max([last_ms, *(session.seen_ms for session in sessions)])
         if updated_ms:
             info.last_update_timestamp.FromMilliseconds(updated_ms)
         return info
@@ -142,7 +142,7 @@ class AdminGroups:
         if request.lite_topic:
             return self._lite_accumulation(info.group, request.lite_topic)
         wanted = [wire.topic_name(topic) for topic in request.topics]
-        progress = {one.topic: one for one in info.topics}
+        progress = {accumulation.topic: accumulation for accumulation in info.topics}
         for name in wanted:
             if self._engine.catalog.topic(name) is None:
                 raise TopicNotFoundError(name)
@@ -151,9 +151,9 @@ class AdminGroups:
         total, oldest_ms = response.accumulation, 0
         total.SetInParent()
         for name in wanted or progress:
-            one = progress.get(name) or TopicProgress(name, 0, 0, 0, 0)
+            accumulation = progress.get(name) or TopicProgress(name, 0, 0, 0, 0)
             first_ms = self._engine.progress.oldest_ready_ms(group, name)
-            each = _accumulation(one, now_ms - first_ms if first_ms else 0)
+            each = _accumulation(accumulation, now_ms - first_ms if first_ms else 0)
             response.topic_accumulation[name].CopyFrom(each)
             total.inflight_messages += each.inflight_messages
             total.ready_messages += each.ready_messages
@@ -230,13 +230,13 @@ class AdminGroups:
         """List the connected clients of a group. Raises BadRequestError, GroupNotFoundError."""
         group = named_group(request)
         topic = wire.topic_name(request.topic) if request.topic.name else ""
-        found = list(consumers(self._sessions, group, topic))
+        members = list(consumers(self._sessions, group, topic))
         if request.liteTopic:
-            found = [s for s in found if request.liteTopic in self._lite.names(s.client_id)]
-        if not found:
+            members = [s for s in members if request.liteTopic in self._lite.names(s.client_id)]
+        if not members:
             self._engine.groups.get(group)
         return admin_pb2.ListConsumerConnectionResponse(
-            status=ok_status(), client_info=map(client_info, found)
+            status=ok_status(), client_info=map(client_info, members)
         )
 
     def get_consumer_running_info(

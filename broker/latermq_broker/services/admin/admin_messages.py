@@ -65,24 +65,24 @@ class AdminMessages:
         end_ms = max(0, wire.timestamp_ms(request.end_timestamp))
         response = admin_pb2.ListMessageResponse(status=ok_status(), scroll_id=request.scroll_id)
         size = 0
-        for found in self._each(request, topic, begin_ms, end_ms):
-            if found is None:  # looked at much, and there is more
+        for hit in self._each(request, topic, begin_ms, end_ms):
+            if hit is None:  # looked at much, and there is more
                 await asyncio.sleep(0)
                 if caller.call.cancelled:
                     break
                 continue
-            message = self._message(found, request.topic)
+            message = self._message(hit, request.topic)
             if by == "message_id":
                 exact = message.system_properties.message_id == request.message_id
             else:
                 exact = request.message_key in message.system_properties.keys
-            in_time = begin_ms <= found.stored_ms and (not end_ms or found.stored_ms <= end_ms)
-            if not exact or not in_time or self._engine.lives.half(found):
+            in_time = begin_ms <= hit.stored_ms and (not end_ms or hit.stored_ms <= end_ms)
+            if not exact or not in_time or self._engine.lives.half(hit):
                 continue
             size += message.ByteSize()
             full = len(response.messages) >= wanted or size > REPLY_BYTES_MAX
             if full and response.messages:
-                response.scroll_id = page_token(str(found.position + 1))
+                response.scroll_id = page_token(str(hit.position + 1))
                 break
             response.messages.append(message)
         if not response.messages:
@@ -99,28 +99,28 @@ class AdminMessages:
         seen: set[int] = set()
         while True:
             if request.message_id:
-                found, below = self._engine.messages.by_id(request.message_id, topic, below)
+                hits, below = self._engine.messages.by_id(request.message_id, topic, below)
             else:
-                found, below = self._engine.messages.by_key(
+                hits, below = self._engine.messages.by_key(
                     topic, request.message_key, begin_ms, end_ms, below
                 )
-            for one in found:
-                if one.first_position not in seen:
-                    seen.add(one.first_position)
-                    yield one
+            for hit in hits:
+                if hit.first_position not in seen:
+                    seen.add(hit.first_position)
+                    yield hit
             if not below:
                 return
             yield None
 
-    def _message(self, found: Found, topic: definition_pb2.Resource) -> definition_pb2.Message:
-        message = definition_pb2.Message.FromString(found.rest)
+    def _message(self, hit: Found, topic: definition_pb2.Resource) -> definition_pb2.Message:
+        message = definition_pb2.Message.FromString(hit.rest)
         message.topic.CopyFrom(topic)
         system = message.system_properties
-        system.ParseFromString(found.sys)
-        if found.queue_id >= 0:
-            system.queue_id, system.queue_offset = found.queue_id, found.queue_offset
-        if found.origin_topic:
-            system.dead_letter_queue.topic = found.origin_topic
+        system.ParseFromString(hit.sys)
+        if hit.queue_id >= 0:
+            system.queue_id, system.queue_offset = hit.queue_id, hit.queue_offset
+        if hit.origin_topic:
+            system.dead_letter_queue.topic = hit.origin_topic
             system.dead_letter_queue.message_id = system.message_id
         return message
 
@@ -178,9 +178,9 @@ class AdminMessages:
         session = known_client(self._sessions, request.client_id, group)
         if not request.message_id:
             raise BadRequestError("message_id is required")
-        found, _ = self._engine.messages.by_id(request.message_id, topic)
-        whole = [self._message(one, request.topic) for one in found]
-        same = [one for one in whole if one.system_properties.message_id == request.message_id]
+        hits, _ = self._engine.messages.by_id(request.message_id, topic)
+        whole = [self._message(hit, request.topic) for hit in hits]
+        same = [hit for hit in whole if hit.system_properties.message_id == request.message_id]
         if not same:
             raise MessageNotFoundError(f"topic {topic} has no message {request.message_id}")
         message = same[0]

@@ -233,7 +233,7 @@ class Guard:
         braked = [refuse(status_of(UnauthorizedError(BRAKED))).SerializeToString()]
 
         def refused(error: RequestError, call: Call) -> bytes:
-            return refuse(status_of(self._told(error, call))).SerializeToString()
+            return refuse(status_of(self._explained(error, call))).SerializeToString()
 
         def admit(call: Call) -> Sequence[bytes] | Later[list[bytes]] | None:
             try:
@@ -280,8 +280,8 @@ class Guard:
             try:
                 self.caller_of(call)
             except RequestError as error:
-                told = BRAKED if self._brakes(error, call) else str(self._told(error, call))
-                raise CallAborted(GrpcCode.UNAUTHENTICATED, told) from error
+                refusal = BRAKED if self._brakes(error, call) else str(self._explained(error, call))
+                raise CallAborted(GrpcCode.UNAUTHENTICATED, refusal) from error
             return inner(requests, call)
 
         return handler
@@ -317,7 +317,7 @@ class Guard:
             if self._brakes(error, call):
                 await self._brake.hold(call.peer, None, self._wall_ms())
                 raise UnauthorizedError(BRAKED) from error
-            raise self._told(error, call) from error
+            raise self._explained(error, call) from error
 
     def _still(self, user: User) -> User:
         """Find what the user may by now. Raises UnauthorizedError."""
@@ -349,7 +349,7 @@ class Guard:
         if session is not None and session.group:
             require(user, group(session.group, Right.SUB))
 
-    def _told(self, error: RequestError, call: Call) -> RequestError:
+    def _explained(self, error: RequestError, call: Call) -> RequestError:
         """Give what the caller is told; the log is told too."""
         self._complain(error, call)
         if self._strict and isinstance(error, ForbiddenError):

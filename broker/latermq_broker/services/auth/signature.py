@@ -90,9 +90,9 @@ def span_ms(date: str) -> tuple[int, int]:
             stamp = datetime(year, month, day, hour, minute, second, tzinfo=UTC)
             at_ms = (stamp - _EPOCH) // timedelta(milliseconds=1)
             return at_ms - _EAST_MS, at_ms + _WEST_MS
-        found = _RFC3339.fullmatch(date)
-        if found is not None:
-            stamp = datetime.fromisoformat(found[1] + found[2].replace("Z", "+00:00"))
+        match = _RFC3339.fullmatch(date)
+        if match is not None:
+            stamp = datetime.fromisoformat(match[1] + match[2].replace("Z", "+00:00"))
             at_ms = (stamp - _EPOCH) // timedelta(milliseconds=1)
             return at_ms, at_ms + 999
     except (ValueError, OverflowError):

@@ -123,14 +123,14 @@ def unary(
     """
 
     def refused(request: Request, call: Call, error: BaseException) -> bytes:
-        return _bytes_of(refuse(told(error, call), request))
+        return _bytes_of(refuse(status_for(error, call), request))
 
     is_async = iscoroutinefunction(answer)
 
     async def awaited(request: Request, caller: Caller) -> bytes:
         try:
             return _bytes_of(await cast(Awaitable[Encoded], answer(request, caller)))
-        except Exception as error:  # noqa: BLE001  `told` logs what is not the caller's
+        except Exception as error:  # noqa: BLE001  `status_for` logs what is not the caller's
             return refused(request, caller.call, error)
 
     def parsed(
@@ -147,7 +147,7 @@ def unary(
                 result.rescue(partial(refused, request, call))
                 return result
             return _bytes_of(result)
-        except Exception as error:  # noqa: BLE001  `told` logs what is not the caller's
+        except Exception as error:  # noqa: BLE001  `status_for` logs what is not the caller's
             return refused(request, call, error)
 
     handler = _parsing(request_class, parsed, refused)
@@ -178,7 +178,7 @@ def shortcut(
             return None
         try:
             answer = short(data, call)
-        except Exception as error:  # noqa: BLE001  `told` logs what is not the caller's
+        except Exception as error:  # noqa: BLE001  `status_for` logs what is not the caller's
             return refused(data, call, error)
         if answer is not None:
             answer.rescue(partial(refused, data, call))
@@ -216,7 +216,7 @@ def server_stream(
     """
 
     def refused(request: Request, call: Call, error: BaseException) -> list[bytes]:
-        return [_bytes_of(element) for element in refuse(told(error, call), request)]
+        return [_bytes_of(element) for element in refuse(status_for(error, call), request)]
 
     is_async = iscoroutinefunction(answer)
 
@@ -224,7 +224,7 @@ def server_stream(
         try:
             elements = await cast(Awaitable[Sequence[Encoded]], answer(request, caller))
             return [_bytes_of(element) for element in elements]
-        except Exception as error:  # noqa: BLE001  `told` logs what is not the caller's
+        except Exception as error:  # noqa: BLE001  `status_for` logs what is not the caller's
             return refused(request, caller.call, error)
 
     def parsed(
@@ -243,7 +243,7 @@ def server_stream(
             if isinstance(result, AsyncIterator):
                 return encoded(result, _bytes_of, partial(refused, request, call))
             return [_bytes_of(element) for element in result]
-        except Exception as error:  # noqa: BLE001  `told` logs what is not the caller's
+        except Exception as error:  # noqa: BLE001  `status_for` logs what is not the caller's
             return refused(request, call, error)
 
     handler = _parsing(request_class, parsed, refused)
@@ -262,7 +262,7 @@ def _parsing(
         request = request_class()
         try:
             parse(request, data, count)
-        except Exception as error:  # noqa: BLE001  `told` logs what is not the caller's
+        except Exception as error:  # noqa: BLE001  `status_for` logs what is not the caller's
             return refused(request, call, error)
         return parsed(request, data, call)
 
@@ -293,7 +293,7 @@ def _caller(call: Call, data: bytes, client_id_required: bool) -> Caller:
     return Caller(call.metadata(CLIENT_ID_HEADER) or "", call, data)
 
 
-def told(error: BaseException, call: Call) -> definition_pb2.Status:
+def status_for(error: BaseException, call: Call) -> definition_pb2.Status:
     """Give the status of an error; what is not the caller's fault is in the log too.
 
     Raises CallAborted: the error itself, which is a status of its own.

@@ -92,8 +92,8 @@ def quirks_of(language: str, version: str) -> Quirk:
 
 @lru_cache(_KNOWN_MAX)
 def _quirks_of(language: str, version: str) -> Quirk:
-    found = Quirk.NONE
+    quirks = Quirk.NONE
     for row in TABLE:
         if row.language in ("", language.upper()) and row.concerns(version):
-            found |= row.quirk
-    return found
+            quirks |= row.quirk
+    return quirks

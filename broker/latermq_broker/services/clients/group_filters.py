@@ -47,14 +47,14 @@ class GroupFilters:
         for entry in subscription.subscriptions:
             place = (subscription.group.name, entry.topic.name)
             with suppress(RequestError):  # checked before
-                wanted = wire.message_filter(entry.expression)
-                self._use(client_id, place, hash(wanted), entry.expression.expression)
+                filter = wire.message_filter(entry.expression)
+                self._use(client_id, place, hash(filter), entry.expression.expression)
 
     def note(
         self,
         client_id: str,
         place: _Place,
-        wanted: MessageFilter,
+        filter: MessageFilter,
         expression: str,
         now_ms: int,
         *,
@@ -65,7 +65,7 @@ class GroupFilters:
         Args:
             declares: it has settings, which are kept for as long as it is there.
         """
-        known, filter_hash = self._by_client.get(client_id), hash(wanted)
+        known, filter_hash = self._by_client.get(client_id), hash(filter)
         if known is None or known.get(place) != filter_hash:
             if known is None or place not in known:
                 if self._noted_count >= NOTED_MAX:
@@ -117,12 +117,12 @@ class GroupFilters:
 
     def unequal(self, group: str) -> Iterator[tuple[str, list[FilterUse]]]:
         """List the topics whose consumers filter differently, with the filters; SHOWN_MAX each."""
-        found = sorted(
+        filters = sorted(
             (topic, uses)
             for (owner, topic), uses in self._uses.items()
             if owner == group and len(uses) > 1
         )
-        for topic, uses in found[:SHOWN_MAX]:
+        for topic, uses in filters[:SHOWN_MAX]:
             by_count = sorted(uses.values(), key=lambda use: (-use.client_count, use.expression))
             yield topic, by_count[:SHOWN_MAX]
 

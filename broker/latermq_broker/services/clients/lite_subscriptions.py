@@ -49,19 +49,19 @@ class LiteSubscriptions:
 
     def keys(self, client_id: str, group: str, parent: str) -> frozenset[int]:
         """List what a client may be given, by the keys of the core."""
-        found = self._clients.get(client_id)
-        if found is None or (found.group, found.parent) != (group, parent):
+        client = self._clients.get(client_id)
+        if client is None or (client.group, client.parent) != (group, parent):
             return frozenset()
-        return found.keys
+        return client.keys
 
     def names(self, client_id: str) -> frozenset[str]:
-        found = self._clients.get(client_id)
-        return frozenset(found.names) if found is not None else frozenset()
+        client = self._clients.get(client_id)
+        return frozenset(client.names) if client is not None else frozenset()
 
     def reads(self, client_id: str, group: str) -> bool:
         """Tell whether the client reads any lite topic for the group."""
-        found = self._clients.get(client_id)
-        return found is not None and found.group == group and bool(found.names)
+        client = self._clients.get(client_id)
+        return client is not None and client.group == group and bool(client.names)
 
     def add(
         self,
@@ -169,10 +169,10 @@ class LiteSubscriptions:
     def _change(
         self, client: ClientSubscriptions, names: set[str], *, exclusive: bool
     ) -> tuple[set[str], list[tuple[str, str]]]:
-        new, gone = names - client.names, client.names - names
+        new, dropped = names - client.names, client.names - names
         place = (client.group, client.parent)
         lost: list[tuple[str, str]] = []
-        for name in gone:
+        for name in dropped:
             if self._owners.get((*place, name)) == client.client_id:
                 del self._owners[*place, name]
         if exclusive:
@@ -182,8 +182,8 @@ class LiteSubscriptions:
                     self._take(owner, name)
                     lost.append((owner, name))
                 self._owners[*place, name] = client.client_id
-        self._counted(client, len(new) - len(gone))
-        if new or gone:
+        self._counted(client, len(new) - len(dropped))
+        if new or dropped:
             client.names = names
             client.keys = frozenset(map(lite_key, names))
         return new, lost

@@ -27,7 +27,7 @@ def push_settings(sessions: Sessions, group_name: str, group: Group | None, conf
     Returns:
         How many were told; the others hear it when they send their settings again.
     """
-    told = 0
+    reached = 0
     for session in list(sessions.all()):
         if not session.consumes or session.group != group_name:
             continue
@@ -39,7 +39,7 @@ def push_settings(sessions: Sessions, group_name: str, group: Group | None, conf
         command = service_pb2.TelemetryCommand(status=ok_status(), settings=merged)
         if sessions.push(session.client_id, command):
             session.settings = merged
-            told += 1
-    if told:
-        log.info("settings pushed", extra={"group": group_name, "clients": told})
-    return told
+            reached += 1
+    if reached:
+        log.info("settings pushed", extra={"group": group_name, "clients": reached})
+    return reached

@@ -37,7 +37,7 @@ class Reconnects:
 
     def drain(self) -> None:
         """Tell every client that holds a stream, once; end all streams, now and from now on."""
-        told = self.ask_all()
+        asked = self.ask_all()
         self._sessions.end_streams()
-        if told:
-            log.info("clients told to reconnect", extra={"clients": told})
+        if asked:
+            log.info("clients told to reconnect", extra={"clients": asked})

@@ -206,14 +206,20 @@ class Sessions:
         self._held_by_connection[session.connection_id] += session.held_bytes
 
     def receives(
-        self, client_id: str, group: str, topic: str, wanted: MessageFilter, told: str, now_ms: int
+        self,
+        client_id: str,
+        group: str,
+        topic: str,
+        filter: MessageFilter,
+        expression: str,
+        now_ms: int,
     ) -> None:
         """Note that a consumer, with a session or without, filters a receive so.
 
-        `told` is how it says it.
+        `expression` is how it says it.
         """
         declares = client_id in self._sessions
-        self.filters.note(client_id, (group, topic), wanted, told, now_ms, declares=declares)
+        self.filters.note(client_id, (group, topic), filter, expression, now_ms, declares=declares)
 
     def _check_room(self, session: Session, known: Session | None) -> None:
         """Check that one client more may be known. Raises TooManyRequestsError."""
@@ -317,12 +323,12 @@ class Sessions:
 
     def publishers(self, topics: Collection[str]) -> dict[str, list[Session]]:
         """List per topic the producers that declared it and can be reached; none: no entry."""
-        found: dict[str, list[Session]] = {}
+        publishers: dict[str, list[Session]] = {}
         for session in self._sessions.values():
             if not session.consumes and session.streams:
                 for topic in session.topics.intersection(topics):
-                    found.setdefault(topic, []).append(session)
-        return found
+                    publishers.setdefault(topic, []).append(session)
+        return publishers
 
     def remove(self, client_id: str) -> Session | None:
         """Forget a client that leaves, and whose id it was."""

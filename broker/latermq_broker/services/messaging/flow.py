@@ -62,7 +62,7 @@ class FlowControl:
         ):
             if bucket is not None and (wait_ms := bucket.wait_ms(now_ms)):
                 raise TooManyRequestsError(
-                    f"{scope.name.lower()} {name} may send {most} {what} ({_told(scope)}); "
+                    f"{scope.name.lower()} {name} may send {most} {what} ({_limit_name(scope)}); "
                     f"again in {wait_ms} ms"
                 )
         return buckets
@@ -73,24 +73,24 @@ class FlowControl:
         if most and waiting >= most:
             raise TooManyRequestsError(
                 f"{waiting} receives of {scope.name.lower()} {name} wait, at most {most} may "
-                f"({_told(scope)})"
+                f"({_limit_name(scope)})"
             )
 
-    def fitted(self, wanted: ReceiveRequest) -> ReceiveRequest:
+    def fitted(self, receive: ReceiveRequest) -> ReceiveRequest:
         """Call when `table.in_flight` is set: as many as the group may still hold.
 
         Raises TooManyRequestsError: none.
         """
-        most = self.table.bound(Scope.GROUP, wanted.group, "in_flight")
+        most = self.table.bound(Scope.GROUP, receive.group, "in_flight")
         if not most:
-            return wanted
-        held = self._limits.in_flight(wanted.group)
+            return receive
+        held = self._limits.in_flight(receive.group)
         if held >= most:
             raise TooManyRequestsError(
-                f"{held} messages of group {wanted.group} are in flight, at most {most} may be "
-                f"({_told(Scope.GROUP)})"
+                f"{held} messages of group {receive.group} are in flight, at most {most} may be "
+                f"({_limit_name(Scope.GROUP)})"
             )
-        return wanted._replace(count_max=min(wanted.count_max, most - held))
+        return receive._replace(count_max=min(receive.count_max, most - held))
 
     def _of(self, scope: Scope, name: str, now_ms: int) -> _Buckets:
         if self._version != self.table.version:
@@ -115,5 +115,5 @@ class FlowControl:
         return made
 
 
-def _told(scope: Scope) -> str:
+def _limit_name(scope: Scope) -> str:
     return f"see `latermq limit list`, scope {scope.name.lower()}"

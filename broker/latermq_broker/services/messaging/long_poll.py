@@ -1,7 +1,7 @@
 """Parked receivers: who waits for what, who is served next, how many may wait.
 
 Whoever waits stands in the line of its (group, topic), first come first served. A line holds one
-queue per wish (the filter): once the first of a wish comes away empty, so would all behind it, so
+queue per filter: once the first with a filter comes away empty, so would all behind it, so
 they are not tried. A message therefore costs two tries, not one per receiver in the line. Knows
 nothing of time and never waits: the edge holds the futures and ends what has waited long enough.
 
@@ -24,13 +24,22 @@ Receiver = TypeVar("Receiver")
 class Parked(Generic[Receiver]):
     """One place in a line."""
 
-    __slots__ = ("client", "connection", "group", "number", "receiver", "topic", "user", "wish")
+    __slots__ = (
+        "client",
+        "connection",
+        "filter_key",
+        "group",
+        "number",
+        "receiver",
+        "topic",
+        "user",
+    )
 
     def __init__(
         self,
         group: str,
         topic: str,
-        wish: Hashable,
+        filter_key: Hashable,
         number: int,
         receiver: Receiver,
         client: str = "",
@@ -39,7 +48,7 @@ class Parked(Generic[Receiver]):
     ) -> None:
         self.group = group
         self.topic = topic
-        self.wish = wish
+        self.filter_key = filter_key
         self.number = number  # order of arrival
         self.receiver = receiver
         self.client = client
@@ -59,7 +68,7 @@ class LongPolls(Generic[Receiver]):
         self._connection_counts: dict[str, int] = {}
         self._user_counts: dict[str, int] = {}
         self._next_number = 0
-        # topic → group → wish → place by number, in the order of arrival
+        # topic → group → filter key → place by number, in the order of arrival
         self._lines: dict[str, dict[str, dict[Hashable, dict[int, Parked[Receiver]]]]] = {}
 
     def __len__(self) -> int:
@@ -102,7 +111,7 @@ class LongPolls(Generic[Receiver]):
         self,
         group: str,
         topic: str,
-        wish: Hashable,
+        filter_key: Hashable,
         receiver: Receiver,
         client: str = "",
         connection: str = "",
@@ -111,13 +120,15 @@ class LongPolls(Generic[Receiver]):
         """Put a waiter at the end of a line.
 
         Args:
-            wish: receivers with equal wishes come away empty together.
+            filter_key: receivers with equal ones come away empty together.
 
         Raises:
             TooManyRequestsError: the broker, the group or the connection has as many as it may.
         """
         self.check(group, connection)
-        parked = Parked(group, topic, wish, self._next_number, receiver, client, connection, user)
+        parked = Parked(
+            group, topic, filter_key, self._next_number, receiver, client, connection, user
+        )
         self._next_number += 1
         self._count += 1
         self._group_counts[group] = self._group_counts.get(group, 0) + 1
@@ -126,7 +137,7 @@ class LongPolls(Generic[Receiver]):
         counts[connection] = counts.get(connection, 0) + 1
         self._user_counts[user] = self._user_counts.get(user, 0) + 1
         line = self._lines.setdefault(topic, {}).setdefault(group, {})
-        line.setdefault(wish, {})[parked.number] = parked
+        line.setdefault(filter_key, {})[parked.number] = parked
         return parked
 
     def check(self, group: str, connection: str = "") -> None:
@@ -154,7 +165,7 @@ class LongPolls(Generic[Receiver]):
         """Take a waiter out of its line; False: it had left already."""
         groups = self._lines.get(parked.topic, {})
         line = groups.get(parked.group, {})
-        queue = line.get(parked.wish, {})
+        queue = line.get(parked.filter_key, {})
         if queue.pop(parked.number, None) is None:
             return False
         self._count -= 1
@@ -163,7 +174,7 @@ class LongPolls(Generic[Receiver]):
         _count_down(self._connection_counts, parked.connection)
         _count_down(self._user_counts, parked.user)
         if not queue:
-            del line[parked.wish]
+            del line[parked.filter_key]
             if not line:
                 del groups[parked.group]
                 if not groups:
@@ -180,17 +191,17 @@ class LongPolls(Generic[Receiver]):
         line = self._lines.get(topic, {}).get(group)
         if line is None:
             return
-        heads = [(next(iter(queue)), wish) for wish, queue in line.items()]
-        if len(heads) > 1:  # the numbers differ, so wishes are never compared
+        heads = [(next(iter(queue)), filter_key) for filter_key, queue in line.items()]
+        if len(heads) > 1:  # the numbers differ, so filter keys are never compared
             heapify(heads)
         while heads:
-            number, wish = heappop(heads)
-            queue = line[wish]
+            number, filter_key = heappop(heads)
+            queue = line[filter_key]
             parked = queue[number]
             if serve(parked.receiver):
                 self.leave(parked)
                 if queue:
-                    heappush(heads, (next(iter(queue)), wish))
+                    heappush(heads, (next(iter(queue)), filter_key))
 
 
 def _count_down(counts: dict[str, int], name: str) -> None:

@@ -110,9 +110,9 @@ class OffsetService:
         asked, short = request.long_polling_timeout, server.short_polling
         wait_ms = polling_ms(asked, caller, self._sessions, server, short=short)
         call = caller.call
-        found = self._attempt(pull, call)
-        if found is not None or not wait_ms:
-            return self._reply(topic, pull, found or Pulled((), pull.offset))
+        pulled = self._attempt(pull, call)
+        if pulled is not None or not wait_ms:
+            return self._reply(topic, pull, pulled or Pulled((), pull.offset))
         waiter = self._parking.park(
             group,
             pull.topic,
@@ -225,22 +225,22 @@ class OffsetService:
         topic: definition_pb2.Resource,
         pull: Pull,
         waiter: Waiter[Pulled],
-        found: Pulled | None,
+        pulled: Pulled | None,
     ) -> Later[list[bytes]]:
         """Answer one that waited; the waiter, which the call keeps, keeps no rows."""
         waiter.later.value = None
-        return self._reply(topic, pull, found or Pulled((), pull.offset))
+        return self._reply(topic, pull, pulled or Pulled((), pull.offset))
 
     def _reply(
-        self, topic: definition_pb2.Resource, pull: Pull, found: Pulled
+        self, topic: definition_pb2.Resource, pull: Pull, pulled: Pulled
     ) -> Later[list[bytes]]:
         """Answer when it is stored: nobody sees what its sender is not promised yet."""
         answer = [
-            OK_ELEMENT if found.rows else NOTHING_ELEMENT,
+            OK_ELEMENT if pulled.rows else NOTHING_ELEMENT,
             *(
                 pulled_element(topic, pull.queue_id, row.queue_offset, row.rest, row.sys)
-                for row in found.rows
+                for row in pulled.rows
             ),
-            next_offset_element(found.next_offset),
+            next_offset_element(pulled.next_offset),
         ]
         return self._committer.acknowledged(answer)

@@ -35,7 +35,7 @@ class Waiter(Generic[Found]):
         self.parked: Parked[Waiter[Found]] | None = None
         self.timer: asyncio.TimerHandle | None = None
 
-    def found(self) -> Found | None:
+    def outcome(self) -> Found | None:
         """Tell what it was settled with, if it was; for the caller who went away meanwhile."""
         return self.later.value
 
@@ -66,7 +66,7 @@ class Parking(Generic[Found]):
         self,
         group: str,
         topic: str,
-        wish: Hashable,
+        filter_key: Hashable,
         attempt: Callable[[], Found | None],
         polling_ms: int,
         client_id: str,
@@ -85,7 +85,7 @@ class Parking(Generic[Found]):
             return waiter
         self._admit(group, client_id, user)
         waiter.parked = self._lines.park(
-            group, topic, wish, waiter, client_id, connection_id, key_of(user)
+            group, topic, filter_key, waiter, client_id, connection_id, key_of(user)
         )
         waiter.timer = self._loop.call_later(polling_ms / 1_000, self._time_over, waiter)
         return waiter
@@ -143,13 +143,13 @@ class Parking(Generic[Found]):
         if later.settled:
             return True
         try:
-            found = waiter.attempt()
+            outcome = waiter.attempt()
         except LaterMQError as error:
             later.fail(error)
         else:
-            if found is None:
+            if outcome is None:
                 return False
-            later.give(found)
+            later.give(outcome)
         if waiter.timer is not None:
             waiter.timer.cancel()
             waiter.timer = None

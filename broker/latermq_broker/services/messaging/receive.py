@@ -109,49 +109,49 @@ class ReceiveService:
             TooManyRequestsError: too many wait already, a limit of `flow` is reached, or the
                 caller has not read what it was answered before.
         """
-        wanted = self._wanted(request, caller)
+        receive = self._receive_request(request, caller)
         caller.call.reply_room()
         asked = request.long_polling_timeout if request.HasField("long_polling_timeout") else None
         server, short = self._config.server, self._bounds.short_polling
         wait_ms = polling_ms(asked, caller, self._sessions, server, short=short)
         topic = request.message_queue.topic
-        if wait_ms and self._engine.catalog.topic(wanted.topic) is None:
+        if wait_ms and self._engine.catalog.topic(receive.topic) is None:
             # Who is refused makes no topic.
-            connection_id, user = caller.call.connection_id, wanted.user
-            self._parking.check(wanted.group, caller.client_id, connection_id, user)
-        reads_lite = self._reads_lite(wanted, caller)
+            connection_id, user = caller.call.connection_id, receive.user
+            self._parking.check(receive.group, caller.client_id, connection_id, user)
+        reads_lite = self._reads_lite(receive, caller)
         if not reads_lite:
-            self._parking.serve(wanted.group, wanted.topic)
+            self._parking.serve(receive.group, receive.topic)
         call = caller.call
-        leased = self._lease(self._with_lite_topics(wanted) if reads_lite else wanted, call)
+        leased = self._lease(self._with_lite_topics(receive) if reads_lite else receive, call)
         if not reads_lite:
-            told = request.filter_expression.expression
+            expression = request.filter_expression.expression
             self._sessions.receives(
-                wanted.client_id, wanted.group, wanted.topic, wanted.filter, told,
+                receive.client_id, receive.group, receive.topic, receive.filter, expression,
                 self._committer.now_ms(),
             )  # fmt: skip
-        if wanted.auto_renew:
-            self._sessions.hold(wanted.client_id, call.user, self._committer.now_ms())
+        if receive.auto_renew:
+            self._sessions.hold(receive.client_id, call.user, self._committer.now_ms())
         if leased is not None:
-            call.on_cancel(partial(self._give_back, wanted.group, leased))
+            call.on_cancel(partial(self._give_back, receive.group, leased))
             return self._reply(topic, leased)
         if not wait_ms:
             return self._nothing()
-        wish: Hashable = wanted.filter
-        attempt = partial(self._attempt, wanted, call)
+        filter_key: Hashable = receive.filter
+        attempt = partial(self._attempt, receive, call)
         if reads_lite:  # what there is for one client is of no use to another
-            wish, attempt = wanted.client_id, partial(self._attempt_lite, wanted, call)
+            filter_key, attempt = receive.client_id, partial(self._attempt_lite, receive, call)
         waiter = self._parking.park(
-            wanted.group,
-            wanted.topic,
-            wish,
+            receive.group,
+            receive.topic,
+            filter_key,
             attempt,
             wait_ms,
             caller.client_id,
             call.connection_id,
-            wanted.user,
+            receive.user,
         )
-        call.on_cancel(partial(self._abandon, wanted.group, waiter))
+        call.on_cancel(partial(self._abandon, receive.group, waiter))
         return waiter.later.then(partial(self._reply_later, topic))
 
     @property
@@ -168,37 +168,39 @@ class ReceiveService:
     def drain(self) -> None:
         self._parking.drain()
 
-    def _reads_lite(self, wanted: ReceiveRequest, caller: Caller) -> bool:
+    def _reads_lite(self, receive: ReceiveRequest, caller: Caller) -> bool:
         """Tell whether the group reads lite topics.
 
         It is made, if it is not there, for such a client.
 
         Raises IllegalTopicError, IllegalGroupError, and as `Lites.bind`.
         """
-        group = self._engine.catalog.group(wanted.group)
+        group = self._engine.catalog.group(receive.group)
         session = self._sessions.get(caller.client_id)
         if session is not None and session.lite:
             self._engine.lites.bind(
-                wanted.group, wanted.topic, self._committer.now_ms(), caller.call.user
+                receive.group, receive.topic, self._committer.now_ms(), caller.call.user
             )
             return True
         if group is None or not group.lite_parent:
             return False
-        self._engine.lites.check_group(wanted.group, wanted.topic)
+        self._engine.lites.check_group(receive.group, receive.topic)
         return True
 
-    def _with_lite_topics(self, wanted: ReceiveRequest) -> ReceiveRequest:
-        keys = self._lite.keys(wanted.client_id, wanted.group, wanted.topic)
-        return wanted._replace(lite_keys=keys)
+    def _with_lite_topics(self, receive: ReceiveRequest) -> ReceiveRequest:
+        keys = self._lite.keys(receive.client_id, receive.group, receive.topic)
+        return receive._replace(lite_keys=keys)
 
-    def _attempt_lite(self, wanted: ReceiveRequest, call: Call) -> Leased | None:
+    def _attempt_lite(self, receive: ReceiveRequest, call: Call) -> Leased | None:
         """Try once, but not before there may be something for this client."""
-        wanted = self._with_lite_topics(wanted)
-        if not self._engine.lites.waits(wanted.group, wanted.topic, wanted.lite_keys):
+        receive = self._with_lite_topics(receive)
+        if not self._engine.lites.waits(receive.group, receive.topic, receive.lite_keys):
             return None
-        return self._lease(wanted, call)
+        return self._lease(receive, call)
 
-    def _wanted(self, request: service_pb2.ReceiveMessageRequest, caller: Caller) -> ReceiveRequest:
+    def _receive_request(
+        self, request: service_pb2.ReceiveMessageRequest, caller: Caller
+    ) -> ReceiveRequest:
         config = self._config.delivery
         topic = wire.topic_name(request.message_queue.topic)
         group = wire.group_name(request.group)
@@ -220,17 +222,17 @@ class ReceiveService:
             single_file=request.auto_renew and self._single_file(group, caller),
         )
 
-    def _lease(self, wanted: ReceiveRequest, call: Call) -> Leased | None:
+    def _lease(self, receive: ReceiveRequest, call: Call) -> Leased | None:
         """Lease as many as the caller has room for. Raises TooManyRequestsError: there is none."""
         bytes_max = call.reply_room()
         if bytes_max < self._config.delivery.receive_bytes_max:
-            wanted = wanted._replace(bytes_max=bytes_max)
+            receive = receive._replace(bytes_max=bytes_max)
         # Asked for before the leases are appended, so that it covers the messages alone; and asked
         # for in any case: it arms the write of a group made on first use, of offsets passed over.
         stored = self._committer.written()
         if self._flow.table.in_flight:
-            wanted = self._flow.fitted(wanted)
-        delivered = self._engine.receive(wanted, self._committer.now_ms())
+            receive = self._flow.fitted(receive)
+        delivered = self._engine.receive(receive, self._committer.now_ms())
         if not delivered:
             return None
         call.reserve_reply(
@@ -238,13 +240,13 @@ class ReceiveService:
         )
         return Leased(delivered, stored)
 
-    def _attempt(self, wanted: ReceiveRequest, call: Call) -> Leased | None:
+    def _attempt(self, receive: ReceiveRequest, call: Call) -> Leased | None:
         """Try once, in the pump's turn: what is appended is written in it."""
-        leased = self._lease(wanted, call)
+        leased = self._lease(receive, call)
         if leased is None and (
-            wanted.filter is not EVERYTHING
-            or wanted.topic.startswith(DLQ_PREFIX)
-            or self._keeps_order(wanted.group)
+            receive.filter is not EVERYTHING
+            or receive.topic.startswith(DLQ_PREFIX)
+            or self._keeps_order(receive.group)
         ):
             # One receive passes over a bounded slice of a queue. If there is more to look at, the
             # engine has announced it, and the next turn must come.
@@ -288,7 +290,7 @@ class ReceiveService:
         The caller went away while it waited, or with messages under way.
         """
         self._parking.leave(waiter)
-        if leased := waiter.found():
+        if leased := waiter.outcome():
             self._give_back(group, leased)
 
     def _give_back(self, group: str, leased: Leased) -> None:

@@ -237,13 +237,13 @@ class _Parser:
         if known is not None:
             self._at += 1
             return known
-        found = _COUNTS.match(self._text, self._at) if sign == "{" else None
-        if found is None:
+        match = _COUNTS.match(self._text, self._at) if sign == "{" else None
+        if match is None:
             return None
-        least, comma, most = found.groups()
+        least, comma, most = match.groups()
         if not least and not comma:
             return None  # "{}" is itself
-        self._at = found.end()
+        self._at = match.end()
         low = int(least or 0)
         high = (int(most) if most else UNBOUNDED) if comma else low
         if high != UNBOUNDED and high < low:
@@ -280,10 +280,10 @@ class _Parser:
 
     def _group(self) -> _Code:
         if self._next() == "?":
-            found = _GROUP.match(self._text, self._at)
-            if found is None:
+            match = _GROUP.match(self._text, self._at)
+            if match is None:
                 raise self._refused("a kind of group that is not known: (?:…) is, (?i) first")
-            self._at = found.end()
+            self._at = match.end()
         self._depth += 1
         if self._depth > NESTED_MAX:
             raise self._refused(f"more than {NESTED_MAX} groups inside each other")
@@ -302,15 +302,15 @@ class _Parser:
         mask, first = 0, True
         while first or self._next() != "]":
             first = False
-            one, single = self._member()
+            member_mask, single = self._member()
             if self._next() == "-" and self._text[self._at + 1 : self._at + 2] not in ("]", ""):
                 self._at += 1
                 _, last = self._member()
                 if single is None or last is None or ord(last) < ord(single):
                     raise self._refused("a range of no two characters in their order")
                 for code in range(ord(single), min(ord(last), 127) + 1):
-                    one |= 1 << code
-            mask |= one
+                    member_mask |= 1 << code
+            mask |= member_mask
         self._at += 1
         mask = self._cased(mask)
         return ASCII & ~mask if inverted else mask

@@ -70,9 +70,9 @@ class BrokersService:
             NotFoundError: the one client is not connected, holds no stream or does not read it.
         """
         if request.all:
-            known, told = len(self._sessions), self._reconnects.ask_all()
+            known, asked = len(self._sessions), self._reconnects.ask_all()
             return broker_pb2.ReconnectClientsResponse(
-                status=ok_status(), told=told, out_of_reach=known - told
+                status=ok_status(), told=asked, out_of_reach=known - asked
             )
         if not request.client_id:
             raise BadRequestError("client_id or all is required")

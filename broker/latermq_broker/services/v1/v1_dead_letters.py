@@ -78,7 +78,7 @@ class DeadLettersService:
         taken_bytes = 0
         while True:
             wanted = min(size - len(response.letters), SLICE_LETTERS_MAX)
-            found = self._engine.dead.scan(
+            page = self._engine.dead.scan(
                 request.group,
                 filter,
                 start_offset=offset,
@@ -86,14 +86,14 @@ class DeadLettersService:
                 newest_first=request.newest_first,
                 scan_max=SLICE_LETTERS_MAX,
             )
-            for letter in found.letters:
+            for letter in page.letters:
                 message = letter_message(letter, stacks=False, body=request.include_body)
                 taken_bytes += message.ByteSize()
                 if response.letters and taken_bytes > PAGE_BYTES_MAX:
                     response.next_page_token = page_token(str(letter.queue_offset))
                     return response
                 response.letters.append(message)
-            offset = found.next_offset
+            offset = page.next_offset
             if offset < 0 or caller.call.cancelled:
                 return response
             if len(response.letters) >= size:
@@ -123,7 +123,7 @@ class DeadLettersService:
         filter = DeadFilter(message_ids=frozenset((message_id,)), state=None)
         offset = -1
         while not caller.call.cancelled:
-            found = self._engine.dead.scan(
+            page = self._engine.dead.scan(
                 group,
                 filter,
                 start_offset=offset,
@@ -131,9 +131,9 @@ class DeadLettersService:
                 newest_first=True,
                 scan_max=SEARCH_LETTERS_MAX,
             )
-            if found.letters:
-                return found.letters[0]
-            offset = found.next_offset
+            if page.letters:
+                return page.letters[0]
+            offset = page.next_offset
             if offset < 0:
                 break
             await asyncio.sleep(0)
@@ -216,14 +216,14 @@ class DeadLettersService:
         self, job: _Job, offset: int, end: int, count_max: int, progress: Progress
     ) -> int:
         """Change the next letters, count them once that is acknowledged; where to go on."""
-        found = self._engine.dead.scan(
+        page = self._engine.dead.scan(
             job.group,
             job.filter,
             start_offset=offset,
             count_max=count_max,
             scan_max=SLICE_LETTERS_MAX,
         )
-        letters = [letter for letter in found.letters if letter.queue_offset < end]
+        letters = [letter for letter in page.letters if letter.queue_offset < end]
         changed = len(letters)
         if letters and not job.dry_run:
             if job.to_topic is None:
@@ -233,7 +233,7 @@ class DeadLettersService:
                 changed = self._redrive(job, job.to_topic, letters, progress)
             await self._committer.written()
         progress.changed_count += changed
-        next_offset = end if found.next_offset < 0 else min(end, found.next_offset)
+        next_offset = end if page.next_offset < 0 else min(end, page.next_offset)
         progress.scanned_count += next_offset - offset
         return next_offset
 
@@ -245,17 +245,17 @@ class DeadLettersService:
         Raises:
             StoreFullError: none of the others can go either.
         """
-        gone = 0
+        redriven = 0
         for letter in letters:
             try:
                 self._engine.dead.redrive(
                     job.group, letter.queue_offset, to_topic, self._committer.now_ms()
                 )
-                gone += 1
+                redriven += 1
             except RequestError as error:
                 progress.failed_count += 1
                 progress.last_error = f"offset {letter.queue_offset}: {error}"
-        return gone
+        return redriven
 
     def _range(self, group: str) -> tuple[int, int]:
         """Find the offsets from the oldest letter to one past the newest."""
@@ -304,9 +304,9 @@ def _enough(job: _Job, progress: Progress) -> bool:
 
 
 def _copy(progress: Progress) -> Progress:
-    told = Progress()
-    told.CopyFrom(progress)
-    return told
+    copy = Progress()
+    copy.CopyFrom(progress)
+    return copy
 
 
 def _offset(token: str) -> int:

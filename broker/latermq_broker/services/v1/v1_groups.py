@@ -96,12 +96,12 @@ class GroupsService:
     ) -> group_pb2.ListGroupsResponse:
         """Answer ListGroups of group.proto."""
         start, size = after(request.page_token), page_size(request.page_size)
-        found = [group for group in self._engine.catalog.groups() if group.name > start]
-        page = found[:size]
+        groups = [group for group in self._engine.catalog.groups() if group.name > start]
+        page = groups[:size]
         return group_pb2.ListGroupsResponse(
             status=ok_status(),
             groups=[self._message(group) for group in page],
-            next_page_token=page_token(page[-1].name) if len(found) > size else "",
+            next_page_token=page_token(page[-1].name) if len(groups) > size else "",
         )
 
     def get_group(self, request: group_pb2.GetGroupRequest, _: Caller) -> group_pb2.GroupResponse:

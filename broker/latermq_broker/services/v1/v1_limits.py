@@ -64,12 +64,12 @@ class LimitsService:
     ) -> limit_pb2.ListLimitsResponse:
         """Answer ListLimits of limit.proto."""
         start, size = after(request.page_token), page_size(request.page_size)
-        found = [limit for limit in self._limits.table.all() if _place(limit) > start]
-        page = found[:size]
+        limits = [limit for limit in self._limits.table.all() if _place(limit) > start]
+        page = limits[:size]
         return limit_pb2.ListLimitsResponse(
             status=ok_status(),
             limits=[_message(limit) for limit in page],
-            next_page_token=page_token(_place(page[-1])) if len(found) > size else "",
+            next_page_token=page_token(_place(page[-1])) if len(limits) > size else "",
         )
 
 

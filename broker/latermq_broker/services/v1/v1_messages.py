@@ -57,18 +57,18 @@ class MessagesService:
         room = PAGE_BYTES_MAX
         while not caller.call.cancelled:
             try:
-                found, cursor = step(cursor, min(SLICE_MAX, size - len(response.messages)))
+                hits, cursor = step(cursor, min(SLICE_MAX, size - len(response.messages)))
             except IndexRebuildingError:
                 if not response.messages:
                     raise
                 break  # the next page says so
-            for one in found:
-                stored = stored_message(one.rest, one.sys)
-                if one.first_position in seen or not matches(stored):
+            for hit in hits:
+                stored = stored_message(hit.rest, hit.sys)
+                if hit.first_position in seen or not matches(stored):
                     continue
-                seen.add(one.first_position)
-                place = self._engine.lives.place(one)
-                message = found_message(_at(one, place), stored, body=request.with_body)
+                seen.add(hit.first_position)
+                place = self._engine.lives.place(hit)
+                message = found_message(_at(hit, place), stored, body=request.with_body)
                 message.waits_until_ms = place.waits_until_ms
                 message.cancelled = place.cancelled
                 room -= len(message.body)
@@ -115,10 +115,10 @@ class MessagesService:
     def _by_time(self, request: message_pb2.FindMessagesRequest, damaged: set[int]) -> _Step:
         def step(cursor: str, count: int) -> tuple[list[Found], str]:
             last = TimeCursor._make(_numbers(cursor, 3)) if cursor else None
-            found, last = self._engine.messages.by_time(
+            hits, last = self._engine.messages.by_time(
                 request.topic, request.begin_ms, request.end_ms, last, count, damaged=damaged
             )
-            return found, ":".join(map(str, last)) if last else ""
+            return hits, ":".join(map(str, last)) if last else ""
 
         return step
 
@@ -131,8 +131,8 @@ class MessagesService:
             MessageNotFoundError, TopicNotFoundError, IndexRebuildingError, BadRequestError.
         """
         damaged: set[int] = set()
-        found = await self.all_with_id(request.message_id, request.topic, caller, damaged)
-        if not found:
+        hits = await self.all_with_id(request.message_id, request.topic, caller, damaged)
+        if not hits:
             where = f" in topic {request.topic}" if request.topic else ""
             name = shown(request.message_id)
             if damaged:
@@ -142,8 +142,8 @@ class MessagesService:
             raise MessageNotFoundError(f"no message {name}{where}")
         response = message_pb2.DescribeMessageResponse(status=ok_status())
         response.damaged_positions.extend(sorted(damaged)[:DAMAGED_MAX])
-        for one in found:
-            response.lives.append(self._life(one, body=request.with_body))
+        for hit in hits:
+            response.lives.append(self._life(hit, body=request.with_body))
             await asyncio.sleep(0)
         return response
 
@@ -156,30 +156,27 @@ class MessagesService:
         """
         if not message_id:
             raise BadRequestError("a message id is required")
-        found: dict[int, Found] = {}
+        hits: dict[int, Found] = {}
         below = FROM_THE_END
         size = 0
         while (
-            below
-            and len(found) < LIVES_MAX
-            and size < LIVES_BYTES_MAX
-            and not caller.call.cancelled
+            below and len(hits) < LIVES_MAX and size < LIVES_BYTES_MAX and not caller.call.cancelled
         ):
             more, below = self._engine.messages.by_id(message_id, topic, below, damaged=damaged)
-            for one in more:
+            for hit in more:
                 if (
-                    stored_message(one.rest, one.sys).message_id == message_id
-                    and one.first_position not in found
+                    stored_message(hit.rest, hit.sys).message_id == message_id
+                    and hit.first_position not in hits
                 ):
-                    found[one.first_position] = one
-                    size += len(one.rest)
+                    hits[hit.first_position] = hit
+                    size += len(hit.rest)
             await asyncio.sleep(0)
-        return list(found.values())[:LIVES_MAX]
+        return list(hits.values())[:LIVES_MAX]
 
-    def _life(self, found: Found, *, body: bool) -> message_pb2.MessageLife:
-        life: Life = self._engine.lives.life(found)
-        stored = stored_message(found.rest, found.sys)
-        placed = found._replace(queue_id=life.queue_id, queue_offset=life.queue_offset)
+    def _life(self, hit: Found, *, body: bool) -> message_pb2.MessageLife:
+        life: Life = self._engine.lives.life(hit)
+        stored = stored_message(hit.rest, hit.sys)
+        placed = hit._replace(queue_id=life.queue_id, queue_offset=life.queue_offset)
         message = found_message(placed, stored, body=body)
         message.waits_until_ms = life.waits_until_ms
         message.cancelled = life.cancelled
@@ -193,18 +190,18 @@ class MessagesService:
         )
 
 
-def _at(found: Found, place: Whereabouts) -> Found:
-    return found._replace(queue_id=place.queue_id, queue_offset=place.queue_offset)
+def _at(hit: Found, place: Whereabouts) -> Found:
+    return hit._replace(queue_id=place.queue_id, queue_offset=place.queue_offset)
 
 
 def _by_position(query: Callable[[int], tuple[list[Found], int]]) -> _Step:
     def step(cursor: str, count: int) -> tuple[list[Found], str]:
         below = _numbers(cursor, 1)[0] if cursor else FROM_THE_END
-        found, below = query(below)
-        if len(found) > count:
-            found = found[:count]
-            below = found[-1].position
-        return found, str(below) if below else ""
+        hits, below = query(below)
+        if len(hits) > count:
+            hits = hits[:count]
+            below = hits[-1].position
+        return hits, str(below) if below else ""
 
     return step
 
@@ -226,14 +223,14 @@ def _exactly(request: message_pb2.FindMessagesRequest) -> Callable[[StoredMessag
     return lambda stored: True
 
 
-def found_message(found: Found, stored: StoredMessage, *, body: bool) -> message_pb2.FoundMessage:
+def found_message(hit: Found, stored: StoredMessage, *, body: bool) -> message_pb2.FoundMessage:
     return message_pb2.FoundMessage(
-        topic=found.topic,
+        topic=hit.topic,
         message_id=stored.message_id,
-        queue_id=found.queue_id,
-        queue_offset=found.queue_offset,
-        stored_at_ms=found.stored_ms,
-        due_at_ms=found.due_ms,
+        queue_id=hit.queue_id,
+        queue_offset=hit.queue_offset,
+        stored_at_ms=hit.stored_ms,
+        due_at_ms=hit.due_ms,
         born_at_ms=stored.born_ms,
         born_host=stored.born_host,
         message_type=stored.message_type,
@@ -246,7 +243,7 @@ def found_message(found: Found, stored: StoredMessage, *, body: bool) -> message
         body=stored.body if body else b"",
         body_size=len(stored.body),
         body_encoding=stored.body_encoding,
-        origin_topic=found.origin_topic,
+        origin_topic=hit.origin_topic,
     )
 
 

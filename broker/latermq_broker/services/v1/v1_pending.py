@@ -181,21 +181,21 @@ class PendingService:
         """
         if _PENDING_ID.fullmatch(pending_id):
             return pending_id
-        found: set[str] = set()
+        pending_ids: set[str] = set()
         token = ""
         while True:
             more, token = self._engine.pending.search(pending_id, token, scan_max=SEARCH_MAX)
-            found.update(more)
+            pending_ids.update(more)
             if not token:
                 break
             await asyncio.sleep(0)
-        if not found:
+        if not pending_ids:
             raise MessageNotFoundError(f"nothing waits under {shown(pending_id)}")
-        if len(found) > 1:
+        if len(pending_ids) > 1:
             raise BadRequestError(
-                f"{len(found)} waits belong to message {shown(pending_id)}: name one"
+                f"{len(pending_ids)} waits belong to message {shown(pending_id)}: name one"
             )
-        return found.pop()
+        return pending_ids.pop()
 
     def _filter(self, message: pending_pb2.PendingFilter) -> PendingFilter:
         catalog, topic = self._engine.catalog, message.topic

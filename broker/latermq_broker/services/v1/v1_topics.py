@@ -75,15 +75,15 @@ class TopicsService:
     ) -> topic_pb2.ListTopicsResponse:
         """Answer ListTopics of topic.proto."""
         start, size = after(request.page_token), page_size(request.page_size)
-        found = [
+        topics = [
             topic
             for topic in self._engine.catalog.topics()
             if topic.name > start and (request.include_internal or not topic.internal)
         ]
-        page = found[:size]
+        page = topics[:size]
         response = topic_pb2.ListTopicsResponse(
             status=ok_status(),
-            next_page_token=page_token(page[-1].name) if len(found) > size else "",
+            next_page_token=page_token(page[-1].name) if len(topics) > size else "",
         )
         for index, topic in enumerate(page, 1):
             response.topics.append(self._message(topic))

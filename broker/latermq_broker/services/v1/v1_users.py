@@ -84,11 +84,11 @@ class UsersService:
         named = {user.access_key: _message(user) for user in self._users.all()}
         if self._root is not None:
             named[self._root.access_key] = _message(self._root, True)
-        found = [named[key] for key in sorted(named) if key > start]
+        users = [named[key] for key in sorted(named) if key > start]
         return user_pb2.ListUsersResponse(
             status=ok_status(),
-            users=found[:size],
-            next_page_token=page_token(found[size - 1].access_key) if len(found) > size else "",
+            users=users[:size],
+            next_page_token=page_token(users[size - 1].access_key) if len(users) > size else "",
         )
 
     async def rotate_user(
@@ -189,11 +189,11 @@ def _message(user: User, configured: bool = False) -> user_pb2.User:
         rotated_at_ms=user.rotated_ms,
         grants=[
             user_pb2.Grant(
-                kind=user_pb2.Grant.Kind.Value(one.kind.upper()),
-                pattern=one.pattern,
-                rights=one.rights,
+                kind=user_pb2.Grant.Kind.Value(grant.kind.upper()),
+                pattern=grant.pattern,
+                rights=grant.rights,
             )
-            for one in user.grants
+            for grant in user.grants
         ],
         configured=configured,
     )

@@ -141,12 +141,12 @@ def failure(call: Call, config: DeliveryConfig) -> Failure | None:
 
     Told only to explain: what cannot be read is ignored, the acknowledgement counts for more.
     """
-    told = call.metadata_bin(FAILURE_HEADER)
-    if not told:
+    header = call.metadata_bin(FAILURE_HEADER)
+    if not header:
         return None
     parsed = failure_pb2.Failure()
     try:
-        parsed.ParseFromString(told)
+        parsed.ParseFromString(header)
     except DecodeError:
         return None
     return Failure(

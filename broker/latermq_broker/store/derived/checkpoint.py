@@ -170,14 +170,14 @@ def queue_states(sections: Mapping[str, bytes]) -> list[QueueState]:
 
 def decode_moved(data: bytes) -> dict[tuple[int, int], tuple[int, bytes]]:
     """(topic, queue) → (begin, moved entries)."""
-    found: dict[tuple[int, int], tuple[int, bytes]] = {}
+    moved: dict[tuple[int, int], tuple[int, bytes]] = {}
     at = 0
     while at < len(data):
         topic_id, queue_id, _, begin, length = MOVED.unpack_from(data, at)
         at += MOVED.size
-        found[topic_id, queue_id] = (begin, data[at : at + length])
+        moved[topic_id, queue_id] = (begin, data[at : at + length])
         at += length
-    return found
+    return moved
 
 
 def decode_queues(data: bytes) -> list[QueueState]:

@@ -170,26 +170,26 @@ class MessageIndex:
         Raises IndexRebuildingError: the first thing it comes to is a gap.
         """
         start = self._log_start()
-        found: list[int] = []
+        candidates: list[int] = []
         looked = 0
         for part in self._parts():
             if part.low >= below or part.high < start:
                 continue
             if isinstance(part, Gap):
-                if found or looked:
-                    return found, min(below, part.high + 1)
+                if candidates or looked:
+                    return candidates, min(below, part.high + 1)
                 raise IndexRebuildingError(
                     "the message index is being made again from the log; ask again in a while"
                 )
-            if looked == blocks_max or len(found) == count_max:
-                return found, min(below, part.high + 1)
+            if looked == blocks_max or len(candidates) == count_max:
+                return candidates, min(below, part.high + 1)
             looked += 1
-            wanted = count_max - len(found)
+            wanted = count_max - len(candidates)
             positions = self._find_in(part, hash, below, wanted)
-            found += (position for position in positions if position >= start)
+            candidates += (position for position in positions if position >= start)
             if len(positions) == wanted:
-                return found, positions[-1]
-        return found, 0
+                return candidates, positions[-1]
+        return candidates, 0
 
     def _parts(self) -> list[Buckets | BlockFile | Gap]:
         """The newest first; their ranges do not overlap."""

@@ -155,18 +155,18 @@ class Buckets:
 def positions_in(bucket: bytes | bytearray, hash: int, below: int, count_max: int) -> list[int]:
     """Positions below `below` that stand with the hash, the highest first."""
     wanted = hash.to_bytes(_HASH_BYTES, "little")
-    found: list[int] = []
+    positions: list[int] = []
     end = ENTRY_BYTES * bisect_left(
         range(len(bucket) // ENTRY_BYTES), below, key=lambda index: _position_at(bucket, index)
     )
-    while len(found) < count_max and (at := bucket.rfind(wanted, 0, end)) >= 0:
+    while len(positions) < count_max and (at := bucket.rfind(wanted, 0, end)) >= 0:
         end = at + _HASH_BYTES - 1
         if at % ENTRY_BYTES == 0:
             position = _position_at(bucket, at // ENTRY_BYTES)
-            if not found or found[-1] != position:  # a key that a message has twice
-                found.append(position)
+            if not positions or positions[-1] != position:  # a key that a message has twice
+                positions.append(position)
             end = at
-    return found
+    return positions
 
 
 def _position_at(bucket: bytes | bytearray, index: int) -> int:

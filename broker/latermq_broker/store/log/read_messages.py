@@ -32,11 +32,11 @@ Slices = tuple[bytes, bytes]
 
 def read_messages(log: CommitLog, spans: Sequence[Span]) -> list[Slices | None]:
     """(rest, sys) of the record at each (position, length); None: read it alone."""
-    found: list[Slices | None] = []
+    messages: list[Slices | None] = []
     begin = end = 0  # of the stretch at hand
     stretch = b""
     view = memoryview(stretch)
-    unpack, digest, kept = _PLAIN.unpack_from, xxh3_64_intdigest, found.append
+    unpack, digest, kept = _PLAIN.unpack_from, xxh3_64_intdigest, messages.append
     for index, (position, length) in enumerate(spans):
         if position < begin or position + length > end:
             begin, end = position, _stretch_end(spans, index)
@@ -46,13 +46,13 @@ def read_messages(log: CommitLog, spans: Sequence[Span]) -> list[Slices | None]:
         if length < _HEAD_BYTES or position + length > end:
             kept(None)
             continue
-        checksum, size, kind, magic, told, keys, rest, sys = unpack(stretch, at)
+        checksum, size, kind, magic, own_position, keys, rest, sys = unpack(stretch, at)
         header = view[at + CHECKSUM_BYTES : at + HEADER_BYTES]
         if (
             size != length
             or kind != RecordType.MESSAGE
             or magic != MAGIC_WORD
-            or told != position
+            or own_position != position
             or checksum != digest(view[at + HEADER_BYTES : at + size], digest(header))
         ):
             kept(None)
@@ -60,7 +60,7 @@ def read_messages(log: CommitLog, spans: Sequence[Span]) -> list[Slices | None]:
         start = at + _HEAD_BYTES + 8 * keys
         middle = start + rest
         kept((stretch[start:middle], stretch[middle : middle + sys]))
-    return found
+    return messages
 
 
 def _stretch_end(spans: Sequence[Span], first: int) -> int:

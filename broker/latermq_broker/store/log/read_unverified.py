@@ -23,9 +23,9 @@ def read_unverified_in(segment: Segment, position: int) -> Record | None:
         header = segment.pread(HEADER_BYTES, position)
         if len(header) < HEADER_BYTES:
             return None
-        _, length, kind, flags, magic, found, store_ms, epoch, _ = HEADER.unpack(header)
+        _, length, kind, flags, magic, own_position, store_ms, epoch, _ = HEADER.unpack(header)
         end = position + length
-        if magic != MAGIC_WORD or found != position or length < HEADER_BYTES:
+        if magic != MAGIC_WORD or own_position != position or length < HEADER_BYTES:
             return None
         if end > segment.end or kind not in RecordType.__members__.values():
             return None

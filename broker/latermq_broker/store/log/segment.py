@@ -185,8 +185,8 @@ class Segment:
     def next_data(self, position: int) -> int:
         """The first log position from here on where bytes other than zero may lie; or `end`."""
         with self._readable() as fd:
-            found = self._files.next_data(fd, position - self.base)
-            return self.base + found if found < self._files.size(fd) else self.end
+            at = self._files.next_data(fd, position - self.base)
+            return self.base + at if at < self._files.size(fd) else self.end
 
     @contextmanager
     def _readable(self) -> Iterator[int]:

@@ -41,7 +41,7 @@ def _access_text(record: Record, names: Names) -> Fields:
     if access.operation != PUT:
         return {"deleted_user": access.body.decode()}
     user = decode_user(access.body)
-    grants = [f"{one.kind}:{one.pattern}:{'+'.join(one.rights)}" for one in user.grants]
+    grants = [f"{grant.kind}:{grant.pattern}:{'+'.join(grant.rights)}" for grant in user.grants]
     return {
         "user": user.access_key,
         "admin": user.admin,

@@ -196,8 +196,8 @@ class LeanCall:
 
     def _value(self, name: str) -> bytes | None:
         wanted = name.encode()
-        for found, value, _, kind in self._fields:
-            if found == wanted and kind == REGULAR:
+        for field, value, _, kind in self._fields:
+            if field == wanted and kind == REGULAR:
                 return value
         return None
 

@@ -100,7 +100,7 @@ def read(head: RequestHead, methods: Methods, plain: Mapping[bytes, bytes]) -> M
 
 def _timeout_ms(value: bytes) -> int | None:
     """Rounded up; None when malformed."""
-    found = _TIMEOUT.fullmatch(value)
-    if found is None:
+    match = _TIMEOUT.fullmatch(value)
+    if match is None:
         return None
-    return -(-int(found[1]) * _UNIT_NS[found[2]] // NS_PER_MS)
+    return -(-int(match[1]) * _UNIT_NS[match[2]] // NS_PER_MS)

@@ -76,29 +76,29 @@ def binary_values(value: bytes) -> list[bytes]:
 
     Raises ValueError: not base64.
     """
-    return [_decoded(one.strip()) for one in value.split(b",")]
+    return [_decoded(text.strip()) for text in value.split(b",")]
 
 
-def _decoded(one: bytes) -> bytes:
-    one = one.rstrip(b"=")
-    return base64.b64decode(one + b"=" * (-len(one) % 4), validate=True)
+def _decoded(text: bytes) -> bytes:
+    text = text.rstrip(b"=")
+    return base64.b64decode(text + b"=" * (-len(text) % 4), validate=True)
 
 
 def shown(fields: list[Field], kind: int) -> list[tuple[str, str | bytes]]:
     """Fields of this kind as a handler sees them, in their order; malformed `-bin` left out."""
-    found: list[tuple[str, str | bytes]] = []
+    shown_fields: list[tuple[str, str | bytes]] = []
     for raw_name, value, _, each in fields:
         if each != kind:
             continue
         name = raw_name.decode("latin-1")
         if not name.endswith(BINARY_SUFFIX):
-            found.append((name, text_of(value)))
+            shown_fields.append((name, text_of(value)))
             continue
         try:
-            found += [(name, one) for one in binary_values(value)]
+            shown_fields += [(name, decoded) for decoded in binary_values(value)]
         except ValueError:
             continue
-    return found
+    return shown_fields
 
 
 def text_of(value: bytes) -> str:

@@ -68,8 +68,8 @@ class ReplyBudget:
 
     def tell_some(self, count: int) -> None:
         """Tell so many of those who wait; each comes back if it still has to wait."""
-        told = list(islice(self.waiting, count))
-        for waiting in told:
+        woken = list(islice(self.waiting, count))
+        for waiting in woken:
             del self.waiting[waiting]
             waiting.wake()
 
@@ -80,16 +80,16 @@ class ReplyBudget:
 
 
 class ConnectionReplies:
-    """Of one connection; what its `Outbound` holds is counted when it is `told`."""
+    """Of one connection; what its `Outbound` holds counts when `tell` is called."""
 
-    __slots__ = ("_budget", "_outbound", "_reserved", "_told", "buffered")
+    __slots__ = ("_budget", "_counted", "_outbound", "_reserved", "buffered")
 
     def __init__(self, budget: ReplyBudget, outbound: Outbound) -> None:
         self.buffered = 0  # written, but not taken by the socket
         self._budget = budget
         self._outbound = outbound
         self._reserved = 0
-        self._told = 0  # of this connection in the budget
+        self._counted = 0  # of this connection in the budget
 
     @property
     def held(self) -> int:
@@ -99,21 +99,21 @@ class ConnectionReplies:
     def tell(self) -> int:
         """Count what is held now; after every change of the output, once for each turn."""
         held = self.held
-        if held != self._told:
-            self._budget.change(held - self._told)
-            self._told = held
+        if held != self._counted:
+            self._budget.change(held - self._counted)
+            self._counted = held
         return held
 
-    def gone(self) -> None:
+    def forget(self) -> None:
         """The connection is over, with all it held."""
-        self._budget.change(-self._told)
-        self._told = 0
+        self._budget.change(-self._counted)
+        self._counted = 0
 
     def room(self) -> int:
         """What a large answer may take, now; 0 or less: nothing."""
         held = self.held
         budget = self._budget
-        free = budget.bytes_max - budget.held_bytes - held + self._told
+        free = budget.bytes_max - budget.held_bytes - held + self._counted
         return min(budget.connection_bytes_max, free) - held
 
     @property
@@ -155,7 +155,7 @@ class ConnectionReplies:
     def reserve(self, bytes_count: int) -> None:
         """Count what is gathered for an answer."""
         self._reserved += bytes_count
-        self._told += bytes_count
+        self._counted += bytes_count
         self._budget.change(bytes_count)
 
     def release(self, bytes_count: int) -> None:

@@ -117,7 +117,7 @@ class GrpcConnection:
         self.connection.lost()
         self._count_input(0)
         self._turn.end(is_behind=False)
-        self.replies.gone()
+        self.replies.forget()
         self.calls.leave()
 
     def abort_all(self, code: GrpcCode, message: str) -> None:

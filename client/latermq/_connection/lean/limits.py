@@ -7,7 +7,7 @@ MESSAGE_BYTES_MAX: Final = 256 << 20  # one message of an answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LineLimits:
+class ConnectionLimits:
     """`latermq_h2`'s Limits, for the client's side."""
 
     frame_bytes_max: int = 64 << 10  # a whole receive in one frame
@@ -32,7 +32,7 @@ class LineLimits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LineKeepalive:
+class ConnectionKeepalive:
     """Servers allow a ping every 30 s or less often."""
 
     ping_interval_ms_min: int = 0  # a server may ping us as often as its budget lets it

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from typing import Any, Final, cast
 
 from latermq._connection.lean.caller import Caller
-from latermq._connection.lean.limits import LineKeepalive, LineLimits
+from latermq._connection.lean.limits import ConnectionKeepalive, ConnectionLimits
 
 WRITE_BUFFER_BYTES: Final = 256 << 10  # in the asyncio transport, before it pauses us
 LOOK_S: Final = 0.02  # without a read: the loop may have been elsewhere
 HUNG_UP: Final = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)
-LIMITS: Final = LineLimits()
-KEEPALIVE: Final = LineKeepalive()
+LIMITS: Final = ConnectionLimits()
+KEEPALIVE: Final = ConnectionKeepalive()
 
 
 class Shell(asyncio.Protocol):
@@ -29,8 +29,8 @@ class Shell(asyncio.Protocol):
     def __init__(
         self,
         changed: Callable[["Shell"], None],
-        limits: LineLimits = LIMITS,
-        keepalive: LineKeepalive = KEEPALIVE,
+        limits: ConnectionLimits = LIMITS,
+        keepalive: ConnectionKeepalive = KEEPALIVE,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self.caller = Caller(limits, keepalive, self.now_ms())

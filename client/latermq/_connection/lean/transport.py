@@ -255,8 +255,8 @@ class LeanTransport:
         try:
             await asyncio.wait((greeted, shell.closed), return_when=asyncio.FIRST_COMPLETED)
             if shell.ends:
-                told = shell.caller.lost_why or shell.caller.connection.farewell
-                why = told or "the broker ended the connection"
+                reason = shell.caller.lost_why or shell.caller.connection.farewell
+                why = reason or "the broker ended the connection"
                 raise ConnectionError(why if name is not None else f"{why}; {MAYBE_TLS}")
         except BaseException:
             transport.abort()
@@ -273,20 +273,20 @@ class _News:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._told = False
+        self._news = False
         self._waiter: asyncio.Future[None] | None = None
 
     def tell(self) -> None:
-        self._told = True
+        self._news = True
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
     async def wait(self) -> None:
-        if not self._told:
+        if not self._news:
             self._waiter = self._loop.create_future()
             await self._waiter
             self._waiter = None
-        self._told = False
+        self._news = False
 
 
 class _LeanStream:

@@ -28,14 +28,14 @@ from latermq.errors import LaterMQError
 
 log = logging.getLogger("latermq.client")
 
-# A retired line tries to say farewell for so long; after that its silence says it.
+# A retired identity tries to say farewell for so long; after that its silence says it.
 RETIRED_FAREWELL_S_MAX: Final = 30.0
 
-Arrived = Callable[["Line", Delivery, str], None]
+Arrived = Callable[["Identity", Delivery, str], None]
 Left = Callable[[Delivery, Outcome], None]
 
 
-class Line:
+class Identity:
     """One identity: its session, its receive loops, and every lease it holds."""
 
     def __init__(
@@ -97,8 +97,8 @@ class Line:
         self._tell_broken()
 
 
-class Succession:
-    """The present line, and those before it that still hold something."""
+class Identities:
+    """The present identity, and those before it that still hold something."""
 
     def __init__(
         self,
@@ -112,9 +112,9 @@ class Succession:
         self._arrived = arrived
         self._left = left
         self._tasks = Tasks()
-        self._lines: set[Line] = set()
+        self._identities: set[Identity] = set()
         self._renewing = False
-        self.present = self._new_line()
+        self.present = self._new_identity()
 
     async def start(self) -> None:
         """Begin to receive. Raises what `Assignment.start` does."""
@@ -123,16 +123,18 @@ class Succession:
     async def stop(self) -> None:
         """Receive no more, under any identity."""
         await self._tasks.cancel()
-        await asyncio.gather(*(line.stop() for line in self._lines))
+        await asyncio.gather(*(identity.stop() for identity in self._identities))
 
     async def leave(self) -> None:
         """Say farewell under every identity; `stop` comes before."""
-        await asyncio.gather(*(line.leave() for line in self._lines))
+        await asyncio.gather(*(identity.leave() for identity in self._identities))
 
-    def _new_line(self) -> Line:
-        line = Line(self._open_session(), self._window, self._arrived, self._left, self._broken)
-        self._lines.add(line)
-        return line
+    def _new_identity(self) -> Identity:
+        identity = Identity(
+            self._open_session(), self._window, self._arrived, self._left, self._broken
+        )
+        self._identities.add(identity)
+        return identity
 
     def _broken(self) -> None:
         if self.present.broke and not self._renewing:
@@ -147,24 +149,24 @@ class Succession:
             self._tasks.start(self._retire(old), "latermq retired identity")
         self._renewing = False
 
-    async def _successor(self) -> Line:
-        """Return a line that receives, as soon as the broker is there again."""
+    async def _successor(self) -> Identity:
+        """Return an identity that receives, as soon as the broker is there again."""
         retry = 0
         while True:
             retry += 1
             wait = RECONNECT_BACKOFF.wait(retry, random.random())
             await asyncio.sleep(wait.total_seconds())
-            line = self._new_line()
+            identity = self._new_identity()
             try:
-                await line.start()
+                await identity.start()
             except LaterMQError as error:
                 log.info("cannot receive yet", extra={"reason": str(error)})
-                await line.leave()
-                self._lines.discard(line)
+                await identity.leave()
+                self._identities.discard(identity)
             else:
-                return line
+                return identity
 
-    async def _retire(self, old: Line) -> None:
+    async def _retire(self, old: Identity) -> None:
         await old.idle()
         await old.leave(RETIRED_FAREWELL_S_MAX)
-        self._lines.discard(old)
+        self._identities.discard(old)
