@@ -18,6 +18,7 @@ from bench import (
     cases_engine,
     cases_idle,
     cases_leases,
+    cases_lone,
     cases_sdk,
     cases_store,
     cases_timers,
@@ -26,11 +27,13 @@ from bench.measured import HIGHER, Result
 from latermq_text.version import is_compiled
 
 MODULES: Final = (
-    cases_broker, cases_idle, cases_engine, cases_leases, cases_store, cases_timers, cases_sdk,
+    cases_broker, cases_lone, cases_idle, cases_engine, cases_leases, cases_store, cases_timers,
+    cases_sdk,
 )  # fmt: skip
 ROOT: Final = Path(__file__).resolve().parents[2]
 COMPILED: Final = is_compiled()
 PAGE: Final = ROOT / "docs" / ("benchmarks-compiled.md" if COMPILED else "benchmarks.md")
+HISTORY: Final = ROOT / "docs" / "benchmarks-history.md"
 LAST: Final = ROOT / ".cache" / PAGE.with_suffix(".jsonl").name
 CALM_LOAD: Final = 0.5  # a load average above it: somebody else is at work
 WORTH_TELLING: Final = 0.1  # a change against the last run
@@ -40,6 +43,28 @@ OF_THIS: Final = (
     if COMPILED
     else "The broker in plain Python; `make bench NATIVE=1` writes `benchmarks-compiled.md`."
 )
+SHORT: Final = {  # a case and a figure of it ("": its value), and the head of its column
+    ("send_async", ""): "sends/s",
+    ("send_async", "broker CPU us"): "CPU µs",
+    ("send_batch_async", ""): "in batches/s",
+    ("receive_ack", ""): "received and acked/s",
+    ("receive_ack", "broker CPU us"): "CPU µs",
+    ("wake", ""): "wake p99 ms",
+    ("late", ""): "late p99 ms",
+    ("ready_killed", ""): "ready after kill s",
+    ("lone: send, with a key and properties", ""): "lone send, k instr.",
+    ("lone: send, and the receive that waits for it", ""): "lone send to reply, k instr.",
+    ("lone: acknowledge", ""): "lone ack, k instr.",
+}
+HISTORY_HEAD: Final = f"""\
+# Benchmarks, run by run
+
+One line for each whole run of `make bench`, the newest last; machines differ and are rarely calm,
+so compare what stands near each other. Instructions do not depend on the load.
+
+| date | commit | build | run | machine | load | {" | ".join(SHORT.values())} |
+|{"---|" * (6 + len(SHORT))}
+"""
 INTRODUCTION: Final = f"""\
 # Benchmarks
 
@@ -60,7 +85,8 @@ def main(words: list[str]) -> int:
     parser.add_argument("--no-page", action="store_true", help="leave the page alone")
     options = parser.parse_args(words)
     mode = "full" if options.full else "quick"
-    calm = os.getloadavg()[0] <= CALM_LOAD
+    load = os.getloadavg()[0]
+    calm = load <= CALM_LOAD
     conditions = list(machine(mode))
     last = last_run(mode)
     results = []
@@ -80,6 +106,7 @@ def main(words: list[str]) -> int:
     print("\n" + page)
     if not options.no_page and not options.only:
         PAGE.write_text(page, encoding="utf-8")
+        add_to_history(results, mode, load)
     broken = [one for one in results if one.holds is False]
     for one in broken:
         print(f"not kept: {one.what}: {shown(one.value)} {one.unit}, promised {one.bound}")
@@ -92,6 +119,21 @@ def every_case(full: bool, only: str) -> Iterator[Result]:
         for names, run in module.groups(full):
             if any(only in name for name in names):
                 yield from (result for result in run() if only in result.case)
+
+
+def add_to_history(results: Iterable[Result], mode: str, load: float) -> None:
+    """Append a line to the page that is kept over the runs."""
+    figures: dict[tuple[str, str], float] = {}
+    for result in results:
+        figures[result.case, ""] = result.value
+        figures.update({(result.case, name): value for name, value in result.details.items()})
+    cells = [
+        f"{datetime.now(UTC):%Y-%m-%d %H:%M}", commit(), "compiled" if COMPILED else "plain", mode,
+        f"{processor()}, {os.cpu_count()} cores", f"{load:.1f}",
+        *(shown(figures[key]) if key in figures else "" for key in SHORT),
+    ]  # fmt: skip
+    page = HISTORY.read_text(encoding="utf-8") if HISTORY.exists() else HISTORY_HEAD
+    HISTORY.write_text(f"{page}| {' | '.join(cells)} |\n", encoding="utf-8")
 
 
 def machine(mode: str) -> Iterator[str]:
