@@ -1,11 +1,13 @@
 """What this LaterMQ calls itself."""
 
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
 
 def own_version() -> str:
     """Return the installed version; "" where it runs from a directory never installed."""
+    # Here, not above: it loads a reader of mail, of CSV and of ZIP files, which a start need not.
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version("latermq")
     except PackageNotFoundError:
