@@ -154,7 +154,7 @@ class Served:
         assert self.shared.calls == 0
         assert not self.connection.open
         assert not self.serving.answers.running
-        assert self.serving.held_bytes == self.shared.memory.held_bytes == 0
+        assert self.serving.origin.held_bytes == self.shared.memory.held_bytes == 0
         assert self.shared.memory.waiting == 0
 
 

@@ -9,6 +9,7 @@ import re
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Final
 
@@ -164,6 +165,33 @@ def namesakes() -> Iterator[str]:
             yield f"{at(path, 1)}: another module has this name"
 
 
+def circles() -> Iterator[str]:
+    """Files that import each other are read together or not at all.
+
+    Imports that only a type checker follows count as well: a reader follows them, too.
+    """
+    names: dict[str, Path] = {}
+    for path in tracked(".py"):
+        if path.is_relative_to(ROOT / "tests"):
+            continue
+        _, *parts = path.relative_to(ROOT).with_suffix("").parts
+        names[".".join(parts).removesuffix(".__init__")] = path
+    imported: dict[str, set[str]] = {}
+    for name, path in names.items():
+        imported[name] = set()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
+            if isinstance(node, ast.ImportFrom):
+                whole = [f"{node.module}.{alias.name}" for alias in node.names]
+                imported[name] |= {each if each in names else str(node.module) for each in whole}
+            elif isinstance(node, ast.Import):
+                imported[name] |= {alias.name for alias in node.names}
+        imported[name] &= names.keys() - {name}
+    try:
+        TopologicalSorter(imported).prepare()
+    except CycleError as error:
+        yield f"{at(names[error.args[1][0]], 1)}: imported in a circle: {error.args[1]}"
+
+
 def modules(*roots: str) -> list[Path]:
     return [
         path
@@ -212,6 +240,7 @@ RULES: Final[list[Callable[[], Iterator[str]]]] = [
     long_files,
     crowded_folders,
     namesakes,
+    circles,
     docstrings_about_others,
     long_functions,
     crowded_classes,
@@ -249,6 +278,8 @@ def test_every_rule_finds_its_offence(tmp_path: Path, monkeypatch: pytest.Monkey
     crowd.mkdir()
     for name in ["utils", *(f"m{number}" for number in range(FOLDER_MODULES_MAX))]:
         (crowd / f"{name}.py").touch()
+    for name, other in (("m0", "m1"), ("m1", "m0")):
+        (crowd / f"{name}.py").write_text(f"import latermq_broker.crowd.{other}\n")
     subprocess.run(["git", "init", "--quiet"], cwd=tmp_path, check=True)
     monkeypatch.setitem(globals(), "ROOT", tmp_path)
     assert [rule.__name__ for rule in RULES if not list(rule())] == []

@@ -102,7 +102,7 @@ class ShellProtocol(asyncio.Protocol):
             self.abort()
             return
         if ssl_object is not None:
-            self.serving.certificate_name = common_name(ssl_object.getpeercert())
+            self.serving.origin.certificate_name = common_name(ssl_object.getpeercert())
         self._settle()
 
     def data_received(self, data: bytes) -> None:

@@ -114,7 +114,7 @@ async def test_requests_that_are_never_whole_are_bounded() -> None:
         served.send(headers(2 * number + 1) + data(2 * number + 1, start))
     refused = [found for found in await served.settle() if found.kind == frames.HEADERS]
     assert len(refused) == 4
-    assert served.serving.held_bytes <= 140_000
+    assert served.serving.origin.held_bytes <= 140_000
     served.serving.lost()
     served.check_empty()
 

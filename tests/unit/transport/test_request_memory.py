@@ -167,7 +167,7 @@ class TestRoom:
         second.send(begun(1) + in_frames(1, part, 16_000))
         second.send(begun(3) + in_frames(3, part, 16_000))
         assert ended(await first.settle(), b"8", b"http2.requests_bytes_max") == [1]
-        assert first.serving.held_bytes == 0
+        assert first.serving.origin.held_bytes == 0
         assert not ended(await second.settle(), b"8")
         assert first.shared.memory.held_bytes <= 400_000
         for served in (first, second):
@@ -425,7 +425,7 @@ class TestStream:
             body = message(bytes(100)) * 1_000
             served.send(begun(stream_id, b"/s/D") + in_frames(stream_id, body, 16_000))
         await served.settle()
-        assert served.serving.held_bytes <= 500_000
+        assert served.serving.origin.held_bytes <= 500_000
         assert served.shared.calls == 4
         served.serving.lost()
         await served.settle()
@@ -452,7 +452,9 @@ async def test_two_connections_with_little_memory_leave_nothing(seed: int) -> No
             await asyncio.sleep(0)
             served.connection.take()
         assert first.shared.memory.held_bytes <= 60_000
-        assert first.shared.memory.held_bytes == sum(each.serving.held_bytes for each in both)
+        assert first.shared.memory.held_bytes == sum(
+            each.serving.origin.held_bytes for each in both
+        )
     for served in both:
         served.serving.lost()
         await served.settle()

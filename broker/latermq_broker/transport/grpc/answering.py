@@ -220,27 +220,7 @@ class Answers:
             call.added.headers_sent = True
         self._wake()
 
-    def arm(self, call: LeanCall) -> None:
-        """End the call at its deadline, if it has one."""
-        remaining_ms = call.remaining_ms()
-        if remaining_ms is not None and not call.answered:
-            call.timer = self._loop.call_later(remaining_ms / 1_000, self._expire, call)
-            self._counts.deadline_timers += 1
-
-    def disarm(self, call: LeanCall) -> None:
-        """The call is over: its deadline says nothing any more."""
-        if call.timer is not None:
-            call.timer.cancel()
-            call.timer = None
-            self._counts.deadline_timers -= 1
-
-    def _expire(self, call: LeanCall) -> None:
-        call.timer = None
-        self._counts.deadline_timers -= 1
-        stream = call.stream
-        if stream.queue is not None:  # nobody waits for what could not be sent
-            self._streams.reset(stream, ErrorCode.CANCEL)
-            self._ended(stream, ErrorCode.CANCEL)
-        else:
-            self.abort(call, GrpcCode.DEADLINE_EXCEEDED, "deadline exceeded")
-        self._wake()
+    def reset(self, stream: Stream) -> None:
+        """End a call whose answer was handed over and is not read."""
+        self._streams.reset(stream, ErrorCode.CANCEL)
+        self._ended(stream, ErrorCode.CANCEL)

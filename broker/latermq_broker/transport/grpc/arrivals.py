@@ -7,20 +7,18 @@ server's `RequestMemory`, which may refuse it.
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from latermq_broker.deferred import Later
 from latermq_broker.services.call.handler import CallAborted
+from latermq_broker.transport.grpc.answering import Answers
 from latermq_broker.transport.grpc.call import Inbox, LeanCall
 from latermq_broker.transport.grpc.counts import REFUSED
+from latermq_broker.transport.grpc.open_calls import ConnectionCalls
 from latermq_broker.transport.grpc.request_memory import SHORT_BYTES
 from latermq_broker.transport.grpc.server_state import Shared
 from latermq_h2.grpc_code import GrpcCode
-from latermq_h2.http2.frames import ErrorCode
+from latermq_h2.http2.connection import Connection
 from latermq_h2.messages import Assembly, MessageFault, SingleMessage, grown_bytes
-
-if TYPE_CHECKING:
-    from latermq_broker.transport.grpc.serving import GrpcConnection
 
 
 class Arrivals:
@@ -28,19 +26,26 @@ class Arrivals:
 
     Args:
         run: calls the handler of a call with its request.
+        start_stream: calls the handler of a stream; again does nothing.
         wake: output was made.
     """
 
     def __init__(
         self,
-        connection: "GrpcConnection",
+        connection: Connection,
         shared: Shared,
+        answers: Answers,
+        calls: ConnectionCalls,
         run: Callable[[LeanCall, bytes], None],
+        start_stream: Callable[[LeanCall], None],
         wake: Callable[[], None],
     ) -> None:
         self._connection = connection
         self._shared = shared
+        self._answers = answers
+        self._calls = calls
         self._run = run
+        self._start_stream = start_stream
         self._wake = wake
 
     def put(self, call: LeanCall, data: bytes, ended: bool) -> None:
@@ -66,24 +71,22 @@ class Arrivals:
         self._shared.memory.forget(call)
         call.drop_input()
         if call.answered:  # and that is not read: nobody waits for more
-            self._connection.connection.streams.reset(call.stream, ErrorCode.CANCEL)
-            self._connection.reset(call.stream, ErrorCode.CANCEL)
+            self._answers.reset(call.stream)
         else:
-            self._connection.answers.abort(call, code, message)
+            self._answers.abort(call, code, message)
         self._wake()
 
     def unknown(self, call: LeanCall) -> None:
         """A read ended before the call had said what it wants; or it is public."""
-        connection = self._connection
         if not (call.is_bidi or self._admit(call)):
             return
-        refused = connection.calls.set_apart(call, connection.now_ms())
+        refused = self._calls.set_apart(call, self._shared.now_ms())
         if refused is not None:
             self.give_up(call, GrpcCode.RESOURCE_EXHAUSTED, refused.message)
         elif call.is_bidi and not self._shared.open.begun.is_crowded:
-            connection.start_stream(call)
+            self._start_stream(call)
         elif call.is_bidi and call.head.method.headers_first and not call.headers_sent:
-            connection.answers.send_headers(call)  # some clients wait for them
+            self._answers.send_headers(call)  # some clients wait for them
         elif call.stream.input_open and not call.is_bidi:
             self._incomplete(call)
 
@@ -105,7 +108,7 @@ class Arrivals:
             refusal = None if admit is None else admit(call)
         except Exception as error:  # noqa: BLE001  whatever it raises ends its call only
             call.refused = True
-            self._connection.answers.failed(call, error)
+            self._answers.failed(call, error)
             return False
         if refusal is None:
             call.own_bytes = call.weighed()
@@ -113,9 +116,9 @@ class Arrivals:
         call.refused = True
         self._shared.counts.add(REFUSED, "not admitted")
         if isinstance(refusal, Later):
-            self._connection.answers.later(call, refusal)
+            self._answers.later(call, refusal)
         else:
-            self._connection.answers.answer_all(call, refusal)
+            self._answers.answer_all(call, refusal)
         return False
 
     def _keep(self, call: LeanCall, data: bytes, ended: bool) -> None:
@@ -123,8 +126,8 @@ class Arrivals:
         if call.inbox is not None:
             call.inbox.put(data)
             if not call.known and call.inbox.has_message:
-                self._connection.calls.know(call)
-                self._connection.start_stream(call)
+                self._calls.know(call)
+                self._start_stream(call)
             return
         request = call.request
         if request is None:
@@ -136,7 +139,7 @@ class Arrivals:
                 self._shared.inflated_bytes_max,
             )
         request.put(data)
-        self._connection.connection.streams.consume(call.stream, len(data))
+        self._connection.streams.consume(call.stream, len(data))
         kept_bytes = request.bytes_kept
         if not ended and call.own_bytes + kept_bytes >= call.held_bytes:  # ahead of what comes
             self._shared.memory.waits(call, call.own_bytes + grown_bytes(kept_bytes))
@@ -146,15 +149,11 @@ class Arrivals:
         request = call.request
         if call.inbox is not None:
             call.inbox.close()
-            self._connection.start_stream(call)
+            self._start_stream(call)
         elif request is None or not request.is_begun:
-            self._connection.answers.abort(
-                call, GrpcCode.UNIMPLEMENTED, "no message in the request"
-            )
+            self._answers.abort(call, GrpcCode.UNIMPLEMENTED, "no message in the request")
         elif not request.is_whole:
-            self._connection.answers.abort(
-                call, GrpcCode.INTERNAL, "the request ends inside a message"
-            )
+            self._answers.abort(call, GrpcCode.INTERNAL, "the request ends inside a message")
         else:
             self._run_gathered(call, request)
 
@@ -168,10 +167,10 @@ class Arrivals:
             message = request.take(lambda size: memory.holds(call, packed_bytes + size))
         except CallAborted as error:
             self.give_up(call, error.code, error.message)
-            self._connection.connection.hold()  # inflating was work: others get their turn
+            self._connection.hold()  # inflating was work: others get their turn
         except MessageFault as fault:
             self.give_up(call, fault.code, str(fault))
-            self._connection.connection.hold()
+            self._connection.hold()
         else:
             self.run_counted(call, message)
 
@@ -187,7 +186,7 @@ class Arrivals:
 
     def _consumed(self, call: LeanCall, bytes_count: int) -> None:
         if call.stream.call is call:
-            self._connection.connection.streams.consume(call.stream, bytes_count)
+            self._connection.streams.consume(call.stream, bytes_count)
             self._wake()
 
     def _holds(self, call: LeanCall, bytes_count: int, waits: bool) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from latermq_broker.catalog.access import User
 from latermq_broker.services.call.handler import CallAborted, MethodKind
@@ -16,19 +16,38 @@ from latermq_broker.transport.grpc.metadata import (
     text_of,
 )
 from latermq_broker.transport.grpc.one_by_one import OneByOne
+from latermq_broker.transport.grpc.reply_memory import ConnectionReplies
 from latermq_h2.grpc_code import GrpcCode
 from latermq_h2.hpack.fields import REGULAR, Field
 from latermq_h2.http2.stream import Stream
 from latermq_h2.messages import Assembly, MessageFault, SingleMessage, grown_bytes
 
-if TYPE_CHECKING:
-    from latermq_broker.transport.grpc.serving import GrpcConnection
-
 log = logging.getLogger("latermq.transport")
-
 
 CALL_BYTES: Final = 2_048  # a stream, a call, its buffer and its places in dictionaries
 FIELD_BYTES: Final = 192  # a header field, beside its text
+
+
+class Origin:
+    """Where calls come from: what those of one connection know of it, and count together.
+
+    Args:
+        peer, local: `host:port`.
+    """
+
+    replies: ConnectionReplies
+    give_up: Callable[["LeanCall", GrpcCode, str], None]
+    """Ends a call whose request is not taken, and keeps nothing of it."""
+
+    def __init__(
+        self, peer: str, local: str, connection_id: str, now_ms: Callable[[], int]
+    ) -> None:
+        self.peer = peer
+        self.local = local
+        self.connection_id = connection_id
+        self.certificate_name = ""
+        self.now_ms = now_ms
+        self.held_bytes = 0  # for its requests and what came of the next frame
 
 
 class LeanCall:
@@ -36,14 +55,14 @@ class LeanCall:
 
     __slots__ = (
         "_callbacks", "_fields", "added", "admitted", "answered", "arrived_ms", "cancelled",
-        "connection", "head", "headers_sent", "held_bytes", "inbox", "is_apart", "is_started",
-        "known", "own_bytes", "refused", "request", "reserved", "room", "stream", "timer",
+        "head", "headers_sent", "held_bytes", "inbox", "is_apart", "is_started", "known",
+        "origin", "own_bytes", "refused", "request", "reserved", "room", "stream", "timer",
         "user", "work", "zipped",
     )  # fmt: skip
 
     def __init__(
         self,
-        connection: "GrpcConnection",
+        origin: Origin,
         stream: Stream,
         head: CallHead,
         fields: list[Field],
@@ -51,7 +70,7 @@ class LeanCall:
     ) -> None:
         self._fields = fields
         self._callbacks: list[Callable[[], None]] | None = None
-        self.connection = connection
+        self.origin = origin
         self.stream = stream
         self.head = head
         self.arrived_ms = now_ms
@@ -81,19 +100,19 @@ class LeanCall:
 
     @property
     def peer(self) -> str:
-        return self.connection.peer
+        return self.origin.peer
 
     @property
     def local(self) -> str:
-        return self.connection.local
+        return self.origin.local
 
     @property
     def connection_id(self) -> str:
-        return self.connection.connection_id
+        return self.origin.connection_id
 
     @property
     def certificate_name(self) -> str:
-        return self.connection.certificate_name
+        return self.origin.certificate_name
 
     def metadata(self, name: str) -> str | None:
         if name.endswith(BINARY_SUFFIX):
@@ -119,7 +138,7 @@ class LeanCall:
         timeout_ms = self.head.timeout_ms
         if timeout_ms is None:
             return None
-        return max(0, self.arrived_ms + timeout_ms - self.connection.now_ms())
+        return max(0, self.arrived_ms + timeout_ms - self.origin.now_ms())
 
     def on_cancel(self, callback: Callable[[], None]) -> None:
         if self.cancelled:
@@ -136,17 +155,17 @@ class LeanCall:
         return self.added
 
     def reply_room(self) -> int:
-        return self.connection.replies.check()
+        return self.origin.replies.check()
 
     def reserve_reply(self, bytes_count: int) -> None:
         if self.stream.call is not self:
             return  # it is over
         self.reserved += bytes_count
-        self.connection.replies.reserve(bytes_count)
+        self.origin.replies.reserve(bytes_count)
 
     def release_reply(self) -> None:
         """Let go of what was reserved: it is output from now on, or nothing at all."""
-        self.connection.replies.release(self.reserved)
+        self.origin.replies.release(self.reserved)
         self.reserved = 0
 
     async def more_room(self) -> None:

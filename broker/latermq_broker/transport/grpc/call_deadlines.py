@@ -1,13 +1,17 @@
-"""Which calls of one connection get a timer: those that are not answered soon.
+"""Ends calls at their deadlines, and finds those that have not said what they want.
 
-And which have not said what they want: those whose request a read left incomplete.
+A timer is only for calls that are not answered soon. What a call wants is not known while a read
+left its request incomplete.
 """
 
 import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from latermq_broker.transport.grpc.answering import Answers
 from latermq_broker.transport.grpc.call import LeanCall
+from latermq_broker.transport.grpc.counts import Counts
+from latermq_h2.grpc_code import GrpcCode
 
 SOON_MS: Final = 10  # within which most calls are answered
 
@@ -16,17 +20,22 @@ class Deadlines:
     """Of one connection.
 
     Args:
-        arm: gives a call its timer.
         unknown: told of a call that has not said what it wants; may answer it.
     """
 
     def __init__(
-        self, arm: Callable[[LeanCall], None], unknown: Callable[[LeanCall], None]
+        self,
+        answers: Answers,
+        counts: Counts,
+        unknown: Callable[[LeanCall], None],
+        wake: Callable[[], None],
     ) -> None:
         self.opened: list[LeanCall] = []  # since the last `look`, with a deadline or without END
         self._watched: list[LeanCall] = []  # looked at again soon
-        self._arm = arm
+        self._answers = answers
+        self._counts = counts
         self._unknown = unknown
+        self._wake = wake
         self._loop = asyncio.get_running_loop()
 
     def look(self) -> None:
@@ -52,3 +61,26 @@ class Deadlines:
         for call in watched:
             if call.stream.call is call:
                 self._arm(call)
+
+    def _arm(self, call: LeanCall) -> None:
+        """End the call at its deadline, if it has one."""
+        remaining_ms = call.remaining_ms()
+        if remaining_ms is not None and not call.answered:
+            call.timer = self._loop.call_later(remaining_ms / 1_000, self._expire, call)
+            self._counts.deadline_timers += 1
+
+    def disarm(self, call: LeanCall) -> None:
+        """Forget the deadline of a call that is over."""
+        if call.timer is not None:
+            call.timer.cancel()
+            call.timer = None
+            self._counts.deadline_timers -= 1
+
+    def _expire(self, call: LeanCall) -> None:
+        call.timer = None
+        self._counts.deadline_timers -= 1
+        if call.stream.queue is not None:  # nobody waits for what could not be sent
+            self._answers.reset(call.stream)
+        else:
+            self._answers.abort(call, GrpcCode.DEADLINE_EXCEEDED, "deadline exceeded")
+        self._wake()

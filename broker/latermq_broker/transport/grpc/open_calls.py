@@ -68,7 +68,7 @@ class Timed:
         for call in old:
             self._counts.add(REFUSED, TOO_LONG)
             text = f"open for {self._ms_max} ms ({self._setting})"
-            call.connection.arrivals.give_up(call, GrpcCode.DEADLINE_EXCEEDED, text)
+            call.origin.give_up(call, GrpcCode.DEADLINE_EXCEEDED, text)
 
 
 class BegunCalls:
@@ -131,7 +131,7 @@ class BegunCalls:
         call: LeanCall = next(iter(victim.begun))
         self._counts.add(REFUSED, TOO_MANY_BEGUN)
         text = f"{text} from where this one is: {most.rank}"
-        call.connection.arrivals.give_up(call, GrpcCode.RESOURCE_EXHAUSTED, text)
+        call.origin.give_up(call, GrpcCode.RESOURCE_EXHAUSTED, text)
         return None
 
 

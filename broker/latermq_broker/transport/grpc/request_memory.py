@@ -76,10 +76,10 @@ class RequestMemory:
     def holds(self, call: LeanCall, bytes_count: int) -> None:
         """Count the bytes held for a call. Raises CallAborted as `waits` does."""
         self._set(call, bytes_count)
-        connection = call.connection
-        if connection.held_bytes > self._connection_bytes_max:
+        origin = call.origin
+        if origin.held_bytes > self._connection_bytes_max:
             self._refuse(
-                f"the requests of this connection hold {connection.held_bytes} bytes, at most "
+                f"the requests of this connection hold {origin.held_bytes} bytes, at most "
                 f"{self._connection_bytes_max} may be held (http2.assembly_bytes_max)"
             )
         if self.held_bytes > self._bytes_max:
@@ -141,12 +141,12 @@ class RequestMemory:
 
     def _give_up(self, call: LeanCall, code: GrpcCode, text: str) -> None:
         self.forget(call)
-        call.connection.arrivals.give_up(call, code, text)
+        call.origin.give_up(call, code, text)
 
     def _set(self, call: LeanCall, bytes_count: int) -> None:
         more = bytes_count - call.held_bytes
         call.held_bytes = bytes_count
-        call.connection.held_bytes += more
+        call.origin.held_bytes += more
         self.held_bytes += more
         if self.held_bytes > self.peak_bytes:
             self.peak_bytes = self.held_bytes

@@ -20,7 +20,7 @@ from latermq_broker.services.call.handler import Method, MethodKind
 from latermq_broker.transport.grpc import status
 from latermq_broker.transport.grpc.answering import Answers
 from latermq_broker.transport.grpc.arrivals import Arrivals
-from latermq_broker.transport.grpc.call import LeanCall
+from latermq_broker.transport.grpc.call import LeanCall, Origin
 from latermq_broker.transport.grpc.call_deadlines import Deadlines
 from latermq_broker.transport.grpc.counts import REFUSED
 from latermq_broker.transport.grpc.head import (
@@ -68,25 +68,20 @@ class GrpcConnection:
 
     connection: Connection
     answers: Answers
-    arrivals: Arrivals
     replies: ConnectionReplies
+    _arrivals: Arrivals
     _deadlines: Deadlines
 
     def __init__(
         self, shared: Shared, peer: str, local: str, connection_id: str, wake: Callable[[], None]
     ) -> None:
-        self.peer = peer
-        self.certificate_name = ""
+        self.origin = Origin(peer, local, connection_id, shared.now_ms)
         self.is_known = False  # a user has called on it
-        self.local = local
-        self.connection_id = connection_id
-        self.now_ms = shared.now_ms
         self._shared = shared
         self._wake = wake
         self._turn = Turn(shared)
         self._now_ms = 0
-        self.held_bytes = 0  # for its requests and what came of the next frame
-        self._input_bytes = 0  # the latter
+        self._input_bytes = 0  # what came of the next frame
         self.calls = ConnectionCalls(shared.open, peer)
 
     def serve(self, connection: Connection) -> None:
@@ -97,12 +92,15 @@ class GrpcConnection:
         self.answers = Answers(
             connection, self.replies, shared.gzip_from_bytes, shared.counts, self._wake, self.reset
         )
-        self.arrivals = Arrivals(self, self._shared, self._run, self._wake)
-        self._deadlines = Deadlines(self.answers.arm, self.arrivals.unknown)
+        self._arrivals = Arrivals(
+            connection, shared, self.answers, self.calls, self._run, self._start_stream, self._wake
+        )
+        self._deadlines = Deadlines(self.answers, shared.counts, self._arrivals.unknown, self._wake)
+        self.origin.replies, self.origin.give_up = self.replies, self._arrivals.give_up
 
     def receive(self, data: bytes) -> None:
         """Input for the connection; the work it causes is bounded."""
-        now_ms = self.now_ms()
+        now_ms = self._shared.now_ms()
         self._now_ms = now_ms
         self._turn.begin(now_ms)
         self.connection.receive(data, now_ms)
@@ -147,14 +145,14 @@ class GrpcConnection:
             self.connection.outbound.end(stream, block)
             return
         shared.counts.calls += 1
-        call = LeanCall(self, stream, meaning, fields, self._now_ms)
+        call = LeanCall(self.origin, stream, meaning, fields, self._now_ms)
         stream.call = call
         if meaning.timeout_ms is not None or not ended:
             self._deadlines.opened.append(call)
         if call.is_bidi:
-            call.inbox = self.arrivals.inbox_of(call)
+            call.inbox = self._arrivals.inbox_of(call)
         if ended:
-            self.arrivals.ended(call)
+            self._arrivals.ended(call)
 
     def received(self, stream: Stream, data: bytes, ended: bool) -> None:
         call = cast(LeanCall | Plain | None, stream.call)
@@ -170,11 +168,11 @@ class GrpcConnection:
             fits = length <= self._shared.bytes_max(call.head.method)
             if flag == 0 and fits and length == len(data) - PREFIX_BYTES:
                 if length > SHORT_BYTES:
-                    self.arrivals.run_counted(call, data[PREFIX_BYTES:])
+                    self._arrivals.run_counted(call, data[PREFIX_BYTES:])
                 else:
                     self._run(call, data[PREFIX_BYTES:])
                 return
-        self.arrivals.put(call, data, ended)
+        self._arrivals.put(call, data, ended)
 
     def reset(self, stream: Stream, code: int) -> None:
         call, stream.call = stream.call, None
@@ -261,7 +259,7 @@ class GrpcConnection:
         else:
             self.answers.answer_all(call, result)
 
-    def start_stream(self, call: LeanCall) -> None:
+    def _start_stream(self, call: LeanCall) -> None:
         """Call a handler of a stream, once something of it came; again does nothing."""
         if call.is_started:
             return
@@ -280,7 +278,7 @@ class GrpcConnection:
     def _count_input(self, bytes_count: int) -> None:
         """Count what came of a frame, or of a header block, that is not whole."""
         more, self._input_bytes = bytes_count - self._input_bytes, bytes_count
-        self.held_bytes += more
+        self.origin.held_bytes += more
         if not self._shared.memory.add_input(more):
             self.connection.fail(ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, TOO_MUCH))
 
@@ -289,5 +287,5 @@ class GrpcConnection:
         self._shared.memory.forget(call)
         if call.reserved:
             call.release_reply()
-        self.answers.disarm(call)
+        self._deadlines.disarm(call)
         call.release()
