@@ -9,30 +9,36 @@
 It is a RocketMQ 5 client: it speaks `apache.rocketmq.v2` and needs grpcio and protobuf only.
 `latermq.sync` is the same for threads, `latermq.errors` has every error, and with `latermq.admin`
 brokers are administered.
+
+A name brings its module when it is first used, so that who needs a part loads that part only.
 """
 
-from latermq import errors, sync
-from latermq._connection.batching import Batching
-from latermq._values.tls import Tls
-from latermq.client import Client, connect
-from latermq.codes import Code
-from latermq.delivery import Delivery
-from latermq.errors import LaterMQError
-from latermq.lite_consumers import LitePushConsumer, LiteSimpleConsumer
-from latermq.message import (
-    RECONSUME_LATER,
-    Begin,
-    ConsumeResult,
-    DeadLetterOrigin,
-    Message,
-    Received,
-    Resolution,
-    SendReceipt,
-    Sql,
-)
-from latermq.push_consumer import PushConsumer
-from latermq.simple_consumer import SimpleConsumer
-from latermq.transaction import Transaction
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from latermq import errors, sync
+    from latermq._connection.batching import Batching
+    from latermq._values.tls import Tls
+    from latermq.client import Client, connect
+    from latermq.codes import Code
+    from latermq.delivery import Delivery
+    from latermq.errors import LaterMQError
+    from latermq.lite_consumers import LitePushConsumer, LiteSimpleConsumer
+    from latermq.message import (
+        RECONSUME_LATER,
+        Begin,
+        ConsumeResult,
+        DeadLetterOrigin,
+        Message,
+        Received,
+        Resolution,
+        SendReceipt,
+        Sql,
+    )
+    from latermq.push_consumer import PushConsumer
+    from latermq.simple_consumer import SimpleConsumer
+    from latermq.transaction import Transaction
 
 __all__ = [
     "RECONSUME_LATER",
@@ -59,3 +65,48 @@ __all__ = [
     "errors",
     "sync",
 ]
+
+_HOMES: Final = {
+    "Batching": "_connection.batching",
+    "Tls": "_values.tls",
+    "Client": "client",
+    "connect": "client",
+    "Code": "codes",
+    "Delivery": "delivery",
+    "LaterMQError": "errors",
+    "LitePushConsumer": "lite_consumers",
+    "LiteSimpleConsumer": "lite_consumers",
+    "RECONSUME_LATER": "message",
+    "Begin": "message",
+    "ConsumeResult": "message",
+    "DeadLetterOrigin": "message",
+    "Message": "message",
+    "Received": "message",
+    "Resolution": "message",
+    "SendReceipt": "message",
+    "Sql": "message",
+    "PushConsumer": "push_consumer",
+    "SimpleConsumer": "simple_consumer",
+    "Transaction": "transaction",
+}
+
+if not TYPE_CHECKING:  # to a type checker every other name would be Any
+
+    def __getattr__(name: str) -> Any:
+        """Load a public name with the module it lives in.
+
+        Raises:
+            AttributeError: no public name, nor a module that was imported.
+        """
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if name in _HOMES:
+            value = getattr(import_module(f"latermq.{_HOMES[name]}"), name)
+        else:
+            value = import_module(f"latermq.{name}")
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

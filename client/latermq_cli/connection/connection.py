@@ -12,8 +12,7 @@ import socket
 
 from google.protobuf.message import Message
 
-import latermq
-from latermq import admin
+from latermq import Tls, admin
 from latermq.admin import Endpoints, Method
 from latermq.errors import LaterMQError, RequestError
 from latermq_cli.connection.credentials import Access, current_access
@@ -65,13 +64,13 @@ def opened(connect: Callable[..., Opened], endpoint: str, access: Access) -> Ope
         raise RefusedError(str(error)) from None
 
 
-def _tls_of(access: Access) -> bool | latermq.Tls:
+def _tls_of(access: Access) -> bool | Tls:
     if access.skip_verify:
-        return latermq.Tls(verify=False)
+        return Tls(verify=False)
     if not access.ca:
         return access.tls
     try:
-        tls = latermq.Tls(ca=Path(access.ca).expanduser())
+        tls = Tls(ca=Path(access.ca).expanduser())
         tls.context()
     except ValueError:
         raise RefusedError(f"--ca {access.ca} holds no certificate in PEM") from None

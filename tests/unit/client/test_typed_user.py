@@ -43,3 +43,12 @@ def test_a_typed_user_is_understood(tmp_path: Path) -> None:
 def test_the_public_names_are_few_and_there() -> None:
     assert len(latermq.__all__) <= PUBLIC_MAX
     assert all(hasattr(latermq, name) for name in latermq.__all__)
+
+
+def test_a_public_name_brings_only_its_module() -> None:
+    asked = "import sys, latermq; latermq.errors; print('latermq.client' in sys.modules)"
+    asked += "; latermq.connect; print('latermq.client' in sys.modules, 'Tls' in dir(latermq))"
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True", "True"]
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        latermq.nothing  # type: ignore[attr-defined]  # noqa: B018
