@@ -1,4 +1,4 @@
-"""Topic patterns: what Python's own regular expressions find, in a bounded number of steps."""
+"""Topic patterns: what Python's own regular expressions find, in linear time and little memory."""
 
 import re
 
@@ -7,18 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from latermq_broker.errors import BadRequestError
-from latermq_broker.services.v1.topic_pattern import (
-    CHARACTERS_MAX,
-    INSTRUCTIONS_MAX,
-    NESTED_MAX,
-    STEPS_MAX,
-    TopicPattern,
-)
+from latermq_broker.services.v1.topic_pattern import CHARACTERS_MAX, TopicPattern
 
 NAMES = st.text("ab-A1", max_size=9)
 ATOMS = st.sampled_from(
     ["a", "b", "-", "1", ".", "[ab]", "[^a]", "[a-b1-]", r"\w", r"\d", r"\W", r"\-", r"[\d-]", "ab",
-     "^", "$", "", "{", "[]b]", "[^]]"]
+     "^", "$", "", "{", "[]b]", "[^]]", r"\b", r"[{,2}]", r"\{,2}", "(?s:.)", "[a[:b-]"]
 )  # fmt: skip
 REPEATS = st.sampled_from(["", "*", "+", "?", "{2}", "{1,}", "{,2}", "{1,3}", "*?", "+?", "{0}"])
 
@@ -60,6 +54,12 @@ def test_it_finds_what_python_finds(flag: str, pattern: str, names: list[str]) -
         ("a||b", "", True),
         ("é|a", "a", True),
         ("x{}", "x{}", True),
+        ("x{,2}", "xx", True),
+        ("x{,}y", "xxxy", True),
+        ("[x{,2}]", "{", True),
+        ("[x{,2}]", "0", False),
+        (r"x\{,2}", "x{,2}", True),
+        ("(" * 128 + ")" * 128, "", True),
     ],
 )
 def test_what_people_write(pattern: str, name: str, wanted: bool) -> None:
@@ -69,9 +69,10 @@ def test_what_people_write(pattern: str, name: str, wanted: bool) -> None:
 @pytest.mark.parametrize(
     "pattern",
     ["(", ")", "(a", "[a", "a**", "*a", "a|+", "[b-a]", r"[\d-z]", "a{2,1}", r"(a)\1", "(?P=a)",
-     "(?=a)", "(?<!a)", "a*+", "(?>a)", r"\b", "\\", "^*", "{1}", "(?s)a", "a(?i)",
-     "x" * (CHARACTERS_MAX + 1), "((a{30}){30}){30}", "((((){,99}){,99}){99}){99}", "a{999999999}",
-     "(" * (NESTED_MAX + 1) + ")" * (NESTED_MAX + 1)],
+     "(?=a)", "(?<!a)", "a*+", "(?>a)", "\\", "^*", "{1}", "a(?i)", "(?<n>a)", r"\pL", r"\Qa",
+     "[[:alpha:]]", "[a[:alpha:]]", "[a--b]", "(?x)a", r"a\Z", "x" * (CHARACTERS_MAX + 1),
+     "((a{30}){30}){30}", "((((){,99}){,99}){99}){99}", "a{1,250}" * 28, "a{999999999}",
+     "a{9999999999999}"],
 )  # fmt: skip
 def test_what_is_refused(pattern: str) -> None:
     with pytest.raises(BadRequestError, match="pattern"):
@@ -82,21 +83,4 @@ def test_backtracking_is_not_what_it_does() -> None:
     """Python's own needs minutes for each of these."""
     name = "x" * 60
     for pattern in (".*" * 8 + "y", "(x+x+)+y", "(x|xx)+y", "(x*)*y", "(.?){60}y"):
-        asked = TopicPattern(pattern)
-        assert not asked.matches(name)
-        assert asked.steps <= 60 * INSTRUCTIONS_MAX
-
-
-def test_a_name_that_was_met_costs_nothing_again() -> None:
-    asked = TopicPattern("orders-.*")
-    assert asked.matches("orders-eu-1")
-    steps = asked.steps
-    assert all(asked.matches("orders-eu-1") for _ in range(1_000))
-    assert asked.steps == steps
-
-
-def test_all_names_together_are_bounded() -> None:
-    asked = TopicPattern("(.*a.{120})+")
-    names = (f"{number:b}".replace("1", "a") * 3 for number in range(1_000_000))
-    with pytest.raises(BadRequestError, match=f"more than {STEPS_MAX} steps"):
-        any(map(asked.matches, names))
+        assert not TopicPattern(pattern).matches(name)

@@ -37,8 +37,7 @@ PAGE_BYTES_MAX: Final = 2 << 20  # reserved for each reader while its page is ma
 SLICE_ROWS_MAX: Final = 200  # read and decoded in one turn of the loop
 TOPICS_MAX: Final = 10_000
 SLICE_TOPICS_MAX: Final = 100
-SLICE_NAMES_MAX: Final = 200  # matched with a pattern in one turn of the loop
-SLICE_STEPS_MAX: Final = 20_000  # of the pattern, in one turn
+SLICE_NAMES_MAX: Final = 50  # matched with a pattern in one turn of the loop: 4 ms at the worst
 
 
 class QueuesService:
@@ -54,8 +53,7 @@ class QueuesService:
         """Answer DescribeQueues of queue.proto. A missing topic is an entry that says so.
 
         Raises:
-            BadRequestError: names and a pattern, neither, too many, not a regular expression, or
-                one that takes too many steps.
+            BadRequestError: names and a pattern, neither, too many, or not a regular expression.
         """
         if bool(request.topics) == bool(request.topic_pattern):
             raise BadRequestError("either topics or topic_pattern is required")
@@ -75,12 +73,10 @@ class QueuesService:
         """List the topics whose whole names match. Raises BadRequestError."""
         pattern = TopicPattern(text)
         names: list[str] = []
-        steps = 0
         for index, topic in enumerate(list(self._engine.catalog.topics()), 1):
             if pattern.matches(topic.name):
                 names.append(topic.name)
-            if index % SLICE_NAMES_MAX == 0 or pattern.steps - steps > SLICE_STEPS_MAX:
-                steps = pattern.steps
+            if index % SLICE_NAMES_MAX == 0:
                 await asyncio.sleep(0)
         return names
 
