@@ -16,7 +16,7 @@ import resource
 import socket
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol
+from typing import Final
 
 from latermq_broker.clock import monotonic_ms
 from latermq_broker.config.config import ServerConfig, listen_address
@@ -36,6 +36,7 @@ from latermq_broker.transport.grpc.counts import CONNECTION, Counts
 from latermq_broker.transport.handshakes import Handshakes
 from latermq_broker.transport.protocol import ShellProtocol
 from latermq_broker.transport.proxy_protocol import ProxyError
+from latermq_broker.transport.tls import CertificateFiles
 
 log = logging.getLogger("latermq.transport")
 
@@ -44,12 +45,6 @@ ACCEPTS_MAX: Final = 32  # in one turn of the loop
 ACCEPT_PAUSE_S: Final = 0.1  # when the process has no file descriptor left
 FD_HEADROOM: Final = 256  # for the log, queues and everything else
 NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-
-
-class TlsContexts(Protocol):
-    """Where the context for the next handshake comes from."""
-
-    def current(self, now_ms: int) -> Any: ...
 
 
 ProtocolOf = Callable[[str, str], ShellProtocol]  # peer, local → what serves it
@@ -63,7 +58,7 @@ class Listener:
         config: ServerConfig,
         http2: Http2Config,
         tls: TlsConfig,
-        contexts: TlsContexts | None,
+        contexts: CertificateFiles | None,
         protocol_of: ProtocolOf,
         counts: Counts,
     ) -> None:

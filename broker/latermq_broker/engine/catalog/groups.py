@@ -51,7 +51,7 @@ class GroupAdmin:
         if group is not None:
             return group
         self.check_use(name, user)
-        return self._make(
+        return self.create(
             name, fifo=False, max_attempts=0, backoff=None, now_ms=now_ms, made_by=maker(user)
         )
 
@@ -88,11 +88,6 @@ class GroupAdmin:
         forgotten = (*known.items(), (topic.id, now_ms))[-FORGOTTEN_MAX:]
         self._put(replace(group, forgotten=forgotten), now_ms)
 
-    def _check_room(self, name: str) -> None:
-        catalog, limit = self._state.catalog, self._state.config.catalog.group_count_max
-        if catalog.group_count() >= limit:
-            raise TooManyRequestsError(f"group {name} not created: {limit} groups is the limit")
-
     def create(
         self,
         name: str,
@@ -112,28 +107,32 @@ class GroupAdmin:
         """
         self._check(max_attempts, backoff)
         _check_on_dead(name, on_dead, fifo=fifo)
-        existing = self._state.catalog.group(name)
-        if existing is None:
-            return self._make(
-                name,
-                fifo=fifo,
-                max_attempts=max_attempts,
-                backoff=backoff,
-                now_ms=now_ms,
-                on_dead=on_dead,
-                lite_parent=lite_parent,
-                lite_exclusive=lite_exclusive,
-                made_by=made_by,
-            )
-        attempts = max_attempts or self._state.config.delivery.max_attempts
-        known = replace(
-            existing,
+        catalog, config = self._state.catalog, self._state.config
+        existing = catalog.group(name)
+        wanted = Group(
+            id=catalog.next_group_id,
+            name=name,
             fifo=fifo,
-            max_attempts=attempts,
+            max_attempts=max_attempts or config.delivery.max_attempts,
             backoff=backoff,
+            created_ms=now_ms,
             on_dead=on_dead,
             lite_parent=lite_parent,
             lite_exclusive=lite_exclusive,
+            made_by=made_by,
+        )
+        if existing is None:
+            limit = config.catalog.group_count_max
+            if catalog.group_count() >= limit:
+                raise TooManyRequestsError(f"group {name} not created: {limit} groups is the limit")
+            self._put(wanted, now_ms)
+            return wanted
+        known = replace(
+            wanted,
+            id=existing.id,
+            created_ms=existing.created_ms,
+            forgotten=existing.forgotten,
+            made_by=existing.made_by,
         )
         if known != existing:
             raise BadRequestError(f"group {name} exists with another policy; alter it instead")
@@ -244,36 +243,6 @@ class GroupAdmin:
             blocked_count=sum(group.blocked for group in gate.groups.values()),
             parked_count=sum(bool(group.parked) for group in gate.groups.values()),
         )
-
-    def _make(
-        self,
-        name: str,
-        *,
-        fifo: bool,
-        max_attempts: int,
-        backoff: Backoff | None,
-        now_ms: int,
-        on_dead: OnDead = OnDead.SKIP,
-        lite_parent: str = "",
-        lite_exclusive: bool = False,
-        made_by: str = "",
-    ) -> Group:
-        state = self._state
-        self._check_room(name)
-        group = Group(
-            id=state.catalog.next_group_id,
-            name=name,
-            fifo=fifo,
-            max_attempts=max_attempts or state.config.delivery.max_attempts,
-            backoff=backoff,
-            created_ms=now_ms,
-            on_dead=on_dead,
-            lite_parent=lite_parent,
-            lite_exclusive=lite_exclusive,
-            made_by=made_by,
-        )
-        self._put(group, now_ms)
-        return group
 
     def _put(self, group: Group, now_ms: int) -> None:
         payload = ConfigPayload(CONFIG_GROUP, CONFIG_PUT, group.id, encode_group(group))

@@ -19,7 +19,7 @@ up, not computed, the next time. Any change of a user makes all of them be compu
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
@@ -27,6 +27,7 @@ from google.protobuf.message_factory import GetMessageClass
 from latermq_broker.catalog.access import Right, User
 from latermq_broker.config.auth import AuthConfig
 from latermq_broker.deferred import Later
+from latermq_broker.engine.catalog.users import UserAdmin
 from latermq_broker.errors import (
     BadRequestError,
     ForbiddenError,
@@ -82,15 +83,6 @@ BRAKED: Final = "too many calls from this address were not signed, or signed wro
 NOBODYS_SECRET: Final = "a user who is not there takes as long as one who is"
 
 
-class UserList(Protocol):
-    """What the guard needs of the engine."""
-
-    @property
-    def version(self) -> int: ...
-
-    def find(self, access_key: str) -> User | None: ...
-
-
 class _Verified(NamedTuple):
     user: User
     version: int
@@ -107,7 +99,7 @@ class Guard:
 
     def __init__(
         self,
-        users: UserList,
+        users: UserAdmin,
         sessions: Sessions,
         config: AuthConfig,
         wall_ms: Callable[[], int],

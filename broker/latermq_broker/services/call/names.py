@@ -1,4 +1,4 @@
-"""Which names and texts a request may carry: topics, groups, tags, keys, properties.
+"""Which names, texts and choices a request may carry: topics, groups, tags, keys, properties.
 
 Pure checks that raise with a text naming the value and the limit. They say nothing about what
 exists: that is the catalogue's. Never changes a value.
@@ -6,7 +6,8 @@ exists: that is the catalogue's. Never changes a value.
 
 import re
 from collections.abc import Mapping
-from typing import Final
+from enum import IntEnum
+from typing import Final, TypeVar
 
 from latermq_broker.catalog.catalog import INTERNAL_PREFIXES, SCHEDULE_TOPIC
 from latermq_broker.errors import (
@@ -21,6 +22,8 @@ from latermq_broker.errors import (
     PropertiesTooLargeError,
     RequestError,
 )
+
+Choice = TypeVar("Choice", bound=IntEnum)
 
 TOPIC_CHARACTERS_MAX: Final = 127
 INTERNAL_TOPIC_CHARACTERS_MAX: Final = 255  # %RETRY%group, %DLQ%group
@@ -281,3 +284,13 @@ def check_properties_size(size: int) -> None:
 def utf8_bytes(text: str) -> int:
     """Count the bytes of a text as UTF-8."""
     return len(text) if text.isascii() else len(text.encode())
+
+
+def choice(choices: type[Choice], number: int, what: str) -> Choice | None:
+    """Read one of several; None for 0, which leaves it unsaid. Raises BadRequestError: unknown."""
+    if not number:
+        return None
+    try:
+        return choices(number)
+    except ValueError as error:
+        raise BadRequestError(f"{what} {number} is unknown") from error

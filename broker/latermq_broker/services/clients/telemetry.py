@@ -15,7 +15,6 @@ from typing import Final, Protocol, TypeAlias
 from google.protobuf.message import DecodeError
 
 from latermq_broker.config.config import Config
-from latermq_broker.engine.state.model import Group
 from latermq_broker.errors import RequestError, TooManyRequestsError
 from latermq_broker.services.call.answers import client_id_of, ok_status, status_of
 from latermq_broker.services.call.field_counts import COMMAND_FIELDS_MAX, FieldCount
@@ -62,15 +61,11 @@ async def _commands(requests: AsyncIterator[bytes]) -> Commands:
         del command  # up to 4 MiB, and the next may be long in coming
 
 
-class Groups(Protocol):
-    def group(self, name: str) -> Group | None: ...
-
-
 class GroupEngine(Protocol):
     """What telemetry needs of the engine."""
 
     @property
-    def catalog(self) -> Groups: ...
+    def catalog(self) -> client_settings.Groups: ...
 
     def client_seen(self, client_id: str, now_ms: int) -> bool: ...
 

@@ -8,11 +8,11 @@ refused makes none.
 """
 
 from collections.abc import Mapping
-from typing import Final, Protocol
+from typing import Final
 
-from latermq_broker.catalog.access import User
 from latermq_broker.config.config import Config, listen_address
-from latermq_broker.engine.state.model import Group, Topic, TopicType
+from latermq_broker.engine.engine import Engine
+from latermq_broker.engine.state.model import TopicType
 from latermq_broker.services.call.answers import Caller, ok_status
 from latermq_broker.services.call.handler import Call, Committer
 from latermq_broker.services.clients.session import Sessions
@@ -40,28 +40,9 @@ ACCEPTED: Final[Mapping[TopicType, tuple[definition_pb2.MessageType, ...]]] = {
 _WILDCARDS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
-class Catalog(Protocol):
-    def topic(self, name: str) -> Topic | None: ...
-    def group(self, name: str) -> Group | None: ...
-
-
-class RouteEngine(Protocol):
-    """What routes need of the engine."""
-
-    @property
-    def catalog(self) -> Catalog: ...
-
-    @property
-    def topics(self) -> "PlannedTopics": ...
-
-
-class PlannedTopics(Protocol):
-    def planned(self, name: str, now_ms: int, user: User | None = None) -> Topic: ...
-
-
 class RouteService:
     def __init__(
-        self, engine: RouteEngine, committer: Committer, sessions: Sessions, config: Config
+        self, engine: Engine, committer: Committer, sessions: Sessions, config: Config
     ) -> None:
         self._engine = engine
         self._committer = committer

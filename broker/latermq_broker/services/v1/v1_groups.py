@@ -4,8 +4,6 @@ Translates and checks names; what exists and which policies hold is the engine's
 reads answers only when the change is acknowledged by the flush policy.
 """
 
-from typing import Final
-
 from latermq_broker.catalog.catalog import BackoffKind
 from latermq_broker.config.config import Config
 from latermq_broker.engine.engine import Engine
@@ -20,11 +18,6 @@ from latermq_broker.services.clients.pushed_settings import push_settings
 from latermq_broker.services.clients.session import Sessions
 from latermq_broker.services.wire.wire_stored import stored_message
 from latermq_proto.latermq.v1 import group_pb2
-
-_ON_DEAD_NAMES: Final = {
-    OnDead.SKIP: group_pb2.SKIP,
-    OnDead.PARK: group_pb2.PARK,
-}
 
 
 class GroupsService:
@@ -60,7 +53,7 @@ class GroupsService:
             lite_exclusive=wanted.lite_exclusive,
             max_attempts=wanted.max_attempts,
             backoff=_backoff(wanted.backoff) if wanted.HasField("backoff") else None,
-            on_dead=_on_dead(wanted.on_dead) or OnDead.SKIP,
+            on_dead=names.choice(OnDead, wanted.on_dead, "on_dead") or OnDead.SKIP,
             now_ms=self._committer.now_ms(),
         )
         await self._committer.written()
@@ -84,7 +77,7 @@ class GroupsService:
             max_attempts=request.max_attempts,
             backoff=_backoff(request.backoff) if request.HasField("backoff") else None,
             clear_backoff=request.clear_backoff,
-            on_dead=_on_dead(request.on_dead),
+            on_dead=names.choice(OnDead, request.on_dead, "on_dead"),
             now_ms=self._committer.now_ms(),
         )
         await self._committer.written()
@@ -171,7 +164,7 @@ class GroupsService:
         rows, token = self._engine.message_groups.page(
             request.group,
             request.topic,
-            _state(request.state),
+            names.choice(MessageGroupState, request.state, "message group state"),
             page_size(request.page_size),
             request.page_token,
         )
@@ -190,7 +183,7 @@ class GroupsService:
             backoff=_backoff_message(group.backoff) if group.backoff is not None else None,
             created_at_ms=group.created_ms,
             dead_letter_count=self._engine.groups.dead_letter_count(group),
-            on_dead=_ON_DEAD_NAMES[group.on_dead] if group.fifo else None,
+            on_dead=group_pb2.OnDead.Name(group.on_dead) if group.fifo else None,
             lite_topics_of=group.lite_parent,
             lite_exclusive=group.lite_exclusive,
         )
@@ -207,26 +200,6 @@ def _progress(progress: TopicProgress) -> group_pb2.TopicProgress:
         blocked_message_group_count=progress.blocked_count,
         parked_message_group_count=progress.parked_count,
     )
-
-
-def _on_dead(number: int) -> OnDead | None:
-    """Read what happens after a death; None for "unspecified". Raises BadRequestError: unknown."""
-    if number == group_pb2.ON_DEAD_UNSPECIFIED:
-        return None
-    try:
-        return OnDead(number)
-    except ValueError as error:
-        raise BadRequestError(f"on_dead {number} is unknown") from error
-
-
-def _state(number: int) -> MessageGroupState | None:
-    """Read a state to list; None for "unspecified". Raises BadRequestError: unknown."""
-    if number == group_pb2.MessageGroup.STATE_UNSPECIFIED:
-        return None
-    try:
-        return MessageGroupState(number)
-    except ValueError as error:
-        raise BadRequestError(f"message group state {number} is unknown") from error
 
 
 def _message_group(row: MessageGroupRow) -> group_pb2.MessageGroup:

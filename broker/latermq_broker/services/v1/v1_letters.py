@@ -4,6 +4,7 @@ from typing import Final
 
 from latermq_broker.engine.state.model import Attempt, DeadFilter, DeadLetter, DeadState
 from latermq_broker.errors import BadRequestError
+from latermq_broker.services.call.names import choice
 from latermq_broker.services.wire.wire_stored import stored_message
 from latermq_proto.latermq.v1 import dead_letter_pb2
 
@@ -99,9 +100,4 @@ def _state(number: int) -> DeadState | None:
     """Read the state to list; None for ANY."""
     if number == dead_letter_pb2.ANY:
         return None
-    if number == dead_letter_pb2.DEAD_LETTER_STATE_UNSPECIFIED:
-        return DeadState.DEAD
-    try:
-        return DeadState(number)
-    except ValueError as error:
-        raise BadRequestError(f"dead letter state {number} is unknown") from error
+    return choice(DeadState, number, "dead letter state") or DeadState.DEAD

@@ -27,7 +27,7 @@ from latermq_broker.services.call.answers import (
     status_of,
 )
 from latermq_broker.services.call.handler import Committer
-from latermq_broker.services.call.names import shown
+from latermq_broker.services.call.names import choice, shown
 from latermq_broker.services.call.paging import page_size
 from latermq_broker.services.clients.session import Sessions
 from latermq_broker.services.wire.wire_stored import stored_message
@@ -212,19 +212,10 @@ class PendingService:
         return PendingFilter(
             topic=topic,
             group=message.group,
-            kind=_kind(message.kind),
+            kind=choice(PendingKind, message.kind, "pending kind"),
             due_before_ms=message.due_before_ms,
             delay_level=message.delay_level,
         )
-
-
-def _kind(number: int) -> PendingKind | None:
-    if number == pending_pb2.PENDING_KIND_UNSPECIFIED:
-        return None
-    try:
-        return PendingKind(number)
-    except ValueError as error:
-        raise BadRequestError(f"pending kind {number} is unknown") from error
 
 
 def _message(item: PendingItem) -> pending_pb2.PendingMessage:

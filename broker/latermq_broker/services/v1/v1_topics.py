@@ -44,7 +44,7 @@ class TopicsService:
                 f"topic {names.shown(request.name)} is made by the broker itself"
             )
         _check_queue_count(request.queue_count)
-        kind = _topic_type(request.type) or TopicType.MIXED
+        kind = names.choice(TopicType, request.type, "topic type") or TopicType.MIXED
         topic = self._engine.topics.create(
             request.name, kind, request.queue_count, self._committer.now_ms()
         )
@@ -63,7 +63,7 @@ class TopicsService:
         """
         names.check_topic(request.name)
         _check_queue_count(request.queue_count)
-        kind = _topic_type(request.type)
+        kind = names.choice(TopicType, request.type, "topic type")
         topic = self._engine.topics.alter(
             request.name, kind, request.queue_count, self._committer.now_ms()
         )
@@ -138,20 +138,6 @@ def _range(ends: QueueEnds) -> topic_pb2.QueueRange:
     return topic_pb2.QueueRange(
         queue_id=ends.queue_id, earliest_offset=ends.earliest_offset, next_offset=ends.next_offset
     )
-
-
-def _topic_type(number: int) -> TopicType | None:
-    """Read a topic's type; None for "unspecified".
-
-    Raises:
-        BadRequestError: an unknown number.
-    """
-    if number == topic_pb2.TOPIC_TYPE_UNSPECIFIED:
-        return None
-    try:
-        return TopicType(number)
-    except ValueError as error:
-        raise BadRequestError(f"topic type {number} is unknown") from error
 
 
 def _check_queue_count(queue_count: int) -> None:
