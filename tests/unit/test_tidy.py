@@ -44,6 +44,7 @@ REGISTRY_HOSTS: Final = tuple(
         ("archive.ubuntu", ".", "com"),
     ]
 )
+NOUNLESS: Final = {"found", "gone", "one", "passed", "some", "told"}
 VERBLESS: Final = ("The same", "As ", "Of ", "Whether ")
 CLOCK_READERS: Final = {"now", "utcnow", "today"}
 
@@ -109,6 +110,26 @@ def nameless_names() -> Iterator[str]:
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef) and NAMELESS_CLASSES.search(node.name):
                 yield f"{at(path, node.lineno)}: class {node.name}: name its one job"
+
+
+def nounless_names() -> Iterator[str]:
+    """A value is called after what it is: that it was found says only how one came by it."""
+    for path, tree in parsed():
+        if not any(path.is_relative_to(ROOT / root) for root in ROOMED):
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Name | ast.Attribute) and not isinstance(node.ctx, ast.Load):
+                name = node.id if isinstance(node, ast.Name) else node.attr
+            elif isinstance(node, ast.arg):
+                name = node.arg
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                name = node.name
+            elif isinstance(node, ast.ExceptHandler):
+                name = node.name or ""
+            else:
+                continue
+            if name.strip("_") in NOUNLESS:
+                yield f"{at(path, node.lineno)}: {name}: say what it is"
 
 
 def swallowed_errors() -> Iterator[str]:
@@ -245,6 +266,7 @@ RULES: Final[list[Callable[[], Iterator[str]]]] = [
     long_functions,
     crowded_classes,
     nameless_names,
+    nounless_names,
     swallowed_errors,
     clock_reads,
     unfinished_work,
@@ -271,7 +293,7 @@ def test_every_rule_finds_its_offence(tmp_path: Path, monkeypatch: pytest.Monkey
     function = f'def f():\n    """The same for several."""\n{body}'
     offender.write_text(
         f"import time\n{unfinished}\n{place}\n{function}\nclass LogManager:\n{methods}\n"
-        f"try:\n    f()\nexcept Exception:\n    pass\n{padding}",
+        f"try:\n    found = f()\nexcept Exception:\n    pass\n{padding}",
         encoding="utf-8",
     )
     crowd = offender.parent / "crowd"

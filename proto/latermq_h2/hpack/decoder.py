@@ -164,17 +164,17 @@ class Decoder:
         return entry
 
     def _gist(self, fields: list[Field]) -> Gist:
-        found = []
+        telling = []
         regular_seen = False
         for entry in fields:
             kind = entry[3]
             if kind == PSEUDO:
-                found.append(MISORDERED if regular_seen else entry)
+                telling.append(MISORDERED if regular_seen else entry)
             else:
                 regular_seen = True
                 if kind:
-                    found.append(entry)
-        key = tuple(found)
+                    telling.append(entry)
+        key = tuple(telling)
         gist = self._gists.get(key)
         if gist is None:
             gist = Gist(key)

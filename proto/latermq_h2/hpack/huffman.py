@@ -73,17 +73,17 @@ class Automaton:
     def decode(self, data: bytes) -> bytes:
         """The text behind `data`. Raises HuffmanError."""
         node = 0
-        found = []
+        symbols_read = []
         rows = self._rows
         for byte in data:
             step = (rows[node] or self._row(node))[byte]
             if step is None:
                 raise HuffmanError("EOS in a string")
             node, symbols = step
-            found.append(symbols)
+            symbols_read.append(symbols)
         if node not in self._final:
             raise HuffmanError("a string ends inside a symbol or in wrong padding")
-        return b"".join(found)
+        return b"".join(symbols_read)
 
     def _plant(self, code: int, length: int, symbol: int) -> None:
         node = 0

@@ -191,9 +191,9 @@ class Shortcuts:
 
 def _run_of(block: bytes) -> int:
     """How many bytes at the start of `block` are one-byte references to table entries."""
-    found = _RUN.match(block)
-    assert found is not None  # an empty run is one
-    return found.end()
+    match = _RUN.match(block)
+    assert match is not None  # an empty run is one
+    return match.end()
 
 
 def _opening(piece: bytes) -> bytes:

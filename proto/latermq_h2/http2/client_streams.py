@@ -107,7 +107,7 @@ class ClientStreams:
 
     def refuse_after(self, last_id: int) -> None:
         """The peer will not look at later streams."""
-        for stream in [one for one in self._open.values() if one.id > last_id]:
+        for stream in [stream for stream in self._open.values() if stream.id > last_id]:
             self._forget(stream)
             self._muted.add(stream.id)
             self._sink.reset(stream, ErrorCode.REFUSED_STREAM)

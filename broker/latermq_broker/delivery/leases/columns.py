@@ -25,9 +25,9 @@ def swapped(code: str, data: bytes) -> bytes:
     """Numbers of the machine to little-endian ones, or back."""
     if sys.byteorder == "little":
         return data
-    found = array(code, data)
-    found.byteswap()
-    return found.tobytes()
+    column = array(code, data)
+    column.byteswap()
+    return column.tobytes()
 
 
 class Column:

@@ -87,8 +87,8 @@ class IdIndex:
                 if buckets[number:stop] == array("I", range(row, end)):
                     buckets[number:stop] = array("I", chain[row:end].tobytes())
                 else:  # others stand before them in their chains
-                    for one in range(row, end):
-                        self._unchain(one)
+                    for at in range(row, end):
+                        self._unchain(at)
             return
         for row in rows:
             self._unchain(row)

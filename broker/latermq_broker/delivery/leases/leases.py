@@ -338,7 +338,7 @@ class Leases:
         while row >= 0:
             row -= (row - 1) % rows
             part = enumerate(states[row : row + rows], row)
-            yield row, sorted((deadline_ms[at], id[at]) for at, one in part if one == State.READY)
+            yield row, sorted((deadline_ms[at], id[at]) for at, code in part if code == State.READY)
             row = states.find(_READY, row + rows)
 
     def expire(self, now_ms: int, count_max: int) -> list[Delivery]:

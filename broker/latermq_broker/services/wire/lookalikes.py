@@ -86,9 +86,9 @@ class Template(NamedTuple):
 
     def layout(self, size: int, body_bytes_max: int) -> Layout | None:
         """Give the layout of one size; None: no body has such a size, or it may not have it."""
-        found = self.layouts.get(size)
-        if found is not None:
-            return found
+        known = self.layouts.get(size)
+        if known is not None:
+            return known
         equal = len(self.head) + self.id_bytes + len(self.middle) + self.born_bytes + len(self.tail)
         body_bytes = size - equal - 1
         while body_bytes > 0 and equal + len(varint(body_bytes)) + body_bytes > size:
@@ -152,14 +152,14 @@ class SendTemplates:
                 its_head, message_id, its_middle, seconds, nanos, its_tail, body = unpack(data, at)
                 like = its_head == head and its_middle == middle and its_tail == tail
             if not like:
-                found = self._layout(data, at, len(ids), layout.template)
-                if found is None:
+                other = self._layout(data, at, len(ids), layout.template)
+                if other is None:
                     return None
-                if found.template is not layout.template:
-                    if ids and found.template.resource != layout.template.resource:
+                if other.template is not layout.template:
+                    if ids and other.template.resource != layout.template.resource:
                         return None
-                    ending = side.ending(zipped=found.template.zipped)
-                layout = found
+                    ending = side.ending(zipped=other.template.zipped)
+                layout = other
                 runs.append((layout, len(ids)))
                 unpack, size, head, middle, tail, before, first, second, third = layout[:9]
                 _, message_id, _, seconds, nanos, _, body = unpack(data, at)
@@ -188,10 +188,10 @@ class SendTemplates:
         Args:
             likely: its template, more often than not.
         """
-        found = _length(data, at + 1) if data[at] == _MESSAGE else None
-        if found is None or found[0] + found[1] > len(data):
+        length = _length(data, at + 1) if data[at] == _MESSAGE else None
+        if length is None or length[0] + length[1] > len(data):
             return None
-        size, start = found
+        size, start = length
         layout = likely.layouts.get(size)
         if layout is not None and layout.fits(data, at):
             return layout
@@ -249,10 +249,10 @@ class SendTemplates:
         at = 0
         start = 0
         for _ in range(self._unlike + 1):
-            found = _length(data, at + 1) if data[at : at + 1] == _MESSAGE_TAG else None
-            if found is None:
+            length = _length(data, at + 1) if data[at : at + 1] == _MESSAGE_TAG else None
+            if length is None:
                 return
-            start, at = found[1], found[0] + found[1]
+            start, at = length[1], length[0] + length[1]
         template = _template_of(data, start, at, stored[self._unlike], side)
         if template is not None:
             self._credit -= 1
@@ -346,7 +346,7 @@ def _template_of(
 
 def _fields(data: bytes, at: int, end: int) -> Iterator[_Field]:
     """Yield fields of one-byte tags, numbers passed over; nothing at all if there are others."""
-    found: list[_Field] = []
+    fields: list[_Field] = []
     while at < end:
         tag = data[at]
         value = _length(data, at + 1)
@@ -354,10 +354,10 @@ def _fields(data: bytes, at: int, end: int) -> Iterator[_Field]:
             return
         stop = value[1] + (value[0] if tag & 7 == 2 else 0)
         if tag & 7 == 2:
-            found.append(_Field(tag, at, value[1], stop))
+            fields.append(_Field(tag, at, value[1], stop))
         at = stop
     if at == end:
-        yield from found
+        yield from fields
 
 
 def _is_seconds(field: bytes) -> bool:

@@ -164,9 +164,9 @@ class _Examination:
         self._path = path
         self._files = files
         self._segments = segments
-        found = [one for one in segments if isinstance(one, FoundSegment)]
-        self._uuid = next((one.uuid for one in found if one.uuid), b"")
-        self._short = [one for one in found[:-1] if one.short]
+        readable = [segment for segment in segments if isinstance(segment, FoundSegment)]
+        self._uuid = next((segment.uuid for segment in readable if segment.uuid), b"")
+        self._short = [segment for segment in readable[:-1] if segment.short]
         self._counts: Counter[RecordType] = Counter()
         self._per_segment = [0] * len(segments)
         self._index = 0  # of the segment that holds the last record
@@ -206,10 +206,10 @@ class _Examination:
         for segment in row[:-1] or row:  # in the last one alone it may be a crash
             cut = isinstance(segment, FoundSegment) and segment.short and len(row) > 1
             if segment.fault is not None:
-                found = bad <= segment.base
+                behind = bad <= segment.base
             else:
-                found = cut and segment.base <= bad < segment.end
-            if found:
+                behind = cut and segment.base <= bad < segment.end
+            if behind:
                 if tail.first is not None:
                     return tail.first.position
                 return (
@@ -263,7 +263,7 @@ class _Examination:
         for segment in self._short:
             self._report_short(segment, before)
         self._report_front()
-        damages = tuple(sorted((one.damage for one in self._breaks), key=lambda one: one.position))
+        damages = sorted([broken.damage for broken in self._breaks], key=lambda d: d.position)
         segments = zip(self._segments, self._per_segment, strict=True)
         last = scan.last
         report = VerifyReport(
@@ -274,14 +274,14 @@ class _Examination:
             torn_bytes=max(tail.end, scan.position) - end,
             clean=last is not None and last.is_clean_mark and tail.end == end,
             checkpoints=checkpoints,
-            damages=damages,
+            damages=tuple(damages),
         )
         breaks, kept = tuple(self._breaks), frozenset(self._kept)
         return Examination(report, self._segments, self._uuid, breaks, kept)
 
     def _report_short(self, segment: FoundSegment, before: tuple[int, int, int]) -> None:
         """A file in the middle that was cut short, though what it lacks may have held nothing."""
-        if not any(segment.base <= one.damage.position < segment.end for one in self._breaks):
+        if not any(segment.base <= broken.damage.position < segment.end for broken in self._breaks):
             reason = f"segment {segment.path.name} has {segment.file_bytes} of its {segment.size} "
             at = segment.base + segment.file_bytes
             damage = Damage(at, reason + "bytes", segment.end)

@@ -111,11 +111,13 @@ def _locked(path: Path, files: Files) -> Iterator[None]:
         files.close(fd)
 
 
-def _losses(found: Examination) -> Iterator[Loss]:
-    for broken in sorted(found.breaks, key=lambda one: one.damage.position):
+def _losses(examination: Examination) -> Iterator[Loss]:
+    for broken in sorted(examination.breaks, key=lambda broken: broken.damage.position):
         damage = broken.damage
         parts = [
-            one for one in found.segments if _overlaps(one, damage.position, damage.resumes_at)
+            segment
+            for segment in examination.segments
+            if _overlaps(segment, damage.position, damage.resumes_at)
         ]
         records: list[Record] = []
         for segment in parts:
@@ -152,9 +154,12 @@ def _next_header(segment: Segment, position: int, end: int) -> int | None:
         at = data.find(RECORD_MAGIC, RECORD_MAGIC_OFFSET)
         while at >= 0:
             offset = at - RECORD_MAGIC_OFFSET
-            found = position + offset
-            if not found % 8 and int.from_bytes(data[offset + 16 : offset + 24], "little") == found:
-                return found
+            header_at = position + offset
+            if (
+                not header_at % 8
+                and int.from_bytes(data[offset + 16 : offset + 24], "little") == header_at
+            ):
+                return header_at
             at = data.find(RECORD_MAGIC, at + 1)
         position += COPY_BYTES
     return None
@@ -177,12 +182,12 @@ class _Repair:
         losses: list[Loss] = []
         # What is damaged behind a damage may show only when that is mended.
         for _ in range(3):
-            found = examine_directory(self._path, self._files)
-            if found.report.ok:
+            examination = examine_directory(self._path, self._files)
+            if examination.report.ok:
                 return Repaired(tuple(losses), tuple(self._copies), tuple(self._reports))
-            now = list(_losses(found))
-            self._keep(now, found.segments)
-            self._mend(found)
+            now = list(_losses(examination))
+            self._keep(now, examination.segments)
+            self._mend(examination)
             losses += now
         left = examine_directory(self._path, self._files).report
         if not left.ok:
@@ -256,10 +261,10 @@ class _Repair:
 
     # --- what takes its place ------------------------------------------------------------------
 
-    def _mend(self, found: Examination) -> None:
-        uuid = found.uuid or token_bytes(16)
-        row = list(found.segments)
-        for broken in found.breaks:
+    def _mend(self, examination: Examination) -> None:
+        uuid = examination.uuid or token_bytes(16)
+        row = list(examination.segments)
+        for broken in examination.breaks:
             if broken.damage.position < row[0].base:
                 begin = broken.damage.position
                 row.insert(0, MissingSegment(self._files, self._log, begin, row[0].base))
@@ -269,17 +274,18 @@ class _Repair:
         for segment in row:
             ranges = [
                 (
-                    one,
-                    max(one.damage.position, segment.base),
-                    min(one.damage.resumes_at, segment.end),
+                    broken,
+                    max(broken.damage.position, segment.base),
+                    min(broken.damage.resumes_at, segment.end),
                 )
-                for one in found.breaks
-                if one.covered and _overlaps(segment, one.damage.position, one.damage.resumes_at)
+                for broken in examination.breaks
+                if broken.covered
+                and _overlaps(segment, broken.damage.position, broken.damage.resumes_at)
             ]
             if isinstance(segment, MissingSegment):
-                self._make(segment, uuid, ranges, found.kept)
+                self._make(segment, uuid, ranges, examination.kept)
             elif isinstance(segment, FoundSegment) and (ranges or segment.short):
-                self._mend_file(segment, uuid, ranges, found.kept)
+                self._mend_file(segment, uuid, ranges, examination.kept)
         self._files.sync_directory(self._log)
 
     def _mend_file(

@@ -42,9 +42,9 @@ def scrub_segment(files: Files, path: Path) -> Scrubbed:
     """
     _drop_cache(files, path)
     segment = open_segment(files, path, int(path.stem), None)
-    found = _check(segment)
+    scrubbed = _check(segment)
     _drop_cache(files, path)
-    return found
+    return scrubbed
 
 
 def _check(segment: FoundSegment) -> Scrubbed:

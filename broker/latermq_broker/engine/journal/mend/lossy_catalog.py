@@ -63,8 +63,8 @@ class CatalogMender:
         return config
 
     def _delete(self, config: ConfigPayload, id: int, at: Stamp) -> None:
-        gone = config._replace(operation=CONFIG_DELETE, id=id, body=b"")
-        self._catalog.config(gone, at)
+        deletion = config._replace(operation=CONFIG_DELETE, id=id, body=b"")
+        self._catalog.config(deletion, at)
 
     def offset(self, offset: OffsetPayload, at: Stamp) -> OffsetPayload | None:
         if not self._exists(offset.group_id, offset.topic_id, offset.queue_id, at):

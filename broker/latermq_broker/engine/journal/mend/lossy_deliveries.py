@@ -60,7 +60,7 @@ class DeliveryMender:
 
     def _known(self, ids: tuple[int, ...]) -> tuple[int, ...]:
         deliveries = self._state.leases.deliveries
-        return tuple(one for one in ids if one in deliveries)
+        return tuple(delivery_id for delivery_id in ids if delivery_id in deliveries)
 
     def _state_of(self, delivery_id: int) -> State | None:
         delivery = self._state.leases.deliveries.get(delivery_id)

@@ -147,7 +147,9 @@ class QueueMender:
 
     def move(self, move: MovePayload, at: Stamp) -> MovePayload | None:
         state = self._state
-        ids = tuple(one for one in move.ids if one in state.leases.deliveries)
+        ids = tuple(
+            delivery_id for delivery_id in move.ids if delivery_id in state.leases.deliveries
+        )
         if move.kind == MOVE_HISTORY:
             if not ids:
                 return None
