@@ -30,7 +30,7 @@ from latermq_broker.engine.outcome.due import GONE_CLIENT_LEASE_MS, DueWork
 from latermq_broker.engine.receive.lanes import Lanes
 from latermq_broker.engine.receive.queues import QueueReads
 from latermq_broker.engine.retention.retention import Retention
-from latermq_broker.engine.send.plain_sends import PlainSends, is_plain, plain
+from latermq_broker.engine.send.plain_sends import PlainSends
 from latermq_broker.engine.send.transactions import Transactions
 from latermq_broker.engine.state.model import (
     Delivered,
@@ -150,12 +150,6 @@ class Engine:
         lite = topic.type is TopicType.LITE
         if lite:
             self.lites.check_room(topic, (message.lite_topic for message in messages))
-        elif all(map(is_plain, messages)):
-            queue_id, offset, positions = self.plain.send(plain(messages), now_ms)
-            return [
-                Sent(position, queue_id, queue_offset, 0, "")
-                for queue_offset, position in enumerate(positions, offset)
-            ]
         turn = -1  # the queue of those that have no message group
         nexts: dict[int, int] = {}
         letter = MESSAGE_LETTER if topic.internal else 0

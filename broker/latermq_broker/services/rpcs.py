@@ -5,7 +5,7 @@
 What such a method may do is in `answers`. Beside it, where an RPC needs them, stand
 
     refuse_ack_message(status, request)    what carries an error's status, if not the status alone
-    short_ack_message(data, call)          a shorter way for some requests; None: take the whole way
+    short_send_message(data, call)         a shorter way for some requests; None: take the whole way
     parsed_telemetry(commands, call)       a stream for who has parsed what the client sends
 
 Whether a method streams, and what it takes and gives, the descriptor says; what it needs of memory

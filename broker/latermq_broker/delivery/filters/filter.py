@@ -20,9 +20,8 @@ def hash64(text: str) -> int:
 
 
 def hashes64(texts: Sequence[bytes]) -> list[int]:
-    """`hash64` of many that are encoded already; none is empty."""
-    hashes = list(map(xxhash.xxh3_64_intdigest, texts))
-    return [hash or 1 for hash in hashes] if 0 in hashes else hashes
+    """`hash64` of many that are encoded already."""
+    return [(xxhash.xxh3_64_intdigest(text) or 1) if text else 0 for text in texts]
 
 
 @dataclass(frozen=True, slots=True)

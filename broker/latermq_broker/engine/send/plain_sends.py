@@ -4,16 +4,14 @@ The records and the state are those of `Engine.send`, message by message; only t
 have in common is done once for them.
 """
 
-from collections.abc import Sequence
-
 from latermq_broker.catalog.access import User
-from latermq_broker.delivery.filters.filter import hash64, hashes64
+from latermq_broker.delivery.filters.filter import hashes64
 from latermq_broker.engine.catalog.topics import TopicAdmin
 from latermq_broker.engine.journal.journal import Journal
-from latermq_broker.engine.state.model import Outgoing, PlainMessages, PlainSent
+from latermq_broker.engine.state.model import PlainMessages, PlainSent
 from latermq_broker.engine.state.state import EngineState
 from latermq_broker.errors import StoreFullError
-from latermq_broker.store.records.message_records import MESSAGE_LETTER, NO_PRIORITY, MessageRun
+from latermq_broker.store.records.message_records import MESSAGE_LETTER, MessageRun
 
 
 class PlainSends:
@@ -37,9 +35,9 @@ class PlainSends:
             queue_id,
             MESSAGE_LETTER if topic.internal else 0,
             store.queue(topic.id, queue_id).next,
-            messages.tag_hashes,
+            hashes64(messages.tags),
             hashes64(messages.ids),
-            messages.key_hashes,
+            [tuple(hashes64(keys)) if keys else () for keys in messages.keys],
             messages.rest_bytes,
             messages.sys_bytes,
             messages.stored,
@@ -53,27 +51,3 @@ class PlainSends:
         state.figures.messages_sent += len(positions)
         state.figures.bytes_sent += store.log.end - log_end
         return PlainSent(queue_id, run.queue_offset, positions)
-
-
-def is_plain(message: Outgoing) -> bool:
-    return not (
-        message.deliver_at_ms
-        or message.delay_level
-        or message.message_group
-        or message.lite_topic
-        or message.priority != NO_PRIORITY
-        or not message.message_id
-    )
-
-
-def plain(messages: Sequence[Outgoing]) -> PlainMessages:
-    """The columns of messages that are plain, each."""
-    return PlainMessages(
-        messages[0].topic,
-        [message.message_id.encode("utf-8", "surrogatepass") for message in messages],
-        [hash64(message.tag) for message in messages],
-        [tuple(map(hash64, message.keys)) for message in messages],
-        [len(message.rest) for message in messages],
-        [len(message.sys) for message in messages],
-        [message.rest + message.sys for message in messages],
-    )

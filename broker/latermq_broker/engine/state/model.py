@@ -61,12 +61,12 @@ class PlainMessages(NamedTuple):
     """
 
     topic: str
-    ids: Sequence[bytes]  # message ids, UTF-8
-    tag_hashes: Sequence[int]
-    key_hashes: Sequence[tuple[int, ...]]
-    rest_bytes: Sequence[int]
-    sys_bytes: Sequence[int]
-    stored: Sequence[bytes]  # `Outgoing.rest`, then `Outgoing.sys`
+    ids: list[bytes]  # of the messages; UTF-8, as all texts here
+    tags: list[bytes]  # empty: none
+    keys: list[tuple[bytes, ...]]
+    rest_bytes: list[int]
+    sys_bytes: list[int]
+    stored: list[bytes]  # `Outgoing.rest`, then `Outgoing.sys`
 
 
 class PlainSent(NamedTuple):

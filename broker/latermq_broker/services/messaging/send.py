@@ -1,7 +1,7 @@
 """SendMessage: check, take apart, store, answer entry by entry.
 
-All messages of a request are stored, or none: a refusal carries the status and no entries. Messages
-that look like one that was checked before take a shorter way to the same result (`lookalikes`).
+All messages of a request are stored, or none: a refusal carries the status and no entries. Plain
+messages take a shorter way to the same result (`wire_plain`).
 Protocol: service.proto, SendMessage.
 """
 
@@ -27,7 +27,6 @@ from latermq_broker.services.clients.session import Sessions
 from latermq_broker.services.messaging import validate
 from latermq_broker.services.messaging.flow import FlowControl
 from latermq_broker.services.wire import wire
-from latermq_broker.services.wire.lookalikes import SendTemplates
 from latermq_broker.services.wire.wire_messages import (
     DELAY,
     NORMAL,
@@ -37,6 +36,7 @@ from latermq_broker.services.wire.wire_messages import (
     plain_response,
     sent_response,
 )
+from latermq_broker.services.wire.wire_plain import PlainReader
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 
 # A dead letter's record holds the message and its history, so the history's room is kept free.
@@ -56,23 +56,23 @@ class SendService:
         self._committer = committer
         self._flow = FlowControl(engine.limits)
         self._rules = validate.MessageRules(config)
-        self._templates = SendTemplates(config.store.message_body_bytes_max)
+        self._plain = PlainReader(config.store.message_body_bytes_max)
         self._messages_max = config.server.send_messages_max
         self._levels_ms = config.delivery.delay_levels_ms
         self._group_bytes_max = config.store.segment_bytes - _SEGMENT_HEAD_BYTES
 
     def short_send_message(self, data: bytes, call: Call) -> Later[bytes] | None:
-        """Answer a request of messages that look like earlier ones; None: take the whole way."""
+        """Answer a request of plain messages; None: take the whole way."""
         if call.metadata(wire.DELAY_LEVEL_HEADER) is not None:
             return None
         now_ms = self._committer.now_ms()
         side = StoreSide(now_ms=now_ms, call=call)
-        messages = self._templates.outgoing(data, side, self._messages_max)
+        messages = self._plain.read(data, side, self._messages_max)
         if messages is None:
             return None
         validate.check_type(self._engine.catalog.topic(messages.topic), NORMAL)
         count = len(messages.ids)
-        keys = sum(map(len, messages.key_hashes))
+        keys = sum(map(len, messages.keys))
         self._check_group(sum(map(len, messages.stored)), count, keys)
         self._admit(call, count, data, now_ms)
         sent = self._engine.plain.send(messages, now_ms, call.user)
@@ -143,8 +143,6 @@ class SendService:
         stored_bytes = sum(len(stored.rest) + len(stored.sys) for stored in outgoing)
         keys = sum(len(stored.keys) for stored in outgoing)
         self._check_group(stored_bytes, len(outgoing), keys)
-        if all(kind == NORMAL for kind in kinds):
-            self._templates.learn(caller.data, outgoing, side)
         return outgoing
 
     def _check_group(self, stored_bytes: int, count: int, keys: int) -> None:

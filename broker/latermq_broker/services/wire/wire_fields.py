@@ -44,6 +44,24 @@ def varints(first: int, count: int) -> list[bytes]:
     return made
 
 
+def length_at(data: bytes, at: int) -> tuple[int, int]:
+    """Read (the number at `at`, where it ends), of at most five bytes and none too many.
+
+    The number is -1 where there is none such. Raises IndexError: the bytes end inside it.
+    """
+    number = data[at]
+    if number < 128:
+        return number, at + 1
+    number &= 127
+    for shift in (7, 14, 21, 28):
+        at += 1
+        byte = data[at]
+        number |= (byte & 127) << shift
+        if byte < 128:
+            return number if byte else -1, at + 1
+    return -1, at
+
+
 def bytes_field(tag: bytes, value: bytes) -> bytes:
     """Make a length-delimited field, also when it is empty."""
     return b"".join((tag, varint(len(value)), value))

@@ -1,0 +1,232 @@
+"""Plain messages of a send, read from their bytes in one pass: what nearly all messages are.
+
+    request = message …                   each 0x0a length message
+    message = topic  property …  0x1a length system  0x22 length body
+    system  = tag? key … id  digest? encoding? type?  birth host  queue? trace?
+
+What is kept of a message is kept as it came: nothing is parsed into objects and encoded again. That
+is right where the bytes are those that protobuf itself would write: fields in the order of their
+numbers, none twice but properties and keys, no length longer than it has to be. On any doubt, and
+for whatever breaks a rule, the request takes the whole way (`wire_messages`), which knows what to
+say. Only messages without delay, order, priority, lite topic or transaction are read here; the
+whole way stores the same for each of them.
+"""
+
+from typing import Final
+
+from google.protobuf.message import DecodeError
+
+from latermq_broker.catalog.catalog import RETRY_PREFIX
+from latermq_broker.engine.state.model import PlainMessages
+from latermq_broker.errors import RequestError
+from latermq_broker.services.call import names
+from latermq_broker.services.wire import wire
+from latermq_broker.services.wire.wire_fields import length_at
+from latermq_broker.services.wire.wire_messages import (
+    DIGEST_HEAD,
+    TRANSACTION,
+    StoreSide,
+    body_digest,
+)
+from latermq_proto.apache.rocketmq.v2 import definition_pb2
+
+TOPICS_MAX: Final = 1_024  # whose names are known to be proper
+BESIDE_BODY_BYTES_MAX: Final = 4_096  # with so little no message is near a limit of sizes,
+REPEATED_MAX: Final = 64  # and with so few properties, or keys, none of counts
+
+_MESSAGE: Final = 0x0A  # SendMessageRequest.messages
+_TOPIC, _PROPERTY, _SYSTEM, _BODY = 0x0A, 0x12, 0x1A, 0x22  # of v2.Message
+_NAME, _VALUE = 0x0A, 0x12  # of an entry of Message.user_properties
+_TAG, _KEY, _ID, _DIGEST, _ENCODING, _TYPE = 0x0A, 0x12, 0x1A, 0x22, 0x28, 0x30
+_BORN, _HOST, _QUEUE, _TRACE, _TRACE_NEXT = 0x3A, 0x42, 0x68, 0x92, 0x01  # of SystemProperties
+_SECONDS, _NANOS = 0x08, 0x10  # of Timestamp
+_NANOS_PER_SECOND: Final = 1_000_000_000
+_GZIP: Final = int(definition_pb2.GZIP)
+_TRANSACTION: Final = int(TRANSACTION)
+
+
+class _Doubt(Exception):
+    """Protobuf might write these bytes otherwise, or something in them is rare."""
+
+
+class PlainReader:
+    """Reads requests of plain messages.
+
+    Args:
+        body_bytes_max: larger ones are for the whole way to refuse.
+    """
+
+    def __init__(self, body_bytes_max: int) -> None:
+        self._body_bytes_max = body_bytes_max
+        self._topics: dict[bytes, str] = {}  # by the field of a message
+
+    def read(self, data: bytes, side: StoreSide, count_max: int) -> PlainMessages | None:
+        """Make what is stored of a serialised SendMessageRequest; None: take the whole way."""
+        try:
+            return self._read(data, side, count_max)
+        except (_Doubt, IndexError, UnicodeDecodeError, RequestError):
+            return None
+
+    def _read(self, data: bytes, side: StoreSide, count_max: int) -> PlainMessages | None:
+        messages = PlainMessages("", [], [], [], [], [], [])
+        _, ids, tags, keys, rest_bytes, sys_bytes, stored = messages
+        topic_field = b""
+        plain, zipped = side.ending(zipped=False), side.ending(zipped=True)
+        at, stop = 0, len(data)
+        while at < stop:
+            if data[at] != _MESSAGE or len(ids) == count_max:
+                return None
+            at, end = _span(data, at)
+            _, properties_at = _span(data, at)
+            if not ids:
+                topic_field = data[at:properties_at]
+            elif data[at:properties_at] != topic_field:
+                return None
+            system_at = _properties_end(data, properties_at)
+            at, system_end = _span(data, system_at)
+            body_at, body_end = _span(data, system_end)
+            if (
+                end > stop
+                or data[system_at] != _SYSTEM
+                or data[system_end] != _BODY
+                or body_end != end
+                or not 0 < end - body_at <= self._body_bytes_max
+                or body_at - properties_at > BESIDE_BODY_BYTES_MAX
+            ):
+                return None
+            tag, its_keys, message_id, kept, is_zipped = _system(data, at, system_end)
+            rest = data[system_end:end]
+            if system_at > properties_at:
+                rest = data[properties_at:system_at] + rest
+            digest = body_digest(data[body_at:end])
+            sys = b"".join((kept, DIGEST_HEAD, digest, zipped if is_zipped else plain))
+            ids.append(message_id)
+            tags.append(tag)
+            keys.append(its_keys)
+            rest_bytes.append(len(rest))
+            sys_bytes.append(len(sys))
+            stored.append(rest + sys)
+            at = end
+        return messages._replace(topic=self._topic(topic_field)) if ids else None
+
+    def _topic(self, field: bytes) -> str:
+        """Name the topic of messages that begin so. Raises _Doubt, IllegalTopicError."""
+        name = self._topics.get(field)
+        if name is None:
+            try:
+                name = wire.topic_name(definition_pb2.Message.FromString(field).topic)
+            except DecodeError:
+                raise _Doubt from None
+            if field[0] != _TOPIC or name.startswith(RETRY_PREFIX):
+                raise _Doubt
+            if len(self._topics) >= TOPICS_MAX:
+                self._topics.clear()
+            self._topics[field] = name
+        return name
+
+
+def _properties_end(data: bytes, at: int) -> int:
+    """Check the user properties that begin at `at`; where they end. Raises _Doubt, RequestError."""
+    properties: dict[str, str] = {}
+    count = 0
+    while data[at] == _PROPERTY:
+        start, end = _span(data, at)
+        name_at, name_end = _span(data, start)
+        value_at, value_end = _span(data, name_end)
+        if data[start] != _NAME or data[name_end] != _VALUE or value_end != end:
+            raise _Doubt
+        properties[data[name_at:name_end].decode()] = data[value_at:value_end].decode()
+        count += 1
+        at = end
+    if count:
+        if len(properties) < count or count > REPEATED_MAX:
+            raise _Doubt
+        names.check_properties(properties)
+    return at
+
+
+def _system(data: bytes, at: int, end: int) -> tuple[bytes, tuple[bytes, ...], bytes, bytes, bool]:
+    """(tag, keys, message id, what is kept, whether the body is zipped) of system properties.
+
+    Raises _Doubt, RequestError: as in `PlainReader`.
+    """
+    first = at
+    tag = b""
+    keys: list[bytes] = []
+    if data[at] == _TAG:
+        start, at = _span(data, at)
+        tag = data[start:at]
+        names.check_tag(tag.decode())
+    while data[at] == _KEY:
+        start, at = _span(data, at)
+        key = data[start:at]
+        names.check_key(key.decode())
+        keys.append(key)
+    if data[at] != _ID or b"" in keys or len(keys) > REPEATED_MAX:
+        raise _Doubt
+    start, at = _span(data, at)
+    message_id = data[start:at]
+    names.check_message_id(message_id.decode())
+    named = at
+    zipped = False
+    if data[at] == _DIGEST:
+        _, at = _span(data, at)
+    if data[at] == _ENCODING:
+        encoding, at = _number(data, at)
+        zipped = encoding == _GZIP
+    if data[at] == _TYPE:
+        kind, at = _number(data, at)
+        if kind == _TRANSACTION:
+            raise _Doubt
+    born = at
+    at = _host_end(data, _birth_end(data, at))
+    kept = data[first:named] + data[born:at]
+    if at < end and data[at] == _QUEUE:
+        _, at = _number(data, at)
+    if at < end and data[at] == _TRACE and data[at + 1] == _TRACE_NEXT:
+        start, stop = _span(data, at + 1)
+        data[start:stop].decode()
+        kept += data[at:stop]
+        at = stop
+    if at != end:
+        raise _Doubt
+    return tag, tuple(keys), message_id, kept, zipped
+
+
+def _birth_end(data: bytes, at: int) -> int:
+    """Check the born timestamp at `at`, as it would be stored; where it ends. Raises _Doubt."""
+    start, end = _span(data, at)
+    if data[at] != _BORN or data[start] != _SECONDS:
+        raise _Doubt
+    seconds, at = length_at(data, start + 1)
+    nanos = 1
+    if at < end and data[at] == _NANOS:
+        nanos, at = length_at(data, at + 1)
+    if at != end or seconds < 1 or not 0 < nanos < _NANOS_PER_SECOND:
+        raise _Doubt
+    return end
+
+
+def _host_end(data: bytes, at: int) -> int:
+    """Check the born host at `at`; where it ends. Raises _Doubt, BadRequestError."""
+    start, end = _span(data, at)
+    if data[at] != _HOST or start == end:  # the caller's address is put there
+        raise _Doubt
+    names.check_born_host(data[start:end].decode())
+    return end
+
+
+def _span(data: bytes, at: int) -> tuple[int, int]:
+    """Where the value of the field with a length begins and ends, whose tag is at `at`."""
+    size, start = length_at(data, at + 1)
+    if size < 0:
+        raise _Doubt
+    return start, start + size
+
+
+def _number(data: bytes, at: int) -> tuple[int, int]:
+    """The value of the field with a number whose tag is at `at`, and where it ends."""
+    number, end = length_at(data, at + 1)
+    if number < 0:
+        raise _Doubt
+    return number, end
