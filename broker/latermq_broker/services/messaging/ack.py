@@ -9,8 +9,6 @@ three makes a topic or a group.
 from collections.abc import Sequence
 from typing import Final
 
-from google.protobuf.message import DecodeError
-
 from latermq_broker.config.config import Config
 from latermq_broker.deferred import Later
 from latermq_broker.engine.engine import Engine
@@ -26,15 +24,13 @@ from latermq_broker.services.call.answers import (
     status_of,
 )
 from latermq_broker.services.call.bounds import Bounds
-from latermq_broker.services.call.handler import Call, Committer
+from latermq_broker.services.call.handler import Committer
 from latermq_broker.services.clients.session import Sessions
 from latermq_broker.services.wire import wire
-from latermq_broker.services.wire.lookalike_acks import acks_of
 from latermq_broker.services.wire.wire_messages import acked_response
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 
 ENTRIES_COUNT_MAX: Final = 4_096  # of one AckMessage; a receive gives 32 at most
-NAMES_MAX: Final = 1_024  # of groups and topics that are known to be proper
 
 
 class AckService:
@@ -45,35 +41,6 @@ class AckService:
         self._committer = committer
         self._config = config.delivery
         self._bounds = Bounds(config)
-        self._names: dict[bytes, tuple[str, str]] = {}  # group and topic, by their fields
-
-    def short_ack_message(self, data: bytes, call: Call) -> Later[bytes] | None:
-        """Answer a request whose entries look alike; None: take the whole way."""
-        acks = acks_of(data, ENTRIES_COUNT_MAX)
-        if acks is None:
-            return None
-        names = self._names.get(acks.resources) or self._learn(acks.resources)
-        if names is None:
-            return None
-        errors = self._engine.ack(names[0], acks.handles, self._committer.now_ms(), names[1])
-        response = acks.response
-        if any(errors):
-            response = _response(service_pb2.AckMessageRequest.FromString(data), errors)
-        return self._committer.acknowledged(response)
-
-    def _learn(self, resources: bytes) -> tuple[str, str] | None:
-        """Learn the names of group and topic in a request that begins so; None: not proper."""
-        try:
-            request = service_pb2.AckMessageRequest.FromString(resources)
-            names = wire.group_name(request.group), wire.topic_name(request.topic)
-        except (DecodeError, RequestError):
-            return None
-        if request.entries:
-            return None
-        if len(self._names) >= NAMES_MAX:
-            self._names.clear()
-        self._names[resources] = names
-        return names
 
     def ack_message(self, request: service_pb2.AckMessageRequest, caller: Caller) -> Later[bytes]:
         """Have the messages done for the group: one result per entry, in their order.

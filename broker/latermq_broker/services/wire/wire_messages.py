@@ -14,7 +14,6 @@ from typing import Final
 from latermq_broker.engine.state.model import NO_PRIORITY, Outgoing, Sent
 from latermq_broker.services.call.handler import Call
 from latermq_broker.services.wire import wire
-from latermq_broker.services.wire.lookalike_acks import ACKED
 from latermq_broker.services.wire.wire_fields import (
     bytes_field,
     text_field,
@@ -59,6 +58,7 @@ _DROPPED_FIELDS: Final = {
 MESSAGE_GROUP_PROPERTY: Final = "__SHARDINGKEY"
 TRANSACTION_PROPERTY: Final = "__transactionId__"
 
+_ACKED: Final = bytes_field(b"\x1a", wire.OK_STATUS)  # how the result of an entry ends
 DIGEST_HEAD: Final = b"\x22\x24\x08\x02\x12\x20"  # body_digest, 36 bytes: MD5, 32 hex digits
 
 
@@ -247,7 +247,7 @@ def acked_response(entries: Iterable[service_pb2.AckMessageEntry]) -> bytes:
         id_size, handle_size = varint(len(message_id)), varint(len(handle))
         size = len(id_size) + len(message_id) + len(handle_size) + len(handle)
         parts += (
-            b"\x12", varint(2 + size + len(ACKED)),
-            b"\x0a", id_size, message_id, b"\x12", handle_size, handle, ACKED,
+            b"\x12", varint(2 + size + len(_ACKED)),
+            b"\x0a", id_size, message_id, b"\x12", handle_size, handle, _ACKED,
         )  # fmt: skip
     return b"".join(parts)
