@@ -1,6 +1,6 @@
 import pytest
 
-from latermq_broker.delivery.leases.receipt_handle import ReceiptHandles
+from latermq_broker.delivery.leases.receipt_handle import NO_DELIVERY, ReceiptHandles
 
 SECRET = bytes(range(16))
 #  Delivery 1, generation 2; never change.
@@ -26,43 +26,33 @@ def test_golden() -> None:
 )
 def test_several_are_each_as_if_alone(named: list[tuple[int, int]]) -> None:
     handles = ReceiptHandles(SECRET)
-    ids, generations = zip(*named, strict=True)
-    encoded = handles.encode_all(ids, generations)
-    assert encoded == [handles.encode(*one) for one in named]
+    encoded = [handles.encode(*one) for one in named]
+    assert encoded == [ReceiptHandles(SECRET).encode(*one) for one in named]
     assert len(set(encoded)) == len(set(named))
-    assert handles.decode_all(encoded) == (ids, generations)
+    assert [handles.decode(handle) for handle in encoded] == named
 
 
 def test_what_is_no_handle_among_others() -> None:
     handles = ReceiptHandles(SECRET)
-    first, second = handles.encode_all((1, 2), (1, 1))
+    first, second = handles.encode(1, 1), handles.encode(2, 1)
     others = ["", first[:-1], first + "0", second[:-1] + " ", "é", first.replace("1", "2", 1)]
-    ids, generations = handles.decode_all([first, *others, GOLDEN_ALONE, second])
-    assert ids == [1, *[0] * len(others), 1, 2]
-    assert generations == [1, *[0] * len(others), 2, 1]
-    assert handles.decode_all([]) == ([], [])
-    assert handles.encode_all([], []) == []
-
-
-def test_lengths_that_are_right_together_only() -> None:
-    handles = ReceiptHandles(SECRET)
-    first, second = handles.encode_all((1, 2), (1, 1))
-    assert handles.decode_all([first + second[:1], second[1:]]) == ([0, 0], [0, 0])
+    found = [handles.decode(handle) for handle in (first, *others, GOLDEN_ALONE, second)]
+    assert found == [(1, 1), *[NO_DELIVERY] * len(others), (1, 2), (2, 1)]
 
 
 def test_a_handle_of_another_log_is_not_ours() -> None:
-    assert ReceiptHandles(b"another secret..").decode(GOLDEN) is None
+    assert ReceiptHandles(b"another secret..").decode(GOLDEN) == NO_DELIVERY
 
 
 @pytest.mark.parametrize("index", range(len(GOLDEN)))
 def test_any_digit_changed_is_refused(index: int) -> None:
     digit = "0" if GOLDEN[index] != "0" else "1"
     changed = GOLDEN[:index] + digit + GOLDEN[index + 1 :]
-    assert ReceiptHandles(SECRET).decode(changed) is None
+    assert ReceiptHandles(SECRET).decode(changed) == NO_DELIVERY
 
 
 @pytest.mark.parametrize(
     "junk", ["", "x", GOLDEN[:-1], GOLDEN + "0", "z" * 40, " " * 40, "é" * 40, GOLDEN[:-2] + "  "]
 )
 def test_junk_is_refused(junk: str) -> None:
-    assert ReceiptHandles(SECRET).decode(junk) is None
+    assert ReceiptHandles(SECRET).decode(junk) == NO_DELIVERY

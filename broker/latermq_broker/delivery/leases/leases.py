@@ -90,25 +90,30 @@ class Deliveries(Mapping[int, Delivery]):
             yield [Delivery(slab, row) for row in range(first, last) if slab.state[row]]
 
     def held(
-        self, ids: Sequence[int], generations: Sequence[int], owner: tuple[int, int], now_ms: int
+        self, named: Sequence[tuple[int, int]], owner: tuple[int, int], now_ms: int
     ) -> list[int]:
         """Name those that are in hand, in that generation and of that owner
-        (`DeliveryKey.is_of`), and whose deadline is to come: the id of each, 0 for any other."""
+        (`DeliveryKey.is_of`), and whose deadline is to come: the id of each, 0 for any other.
+
+        Args:
+            named: ids and generations.
+        """
         slab = self._slab
+        ids = [id for id, _ in named]
         places = slab.places.values
         run = slab.run_of(ids)
         if run is not None:
             first, stop = run.start, run.stop
             if (
                 all(places[number].is_of(owner) for number in {*slab.place[first:stop]})
-                and slab.generation[first:stop] == array("I", generations)
+                and slab.generation[first:stop].tolist() == [generation for _, generation in named]
                 and not slab.state[first:stop].tobytes().strip(_IN_HAND)
                 and min(slab.deadline_ms[first:stop]) > now_ms
             ):
-                return list(ids)
+                return ids
         live: list[int] = []
         number, ours = -1, False  # of the place of the one before: most often of the next one too
-        for id, generation in zip(ids, generations, strict=True):
+        for id, generation in named:
             row = slab.index.find(id)
             if row and slab.place[row] != number:
                 number = slab.place[row]

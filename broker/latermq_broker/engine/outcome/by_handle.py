@@ -23,7 +23,8 @@ def live_ids(
     owner = _ids_of(state.catalog, group, topic)
     if owner is None:
         return [0] * len(handles)
-    return state.leases.deliveries.held(*state.handles.decode_all(handles), owner, now_ms)
+    named = list(map(state.handles.decode, handles))
+    return state.leases.deliveries.held(named, owner, now_ms)
 
 
 def was_done(
@@ -32,7 +33,7 @@ def was_done(
     """Tell whether the handle's message is acknowledged or dead, and its lease would still last."""
     known = state.handles.decode(handle)
     owner = _ids_of(state.catalog, group, topic)
-    if known is None or owner is None:
+    if owner is None:
         return False
     if state.recently_done.holds(*known, owner, now_ms):
         return True

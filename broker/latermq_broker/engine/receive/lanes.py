@@ -8,7 +8,7 @@ stands for a priority and nothing of it comes while there is something of a high
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Final, cast
+from typing import Final
 
 from latermq_broker.delivery.history import decode_history
 from latermq_broker.delivery.leases.lease import Delivery
@@ -30,7 +30,6 @@ from latermq_broker.engine.state.state import EngineState, Subscription
 from latermq_broker.errors import CorruptRecordError, StoreFullError
 from latermq_broker.store.derived.consume_queue import ConsumeQueue
 from latermq_broker.store.log.read_ahead import read_ahead
-from latermq_broker.store.log.read_messages import read_messages
 from latermq_broker.store.records.catalog_records import OffsetPayload
 from latermq_broker.store.records.lease_records import LeaseFreshPayload, LeaseRetryPayload
 from latermq_broker.store.records.letter_records import dead_slices
@@ -232,40 +231,30 @@ class Lanes:
         lease_columns = state.leases.deliveries.tell(taken)
         spans = list(zip(lease_columns.positions, lease_columns.lengths, strict=True))
         read_ahead(state.store.log, spans, known)
-        slices: list[tuple[bytes, bytes] | None] = [None] * len(taken)
-        if not topic.internal:
-            slices = read_messages(state.store.log, spans)
-        origins = [""] * len(taken)
-        if None in slices:
-            unreadable: list[int] = []
-            for index, message in enumerate(slices):
-                if message is not None:
-                    continue
-                position, _ = spans[index]
-                try:
-                    record = known.get(position) or state.read(position)
-                except CorruptRecordError as error:
-                    self._give_up(taken[index], error, now_ms)
-                    unreadable.append(index)
-                    continue
-                slices[index] = stored_slices(record)
-                origins[index] = _origin_topic(record) if topic.internal else ""
-            if unreadable:
-                lease_columns = state.leases.deliveries.tell(
-                    [taken[i] for i in range(len(taken)) if i not in unreadable]
-                )
-                slices = [message for message in slices if message is not None]
-                origins = [
-                    origin for index, origin in enumerate(origins) if index not in unreadable
-                ]
-        if not slices:
-            return []
+        rests: list[bytes] = []
+        systems: list[bytes] = []
+        origins: list[str] = []
+        readable: list[Delivery] = []
+        for delivery, position in zip(taken, lease_columns.positions, strict=True):
+            try:
+                record = known.get(position) or state.read(position)
+            except CorruptRecordError as error:
+                self._give_up(delivery, error, now_ms)
+                continue
+            rest, system = stored_slices(record)
+            rests.append(rest)
+            systems.append(system)
+            origins.append(_origin_topic(record) if topic.internal else "")
+            readable.append(delivery)
+        if len(readable) < len(taken):
+            lease_columns = state.leases.deliveries.tell(readable)
         columns = zip(
-            state.handles.encode_all(lease_columns.ids, lease_columns.generations),
+            map(state.handles.encode, lease_columns.ids, lease_columns.generations),
             lease_columns.attempts,
             lease_columns.queue_ids,
             lease_columns.offsets,
-            *zip(*cast(list[tuple[bytes, bytes]], slices), strict=True),
+            rests,
+            systems,
             lease_columns.deadlines_ms,
             origins,
             strict=True,
