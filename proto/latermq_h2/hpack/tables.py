@@ -86,19 +86,17 @@ assert STATIC_COUNT == 61
 
 
 class DynamicTable:
-    """Entries oldest first; `generation` grows with every change of what an index means."""
+    """The entries that blocks added, oldest first."""
 
-    __slots__ = ("entries", "generation", "size", "size_max")
+    __slots__ = ("entries", "size", "size_max")
 
     def __init__(self, size_max: int) -> None:
         self.entries: list[Field] = []
         self.size = 0
         self.size_max = size_max
-        self.generation = 0
 
     def add(self, entry: Field) -> None:
         """Evict first; an entry larger than the table empties it and is not kept."""
-        self.generation += 1
         size = entry[2]
         self._shrink_to(self.size_max - size)
         if size <= self.size_max:
@@ -106,7 +104,6 @@ class DynamicTable:
             self.size += size
 
     def resize(self, size_max: int) -> None:
-        self.generation += 1
         self.size_max = size_max
         self._shrink_to(size_max)
 

@@ -306,19 +306,20 @@ def mutate(block: bytes, rng: random.Random) -> bytes:
 
 
 class TestWork:
-    """What blocks take is counted, and nothing for those that are known."""
+    """What blocks take is counted, and little for fields that are known."""
 
     FIRST = b"\x83\x86\x44\x04/s/M\x41\x01h\x40\x02te\x08trailers\x5f\x10application/grpc"
     LATER = b"\x83\x86\xc1\xc0\xbf\xbe"
 
-    def test_blocks_that_are_known_take_none(self) -> None:
+    def test_literals_that_are_known_take_none(self) -> None:
+        more = b"".join(literal(b"x-%d" % number, b"z") for number in range(5))
         decoder = Decoder(16_384, fields_max=128)
         for number in range(1_000):
-            block = literal(b"x-id", b"%032x" % number) + literal(b"x-z", b"z")
+            block = literal(b"x-id", b"%032x" % number) + more
             decoder.decode((self.LATER if number else self.FIRST) + block)
-            if number == 3:  # by then it knows what differs
+            if not number:
                 decoder.work = 0
-        assert decoder.work == 0
+        assert decoder.work < 5 * 999  # of each block its length, its number of fields, one literal
 
     def test_new_fields_and_bytes_are_work(self) -> None:
         decoder = Decoder(16_384, fields_max=128)
