@@ -3,8 +3,9 @@
 An object with its attributes in a dict or in slots takes five times as much, and a million of them
 make the collector slow. Here a row is an index into columns. Rows are given back to a free list and
 used again; row 0 is none. Free rows that lie side by side are one entry of that list, so that what
-is lent together gets rows in sequence, a `range`: its columns are written in slices. What many rows
-have in common is kept once, in `places` and `holders`.
+is lent together gets rows in sequence, a `range`: its columns are written in slices. Row by row, to
+receive 32 and acknowledge them takes 28 to 30 % more of a compiled broker (docs/transport.md), and
+a lone message no less. What many rows have in common is kept once, in `places` and `holders`.
 
 A row is in at most one ring: that of the deadline it waits for, or of the lane it stands in. A ring
 is a list linked both ways through two columns, closed over a row of its own that is no delivery; so

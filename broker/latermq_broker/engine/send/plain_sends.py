@@ -1,7 +1,8 @@
 """Sends of messages that enter a queue at once, many in one go: what nearly all messages are.
 
 The records and the state are those of `Engine.send`, message by message; only the work that all
-have in common is done once for them.
+have in common is done once for them. Of 32 a send, that saves 1.2 to 2.7 us a message of a compiled
+broker (docs/transport.md, "32 a send").
 """
 
 from latermq_broker.catalog.access import User

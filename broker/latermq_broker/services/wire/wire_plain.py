@@ -68,10 +68,14 @@ class PlainReader:
             return None
 
     def _read(self, data: bytes, side: StoreSide, count_max: int) -> PlainMessages | None:
-        messages = PlainMessages("", [], [], [], [], [], [])
-        _, ids, tags, keys, rest_bytes, sys_bytes, stored = messages
+        ids: list[bytes] = []
+        tags: list[bytes] = []
+        keys: list[tuple[bytes, ...]] = []
+        rest_bytes: list[int] = []
+        sys_bytes: list[int] = []
+        stored: list[bytes] = []
         topic_field = b""
-        plain, zipped = side.ending(zipped=False), side.ending(zipped=True)
+        zipped, ending = False, side.ending(zipped=False)
         at, stop = 0, len(data)
         while at < stop:
             if data[at] != _MESSAGE or len(ids) == count_max:
@@ -98,8 +102,9 @@ class PlainReader:
             rest = data[system_end:end]
             if system_at > properties_at:
                 rest = data[properties_at:system_at] + rest
-            digest = body_digest(data[body_at:end])
-            sys = b"".join((kept, DIGEST_HEAD, digest, zipped if is_zipped else plain))
+            if is_zipped != zipped:
+                zipped, ending = is_zipped, side.ending(zipped=is_zipped)
+            sys = b"".join((kept, DIGEST_HEAD, body_digest(data[body_at:end]), ending))
             ids.append(message_id)
             tags.append(tag)
             keys.append(its_keys)
@@ -107,7 +112,10 @@ class PlainReader:
             sys_bytes.append(len(sys))
             stored.append(rest + sys)
             at = end
-        return messages._replace(topic=self._topic(topic_field)) if ids else None
+        if not ids:
+            return None
+        topic = self._topic(topic_field)
+        return PlainMessages(topic, ids, tags, keys, rest_bytes, sys_bytes, stored)
 
     def _topic(self, field: bytes) -> str:
         """Name the topic of messages that begin so. Raises _Doubt, IllegalTopicError."""
@@ -156,7 +164,8 @@ def _system(data: bytes, at: int, end: int) -> tuple[bytes, tuple[bytes, ...], b
     if data[at] == _TAG:
         start, at = _span(data, at)
         tag = data[start:at]
-        names.check_tag(tag.decode())
+        if not tag.isalnum():  # then it is ASCII, and right
+            names.check_tag(tag.decode())
     while data[at] == _KEY:
         start, at = _span(data, at)
         key = data[start:at]
@@ -166,7 +175,8 @@ def _system(data: bytes, at: int, end: int) -> tuple[bytes, tuple[bytes, ...], b
         raise _Doubt
     start, at = _span(data, at)
     message_id = data[start:at]
-    names.check_message_id(message_id.decode())
+    if not message_id.isalnum():
+        names.check_message_id(message_id.decode())
     named = at
     zipped = False
     if data[at] == _DIGEST:
