@@ -49,6 +49,17 @@ class CorruptRecordError(StoreError):
         self.reason = reason
 
 
+class GivenUpError(CorruptRecordError):
+    """Records were given up there: a replay that brought a state along cannot go on behind them."""
+
+    def __init__(self, position: int) -> None:
+        super().__init__(
+            position,
+            "records were given up here, and nothing behind them says from what a broker goes on: "
+            "run `latermq log repair --skip DIR --yes` again",
+        )
+
+
 class DamagedQueueError(StoreError):
     """A consume queue's file is not what was written; the next start rebuilds it from the log."""
 

@@ -16,9 +16,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from latermq_broker.config.config import Config
+from latermq_broker.engine.catalog.topics import TopicAdmin
 from latermq_broker.engine.engine import Engine
+from latermq_broker.engine.journal.journal import Journal
+from latermq_broker.engine.retention.retention import STEP_COST
 from latermq_broker.engine.state.model import ReceiveRequest
 from latermq_broker.errors import UnsupportedFormatError
+from latermq_broker.offline.mending.closing import Ending, close_log, replayed
 from latermq_broker.store.log.segment import SEGMENT_MAGIC
 from latermq_broker.store.offline.inspect import scan_directory, verify_directory
 from latermq_broker.store.offline.repair import Repaired as Done
@@ -50,32 +54,75 @@ class Repaired:
         self.now_ms = now_ms
         self.lost: list[tuple[int, int]] = []
 
-    @classmethod
-    def after(
-        cls, engine: Engine, config: Config, files: MemoryFiles, now_ms: int, seed: int
-    ) -> "Repaired":
+    def damage(self, engine: Engine, seed: int) -> None:
         """Everything the engine did is durable; then its log is spoiled, and repaired."""
+        files = self.files
         log = engine.store.log
         engine.write()
         log.synced(log.sync())
-        log.mark(now_ms)
+        log.mark(self.now_ms)
         engine.write()
         engine.abandon()
-        self = cls(config, files, now_ms)
         spoil(files, Random(seed))
-        spoiled = MemoryFiles(files.disk.clone())
+        spoiled = self.clone()
+        self.lost = [(begin, end) for begin, end in self.lost if end != END]
         try:
-            done = repair(files, now_ms)
+            done = repair(files, self.now_ms)
         except UnsupportedFormatError:
             assert not whole_names(files), "the one segment there is, spoiled beyond use"
             self.lost = [(0, END)]
             files.disk.inodes.clear()
-            return self
+            return
         check_copies(spoiled, files, done)
-        self.lost = [(loss.position, loss.end) for loss in done.losses]
+        self.lost += [(loss.position, loss.end) for loss in done.losses]
         # Damage to the last batch looks like a torn write: what was not proved durable is cut off.
         self.lost.append((verify_directory(DIRECTORY, files).end, END))
-        return self
+        self.close_log()
+
+    def close_log(self) -> None:
+        """Close the log: from then on strict replays bring what the lenient one brought, however
+        often and from whatever there is."""
+        mended = self.readable(lenient_start(self.config, self.clone(), self.now_ms))
+        close_log(DIRECTORY, self.files, self.config, self.now_ms)
+        assert closed(self.files)
+        for take_away in (keep_checkpoints, lose_newest_checkpoint, lose_checkpoints):
+            files = self.clone()
+            take_away(files)
+            for start in ("first", "second"):
+                engine = strict_start(self.config, files, self.now_ms)
+                assert self.readable(engine) == mended, (take_away.__name__, start)
+                assert engine._state.uses.facts() == recount_lossy(engine)
+                engine.abandon()
+
+    def check_log(self, engine: Engine) -> None:
+        """The log alone brings what the engine knows."""
+        engine.write()
+        self.lost = [(begin, end) for begin, end in self.lost if end != END]
+        files = self.clone()
+        lose_checkpoints(files)
+        again = strict_start(self.config, files, self.now_ms)
+        again.retention.step_cost = 0
+        do_due(again, self.now_ms)  # the end of a backoff is not written
+        assert self.readable(again) == self.readable(engine)
+        assert again._state.uses.facts() == recount_lossy(again)
+        again.abandon()
+
+    def clone(self) -> MemoryFiles:
+        return MemoryFiles(self.files.disk.clone())
+
+    def readable(self, engine: Engine) -> dict[str, object]:
+        """All facts, queue entries too; of the index what can be read."""
+        known = facts(engine)
+        index = known["index"]
+        assert isinstance(index, set)
+        known["index"] = {(hash, position) for hash, position in index if self.intact(position)}
+        known["entries"] = {
+            (*key, queue.first + at): entry
+            for key in engine.store.queue_keys()
+            for queue in [engine.store.queue(*key)]
+            for at, entry in enumerate(queue.scan(queue.first, queue.next - queue.first))
+        }
+        return known
 
     def intact(self, position: int) -> bool:
         return not any(begin <= position < end for begin, end in self.lost)
@@ -102,12 +149,13 @@ class Repaired:
 
     def live_on(self, engine: Engine) -> None:
         """Time passes, segments go: nothing trips over what is missing."""
+        engine.retention.step_cost = STEP_COST
         for _ in range(20):
             self.now_ms += 2_000
             do_due(engine, self.now_ms)
             engine.checkpoints.take(self.now_ms)
         assert engine._state.uses.facts() == recount_lossy(engine)
-        engine.abandon()
+        self.check_log(engine)
 
 
 class RepairMachine(EngineMachine):
@@ -123,14 +171,20 @@ class RepairMachine(EngineMachine):
         self.engine.write()
         whole = records(self.files)
         settings = config(self.retention_ms)
-        repaired = Repaired.after(self.engine, settings, self.files, self.now_ms, self.seed)
+        repaired = Repaired(settings, self.files, self.now_ms)
+        repaired.damage(self.engine, self.seed)
         spoiled = {name for name, position in whole if not repaired.intact(position)}
         self.engine = repaired.engine()
         if self.expiring:  # no more is asked than a sound state
             repaired.live_on(self.engine)
         else:
             self.check({name for name, _ in whole} - spoiled)
-            self.engine.abandon()
+            repaired.now_ms = self.now_ms
+            repaired.check_log(self.engine)
+        repaired.damage(self.engine, self.seed + 1)  # a second time, before or behind the first
+        engine = repaired.engine()
+        repaired.live_on(engine)
+        engine.abandon()
         assert self.files.open_count == 0
 
     def check(self, readable: set[str]) -> None:
@@ -172,6 +226,38 @@ class RepairMachine(EngineMachine):
             self.engine.write()
             if self.engine.store.log.end == end:  # nothing was given up either
                 return names
+
+
+def lenient_start(config: Config, files: MemoryFiles, now_ms: int) -> Engine:
+    """An engine with the state that a repair makes of the log."""
+    store = Store.open(DIRECTORY, config.store, files, now_ms)
+    engine = Engine(store, config)
+    engine._state = replayed(store, config, now_ms)
+    engine.topics = TopicAdmin(engine._state, Journal(engine._state))
+    store.abandon()
+    return engine
+
+
+def strict_start(config: Config, files: MemoryFiles, now_ms: int) -> Engine:
+    store = Store.open(DIRECTORY, config.store, files, now_ms)
+    return Engine.open(store, config, now_ms)
+
+
+def closed(files: MemoryFiles) -> bool:
+    ending = Ending()
+    for record in scan_directory(DIRECTORY, files):
+        ending.look(record)
+    return not ending.open
+
+
+def keep_checkpoints(files: MemoryFiles) -> None:
+    """All is there."""
+
+
+def lose_newest_checkpoint(files: MemoryFiles) -> None:
+    """An older one, which knows nothing of the repair, may be left."""
+    newest = max(path for path in files.inodes if path.suffix == ".ckpt")
+    files.unlink(newest)
 
 
 def records(files: MemoryFiles) -> list[tuple[str, int]]:

@@ -49,7 +49,12 @@ from latermq_broker.engine.views.message_life import MessageLives
 from latermq_broker.engine.views.message_query import MessageQuery
 from latermq_broker.engine.views.overview import overview
 from latermq_broker.engine.views.pending import PendingView, delayed_id
-from latermq_broker.errors import InvalidReceiptHandleError, RequestError, StoreFullError
+from latermq_broker.errors import (
+    GivenUpError,
+    InvalidReceiptHandleError,
+    RequestError,
+    StoreFullError,
+)
 from latermq_broker.schedule.levels import level_ms
 from latermq_broker.store.records.lease_records import (
     ExtendPayload,
@@ -115,12 +120,17 @@ class Engine:
     def open(cls, store: Store, config: Config, now_ms: int) -> Self:
         """Rebuild the state from checkpoint and log; do what became due meanwhile at the ticks."""
         engine = cls(store, config)
-        engine.recovery = store.recover(
-            lambda sections: restore(engine._state, sections),
-            engine._journal.replay,
-            now_ms,
-        )
-        engine._journal.lossy.end()
+        while engine.recovery is None:
+            try:
+                engine.recovery = store.recover(
+                    partial(restore, engine._state), engine._journal.replay, now_ms
+                )
+            except GivenUpError as error:  # a record behind may bring the state
+                if error.position <= store.dropped.behind:
+                    raise
+                store.dropped.behind = error.position
+                engine.checkpoints.release()
+                engine = cls(store, config)
         # A handle may outlive its lease: power failed before the lease was durable. Its delivery id
         # must not become that of another message, which an ack would then settle unseen.
         leases = engine._state.leases

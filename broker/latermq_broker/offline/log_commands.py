@@ -13,8 +13,8 @@ from latermq_broker.store.files import RealFiles
 from latermq_broker.store.offline.inspect import (
     Damage,
     VerifyReport,
+    examine_directory,
     scan_directory,
-    verify_directory,
 )
 from latermq_broker.store.records.kind import Names
 from latermq_broker.store.records.kinds import KINDS
@@ -103,11 +103,15 @@ def dump(
 def verify(directory: Path, as_json: bool) -> None:
     """Check every record of the log in DIR against its checksum, and the checkpoints.
 
-    Exits 1 when something that was durable once is damaged. What a crash left half-written at the
-    end is no damage: nobody was told it was stored, and the next start cuts it off.
+    Exits 1 when something that was durable once is damaged, or when a repair did not come to its
+    end. What a crash left half-written at the end is no damage: nobody was told it was stored, and
+    the next start cuts it off.
     """
+    from latermq_broker.offline.mending.closing import Ending  # the engine with it
+
+    ending = Ending()
     with store_errors():
-        report = verify_directory(directory, RealFiles())
+        report = examine_directory(directory, RealFiles(), ending.look).report
     if as_json:
         print_json(_jsonable(report))
     else:
@@ -118,6 +122,17 @@ def verify(directory: Path, as_json: bool) -> None:
         raise CommandError(
             f"{places} in {directory}; restore a backup, or see `latermq log repair --help`"
         )
+    if ending.open:
+        raise CommandError(unclosed(directory))
+
+
+def unclosed(directory: Path) -> str:
+    """Say that a repair did not come to its end, and how it does."""
+    where = plain(str(directory))
+    return (
+        f"log in {where}: records were given up, and nothing behind them says from what a broker "
+        f"goes on: run `latermq log repair --skip {where} --yes`"
+    )
 
 
 @contextmanager

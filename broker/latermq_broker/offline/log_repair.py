@@ -1,5 +1,6 @@
 """`latermq log repair`: makes a damaged data directory usable again, on record and with copies."""
 
+import os
 import struct
 from collections.abc import Iterator
 from contextlib import suppress
@@ -9,7 +10,17 @@ from typing import Any
 import click
 
 from latermq_broker.clock import SystemClock
-from latermq_broker.offline.log_commands import directory, record_header, store_errors, words_of
+from latermq_broker.config.config import Config
+from latermq_broker.config.toml_file import load
+from latermq_broker.errors import ConfigError
+from latermq_broker.offline.log_commands import (
+    directory,
+    record_header,
+    store_errors,
+    unclosed,
+    words_of,
+)
+from latermq_broker.offline.mending.closing import Ending, close_log
 from latermq_broker.store.files import RealFiles
 from latermq_broker.store.offline.repair import Loss, Repaired, plan_repair, repair_directory
 from latermq_broker.store.records.kind import Names
@@ -38,40 +49,59 @@ def repair(directory: Path, skip: bool, yes: bool, as_json: bool) -> None:
 
     Restore a backup if you have one. Otherwise this gives up each range that cannot be read, puts a
     LOST record in its place and leaves everything else as it is. What was there, as it was found,
-    and a report of what is known of it are kept in DIR/lost.
+    and a report of what is known of it are kept in DIR/lost. At its end the log says from then on
+    from what a broker goes on.
     """
     if not skip:
         raise RefusedError(
             "say --skip to give up what cannot be read; restoring a backup loses less"
         )
-    files, names = RealFiles(), Names()
+    files, names, ending, config = RealFiles(), Names(), Ending(), _config()
 
-    def learn(record: Record) -> None:
+    def look(record: Record) -> None:
+        ending.look(record)
         if record.type in (RecordType.CONFIG, RecordType.CLIENT):
             KINDS[record.type].text(record, names)
 
     def describe(record: Record) -> dict[str, Any]:
         return {**record_header(record), **_described(names, record)}
 
+    now_ms = SystemClock().now_ms()
     with store_errors():
-        done = plan_repair(directory, files, learn)
+        done = plan_repair(directory, files, look)
+        wanted = bool(done.losses) or ending.open
         if yes and done.losses:
-            done = repair_directory(directory, files, SystemClock().now_ms(), describe)
+            done = repair_directory(directory, files, now_ms, describe)
+        if yes and wanted:
+            close_log(directory, files, config, now_ms)
     if as_json:
         losses = [
             _jsonable(loss, [describe(record) for record in loss.records]) for loss in done.losses
         ]
         print_json(
             {
-                "repaired": bool(done.reports),
+                "repaired": yes and wanted,
                 "losses": losses,
                 "copies": [str(path) for path in done.copies],
                 "reports": [str(path) for path in done.reports],
             }
         )
         return
+    if wanted and not done.losses:
+        where = plain(str(directory))
+        done_line = f"log in {where}: says now from what a broker goes on behind what was given up"
+        click.echo(done_line if yes else unclosed(directory))
+        return
     for line in _lines(directory, done, names):
         click.echo(line)
+
+
+def _config() -> Config:
+    """What a broker would be told by the environment; a directory of any kind may be mended."""
+    try:
+        return load(None, os.environ, {"store.allow_network_files": True})
+    except ConfigError as error:
+        raise RefusedError(str(error)) from error
 
 
 def _described(names: Names, record: Record) -> dict[str, Any]:

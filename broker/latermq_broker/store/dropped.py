@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from latermq_broker.errors import GivenUpError
 from latermq_broker.store.derived.checkpoint import START_SECTION
 from latermq_broker.store.directory import hole
 from latermq_broker.store.files import Files
@@ -27,8 +28,11 @@ class Dropped:
     def __init__(self, log: CommitLog) -> None:
         self.start = 0  # everything from here on is needed
         self.headless = False
-        """Replay began without a state, behind dropped segments: until a DROP record brings the
-        state it takes in only what the log itself tells."""
+        """Replay began without a state, as segments were dropped or records given up: until a DROP
+        record brings the state it takes in only what the log itself tells."""
+        self.behind = 0
+        """Where a replay with a state had to stop: the next has none before a DROP record behind
+        that position brings it. 0: nowhere."""
         self.unlinked_count = 0  # files deleted since the start
         self._log = log
         self._recovered = False
@@ -47,9 +51,13 @@ class Dropped:
             self._paths += self._log.row.drop_before(self.start)
 
     def require_accounted(self, segments: Sequence[Segment]) -> None:
-        """After replay. Raises CorruptRecordError: what is missing in front was never dropped."""
+        """After replay. Raises CorruptRecordError: what is missing was never dropped, or no record
+        brought the state behind what was given up.
+        """
         if segments[0].base > self.start:
             raise hole(self.start, segments[0].path.name)
+        if self.headless:
+            raise GivenUpError(max(self.behind, self.start))
 
     def recovered(self) -> None:
         """Replay is over: what it left behind is let go."""

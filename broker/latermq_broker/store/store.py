@@ -166,7 +166,8 @@ class Store:
     ) -> RecoveryReport:
         """Bring the state back: newest usable checkpoint, then every whole group after it.
 
-        If it raises, `abandon` the store: what was applied so far is half a state.
+        If it raises, `abandon` the store: what was applied so far is half a state. After a
+        GivenUpError tell `dropped.behind` where, and it may be called again for a fresh state.
         Args:
             restore: gets the engine's sections; not called when there is no usable checkpoint. It
                 may raise UnusableCheckpointError before it changes anything: then an older one,
@@ -193,9 +194,10 @@ class Store:
         now_ms: int,
     ) -> RecoveryReport:
         segments = self.log.segments
-        checkpoint = self._usable_checkpoint(restore)
+        behind = self.dropped.behind
+        checkpoint = self._usable_checkpoint(restore, any_one=not behind)
         start = checkpoint.position if checkpoint else self.log.start
-        self.dropped.headless = checkpoint is None and segments[0].base > 0
+        self.dropped.headless = checkpoint is None and (segments[0].base > 0 or behind > 0)
         self.checkpointed = checkpoint.position if checkpoint else 0
         drop_caches(self.files, segments, start)
         scan = LogScan(segments, start, checkpoint.epoch if checkpoint else 0)
@@ -270,11 +272,11 @@ class Store:
         self.index.spill()
 
     def _usable_checkpoint(
-        self, restore: Callable[[Mapping[str, bytes]], None]
+        self, restore: Callable[[Mapping[str, bytes]], None], *, any_one: bool
     ) -> Checkpoint | None:
         """The newest checkpoint that verifies together with the files it names; it is loaded."""
         directory = self.directory / CHECKPOINTS_NAME
-        for name in checkpoint_names(self.files, directory):
+        for name in checkpoint_names(self.files, directory) if any_one else ():
             checkpoint = read_checkpoint(self.files, directory / name)
             if checkpoint is None or checkpoint.uuid != self.log.uuid:
                 whole = "it is of another log" if checkpoint else "it does not match its checksum"
@@ -302,6 +304,7 @@ class Store:
                 continue
             return checkpoint
         self._queues = {}
+        self._queue_files.forget()
         self.dropped.restore({})
         self.cut_offs.begin(whole=self.log.segments[0].base == 0)
         self.index.clear()

@@ -9,8 +9,9 @@ from click.testing import CliRunner, Result
 
 from latermq_broker.config.config import Config
 from latermq_broker.engine.engine import Engine
-from latermq_broker.errors import CorruptRecordError
+from latermq_broker.errors import CorruptRecordError, GivenUpError
 from latermq_broker.store.files import RealFiles
+from latermq_broker.store.offline.repair import repair_directory
 from latermq_broker.store.store import Store
 from latermq_cli.root import latermq
 from support.engine_rig import SMALL_STORE
@@ -127,6 +128,47 @@ def test_a_second_damage_keeps_the_first_report(damaged: tuple[Path, dict[str, A
     done = json.loads(run("repair", "--skip", str(path), "--yes", "--json").stdout)
     assert [Path(name).name for name in done["reports"]] == [f"{record['position']:020d}-1.json"]
     assert len(list((path / "lost").iterdir())) == 4
+
+
+def test_a_repair_that_did_not_come_to_its_end(damaged: tuple[Path, dict[str, Any]]) -> None:
+    """A broker is refused, verify tells, and a further repair ends it."""
+    path, record = damaged
+    repair_directory(path, RealFiles(), 5, lambda one: {})
+    config = Config(store=SMALL_STORE)
+    store = Store.open(path, config.store, RealFiles(), 1)
+    with pytest.raises(GivenUpError) as refusal:
+        Engine.open(store, config, 1)
+    store.abandon()
+    assert refusal.value.position == record["position"]
+    verified = run("verify", str(path))
+    assert verified.exit_code == 1
+    assert f"run `latermq log repair --skip {path} --yes`" in verified.stderr
+    before = everything(path)
+    assert f"run `latermq log repair --skip {path} --yes`" in run(
+        "repair", "--skip", str(path)
+    ).stdout  # fmt: skip
+    assert everything(path) == before
+    done = json.loads(run("repair", "--skip", str(path), "--yes", "--json").stdout)
+    assert (done["repaired"], done["losses"]) == (True, [])
+    assert run("verify", str(path)).exit_code == 0
+    rig = DiskRig(path)
+    rig.advance(2_000)
+    assert len(rig.receive("somebody-else")) == 2
+    rig.engine.abandon()
+    rig.close()
+    assert "there is nothing to repair" in run("repair", "--skip", str(path), "--yes").stdout
+
+
+def test_a_setting_of_the_environment_that_is_none(
+    damaged: tuple[Path, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, _ = damaged
+    before = everything(path)
+    monkeypatch.setenv("LATERMQ_STORE_SEGMENT_BYTES", "7")
+    result = run("repair", "--skip", "--yes", str(path))
+    assert result.exit_code == 2
+    assert "store.segment_bytes" in result.stderr
+    assert everything(path) == before
 
 
 def test_bad_requests(damaged: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:

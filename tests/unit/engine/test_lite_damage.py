@@ -10,13 +10,13 @@ from latermq_broker.engine.catalog.lites import Begin, Beginning
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.model import Delivered
 from latermq_broker.store.offline.inspect import scan_directory
-from latermq_broker.store.offline.repair import repair_directory
 from latermq_broker.store.records.lite_records import LITE_CURSOR, LITE_EXPIRED, decode_lite
 from latermq_broker.store.records.message_records import message_slices
 from latermq_broker.store.records.record import Record, RecordType
 from support.engine_facts import facts
 from support.engine_rig import short_store
 from support.memory_files import MemoryFiles
+from support.mended import repair_log
 from support.recount import recount_lossy
 from unit.engine.test_lite import LiteRig, named
 
@@ -73,7 +73,7 @@ class DamagedRig(LiteRig):
         [path] = [path for path in self.files.inodes if path.suffix == ".seg"]
         offset = record.position - int(path.stem) + record.length - 1
         self.files.inodes[path].data[offset] ^= 1
-        done = repair_directory(self.DIRECTORY, self.files, self.now_ms, lambda one: {})
+        done = repair_log(self.DIRECTORY, self.files, self.config, self.now_ms)
         assert [loss.position for loss in done.losses] == [record.position]
         self.engine = self.reopened()
 

@@ -8,11 +8,11 @@ from latermq_broker.config.config import DeliveryConfig, StoreConfig
 from latermq_broker.engine.state.model import DeadFilter, DeadState, Failure, PendingFilter
 from latermq_broker.errors import CorruptRecordError
 from latermq_broker.store.offline.inspect import scan_directory, verify_directory
-from latermq_broker.store.offline.repair import repair_directory
 from latermq_broker.store.records.record import RecordType
 from latermq_broker.store.records.retention_records import decode_drop
 from support.engine_rig import EngineRig, short_store
 from support.memory_files import MemoryFiles, lose_checkpoints
+from support.mended import repair_log
 from support.recount import check_uses
 
 DIRECTORY = EngineRig.DIRECTORY
@@ -326,7 +326,7 @@ def test_a_drop_that_lost_a_part_accounts_for_nothing() -> None:
     segments = [one for one in files.inodes if one.suffix == ".seg"]
     path = max(one for one in segments if int(one.stem) <= spoilt.position)
     files.inodes[path].data[spoilt.position - int(path.stem) + spoilt.length - 1] ^= 1
-    repaired = repair_directory(DIRECTORY, files, rig.now_ms, lambda record: {})
+    repaired = repair_log(DIRECTORY, files, rig.config, rig.now_ms)
     assert sorted(loss.position for loss in repaired.losses) == [0, spoilt.position]
     assert verify_directory(DIRECTORY, files).ok
     rig.engine = rig.reopened()

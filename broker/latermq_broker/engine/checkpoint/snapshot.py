@@ -49,7 +49,15 @@ assert _HALF.size == 56
 _ENDED: Final = struct.Struct("<QQB7x")
 assert _ENDED.size == 24
 # What a replay that begins behind dropped segments finds out by itself.
-TOLD_BY_THE_LOG: Final = ("timer.near", "timer.far", "timer.tombstones", "runs", "uses")
+TOLD_BY_THE_LOG: Final = (
+    "timer.near",
+    "timer.coming",
+    "timer.coming_tombstones",
+    "timer.far",
+    "timer.tombstones",
+    "runs",
+    "uses",
+)
 
 
 def snapshot(state: EngineState, new_run: str = "") -> dict[str, bytes]:
@@ -88,7 +96,7 @@ def restore(state: EngineState, sections: Mapping[str, bytes]) -> None:
 
     Raises DamagedRunError, UnsupportedFormatError, before anything has changed.
     """
-    whole = "uses" in sections
+    whole = is_whole(sections)
     runs = _open_runs(state, json.loads(sections["runs"])) if whole else []
     state.store.named_runs = frozenset(run.name for run in runs)
     state.catalog.restore(sections["catalog"])
@@ -122,6 +130,20 @@ def restore(state: EngineState, sections: Mapping[str, bytes]) -> None:
     counters = json.loads(sections["counters"])
     state.leases.next_id = counters["next_delivery_id"]
     state.delayed_counts = {int(topic): count for topic, count in counters["delayed"].items()}
+
+
+def restore_told(state: EngineState, sections: Mapping[str, bytes]) -> None:
+    """Have what TOLD_BY_THE_LOG names as a whole BASE has it, in place of what replay told."""
+    state.uses.restore(sections["uses"])
+    state.timer.restore(sections, [])
+    for due_ms, position in list(state.timer.in_order()):
+        if state.is_gone(position):
+            state.timer.cancel(due_ms, position)
+
+
+def is_whole(sections: Mapping[str, bytes]) -> bool:
+    """Tell whether nothing of the state is left for the log to tell, but queue entries."""
+    return "uses" in sections
 
 
 def _open_runs(state: EngineState, names: list[str]) -> list[RunFile]:

@@ -28,13 +28,11 @@ class LiteApplier:
         state = self._state
         parent = state.lites.get(lite.topic_id)
         if parent is None:
-            return  # nothing was sent yet, or the topic was lost
+            return  # nothing was sent yet
         if lite.kind == LITE_EXPIRED:
             for key, end in lite.rows:
                 parent.expire(key, end)
             return
-        if state.catalog.group_by_id(lite.group_id) is None:
-            return  # lost
         subscription = state.subscription(lite.group_id, lite.topic_id)
         reader = lite_reader(state, subscription)
         assert reader is not None

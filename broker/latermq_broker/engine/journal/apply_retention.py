@@ -1,19 +1,39 @@
-"""Records → state: what is rolled forward, what is expired, what may go. See `journal.py`."""
+"""Records → state: what is rolled forward, expired, may go, was given up. See `journal.py`.
+
+Where records are missing, in front of the log or in a range that was given up, a BASE behind them
+says from what replay goes on. One of retention leaves timers to the log: that tells them where it
+lacks its front only. The one that closes a log which was repaired (`offline/mending`) has all but
+queue entries, and of these what the log no longer tells.
+"""
 
 import struct
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
-from latermq_broker.engine.checkpoint.snapshot import TOLD_BY_THE_LOG, restore, snapshot
+from latermq_broker.engine.checkpoint.snapshot import (
+    TOLD_BY_THE_LOG,
+    is_whole,
+    restore,
+    restore_told,
+    snapshot,
+)
 from latermq_broker.engine.journal.apply_deliveries import unpark
 from latermq_broker.engine.journal.apply_transactions import move_half
 from latermq_broker.engine.journal.indexing import index_moved, reach
 from latermq_broker.engine.state.state import Applied, Appliers, EngineState, Stamp
-from latermq_broker.store.derived.checkpoint import decode_sections, encode_sections
+from latermq_broker.errors import GivenUpError
+from latermq_broker.store.derived.checkpoint import (
+    MOVED_SECTION,
+    decode_moved,
+    decode_sections,
+    encode_sections,
+)
 from latermq_broker.store.derived.consume_queue import ENTRY_MOVED, Entry
-from latermq_broker.store.records.record import RecordType
+from latermq_broker.store.records.record import RECORD_ALIGN, RecordType
 from latermq_broker.store.records.retention_records import (
     DROP_TRIM,
     MOVE_HISTORY,
+    BaseParts,
     DropPayload,
     MovedEntry,
     MovePayload,
@@ -24,20 +44,32 @@ from latermq_broker.store.records.retention_records import (
 BASE_QUEUE: Final = struct.Struct("<IHxxQQ")
 assert BASE_QUEUE.size == 24
 QUEUES_SECTION: Final = "queues"
+COUNT_SLICE: Final = 65_536
 
 
 class RetentionApplier:
-    """MOVE, DROP."""
+    """MOVE, DROP, LOST."""
 
     def __init__(self, state: EngineState) -> None:
         self._state = state
-        self._parts: list[bytes] = []  # of a base that is being read
+        self._base = BaseParts()
+        self._untold = False  # what waits in the timer: records that told it are given up
 
     def appliers(self) -> Appliers:
         return {
             RecordType.MOVE: Applied(self.move, self.move),
             RecordType.DROP: Applied(self.drop, self.drop),
+            RecordType.LOST: Applied(self.lost, self.lost_headless),
         }
+
+    def lost(self, lost: Any, at: Stamp) -> None:
+        """Raises GivenUpError: what follows cannot be applied to a state that lacks these."""
+        raise GivenUpError(at.position)
+
+    def lost_headless(self, lost: Any, at: Stamp) -> None:
+        self._state.lost_at = at.position
+        self._untold = True
+        self._base.forget()
 
     def move(self, move: MovePayload, at: Stamp) -> int:
         """Returns how long the record is."""
@@ -80,7 +112,9 @@ class RetentionApplier:
         queue = state.queue(*key)
         offset = moved.queue_offset
         if queue.first <= offset < queue.next:
-            state.uses.unrefer(queue.get(offset).position, key)
+            before = queue.get(offset)
+            if before.flags:  # else its record is lost: it did not count
+                state.uses.unrefer(before.position, key)
         else:
             assert state.store.dropped.headless
             known = queue.moved_entry(offset)
@@ -98,21 +132,49 @@ class RetentionApplier:
                 for topic_id, queue_id, first in drop.queues:
                     trim(state, topic_id, queue_id, first)
             return
-        self._parts = [*self._parts, bytes(drop.sections)] if drop.part else [bytes(drop.sections)]
-        if drop.part + 1 < drop.parts:
+        data = self._base.add(drop)
+        if data is None:
             return
-        sections = decode_sections(b"".join(self._parts))
-        self._parts = []
-        if headless and drop.start >= state.store.log.segments[0].base:
-            self._begin_with(sections, at)
+        sections = decode_sections(data)
+        if headless:
+            self._take(drop.start, sections, at)
+        elif is_whole(sections):  # with an older checkpoint: made of less than the repair knew
+            raise GivenUpError(at.position - RECORD_ALIGN)
         state.store.dropped.drop_before(drop.start)
         state.uses.drop_before(drop.start)
         state.store.index.drop_before(drop.start)
 
-    def _begin_with(self, sections: dict[str, bytes], at: Stamp) -> None:
-        """The state that a replay behind the dropped segments was waiting for."""
+    def _take(self, start: int, sections: Mapping[str, bytes], at: Stamp) -> None:
+        """Take from a BASE what it is good for, while replay has no state."""
         state = self._state
-        restore(state, sections)
+        whole = is_whole(sections)
+        if self._untold and not whole:
+            return
+        self._take_queues(sections, at)
+        if whole:
+            restore_told(state, sections)
+            self._untold = False
+        dropped = state.store.dropped
+        if start >= state.store.log.segments[0].base and at.position > dropped.behind:
+            restore(state, sections)
+            dropped.headless = False
+            self._forget_queues()
+        if whole:
+            count_entries(state)
+
+    def _forget_queues(self) -> None:
+        """Forget queues of topics that are gone, though the record that said so is lost."""
+        state = self._state
+        for topic_id in {topic_id for topic_id, _ in state.store.queue_keys()}:
+            if state.catalog.topic_by_id(topic_id) is None:
+                state.uses.forget_topic(topic_id)
+                state.store.drop_topic(topic_id)
+
+    def _take_queues(self, sections: Mapping[str, bytes], at: Stamp) -> None:
+        """Have each queue begin and end as it did then."""
+        state = self._state
+        for key, (_, entries) in decode_moved(sections.get(MOVED_SECTION, b"")).items():
+            state.queue(*key).moved.restore(entries)
         for topic_id, queue_id, first, next_ in BASE_QUEUE.iter_unpack(sections[QUEUES_SECTION]):
             queue = state.queue(topic_id, queue_id)
             reach(state, topic_id, queue_id, next_, at.store_ms)
@@ -122,7 +184,17 @@ class RetentionApplier:
             if first > queue.first:
                 trim(state, topic_id, queue_id, first)
             queue.first = first
-        state.store.dropped.headless = False
+
+
+def count_entries(state: EngineState) -> None:
+    """Count anew which segments queue entries need: some may be lost since a base was written."""
+    state.uses.forget_queues()
+    for key in state.store.queue_keys():
+        queue = state.queue(*key)
+        for begin in range(queue.first, queue.next, COUNT_SLICE):
+            for offset, entry in enumerate(queue.scan(begin, COUNT_SLICE), begin):
+                if entry.flags:
+                    state.uses.refer(entry.position, key, offset)
 
 
 def trim(state: EngineState, topic_id: int, queue_id: int, first: int) -> None:

@@ -16,7 +16,6 @@ from latermq_broker.engine.journal.apply_lite import LiteApplier
 from latermq_broker.engine.journal.apply_messages import MessageApplier
 from latermq_broker.engine.journal.apply_retention import RetentionApplier
 from latermq_broker.engine.journal.apply_transactions import TransactionApplier
-from latermq_broker.engine.journal.mend.lossy import LossyReplay
 from latermq_broker.engine.state.state import Appliers, EngineState, Stamp
 from latermq_broker.errors import StoreError
 from latermq_broker.store.log.commit_log import NO_SPARE_TYPES
@@ -57,13 +56,12 @@ class Journal:
         self._ways: dict[RecordType, _Way] = {}
         self.deliveries = DeliveryApplier(state)
         self._messages = MessageApplier(state)
-        catalog = CatalogApplier(state)
-        self.lossy = LossyReplay(state, self.deliveries, catalog)
+        self.catalog = CatalogApplier(state)
         for appliers in (
             self._messages.appliers(),
             TransactionApplier(state).appliers(),
             self.deliveries.appliers(),
-            catalog.appliers(),
+            self.catalog.appliers(),
             LiteApplier(state).appliers(),
             RetentionApplier(state).appliers(),
         ):
@@ -148,20 +146,15 @@ class Journal:
         at = 0
         while at < len(records):
             record = records[at]
-            if self.lossy.active or self._dropped.headless or record.type is RecordType.LOST:
-                self._replay_in_parts(record)
-            elif record.type in RUN_TYPES:
+            if record.type in RUN_TYPES and not self._dropped.headless:
                 end = at + 1
                 while end < len(records) and records[end].type is record.type:
                     end += 1
                 self._replay_run(record.type, records[at:end])
                 at = end
-                continue
             else:
-                way = self._ways[record.type]
-                stamp = Stamp(record.position, record.store_ms, record.length)
-                way.apply(way.decode(record.payload), stamp)
-            at += 1
+                self.apply(record.type, *self.decode(record))
+                at += 1
 
     def _replay_run(self, type: RecordType, records: Sequence[Record]) -> None:
         if type is RecordType.MESSAGE:
@@ -176,19 +169,14 @@ class Journal:
             refs.append(decode_ref(record.payload))
         self._messages.refs(refs, store_ms)
 
-    def _replay_in_parts(self, record: Record) -> None:
-        """Replay a record while something before it is missing: dropped segments, a lost range."""
-        if record.type is RecordType.LOST:
-            self.lossy.begin(record)
-            return
-        way, headless = self._ways[record.type], self._dropped.headless
-        apply = way.headless if headless else way.apply
-        if apply is None:
-            return
+    def decode(self, record: Record) -> tuple[Any, Stamp]:
+        """Return its payload and its stamp."""
         stamp = Stamp(record.position, record.store_ms, record.length)
-        payload = way.decode(record.payload)
-        if self.lossy.active:
-            mend = self.lossy.mend_headless if headless else self.lossy.mend
-            payload = mend(record.type, payload, stamp)
-        if payload is not None:
-            apply(payload, stamp)
+        return self._ways[record.type].decode(record.payload), stamp
+
+    def apply(self, type: RecordType, payload: Any, at: Stamp) -> None:
+        """Apply one record of the log; of it what counts, while replay has no state yet."""
+        way = self._ways[type]
+        apply = way.headless if self._dropped.headless else way.apply
+        if apply is not None:
+            apply(payload, at)

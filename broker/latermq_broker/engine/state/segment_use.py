@@ -14,8 +14,7 @@ functions of the records; I9: equal to a recount at any time.
 """
 
 import json
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from latermq_broker.delivery.leases.lease import Delivery
@@ -142,23 +141,16 @@ class SegmentUses:
             for key in [key for key in use.queues if key[0] == topic_id]:
                 del use.queues[key]
 
+    def forget_queues(self) -> None:
+        """Forget all queue entries."""
+        for use in self._uses.values():
+            use.queues.clear()
+
     def drop_before(self, start: int) -> None:
         """The segments below are gone."""
         for base in [base for base in self._uses if base < start]:
             del self._uses[base]
         self._near_end = 0
-
-    def recount_waiting(self, waiting: Sequence[int], length_of: Callable[[int], int]) -> None:
-        """Recount what waits in the timer, where the counts are not what these positions say."""
-        counts = Counter(map(self._base_of, waiting))
-        bases = {base for base, use in self._uses.items() if use.timers} | set(counts)
-        wrong = {base for base in bases if self.at(base).timers != counts[base]}
-        for base in wrong:
-            use = self.at(base)
-            use.timers, use.timer_bytes = counts[base], 0
-        for position in waiting if wrong else ():
-            if (base := self._base_of(position)) in wrong:
-                self.at(base).timer_bytes += length_of(position)
 
     def facts(self) -> dict[int, tuple[object, ...]]:
         """By base, the used ones."""
@@ -169,6 +161,10 @@ class SegmentUses:
         return json.dumps(list(self._rows()), separators=(",", ":")).encode()
 
     def restore(self, section: bytes) -> None:
+        """In place of what is counted."""
+        self.forget_queues()
+        for use in self._uses.values():
+            use.timers = use.timer_bytes = 0
         for base, timers, timer_bytes, queues in json.loads(section):
             use = self.at(base)
             use.timers, use.timer_bytes = timers, timer_bytes

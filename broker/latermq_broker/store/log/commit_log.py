@@ -204,11 +204,14 @@ class CommitLog:
         self.appended += len(payloads)
         return positions, lengths
 
-    def reserve(self, payload_sizes: Sequence[int], *, spare: bool = False) -> None:
+    def reserve(
+        self, payload_sizes: Sequence[int], *, spare: bool = False, large: bool = False
+    ) -> None:
         """Make sure that records with such payloads fit one after another into one segment.
 
         Args:
             spare: on a full disk it may be the spare; for everything but sends.
+            large: it may be one that is larger than the setting says.
         Raises:
             ValueError: one of them, or all together, can never fit.
             StoreFullError, StoreReadOnlyError: nothing changed.
@@ -220,7 +223,7 @@ class CommitLog:
             raise ValueError(_too_large(largest, self._record_bytes_max))
         total = sum(record_bytes(size) for size in payload_sizes)
         room = self._config.segment_bytes - SEGMENT_HEADER_BYTES - BLANK_BYTES
-        if total > room:
+        if total > room and not large:
             raise ValueError(
                 f"{len(payload_sizes)} records of one atomic group take {total} bytes; "
                 f"a segment holds {room}"

@@ -140,9 +140,10 @@ class SegmentRow:
         """
         base = self.row[-1].end
         prepared = self._prepared
-        if prepared is None or prepared.base != base:
+        if prepared is None or prepared.base != base or not _has_room(prepared, need_bytes):
+            size = max(self._config.segment_bytes, _bytes_for(need_bytes))
             try:
-                prepared = self._prepare(base, created_ms, zero_fill=False)
+                prepared = self._prepare(base, created_ms, zero_fill=False, size=size)
             except StoreFullError:
                 prepared = self._spare if spare else None
                 if prepared is None or not _has_room(prepared, need_bytes):
@@ -202,3 +203,8 @@ class SegmentRow:
 def _has_room(segment: Segment, need_bytes: int) -> bool:
     """For records of so many bytes between its header and the BLANK record that closes it."""
     return segment.size - SEGMENT_HEADER_BYTES - HEADER_BYTES >= need_bytes
+
+
+def _bytes_for(need_bytes: int) -> int:
+    """Compute the size of a segment that has such room."""
+    return (SEGMENT_HEADER_BYTES + need_bytes + HEADER_BYTES + 4095) & -4096

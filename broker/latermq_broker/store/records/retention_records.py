@@ -177,6 +177,31 @@ def _drop_text(record: Record, names: Names) -> Fields:
     return fields
 
 
+class BaseParts:
+    """Puts the parts of a BASE together as its records come; one that lacks a part is none."""
+
+    def __init__(self) -> None:
+        self._parts: list[Bytes] = []
+
+    def forget(self) -> None:
+        """Records are missing here."""
+        self._parts = []
+
+    def add(self, drop: DropPayload) -> bytes | None:
+        """Return the sections of a BASE with its last part; None before."""
+        if drop.part == 0:
+            self._parts = []
+        if drop.part != len(self._parts):
+            self._parts = []
+            return None
+        self._parts.append(drop.sections)
+        if drop.part + 1 < drop.parts:
+            return None
+        sections = b"".join(self._parts)
+        self._parts = []
+        return sections
+
+
 def base_records(start: int, sections: bytes, part_bytes_max: int) -> Sequence[DropPayload]:
     """The DROP records of one atomic group that hold all the sections."""
     count = -(-len(sections) // part_bytes_max) or 1

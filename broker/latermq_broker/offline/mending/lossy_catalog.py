@@ -17,6 +17,7 @@ from latermq_broker.store.records.catalog_records import (
     OffsetPayload,
     ResetPayload,
 )
+from latermq_broker.store.records.lite_records import LITE_EXPIRED, LitePayload
 from latermq_broker.store.records.message_records import QUEUE_UNSET
 from latermq_broker.store.records.record import RecordType
 
@@ -27,7 +28,7 @@ LOST_TOPIC_NAME: Final = "lost-topic-"  # and its id: of a topic whose name is l
 
 
 class CatalogMender:
-    """CONFIG, OFFSET, RESET; and what others need of the catalog."""
+    """CONFIG, OFFSET, RESET, LITE; and what others need of the catalog."""
 
     def __init__(self, state: EngineState, catalog: CatalogApplier) -> None:
         self._state = state
@@ -37,6 +38,7 @@ class CatalogMender:
         return {
             RecordType.CONFIG: self.config,
             RecordType.RESET: self.reset,
+            RecordType.LITE: self.lite,
         }
 
     def config(self, config: ConfigPayload, at: Stamp) -> ConfigPayload:
@@ -78,6 +80,11 @@ class CatalogMender:
         for queue_id, offset in enumerate(reset.offsets):
             reach(self._state, reset.topic_id, queue_id, offset, at.store_ms)
         return reset
+
+    def lite(self, lite: LitePayload, at: Stamp) -> LitePayload | None:
+        del at
+        expired = lite.kind == LITE_EXPIRED
+        return lite if expired or self._state.catalog.group_by_id(lite.group_id) else None
 
     def _exists(self, group_id: int, topic_id: int, queue_id: int, at: Stamp) -> bool:
         """Tell whether the group is known; its topic is then, too."""

@@ -4,10 +4,10 @@ from latermq_broker.delivery.history import Outcome
 from latermq_broker.delivery.leases.lease import IN_HAND, State
 from latermq_broker.engine.journal.apply_deliveries import DeliveryApplier
 from latermq_broker.engine.journal.indexing import reach
-from latermq_broker.engine.journal.mend.lossy_catalog import CatalogMender, Menders
-from latermq_broker.engine.journal.mend.lossy_progress import ProgressMender
-from latermq_broker.engine.journal.mend.lossy_queues import is_lost
 from latermq_broker.engine.state.state import EngineState, Stamp
+from latermq_broker.offline.mending.lossy_catalog import CatalogMender, Menders
+from latermq_broker.offline.mending.lossy_progress import ProgressMender
+from latermq_broker.offline.mending.lossy_queues import is_lost
 from latermq_broker.store.derived.consume_queue import Entry
 from latermq_broker.store.records.catalog_records import OffsetPayload
 from latermq_broker.store.records.lease_records import (

@@ -7,8 +7,8 @@ from latermq_broker.delivery.halves import HalfMessage, HalfState
 from latermq_broker.engine.journal.apply_deliveries import DeliveryApplier
 from latermq_broker.engine.journal.apply_retention import BASE_QUEUE, QUEUES_SECTION, trim
 from latermq_broker.engine.journal.indexing import reach
-from latermq_broker.engine.journal.mend.lossy_catalog import CatalogMender, Menders
 from latermq_broker.engine.state.state import EngineState, Stamp
+from latermq_broker.offline.mending.lossy_catalog import CatalogMender, Menders
 from latermq_broker.store.derived.checkpoint import decode_sections
 from latermq_broker.store.derived.consume_queue import Entry
 from latermq_broker.store.records.message_records import (
@@ -24,6 +24,7 @@ from latermq_broker.store.records.record import RecordType
 from latermq_broker.store.records.retention_records import (
     DROP_TRIM,
     MOVE_HISTORY,
+    BaseParts,
     DropPayload,
     MovePayload,
 )
@@ -39,7 +40,7 @@ class QueueMender:
         self._state = state
         self._catalog = catalog
         self._deliveries = deliveries
-        self._parts: list[bytes] = []  # of a DROP record's base
+        self._base = BaseParts()
         self._armed: dict[int, int] = {}  # position of what waits in the timer: due time
 
     def menders(self) -> Menders:
@@ -55,7 +56,7 @@ class QueueMender:
 
     def begin(self, *, first: bool) -> None:
         """A range is lost, the first one of this replay or a further one."""
-        self._parts = []
+        self._base.forget()
         if first:
             timer = self._state.timer
             self._armed = {position: due_ms for due_ms, position in timer.in_order()}
@@ -73,10 +74,6 @@ class QueueMender:
         elif type is RecordType.DROP:
             return self.drop(payload, at)
         return payload
-
-    def end(self) -> None:
-        """Replay is over."""
-        self._armed = {}
 
     def message(self, message: MessageHead, at: Stamp) -> MessageHead:
         self._catalog.ensure_topic(message.topic_id, message.queue_id, at)
@@ -190,14 +187,9 @@ class QueueMender:
         if drop.kind == DROP_TRIM:
             queues = tuple(queue for queue in drop.queues if self._may_trim(queue, at))
             return drop._replace(queues=queues)
-        if drop.part != len(self._parts):  # one of its parts is lost
-            return None
-        self._parts.append(bytes(drop.sections))
-        if len(self._parts) == drop.parts:
-            sections = decode_sections(b"".join(self._parts))
-            self._parts = []
-            if not self._state.store.dropped.headless:
-                self._settle(drop.start, sections, at)
+        data = self._base.add(drop)
+        if data is not None and not self._state.store.dropped.headless:
+            self._settle(drop.start, decode_sections(data), at)
         return drop
 
     def _settle(self, start: int, sections: dict[str, bytes], at: Stamp) -> None:

@@ -8,9 +8,9 @@ ready to be handed out again. Only the first jump behind a lost range can hide a
 from typing import Final
 
 from latermq_broker.engine.journal.apply_deliveries import DeliveryApplier
-from latermq_broker.engine.journal.mend.lossy_queues import is_lost
 from latermq_broker.engine.state.state import EngineState, Stamp
 from latermq_broker.errors import CorruptRecordError
+from latermq_broker.offline.mending.lossy_queues import is_lost
 from latermq_broker.store.derived.consume_queue import Entry
 from latermq_broker.store.records.letter_records import dead_order_key
 from latermq_broker.store.records.message_records import message_order_key

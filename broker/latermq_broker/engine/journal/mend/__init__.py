@@ -1,1 +1,0 @@
-"""Replay of a log that was repaired: records whose causes are lost."""

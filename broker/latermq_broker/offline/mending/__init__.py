@@ -1,0 +1,1 @@
+"""What `latermq log repair` does after the bytes: one lenient replay, and a log that tells it."""
