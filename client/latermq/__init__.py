@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from latermq import errors, sync
     from latermq._connection.batching import Batching
     from latermq._values.tls import Tls
+    from latermq.app import App
     from latermq.client import Client, connect
     from latermq.codes import Code
     from latermq.delivery import Delivery
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "RECONSUME_LATER",
+    "App",
     "Batching",
     "Begin",
     "Client",
@@ -69,6 +71,7 @@ __all__ = [
 _HOMES: Final = {
     "Batching": "_connection.batching",
     "Tls": "_values.tls",
+    "App": "app",
     "Client": "client",
     "connect": "client",
     "Code": "codes",

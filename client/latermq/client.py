@@ -68,6 +68,11 @@ class Client:
         self._consumers: list[AskingConsumer | PushConsumer] = []
         self._closed = False
 
+    @property
+    def reachable(self) -> bool:
+        """Tell whether the last call to each broker was answered; True before the first."""
+        return not self._connections.outages.count
+
     async def send(
         self,
         topic: str,

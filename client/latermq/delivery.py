@@ -149,10 +149,11 @@ class Delivery(Received):
             return False
         if isinstance(error, Exception):
             log.warning(
-                "message failed",
+                "attempt %d of message %s failed, topic %s: %s: %s",
+                self.attempt, self.message_id, self.topic, type(error).__name__, error,
                 exc_info=error,
                 extra={"topic": self.topic, "message_id": self.message_id, "attempt": self.attempt},
-            )
+            )  # fmt: skip
         if self._outcome is None:
             try:
                 await self._settler.end(self, error)

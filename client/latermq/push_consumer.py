@@ -93,6 +93,11 @@ class PushConsumer:
     def closed(self) -> bool:
         return self._closing is not None
 
+    @property
+    def receiving(self) -> bool:
+        """Tell whether it has started, and is not closed or closing."""
+        return self._started and self._closing is None
+
     def listener(self, listener: Listener) -> Listener:
         """Set the coroutine function that is called with each delivery; usable as a decorator.
 

@@ -32,6 +32,7 @@ def _show_version(context: click.Context, _: click.Parameter, asked: bool) -> No
         "limit": Lazy(f"{_CLI}.catalog.limit", "limit", "Limit what clients and groups may do."),
         "send": Lazy(f"{_CLI}.messages.send", "send", "Send a message, now or later."),
         "receive": Lazy(f"{_CLI}.messages.receive", "receive", "Receive messages and print them."),
+        "worker": Lazy(f"{_CLI}.worker", "worker", "Run an application's listeners."),
         "ack": Lazy(f"{_CLI}.messages.receive", "ack", "Acknowledge a message that was received."),
         "nack": Lazy(f"{_CLI}.messages.receive", "nack", "Give a received message back as failed."),
         "message": Lazy(

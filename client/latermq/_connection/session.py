@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import Final
 
+from latermq._connection.outages import Outages, log_failure
 from latermq._connection.tasks import Tasks
 from latermq._connection.telemetry import Telemetry
 from latermq._connection.transport import Metadata, Transport
@@ -43,6 +44,7 @@ class Connections:
     """One transport per broker, opened on first use."""
 
     def __init__(self, connect: Callable[[Endpoints], Transport]) -> None:
+        self.outages = Outages()
         self._connect = connect
         self._open: dict[Endpoints, Transport] = {}
 
@@ -155,7 +157,13 @@ class Session:
         self._check_open()
         limit = self.timeout if timeout is None else timeout
         transport = self._connections.to(endpoints)
-        return await transport.unary(path, request, self._headers(headers), limit)
+        try:
+            answer = await transport.unary(path, request, self._headers(headers), limit)
+        except UnavailableError as error:
+            self._connections.outages.lost(endpoints, error)
+            raise
+        self._connections.outages.reached(endpoints)
+        return answer
 
     async def stream(
         self, endpoints: Endpoints, path: str, request: bytes, timeout: float
@@ -261,7 +269,7 @@ class Session:
                 if error.code == Code.UNRECOGNIZED_CLIENT_TYPE:
                     await stream.announce()
                 else:
-                    log.info("heartbeat failed", extra={"reason": str(error)})
+                    log_failure(log, "heartbeat failed", error)
 
     async def _refresh_routes(self) -> None:
         for topic in list(self._routes):
@@ -273,7 +281,7 @@ class Session:
             except TopicNotFoundError:
                 self.forget_route(topic)
             except LaterMQError as error:
-                log.info("route not refreshed", extra={"topic": topic, "reason": str(error)})
+                log_failure(log, "route not refreshed", error, topic=topic)
 
     def _headers(self, more: Sequence[tuple[str, str | bytes]] = ()) -> Metadata:
         return (*wire.client_headers(self.profile, new_request_id()), *more)

@@ -13,6 +13,7 @@ import logging
 import random
 from collections.abc import Callable
 
+from latermq._connection.outages import log_failure
 from latermq._connection.transport import Stream
 from latermq._values.settings import Settings
 from latermq._wire.session_calls import Command, Orphan, Taken, read_command
@@ -52,7 +53,7 @@ class Telemetry:
             try:
                 await self._converse()
             except LaterMQError as error:
-                log.info("telemetry stream lost", extra={"reason": str(error)})
+                log_failure(log, "telemetry stream lost", error)
                 self._failure = error
                 self._tell()
             retry = 1 if self._opened else retry + 1

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from latermq._connection.outages import log_failure
 from latermq._connection.session import Session
 from latermq._connection.tasks import Tasks
 from latermq._consuming.inbox import Window
@@ -73,7 +74,7 @@ class Assignment:
                 except TopicNotFoundError:
                     self._drop(topic, keep=set())
                 except LaterMQError as error:
-                    log.info("no assignment", extra={"topic": topic, "reason": str(error)})
+                    log_failure(log, "no assignment", error, topic=topic)
 
     def _drop(self, topic: str, keep: set[Queue]) -> None:
         for queue in [q for q in self._loops if q.topic == topic and q not in keep]:

@@ -15,6 +15,7 @@ import random
 from collections.abc import Callable
 from typing import Final
 
+from latermq._connection.outages import log_failure
 from latermq._connection.session import FAREWELL_S_MAX, Session
 from latermq._connection.tasks import Tasks
 from latermq._consuming.assignment import Assignment
@@ -160,7 +161,7 @@ class Identities:
             try:
                 await identity.start()
             except LaterMQError as error:
-                log.info("cannot receive yet", extra={"reason": str(error)})
+                log_failure(log, "cannot receive yet", error)
                 await identity.leave()
                 self._identities.discard(identity)
             else:

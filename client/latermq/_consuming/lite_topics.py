@@ -10,6 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection
 from typing import Final
 
+from latermq._connection.outages import log_failure
 from latermq._connection.session import Session
 from latermq._values import arguments
 from latermq._wire.lite_calls import SYNC_LITE, Action, ask_sync_lite, read_sync_lite
@@ -134,7 +135,7 @@ class LiteTopics:
                 self._version += 1
                 await self._tell(session, Action.BECOME, self._names, version=self._version)
         except LaterMQError as error:
-            log.info("lite topics not told", extra={"reason": str(error)})
+            log_failure(log, "lite topics not told", error)
 
     async def _repeat(self, session: Session) -> None:
         while session is self._session:

@@ -8,6 +8,7 @@ from contextlib import aclosing
 from datetime import timedelta
 from typing import Final
 
+from latermq._connection.outages import log_failure
 from latermq._connection.session import Session
 from latermq._consuming.inbox import Window
 from latermq._values.route import Queue
@@ -103,6 +104,6 @@ class Receiver:
 
     async def _pause(self, error: LaterMQError, failures: int) -> None:
         slow_down = isinstance(error, TooManyRequestsError)
-        log.info("receive failed", extra={"topic": self.queue.topic, "reason": str(error)})
+        log_failure(log, "receive failed", error, topic=self.queue.topic)
         backoff = FLOW_CONTROL if slow_down else RECONNECT_BACKOFF
         await asyncio.sleep(backoff.wait(failures, random.random()).total_seconds())

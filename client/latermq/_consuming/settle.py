@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Final, TypeVar
 
 from latermq._connection.batching import Batches, Batching
+from latermq._connection.outages import log_failure
 from latermq._connection.session import Session
 from latermq._connection.transport import Metadata
 from latermq._values.endpoints import Endpoints
@@ -108,7 +109,7 @@ class LeaseSettler:
         try:
             await self._change(delivery, AT_ONCE, suspend=True)
         except LaterMQError as error:
-            log.info("lease not returned", extra={"reason": str(error)})
+            log_failure(log, "lease not returned", error)
         self._left(delivery, Outcome.RETURNED)
 
     async def return_it(self, delivery: Delivery) -> None:
@@ -147,7 +148,7 @@ class LeaseSettler:
             except ClosedError:
                 break
             except LaterMQError as error:
-                log.info("not settled yet", extra={**about, "reason": str(error)})
+                log_failure(log, "not settled yet", error, **about)
                 if attempt < self._tries_max:
                     wait = SETTLE_BACKOFF.wait(attempt, random.random())
                     await asyncio.sleep(wait.total_seconds())

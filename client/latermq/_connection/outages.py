@@ -1,0 +1,71 @@
+"""One line when a broker is away, one when it is back, however much is tried meanwhile."""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Final
+
+from latermq._values.endpoints import Endpoints
+from latermq.errors import LaterMQError, UnavailableError
+
+log = logging.getLogger("latermq.client")
+
+# A broker that is replaced or restarted is back before anybody need read of it.
+SILENT_S: Final = 1.0
+
+
+def log_failure(logger: logging.Logger, what: str, error: LaterMQError, **about: object) -> None:
+    """Log what failed and is tried again; at DEBUG where no broker answers, which is said once."""
+    level = logging.DEBUG if isinstance(error, UnavailableError) else logging.INFO
+    where = "".join(f", {name} {value}" for name, value in about.items())
+    logger.log(level, "%s%s: %s", what, where, error, extra={**about, "reason": str(error)})
+
+
+class _Outage:
+    """A broker that does not answer, since when, and whether it was said."""
+
+    def __init__(self, since_s: float) -> None:
+        self.since_s = since_s
+        self.logged = False
+
+
+class Outages:
+    """Of the brokers that a client's connections go to.
+
+    Args:
+        now_s: a clock that only goes forward.
+    """
+
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._now_s = now_s
+        self._away: dict[Endpoints, _Outage] = {}
+
+    @property
+    def count(self) -> int:
+        """Return how many brokers do not answer, short absences included."""
+        return len(self._away)
+
+    def lost(self, endpoints: Endpoints, error: Exception) -> None:
+        """Note a call that reached no broker; the first one after a second of them is logged."""
+        now_s = self._now_s()
+        outage = self._away.setdefault(endpoints, _Outage(now_s))
+        if not outage.logged and now_s - outage.since_s >= SILENT_S:
+            outage.logged = True
+            reason = str(error)
+            where = "" if str(endpoints) in reason else f"no broker answers at {endpoints}: "
+            log.warning(
+                "%s%s; trying again until one does", where, reason,
+                extra={"endpoint": str(endpoints), "reason": reason},
+            )  # fmt: skip
+
+    def reached(self, endpoints: Endpoints) -> None:
+        """Note a call that was answered."""
+        if not self._away:
+            return
+        outage = self._away.pop(endpoints, None)
+        if outage is not None and outage.logged:
+            seconds = self._now_s() - outage.since_s
+            log.info(
+                "the broker at %s answers again after %.1f s", endpoints, seconds,
+                extra={"endpoint": str(endpoints), "seconds": seconds},
+            )  # fmt: skip

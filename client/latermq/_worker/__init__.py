@@ -1,0 +1,1 @@
+"""What a worker is made of: payloads, calls of listeners, signals."""

@@ -1,0 +1,122 @@
+"""What is done with one delivery: read its payload, call the function, say how it ended."""
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
+from datetime import timedelta
+from typing import Any, Final, NamedTuple, get_type_hints
+
+from latermq._values.arguments import wrong
+from latermq._worker.payloads import CONTENT_TYPE, Codec, PayloadError, codec_for
+from latermq.delivery import Delivery
+from latermq.message import ConsumeResult
+from latermq.push_consumer import result_is_due
+
+log = logging.getLogger("latermq.worker")
+
+Function = Callable[..., Any]
+Outcome = ConsumeResult | None
+
+POSITIONAL: Final = (
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+)
+
+
+class Shape(NamedTuple):
+    """What a listener's function takes.
+
+    Fields:
+        codec: of its payload; None: it takes the delivery alone.
+        with_delivery: it takes the delivery, first or after the payload.
+        waits: it is a coroutine function; others are called in threads.
+    """
+
+    codec: Codec[Any] | None
+    with_delivery: bool
+    waits: bool
+
+
+def shape_of(function: Function) -> Shape:
+    """Read a listener's parameters: a payload, a `Delivery`, or a payload and a `Delivery`.
+
+    Raises:
+        TypeError: it has others, or they are not annotated.
+    """
+    if not callable(function):
+        raise wrong("a listener", "a function", function)
+    name = getattr(function, "__name__", repr(function))
+    parameters = list(inspect.signature(function).parameters.values())
+    hints = get_type_hints(function)
+    known = [hints.get(each.name) for each in parameters]
+    waits = inspect.iscoroutinefunction(function)
+    takes = f"{name} must take a payload, a Delivery, or both in this order"
+    if not 1 <= len(parameters) <= 2 or any(each.kind not in POSITIONAL for each in parameters):
+        raise TypeError(takes)
+    if None in known:
+        raise TypeError(f"{takes}, annotated: what is annotated decides how bodies are read")
+    if len(known) == 2 and (known[1] is not Delivery or known[0] is Delivery):
+        raise TypeError(takes)
+    with_delivery = known[-1] is Delivery
+    if with_delivery and not waits:
+        raise TypeError(f"{name} takes a Delivery, whose verbs are awaited: make it `async def`")
+    codec = None if known[0] is Delivery else codec_for(known[0])
+    return Shape(codec, with_delivery, waits)
+
+
+class Call:
+    """Calls one listener's function, for each delivery.
+
+    Args:
+        timeout: after it a call is cancelled, and its attempt has failed.
+        threads: where functions run that do not wait; used for those only.
+    """
+
+    def __init__(
+        self, function: Function, shape: Shape, timeout: timedelta | None, threads: Executor | None
+    ) -> None:
+        self._function = function
+        self._shape = shape
+        self.result_due = result_is_due(function)
+        self.cut_off = 0  # calls that were cancelled: the grace was over
+        self._timeout_s = None if timeout is None else timeout.total_seconds()
+        self._threads = threads
+
+    async def __call__(self, delivery: Delivery) -> Outcome:
+        """Treat a delivery as `PushConsumer.listener` says; a bad payload is a dead letter."""
+        try:
+            given = self._arguments(delivery)
+        except PayloadError as error:
+            log.warning(
+                "dead letter: message %s of topic %s: %s",
+                delivery.message_id, delivery.topic, error,
+            )  # fmt: skip
+            await delivery.dead_letter(str(error), error)
+            return None
+        try:
+            async with asyncio.timeout(self._timeout_s) as limit:
+                result: Outcome = await self._run(given)
+        except TimeoutError:
+            if not limit.expired():
+                raise  # the function's own
+            raise TimeoutError(f"not done after {self._timeout_s:g} s, its time limit") from None
+        except asyncio.CancelledError:
+            self.cut_off += 1
+            raise
+        return result
+
+    def _arguments(self, delivery: Delivery) -> tuple[Any, ...]:
+        codec = self._shape.codec
+        if codec is None:
+            return (delivery,)
+        payload = codec.read(delivery.body, delivery.properties.get(CONTENT_TYPE))
+        return (payload, delivery) if self._shape.with_delivery else (payload,)
+
+    def _run(self, given: tuple[Any, ...]) -> Awaitable[Outcome]:
+        if self._shape.waits:
+            result: Awaitable[Outcome] = self._function(*given)
+            return result
+        loop = asyncio.get_running_loop()
+        return loop.run_in_executor(self._threads, self._function, *given)

@@ -1,0 +1,96 @@
+"""What a listener's parameter says about its messages: how a body is read, and how it is written.
+
+    bytes       the body itself
+    str         UTF-8, content type text/plain
+    else        JSON, content type application/json: pydantic for its own models, otherwise msgspec,
+                or pydantic where msgspec is not installed
+
+The content type travels in the message's property `content-type`.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
+
+Payload = TypeVar("Payload")
+
+CONTENT_TYPE: Final = "content-type"
+TEXT: Final = "text/plain"
+JSON: Final = "application/json"
+EXTRA: Final = "pip install 'latermq[worker]'"
+
+
+class PayloadError(ValueError):
+    """A body that is not what the listener says it takes; trying again would not help."""
+
+
+class Codec(NamedTuple, Generic[Payload]):
+    """How payloads of one type become bodies, and back.
+
+    Fields:
+        content_type: "" for bytes, which may be anything.
+        decode: raises ValueError, TypeError or UnicodeError for a body that does not fit.
+    """
+
+    content_type: str
+    encode: Callable[[Payload], bytes]
+    decode: Callable[[bytes], Payload]
+
+    def read(self, body: bytes, content_type: str | None) -> Payload:
+        """Decode a body that says it is of `content_type`; None where it says nothing.
+
+        Raises:
+            PayloadError: it is of another content type, or does not fit.
+        """
+        given = (content_type or self.content_type).partition(";")[0].strip().lower()
+        if self.content_type and given != self.content_type:
+            raise PayloadError(f"content type {given}, and {self.content_type} is listened for")
+        try:
+            return self.decode(body)
+        except (ValueError, TypeError) as error:  # msgspec's, pydantic's, UnicodeDecodeError
+            raise PayloadError(f"the payload does not fit: {error}") from error
+
+
+def codec_for(annotation: Any) -> Codec[Any]:
+    """Choose how payloads of the annotated type travel.
+
+    Raises:
+        TypeError: neither bytes nor str, and nothing installed can read it.
+    """
+    if annotation is bytes:
+        return Codec("", _unchanged, _unchanged)
+    if annotation is str:
+        return Codec(TEXT, str.encode, bytes.decode)
+    if hasattr(annotation, "__pydantic_validator__"):
+        return _of_pydantic(annotation)
+    try:
+        return _of_msgspec(annotation)
+    except ModuleNotFoundError:
+        pass
+    try:
+        return _of_pydantic(annotation)
+    except ModuleNotFoundError:
+        raise TypeError(f"payloads of {annotation!r} need msgspec or pydantic: {EXTRA}") from None
+
+
+def _unchanged(body: bytes) -> bytes:
+    return body
+
+
+def _of_msgspec(annotation: Any) -> Codec[Any]:
+    import msgspec  # an extra
+
+    try:
+        decoder = msgspec.json.Decoder(annotation)
+    except TypeError as error:
+        raise TypeError(f"payloads of {annotation!r} cannot be read: {error}") from error
+    return Codec(JSON, msgspec.json.Encoder().encode, decoder.decode)
+
+
+def _of_pydantic(annotation: Any) -> Codec[Any]:
+    import pydantic  # an extra
+
+    try:
+        adapter = pydantic.TypeAdapter(annotation)
+    except pydantic.errors.PydanticUserError as error:
+        raise TypeError(f"payloads of {annotation!r} cannot be read: {error}") from error
+    return Codec(JSON, cast(Callable[[Any], bytes], adapter.dump_json), adapter.validate_json)

@@ -1,0 +1,130 @@
+"""The life of a worker: wait for the broker, call listeners, drain.
+
+waiting ──broker there──→ ready ──asked to end──→ draining ──in hand: none, or grace over──→ ended
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Final, Protocol
+
+from latermq._worker.calls import Call, Function, Shape
+from latermq.backoff import RECONNECT_BACKOFF
+from latermq.client import Client
+from latermq.errors import RequestTimeoutError, UnavailableError
+from latermq.push_consumer import PushConsumer
+
+log = logging.getLogger("latermq.worker")
+
+HEALTH_S: Final = 1.0  # between two touches of the health file
+
+
+class Listening(Protocol):
+    """What a worker reads of a listener."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def group(self) -> str: ...
+    @property
+    def tags(self) -> str: ...
+    @property
+    def concurrency(self) -> int: ...
+    @property
+    def timeout(self) -> timedelta | None: ...
+    @property
+    def _function(self) -> Function: ...
+    @property
+    def _shape(self) -> Shape: ...
+
+
+class Worker:
+    """Calls listeners with what their topics hold. Runs once.
+
+    Args:
+        concurrency: instead of each listener's own.
+    """
+
+    def __init__(
+        self, client: Client, listeners: Sequence[Listening], concurrency: int | None = None
+    ) -> None:
+        self._client = client
+        self._calls: list[Call] = []
+        self._pools: list[ThreadPoolExecutor] = []
+        self._consumers = [self._consumer(each, concurrency) for each in listeners]
+        self._names = ", ".join(f"{each.topic} for {each.group}" for each in listeners)
+
+    async def run(self, end: asyncio.Event, grace: timedelta, health_file: Path | None) -> bool:
+        """Work until `end` is set; return whether all in hand was finished within the grace."""
+        health = asyncio.create_task(self._show_health(health_file)) if health_file else None
+        starting = asyncio.gather(*(_start(each) for each in self._consumers))
+        ending = asyncio.create_task(end.wait())
+        try:
+            await asyncio.wait((starting, ending), return_when=asyncio.FIRST_COMPLETED)
+            if starting.done():
+                starting.result()
+                log.info("worker ready: %s", self._names)
+                await ending
+        finally:
+            starting.cancel()
+            ending.cancel()
+            if health is not None:
+                health.cancel()
+            await self._drain(grace)
+            with suppress(asyncio.CancelledError, Exception):  # said already, or not wanted
+                await starting
+        unfinished = sum(call.cut_off for call in self._calls)
+        if unfinished:
+            log.warning("ended; not finished within the grace, given back: %d", unfinished)
+        else:
+            log.info("ended; all that was in hand is finished")
+        return not unfinished
+
+    def _consumer(self, listener: Listening, concurrency: int | None) -> PushConsumer:
+        count = listener.concurrency if concurrency is None else concurrency
+        threads: ThreadPoolExecutor | None = None
+        if not listener._shape.waits:
+            threads = ThreadPoolExecutor(count, thread_name_prefix="latermq-listener")
+            self._pools.append(threads)
+        call = Call(listener._function, listener._shape, listener.timeout, threads)
+        self._calls.append(call)
+        consumer = self._client.push_consumer(
+            listener.topic, group=listener.group, tags=listener.tags, concurrency=count
+        )
+        consumer._listen(call, call.result_due)
+        return consumer
+
+    async def _drain(self, grace: timedelta) -> None:
+        await asyncio.gather(*(each.close(grace) for each in self._consumers))
+        for pool in self._pools:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    async def _show_health(self, path: Path) -> None:
+        """Touch the file while every consumer receives and the broker answers."""
+        try:
+            while True:
+                if all(each.receiving for each in self._consumers) and self._client.reachable:
+                    path.touch()
+                else:
+                    path.unlink(missing_ok=True)
+                await asyncio.sleep(HEALTH_S)
+        finally:
+            path.unlink(missing_ok=True)
+
+
+async def _start(consumer: PushConsumer) -> None:
+    """Begin to receive as soon as a broker answers."""
+    retry = 0
+    while True:
+        try:
+            await consumer.start()
+        except (UnavailableError, RequestTimeoutError):  # of which the connection tells
+            retry += 1
+            await asyncio.sleep(RECONNECT_BACKOFF.wait(retry, random.random()).total_seconds())
+        else:
+            return

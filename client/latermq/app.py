@@ -1,0 +1,246 @@
+"""An application of listeners, and the worker that runs them.
+
+    app = latermq.App("127.0.0.1:8081")
+
+    @app.listener("orders", group="billing")
+    async def bill(order: Order) -> None: ...  # returning acknowledges, raising has it come again
+
+    await bill.send(Order(17))  # in whatever process makes orders
+    app.run()                   # in the worker; or: latermq worker shop:app
+
+A worker waits for its broker, at the start and whenever it goes away. Asked to end, it stops
+receiving, lets what is in hand finish for a grace, and gives the rest back uncounted.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any, Generic, TypedDict, Unpack, overload
+
+from latermq._values import arguments
+from latermq._values.settings import MATCH_ALL
+from latermq._values.tls import Tls
+from latermq._worker.calls import Function, shape_of
+from latermq._worker.payloads import CONTENT_TYPE, Payload
+from latermq._worker.signals import asked_to_end
+from latermq._worker.worker import Worker
+from latermq.client import Client, connect
+from latermq.delivery import Delivery
+from latermq.message import Message, SendReceipt
+from latermq.push_consumer import CONCURRENCY, GRACE
+
+
+class MessageFields(TypedDict, total=False):
+    """What `Message` takes beside the body."""
+
+    tag: str | None
+    keys: Sequence[str]
+    properties: Mapping[str, str]
+    message_group: str | None
+    priority: int | None
+    deliver_at: datetime | None
+    delay: timedelta | None
+
+
+class Listener(Generic[Payload]):
+    """A function that is called for each message of a topic, and the way to send it one.
+
+    Made by `App.listener`. Calling it calls the function, with a payload that a test made.
+    """
+
+    def __init__(
+        self,
+        app: "App",
+        function: Function,
+        *,
+        topic: str,
+        group: str,
+        tags: str,
+        concurrency: int,
+        timeout: timedelta | None,
+    ) -> None:
+        arguments.name_of("topic", topic)
+        arguments.name_of("group", group)
+        arguments.text("tags", tags)
+        arguments.at_least_one("concurrency", concurrency)
+        arguments.optional_duration("timeout", timeout)
+        self.topic = topic
+        self.group = group
+        self.tags = tags
+        self.concurrency = concurrency
+        self.timeout = timeout
+        self._app = app
+        self._function = function
+        self._shape = shape_of(function)
+        if timeout is not None and timeout <= timedelta(0):
+            raise ValueError(f"timeout must be positive, not {timeout}")
+        if timeout is not None and not self._shape.waits:
+            raise ValueError("timeout needs an `async def` function: a thread cannot be stopped")
+        self.__name__ = getattr(function, "__name__", repr(function))
+        self.__doc__ = function.__doc__
+
+    def __call__(self, *given: Any) -> Any:
+        return self._function(*given)
+
+    def message(self, payload: Payload, **fields: Unpack[MessageFields]) -> Message:
+        """Make the message that carries `payload`, for any client to send to `topic`.
+
+        Raises:
+            TypeError: the function takes deliveries, or the payload is not what it takes.
+            ValueError: as `Message` says.
+        """
+        codec = self._shape.codec
+        if codec is None:
+            raise TypeError(f"{self.__name__} takes deliveries, not payloads: send bytes")
+        if codec.content_type:
+            properties = {**fields.get("properties", {}), CONTENT_TYPE: codec.content_type}
+            fields = {**fields, "properties": properties}
+        return Message(codec.encode(payload), **fields)
+
+    async def send(self, payload: Payload, **fields: Unpack[MessageFields]) -> SendReceipt:
+        """Send `payload` to the topic; it is safe with the broker when this returns.
+
+        Raises: as `message`, and as `Client.send`.
+        """
+        message = self.message(payload, **fields)
+        return await self._app.client._sender().send_one(self.topic, message, None)
+
+
+class _Decorator:
+    """Makes a listener of the function it is given; typed by the function's payload."""
+
+    def __init__(self, app: "App", **about: Any) -> None:
+        self._app = app
+        self._about = about
+
+    @overload
+    def __call__(self, function: Callable[[Payload], Any]) -> Listener[Payload]: ...
+
+    @overload
+    def __call__(self, function: Callable[[Payload, Delivery], Any]) -> Listener[Payload]: ...
+
+    def __call__(self, function: Function) -> Listener[Any]:
+        made: Listener[Any] = Listener(self._app, function, **self._about)
+        self._app._listeners.append(made)
+        return made
+
+
+class App:
+    """Listeners, and the client through which they are called and sent to.
+
+    Args: as `connect`; nothing is opened before it is used.
+    """
+
+    def __init__(
+        self,
+        endpoint: str | None = None,
+        *,
+        access_key: str | None = None,
+        secret: str | None = None,
+        tls: bool | Tls | None = None,
+    ) -> None:
+        self._endpoint = endpoint
+        self._connect = partial(connect, access_key=access_key, secret=secret, tls=tls)
+        self._client: Client | None = None
+        self._listeners: list[Listener[Any]] = []
+
+    @property
+    def listeners(self) -> Sequence[Listener[Any]]:
+        """Return those made so far."""
+        return tuple(self._listeners)
+
+    @property
+    def client(self) -> Client:
+        """Return the client of this app, made on first use: for the running loop, until `close`."""
+        if self._client is None:
+            self._client = self._connect(self._endpoint)
+        return self._client
+
+    def listener(
+        self,
+        topic: str,
+        *,
+        group: str,
+        tags: str = MATCH_ALL,
+        concurrency: int = CONCURRENCY,
+        timeout: timedelta | None = None,
+    ) -> _Decorator:
+        """Decorate a function that is to be called with each message of the topic.
+
+        It takes a payload, a `Delivery`, or both in this order; the payload's annotation says how
+        bodies are read: bytes, str, or JSON of a dataclass, TypedDict or model. What it returns or
+        raises counts as `PushConsumer.listener` says; a body that does not fit is a dead letter at
+        once. A function that is not `async` is called in a thread.
+
+        Args:
+            tags: "a || b", "*" for all, or an `Sql`.
+            concurrency: how many calls of it run at a time.
+            timeout: a call that takes longer is cancelled, and its attempt has failed.
+        """
+        return _Decorator(
+            self, topic=topic, group=group, tags=tags, concurrency=concurrency, timeout=timeout
+        )
+
+    def move_to(self, endpoint: str) -> None:
+        """Use another broker than the app was made with. Raises ValueError: it is in use."""
+        if self._client is not None:
+            raise ValueError("this app is in use: move it before its first send")
+        self._endpoint = endpoint
+
+    def run(
+        self,
+        *,
+        grace: timedelta = GRACE,
+        concurrency: int | None = None,
+        health_file: Path | None = None,
+    ) -> bool:
+        """Serve until SIGTERM or SIGINT; a second one ends the process at once.
+
+        Args, returns and raises: see `serve`.
+        """
+
+        async def serve() -> bool:
+            end = asyncio.Event()
+            with asked_to_end(end.set):
+                return await self.serve(
+                    end, grace=grace, concurrency=concurrency, health_file=health_file
+                )
+
+        return asyncio.run(serve())
+
+    async def serve(
+        self,
+        end: asyncio.Event,
+        *,
+        grace: timedelta = GRACE,
+        concurrency: int | None = None,
+        health_file: Path | None = None,
+    ) -> bool:
+        """Call the listeners until `end` is set; then finish what is in hand, and close.
+
+        Args:
+            grace: how long to wait for calls to end; what is left then is given back uncounted.
+            concurrency: instead of each listener's own.
+            health_file: touched each second while all is well; not there when it is not.
+        Returns:
+            Whether all that was in hand was finished within the grace.
+        Raises:
+            ValueError: there are no listeners.
+            TopicNotFoundError, GroupNotFoundError, UnauthorizedError: what is needed is not there.
+        """
+        arguments.span("grace", grace)
+        if not self._listeners:
+            raise ValueError("this app has no listeners")
+        worker = Worker(self.client, self._listeners, concurrency)
+        try:
+            return await worker.run(end, grace, health_file)
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """Close the client, if there is one; the next use makes another."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()

@@ -1,0 +1,131 @@
+"""`latermq worker`: run an application's listeners until asked to end."""
+
+import importlib
+import json
+import logging
+import os
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from latermq.app import App
+from latermq.errors import LaterMQError
+from latermq_cli.connection.options import duration, example
+from latermq_cli.terminal.failures import CommandError, RefusedError
+from latermq_cli.terminal.times import format_instant
+
+LEVELS: Final = ("debug", "info", "warning", "error")
+# What every record of logging has; the rest was given with `extra`.
+_OF_EVERY_RECORD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
+
+
+@click.command(
+    epilog=example(
+        "latermq worker shop:app",
+        "latermq worker shop.tasks:app --concurrency 8 --grace 1m",
+        "latermq worker shop:app --json --health-file /run/worker.healthy",
+    )
+)
+@click.argument("application", metavar="MODULE:APP")
+@click.option(
+    "--concurrency", type=click.IntRange(min=1), metavar="N",
+    help="Calls of each listener at a time, instead of what the listeners say.",
+)  # fmt: skip
+@click.option(
+    "--grace", type=duration, default="30s", show_default=True,
+    help="How long calls may take to end once the worker is asked to.",
+)  # fmt: skip
+@click.option(
+    "--endpoint", metavar="HOST:PORT",
+    help="The broker, instead of the app's; an app that names none takes LATERMQ_ENDPOINT, or "
+    "127.0.0.1:8081.",
+)  # fmt: skip
+@click.option(
+    "--health-file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+    help="Touch it each second while the broker answers; take it away when not.",
+)  # fmt: skip
+@click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Log JSON, one object a line.")
+def worker(
+    application: str, concurrency: int | None, grace: int, endpoint: str | None,
+    health_file: Path | None, log_level: str, as_json: bool,
+) -> None:  # fmt: skip
+    """Run the listeners of APP, a `latermq.App` in MODULE, until SIGTERM or SIGINT.
+
+    It waits for its broker, at the start and whenever it goes away, and says so once. Asked to end,
+    it stops receiving, lets the calls that run finish within --grace, and gives the rest back: they
+    come again, and no attempt is counted. A second signal ends it as it is; then leases end by
+    themselves.
+
+    Exit codes: 0 all that was in hand is finished, 1 some was given back unfinished, or the broker
+    refused the worker, 2 asked wrongly.
+    """
+    _log_to_stderr(log_level, as_json=as_json)
+    app = _loaded(application)
+    if endpoint is not None:
+        app.move_to(endpoint)
+    span = timedelta(milliseconds=grace)
+    try:
+        finished = app.run(grace=span, concurrency=concurrency, health_file=health_file)
+    except (LaterMQError, OSError) as error:
+        raise CommandError(str(error)) from None
+    except ValueError as error:
+        raise RefusedError(str(error)) from None
+    if not finished:
+        # A call in a thread cannot be stopped, and Python would wait for its end.
+        logging.shutdown()
+        os._exit(1)
+
+
+def _loaded(application: str) -> App:
+    """Import MODULE, from the working directory too, and return its APP.
+
+    Raises:
+        RefusedError: there is no such module, or no such app in it.
+    """
+    module_name, _, name = application.partition(":")
+    if not module_name or not name:
+        raise RefusedError(f"{application!r} is not MODULE:APP, e.g. shop.tasks:app")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        value: Any = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise  # what the module itself imports
+        raise RefusedError(f"no module {module_name}, here or installed") from None
+    for part in name.split("."):
+        if not hasattr(value, part):
+            raise RefusedError(f"module {module_name} has no {name}")
+        value = getattr(value, part)
+    if not isinstance(value, App):
+        raise RefusedError(f"{application} is a {type(value).__name__}, not a latermq.App")
+    return value
+
+
+class _JsonLines(logging.Formatter):
+    """One JSON object for each record, with what was given as `extra`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        given = {
+            name: value for name, value in vars(record).items() if name not in _OF_EVERY_RECORD
+        }
+        line: dict[str, Any] = {
+            "time": format_instant(int(record.created * 1_000)),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+            **given,
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+def _log_to_stderr(level: str, *, as_json: bool) -> None:
+    handler = logging.StreamHandler()
+    text = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    handler.setFormatter(_JsonLines() if as_json else text)
+    logging.basicConfig(level=level.upper(), handlers=[handler])

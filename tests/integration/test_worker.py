@@ -1,0 +1,287 @@
+"""A worker as its users run it: `latermq worker`, in a process of its own, asked to end."""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+import latermq
+from latermq_proto.latermq.v1 import dead_letter_pb2
+from support.broker_process import BrokerProcess
+from support.machine import patient
+from support.wire_client import WireClient
+
+GUIDE: Final = Path(__file__).resolve().parents[2] / "docs" / "guide" / "worker.md"
+SHOP: Final = """
+import asyncio, sys, time
+from dataclasses import dataclass
+from datetime import timedelta
+import latermq
+
+app = latermq.App()
+
+@dataclass
+class Order:
+    id: int
+    ms: int = 0
+
+def say(what, order):
+    sys.stdout.write(f"{what} {order.id}\\n")  # in one piece, whatever kills us
+    sys.stdout.flush()
+
+@app.listener("TOPIC", group="TOPIC", concurrency=4LIMIT)
+async def bill(order: Order, delivery: latermq.Delivery) -> None:
+    say(f"began-{delivery.attempt}", order)
+    await asyncio.sleep(order.ms / 1_000)
+    say("done", order)
+"""
+THREADS: Final = """
+import time, latermq
+app = latermq.App()
+
+@app.listener("TOPIC", group="TOPIC")
+def bill(text: str) -> None:
+    print("began", text, flush=True)
+    time.sleep(0.2)
+    print("done", text, flush=True)
+"""
+
+
+class WorkerProcess:
+    """A running `latermq worker`; what it said is in files, whole lines of it in lists."""
+
+    def __init__(self, process: subprocess.Popen[bytes], out: Path, err: Path) -> None:
+        self.process = process
+        self._out = out
+        self._err = err
+
+    @property
+    def said(self) -> list[str]:
+        return self._out.read_text().splitlines()
+
+    @property
+    def log(self) -> str:
+        return self._err.read_text()
+
+    def ended(self) -> int:
+        return self.process.wait(patient(60))
+
+
+@contextmanager
+def working(
+    directory: Path, source: str, name: str, endpoint: str, *options: str, limit: str = ""
+) -> Iterator[WorkerProcess]:
+    directory.mkdir(exist_ok=True)
+    text = source.replace("TOPIC", name).replace("LIMIT", limit)
+    (directory / "shop.py").write_text(text, encoding="utf-8")
+    out, err = directory / "out", directory / "err"
+    command = [sys.executable, "-m", "latermq_cli", "worker", "shop:app", *options]
+    with out.open("ab") as stdout, err.open("ab") as stderr:
+        process = subprocess.Popen(
+            command, cwd=directory, stdout=stdout, stderr=stderr,
+            env={**os.environ, "LATERMQ_ENDPOINT": endpoint},
+        )  # fmt: skip
+    try:
+        yield WorkerProcess(process, out, err)
+    finally:
+        process.kill()
+        process.wait()
+
+
+async def until(condition: Callable[[], Any], what: Callable[[], Any] = lambda: "") -> None:
+    try:
+        async with asyncio.timeout(patient(60)):
+            while not condition():
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        raise AssertionError(what()) from None
+
+
+def order(number: int, ms: int = 0) -> bytes:
+    return json.dumps({"id": number, "ms": ms}).encode()
+
+
+async def test_the_guide_s_example_works(
+    sdk_broker: BrokerProcess, name: str, tmp_path: Path
+) -> None:
+    text = GUIDE.read_text(encoding="utf-8")
+    (source,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert source.count('"orders", group="billing"') == 1
+    source = source.replace('"orders", group="billing"', f'"{name}", group="{name}"')
+    assert "latermq worker shop:app" in text
+    with working(tmp_path / "a", source, name, sdk_broker.endpoint) as worker:
+        environment = {**os.environ, "LATERMQ_ENDPOINT": sdk_broker.endpoint}
+        placed = subprocess.run([sys.executable, tmp_path / "a" / "shop.py"], env=environment)
+        assert placed.returncode == 0
+        await until(lambda: worker.said, lambda: worker.log)
+        assert worker.said == ["order 17 of ann is paid"]
+
+
+async def test_asked_to_end_it_finishes_what_is_in_hand(
+    sdk_broker: BrokerProcess, name: str, tmp_path: Path
+) -> None:
+    """Under load, again and again: nothing is lost, no attempt is burnt, nothing is done twice."""
+    count, ends = 120, 4
+    async with latermq.connect(sdk_broker.endpoint) as mq:
+        for number in range(count):
+            await mq.send(name, order(number, ms=20))
+    said: list[str] = []
+
+    def reached(before: list[str], worker: WorkerProcess, wanted: int) -> bool:
+        return sum(line.startswith("done") for line in [*before, *worker.said]) >= wanted
+
+    for end in range(ends + 1):
+        with working(tmp_path / f"{end}", SHOP, name, sdk_broker.endpoint) as worker:
+            wanted = (end + 1) * count // (ends + 1) if end < ends else count
+            await until(partial(reached, said, worker, wanted), partial(getattr, worker, "log"))
+            worker.process.send_signal(signal.SIGTERM)
+            assert worker.ended() == 0, worker.log
+            assert "all that was in hand is finished" in worker.log
+            said += worker.said
+    done_ids = sorted(int(line.split()[1]) for line in said if line.startswith("done"))
+    assert done_ids == list(range(count))
+    assert not [line for line in said if line.startswith("began-2")]
+
+
+async def test_after_the_grace_the_rest_goes_back_uncounted(
+    sdk_broker: BrokerProcess, name: str, tmp_path: Path
+) -> None:
+    async with latermq.connect(sdk_broker.endpoint) as mq:
+        await mq.send(name, order(1, ms=600_000))
+        with working(tmp_path / "a", SHOP, name, sdk_broker.endpoint, "--grace", "200ms") as worker:
+            await until(lambda: worker.said, lambda: worker.log)
+            worker.process.send_signal(signal.SIGTERM)
+            assert worker.ended() == 1
+            assert "not finished within the grace, given back: 1" in worker.log
+        with working(tmp_path / "b", SHOP, name, sdk_broker.endpoint) as worker:
+            await until(lambda: worker.said, lambda: worker.log)
+            assert worker.said == ["began-1 1"]  # the first attempt, still
+
+
+async def test_a_second_signal_ends_it_at_once(
+    sdk_broker: BrokerProcess, name: str, tmp_path: Path
+) -> None:
+    async with latermq.connect(sdk_broker.endpoint) as mq:
+        await mq.send(name, order(1, ms=600_000))
+        with working(tmp_path / "a", SHOP, name, sdk_broker.endpoint) as worker:
+            await until(lambda: worker.said, lambda: worker.log)
+            worker.process.send_signal(signal.SIGINT)
+            await until(lambda: "SIGINT: ending" in worker.log)
+            worker.process.send_signal(signal.SIGINT)
+            assert worker.ended() == -signal.SIGINT
+
+
+async def test_a_broker_that_is_away_is_two_lines_and_no_loss(name: str, tmp_path: Path) -> None:
+    """The worker is there first; the broker comes, is killed, and comes again."""
+    with BrokerProcess(tmp_path / "data") as broker:
+        broker.start()  # for its port
+        broker.kill()
+        health = tmp_path / "healthy"
+        with working(
+            tmp_path / "a", SHOP, name, broker.endpoint, "--health-file", str(health)
+        ) as worker:
+            await until(lambda: "no broker answers" in worker.log, lambda: worker.log)
+            assert not health.exists()
+            broker.start()
+            await until(lambda: "worker ready" in worker.log, lambda: worker.log)
+            await until(health.exists)
+            async with latermq.connect(broker.endpoint) as mq:
+                await mq.send(name, order(1))
+                await until(lambda: "done 1" in worker.said, lambda: worker.log)
+                broker.kill()
+                await until(lambda: worker.log.count("no broker answers") == 2)
+                await until(lambda: not health.exists())
+                broker.start()
+                await mq.send(name, order(2))
+                await until(lambda: "done 2" in worker.said, lambda: worker.log)
+                await until(lambda: worker.log.count("answers again after") == 2)
+            worker.process.send_signal(signal.SIGTERM)
+            assert worker.ended() == 0
+            assert not health.exists()
+        lines = [line.split(" ", 2)[2] for line in worker.log.splitlines()]
+        assert [line.split()[0] for line in lines].count("WARNING") == 2, worker.log
+        assert len(lines) == 7, worker.log  # two outages, ready, asked to end, ended
+
+
+async def test_what_does_not_fit_is_dead_at_once_and_says_why(
+    sdk_broker: BrokerProcess, operator: WireClient, name: str, tmp_path: Path
+) -> None:
+    request = dead_letter_pb2.ListDeadLettersRequest(group=name)
+
+    def letters() -> Any:
+        return operator.call(operator.dead_letters.ListDeadLetters, request).letters
+
+    async with latermq.connect(sdk_broker.endpoint) as mq:
+        with working(tmp_path / "a", SHOP, name, sdk_broker.endpoint) as worker:
+            await mq.send(name, b'{"id": "seven"}')
+            await until(letters, lambda: worker.log)
+    (letter,) = letters()
+    assert (letter.attempt_count, letter.failure_class) == (1, "PayloadError")
+    assert "Expected `int`, got `str`" in letter.failure_text
+
+
+async def test_a_call_that_takes_too_long_has_failed(
+    sdk_broker: BrokerProcess, operator: WireClient, name: str, tmp_path: Path
+) -> None:
+    operator.create_group(name, 2, [50])
+    request = dead_letter_pb2.ListDeadLettersRequest(group=name)
+
+    def letters() -> Any:
+        return operator.call(operator.dead_letters.ListDeadLetters, request).letters
+
+    limit = ", timeout=timedelta(milliseconds=100)"
+    async with latermq.connect(sdk_broker.endpoint) as mq:
+        with working(tmp_path / "a", SHOP, name, sdk_broker.endpoint, limit=limit) as worker:
+            await mq.send(name, order(1, ms=600_000))
+            await until(letters, lambda: worker.log)
+            assert worker.said == ["began-1 1", "began-2 1"]
+    (letter,) = letters()
+    assert letter.failure_text == "not done after 0.1 s, its time limit"
+
+
+async def test_functions_that_block_run_in_threads(
+    sdk_broker: BrokerProcess, name: str, tmp_path: Path
+) -> None:
+    async with latermq.connect(sdk_broker.endpoint) as mq:
+        with working(
+            tmp_path / "a", THREADS, name, sdk_broker.endpoint, "--concurrency", "2", "--json"
+        ) as worker:
+            for number in range(6):
+                await mq.send(name, f"{number}".encode())
+            await until(lambda: len(worker.said) > 3, lambda: worker.log)
+            worker.process.send_signal(signal.SIGTERM)
+            assert worker.ended() == 0, worker.log
+    words = [line.split() for line in worker.said]
+    assert {text for what, text in words if what == "began"} == {
+        text for what, text in words if what == "done"
+    }
+    assert [json.loads(line)["level"] for line in worker.log.splitlines()] == ["INFO"] * 3
+
+
+@pytest.mark.parametrize(
+    ("application", "message"),
+    [
+        ("shop", "'shop' is not MODULE:APP"),
+        ("nowhere:app", "no module nowhere"),
+        ("json:app", "module json has no app"),
+        ("json:dumps", "json:dumps is a function, not a latermq.App"),
+    ],
+)
+def test_what_is_no_application_is_said_in_a_line(
+    application: str, message: str, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "latermq_cli", "worker", application]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith(f"latermq: {message}")
+    assert ended.stderr.count("\n") == 1
