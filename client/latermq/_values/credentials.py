@@ -43,15 +43,22 @@ def credentials_of(access_key: str | None, secret: str | None) -> Credentials | 
     """Return what is given, else what the environment has; None: neither, calls are not signed.
 
     Raises:
-        ValueError: one of the two is missing.
+        ValueError: one of the two is missing, or has half of a surrogate pair.
     """
+    names = ("access_key", "secret")
     if access_key is None and secret is None:
         access_key = os.environ.get(ACCESS_KEY_VARIABLE)
         secret = os.environ.get(SECRET_KEY_VARIABLE)
+        names = (ACCESS_KEY_VARIABLE, SECRET_KEY_VARIABLE)
     if not isinstance(access_key, str | None) or not isinstance(secret, str | None):
         raise TypeError("access_key and secret must be str or None")  # and nothing of their value
     if not access_key and not secret:
         return None
     if not access_key or not secret:
         raise ValueError("an access key and its secret are given together")
+    for name, value in zip(names, (access_key, secret), strict=True):
+        try:
+            value.encode()
+        except UnicodeEncodeError:  # which has the value with it
+            raise ValueError(f"{name} must be text that UTF-8 can hold") from None
     return Credentials(access_key, secret)

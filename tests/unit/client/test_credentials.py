@@ -106,3 +106,20 @@ def test_authorities_are_a_file_or_its_content(tmp_path: Path) -> None:
     for empty in ("", b""):
         with pytest.raises(ValueError, match="ca must not be empty"):
             Tls(ca=empty)
+
+
+@pytest.mark.parametrize(("number", "name"), [(0, "access_key"), (1, "secret")])
+@pytest.mark.parametrize("given", [True, False])
+def test_a_key_that_has_no_bytes_is_named_and_not_told(
+    number: int, name: str, given: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = ["shop", "a-secret"]
+    keys[number] += "\udcff"  # what is in the environment and no UTF-8
+    if not given:
+        name = VARIABLES[number]
+        for variable, value in zip(VARIABLES, keys, strict=False):
+            monkeypatch.setenv(variable, value)
+    with pytest.raises(ValueError, match=f"^{name} must be text that UTF-8 can hold$") as e:
+        credentials_of(*keys) if given else credentials_of(None, None)
+    assert type(e.value) is ValueError
+    assert e.value.__cause__ is None
