@@ -85,6 +85,7 @@ MUTATIONS: Final = (
         "engine/outcome/dead_letters.py",
         "        if origin.id != head.origin_topic_id:\n",
         "        if origin.id < 0:\n",
+        simulated=True,
     ),
     Mutation(
         "a redrive is accepted for a group made anew as lite",
@@ -92,6 +93,7 @@ MUTATIONS: Final = (
         "engine/outcome/dead_letters.py",
         "        _require_readable(owner, origin, head, record)\n",
         "",
+        simulated=True,
     ),
     Mutation(
         "a lite parent made anew has no reader before its first message",
@@ -99,6 +101,32 @@ MUTATIONS: Final = (
         "engine/journal/apply_deliveries.py",
         "                state.lites.setdefault(redrive.topic_id, LiteParent())\n",
         "                pass\n",
+        simulated=True,
+    ),
+    Mutation(
+        "two letters of one message are redriven into a topic made anew",
+        ANEW,
+        "engine/outcome/dead_letters.py",
+        "        elif in_hand(self._state, owner.id, message, topic.id) is not None:\n",
+        "        elif stands and in_hand(self._state, owner.id, message) is not None:\n",
+        simulated=True,
+    ),
+    Mutation(
+        "UpdateOffset backwards loses what was redriven of a topic that had the name before",
+        ANEW,
+        "engine/receive/queues.py",
+        "        again = enumerate(self._redriven_from(subscription, queue_id, offset))\n",
+        "        again = enumerate(())\n",
+        simulated=True,
+    ),
+    Mutation(
+        "a letter of a life in a topic made anew says that it is of that topic",
+        ANEW,
+        "engine/outcome/attempts.py",
+        "        message = origin_of(state, delivery)\n",
+        "        message = type(origin_of(state, delivery))(\n"
+        "            topic.id, delivery.queue_id, delivery.offset\n"
+        "        )\n",
     ),
     Mutation(
         "UpdateOffset backwards leaves leases alive",

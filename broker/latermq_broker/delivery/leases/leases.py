@@ -67,9 +67,10 @@ class Deliveries(Mapping[int, Delivery]):
         self, group_id: int, topic_id: int, queue_id: int, offset: int
     ) -> Iterator[Delivery]:
         """The group's deliveries of that message, and of one that was there before the topic was
-        made anew. Looks at every row whose offset is like it, found as bytes are."""
+        made anew; of a queue id below 0 those in every queue. Looks at every row whose offset is
+        like it, found as bytes are."""
         slab = self._slab
-        where = (group_id, topic_id, queue_id, offset >> LOW_BITS)
+        high = offset >> LOW_BITS
         column = slab.offset
         size = column.itemsize
         numbers = column[1 : slab.rows + 1].tobytes()
@@ -78,8 +79,11 @@ class Deliveries(Mapping[int, Delivery]):
         while at >= 0:
             row, beside = divmod(at, size)
             row += 1
-            if not beside and slab.state[row] and slab.places.values[slab.place[row]][:4] == where:
-                yield Delivery(slab, row)
+            if not beside and slab.state[row]:
+                place = slab.places.values[slab.place[row]]
+                where = (group_id, topic_id, place.queue_id if queue_id < 0 else queue_id, high)
+                if place[:4] == where:
+                    yield Delivery(slab, row)
             at = numbers.find(low, row * size)
 
     def in_slices(self, rows: int) -> Iterator[list[Delivery]]:

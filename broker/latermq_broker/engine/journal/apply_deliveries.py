@@ -272,8 +272,10 @@ class DeliveryApplier:
 
     def redrive(self, redrive: RedrivePayload, at: Stamp) -> None:
         state = self._state
-        letters = state.dead.setdefault(redrive.dlq_topic_id, LetterStates())
-        letters.put(redrive.letter_offset, DeadState.REDRIVEN, at.store_ms)
+        if state.catalog.topic_by_id(redrive.dlq_topic_id) is not None:  # else it is redriven again
+            letters = state.dead.setdefault(redrive.dlq_topic_id, LetterStates())
+            if redrive.letter_offset >= state.queue(redrive.dlq_topic_id, 0).first:
+                letters.put(redrive.letter_offset, DeadState.REDRIVEN, at.store_ms)
         subscription = state.subscription(redrive.group_id, redrive.topic_id)
         delivery = self.add(
             subscription,

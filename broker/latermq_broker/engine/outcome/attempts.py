@@ -18,6 +18,7 @@ from latermq_broker.delivery.retry import backoff_ms
 from latermq_broker.engine.journal.journal import Journal
 from latermq_broker.engine.state.letter_states import letters_of
 from latermq_broker.engine.state.model import Group, OnDead, Topic
+from latermq_broker.engine.state.standing import origin_of
 from latermq_broker.engine.state.state import EngineState
 from latermq_broker.errors import CorruptRecordError
 from latermq_broker.schedule.levels import level_ms
@@ -305,17 +306,18 @@ class Attempts:
         if delivery.order_key and parks:
             flags |= DEAD_PARKS
         dlq = self._dead_letter_topic(group, now_ms)
+        message = origin_of(state, delivery)
         head = DeadHead(
             id=delivery.id,
             origin=delivery.position,
             queue_offset=state.queue(dlq.id, 0).next,
-            origin_offset=delivery.offset,
+            origin_offset=message.offset,
             tag_hash=delivery.tag_hash,
             id_hash=stored_id_hash(record),
             group_id=group.id,
             dlq_topic_id=dlq.id,
-            origin_topic_id=topic.id,
-            origin_queue_id=delivery.queue_id,
+            origin_topic_id=message.topic_id,
+            origin_queue_id=message.queue_id,
             attempt_count=delivery.attempt,
             max_attempts=group.max_attempts,
             redrive_count=redrive_count,

@@ -28,7 +28,7 @@ from latermq_broker.engine.state.model import (
     Topic,
     TopicType,
 )
-from latermq_broker.engine.state.standing import in_hand, is_to_come
+from latermq_broker.engine.state.standing import Origin, in_hand, is_to_come
 from latermq_broker.engine.state.state import EngineState
 from latermq_broker.errors import (
     BadRequestError,
@@ -176,8 +176,7 @@ class DeadLetters:
             origin = self._target(decode_history(dead_slices(record.payload)[0]).origin_topic)
         _require_readable(owner, origin, head, record)
         order_key = stored_order_key(record)
-        if origin.id == head.origin_topic_id:
-            self._require_over(owner, head, order_key)
+        self._require_over(owner, origin, head, order_key)
         queue_id = head.origin_queue_id
         if origin.id != head.origin_topic_id:
             queue_id = queue_for(state, origin, record)  # it may have fewer, or of another meaning
@@ -208,14 +207,15 @@ class DeadLetters:
         change = DeadChangePayload(letters[0].id, DeadState.DROPPED, offsets)
         self._journal.write(RecordType.DEAD_CHANGE, change, now_ms)
 
-    def _require_over(self, owner: Group, head: DeadHead, order_key: int) -> None:
-        """Raises PreconditionFailedError: since the letter's death the group's offset was set back,
-        and it would have the message twice at a time."""
-        where = (owner.id, head.origin_topic_id, head.origin_queue_id, head.origin_offset)
-        if is_to_come(self._state, *where, order_key):
+    def _require_over(self, owner: Group, topic: Topic, head: DeadHead, order_key: int) -> None:
+        """Raises PreconditionFailedError: the group would have the message twice at a time, as its
+        offset was set back since the letter's death, or another letter of it was redriven."""
+        message = Origin(head.origin_topic_id, head.origin_queue_id, head.origin_offset)
+        stands = topic.id == message.topic_id
+        if stands and is_to_come(self._state, owner.id, *message, order_key):
             why = "is given this message anyway, at its offset"
-        elif in_hand(self._state, *where) is not None:
-            why = "has this message in hand, given again at its offset"
+        elif in_hand(self._state, owner.id, message, topic.id) is not None:
+            why = "has this message in hand already"
         else:
             return
         raise PreconditionFailedError(f"group {owner.name} {why}: drop the letter")

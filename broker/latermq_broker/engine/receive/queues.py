@@ -1,6 +1,6 @@
 """A topic's queues, read without a lease: bulk readers, pull consumers, offsets."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from latermq_broker.engine.journal.journal import Journal
@@ -9,7 +9,13 @@ from latermq_broker.engine.outcome.dead_letters import DeadLetters
 from latermq_broker.engine.receive.entry_filter import Filters
 from latermq_broker.engine.state.letter_states import letters_of
 from latermq_broker.engine.state.model import EVERYTHING, MessageFilter, QueueEnds, QueueRow, Topic
-from latermq_broker.engine.state.state import EngineState, first_unread, lite_reader
+from latermq_broker.engine.state.standing import origin_of
+from latermq_broker.engine.state.state import (
+    EngineState,
+    Subscription,
+    first_unread,
+    lite_reader,
+)
 from latermq_broker.errors import (
     BadRequestError,
     CorruptRecordError,
@@ -21,6 +27,7 @@ from latermq_broker.errors import (
 from latermq_broker.store.derived.consume_queue import ConsumeQueue, Entry
 from latermq_broker.store.log.read_ahead import read_ahead
 from latermq_broker.store.records.catalog_records import OFFSET_REWIND, OFFSET_SKIP, OffsetPayload
+from latermq_broker.store.records.letter_records import RedrivePayload, decode_dead_head
 from latermq_broker.store.records.record import RecordType
 
 PULL_SCAN_MAX: Final = 2_048  # entries one filtered pull looks at
@@ -182,7 +189,9 @@ class QueueReads:
         """Have the group go on at the offset, on that queue; that of `committed` changes nothing.
 
         Forwards: what it was not given below is skipped, what it has in hand stays. Backwards: it
-        is given everything from there on anew; its leases and retries from there on are void.
+        is given everything from there on anew; its leases and retries from there on are void. What
+        was redriven into the topic, and is of one that had its name before, is at no offset of it:
+        it is redriven again.
         Raises as `committed` does, and IllegalOffsetError.
         """
         topic = self._topic(topic_name)
@@ -192,11 +201,42 @@ class QueueReads:
             raise GroupNotFoundError(group_name)
         self._check(topic, queue, offset)
         subscription = self._state.subscriptions.get((group.id, topic.id))
-        act = OFFSET_SKIP
-        if subscription is not None and offset < first_unread(self._state, subscription, queue_id):
-            act = OFFSET_REWIND
-        payload = OffsetPayload(group.id, topic.id, queue_id, offset, act)
-        self._journal.write(RecordType.OFFSET, payload, now_ms)
+        if subscription is None or offset >= first_unread(self._state, subscription, queue_id):
+            payload = OffsetPayload(group.id, topic.id, queue_id, offset, OFFSET_SKIP)
+            self._journal.write(RecordType.OFFSET, payload, now_ms)
+            return
+        payload = OffsetPayload(group.id, topic.id, queue_id, offset, OFFSET_REWIND)
+        again = enumerate(self._redriven_from(subscription, queue_id, offset))
+        redrives = [one._replace(id=self._state.leases.next_id + index) for index, one in again]
+        items = [(RecordType.REDRIVE, redrive) for redrive in redrives]
+        self._journal.write_group([(RecordType.OFFSET, payload), *items], now_ms)
+
+    def _redriven_from(
+        self, subscription: Subscription, queue_id: int, offset: int
+    ) -> Iterator[RedrivePayload]:
+        """What the group has in hand there of a topic that had the name before."""
+        if not any(subscription.counts.values()):
+            return
+        state, topic_id = self._state, subscription.topic_id
+        for delivery in state.leases.of(subscription.group_id, topic_id):
+            if delivery.queue_id != queue_id or delivery.offset < offset:
+                continue
+            if origin_of(state, delivery).topic_id == topic_id:
+                continue
+            head = decode_dead_head(state.read(delivery.position).payload)
+            yield RedrivePayload(
+                id=0,
+                letter=delivery.position,
+                letter_offset=head.queue_offset,
+                tag_hash=delivery.tag_hash,
+                origin_offset=delivery.offset,
+                group_id=subscription.group_id,
+                dlq_topic_id=head.dlq_topic_id,
+                topic_id=topic_id,
+                length=delivery.length,
+                queue_id=queue_id,
+                order_key=delivery.order_key,
+            )
 
     def _topic(self, name: str) -> Topic:
         topic = self._state.catalog.topic(name)

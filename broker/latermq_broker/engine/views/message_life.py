@@ -14,7 +14,7 @@ from latermq_broker.engine.journal.indexing import MESSAGE_TYPES
 from latermq_broker.engine.outcome.attempts import stored_order_key
 from latermq_broker.engine.state.letter_states import letters_of
 from latermq_broker.engine.state.model import DeadState, Topic
-from latermq_broker.engine.state.standing import in_hand
+from latermq_broker.engine.state.standing import Origin, in_hand
 from latermq_broker.engine.state.state import EngineState, Subscription, lite_reader
 from latermq_broker.engine.views.message_place import MessagePlaces, Whereabouts
 from latermq_broker.engine.views.message_query import FROM_THE_END, Found
@@ -106,7 +106,7 @@ class MessageLives:
             if topic_id != topic.id or group is None:
                 continue
             known = GroupLife(group.name, LifeState.UNKNOWN, max_attempts=group.max_attempts)
-            delivery = in_hand(state, group_id, topic_id, queue_id, offset)
+            delivery = in_hand(state, group_id, Origin(topic_id, queue_id, offset))
             reader = lite_reader(state, subscription)
             if reader is None:
                 cursor = state.cursor(subscription, queue_id)
