@@ -14,6 +14,7 @@ import grpc
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2_grpc
 from latermq_proto.latermq.v1 import failure_pb2, topic_pb2, topic_pb2_grpc
 from support import wire_requests
+from support.anew_client import Anew, Caller
 from support.ledger import Delivery, Ledger
 from support.ledger_sends import Outcome
 from support.machine import patient
@@ -49,22 +50,27 @@ class Load:
 
     Args:
         topics: names that `CreateTopic` was acknowledged for are added to it.
+        anew: a client with a topic of its own.
     """
 
-    def __init__(self, endpoint: str, ledger: Ledger, rng: random.Random, topics: set[str]) -> None:
+    def __init__(
+        self, endpoint: str, ledger: Ledger, rng: random.Random, topics: set[str], anew: Anew
+    ) -> None:
         self._ledger = ledger
         self._rng = rng
         self._topics = topics
+        self._anew = anew
         self._channel = grpc.aio.insecure_channel(endpoint, wire_requests.CHANNEL_OPTIONS)
         self._stub = service_pb2_grpc.MessagingServiceStub(self._channel)
         self._stopping = False
-        self.errors: list[str] = []  # answers that no broker should give
+        self._caller = Caller(self._channel, "anew@1@0@crash", CALL_TIMEOUT_S)
+        self.errors = self._caller.errors  # answers that no broker should give
 
     async def run(self, until: Awaitable[None]) -> None:
         """Work until `until` is done, which ends the broker; then let every call end."""
         workers = [self._loop(self._send) for _ in range(SENDERS)]
         workers += [self._loop(self._consume) for _ in range(SIMPLE_CONSUMERS)]
-        workers += [self._loop(self._push), self._create_topic()]
+        workers += [self._loop(self._push), self._create_topic(), self._loop(self._make_anew)]
         tasks = [asyncio.ensure_future(worker) for worker in workers]
         await until
         self._stopping = True
@@ -80,6 +86,9 @@ class Load:
                     self.errors.append(f"{work.__name__}: {error.code()} {error.details()}")
                 return
             await asyncio.sleep(self._rng.random() * 0.01)
+
+    async def _make_anew(self) -> None:
+        await self._anew.step(self._caller)
 
     async def _call(
         self,

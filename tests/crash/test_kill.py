@@ -26,6 +26,8 @@ import pytest
 from crash.load import ATTEMPTS_MAX, AUDIT, FAR_MS, LADDER_MS, PUSH_CLIENT, TOPIC, WORKERS, Load
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 from latermq_proto.latermq.v1 import group_pb2, pending_pb2, topic_pb2
+from support import anew_client
+from support.anew_client import Anew
 from support.broker_nursery import Nursery
 from support.broker_process import BrokerProcess, Ended
 from support.ledger import Delivery, Ledger
@@ -90,6 +92,7 @@ class Crashes:
         self.ends: Counter[str] = Counter()
         attempts_max = {WORKERS: ATTEMPTS_MAX, AUDIT: 1 << 30}
         self.ledger = Ledger(attempts_max, retention_ms=retention_ms)
+        self.anew = Anew(rng, retention_ms)
         self.topics: set[str] = set()
         self.complaints: list[str] = []
         self.unfinished: Counter[str] = Counter()  # suffixes of the files that deaths left behind
@@ -102,17 +105,19 @@ class Crashes:
             wire.create_topic(TOPIC)
             wire.create_group(WORKERS, ATTEMPTS_MAX, LADDER_MS)
             wire.create_group(AUDIT, 0)
+            wire.create_group(anew_client.GROUP, anew_client.ATTEMPTS_MAX, anew_client.LADDER_MS)
 
     async def live(self, end: End) -> None:
         """Run the load on the broker that serves, end it, and start the next one."""
         self.ends[end.value] += 1
         if end is not End.STARTING:
-            load = Load(self.broker.endpoint, self.ledger, self._rng, self.topics)
+            load = Load(self.broker.endpoint, self.ledger, self._rng, self.topics, self.anew)
             await load.run(self._end(end))
             self._complain(load.errors, end)
         else:
             self._note(self.broker.kill(), end)
         self.ledger.crashed()
+        self.anew.ledger.crashed()
         while end is End.STARTING:
             self.broker.spawn()
             await asyncio.sleep(self._rng.random() * 0.06)
@@ -123,8 +128,9 @@ class Crashes:
 
     def check(self) -> None:
         """Raises AssertionError with every promise broken so far."""
-        broken = [*self.complaints, *self.ledger.violations]
-        assert not broken, "\n".join([self.ledger.summary(), *broken])
+        broken = [*self.complaints, *self.ledger.violations, *self.anew.ledger.violations]
+        summaries = [self.ledger.summary(), self.anew.ledger.summary()]
+        assert not broken, "\n".join([*summaries, *broken])
 
     async def _end(self, end: End) -> None:
         rng = self._rng
@@ -184,6 +190,7 @@ def read_back(crashes: Crashes) -> None:
         near_ms = max(sent.due_ms for sent in ledger.messages.values() if sent.due_ms <= soon_ms)
         drain(wire, ledger, WORKERS, lambda: now_ms() > near_ms and not left_in(wire, WORKERS))
         read_dead_letters(wire, ledger)
+        read_back_anew(wire, crashes.anew.ledger)
         gone = old_enough(ledger)
         ledger.check_drained(WORKERS, soon_ms, gone)
         drain(wire, ledger, AUDIT, lambda: not left_in(wire, AUDIT))
@@ -196,6 +203,19 @@ def read_back(crashes: Crashes) -> None:
         assert crashes.topics <= {topic.name for topic in listed.topics}
 
 
+def read_back_anew(wire: WireClient, ledger: Ledger) -> None:
+    """The same for what was made anew: by now it is due."""
+    topic, group = anew_client.TOPIC, anew_client.GROUP
+    described = wire.call(wire.topics.GetTopic, topic_pb2.GetTopicRequest(name=topic))
+    ledger.found_topic(described.topic.epoch)
+    wire.create_group(group, anew_client.ATTEMPTS_MAX, anew_client.LADDER_MS)
+    gone = old_enough(ledger)
+    ledger.receiving(group, None, now_ms())
+    drain(wire, ledger, group, lambda: not left_in(wire, group, topic), topic)
+    read_dead_letters(wire, ledger, group, topic)
+    ledger.check_drained(group, now_ms(), gone | old_enough(ledger))
+
+
 def old_enough(ledger: Ledger) -> frozenset[str]:
     """What retention may have taken before somebody received it."""
     latest_ms = now_ms() - ledger.retention_ms
@@ -206,11 +226,13 @@ def old_enough(ledger: Ledger) -> frozenset[str]:
     )
 
 
-def drain(wire: WireClient, ledger: Ledger, group: str, done: Callable[[], bool]) -> None:
+def drain(
+    wire: WireClient, ledger: Ledger, group: str, done: Callable[[], bool], topic: str = TOPIC
+) -> None:
     until = time.monotonic() + DRAIN_S_MAX
     while time.monotonic() < until:
         asked_ms = now_ms()
-        got = wire.receive(TOPIC, group, count_max=256, wait_ms=300, invisible_ms=60_000)
+        got = wire.receive(topic, group, count_max=256, wait_ms=300, invisible_ms=60_000)
         for message in got.messages:
             system = message.system_properties
             ledger.delivered(
@@ -228,7 +250,7 @@ def drain(wire: WireClient, ledger: Ledger, group: str, done: Callable[[], bool]
             ledger.acking(group, system.message_id)
         if got.messages:
             handles = [message.system_properties.receipt_handle for message in got.messages]
-            require_ok(wire.ack(TOPIC, group, *handles))
+            require_ok(wire.ack(topic, group, *handles))
             for message in got.messages:
                 system = message.system_properties
                 ledger.acked(
@@ -236,27 +258,29 @@ def drain(wire: WireClient, ledger: Ledger, group: str, done: Callable[[], bool]
                 )
         elif done():
             return
-    raise AssertionError(f"{left_in(wire, group)} messages of {group} do not come")
+    raise AssertionError(f"{left_in(wire, group, topic)} messages of {group} do not come")
 
 
-def left_in(wire: WireClient, group: str) -> int:
+def left_in(wire: WireClient, group: str, of: str = TOPIC) -> int:
     """Ready, leased and waiting, by the broker's own account."""
     answer = wire.call(wire.groups.GetGroup, group_pb2.GetGroupRequest(name=group))
     require_ok(answer)
     return sum(
         topic.ready_count + topic.in_flight_count + topic.backoff_count
         for topic in answer.group.topics
-        if topic.topic == TOPIC
+        if topic.topic == of
     )
 
 
-def read_dead_letters(wire: WireClient, ledger: Ledger) -> None:
-    answer = wire.call(wire.groups.GetGroup, group_pb2.GetGroupRequest(name=WORKERS))
+def read_dead_letters(
+    wire: WireClient, ledger: Ledger, group: str = WORKERS, topic: str = TOPIC
+) -> None:
+    answer = wire.call(wire.groups.GetGroup, group_pb2.GetGroupRequest(name=group))
     count = answer.group.dead_letter_count
-    for letter in wire.take(f"%DLQ%{WORKERS}", "undertaker", count, DRAIN_S_MAX):
+    for letter in wire.take(f"%DLQ%{group}", "undertaker", count, DRAIN_S_MAX):
         origin = letter.system_properties.dead_letter_queue
-        assert origin.topic == TOPIC
-        ledger.died(WORKERS, origin.message_id, letter.body)
+        assert origin.topic == topic
+        ledger.died(group, origin.message_id, letter.body)
 
 
 def still_delayed(wire: WireClient) -> Iterator[str]:
@@ -309,5 +333,6 @@ def test_kill_loses_nothing_and_repeats_nothing(tmp_path: Path, flush: str) -> N
     with Nursery() as nursery:
         rng = random.Random(f"{SEED} {flush}")
         crashes = kill_history(tmp_path / "data", flush, rng, rounds, nursery)
+    print(crashes.anew.ledger.summary(), dict(crashes.anew.counts))
     print(crashes.ledger.summary(), dict(crashes.ends), "left behind", dict(crashes.unfinished))
     assert sum(1 for _ in crashes.ledger.stored(ALWAYS)) > rounds  # it did work

@@ -124,6 +124,47 @@ def test_a_redriven_message_comes_before_those_behind_it() -> None:
         assert bool(made.violations) is redriven
 
 
+def test_a_topic_that_is_there_tells_whether_its_deletion_happened() -> None:
+    for found in ("old", "new", ""):
+        made = ledger()
+        acked(made)
+        made.deleting_topic("old", {"g": Counter()})
+        made.crashed()
+        made.found_topic(found)
+        made.check_drained("h", NOW)  # its message is owed as long as its topic is there
+        assert bool(made.violations) is (found == "old")
+        made.violations.clear()
+        made.delivered("g", delivery(2, at_ms=NOW + 200))
+        assert ("its topic was deleted" in made.violations[0]) is (found != "old")
+
+
+def test_what_a_deleted_topic_had_is_not_owed_and_its_letters_stay() -> None:
+    made = ledger()
+    forwarded(made)
+    deleted(made, letters=1)
+    dies(made)
+    made.check_drained("g", NOW)
+    made.check_drained("h", NOW)
+    redriven(made)
+    made.delivered("g", delivery(1, at_ms=NOW + 1))
+    made.acked("g", "m", 1, accepted=True, at_ms=NOW + 2)
+    made.check_drained("g", NOW)
+    deleted(made)
+    made.check_drained("g", NOW)
+    assert made.violations == []
+
+
+def test_a_group_made_anew_is_given_all_that_is_there() -> None:
+    made = ledger()
+    acked(made)
+    made.remaking_group("g", "ordered", Counter(), 500)
+    assert made.kinds["g"] == ("plain", "", "ordered")
+    made.remade_group("g", "ordered", 500)
+    made.delivered("g", delivery(1, at_ms=NOW + 1))
+    made.found_group("g", "ordered")
+    assert made.violations == []
+
+
 def acked(made: Ledger) -> None:
     made.delivered("g", delivery(1))
     made.acked("g", "m", 1, accepted=True, at_ms=NOW)
@@ -143,6 +184,21 @@ def skipped(made: Ledger) -> None:
 def rewound(made: Ledger, letters: int = 0) -> None:
     made.rewinding("g", ["m"], Counter({"m": letters}))
     made.rewound("g", ["m"])
+
+
+def deleted(made: Ledger, letters: int = 0) -> None:
+    made.deleting_topic("old", {"g": Counter({"m": letters})})
+    made.deleted_topic("old")
+
+
+def redriven(made: Ledger) -> None:
+    made.redriving("g", "m")
+    made.redriven("g", "m")
+
+
+def group_made_anew(made: Ledger) -> None:
+    made.remaking_group("g", "plain", Counter(), 0)
+    made.remade_group("g", "plain", 0)
 
 
 def dies_as_told(made: Ledger) -> None:
@@ -198,6 +254,17 @@ BROKEN: dict[str, list[Step]] = {
         lambda made: made.acked_void("g", "m", accepted=True),
     ],
     "g m: lost": [acked, rewound, drained],
+    "g m: lost (due": [acked, group_made_anew, drained],
+    "its topic was deleted, yet it came": [deleted, comes()],
+    "redriven into a new topic, and lost": [forwarded, deleted, redriven, drained],
+    "follows attempt 1, 0 hidden": [forwarded, deleted, redriven, comes(), comes(at_ms=NOW + 200)],
+    "was deleted, and is there again": [deleted, lambda made: made.found_topic("old")],
+    "topic new is lost": [
+        lambda made: made.made_topic("new"),
+        lambda made: made.found_topic("other"),
+    ],
+    "group g is lost": [lambda made: made.found_group("g", "")],
+    "group g is ordered": [group_made_anew, lambda made: made.found_group("g", "ordered")],
 }
 
 

@@ -85,7 +85,6 @@ MUTATIONS: Final = (
         "engine/outcome/dead_letters.py",
         "        if origin.id != head.origin_topic_id:\n",
         "        if origin.id < 0:\n",
-        simulated=True,
     ),
     Mutation(
         "a redrive is accepted for a group made anew as lite",
@@ -101,7 +100,6 @@ MUTATIONS: Final = (
         "engine/journal/apply_deliveries.py",
         "                state.lites.setdefault(redrive.topic_id, LiteParent())\n",
         "                pass\n",
-        simulated=True,
     ),
     Mutation(
         "two letters of one message are redriven into a topic made anew",
@@ -109,7 +107,6 @@ MUTATIONS: Final = (
         "engine/outcome/dead_letters.py",
         "        elif in_hand(self._state, owner.id, message, topic.id) is not None:\n",
         "        elif stands and in_hand(self._state, owner.id, message) is not None:\n",
-        simulated=True,
     ),
     Mutation(
         "UpdateOffset backwards loses what was redriven of a topic that had the name before",
@@ -117,7 +114,6 @@ MUTATIONS: Final = (
         "engine/receive/queues.py",
         "        again = enumerate(self._redriven_from(subscription, queue_id, offset))\n",
         "        again = enumerate(())\n",
-        simulated=True,
     ),
     Mutation(
         "a letter of a life in a topic made anew says that it is of that topic",

@@ -1,7 +1,8 @@
 """Clients that keep to the rules, and write down what they were promised.
 
 Producers send at once and delayed; consumers acknowledge, give back, forward to the dead letters or
-let the lease run out; others give up calls, run into deadlines and drop telemetry streams. In the
+let the lease run out; others give up calls, run into deadlines and drop telemetry streams. One with
+a topic of its own moves offsets, changes its filter, and makes topic and group anew. In the
 end every promised message must have been acknowledged, or be a dead letter, and none may have come
 after its acknowledgement, or before its time.
 """
@@ -19,6 +20,7 @@ import grpc.aio
 
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2, service_pb2_grpc
 from support import wire_requests
+from support.anew_client import Anew, Caller
 from support.machine import patient
 from support.wire_client import now_ms
 
@@ -67,13 +69,15 @@ class Ledger:
 class Honest:
     """All of them on one broker. Each round is one small story; it may raise RpcError."""
 
-    def __init__(self, endpoint: str, topic: str, seed: int) -> None:
+    def __init__(self, endpoint: str, topic: str, seed: int, retention_ms: int) -> None:
         self.ledger = Ledger()
         self._endpoint = endpoint
         self._topic = topic
         self._chance = random.Random(seed)
         self._number = 0
         self._channels = [self._channel() for _ in range(4)]
+        self._anew = Anew(random.Random(seed), retention_ms)
+        self._caller = Caller(self._channels[0], "soak@anew@0@x", CALL_S)
 
     @property
     def rounds(self) -> dict[str, tuple[Callable[[], Awaitable[str]], float]]:
@@ -86,6 +90,7 @@ class Honest:
             "deadlines": (self.run_late, 0.1),
             "telemetry streams dropped": (self.drop_telemetry, 0.25),
             "filler for retention": (self.fill, 0.1),
+            "offsets, filters, and what is made anew": (self.make_anew, 0.3),
         }
 
     async def close(self) -> None:
@@ -94,6 +99,12 @@ class Honest:
 
     async def settle(self, seconds: float) -> None:
         """Take what is still owed."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._anew.finish(self._caller, now_ms() - self._anew.ledger.retention_ms)
+        except TimeoutError:
+            self.ledger.broken.append("what was made anew does not end")
+        self.ledger.broken += [*self._caller.errors, *self._anew.ledger.violations]
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while self.ledger.owed:
@@ -218,6 +229,13 @@ class Honest:
         filler = wire_requests.message(f"{self._topic}-filler", bytes(4_096))
         await self._call("SendMessage", wire_requests.send([filler] * 20))
         return "sent"
+
+    async def make_anew(self) -> str:
+        try:
+            return await self._anew.step(self._caller)
+        except grpc.aio.AioRpcError:
+            self._anew.ledger.crashed()  # whether it happened, is not known
+            raise
 
     def _receiving(self, topic: str, wait_ms: int, timeout_s: float = CALL_S) -> Any:
         request = wire_requests.receive(topic, "idlers", wait_ms=wait_ms)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 TOPIC: Final = "soak"
 LIFE_S: Final = 15.0
 WAIT_MS_MAX: Final = 30_000
+STEADY_RETENTION_MS: Final = 30_000
 RETENTION_MS: Final = 8_000  # a busy machine takes seconds for a restart
 GROWTH_MIB_PER_HOUR: Final = 4.0
 NOISE_MIB: Final = 3.0
@@ -53,8 +54,8 @@ client_silent_ms_max = 10000
 [store]
 segment_bytes = 4194304
 message_body_bytes_max = 131072
-retention_ms = 30000
-dead_letter_retention_ms = 30000
+retention_ms = {STEADY_RETENTION_MS}
+dead_letter_retention_ms = {STEADY_RETENTION_MS}
 checkpoint_interval_ms = 2000
 disk_full_percent = 0
 disk_low_percent = 0
@@ -109,7 +110,7 @@ async def steady(
     from soak.watch import Watch, slope
 
     async with Watch(endpoint, pid) as watch:
-        honest = Honest(endpoint, TOPIC, seed)
+        honest = Honest(endpoint, TOPIC, seed, STEADY_RETENTION_MS)
         looking = asyncio.create_task(watch.keep_looking())
         over = asyncio.Event()
         tasks = hostile(endpoint, seed, outcomes, over)
@@ -165,6 +166,7 @@ async def restarted(
 def main(words: list[str]) -> int:
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for `soak` and `support`
     from soak.report import table
+    from support import anew_client
     from support.broker_process import BrokerProcess
     from support.retention_story import Story, config
     from support.wire_client import WireClient
@@ -193,6 +195,8 @@ def main(words: list[str]) -> int:
                 for topic in (TOPIC, f"{TOPIC}-quiet", f"{TOPIC}-filler"):
                     wire.create_topic(topic)
                 wire.create_group(GROUP, ATTEMPTS_MAX, [200, 500])
+                mine = anew_client.GROUP, anew_client.ATTEMPTS_MAX, anew_client.LADDER_MS
+                wire.create_group(*mine)
 
             async def both() -> Any:
                 return await asyncio.gather(

@@ -29,9 +29,10 @@ from support.engine_rig import do_due
 from support.ledger import Delivery, Ledger
 from support.ledger_sends import Outcome
 from support.recount import check_uses
-from support.sim_desk import GROUP, GROUPS, ORDERED, TOPIC, UNWANTED_MS
+from support.sim_desk import GROUPS, TOPIC, UNWANTED_MS, kind_of, lite_keys, name_of, reads
 
 ALL: int = 100_000
+ALWAYS: int = 1 << 62
 DRAIN_STEPS_MAX: int = 5_000
 BLOCKED_MS_MAX: int = 2_000 + UNWANTED_MS  # behind what its message group has before it
 
@@ -40,10 +41,17 @@ def audit(engine: Engine, ledger: Ledger, now_ms: int) -> frozenset[str]:
     """Held against the ledger without a call that changes anything; who may have expired."""
     check_uses(engine)
     ledger.check_topics(topic.name for topic in engine.catalog.topics())
-    if engine.catalog.topic(TOPIC) is None:
-        return frozenset()
+    topic = engine.catalog.topic(TOPIC)
+    ledger.found_topic(topic.epoch if topic is not None else "")
     for group in GROUPS:
-        ledger.check_policy(group, engine.groups.get(group).max_attempts)
+        owner = engine.catalog.group(group)
+        ledger.found_group(group, kind_of(owner))
+        if owner is not None:
+            ledger.check_policy(group, owner.max_attempts)
+    if topic is None:
+        for message_id in ledger.stored(ALWAYS):
+            ledger.violated(1, f"{message_id}: lost, with its topic")
+        return frozenset()
     found: Counter[str] = Counter()
     halves = _waiting(engine, PendingKind.HALF)
     _check_halves(ledger, {message_id for message_id, _ in halves})
@@ -92,7 +100,7 @@ def _queued(engine: Engine, ledger: Ledger) -> list[tuple[str, bytes]]:
             ledger.violated(6, f"queue {ends.queue_id}: {times} is not the order of time")
         if len(own) != len(set(own)):
             ledger.violated(1, f"queue {ends.queue_id}: a message is there twice")
-        names = [row.sys.decode() for row in rows]
+        names = [name_of(row.sys) for row in rows]
         sent = [int(name[1:]) for name in names if ledger.enters_at_once(name)]
         if sent != sorted(sent):
             ledger.violated(6, f"queue {ends.queue_id}: {sent} is not the order of the sends")
@@ -103,7 +111,7 @@ def _queued(engine: Engine, ledger: Ledger) -> list[tuple[str, bytes]]:
 def _waiting(engine: Engine, kind: PendingKind) -> list[tuple[str, bytes]]:
     wanted = PendingFilter(kind=kind, topic=TOPIC)
     items, _ = engine.pending.page(wanted, ALL, scan_max=ALL)
-    return [(item.sys.decode(), item.rest) for item in items]
+    return [(name_of(item.sys), item.rest) for item in items]
 
 
 def _check_halves(ledger: Ledger, pending: set[str]) -> None:
@@ -111,6 +119,7 @@ def _check_halves(ledger: Ledger, pending: set[str]) -> None:
     for message_id, message in ledger.messages.items():
         never_ended = message.commit is None and message.rollback is None
         is_open = message.half and never_ended and message.outcome is Outcome.DONE
+        is_open = is_open and not message.deleted
         if message_id in pending and not message.half:
             ledger.violated(7, f"{message_id}: open, and it never was a half message")
         elif message_id in pending and Outcome.DONE in (message.commit, message.rollback):
@@ -129,11 +138,14 @@ def _check_sends(ledger: Ledger, found: Counter[str], expired: frozenset[str]) -
             ledger.violated(2, f"{message_id}: its send was refused, yet it is there")
         elif count and message.cancel is Outcome.DONE:
             ledger.violated(3, f"{message_id}: cancelled, yet it is there")
+        elif count and message.deleted is Outcome.DONE:
+            ledger.violated(2, f"{message_id}: its topic was deleted, yet it is there")
         known = [ledger.progress.get((group, message_id)) for group in GROUPS]
         may_go = message_id in expired or (
             bool(ledger.retention_ms) and any(one and (one.attempt or one.ack) for one in known)
         )
-        if message.cancel is None and message.rollback is None and not may_go:
+        ended = message.cancel or message.rollback or message.deleted
+        if ended is None and not may_go:
             batches[message.batch].add(bool(count))
             if not count and message.outcome is Outcome.DONE:
                 ledger.violated(1, f"{message_id}: lost")
@@ -156,7 +168,10 @@ def drain(engine: Engine, ledger: Ledger, now_ms: int, gone: frozenset[str]) -> 
     for client in ("c1", "c2"):  # until now they held what is renewed for them
         engine.client_gone(client, now_ms)
     ledger.left()
-    gone_unseen = {GROUP: gone, ORDERED: _expired(ledger, now_ms + BLOCKED_MS_MAX)}
+    late = _expired(ledger, now_ms + BLOCKED_MS_MAX)
+    gone_unseen = {
+        group: gone if kind_of(engine.catalog.group(group)) == "plain" else late for group in GROUPS
+    }
     if any(ledger.filters.values()):
         count += _drain_all(engine, ledger, steps)
         look = ledger.clone()
@@ -173,9 +188,14 @@ def _check_drained(
 ) -> None:
     """`gone`: by group, what retention may have taken."""
     for group in GROUPS:
+        if engine.catalog.group(group) is None:
+            continue
         for letter in engine.dead.scan(group, DeadFilter(), count_max=ALL, scan_max=ALL).letters:
-            ledger.died(group, letter.sys.decode(), letter.rest)
-        ledger.check_drained(group, now_ms, gone[group])
+            ledger.died(group, name_of(letter.sys), letter.rest)
+        if reads(engine, group):
+            ledger.check_drained(group, now_ms, gone[group])
+        else:
+            ledger.check_redriven(group)
 
 
 @dataclass
@@ -206,7 +226,10 @@ def _drain_all(engine: Engine, ledger: Ledger, steps: Steps) -> int:
 
 def _drain_once(engine: Engine, ledger: Ledger, group: str, steps: Steps) -> int:
     """One reply, acknowledged; what is behind a message group may come next."""
-    tags, now_ms = ledger.filters.get(group), steps.now_ms
+    if not reads(engine, group):
+        return 0
+    keys, now_ms = lite_keys(engine, group), steps.now_ms
+    tags = None if keys else ledger.filters.get(group)
     request = ReceiveRequest(
         group=group,
         topic=TOPIC,
@@ -214,17 +237,18 @@ def _drain_once(engine: Engine, ledger: Ledger, group: str, steps: Steps) -> int
         count_max=32,
         invisible_ms=60_000,
         filter=TagFilter(tags),
+        lite_keys=keys,
     )
     steps.count += 1
     ledger.receiving(group, tags, now_ms)
     delivered = engine.receive(request, now_ms)
     for one in delivered:
-        name = one.sys.decode()
+        name = name_of(one.sys)
         times = (now_ms, now_ms, now_ms, 60_000)
-        number = -steps.count if group == ORDERED else 0
+        number = -steps.count if engine.groups.get(group).fifo else 0
         ledger.delivered(group, Delivery(name, one.rest, one.attempt, *times, number))
     for one in delivered:
-        name = one.sys.decode()
+        name = name_of(one.sys)
         ledger.acking(group, name)
         if engine.ack(group, [one.handle], now_ms) != [None]:
             ledger.violated(3, f"{name}: the handle of a live lease was refused")

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from hashlib import md5
 from typing import NamedTuple
 
-from support.ledger_moves import Moves
+from support.ledger_anew import Anew
 from support.ledger_sends import Outcome
 
 
@@ -42,7 +42,7 @@ class Delivery(NamedTuple):
 
 
 @dataclass(slots=True)
-class Ledger(Moves):
+class Ledger(Anew):
     """
     Args:
         attempts_max: by group; a message with so many deliveries is dead when the last one ends.
@@ -63,6 +63,10 @@ class Ledger(Moves):
             strictest=dict(self.strictest),
             filters=dict(self.filters),
             cut_off=list(self.cut_off),
+            unwanted_ms=dict(self.unwanted_ms),
+            doomed=dict(self.doomed),
+            deleted_epochs=set(self.deleted_epochs),
+            kinds=dict(self.kinds),
         )
 
     # --- the broker's lives --------------------------------------------------------------------
@@ -88,7 +92,8 @@ class Ledger(Moves):
         progress = self.of(group, delivery.message_id)
         what = f"{group} {delivery.message_id} attempt {delivery.attempt}"
         hidden = self._hidden(delivery.message_id, progress)
-        if (progress.redrive or progress.rewind) and delivery.attempt <= 1 + hidden:
+        anew = progress.redrive or progress.rewind or progress.again
+        if anew and delivery.attempt <= 1 + hidden:
             progress.attempt = 0  # it began anew
         if progress.skip is Outcome.DONE:
             self.violated(3, f"{what}: skipped, and delivered")
@@ -112,8 +117,10 @@ class Ledger(Moves):
             self.violated(4, f"{what}: follows attempt {progress.attempt}, {hidden} hidden")
         if delivery.reply:
             check_order(self, group, delivery)
+        if progress.redrive:
+            progress.adopted = Outcome.DONE
         progress.redrive = progress.rewind = progress.skip = None
-        progress.passed = False
+        progress.passed = progress.again = False
         progress.reply = delivery.reply
         progress.attempt = delivery.attempt
         progress.unseen = 0
@@ -176,17 +183,24 @@ class Ledger(Moves):
         progress = self.of(group, message_id)
         progress.forward = None if progress.ack is Outcome.DONE else Outcome.DONE
 
-    def redriving(self, group: str, message_id: str) -> None:
-        """A dead letter may begin again with attempt 1; a crash may forget that, and its death."""
+    def redriving(self, group: str, message_id: str, letters: int = 1) -> None:
+        """A dead letter may begin again with attempt 1; a crash may forget that, and its death.
+
+        `letters`: so many of the message there are, with this one.
+        """
         progress = self.of(group, message_id)
         progress.redrive, progress.dead = Outcome.UNKNOWN, False
         progress.ack = progress.forward = None
+        progress.skip = progress.skip and Outcome.UNKNOWN
         progress.free_ms = progress.renewed_ms = 0
+        progress.letters_before, progress.letters_least = letters, letters - 1
 
     def redriven(self, group: str, message_id: str) -> None:
         progress = self.of(group, message_id)
         progress.redrive, progress.life = Outcome.DONE, self.life
         progress.attempt = progress.unseen = 0
+        progress.letters_before = progress.letters_least
+        progress.skip, progress.passed = None, False
 
     def died(self, group: str, message_id: str, body: bytes) -> None:
         """A dead letter, not redriven, was found in %DLQ%group."""
@@ -195,8 +209,11 @@ class Ledger(Moves):
             self.violated(1, f"{group} {message_id}: a dead letter nobody sent")
         progress = self.of(group, message_id)
         progress.letters += 1
-        if progress.letters <= progress.letters_before:  # of what was before it began anew
-            progress.dead = progress.rewind is Outcome.UNKNOWN
+        if progress.letters <= progress.letters_least:  # of what was before it began anew
+            progress.dead = Outcome.UNKNOWN in (progress.rewind, progress.redrive)
+            return
+        if progress.letters <= progress.letters_before:  # or not
+            progress.dead = True
             return
         if progress.letters > progress.letters_before + 1:
             self.violated(3, f"{group} {message_id}: two dead letters")
@@ -228,6 +245,7 @@ class Ledger(Moves):
                     f"{group} {message_id}: lost (due {self.messages[message_id].due_ms}, last "
                     f"seen with attempt {progress.attempt} in life {progress.life})",
                 )
+        self.check_redriven(group)
 
     def summary(self) -> str:
         outcomes = Counter(message.outcome.value for message in self.messages.values())
@@ -254,17 +272,21 @@ class Ledger(Moves):
             self.violated(5, f"{what}: {message.due_ms - delivery.at_ms} ms early")
         elif message.cancel is Outcome.DONE:
             self.violated(3, f"{what}: cancelled, yet it came")
+        elif message.deleted is Outcome.DONE:
+            progress = self.of(group, delivery.message_id)
+            if not (progress.redrive or progress.adopted):
+                self.violated(2, f"{what}: its topic was deleted, yet it came")
 
 
 def check_order(ledger: Ledger, group: str, delivery: Delivery) -> None:
     """I6: what was promised of the message group before this one is settled, or in its reply."""
     mine = ledger.messages.get(delivery.message_id)
-    if mine is None or not mine.key:
+    if mine is None or not mine.key or mine.deleted:
         return
     for message_id, message in ledger.messages.items():
         if message_id == delivery.message_id:
             return  # what follows was sent later
-        if message.key != mine.key or message.outcome is not Outcome.DONE:
+        if message.key != mine.key or message.outcome is not Outcome.DONE or message.deleted:
             continue
         before = ledger.of(group, message_id)
         settled = before.ack or before.forward or before.dead or before.skip or before.passed

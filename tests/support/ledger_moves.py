@@ -22,7 +22,10 @@ class Progress:
     redrive: Outcome | None = None  # of its dead letter; one that is over becomes None again
     dead: bool = False  # seen among the dead letters
     letters: int = 0  # of it, that were seen there
-    letters_before: int = 0  # and of deaths before it was to be given anew
+    letters_before: int = 0  # and of deaths before it was to be given anew, or redriven, at most
+    letters_least: int = 0  # and at least
+    adopted: Outcome | None = None  # its topic is deleted: it came in another, by a redrive
+    again: bool = False  # so it is, and an UpdateOffset since may have it begin with attempt 1
     skip: Outcome | None = None  # an UpdateOffset went past it, and it had not been given
     rewind: Outcome | None = None  # one went back: it is to be given anew, and was not yet
     passed: bool = False  # a filter that does not want it may have passed it over, or ended it
@@ -96,15 +99,16 @@ class Moves(Sends):
             progress.forward = progress.forward and Outcome.UNKNOWN
             progress.skip = progress.skip and Outcome.UNKNOWN
             progress.free_ms = progress.renewed_ms = 0
-            progress.letters_before = letters[message_id]
+            progress.letters_before = progress.letters_least = letters[message_id]
             progress.rewind = Outcome.UNKNOWN
 
     def rewound(self, group: str, message_ids: Iterable[str]) -> None:
         """They are to be given anew: no handle is good, nothing else is known of them."""
         for message_id in message_ids:
             progress = self.of(group, message_id)
-            fresh = Progress(life=self.life, letters_before=progress.letters_before)
-            fresh.broker_ms, fresh.rewind = progress.broker_ms, Outcome.DONE
+            fresh = Progress(life=self.life, broker_ms=progress.broker_ms, rewind=Outcome.DONE)
+            fresh.letters_before = progress.letters_before
+            fresh.letters_least = progress.letters_least
             self.progress[group, message_id] = fresh
 
     def acked_void(self, group: str, message_id: str, *, accepted: bool) -> None:

@@ -34,6 +34,8 @@ class Message:
     rollback: Outcome | None = None
     tag: str = ""
     life: int = 1  # of the broker, in which it was sent
+    deleted: Outcome | None = None  # its topic; None: nobody asked for that
+    topic: str = ""  # which of that name, once its deletion was asked for
 
     @property
     def visible(self) -> bool:
@@ -112,7 +114,7 @@ class Sends:
             self.violated(1, f"{group}: {attempts} attempts, {self.policies[group]} was told")
 
     def has_queues(self, count: int) -> None:
-        """The topic was told to have so many, and never gets fewer."""
+        """The topic was told to have so many, and never gets fewer, but by being made anew."""
         self.queues = max(self.queues, count)
 
     def sent(self, message_ids: Iterable[str], outcome: Outcome) -> None:
@@ -155,10 +157,11 @@ class Sends:
             self.violated(1, f"topic {name} is lost")
 
     def stored(self, due_by_ms: int) -> Iterator[str]:
-        """Acknowledged sends that are due by then, and that nobody may have cancelled; of
-        transactions those whose commit was acknowledged."""
+        """Acknowledged sends that are due by then, and that nobody may have cancelled, nor deleted
+        with their topic; of transactions those whose commit was acknowledged."""
         for message_id, message in self.messages.items():
             wanted = message.outcome is Outcome.DONE and message.cancel is None
+            wanted = wanted and message.deleted is None
             if message.half and message.commit is not Outcome.DONE:
                 continue
             if wanted and message.due_ms <= due_by_ms:

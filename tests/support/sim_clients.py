@@ -1,9 +1,7 @@
 """Clients of a simulated broker: random calls to an engine, every promise into the ledger."""
 
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from random import Random
-from typing import NamedTuple
 
 from latermq_broker.delivery.halves import HalfEvent
 from latermq_broker.engine.engine import Engine
@@ -13,35 +11,35 @@ from latermq_broker.engine.state.model import (
     Outgoing,
     ReceiveRequest,
     TagFilter,
+    TopicType,
 )
-from latermq_broker.errors import RequestError, StoreFullError
-from support.ledger import Delivery, Ledger
+from latermq_broker.errors import StoreFullError
+from latermq_proto.apache.rocketmq.v2.definition_pb2 import SystemProperties
+from support.ledger import Delivery
 from support.ledger_sends import Outcome
+from support.sim_anew import Makers
 from support.sim_desk import (
     AUTO_RENEW_MS,
     AUTO_RENEWED_MS,
+    DELAYED_SHARE,
     DELAYS_MS,
     FAILURE,
     FILLER_TOPIC,
     FILTERS,
     GROUP,
+    KEYED_ALWAYS,
     KEYS,
     LEASES_MS,
     ORDERED,
     TAGS,
     TOPIC,
     Desk,
+    Held,
+    lite_keys,
+    name_of,
+    reads,
 )
 from support.sim_operators import Operators
-
-
-class Held(NamedTuple):
-    group: str
-    message_id: str
-    attempt: int  # 0: a crash may have forgotten it
-    handle: str
-    push: bool
-    void: bool = False  # an UpdateOffset withdrew its lease
 
 
 class Producers:
@@ -53,12 +51,16 @@ class Producers:
         self._open: list[tuple[str, str]] = []  # transactions: id, message; some long ended
 
     def send(self) -> None:
-        random = self._desk.random
+        random, type = self._desk.random, self._type()
         bodies, keys = self._new(random.choice((1, 1, 2, 4)))
         due = dict.fromkeys(bodies, 0)
         for name in bodies:
-            if random.random() < 0.3:
+            if random.random() < DELAYED_SHARE.get(type, 0):
                 due[name] = self._desk.now_ms + random.choice(DELAYS_MS)
+            if type in KEYED_ALWAYS:
+                keys[name] = keys[name] or "a"
+            elif type is not TopicType.MIXED:
+                keys[name] = ""
         at_once = {name: key for name, key in keys.items() if not due[name]}
         tags = {name: random.choice(TAGS) for name in bodies}
         asked = {name: (body, due[name]) for name, body in bodies.items()}
@@ -67,6 +69,10 @@ class Producers:
             _outgoing(name, body, keys[name])._replace(deliver_at_ms=due[name], tag=tags[name])
             for name, body in bodies.items()
         ]
+        if type is TopicType.LITE:
+            messages = [_in_lite_topic(message) for message in messages]
+        elif type is TopicType.PRIORITY:
+            messages = [message._replace(priority=random.randrange(3)) for message in messages]
         try:
             self._desk.engine.send(messages, self._desk.now_ms)
         except StoreFullError:
@@ -74,6 +80,11 @@ class Producers:
             self._desk.engine.write()
             return
         self._desk.told("sent", list(bodies), Outcome.DONE)
+
+    def _type(self) -> TopicType:
+        """What may be sent; on its first use the topic is made for everything."""
+        topic = self._desk.engine.catalog.topic(TOPIC)
+        return topic.type if topic is not None else TopicType.MIXED
 
     def _new(self, count: int) -> tuple[dict[str, bytes], dict[str, str]]:
         """Bodies and message groups of so many, by message id."""
@@ -84,6 +95,8 @@ class Producers:
         return bodies, {name: random.choice(KEYS) for name in names}
 
     def begin(self) -> None:
+        if self._type() is not TopicType.MIXED:
+            return
         bodies, keys = self._new(self._desk.random.choice((1, 1, 3)))
         self._desk.ask(
             "sending", {n: (body, 0) for n, body in bodies.items()}, self._desk.now_ms, half=True
@@ -119,7 +132,7 @@ class Producers:
             check = transactions.check(first, self._desk.now_ms)
             if check is None:
                 continue
-            name = check.sys.decode()
+            name = name_of(check.sys)
             self._desk.told("checked", name)
             transactions.asked(first, "producer", self._desk.now_ms)
             if self._desk.random.random() < 0.5:
@@ -143,7 +156,6 @@ class Consumers:
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
-        self.held: list[Held] = []
         self._replies = 0
         self._filters: dict[str, frozenset[str] | None] = {}
 
@@ -156,8 +168,11 @@ class Consumers:
         random = self._desk.random
         push = random.random() < 0.2
         group = random.choice((GROUP, GROUP, ORDERED))
+        if not reads(self._desk.engine, group):
+            return
         self._replies += 1
-        tags = self._filters.get(group)
+        keys = lite_keys(self._desk.engine, group)
+        tags = None if keys else self._filters.get(group)
         lease_ms = AUTO_RENEW_MS if push else random.choice(LEASES_MS)
         request = ReceiveRequest(
             group=group,
@@ -167,19 +182,20 @@ class Consumers:
             invisible_ms=lease_ms,
             auto_renew=push,
             filter=TagFilter(tags),
+            lite_keys=keys,
         )
         self._desk.ask("receiving", group, tags, self._desk.now_ms)
         for one in self._desk.engine.receive(request, self._desk.now_ms):
-            name = one.sys.decode()
+            name = name_of(one.sys)
             now_ms = self._desk.now_ms
             times = (now_ms, now_ms, now_ms, lease_ms)
-            reply = self._replies if group == ORDERED else 0
+            reply = self._replies if self._desk.engine.groups.get(group).fifo else 0
             # Of what was leased in the millisecond in which another life was cut off, the broker
             # does not know which of them said it.
             renewed_ms = AUTO_RENEWED_MS if push and now_ms > self._desk.began_ms else 0
             delivery = Delivery(name, one.rest, one.attempt, *times, reply, renewed_ms)
             self._desk.told("delivered", group, delivery, lost=("unseen", (group, name)))
-            self.held.append(Held(group, name, one.attempt, one.handle, push))
+            self._desk.held.append(Held(group, name, one.attempt, one.handle, push))
         self._desk.engine.write()
 
     def _take(self, *, sure: bool = True) -> Held | None:
@@ -190,10 +206,11 @@ class Consumers:
                 for the same message: to acknowledge with it is fine, and done; to change the lease
                 would take it from its holder (docs/reliability.md).
         """
-        if not self.held:
+        hand = self._desk.held
+        if not hand:
             return None
-        del self.held[:-30]
-        held = self.held.pop(self._desk.random.randrange(len(self.held)))
+        del hand[:-30]
+        held = hand.pop(self._desk.random.randrange(len(hand)))
         return held if (held.attempt and not held.void) or not sure else None
 
     def ack(self) -> None:
@@ -216,6 +233,8 @@ class Consumers:
                 accepted=error is None,
                 at_ms=self._desk.now_ms,
             )
+            if error is None:
+                self._desk.settled(held.group, held.message_id)
 
     def nack_or_extend(self) -> None:
         if (held := self._take()) is None:
@@ -245,7 +264,7 @@ class Consumers:
             live_delivery(self._desk.engine._state, held.group, handle, self._desk.now_ms)
             is not None
         ):
-            self.held.append(held._replace(handle=handle))  # else it is dead now
+            self._desk.held.append(held._replace(handle=handle))  # else it is dead now
 
     def suspend(self) -> None:
         if (held := self._take()) is None:
@@ -271,7 +290,7 @@ class Consumers:
         """To what GetOffset told, which is to change nothing; or past it, or back before it."""
         desk, group = self._desk, self._desk.random.choice((GROUP, ORDERED, ORDERED))
         topic = desk.engine.catalog.topic(TOPIC)
-        if topic is None:
+        if topic is None or not reads(desk.engine, group):
             return
         queue_id = desk.random.randrange(topic.queue_count)
         ends = desk.engine.queues.ends(TOPIC, queue_id)
@@ -295,24 +314,10 @@ class Consumers:
 
     def _go_back(self, group: str, queue_id: int, to: int, names: list[str]) -> None:
         desk = self._desk
-        letters = desk.letters(group)
-        desk.stale_letters.update((group, letter.queue_offset) for letter in letters)
-        before = list(self.held)
-        self.forget_handles({(group, name) for name in names})
-        desk.ask("rewinding", group, names, Counter(one.sys.decode() for one in letters))
-        desk.engine.queues.commit(group, TOPIC, queue_id, to, desk.now_ms)
-        desk.told("rewound", group, names)
-        self.held = [
-            held._replace(void=held.group == group and held.message_id in names) for held in before
-        ]
-
-    def forget_handles(self, of: Iterable[tuple[str, str]]) -> None:
-        """Whether they are good for these groups and messages is not known any more."""
-        known = set(of)
-        self.held = [
-            held._replace(attempt=0, void=False) if (held.group, held.message_id) in known else held
-            for held in self.held
-        ]
+        with desk.withdrawing(lambda held: held.group == group and held.message_id in names):
+            desk.ask("rewinding", group, names, desk.letter_names(group))
+            desk.engine.queues.commit(group, TOPIC, queue_id, to, desk.now_ms)
+            desk.told("rewound", group, names)
 
 
 class Clients(Desk):
@@ -320,37 +325,32 @@ class Clients(Desk):
 
     def __init__(self, engine: Engine, random: Random, now_ms: int) -> None:
         super().__init__(engine, random, now_ms)
-        producers, operators = Producers(self), Operators(self)
-        self._consumers = consumers = Consumers(self)
+        producers, consumers, operators = Producers(self), Consumers(self), Operators(self)
+        self._makers = makers = Makers(self, operators)
         weights: dict[Callable[[], None], int] = {
             producers.send: 10, producers.begin: 3, producers.end: 6, producers.answer_checks: 2,
             producers.fill: 3, consumers.receive: 8, consumers.ack: 8, consumers.nack_or_extend: 7,
             consumers.suspend: 1, consumers.forward: 2, consumers.subscribe: 1,
             consumers.commit_offset: 3, operators.cancel: 2,
             operators.reschedule: 2, operators.redrive: 2, operators.make_topic: 1,
-            operators.alter_group: 1, operators.alter_topic: 1,
+            operators.alter_group: 1, operators.alter_topic: 1, makers.make_topic: 1,
+            makers.make_group: 1,
         }  # fmt: skip
         self._actions, self._weights = list(weights), list(weights.values())
 
     def act(self) -> None:
-        """One call of some client. A refusal is an answer, too; everything else is raised."""
-        asked = len(self.events)
-        try:
-            [action] = self.random.choices(self._actions, self._weights)
-            action()
-        except StoreFullError:  # some of it may have happened
-            self.engine.write()
-        except RequestError:  # too late, or not there any more: nothing happened
-            while len(self.events) > asked:
-                self.events.pop()
-            self.engine.write()
-
-    def forget(self, ledger: Ledger, upto: int) -> set[tuple[str, str]]:
-        """Clients still hold what they received; of what is lost the handles are nothing."""
-        lost = super().forget(ledger, upto)
-        self._consumers.forget_handles(lost)
-        return lost
+        """One call of some client."""
+        self.attempt(self._makers.mend_groups)
+        [action] = self.random.choices(self._actions, self._weights)
+        self.attempt(action)
 
 
 def _outgoing(name: str, body: bytes, key: str) -> Outgoing:
     return Outgoing(topic=TOPIC, rest=body, sys=name.encode(), message_id=name, message_group=key)
+
+
+def _in_lite_topic(message: Outgoing) -> Outgoing:
+    """Of its key, and it says so itself."""
+    key = message.message_group
+    sys = SystemProperties(message_id=message.message_id, lite_topic=key).SerializeToString()
+    return message._replace(message_group="", lite_topic=key, sys=sys)

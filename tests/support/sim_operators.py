@@ -2,7 +2,7 @@
 
 from latermq_broker.catalog.catalog import BackoffKind
 from latermq_broker.engine.state.model import Backoff, PendingFilter, PendingKind, TopicType
-from support.sim_desk import ATTEMPTS_MAX, DELAYS_MS, GROUPS, LADDERS_MS, TOPIC, Desk
+from support.sim_desk import ATTEMPTS_MAX, DELAYS_MS, GROUPS, LADDERS_MS, TOPIC, Desk, name_of
 
 
 class Operators:
@@ -19,7 +19,7 @@ class Operators:
         if not items:
             return None
         item = self._desk.random.choice(items)
-        return item.sys.decode(), item.pending_id
+        return name_of(item.sys), item.pending_id
 
     def cancel(self) -> None:
         if (found := self._delayed()) is None:
@@ -39,17 +39,13 @@ class Operators:
 
     def redrive(self) -> None:
         group = self._desk.random.choice(GROUPS)
-        stale = self._desk.stale_letters
-        letters = [
-            letter
-            for letter in self._desk.letters(group)
-            if (group, letter.queue_offset) not in stale
-        ]
+        letters = self._desk.letters(group)
         if not letters:
             return
         letter = self._desk.random.choice(letters)
-        name = letter.sys.decode()
-        self._desk.ask("redriving", group, name)
+        name = name_of(letter.sys)
+        count = sum(name_of(other.sys) == name for other in letters)
+        self._desk.ask("redriving", group, name, count)
         self._desk.engine.dead.redrive(group, letter.queue_offset, "", self._desk.now_ms)
         self._desk.told("redriven", group, name)
 

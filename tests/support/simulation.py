@@ -45,6 +45,7 @@ from support.sim_desk import (
     GROUPS,
     LADDERS_MS,
     ORDERED,
+    TOPIC,
     UNWANTED_MS,
     imagine,
 )
@@ -253,6 +254,8 @@ class Simulation:
         self.engine = self.opened(self.files)
         self._alive = True
         self.clients.forget(self.ledger, self._kept)
+        topic = self.engine.catalog.topic(TOPIC)
+        self.ledger.found_topic(topic.epoch if topic is not None else "")
         self.clients.engine, self.clients.life = self.engine, self.ledger.life
         self.clients.began_ms = self.now_ms
 
