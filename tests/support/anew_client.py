@@ -60,6 +60,23 @@ class Caller:
         headers = wire_requests.metadata(self.client_id)
         return method(request, metadata=headers, timeout=self.timeout_s)
 
+    def received(self, request: object) -> Any:
+        stub = service_pb2_grpc.MessagingServiceStub(self.channel)
+        return self.streamed(stub.ReceiveMessage, request)
+
+    async def messaging(self, name: str, request: object) -> Any:
+        stub = service_pb2_grpc.MessagingServiceStub(self.channel)
+        return await self.call(getattr(stub, name), request)
+
+    async def topics(self, name: str, request: object) -> Any:
+        return await self.call(getattr(topic_pb2_grpc.TopicsStub(self.channel), name), request)
+
+    async def groups(self, name: str, request: object) -> Any:
+        return await self.call(getattr(group_pb2_grpc.GroupsStub(self.channel), name), request)
+
+    def wrong(self, what: str, answer: Any) -> None:
+        self.errors.append(f"anew, {what}: {answer.status}")
+
 
 class Held(NamedTuple):
     message_id: str
@@ -86,10 +103,6 @@ class Anew:
         }  # fmt: skip
         self._actions: list[Callable[[], Awaitable[None]]] = list(weights)
         self._weights = list(weights.values())
-
-    @property
-    def _stub(self) -> service_pb2_grpc.MessagingServiceStub:
-        return service_pb2_grpc.MessagingServiceStub(self._caller.channel)
 
     async def step(self, caller: Caller) -> str:
         """Ask one thing; tell which."""
@@ -130,9 +143,11 @@ class Anew:
     async def _look(self) -> None:
         """What is there after a start tells what the last life did."""
         request = topic_pb2.GetTopicRequest(name=TOPIC)
-        answer, _ = await asyncio.gather(self._topics("GetTopic", request), self._create_group())
+        answer, _ = await asyncio.gather(
+            self._caller.topics("GetTopic", request), self._create_group()
+        )
         if answer.status.code not in (Code.OK, Code.TOPIC_NOT_FOUND):
-            self._wrong("GetTopic", answer)
+            self._caller.wrong("GetTopic", answer)
         self.ledger.found_topic(answer.topic.epoch)
         self._type = answer.topic.type or topic_pb2.MIXED
         self._held = [held._replace(attempt=0, void=False) for held in self._held]
@@ -154,10 +169,10 @@ class Anew:
             asked[system.message_id], tags[system.message_id] = (body, due_ms), tag
             messages.append(message)
         self.ledger.sending(asked, now_ms(), tags=tags)
-        answer = await self._messaging("SendMessage", wire_requests.send(messages))
+        answer = await self._caller.messaging("SendMessage", wire_requests.send(messages))
         stored = answer.status.code == Code.OK
         if not stored:
-            self._wrong("send", answer)
+            self._caller.wrong("send", answer)
         self.ledger.sent(asked, Outcome.DONE if stored else Outcome.REFUSED)
 
     async def _receive(self) -> None:
@@ -168,7 +183,7 @@ class Anew:
             wait_ms=WAIT_MS, tags="||".join(tags or "*"),
         )  # fmt: skip
         received = []
-        async for element in self._caller.streamed(self._stub.ReceiveMessage, request):
+        async for element in self._caller.received(request):
             if element.HasField("message"):
                 received.append((element.message, now_ms()))
             elif element.HasField("delivery_timestamp"):
@@ -187,7 +202,7 @@ class Anew:
         if not held.void:
             self.ledger.acking(GROUP, held.message_id)
         request = wire_requests.ack(TOPIC, GROUP, [held.handle])
-        answer = await self._messaging("AckMessage", request)
+        answer = await self._caller.messaging("AckMessage", request)
         accepted = bool(answer.entries) and answer.entries[0].status.code == Code.OK
         if held.void:
             self.ledger.acked_void(GROUP, held.message_id, accepted=accepted)
@@ -201,7 +216,7 @@ class Anew:
             return
         self.ledger.forwarding(GROUP, held.message_id)
         request = wire_requests.forward(TOPIC, GROUP, held.handle)
-        answer = await self._messaging("ForwardMessageToDeadLetterQueue", request)
+        answer = await self._caller.messaging("ForwardMessageToDeadLetterQueue", request)
         if answer.status.code == Code.OK:
             self.ledger.forwarded(GROUP, held.message_id)
 
@@ -217,7 +232,7 @@ class Anew:
 
     async def _move(self) -> None:
         """To what GetOffset told, or one past it, or back before it."""
-        described = await self._topics("GetTopic", topic_pb2.GetTopicRequest(name=TOPIC))
+        described = await self._caller.topics("GetTopic", topic_pb2.GetTopicRequest(name=TOPIC))
         if described.status.code != Code.OK:
             return  # it is made on its first use
         ends = self._rng.choice(described.topic.queues)
@@ -225,7 +240,7 @@ class Anew:
         request = service_pb2.GetOffsetRequest(
             group=wire_requests.resource(GROUP), message_queue=queue
         )
-        told = await self._messaging("GetOffset", request)
+        told = await self._caller.messaging("GetOffset", request)
         if told.status.code != Code.OK:
             return  # it has never read the queue
         if (names := await self._names(ends)) is None:
@@ -252,9 +267,9 @@ class Anew:
             self._withdraw(again)
 
     async def _moved(self, update: service_pb2.UpdateOffsetRequest) -> bool:
-        answer = await self._messaging("UpdateOffset", update)
+        answer = await self._caller.messaging("UpdateOffset", update)
         if answer.status.code not in (Code.OK, Code.ILLEGAL_OFFSET):
-            self._wrong("UpdateOffset", answer)
+            self._caller.wrong("UpdateOffset", answer)
         return bool(answer.status.code == Code.OK)
 
     async def _names(self, ends: topic_pb2.QueueRange) -> list[str] | None:
@@ -270,7 +285,7 @@ class Anew:
             if page.status.code == Code.ILLEGAL_OFFSET:
                 return None
             if page.status.code not in (Code.OK, Code.CODE_UNSPECIFIED):
-                self._wrong("ReadQueue", page)
+                self._caller.wrong("ReadQueue", page)
         return names
 
     def _withdraw(self, names: Iterable[str]) -> None:
@@ -283,30 +298,32 @@ class Anew:
     # --- what is made anew ---------------------------------------------------------------------
 
     async def _make_topic(self) -> None:
-        answer = await self._topics("GetTopic", topic_pb2.GetTopicRequest(name=TOPIC))
+        answer = await self._caller.topics("GetTopic", topic_pb2.GetTopicRequest(name=TOPIC))
         if epoch := answer.topic.epoch:
             self.ledger.deleting_topic(epoch, {GROUP: await self._letters()})
-            deleted = await self._topics("DeleteTopic", topic_pb2.DeleteTopicRequest(name=TOPIC))
+            deleted = await self._caller.topics(
+                "DeleteTopic", topic_pb2.DeleteTopicRequest(name=TOPIC)
+            )
             if deleted.status.code != Code.OK:
-                self._wrong("DeleteTopic", deleted)
+                self._caller.wrong("DeleteTopic", deleted)
             self.ledger.deleted_topic(epoch)
             self._withdraw(held.message_id for held in self._held)
         self._type = self._rng.choice(TYPES)
         request = topic_pb2.CreateTopicRequest(
             name=TOPIC, type=self._type, queue_count=self._rng.randint(2, 4)
         )
-        made = await self._topics("CreateTopic", request)
+        made = await self._caller.topics("CreateTopic", request)
         if made.status.code != Code.OK:
-            self._wrong("CreateTopic", made)
+            self._caller.wrong("CreateTopic", made)
         self.ledger.made_topic(made.topic.epoch)
         await self._redrive()
 
     async def _make_group(self) -> None:
         self.ledger.remaking_group(GROUP, "plain", await self._letters(), 0)
         request = group_pb2.DeleteGroupRequest(name=GROUP)
-        deleted = await self._groups("DeleteGroup", request)
+        deleted = await self._caller.groups("DeleteGroup", request)
         if deleted.status.code != Code.OK:
-            self._wrong("DeleteGroup", deleted)
+            self._caller.wrong("DeleteGroup", deleted)
         await self._create_group()
         self.ledger.remade_group(GROUP, "plain", 0)
         self._withdraw(held.message_id for held in self._held)
@@ -314,9 +331,9 @@ class Anew:
     async def _create_group(self) -> None:
         group = group_pb2.Group(name=GROUP, max_attempts=ATTEMPTS_MAX)
         group.backoff.ladder.delays_ms.extend(LADDER_MS)
-        answer = await self._groups("CreateGroup", group_pb2.CreateGroupRequest(group=group))
+        answer = await self._caller.groups("CreateGroup", group_pb2.CreateGroupRequest(group=group))
         if answer.status.code != Code.OK:
-            self._wrong("CreateGroup", answer)
+            self._caller.wrong("CreateGroup", answer)
 
     async def _redrive(self) -> None:
         """One letter; where it may not go back, nothing has happened."""
@@ -347,19 +364,3 @@ class Anew:
 
     async def _letters(self) -> Counter[str]:
         return Counter(letter.message_id for letter in await self._dead_letters())
-
-    # --- calls ---------------------------------------------------------------------------------
-
-    async def _messaging(self, name: str, request: object) -> Any:
-        return await self._caller.call(getattr(self._stub, name), request)
-
-    async def _topics(self, name: str, request: object) -> Any:
-        stub = topic_pb2_grpc.TopicsStub(self._caller.channel)
-        return await self._caller.call(getattr(stub, name), request)
-
-    async def _groups(self, name: str, request: object) -> Any:
-        stub = group_pb2_grpc.GroupsStub(self._caller.channel)
-        return await self._caller.call(getattr(stub, name), request)
-
-    def _wrong(self, what: str, answer: Any) -> None:
-        self._caller.errors.append(f"anew, {what}: {answer.status}")

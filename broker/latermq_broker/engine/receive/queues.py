@@ -207,8 +207,10 @@ class QueueReads:
             return
         payload = OffsetPayload(group.id, topic.id, queue_id, offset, OFFSET_REWIND)
         again = enumerate(self._redriven_from(subscription, queue_id, offset))
-        redrives = [one._replace(id=self._state.leases.next_id + index) for index, one in again]
-        items = [(RecordType.REDRIVE, redrive) for redrive in redrives]
+        first_id = self._state.leases.next_id
+        items = [
+            (RecordType.REDRIVE, redrive._replace(id=first_id + index)) for index, redrive in again
+        ]
         self._journal.write_group([(RecordType.OFFSET, payload), *items], now_ms)
 
     def _redriven_from(
