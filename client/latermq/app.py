@@ -25,7 +25,7 @@ from latermq._values.tls import Tls
 from latermq._worker.calls import Function, shape_of
 from latermq._worker.payloads import CONTENT_TYPE, Payload
 from latermq._worker.signals import asked_to_end
-from latermq._worker.worker import Worker
+from latermq._worker.worker import Listening, Worker
 from latermq.client import Client, connect
 from latermq.delivery import Delivery
 from latermq.message import Message, SendReceipt
@@ -66,23 +66,21 @@ class Listener(Generic[Payload]):
         arguments.text("tags", tags)
         arguments.at_least_one("concurrency", concurrency)
         arguments.optional_duration("timeout", timeout)
+        shape = shape_of(function)
+        if timeout is not None and timeout <= timedelta(0):
+            raise ValueError(f"timeout must be positive, not {timeout}")
+        if timeout is not None and not shape.waits:
+            raise ValueError("timeout needs an `async def` function: a thread cannot be stopped")
         self.topic = topic
         self.group = group
         self.tags = tags
-        self.concurrency = concurrency
-        self.timeout = timeout
+        self.listening = Listening(topic, group, tags, concurrency, timeout, function, shape)
         self._app = app
-        self._function = function
-        self._shape = shape_of(function)
-        if timeout is not None and timeout <= timedelta(0):
-            raise ValueError(f"timeout must be positive, not {timeout}")
-        if timeout is not None and not self._shape.waits:
-            raise ValueError("timeout needs an `async def` function: a thread cannot be stopped")
         self.__name__ = getattr(function, "__name__", repr(function))
         self.__doc__ = function.__doc__
 
     def __call__(self, *given: Any) -> Any:
-        return self._function(*given)
+        return self.listening.function(*given)
 
     def message(self, payload: Payload, **fields: Unpack[MessageFields]) -> Message:
         """Make the message that carries `payload`, for any client to send to `topic`.
@@ -91,7 +89,7 @@ class Listener(Generic[Payload]):
             TypeError: the function takes deliveries, or the payload is not what it takes.
             ValueError: as `Message` says.
         """
-        codec = self._shape.codec
+        codec = self.listening.shape.codec
         if codec is None:
             raise TypeError(f"{self.__name__} takes deliveries, not payloads: send bytes")
         if codec.content_type:
@@ -198,7 +196,7 @@ class App:
     ) -> bool:
         """Serve until SIGTERM or SIGINT; a second one ends the process at once.
 
-        Args, returns and raises: see `serve`.
+        Args: those of `serve`, which says what it returns and raises, too.
         """
 
         async def serve() -> bool:
@@ -233,7 +231,8 @@ class App:
         arguments.span("grace", grace)
         if not self._listeners:
             raise ValueError("this app has no listeners")
-        worker = Worker(self.client, self._listeners, concurrency)
+        listening = [each.listening for each in self._listeners]
+        worker = Worker(self.client, listening, concurrency)
         try:
             return await worker.run(end, grace, health_file)
         finally:

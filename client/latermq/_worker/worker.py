@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, NamedTuple
 
 from latermq._worker.calls import Call, Function, Shape
 from latermq.backoff import RECONNECT_BACKOFF
@@ -24,23 +24,16 @@ log = logging.getLogger("latermq.worker")
 HEALTH_S: Final = 1.0  # between two touches of the health file
 
 
-class Listening(Protocol):
-    """What a worker reads of a listener."""
+class Listening(NamedTuple):
+    """What a listener consumes, and how it is called."""
 
-    @property
-    def topic(self) -> str: ...
-    @property
-    def group(self) -> str: ...
-    @property
-    def tags(self) -> str: ...
-    @property
-    def concurrency(self) -> int: ...
-    @property
-    def timeout(self) -> timedelta | None: ...
-    @property
-    def _function(self) -> Function: ...
-    @property
-    def _shape(self) -> Shape: ...
+    topic: str
+    group: str
+    tags: str
+    concurrency: int
+    timeout: timedelta | None
+    function: Function
+    shape: Shape
 
 
 class Worker:
@@ -88,10 +81,10 @@ class Worker:
     def _consumer(self, listener: Listening, concurrency: int | None) -> PushConsumer:
         count = listener.concurrency if concurrency is None else concurrency
         threads: ThreadPoolExecutor | None = None
-        if not listener._shape.waits:
+        if not listener.shape.waits:
             threads = ThreadPoolExecutor(count, thread_name_prefix="latermq-listener")
             self._pools.append(threads)
-        call = Call(listener._function, listener._shape, listener.timeout, threads)
+        call = Call(listener.function, listener.shape, listener.timeout, threads)
         self._calls.append(call)
         consumer = self._client.push_consumer(
             listener.topic, group=listener.group, tags=listener.tags, concurrency=count
