@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from latermq_broker.clock import SystemClock
-from latermq_broker.config.config import Config, listen_address
+from latermq_broker.config.addresses import listen_address
+from latermq_broker.config.config import Config
 from latermq_broker.config.server_transport import Transport
 from latermq_broker.engine.engine import Engine
 from latermq_broker.errors import StoreError
@@ -36,7 +37,7 @@ from latermq_broker.services.v1.first_admin import (
     warn_of_open_door,
     warn_of_open_files,
 )
-from latermq_broker.store.directory import LOCK_NAME, LOG_NAME
+from latermq_broker.store.directory import LOCK_NAME, LOG_NAME, refuse_shard
 from latermq_broker.store.files import RealFiles
 from latermq_broker.store.recovery import RecoveryReport
 from latermq_broker.store.store import Store
@@ -45,6 +46,7 @@ from latermq_broker.transport.listener import bound
 from latermq_text.version import is_compiled
 
 if TYPE_CHECKING:
+    from latermq_broker.cluster.membership import Membership
     from latermq_broker.transport.grpcio import GrpcioServer
 
 log = logging.getLogger("latermq.runtime")
@@ -77,6 +79,9 @@ def run(config: Config, announce: Callable[[str], None], *, replace: bool = Fals
     logs.set_up(config.log)
     refuse_open_door(config)
     directory = Path(config.server.data_dir).expanduser().absolute()
+    membership = _membership(config, directory)
+    if membership is not None:
+        config = membership.config
     if _is_new(directory):
         _require_port(config)  # rather than leave a new directory behind
     sockets: Sockets = {}
@@ -87,7 +92,22 @@ def run(config: Config, announce: Callable[[str], None], *, replace: bool = Fals
     else:
         engine, clock = _open(config, directory)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(_serve(engine, clock, config, announce, sockets))
+        return runner.run(_serve(engine, clock, config, announce, sockets, membership))
+
+
+def _membership(config: Config, directory: Path) -> "Membership | None":
+    """Find which shard of which cluster this broker is; None: it is alone.
+
+    Raises:
+        StoreUnusableError: its directory says otherwise.
+    """
+    if not config.cluster.shards:
+        refuse_shard(directory)
+        return None
+    # Here, not above: a broker that is alone does not pay for it.
+    from latermq_broker.cluster.membership import Membership
+
+    return Membership(config, directory)
 
 
 def _is_new(directory: Path) -> bool:
@@ -146,6 +166,7 @@ async def _serve(
     config: Config,
     announce: Callable[[str], None],
     sockets: Sockets,
+    membership: "Membership | None" = None,
 ) -> int:
     stop = asyncio.Event()
     failed: list[BaseException] = []
@@ -167,7 +188,8 @@ async def _serve(
     threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="latermq-disk")
     try:
         pump = Pump(engine, clock, config, threads, on_failure)
-        services = assemble(engine, pump, config)
+        shards = membership.join(engine, pump) if membership is not None else None
+        services = assemble(engine, pump, config, shards)
         _look_at_the_door(engine, clock, config)
         pump.on_ready = services.parked.wake
         pump.on_second = services.on_second
@@ -274,7 +296,10 @@ async def _drain(services: Services, server: "GrpcioServer | LeanServer", grace_
     services.health.set_serving(False)
     services.parked.drain()
     services.reconnects.drain()
-    return await server.drain(grace_ms)
+    drained = await server.drain(grace_ms)
+    if services.shards is not None:
+        await services.shards.close()
+    return drained
 
 
 def _on_signals(stop: Callable[[], None]) -> None:

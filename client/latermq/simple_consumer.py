@@ -3,7 +3,8 @@
 import asyncio
 import itertools
 import uuid
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from datetime import timedelta
 from types import TracebackType
@@ -12,7 +13,7 @@ from typing import Final, Self
 from latermq._connection.session import Session
 from latermq._consuming.settle import LeaseSettler
 from latermq._values import arguments
-from latermq._values.route import Queue
+from latermq._values.route import Queue, candidates
 from latermq._values.settings import MATCH_ALL
 from latermq._wire import messages as wire
 from latermq.codes import Code
@@ -23,6 +24,7 @@ INVISIBLE: Final = timedelta(seconds=30)
 WAIT: Final = timedelta(seconds=5)
 SETTLE_TRIES_MAX: Final = 3
 UNANSWERED_MAX: Final = 16
+WAIT_AT_ONE: Final = timedelta(seconds=1)  # of several brokers
 
 
 class AskingConsumer:
@@ -36,7 +38,8 @@ class AskingConsumer:
         self._session = session
         self._settler = LeaseSettler(session, _nothing_to_do, SETTLE_TRIES_MAX)
         self._turn = itertools.count()
-        self._unanswered: dict[str, list[str]] = {}  # attempt ids by topic: replies may be lost
+        # Attempt ids by topic and broker: replies may be lost.
+        self._unanswered: dict[tuple[str, str], list[str]] = {}
         self._closed = False
 
     @property
@@ -52,7 +55,8 @@ class AskingConsumer:
     ) -> list[Delivery]:
         """Lease up to `max_count` messages for `invisible`; wait for the first up to `wait`.
 
-        With several topics each call asks the next one.
+        With several topics each call asks the next one. Of a topic on several brokers, each is
+        asked: while nothing comes, for a second in turns.
 
         Returns:
             what came, possibly fewer or none. Damaged messages are returned to the broker.
@@ -71,17 +75,58 @@ class AskingConsumer:
             raise ValueError("subscribe to a topic first")
         turn = next(self._turn)
         topic, tags = topics[turn % len(topics)]
-        queue = await self._queue(topic, turn // len(topics))
-        unanswered = self._unanswered.setdefault(topic, [])
+        queues = await self._queues(topic, turn // len(topics))
+        if len(queues) == 1:
+            return await self._receive(queues[0], tags, max_count, invisible, wait)
+        return await self._receive_of_any(queues, tags, max_count, invisible, wait)
+
+    async def _receive_of_any(
+        self,
+        queues: Sequence[Queue],
+        tags: str,
+        max_count: int,
+        invisible: timedelta,
+        wait: timedelta,
+    ) -> list[Delivery]:
+        """Ask one broker after the other: for what is there, then waiting a moment at each.
+
+        What is not reached is passed over, unless it is all of them.
+        """
+        loop = asyncio.get_running_loop()
+        end = loop.time() + wait.total_seconds()
+        reached = deque(queues)
+        first_round = len(queues)
+        part = timedelta(0)
+        while True:
+            queue = reached.popleft()
+            try:
+                deliveries = await self._receive(queue, tags, max_count, invisible, part)
+            except UnavailableError:
+                if not reached:
+                    raise
+                deliveries = []
+            else:
+                reached.append(queue)
+            first_round -= 1
+            left = timedelta(seconds=end - loop.time())
+            if deliveries or (first_round <= 0 and left <= timedelta(0)):
+                return deliveries
+            if first_round <= 0:
+                part = min(left, WAIT_AT_ONE) if len(reached) > 1 else left
+
+    async def _receive(
+        self, queue: Queue, tags: str, max_count: int, invisible: timedelta, wait: timedelta
+    ) -> list[Delivery]:
+        unanswered = self._unanswered.setdefault((queue.topic, queue.broker_name), [])
         attempt_id = unanswered.pop() if unanswered else str(uuid.uuid4())
         try:
-            return await self._receive(queue, tags, max_count, invisible, wait, attempt_id)
+            return await self._attempt(queue, tags, max_count, invisible, wait, attempt_id)
         except (UnavailableError, asyncio.CancelledError):
             if len(unanswered) < UNANSWERED_MAX:
                 unanswered.append(attempt_id)
             raise
 
-    async def _receive(
+    async def _attempt(
         self,
         queue: Queue,
         tags: str,
@@ -173,11 +218,12 @@ class AskingConsumer:
     ) -> None:
         await self.close()
 
-    async def _queue(self, topic: str, turn: int) -> Queue:
+    async def _queues(self, topic: str, turn: int) -> Sequence[Queue]:
+        """List one queue of each broker, another first each time."""
         queues = (await self._session.route(topic)).readable()
         if not queues:
             raise ForbiddenError(Code.FORBIDDEN, f"no queue of {topic} can be read")
-        return queues[turn % len(queues)]
+        return candidates(queues, turn, None)
 
 
 class SimpleConsumer(AskingConsumer):

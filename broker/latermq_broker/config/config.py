@@ -7,7 +7,9 @@ section is built, before the first request. Names end in their unit; `_max` boun
 from dataclasses import dataclass, field, fields
 from enum import Enum
 
+from latermq_broker.config.addresses import listen_address
 from latermq_broker.config.auth import AuthConfig
+from latermq_broker.config.cluster import ClusterConfig
 from latermq_broker.config.number_bounds import check_maxima
 from latermq_broker.config.server_transport import Http2Config, TlsConfig, Transport
 from latermq_broker.errors import ConfigError
@@ -337,25 +339,6 @@ class AdminConfig:
     beyond_loopback: bool = False
 
 
-def listen_address(setting: str, text: str) -> tuple[str, int]:
-    """Host (an IPv6 one without brackets) and port of `HOST:PORT`.
-
-    Raises:
-        ConfigError: naming `setting`.
-    """
-    host, colon, port_text = text.rpartition(":")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        raise ConfigError(setting, f"{text!r}: put an IPv6 host in brackets, as in [::1]:8081")
-    if not (host and colon and port_text.isascii() and port_text.isdigit()):
-        raise ConfigError(setting, f"{text!r} is not HOST:PORT")
-    port = int(port_text)
-    if port > 65_535:
-        raise ConfigError(setting, f"{text!r}: a port is 0 to 65535")
-    return host, port
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """The whole, a section per room."""
@@ -373,6 +356,7 @@ class Config:
     catalog: CatalogConfig = field(default_factory=CatalogConfig)
     compat: CompatConfig = field(default_factory=CompatConfig)
     lite: LiteConfig = field(default_factory=LiteConfig)
+    cluster: ClusterConfig = field(default_factory=ClusterConfig)
 
     def __post_init__(self) -> None:
         for room in fields(self):
@@ -390,4 +374,23 @@ class Config:
         if self.auth.certificate_users and not self.tls.asks_for_certificates:
             raise ConfigError(
                 "auth.certificate_users", "needs tls.enabled, and tls.client_certificates"
+            )
+        if self.cluster.shards:
+            self._check_calls_between_shards()
+
+    def _check_calls_between_shards(self) -> None:
+        """Shards call each other. Raises ConfigError: they could not."""
+        if self.auth.enabled and not self.auth.root_access_key:
+            raise ConfigError(
+                "auth.root_access_key",
+                "is needed in a cluster where auth.enabled: its shards sign their calls with it",
+            )
+        if self.auth.certificate_users:
+            raise ConfigError(
+                "auth.certificate_users",
+                "must be false in a cluster: a call that a shard sends on carries no certificate",
+            )
+        if self.tls.enabled and not self.tls.clear_text and not self.cluster.ca:
+            raise ConfigError(
+                "cluster.ca", "is needed where tls.clear_text = false: whom do the shards trust?"
             )

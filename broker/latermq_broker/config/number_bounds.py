@@ -60,7 +60,7 @@ def numbers(section: Any) -> Iterator[tuple[str, tuple[int, ...]]]:
         value = getattr(section, field.name)
         if isinstance(value, int) and not isinstance(value, bool):
             yield field.name, (value,)
-        elif isinstance(value, tuple):
+        elif isinstance(value, tuple) and value and isinstance(value[0], int):
             yield field.name, value
 
 

@@ -133,16 +133,27 @@ def _typed(name: str, value: object, known: Mapping[str, Any], origin: str) -> A
     if kind is int and _is_int(value):
         return value
     if kind is str and isinstance(value, str):
-        if "\0" in value:  # no path, address or name has one; the system's calls raise ValueError
-            raise ConfigError(name, f"has a NUL character ({origin})")
-        return value
+        return _typed_text(name, value, origin)
     if kind is bool and isinstance(value, bool):
         return value
     if kind == tuple[int, ...] and isinstance(value, list | tuple) and all(map(_is_int, value)):
         return tuple(value)
-    expected = {int: "a whole number", bool: "true or false", str: "text"}
+    if kind == tuple[str, ...] and isinstance(value, list | tuple):
+        return tuple(_typed_text(name, text, origin) for text in value)
+    expected = {
+        int: "a whole number", bool: "true or false", str: "text",
+        tuple[str, ...]: "a list of texts",
+    }  # fmt: skip
     wanted = expected.get(kind, "a list of whole numbers")
     raise ConfigError(name, f"{value!r} is not {wanted} ({origin})")
+
+
+def _typed_text(name: str, value: object, origin: str) -> str:
+    if not isinstance(value, str):
+        raise ConfigError(name, f"{value!r} is not text ({origin})")
+    if "\0" in value:  # no path, address or name has one; the system's calls raise ValueError
+        raise ConfigError(name, f"has a NUL character ({origin})")
+    return value
 
 
 def _is_int(value: object) -> bool:
@@ -160,6 +171,8 @@ def _parsed(name: str, text: str, known: Mapping[str, Any], origin: str) -> Any:
             value = True if text.lower() in _TRUE else False if text.lower() in _FALSE else text
         elif kind == tuple[int, ...]:
             value = [int(part) for part in text.replace(",", " ").split()]
+        elif kind == tuple[str, ...]:
+            value = text.replace(",", " ").split()
     except ValueError:
         value = text  # refused below, with the words for its kind
     return _typed(name, value, known, origin)

@@ -12,7 +12,8 @@ from threading import Event
 from typing import Final, TypeVar
 
 from latermq_broker.clock import monotonic_ms
-from latermq_broker.config.config import Config, listen_address
+from latermq_broker.config.addresses import listen_address
+from latermq_broker.config.config import Config
 from latermq_broker.config.server_transport import Transport
 from latermq_broker.errors import ConfigError, StoreLockedError
 from latermq_broker.handover.passing import Predecessor

@@ -11,7 +11,8 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Self
 
-from latermq_broker.config.config import MetricsConfig, listen_address
+from latermq_broker.config.addresses import listen_address
+from latermq_broker.config.config import MetricsConfig
 from latermq_broker.errors import ConfigError
 from latermq_broker.observability.metrics import CONTENT_TYPE
 

@@ -6,6 +6,7 @@ from typing import Final
 
 import click
 
+from latermq_broker.config.cluster import SHARDS_MAX
 from latermq_broker.config.config import LOG_LEVELS, Flush, ServerConfig
 from latermq_broker.config.toml_file import load, to_toml
 from latermq_broker.errors import (
@@ -36,6 +37,7 @@ class StoreFailedError(CommandError):
         "latermq serve",
         "latermq serve --listen 0.0.0.0:8081 --data-dir /var/lib/latermq --flush sync",
         "latermq serve --data-dir /var/lib/latermq --replace",
+        "latermq serve --data-dir /var/lib/latermq --shards 4",
         "latermq serve --config latermq.toml --print-config",
     )
     + "\n\n\b\nExit codes:\n"
@@ -81,6 +83,13 @@ class StoreFailedError(CommandError):
     "stays open, its calls are answered, nobody is refused. With another --listen the old address "
     "is refused from then on; the log says so.",
 )
+@click.option(
+    "--shards",
+    type=click.IntRange(1, SHARDS_MAX),
+    metavar="N",
+    help="Run so many brokers behind one route, a core each: in the directories 0 to N-1 of the "
+    "data directory, on N ports from --listen's on. For ever so many: the number stays.",
+)
 @click.option("--log-level", type=click.Choice(LOG_LEVELS), help="[default: info]")
 @click.option("--log-json", is_flag=True, default=None, help="Log JSON objects instead of text.")
 @click.option(
@@ -94,6 +103,7 @@ def serve(
     auto_create: bool | None,
     auto_create_groups: bool | None,
     replace: bool,
+    shards: int | None,
     log_level: str | None,
     log_json: bool | None,
     print_config: bool,
@@ -122,6 +132,11 @@ def serve(
         if print_config:
             click.echo(to_toml(config), nl=False)
             return 0
+        if shards is not None:
+            from latermq_broker.cluster import supervisor
+
+            words = _words(file, flush, auto_create, auto_create_groups, log_level, log_json)
+            return supervisor.run(config, shards, words, click.echo, replace=replace)
         from latermq_broker import runtime  # gRPC and the rest, only for serving
 
         return runtime.run(config, click.echo, replace=replace)
@@ -129,3 +144,20 @@ def serve(
         raise RefusedError(str(error)) from error
     except StoreError as error:
         raise StoreFailedError(str(error)) from error
+
+
+def _words(
+    file: str | None,
+    flush: str | None,
+    auto_create: bool | None,
+    auto_create_groups: bool | None,
+    log_level: str | None,
+    log_json: bool | None,
+) -> list[str]:
+    """List the words that say the same to the `latermq serve` of one shard."""
+    words: list[str] = []
+    for flag, value in (("config", file), ("flush", flush), ("log-level", log_level)):
+        words += [f"--{flag}", value] if value is not None else []
+    for flag, chosen in (("auto-create", auto_create), ("auto-create-groups", auto_create_groups)):
+        words += [f"--{flag}" if chosen else f"--no-{flag}"] if chosen is not None else []
+    return [*words, "--log-json"] if log_json else words

@@ -25,6 +25,7 @@ from latermq_broker.services.auth.admin_gate import (
 from latermq_broker.services.auth.guard import Guard
 from latermq_broker.services.call.answers import ADMIN, MESSAGING, Caller, refusal_of, unary
 from latermq_broker.services.call.handler import Committer, Method, MethodTable, ParkedReceives
+from latermq_broker.services.call.shards import Shards
 from latermq_broker.services.call.transport_view import TransportView
 from latermq_broker.services.clients.heartbeat import HeartbeatService
 from latermq_broker.services.clients.lite_subscriptions import LiteSubscriptions
@@ -85,11 +86,19 @@ class Services:
     sessions: Sessions
     reconnects: Reconnects
     on_second: Callable[[], None]
+    shards: Shards | None
 
 
-def assemble(engine: Engine, committer: Committer, config: Config) -> Services:
-    """Build every service once; call in a running loop."""
-    names = [service.full_name for service in _descriptors()]
+def assemble(
+    engine: Engine, committer: Committer, config: Config, shards: Shards | None = None
+) -> Services:
+    """Build every service once; call in a running loop.
+
+    Args:
+        shards: the cluster, where the broker is a shard of one.
+    """
+    descriptors = [*_descriptors(FILES), *_descriptors(shards.files if shards is not None else ())]
+    names = [service.full_name for service in descriptors]
     shares = Shares(config.auth)
     sessions = Sessions(config.server, shares)
     rooms = (engine, committer, sessions, config)
@@ -99,9 +108,10 @@ def assemble(engine: Engine, committer: Committer, config: Config) -> Services:
     offsets = OffsetService(*rooms)
     heartbeat = HeartbeatService(*rooms, subscriptions)
     guard = _guard(engine, committer, sessions, config) if config.auth.enabled else None
-    transactions = TransactionService(*rooms, guard.asking if guard is not None else anybody)
+    asking = guard.asking if guard is not None else anybody
+    transactions = TransactionService(*rooms, asking, shards)
     health = HealthService(names)
-    send = SendService(*rooms)
+    send = SendService(*rooms, shards)
     replies = Replies(sessions)
     reconnects = Reconnects(sessions, replies)
     parked = EveryParking((receive, offsets))
@@ -114,7 +124,7 @@ def assemble(engine: Engine, committer: Committer, config: Config) -> Services:
 
     served: dict[str, tuple[object, ...]] = {
         MESSAGING: (
-            RouteService(*rooms),
+            RouteService(*rooms, shards),
             TelemetryService(*rooms, replies),
             heartbeat,
             send,
@@ -122,18 +132,10 @@ def assemble(engine: Engine, committer: Committer, config: Config) -> Services:
             lite,
             AckService(*rooms),
             transactions,
-            RecallService(*rooms),
+            RecallService(*rooms, shards),
             offsets,
         ),
-        "/latermq.v1.Topics": (TopicsService(*rooms),),
-        "/latermq.v1.Groups": (GroupsService(*rooms),),
-        "/latermq.v1.Pending": (PendingService(*rooms),),
-        "/latermq.v1.DeadLetters": (DeadLettersService(*rooms),),
-        "/latermq.v1.Queues": (QueuesService(*rooms),),
-        "/latermq.v1.Messages": (MessagesService(*rooms),),
-        "/latermq.v1.Brokers": (BrokersService(*rooms, transport_view, reconnects),),
-        USERS: (UsersService(*rooms),),
-        "/latermq.v1.Limits": (LimitsService(*rooms),),
+        **_v1(rooms, transport_view, reconnects),
         ADMIN: (
             AdminTopics(*rooms),
             AdminGroups(*rooms, subscriptions),
@@ -141,8 +143,10 @@ def assemble(engine: Engine, committer: Committer, config: Config) -> Services:
         ),
     }
     methods = _table(served, config) | health.methods() | ReflectionService(names).methods()
+    if shards is not None:
+        methods = shards.around(methods)
     if guard is not None:
-        methods = guard.guarded(methods, _descriptors())
+        methods = guard.guarded(methods, descriptors)
     return Services(
         methods=methods,
         parked=parked,
@@ -152,7 +156,27 @@ def assemble(engine: Engine, committer: Committer, config: Config) -> Services:
         sessions=sessions,
         reconnects=reconnects,
         on_second=on_second,
+        shards=shards,
     )
+
+
+def _v1(
+    rooms: tuple[Engine, Committer, Sessions, Config],
+    transport_view: TransportView,
+    reconnects: Reconnects,
+) -> dict[str, tuple[object, ...]]:
+    """List who answers latermq.v1, by service."""
+    return {
+        "/latermq.v1.Topics": (TopicsService(*rooms),),
+        "/latermq.v1.Groups": (GroupsService(*rooms),),
+        "/latermq.v1.Pending": (PendingService(*rooms),),
+        "/latermq.v1.DeadLetters": (DeadLettersService(*rooms),),
+        "/latermq.v1.Queues": (QueuesService(*rooms),),
+        "/latermq.v1.Messages": (MessagesService(*rooms),),
+        "/latermq.v1.Brokers": (BrokersService(*rooms, transport_view, reconnects),),
+        USERS: (UsersService(*rooms),),
+        "/latermq.v1.Limits": (LimitsService(*rooms),),
+    }
 
 
 def _guard(engine: Engine, committer: Committer, sessions: Sessions, config: Config) -> Guard:
@@ -168,7 +192,7 @@ def _guard(engine: Engine, committer: Committer, sessions: Sessions, config: Con
 def _table(served: Mapping[str, Sequence[object]], config: Config) -> MethodTable:
     """Make one table in which every RPC is, and those that are not for everybody are refused."""
     methods: MethodTable = {}
-    for descriptor in _descriptors():
+    for descriptor in _descriptors(FILES):
         methods |= methods_of(descriptor, served[f"/{descriptor.full_name}"])
         for rpc in descriptor.methods:
             path = path_of(rpc)
@@ -191,6 +215,6 @@ def _refused(rpc: Any, answer: Callable[[Message, Caller], NoReturn]) -> Method:
     )
 
 
-def _descriptors() -> Iterator[Any]:
-    for file in FILES:
+def _descriptors(files: Sequence[Any]) -> Iterator[Any]:
+    for file in files:
         yield from file.DESCRIPTOR.services_by_name.values()

@@ -7,6 +7,7 @@
     timer/<20-digit position>.run far timers, written with the checkpoint of that position
     index/<20-digit position>.idx messages by id and key, from that position on
     lost/                         what `latermq log repair` took out of the log, and why
+    SHARD                         of a cluster: which shard this is
 
 Every refusal is one clear error raised before anything is created, changed or deleted.
 """
@@ -47,13 +48,14 @@ CHECKPOINTS_NAME: Final = "ckpt"
 RUNS_NAME: Final = "timer"
 INDEX_NAME: Final = "index"
 LOST_NAME: Final = "lost"
+SHARD_NAME: Final = "SHARD"
 # Directories above ours that refuse a sync like this were there before us.
 NOT_OURS_ERRNOS: Final = frozenset(
     {errno.EACCES, errno.EPERM, errno.EINVAL, errno.ENOTSUP, errno.EROFS, errno.ENOSYS}
 )
 OUR_DIRECTORIES: Final = (LOG_NAME, QUEUES_NAME, CHECKPOINTS_NAME, RUNS_NAME, INDEX_NAME)
 # A fresh mount has a lost+found.
-OUR_NAMES: Final = frozenset({*OUR_DIRECTORIES, LOCK_NAME, LOST_NAME, "lost+found"})
+OUR_NAMES: Final = frozenset({*OUR_DIRECTORIES, LOCK_NAME, LOST_NAME, SHARD_NAME, "lost+found"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,19 @@ def require_ours(files: Files, directory: Path) -> bool:
             "A broker takes an empty or a new directory; nothing was changed"
         )
     return True
+
+
+def refuse_shard(directory: Path) -> None:
+    """Refuse a shard of a cluster to a broker that is alone.
+
+    Raises:
+        StoreUnusableError: it is one.
+    """
+    if (directory / SHARD_NAME).exists():
+        raise StoreUnusableError(
+            f"{directory} is a shard of a cluster: serve it with --shards, or with [cluster]; "
+            "docs/cluster.md says how it becomes a broker's own. Nothing was changed"
+        )
 
 
 def require_local(files: Files, directory: Path, config: StoreConfig) -> None:

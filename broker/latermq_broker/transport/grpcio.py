@@ -18,7 +18,8 @@ from urllib.parse import unquote
 
 from latermq_broker.catalog.access import User
 from latermq_broker.clock import monotonic_ms
-from latermq_broker.config.config import ServerConfig, listen_address
+from latermq_broker.config.addresses import listen_address
+from latermq_broker.config.config import ServerConfig
 from latermq_broker.errors import ConfigError
 from latermq_broker.services.call.handler import (
     Admit,

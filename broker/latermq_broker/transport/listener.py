@@ -19,7 +19,8 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from latermq_broker.clock import monotonic_ms
-from latermq_broker.config.config import ServerConfig, listen_address
+from latermq_broker.config.addresses import listen_address
+from latermq_broker.config.config import ServerConfig
 from latermq_broker.config.server_transport import Http2Config, TlsConfig
 from latermq_broker.errors import ConfigError
 from latermq_broker.observability.complaints import Complaints

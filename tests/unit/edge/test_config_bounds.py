@@ -25,6 +25,7 @@ from support.engine_rig import SMALL_STORE, EngineRig
 from support.http2_peer import Peer
 
 TIGHTER: Final = {
+    "cluster.shard": 0,
     "store.disk_low_percent": 99,
     "store.disk_full_percent": 10,
     "auth.admin_reserve_percent": 90,

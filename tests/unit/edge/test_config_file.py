@@ -7,7 +7,8 @@ from typing import Any, Final
 
 import pytest
 
-from latermq_broker.config.config import Config, Flush, listen_address
+from latermq_broker.config.addresses import listen_address
+from latermq_broker.config.config import Config, Flush
 from latermq_broker.config.toml_file import load, to_toml
 from latermq_broker.errors import ConfigError
 
@@ -222,3 +223,45 @@ class TestListenAddress:
     def test_bad(self, text: str) -> None:
         with pytest.raises(ConfigError):
             listen_address("x", text)
+
+
+class TestCluster:
+    def test_shards_in_a_file_and_in_the_environment(self, file: Path) -> None:
+        file.write_text('[cluster]\nshards = ["a:1", "b:1"]\nshard = 1\n')
+        assert loaded(file).cluster.shards == ("a:1", "b:1")
+        environment = {"LATERMQ_CLUSTER_SHARDS": "c:1, c:2,c:3"}
+        config = loaded(file, environment=environment)
+        assert (config.cluster.shards, config.cluster.shard) == (("c:1", "c:2", "c:3"), 1)
+        file.write_text(to_toml(config))
+        assert loaded(file) == config
+
+    @pytest.mark.parametrize(
+        ("settings", "reason"),
+        [
+            ({"shards": ("a:1", "b:1", "a:1")}, "shards 0 and 2 are both at a:1"),
+            ({"shards": ("a:1", "b:1"), "shard": 2}, "shard: must be 0 to 1"),
+            ({"shards": ("a:1", "b:0")}, "cannot find port 0"),
+            ({"shards": ("a",)}, "'a' is not HOST:PORT"),
+            ({"shards": tuple(f"a:{n}" for n in range(1, 258))}, "257 shards, at most 256"),
+            ({"shards": ("a:1", "b:1"), "advertise": ("c:1",)}, "1 addresses for 2 shards"),
+            ({"shard": 1}, "is empty, yet another setting"),
+            ({"shards": "a:1"}, "is not a list of texts"),
+            ({"shards": (1,)}, "1 is not text"),
+        ],
+    )
+    def test_what_cannot_be_a_cluster(self, settings: dict[str, Any], reason: str) -> None:
+        with pytest.raises(ConfigError, match=re.escape(reason)):
+            loaded(**{f"cluster__{name}": value for name, value in settings.items()})
+
+    @pytest.mark.parametrize(
+        ("settings", "setting"),
+        [
+            ({"auth__enabled": True}, "auth.root_access_key"),
+            ({"tls__enabled": True, "tls__clear_text": False}, "cluster.ca"),
+        ],
+    )
+    def test_shards_must_be_able_to_call_each_other(
+        self, settings: dict[str, Any], setting: str
+    ) -> None:
+        with pytest.raises(ConfigError, match=re.escape(setting)):
+            loaded(cluster__shards=("a:1", "a:2"), **settings)

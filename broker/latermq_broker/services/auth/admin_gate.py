@@ -10,7 +10,8 @@ from typing import NoReturn
 
 from google.protobuf.message import Message
 
-from latermq_broker.config.config import Config, listen_address
+from latermq_broker.config.addresses import listen_address
+from latermq_broker.config.config import Config
 from latermq_broker.errors import ForbiddenError
 from latermq_broker.services.call.answers import Caller
 

@@ -9,7 +9,7 @@ A handler ends a call with a gRPC status other than OK by raising `CallAborted`,
 the protocol names: a business error is a status inside the response. Any other exception that
 reaches a transport is a bug; the caller sees UNKNOWN and nothing of the inside.
 
-`Extra`, `all_metadata` and `headers_first` are for tests and conformance servers only.
+`Extra` and `headers_first` are for tests and conformance servers only.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence

@@ -21,6 +21,7 @@ from latermq_broker.errors import (
 from latermq_broker.services.call.answers import Caller, ok_status
 from latermq_broker.services.call.handler import Committer
 from latermq_broker.services.call.names import shown
+from latermq_broker.services.call.shards import Shards
 from latermq_broker.services.clients.session import Sessions
 from latermq_broker.services.wire import wire
 from latermq_broker.services.wire.wire_stored import stored_message
@@ -31,8 +32,14 @@ _HANDLE: Final = re.compile(r"d-[0-9a-f]{1,16}-[0-9a-f]{1,16}")
 
 class RecallService:
     def __init__(
-        self, engine: Engine, committer: Committer, sessions: Sessions, config: Config
+        self,
+        engine: Engine,
+        committer: Committer,
+        sessions: Sessions,
+        config: Config,
+        shards: Shards | None = None,
     ) -> None:
+        self._shards = shards
         self._engine = engine
         self._committer = committer
         self._strict = config.compat.strict
@@ -48,8 +55,12 @@ class RecallService:
             BadRequestError: not a recall handle of this broker.
             NotFoundError: delivered or recalled already, or not of this topic. Not
                 MESSAGE_NOT_FOUND: the Python and Node.js clients take that for success.
+            ElsewhereError: the message waits in another shard.
         """
         name = wire.topic_name(request.topic)
+        handle = request.recall_handle
+        if self._shards is not None:
+            handle = self._shards.own_handle(handle, caller.call)
         topic = self._engine.catalog.topic(name)
         if topic is None:
             raise unknown_topic(name, strict=self._strict)
@@ -57,7 +68,6 @@ class RecallService:
             raise TypeConflictError(
                 f"topic {name} of type {topic.type.name} has no delayed messages to recall"
             )
-        handle = request.recall_handle
         if _HANDLE.fullmatch(handle) is None:
             raise BadRequestError(f"{shown(handle)} is no recall handle of this broker")
         try:

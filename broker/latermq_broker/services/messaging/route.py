@@ -1,20 +1,23 @@
 """QueryRoute and QueryAssignment: where a topic's queues are.
 
-One broker, so the answer is always this broker, under the very endpoints the client asked with:
-clients compare endpoints literally, and behind a NAT or in Docker no other address is reachable.
+A broker that is alone answers itself, under the very endpoints the client asked with: clients
+compare endpoints literally, and behind a NAT or in Docker no other address is reachable. One shard
+of several answers all shards that have queues of the topic.
 Clients ask for the route before they send or receive, so an unknown topic has the route that it
 will have, when auto-create is on. It is made by the send or the receive that follows: one that is
 refused makes none.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from latermq_broker.config.config import Config, listen_address
+from latermq_broker.config.addresses import listen_address
+from latermq_broker.config.config import Config
 from latermq_broker.engine.engine import Engine
-from latermq_broker.engine.state.model import TopicType
+from latermq_broker.engine.state.model import Topic, TopicType
 from latermq_broker.services.call.answers import Caller, ok_status
 from latermq_broker.services.call.handler import Call, Committer
+from latermq_broker.services.call.shards import Shards
 from latermq_broker.services.clients.session import Sessions
 from latermq_broker.services.wire import wire
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
@@ -42,16 +45,22 @@ _WILDCARDS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 class RouteService:
     def __init__(
-        self, engine: Engine, committer: Committer, sessions: Sessions, config: Config
+        self,
+        engine: Engine,
+        committer: Committer,
+        sessions: Sessions,
+        config: Config,
+        shards: Shards | None = None,
     ) -> None:
         self._engine = engine
         self._committer = committer
+        self._shards = shards
         self._broker_name = config.server.broker_name
 
     def query_route(
         self, request: service_pb2.QueryRouteRequest, caller: Caller
     ) -> service_pb2.QueryRouteResponse:
-        """List every queue of the topic, readable and writable.
+        """List every queue of the topic, readable and writable; of several shards in turns.
 
         Raises:
             IllegalTopicError: against the rules of names.
@@ -60,7 +69,7 @@ class RouteService:
         """
         name = wire.topic_name(request.topic)
         topic = self._engine.topics.planned(name, self._committer.now_ms(), caller.call.user)
-        broker = self._broker(request.endpoints, caller.call)
+        brokers = self._brokers(topic, request.endpoints, caller.call)
         return service_pb2.QueryRouteResponse(
             status=ok_status(),
             message_queues=[
@@ -72,6 +81,7 @@ class RouteService:
                     accept_message_types=ACCEPTED[topic.type],
                 )
                 for queue_id in range(topic.queue_count)
+                for broker in brokers
             ],
         )
 
@@ -80,7 +90,7 @@ class RouteService:
     ) -> service_pb2.QueryAssignmentResponse:
         """Assign every queue to each client of the group: leases arbitrate, nothing is balanced.
 
-        A FIFO group gets every queue, any other one queue that stands for all.
+        A FIFO group gets every queue, any other one queue that stands for all of its broker.
 
         Raises:
             IllegalTopicError, IllegalGroupError: against the rules of names.
@@ -90,7 +100,7 @@ class RouteService:
         group = self._engine.catalog.group(wire.group_name(request.group))
         topic = self._engine.topics.planned(name, self._committer.now_ms(), caller.call.user)
         fifo = group is not None and group.fifo
-        broker = self._broker(request.endpoints, caller.call)
+        brokers = self._brokers(topic, request.endpoints, caller.call)
         return service_pb2.QueryAssignmentResponse(
             status=ok_status(),
             assignments=[
@@ -103,16 +113,21 @@ class RouteService:
                     )
                 )
                 for queue_id in (range(topic.queue_count) if fifo else (ANY_QUEUE,))
+                for broker in brokers
             ],
         )
 
-    def _broker(self, asked: definition_pb2.Endpoints, call: Call) -> definition_pb2.Broker:
-        endpoints = asked if asked.addresses else _endpoints_of(call.local)
-        return definition_pb2.Broker(name=self._broker_name, id=MASTER, endpoints=endpoints)
+    def _brokers(
+        self, topic: Topic, asked: definition_pb2.Endpoints, call: Call
+    ) -> Sequence[definition_pb2.Broker]:
+        endpoints = asked if asked.addresses else endpoints_of(call.local)
+        if self._shards is not None:
+            return self._shards.brokers(topic, endpoints)
+        return [definition_pb2.Broker(name=self._broker_name, id=MASTER, endpoints=endpoints)]
 
 
-def _endpoints_of(local: str) -> definition_pb2.Endpoints:
-    """Name where the call came in, for a caller that names no endpoints."""
+def endpoints_of(local: str) -> definition_pb2.Endpoints:
+    """Name an address, such as where a call came in, for a caller that names no endpoints."""
     host, port = listen_address("local address", local)
     host = _WILDCARDS.get(host, host)
     if ":" in host:

@@ -23,6 +23,7 @@ from latermq_broker.services.call.answers import (
 )
 from latermq_broker.services.call.handler import Call, Committer
 from latermq_broker.services.call.names import PROPERTIES_BYTES_MAX
+from latermq_broker.services.call.shards import Shards
 from latermq_broker.services.clients.session import Sessions
 from latermq_broker.services.messaging import validate
 from latermq_broker.services.messaging.flow import FlowControl
@@ -50,8 +51,14 @@ _KEY_BYTES: Final = 8  # and for each of its keys
 
 class SendService:
     def __init__(
-        self, engine: Engine, committer: Committer, sessions: Sessions, config: Config
+        self,
+        engine: Engine,
+        committer: Committer,
+        sessions: Sessions,
+        config: Config,
+        shards: Shards | None = None,
     ) -> None:
+        self._shards = shards
         self._engine = engine
         self._committer = committer
         self._flow = FlowControl(engine.limits)
@@ -70,7 +77,10 @@ class SendService:
         messages = self._plain.read(data, side, self._messages_max)
         if messages is None:
             return None
-        validate.check_type(self._engine.catalog.topic(messages.topic), NORMAL)
+        topic = self._engine.catalog.topic(messages.topic)
+        if self._shards is not None:
+            self._shards.require_home(messages.topic, topic, call, ordered=False)
+        validate.check_type(topic, NORMAL)
         count = len(messages.ids)
         keys = sum(map(len, messages.keys))
         self._check_group(sum(map(len, messages.stored)), count, keys)
@@ -94,6 +104,7 @@ class SendService:
 
         Raises:
             RequestError: as `validate` says; nothing was stored.
+            ElsewhereError: another shard is the home of what is sent.
             LiteTopicQuotaError: one lite topic too many.
             TopicNotFoundError: it does not exist and is not made on demand.
             TooManyRequestsError, StoreFullError: no room now.
@@ -104,6 +115,14 @@ class SendService:
         self._admit(caller.call, len(outgoing), caller.data, now_ms)
         send = self._engine.transactions.send if halves else self._engine.send
         sent = send(outgoing, now_ms, caller.call.user)
+        if self._shards is not None:
+            sent = [
+                each._replace(
+                    pending_id=self._shards.handle(each.pending_id),
+                    transaction_id=self._shards.handle(each.transaction_id),
+                )
+                for each in sent
+            ]
         return self._committer.acknowledged(sent_response(outgoing, sent))
 
     def _outgoing(
@@ -117,6 +136,9 @@ class SendService:
             self._rules.check(message, wall_ms)
         topic = self._engine.catalog.topic(topic_name)
         kinds = [message_type(message, level) for message in messages]
+        if self._shards is not None:
+            ordered = any(message.system_properties.message_group for message in messages)
+            self._shards.require_home(topic_name, topic, caller.call, ordered=ordered)
         for message, kind in zip(messages, kinds, strict=True):
             validate.check_order(message, kind)
             ranked = message.system_properties.HasField("priority")

@@ -22,6 +22,7 @@ from latermq_broker.engine.state.model import HalfEvent, OrphanCheck
 from latermq_broker.errors import BadRequestError, InvalidTransactionIdError, StoreFullError
 from latermq_broker.services.call.answers import Caller
 from latermq_broker.services.call.handler import Committer
+from latermq_broker.services.call.shards import Shards
 from latermq_broker.services.clients.session import Session, Sessions
 from latermq_broker.services.wire import wire
 from latermq_broker.services.wire.wire_stored import orphan_command
@@ -72,7 +73,9 @@ class TransactionService:
         sessions: Sessions,
         config: Config,
         asking: Callable[[Session, str], Asking] = anybody,
+        shards: Shards | None = None,
     ) -> None:
+        self._shards = shards
         self._asking = asking
         self._engine = engine
         self._committer = committer
@@ -90,6 +93,7 @@ class TransactionService:
             IllegalTopicError: against the rules of names.
             InvalidTransactionIdError: blank, unknown, of another message, or ended the other way.
             BadRequestError: a resolution that does not exist.
+            ElsewhereError: the half message is in another shard.
         """
         topic = wire.topic_name(request.topic)
         if not request.transaction_id.strip():
@@ -99,8 +103,11 @@ class TransactionService:
         event = _EVENTS.get(request.resolution)
         if event is None:
             raise BadRequestError(f"transaction resolution {int(request.resolution)} is unknown")
+        transaction_id = request.transaction_id
+        if self._shards is not None:
+            transaction_id = self._shards.own_handle(transaction_id, caller.call)
         self._engine.transactions.end(
-            topic, request.transaction_id, request.message_id, event, self._committer.now_ms()
+            topic, transaction_id, request.message_id, event, self._committer.now_ms()
         )
         return self._committer.acknowledged(wire.OK_FIELD)
 
@@ -126,6 +133,9 @@ class TransactionService:
                     check = transactions.check(first, now_ms)
                     if check is None:
                         continue  # damaged, given up
+                    if self._shards is not None:
+                        named = self._shards.handle(check.transaction_id)
+                        check = check._replace(transaction_id=named)
                     asked = self._ask(topic, ring, sender, check)
                     if asked is None:
                         unreached.add(sender)  # the others of the topic may be asked about theirs

@@ -1,0 +1,95 @@
+"""The mark that makes a data directory a shard's: which one, of how many, and what is pinned to it.
+
+    SHARD   {"shard": 0, "shards": 4, "pins": {"orders": 0}}
+
+It is written when a shard first opens its directory, and read before each start. Where it is, no
+broker that is alone opens the directory, nor a shard of another number or of other shards: what is
+in the log would be looked for elsewhere.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from latermq_broker.errors import StoreUnusableError
+from latermq_broker.store.directory import LOG_NAME, SHARD_NAME
+
+_NEW: Final = ".new"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What a directory says of itself."""
+
+    shard: int
+    shards: int
+    pins: Mapping[str, int] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"shard {self.shard} of {self.shards}"
+
+
+def read_mark(directory: Path) -> Mark | None:
+    """Read a directory's mark; None: it has none.
+
+    Raises:
+        StoreUnusableError: it cannot be read.
+    """
+    path = directory / SHARD_NAME
+    try:
+        fields = json.loads(path.read_bytes())
+        return Mark(int(fields["shard"]), int(fields["shards"]), dict(fields["pins"]))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise StoreUnusableError(f"cannot read {path}: {error.strerror}") from error
+    except (ValueError, TypeError, KeyError) as error:
+        raise StoreUnusableError(f"{path} does not say which shard this is: {error!r}") from error
+
+
+def write_mark(directory: Path, mark: Mark) -> None:
+    """Write a directory's mark, durably, or leave the old one. Raises OSError."""
+    fields = {"shard": mark.shard, "shards": mark.shards, "pins": dict(mark.pins)}
+    new = directory / (SHARD_NAME + _NEW)
+    with new.open("wb") as file:
+        file.write(json.dumps(fields, sort_keys=True).encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(directory / SHARD_NAME)
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def require_shard(directory: Path, shard: int, shards: int) -> Mark | None:
+    """Check that a directory may be opened as this shard; its mark, None if it gets one now.
+
+    Raises:
+        StoreUnusableError: it is another one's, or of a broker that was alone.
+    """
+    mark = read_mark(directory)
+    if mark is None:
+        if shard and _holds_a_log(directory):
+            raise StoreUnusableError(
+                f"{directory} is of a broker that was alone, so it can become shard 0 only, not "
+                f"shard {shard}; see docs/cluster.md. Nothing was changed"
+            )
+        return None
+    if (mark.shard, mark.shards) != (shard, shards):
+        raise StoreUnusableError(
+            f"{directory} is {mark}, not shard {shard} of {shards}: the number of shards is fixed "
+            "when a cluster is made. Nothing was changed"
+        )
+    return mark
+
+
+def _holds_a_log(directory: Path) -> bool:
+    try:
+        return any((directory / LOG_NAME).iterdir())
+    except OSError:
+        return False

@@ -1,0 +1,38 @@
+"""How clients reach each shard: the endpoints in a route. Pure.
+
+Clients compare endpoints literally and reach a broker only by a name that is good where they are:
+so shards of one host are answered under the host with which the client asked.
+"""
+
+from collections.abc import Sequence
+
+from latermq_broker.config.addresses import listen_address
+from latermq_broker.config.cluster import ClusterConfig
+from latermq_broker.services.messaging.route import endpoints_of
+from latermq_proto.apache.rocketmq.v2 import definition_pb2
+
+
+class Addresses:
+    """The endpoints of all shards, for whoever asks."""
+
+    def __init__(self, config: ClusterConfig) -> None:
+        hosts = {listen_address("cluster.shards", address)[0] for address in config.shards}
+        self._ports = [listen_address("cluster.shards", address)[1] for address in config.shards]
+        self._one_host = len(hosts) == 1 and not config.advertise
+        self._fixed = [endpoints_of(address) for address in config.advertise or config.shards]
+
+    def endpoints(self, asked: definition_pb2.Endpoints) -> Sequence[definition_pb2.Endpoints]:
+        """List the endpoints of each shard, by number.
+
+        Args:
+            asked: by which the client reached the cluster.
+        """
+        if not self._one_host:
+            return self._fixed
+        host = asked.addresses[0].host
+        return [
+            definition_pb2.Endpoints(
+                scheme=asked.scheme, addresses=[definition_pb2.Address(host=host, port=port)]
+            )
+            for port in self._ports
+        ]

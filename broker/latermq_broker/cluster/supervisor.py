@@ -1,0 +1,230 @@
+"""`latermq serve --shards N`: a broker process per shard, and nothing else in this one.
+
+    started ──ready──→ serves ──ended with 0──→ gone: stopped, or replaced by another process
+       ↑                  │                 └─ before it ever served: refused, all end
+       └──── backoff ←────┴─ ended otherwise: one line in the log
+
+Shard i has the directory `i` below the data directory, and port n + i. A shard that ends otherwise
+than in order is started again; the others serve on. A signal drains all. Should this process be
+killed, its shards go on: `--replace` has another one take them over.
+"""
+
+import asyncio
+import logging
+import os
+import re
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from latermq_broker.cluster.mark import require_shard
+from latermq_broker.config.addresses import listen_address
+from latermq_broker.config.config import Config
+from latermq_broker.errors import ConfigError, StoreUnusableError
+from latermq_broker.observability import log as logs
+from latermq_broker.store.directory import LOG_NAME
+from latermq_broker.transport.listener import bound
+
+log = logging.getLogger("latermq.cluster")
+
+CLEAN: Final = 0
+PORT_MAX: Final = 65_535
+ROWS_TRIED_MAX: Final = 50
+BACKOFF_S: Final = (0.1, 0.5, 2.0, 5.0, 10.0)  # before a shard is started again
+STEADY_S: Final = 60.0  # a shard that lived so long begins with the first of them again
+READY: Final = re.compile(rb"latermq ready on (\S+)")
+STRAYS: Final = re.compile(r"0|[1-9][0-9]*")
+
+
+@dataclass
+class Child:
+    """One shard's process, over all its lives."""
+
+    number: int
+    address: str
+    process: asyncio.subprocess.Process | None = None
+    ready: asyncio.Event = field(default_factory=asyncio.Event)  # or never will be
+    serves: bool = False
+    code: int = CLEAN
+    failures: int = 0
+
+
+def run(
+    config: Config, count: int, arguments: Sequence[str], announce: Callable[[str], None], *,
+    replace: bool = False,
+) -> int:  # fmt: skip
+    """Serve `count` shards until a signal, or until others have replaced them all.
+
+    Args:
+        arguments: words for each `latermq serve`, but where it is and which shard.
+        announce: gets `latermq ready on HOST:PORT …`, when all serve.
+        replace: take over from the shards that run.
+
+    Returns:
+        The exit code: 0, or the largest of a shard's.
+
+    Raises:
+        ConfigError: the configuration is of another number of shards, or a port is taken.
+        StoreUnusableError: so is the data directory.
+    """
+    logs.set_up(config.log)
+    if config.cluster.shards:
+        raise ConfigError("cluster.shards", "is what --shards makes: give one of them")
+    directory = Path(config.server.data_dir).expanduser().absolute()
+    check_directories(directory, count)
+    addresses = _addresses("server.listen", config.server.listen, count)
+    metrics = config.metrics.listen and _addresses("metrics.listen", config.metrics.listen, count)
+    supervisor = Supervisor(directory, addresses, metrics or (), arguments)
+    return asyncio.run(supervisor.run(announce, replace=replace))
+
+
+def check_directories(directory: Path, count: int) -> None:
+    """Check that what a data directory holds are these shards, or nothing yet.
+
+    Raises:
+        StoreUnusableError: a broker's log, or shards of another number.
+    """
+    if (directory / LOG_NAME).exists():
+        raise StoreUnusableError(
+            f"{directory} is of a broker that was alone: move it to a directory named 0, in a new "
+            "one that you name here, and it becomes shard 0; see docs/cluster.md"
+        )
+    names = [path.name for path in directory.iterdir()] if directory.is_dir() else []
+    beyond = sorted(int(name) for name in names if STRAYS.fullmatch(name) and int(name) >= count)
+    for number in [*range(count), *beyond]:
+        require_shard(directory / str(number), number, count)
+
+
+def _addresses(setting: str, first: str, count: int) -> list[str]:
+    """List the addresses of all shards: ports in a row, for port 0 such as are free."""
+    host, port = listen_address(setting, first)
+    shown = f"[{host}]" if ":" in host else host
+    port = port or _free_row(setting, host, count)
+    if port + count - 1 > PORT_MAX:
+        raise ConfigError(setting, f"{first} leaves no ports for {count} shards")
+    return [f"{shown}:{port + number}" for number in range(count)]
+
+
+def _free_row(setting: str, host: str, count: int) -> int:
+    """Find the first of as many free ports in a row. Raises ConfigError."""
+    for _ in range(ROWS_TRIED_MAX):
+        probes = bound(setting, host, 0)
+        port: int = probes[0].getsockname()[1]
+        try:
+            if port + count - 1 > PORT_MAX:
+                continue
+            for number in range(1, count):
+                probes += bound(setting, host, port + number)
+            return port
+        except ConfigError:
+            continue
+        finally:
+            for probe in probes:
+                probe.close()
+    raise ConfigError(setting, f"no {count} free ports in a row were found at {host}")
+
+
+class Supervisor:
+    """The processes of all shards."""
+
+    def __init__(
+        self,
+        directory: Path,
+        addresses: Sequence[str],
+        metrics: Sequence[str],
+        arguments: Sequence[str],
+    ) -> None:
+        self._directory = directory
+        self._addresses = addresses
+        self._metrics = metrics
+        self._arguments = arguments
+        self._children = [Child(number, address) for number, address in enumerate(addresses)]
+        self._stopping = asyncio.Event()
+
+    async def run(self, announce: Callable[[str], None], *, replace: bool) -> int:
+        """Keep the shards running; the exit code. See `run`."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop)
+        lives = []
+        for child in self._children:
+            lives.append(asyncio.create_task(self._live(child, replace=replace)))
+            if replace:  # one after the other: what one is refused, the next would be, too
+                await child.ready.wait()
+                if not child.serves:
+                    break
+        await asyncio.gather(*(child.ready.wait() for child in self._children[: len(lives)]))
+        if not self._stopping.is_set():
+            if all(child.serves for child in self._children):
+                announce(self._announcement())
+            else:
+                self._stop()
+        await asyncio.gather(*lives)
+        return max(child.code for child in self._children)
+
+    def _announcement(self) -> str:
+        first, *others = self._addresses
+        more = f" (shard 0 of {len(self._addresses)}, the others {' '.join(others)})"
+        return f"latermq ready on {first}{more if others else ''}"
+
+    def _stop(self) -> None:
+        """Drain all; asked again, end them as they are."""
+        again = self._stopping.is_set()
+        self._stopping.set()
+        for child in self._children:
+            if child.process is not None and child.process.returncode is None:
+                child.process.send_signal(signal.SIGKILL if again else signal.SIGTERM)
+
+    async def _live(self, child: Child, *, replace: bool) -> None:
+        """Start a shard again until it ends in order, or all are to stop."""
+        loop = asyncio.get_running_loop()
+        while True:
+            began_s = loop.time()
+            await self._one_life(child, replace=replace)
+            refused = not child.serves and not (replace and child.number)
+            if child.code == CLEAN or refused or self._stopping.is_set():
+                if child.code == CLEAN and not self._stopping.is_set():
+                    log.info("shard ended in order", extra={"shard": child.number})
+                child.ready.set()
+                return
+            child.failures = 0 if loop.time() - began_s >= STEADY_S else child.failures + 1
+            wait_s = BACKOFF_S[min(max(child.failures - 1, 0), len(BACKOFF_S) - 1)]
+            log.error(
+                "shard ended, it is started again",
+                extra={"shard": child.number, "code": child.code, "wait_s": wait_s},
+            )
+            try:
+                await asyncio.wait_for(self._stopping.wait(), wait_s)
+            except TimeoutError:
+                continue
+            child.ready.set()
+            return
+
+    async def _one_life(self, child: Child, *, replace: bool) -> None:
+        directory = self._directory / str(child.number)
+        words = ["--listen", child.address, "--data-dir", str(directory), *self._arguments]
+        if replace and not child.serves:
+            words.append("--replace")
+        environment = os.environ | {
+            "LATERMQ_CLUSTER_SHARDS": ",".join(self._addresses),
+            "LATERMQ_CLUSTER_SHARD": str(child.number),
+        }
+        if self._metrics:
+            environment["LATERMQ_METRICS_LISTEN"] = self._metrics[child.number]
+        child.process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "latermq_broker", "serve", *words,
+            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, env=environment,
+            start_new_session=True,  # Ctrl-C is for this process, which tells them
+        )  # fmt: skip
+        if self._stopping.is_set():
+            child.process.send_signal(signal.SIGTERM)
+        assert child.process.stdout is not None
+        async for line in child.process.stdout:
+            if READY.match(line):
+                child.serves = True
+                child.ready.set()
+                log.info("shard serves", extra={"shard": child.number, "address": child.address})
+        child.code = await child.process.wait()

@@ -1,0 +1,22 @@
+"""`HOST:PORT`, as settings have it."""
+
+from latermq_broker.errors import ConfigError
+
+
+def listen_address(setting: str, text: str) -> tuple[str, int]:
+    """Host (an IPv6 one without brackets) and port of `HOST:PORT`.
+
+    Raises:
+        ConfigError: naming `setting`.
+    """
+    host, colon, port_text = text.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ConfigError(setting, f"{text!r}: put an IPv6 host in brackets, as in [::1]:8081")
+    if not (host and colon and port_text.isascii() and port_text.isdigit()):
+        raise ConfigError(setting, f"{text!r} is not HOST:PORT")
+    port = int(port_text)
+    if port > 65_535:
+        raise ConfigError(setting, f"{text!r}: a port is 0 to 65535")
+    return host, port

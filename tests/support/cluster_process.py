@@ -1,0 +1,60 @@
+"""Shards as their users run them: `latermq serve --shards N`, with the processes that it starts."""
+
+import os
+import re
+import signal
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from support.broker_process import READY_TIMEOUT_S, BrokerProcess, Ended
+from support.machine import patient
+
+SHARD_OF: Final = re.compile(rb"--data-dir\0[^\0]*/([0-9]+)\0")
+
+
+class ClusterProcess(BrokerProcess):
+    """A supervisor and its shards; `endpoint` is shard 0's. What it is given, `BrokerProcess` says.
+
+    Args:
+        shards: how many.
+    """
+
+    def __init__(self, data_dir: Path, shards: int, *arguments: str, **more: Any) -> None:
+        super().__init__(data_dir, "--shards", str(shards), *arguments, **more)
+        self.shards: Final = shards
+
+    @property
+    def endpoints(self) -> list[str]:
+        """`host:port` of each shard, by number."""
+        host, _, port = self.endpoint.rpartition(":")
+        return [f"{host}:{int(port) + number}" for number in range(self.shards)]
+
+    def pids(self) -> dict[int, int]:
+        """The process of each shard that has one now."""
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+        found = {}
+        for pid in map(int, children):
+            match = SHARD_OF.search(Path(f"/proc/{pid}/cmdline").read_bytes())
+            if match is not None:
+                found[int(match[1])] = pid
+        return found
+
+    def kill_shard(self, number: int) -> None:
+        """Kill -9 one shard."""
+        os.kill(self.pids()[number], signal.SIGKILL)
+
+    def kill(self) -> Ended:
+        """End all at once: the supervisor kills its shards when it is told to stop twice."""
+        assert self._process is not None
+        for _ in range(2):
+            self._process.send_signal(signal.SIGTERM)
+            time.sleep(0.05)  # two that come together are one
+        return self.wait_end()
+
+    def wait_log(self, text: str, count: int = 1) -> None:
+        """Until its log says this so often, in all its lives together."""
+        until_s = time.monotonic() + patient(READY_TIMEOUT_S)
+        while self.log_path.read_text(encoding="utf-8").count(text) < count:
+            assert time.monotonic() < until_s, self.log_path.read_text(encoding="utf-8")
+            time.sleep(0.02)
