@@ -10,6 +10,9 @@ from support import machine
 from support.native import refuse_patches, small_limits
 from support.small_runs import small_runs
 
+# Found by its entry point, too; here for an environment that was installed before there was one.
+pytest_plugins = ["latermq.testing.plugin"]
+
 # A shell starts background jobs with SIGINT ignored, and what they start inherits it. Tests press
 # Ctrl-C on processes of theirs; from here on those get it.
 signal.signal(signal.SIGINT, signal.default_int_handler)

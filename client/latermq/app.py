@@ -13,7 +13,8 @@ receiving, lets what is in hand finish for a grace, and gives the rest back unco
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -139,8 +140,8 @@ class App:
         secret: str | None = None,
         tls: bool | Tls | None = None,
     ) -> None:
-        self._endpoint = endpoint
         self._connect = partial(connect, access_key=access_key, secret=secret, tls=tls)
+        self._open: Callable[[], Client] = partial(self._connect, endpoint)
         self._client: Client | None = None
         self._listeners: list[Listener[Any]] = []
 
@@ -153,7 +154,7 @@ class App:
     def client(self) -> Client:
         """Return the client of this app, made on first use: for the running loop, until `close`."""
         if self._client is None:
-            self._client = self._connect(self._endpoint)
+            self._client = self._open()
         return self._client
 
     def listener(
@@ -185,7 +186,7 @@ class App:
         """Use another broker than the app was made with. Raises ValueError: it is in use."""
         if self._client is not None:
             raise ValueError("this app is in use: move it before its first send")
-        self._endpoint = endpoint
+        self._open = partial(self._connect, endpoint)
 
     def run(
         self,
@@ -215,6 +216,7 @@ class App:
         grace: timedelta = GRACE,
         concurrency: int | None = None,
         health_file: Path | None = None,
+        ready: asyncio.Event | None = None,
     ) -> bool:
         """Call the listeners until `end` is set; then finish what is in hand, and close.
 
@@ -222,6 +224,7 @@ class App:
             grace: how long to wait for calls to end; what is left then is given back uncounted.
             concurrency: instead of each listener's own.
             health_file: touched each second while all is well; not there when it is not.
+            ready: set when all of them receive.
         Returns:
             Whether all that was in hand was finished within the grace.
         Raises:
@@ -234,9 +237,21 @@ class App:
         listening = [each.listening for each in self._listeners]
         worker = Worker(self.client, listening, concurrency)
         try:
-            return await worker.run(end, grace, health_file)
+            return await worker.run(end, grace, health_file, ready)
         finally:
             await self.close()
+
+    @contextmanager
+    def _connecting(self, open_client: Callable[[], Client]) -> Iterator[None]:
+        """Use clients that `open_client` makes, for as long as the block lasts."""
+        if self._client is not None:
+            raise ValueError("this app is in use: close it before it is used with another broker")
+        before, self._open = self._open, open_client
+        try:
+            yield
+        finally:
+            self._open = before
+            self._client = None
 
     async def close(self) -> None:
         """Close the client, if there is one; the next use makes another."""

@@ -28,7 +28,7 @@ from latermq._values.tls import Tls, tls_of
 from latermq.errors import ClosedError
 from latermq.lite_consumers import LitePushConsumer, LiteSimpleConsumer
 from latermq.message import NO_PROPERTIES, Message, SendReceipt
-from latermq.producer import Producer
+from latermq.producer import Producer, time_of_day
 from latermq.push_consumer import CONCURRENCY, PushConsumer
 from latermq.simple_consumer import AskingConsumer, SimpleConsumer
 from latermq.transaction import Checker, Transaction
@@ -51,6 +51,7 @@ class Client:
         credentials: Credentials | None = None,
         transport: Callable[[Endpoints], Transport] | None = None,
         batching: Batching | None = TOGETHER,
+        now: Callable[[], datetime] = time_of_day,
     ) -> None:
         arguments.duration("request_timeout", request_timeout)
         if request_timeout <= timedelta(0):
@@ -65,6 +66,7 @@ class Client:
         self._connections = Connections(transport or chosen())
         self._producer: Producer | None = None
         self._batching = batching
+        self._now = now
         self._consumers: list[AskingConsumer | PushConsumer] = []
         self._closed = False
 
@@ -287,7 +289,8 @@ class Client:
 
     def _sender(self) -> Producer:
         if self._producer is None:
-            self._producer = Producer(self._session(ClientKind.PRODUCER, "", {}), self._batching)
+            session = self._session(ClientKind.PRODUCER, "", {})
+            self._producer = Producer(session, self._batching, self._now)
         return self._producer
 
     def _keep(self, consumer: AskingConsumer | PushConsumer) -> None:

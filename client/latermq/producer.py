@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
@@ -42,6 +42,11 @@ DELAY_LEVELS: Final = range(1, 19)
 WORTH_ANOTHER_TRY: Final = (UnavailableError, RequestTimeoutError, ServerError)
 
 
+def time_of_day() -> datetime:
+    """Return what this machine's clock says."""
+    return datetime.now(UTC)
+
+
 class _Lane(NamedTuple):
     """What may share a call: one topic, one kind of message, for ordered ones one queue."""
 
@@ -52,10 +57,20 @@ class _Lane(NamedTuple):
 
 
 class Producer:
-    """What `Client.send` and `Client.send_batch` are made of."""
+    """What `Client.send` and `Client.send_batch` are made of.
 
-    def __init__(self, session: Session, batching: Batching | None = None) -> None:
+    Args:
+        now: the time of day from which delays count.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        batching: Batching | None = None,
+        now: Callable[[], datetime] = time_of_day,
+    ) -> None:
         self._session = session
+        self._now = now
         self._batches = None if batching is None else Batches(batching, self._deliver)
         self._ids = message_ids()
         self._turn = itertools.count()
@@ -87,7 +102,7 @@ class Producer:
             return []
         queues = await self._writable(topic)
         self._check_sizes(messages)
-        now = datetime.now(UTC)
+        now = self._now()
         drafts = [wire.Draft(m, self._ids.next(), now, m.due(now)) for m in messages]
         group = messages[0].message_group if len(messages) == 1 else None
         choices = candidates(queues, next(self._turn), group)
@@ -113,7 +128,7 @@ class Producer:
             _check_level(delay_level, [message])
         queues = await self._writable(topic)
         self._check_sizes([message])
-        now = datetime.now(UTC)
+        now = self._now()
         draft = wire.Draft(message, self._ids.next(), now, message.due(now))
         group = message.message_group
         delayed = draft.due is not None or delay_level is not None
@@ -145,7 +160,7 @@ class Producer:
         """
         queues = await self._writable(topic)
         self._check_sizes([message])
-        now = datetime.now(UTC)
+        now = self._now()
         draft = wire.Draft(message, self._ids.next(), now, None, True, check_after)
         choices = candidates(queues, next(self._turn), message.message_group)
         try:

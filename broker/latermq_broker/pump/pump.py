@@ -42,6 +42,7 @@ class Pump:
     Args:
         threads: at least `disk_work.THREADS_MAX` of them.
         on_failure: called once, with what failed.
+        housekeeping_ms: between two looks at what is due about once a second.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class Pump:
         config: Config,
         threads: Executor,
         on_failure: Callable[[BaseException], None],
+        housekeeping_ms: int = HOUSEKEEPING_MS,
     ) -> None:
         self.on_ready: Callable[[Ready], None] | None = None
         self.on_second: Callable[[], None] | None = None
@@ -67,6 +69,7 @@ class Pump:
         self._loop = asyncio.get_running_loop()
         self._armed = False
         self._waits = CommitWaits(self._log)
+        self._housekeeping_ms = housekeeping_ms
         self._second_s = 0.0  # when housekeeping is due, by the loop
         self._tick_ms = 0  # when the tick timer is set for
         self._wall_offset_ms = 0  # as the engine knows it
@@ -214,8 +217,8 @@ class Pump:
         self._arm()
 
     def _wait_a_second(self) -> None:
-        self._second_s = self._loop.time() + HOUSEKEEPING_MS / 1_000
-        self._timers.after("housekeeping", HOUSEKEEPING_MS, self._housekeep)
+        self._second_s = self._loop.time() + self._housekeeping_ms / 1_000
+        self._timers.after("housekeeping", self._housekeeping_ms, self._housekeep)
 
     def _housekeep(self) -> None:
         lag_s = self._loop.time() - self._second_s

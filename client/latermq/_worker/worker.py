@@ -52,8 +52,17 @@ class Worker:
         self._consumers = [self._consumer(each, concurrency) for each in listeners]
         self._names = ", ".join(f"{each.topic} for {each.group}" for each in listeners)
 
-    async def run(self, end: asyncio.Event, grace: timedelta, health_file: Path | None) -> bool:
-        """Work until `end` is set; return whether all in hand was finished within the grace."""
+    async def run(
+        self,
+        end: asyncio.Event,
+        grace: timedelta,
+        health_file: Path | None,
+        ready: asyncio.Event | None = None,
+    ) -> bool:
+        """Work until `end` is set; return whether all in hand was finished within the grace.
+
+        Sets `ready` when all of them receive.
+        """
         health = asyncio.create_task(self._show_health(health_file)) if health_file else None
         starting = asyncio.gather(*(_start(each) for each in self._consumers))
         ending = asyncio.create_task(end.wait())
@@ -62,6 +71,8 @@ class Worker:
             if starting.done():
                 starting.result()
                 log.info("worker ready: %s", self._names)
+                if ready is not None:
+                    ready.set()
                 await ending
         finally:
             starting.cancel()

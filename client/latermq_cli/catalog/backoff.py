@@ -10,8 +10,8 @@ default               (alter only) back to the broker's ladder
 import re
 from typing import Final
 
-from latermq_cli.terminal.times import format_exact, parse_duration_ms
 from latermq_proto.latermq.v1 import group_pb2
+from latermq_text.durations import format_exact, parse_duration_ms
 
 _JITTER: Final = re.compile(r"\s*\bjitter\s+(\d+(?:\.\d+)?)(%?)\s*$")
 _HINT: Final = 'say "1s 5s 10s", "exponential 5s 2h 2" or "fixed 10s"'

@@ -10,7 +10,8 @@ from latermq_cli import clock
 from latermq_cli.connection.credentials import access_options
 from latermq_cli.terminal.console import is_terminal
 from latermq_cli.terminal.failures import CommandError, RefusedError
-from latermq_cli.terminal.times import parse_duration_ms, parse_instant_ms
+from latermq_cli.terminal.times import parse_instant_ms
+from latermq_text.durations import parse_duration_ms
 
 DEFAULT_ENDPOINT: Final = "127.0.0.1:8081"
 LISTED_DEFAULT: Final = 100

@@ -9,30 +9,9 @@ import re
 from datetime import datetime, tzinfo
 from typing import Final
 
-UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-DURATION_MS_MAX: Final = 100 * 366 * UNITS_MS["d"]
+from latermq_text.durations import parse_duration_ms
 
-_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
-_WHOLE: Final = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+")
 _EPOCH_MS: Final = re.compile(r"\d{12,14}")
-
-
-def parse_duration_ms(text: str) -> int:
-    """Milliseconds of a duration such as `1h30m`; never negative.
-
-    Raises:
-        ValueError: with a sentence that says what is accepted.
-    """
-    wanted = text.strip().replace(" ", "").lower()
-    if wanted == "0":
-        return 0
-    if not _WHOLE.fullmatch(wanted):
-        hint = f"; say the unit, e.g. {wanted}s" if wanted.isdigit() else ""
-        raise ValueError(f"{text!r} is not a duration such as 500ms, 10s, 5m, 2h, 1d, 1h30m{hint}")
-    total = sum(float(count) * UNITS_MS[unit] for count, unit in _PART.findall(wanted))
-    if total > DURATION_MS_MAX:
-        raise ValueError(f"{text!r} is longer than a hundred years")
-    return round(total)
 
 
 def parse_instant_ms(text: str, now_ms: int, zone: tzinfo | None = None) -> int:
@@ -80,18 +59,6 @@ def format_duration(ms: int) -> str:
     small, small_size = names[first + 1]
     part = rest // small_size
     return f"{whole}{big} {part}{small}" if part else f"{whole}{big}"
-
-
-def format_exact(ms: int) -> str:
-    """A duration that parses back to the same milliseconds, e.g. `1h30m`, `500ms`."""
-    if ms == 0:
-        return "0s"
-    parts: list[str] = []
-    for unit in ("d", "h", "m", "s", "ms"):
-        count, ms = divmod(ms, UNITS_MS[unit])
-        if count:
-            parts.append(f"{count}{unit}")
-    return "".join(parts)
 
 
 def format_instant(ms: int, zone: tzinfo | None = None, *, millis: bool = False) -> str:

@@ -9,13 +9,12 @@ from latermq_cli.terminal.times import (
     format_clock,
     format_due,
     format_duration,
-    format_exact,
     format_instant,
-    parse_duration_ms,
     parse_instant_ms,
     same_day,
     zone_name,
 )
+from latermq_text.durations import format_exact, parse_duration_ms
 
 NOW_MS = round(datetime(2026, 5, 1, 12, 0, tzinfo=UTC).timestamp() * 1000)
 

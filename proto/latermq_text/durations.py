@@ -1,0 +1,40 @@
+"""Durations as people write them: `500ms 10s 5m 2h 1d 1h30m`; inside, an int of milliseconds."""
+
+import re
+from typing import Final
+
+UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+DURATION_MS_MAX: Final = 100 * 366 * UNITS_MS["d"]
+
+_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_WHOLE: Final = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d))+")
+
+
+def parse_duration_ms(text: str) -> int:
+    """Milliseconds of a duration such as `1h30m`; never negative.
+
+    Raises:
+        ValueError: with a sentence that says what is accepted.
+    """
+    wanted = text.strip().replace(" ", "").lower()
+    if wanted == "0":
+        return 0
+    if not _WHOLE.fullmatch(wanted):
+        hint = f"; say the unit, e.g. {wanted}s" if wanted.isdigit() else ""
+        raise ValueError(f"{text!r} is not a duration such as 500ms, 10s, 5m, 2h, 1d, 1h30m{hint}")
+    total = sum(float(count) * UNITS_MS[unit] for count, unit in _PART.findall(wanted))
+    if total > DURATION_MS_MAX:
+        raise ValueError(f"{text!r} is longer than a hundred years")
+    return round(total)
+
+
+def format_exact(ms: int) -> str:
+    """A duration that parses back to the same milliseconds, e.g. `1h30m`, `500ms`."""
+    if ms == 0:
+        return "0s"
+    parts: list[str] = []
+    for unit in ("d", "h", "m", "s", "ms"):
+        count, ms = divmod(ms, UNITS_MS[unit])
+        if count:
+            parts.append(f"{count}{unit}")
+    return "".join(parts)
