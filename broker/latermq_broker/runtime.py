@@ -11,7 +11,7 @@ import gc
 import logging
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -25,8 +25,8 @@ from latermq_broker.errors import StoreError
 from latermq_broker.handover.passing import MeetingPoint, Port
 from latermq_broker.handover.replacing import LISTEN, METRICS, Sockets, open_replacing
 from latermq_broker.observability import log as logs
-from latermq_broker.observability.metrics import render
-from latermq_broker.observability.metrics_endpoint import MetricsEndpoint
+from latermq_broker.observability.metrics import Edges, render
+from latermq_broker.observability.metrics_endpoint import MetricsEndpoint, Page
 from latermq_broker.pump.disk_work import THREADS_MAX
 from latermq_broker.pump.pump import Pump
 from latermq_broker.services.call.handler import MethodTable
@@ -196,8 +196,11 @@ async def _serve(
         server = _server(services.methods, config)
         if isinstance(server, LeanServer):
             services.transport_view.transport = server.figures
-        page = _page(engine, services)
-        async with MetricsEndpoint(config.metrics, page, sockets.get(METRICS, ())) as metrics:
+        page = _page(engine, services, pump, config)
+        health = services.health
+        async with MetricsEndpoint(
+            config.metrics, page, lambda: health.serving, sockets.get(METRICS, ())
+        ) as metrics:
             meeting: MeetingPoint | None = None
             if isinstance(server, LeanServer):
                 await server.start(sockets.get(LISTEN, ()))
@@ -253,17 +256,20 @@ def _look_at_the_door(engine: Engine, clock: SystemClock, config: Config) -> Non
     warn_of_open_door(config)
 
 
-def _page(engine: Engine, services: Services) -> Callable[[], str]:
+def _page(engine: Engine, services: Services, pump: Pump, config: Config) -> Page:
     """The page of metrics, with what only the edges know."""
 
-    def text() -> str:
-        gauges: dict[str, float] = {
-            "clients": len(services.sessions),
-            "receives_parked": services.transport_view.receives_parked,
-        }
-        return render(engine, gauges, services.transport_view.transport())
+    def pieces(openmetrics: bool) -> Iterator[str]:
+        edges = Edges(
+            pump.now_ms(),
+            len(services.sessions),
+            services.transport_view.receives_parked,
+            services.transport_view.transport(),
+            config.metrics.subscriptions_max,
+        )
+        return render(engine, edges, openmetrics=openmetrics)
 
-    return text
+    return pieces
 
 
 def _server(methods: MethodTable, config: Config) -> "GrpcioServer | LeanServer":

@@ -326,8 +326,11 @@ class MetricsConfig:
     """Prometheus text over HTTP."""
 
     listen: str = ""  # HOST:PORT or [IPV6]:PORT, e.g. 127.0.0.1:9464; "": off
+    subscriptions_max: int = 1_000  # groups on topics with series of their own; and topics
 
     def __post_init__(self) -> None:
+        if self.subscriptions_max < 1:
+            raise ConfigError("metrics.subscriptions_max", "must be at least 1")
         if self.listen:
             listen_address("metrics.listen", self.listen)
 

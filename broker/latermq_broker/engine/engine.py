@@ -49,6 +49,7 @@ from latermq_broker.engine.views.message_life import MessageLives
 from latermq_broker.engine.views.message_query import MessageQuery
 from latermq_broker.engine.views.overview import overview
 from latermq_broker.engine.views.pending import PendingView, delayed_id
+from latermq_broker.engine.views.watched import Watched
 from latermq_broker.errors import (
     GivenUpError,
     InvalidReceiptHandleError,
@@ -103,6 +104,7 @@ class Engine:
         self.progress = GroupProgress(state)
         self.messages = MessageQuery(state)
         self.lives = MessageLives(state)
+        self.watched = Watched(state)
         self._index_rebuild = IndexRebuild(state)
         self.checkpoints = Checkpoints(state)
         self._steps: Final = (
@@ -136,6 +138,7 @@ class Engine:
         leases = engine._state.leases
         leases.next_id = max(leases.next_id, store.log.epoch - 1 << EPOCH_ID_BITS)
         engine._due.opened_ms = max(now_ms, store.log.last_store_ms)
+        engine._state.counts_flow = True
         return engine
 
     def ensure_topic(self, name: str, now_ms: int, user: User | None = None) -> Topic:

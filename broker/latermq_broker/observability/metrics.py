@@ -1,162 +1,342 @@
-"""The broker's figures as Prometheus text, version 0.0.4.
+"""The broker's figures, for a Prometheus.
 
 Counters begin at 0 with each start of the broker. Times are in seconds, as Prometheus wants them.
 Series by consumer group and topic are as many as there are subscriptions, at most
-`SUBSCRIPTIONS_MAX`; what is left out is told.
+`metrics.subscriptions_max`; what is left out is told.
 """
 
+import platform
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.figures import Histogram
-from latermq_broker.engine.state.model import PendingFilter
 from latermq_broker.engine.views.overview import Overview
+from latermq_broker.observability.exposition import (
+    OPEN_END,
+    Family,
+    histogram_lines,
+    label_text,
+    sample,
+)
+from latermq_broker.observability.group_metrics import group_page
+from latermq_broker.observability.process_figures import process_figures
 from latermq_broker.observability.transport_figures import TransportFigures
+from latermq_text.version import is_compiled, own_version
 
-CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-SUBSCRIPTIONS_MAX: Final = 500
+BUILD: Final = Family(
+    "latermq_build_info", "gauge", "Always 1; its labels say which broker this is."
+)
+CLIENTS: Final = Family(
+    "latermq_clients", "gauge", "Clients, producers and consumers, that have said what they are."
+)
+PARKED: Final = Family(
+    "latermq_receives_parked", "gauge", "Receives that wait at the broker for a message to come."
+)
 
-Sample = tuple[Mapping[str, str], float]
+
+class Edges(NamedTuple):
+    """What the engine does not know."""
+
+    now_ms: int
+    clients: int = 0
+    receives_parked: int = 0
+    transport: TransportFigures | None = None
+    subscriptions_max: int = 1_000
 
 
-def render(
-    engine: Engine, gauges: Mapping[str, float], transport: TransportFigures | None = None
-) -> str:
-    """`gauges`: what the edges know, by name without the prefix, e.g. `clients`."""
+def render(engine: Engine, edges: Edges, *, openmetrics: bool = False) -> Iterator[str]:
+    """Yield the page in pieces, between which whoever serves it may do something else."""
     seen = engine.overview()
-    figures = seen.figures
-    lines = [
-        *_counters(seen),
-        *_gauges(seen),
-        *_waiting(engine),
-        *_histogram("delivery_lateness", "a due time to its log record", figures.lateness_ms),
-        *_histogram("loop_lag", "what the event loop was late, sampled", figures.loop_lag_ms),
-        *_histogram("log_sync", "one sync of the log", figures.sync_ms),
-    ]
-    for name, value in sorted(gauges.items()):
-        lines += _family(name, "gauge", "", [({}, value)])
-    if transport is not None:
-        lines += _transport(transport)
-    return "\n".join(lines) + "\n"
+
+    def families(rows: Iterable[tuple[Family, float]]) -> str:
+        return "".join(
+            family.head(openmetrics=openmetrics) + sample(family.name, "", value)
+            for family, value in rows
+        )
+
+    build = {"version": own_version() or "", "python": platform.python_version(),
+             "compiled": str(is_compiled()).lower()}  # fmt: skip
+    yield BUILD.head(openmetrics=openmetrics) + sample(BUILD.name, label_text(build), 1)
+    yield families(process_figures())
+    yield families(_counters(seen))
+    yield families(_gauges(seen))
+    yield families([(CLIENTS, edges.clients), (PARKED, edges.receives_parked)])
+    for name, help, histogram in _histograms(seen):
+        family = Family(f"latermq_{name}_seconds", "histogram", help)
+        yield family.head(openmetrics=openmetrics) + histogram_lines(family.name, "", histogram)
+    if edges.transport is not None:
+        yield families(_transport(edges.transport))
+        yield _unusual(edges.transport.others, openmetrics=openmetrics)
+    yield from group_page(engine, edges.now_ms, edges.subscriptions_max, openmetrics=openmetrics)
+    if openmetrics:
+        yield OPEN_END
 
 
-def _counters(seen: Overview) -> Iterator[str]:
+def _counters(seen: Overview) -> Iterator[tuple[Family, float]]:
     figures, done, moved = seen.figures, seen.retention, seen.retention.roll_forward
     for name, help, value in (
-        ("messages_sent", "messages stored, delayed ones included", figures.messages_sent),
-        ("sent_bytes", "bytes of the log for them", figures.bytes_sent),
-        ("messages_due", "delayed messages whose time came", figures.messages_due),
-        ("messages_delivered", "leases, each attempt counted", figures.messages_delivered),
-        ("messages_acknowledged", "messages acknowledged", figures.messages_acknowledged),
-        ("attempts_failed", "nacks and leases that ran out", figures.attempts_failed),
-        ("dead_letters", "messages that became dead letters", figures.dead_letters),
-        ("messages_unreadable", "damaged messages, given up", seen.unreadable),
-        ("segments_scrubbed", "old segments read and checked", seen.scrubbed.segments),
-        ("records_damaged", "damaged places found by that, each time", seen.scrubbed.damages),
-        ("log_records", "records appended to the log", seen.log_records),
-        ("sends_refused_disk_full", "sends refused on a full disk", seen.disk.sends_refused),
-        ("segments_dropped", "segments retention let go", done.segments_dropped),
-        ("segments_dropped_bytes", "bytes of them", done.bytes_dropped),
-        ("messages_expired", "messages that left their queues", done.entries_expired),
-        ("messages_expired_unread", "the same, unread, by group", done.entries_expired_unread),
-        ("messages_moved", "messages rolled forward", moved.messages_moved),
-        ("moved_bytes", "bytes of them", moved.bytes_moved),
-        ("segments_kept", "old segments that too much still needs", done.segments_kept),
-        ("segments_dropped_early", "segments gone before their age", done.early_drops),
-    ):  # fmt: skip
-        yield from _family(f"{name}_total", "counter", help, [({}, value)])
+        (
+            "messages_sent",
+            "Messages stored for their producers, delayed ones included.",
+            figures.messages_sent,
+        ),
+        (
+            "sent_bytes",
+            "Bytes of the log that messages sent took.",
+            figures.bytes_sent,
+        ),
+        (
+            "messages_due",
+            "Delayed messages whose time has come.",
+            figures.messages_due,
+        ),
+        (
+            "messages_delivered",
+            "Messages given to consumers, each attempt counted.",
+            figures.messages_delivered,
+        ),
+        (
+            "messages_acknowledged",
+            "Messages that consumers acknowledged.",
+            figures.messages_acknowledged,
+        ),
+        (
+            "attempts_failed",
+            "Attempts that a consumer said had failed, or whose lease ran out.",
+            figures.attempts_failed,
+        ),
+        (
+            "dead_letters",
+            "Messages that became dead letters.",
+            figures.dead_letters,
+        ),
+        (
+            "messages_unreadable",
+            "Damaged messages that were given up; see the log for where.",
+            seen.unreadable,
+        ),
+        (
+            "segments_scrubbed",
+            "Old files of the log that were read and checked.",
+            seen.scrubbed.segments,
+        ),
+        (
+            "records_damaged",
+            "Damaged places found by those checks, each time they are found.",
+            seen.scrubbed.damages,
+        ),
+        (
+            "log_records",
+            "Records appended to the log.",
+            seen.log_records,
+        ),
+        (
+            "sends_refused_disk_full",
+            "Sends refused because the disk was full.",
+            seen.disk.sends_refused,
+        ),
+        (
+            "segments_dropped",
+            "Files of the log that retention removed.",
+            done.segments_dropped,
+        ),
+        (
+            "segments_dropped_bytes",
+            "Bytes of the log that retention removed.",
+            done.bytes_dropped,
+        ),
+        (
+            "messages_expired",
+            "Messages that retention removed from their topics.",
+            done.entries_expired,
+        ),
+        (
+            "messages_expired_unread",
+            "Messages that retention removed before a consumer group got them, counted for "
+            "each group.",
+            done.entries_expired_unread,
+        ),
+        (
+            "messages_moved",
+            "Messages that retention copied to the end of the log because they are still needed.",
+            moved.messages_moved,
+        ),
+        (
+            "moved_bytes",
+            "Bytes of the messages that retention copied to the end of the log.",
+            moved.bytes_moved,
+        ),
+        (
+            "segments_kept",
+            "Times that an old file of the log had to stay because too much of it is needed.",
+            done.segments_kept,
+        ),
+        (
+            "segments_dropped_early",
+            "Files of the log removed before their age because the disk was nearly full.",
+            done.early_drops,
+        ),
+    ):
+        yield Family(f"latermq_{name}_total", "counter", help), value
 
 
-def _gauges(seen: Overview) -> Iterator[str]:
+def _gauges(seen: Overview) -> Iterator[tuple[Family, float]]:
     disk = seen.disk
     for name, help, value in (
-        ("start_time_seconds", "since the Unix epoch", seen.opened_ms / 1_000),
-        ("wall_clock_ahead_seconds", "of the broker's own time", seen.wall_ahead_ms / 1_000),
-        ("topics", "", seen.topic_count),
-        ("groups", "", seen.group_count),
-        ("messages_delayed", "wait for their time", seen.delayed),
-        ("messages_leased", "in consumers' hands", seen.leased),
-        ("messages_backoff", "wait for their next attempt", seen.backoff),
-        ("retries_ready", "may be received again", seen.ready_retries),
-        ("half_messages", "wait for the end of their transaction", seen.half_messages),
-        ("log_bytes", "of the segment files", seen.log_bytes),
-        ("log_segments", "", seen.segment_count),
-        ("log_unsynced_bytes", "written, not yet on disk", seen.log_end - seen.log_durable),
-        ("log_replay_bytes", "a start would replay", seen.log_end - seen.log_checkpointed),
-        ("timer_runs", "files of delayed messages", seen.timer_runs),
-        ("disk_free_bytes", "", disk.space.free),
-        ("disk_total_bytes", "", disk.space.total),
-        ("disk_needed_bytes", "must be free for sends to be taken", disk.needed_bytes),
-        ("disk_low", "old messages go early", disk.low),
-        ("disk_full", "sends are refused", disk.full),
+        (
+            "start_time_seconds",
+            "When the broker started, in seconds since the Unix epoch.",
+            seen.opened_ms / 1_000,
+        ),
+        (
+            "wall_clock_ahead_seconds",
+            "How far the machine's clock was set ahead of the broker's own time since the start.",
+            seen.wall_ahead_ms / 1_000,
+        ),
+        (
+            "topics",
+            "Topics, those for dead letters included.",
+            seen.topic_count,
+        ),
+        (
+            "groups",
+            "Consumer groups.",
+            seen.group_count,
+        ),
+        (
+            "messages_delayed",
+            "Messages that wait for the time they were sent for.",
+            seen.delayed,
+        ),
+        (
+            "messages_leased",
+            "Messages that consumers hold now.",
+            seen.leased,
+        ),
+        (
+            "messages_backoff",
+            "Messages that failed and wait for their next attempt.",
+            seen.backoff,
+        ),
+        (
+            "retries_ready",
+            "Messages that failed, have waited, and may be received again.",
+            seen.ready_retries,
+        ),
+        (
+            "half_messages",
+            "Messages that wait for the end of their transaction.",
+            seen.half_messages,
+        ),
+        (
+            "log_bytes",
+            "Size of the files of the log.",
+            seen.log_bytes,
+        ),
+        (
+            "log_segments",
+            "Files of the log.",
+            seen.segment_count,
+        ),
+        (
+            "log_unsynced_bytes",
+            "Bytes of the log that are written, but not yet safe from a power loss.",
+            seen.log_end - seen.log_durable,
+        ),
+        (
+            "log_replay_bytes",
+            "Bytes of the log that the next start would have to read.",
+            seen.log_end - seen.log_checkpointed,
+        ),
+        (
+            "timer_runs",
+            "Files of delayed messages.",
+            seen.timer_runs,
+        ),
+        (
+            "disk_free_bytes",
+            "Free space of the disk that has the data directory.",
+            disk.space.free,
+        ),
+        (
+            "disk_total_bytes",
+            "Size of the disk that has the data directory.",
+            disk.space.total,
+        ),
+        (
+            "disk_needed_bytes",
+            "Free space below which sends are refused.",
+            disk.needed_bytes,
+        ),
+        (
+            "disk_low",
+            "1 while the disk is nearly full and old messages go before their age.",
+            disk.low,
+        ),
+        (
+            "disk_full",
+            "1 while the disk is full and sends are refused.",
+            disk.full,
+        ),
     ):
-        yield from _family(name, "gauge", help, [({}, float(value))])
+        yield Family(f"latermq_{name}", "gauge", help), float(value)
 
 
-def _waiting(engine: Engine) -> Iterator[str]:
-    """By kind, topic and group, from the counters that the pending view has anyway."""
-    counts = engine.pending.known_counts(PendingFilter())
-    samples: list[Sample] = []
-    left_out = 0
-    for (kind, topic, group), count in counts:
-        if len(samples) < SUBSCRIPTIONS_MAX:
-            labels = {"kind": kind.name.lower(), "topic": topic, "group": group}
-            samples.append((labels, count))
-        else:
-            left_out += 1
-    yield from _family("pending", "gauge", "what waits, by topic and group", samples)
-    yield from _family("pending_series_left_out", "gauge", "", [({}, left_out)])
+def _histograms(seen: Overview) -> Iterator[tuple[str, str, Histogram]]:
+    figures = seen.figures
+    yield (
+        "delivery_lateness",
+        "How late delayed messages came into their topics, from the time they were sent for.",
+        figures.lateness_ms,
+    )
+    yield (
+        "loop_lag",
+        "How late the broker's event loop was, sampled once a second; all calls wait that long.",
+        figures.loop_lag_ms,
+    )
+    yield "log_sync", "How long making the log safe from a power loss took.", figures.sync_ms
 
 
-def _transport(seen: TransportFigures) -> Iterator[str]:
+def _transport(seen: TransportFigures) -> Iterator[tuple[Family, float]]:
     for name, help, value in (
-        ("calls", "open now", seen.calls_open),
-        ("connections", "open now", seen.connections_open),
-        ("deadline_timers", "of open calls", seen.deadline_timers),
-        ("tasks", "of the event loop", seen.tasks),
+        (
+            "calls",
+            "Calls that are open now, waiting receives included.",
+            seen.calls_open,
+        ),
+        (
+            "connections",
+            "Connections that are open now.",
+            seen.connections_open,
+        ),
+        (
+            "deadline_timers",
+            "Open calls that wait under a deadline.",
+            seen.deadline_timers,
+        ),
+        (
+            "tasks",
+            "Tasks of the broker's event loop.",
+            seen.tasks,
+        ),
     ):
-        yield from _family(name, "gauge", help, [({}, value)])
-    yield from _family("calls_total", "counter", "begun", [({}, seen.calls)])
-    yield from _family("connections_total", "counter", "taken", [({}, seen.connections)])
-    unusual: list[Sample] = [
-        ({"kind": kind, "reason": reason}, count)
-        for (kind, reason), count in sorted(seen.others.items())
-    ]
-    help = "calls with a status of ours, refused requests, faults, connections not taken"
-    yield from _family("transport_events_total", "counter", help, unusual)
+        yield Family(f"latermq_{name}", "gauge", help), value
+    yield Family("latermq_calls_total", "counter", "Calls that were begun."), seen.calls
+    yield (
+        Family("latermq_connections_total", "counter", "Connections that were taken."),
+        seen.connections,
+    )
 
 
-def _family(name: str, kind: str, help: str, samples: Iterable[Sample]) -> Iterator[str]:
-    if help:
-        yield f"# HELP latermq_{name} {help}"
-    yield f"# TYPE latermq_{name} {kind}"
-    for labels, value in samples:
-        yield f"latermq_{name}{_labels(labels)} {_number(value)}"
-
-
-def _histogram(name: str, help: str, histogram: Histogram) -> Iterator[str]:
-    yield f"# HELP latermq_{name}_seconds {help}"
-    yield f"# TYPE latermq_{name}_seconds histogram"
-    count = 0
-    for bound, more in zip((*histogram.bounds, None), histogram.counts, strict=True):
-        count += more
-        label = "+Inf" if bound is None else _number(bound / 1_000)
-        yield f'latermq_{name}_seconds_bucket{{le="{label}"}} {count}'
-    yield f"latermq_{name}_seconds_sum {_number(histogram.total / 1_000)}"
-    yield f"latermq_{name}_seconds_count {count}"
-
-
-def _labels(labels: Mapping[str, str]) -> str:
-    if not labels:
-        return ""
-    pairs = (f'{name}="{_escaped(value)}"' for name, value in labels.items())
-    return f"{{{','.join(pairs)}}}"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-def _number(value: float) -> str:
-    return str(int(value)) if value == int(value) else repr(round(value, 9))
+def _unusual(others: Mapping[tuple[str, str], int], *, openmetrics: bool) -> str:
+    help = (
+        "What did not go as usual, by kind: status (calls that ended with a gRPC error), refused "
+        "(requests that never became a call), fault (connections that the broker ended), "
+        "connection (connections not taken)."
+    )
+    family = Family("latermq_transport_events_total", "counter", help)
+    return family.head(openmetrics=openmetrics) + "".join(
+        sample(family.name, label_text({"kind": kind, "reason": reason}), count)
+        for (kind, reason), count in sorted(others.items())
+    )

@@ -1,4 +1,9 @@
-"""GET /metrics over plain HTTP/1.1, for a Prometheus: off unless `metrics.listen` names an address.
+"""Plain HTTP/1.1 for a Prometheus and whoever asks whether the broker lives: off unless
+`metrics.listen` names an address.
+
+    /metrics   the figures
+    /healthz   200 while the event loop answers
+    /readyz    200 while calls are served, 503 while the broker starts or ends
 
 One short answer a connection, then it is closed. Nothing can be changed here and no body or key is
 shown; topics' and groups' names are. There is no TLS and no login: keep it on a loopback or a
@@ -8,37 +13,45 @@ network of its own.
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Self
 
 from latermq_broker.config.addresses import listen_address
 from latermq_broker.config.config import MetricsConfig
 from latermq_broker.errors import ConfigError
-from latermq_broker.observability.metrics import CONTENT_TYPE
+from latermq_broker.observability.exposition import OPEN_TYPE, PLAIN_TYPE
 
 log = logging.getLogger("latermq.metrics")
 
 REQUEST_BYTES_MAX: Final = 8 << 10
 REQUEST_S_MAX: Final = 5.0
 CONNECTIONS_MAX: Final = 32
+OPEN_ACCEPT: Final = b"application/openmetrics-text"
+
+Page = Callable[
+    [bool], Iterator[str]
+]  # given whether OpenMetrics is wanted; made for each question
 
 
 class MetricsEndpoint:
     """Answers for the page while it is entered, where `metrics.listen` says; nowhere without that.
 
     Args:
-        text: the page, made anew for each question.
+        page: its pieces; other work has its turn between two of them.
+        ready: whether calls are served.
         sockets: bound to the address already; none: it is bound here.
     """
 
     def __init__(
         self,
         config: MetricsConfig,
-        text: Callable[[], str],
+        page: Page,
+        ready: Callable[[], bool],
         sockets: Sequence[socket.socket] = (),
     ) -> None:
         self._config = config
-        self._text = text
+        self._page = page
+        self._ready = ready
         self._given = sockets
         self._servers: list[asyncio.Server] = []
         self._open: set[asyncio.Task[None]] = set()
@@ -103,28 +116,41 @@ class MetricsEndpoint:
         try:
             async with asyncio.timeout(REQUEST_S_MAX):
                 head = await reader.readuntil(b"\r\n\r\n")
-                writer.write(self._answer(head))
+                writer.write(await self._answer(head))
                 await writer.drain()
         except (OSError, EOFError, TimeoutError, asyncio.LimitOverrunError):
             pass  # whoever asked has gone, says nothing, or says too much
         finally:
             writer.close()
 
-    def _answer(self, head: bytes) -> bytes:
+    async def _answer(self, head: bytes) -> bytes:
         words = head.split(b"\r\n", 1)[0].split(b" ")
         if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
             return _response("400 Bad Request", "this is HTTP\n")
         method, path = words[0], words[1].split(b"?")[0]
-        if path != b"/metrics":
-            return _response("404 Not Found", "the figures are at /metrics\n")
+        if path not in (b"/metrics", b"/healthz", b"/readyz"):
+            return _response("404 Not Found", "there are /metrics, /healthz and /readyz\n")
         if method not in (b"GET", b"HEAD"):
             return _response("405 Method Not Allowed", "only GET and HEAD\n")
+        body = method == b"GET"
+        if path == b"/healthz":
+            return _response("200 OK", "alive\n", body=body)
+        if path == b"/readyz":
+            if self._ready():
+                return _response("200 OK", "ready\n", body=body)
+            return _response("503 Service Unavailable", "not serving\n", body=body)
+        openmetrics = OPEN_ACCEPT in head.lower()
+        pieces: list[str] = []
         try:
-            text = self._text()
+            for piece in self._page(openmetrics):
+                pieces.append(piece)
+                await asyncio.sleep(0)
         except Exception:
             log.exception("metrics failed")
             return _response("500 Internal Server Error", "see the broker's log\n")
-        return _response("200 OK", text, CONTENT_TYPE, body=method == b"GET")
+        return _response(
+            "200 OK", "".join(pieces), OPEN_TYPE if openmetrics else PLAIN_TYPE, body=body
+        )
 
 
 def _response(

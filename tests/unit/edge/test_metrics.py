@@ -2,20 +2,27 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 
 import pytest
 
 from latermq_broker.config.config import DeliveryConfig, MetricsConfig
+from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.figures import Histogram
 from latermq_broker.errors import ConfigError
-from latermq_broker.observability.metrics import render
+from latermq_broker.observability.metrics import Edges, render
 from latermq_broker.observability.metrics_endpoint import CONNECTIONS_MAX, MetricsEndpoint
 from latermq_broker.observability.transport_figures import TransportFigures
 from support.engine_rig import EngineRig
 
-SAMPLE = re.compile(r'^(latermq_[a-z_]+)(\{(?:[a-z]+="(?:[^"\\]|\\.)*",?)*\})? (-?[0-9.e+-]+)$')
+SAMPLE = re.compile(
+    r'^((?:latermq|process)_[a-z_]+)(\{(?:[a-z]+="(?:[^"\\]|\\.)*",?)*\})? (-?[0-9.e+-]+)$'
+)
+
+
+def page_of(engine: Engine, edges: Edges) -> dict[str, float]:
+    return samples("".join(render(engine, edges)))
 
 
 def samples(page: str) -> dict[str, float]:
@@ -45,14 +52,14 @@ def test_the_transport_is_on_the_page() -> None:
         calls=9, connections=5, calls_open=1, connections_open=2, deadline_timers=1, tasks=4,
         others={("fault", "ENHANCE_YOUR_CALM: pings"): 3, ("status", "CANCELLED"): 2},
     )  # fmt: skip
-    page = samples(render(EngineRig().engine, {}, figures))
+    page = page_of(EngineRig().engine, Edges(0, transport=figures))
     assert page["latermq_calls"] == 1
     assert page["latermq_calls_total"] == 9
     assert page["latermq_connections_total"] == 5
     assert page["latermq_tasks"] == 4
     fault = 'latermq_transport_events_total{kind="fault",reason="ENHANCE_YOUR_CALM: pings"}'
     assert page[fault] == 3
-    assert "latermq_calls" not in samples(render(EngineRig().engine, {}))
+    assert "latermq_calls" not in page_of(EngineRig().engine, Edges(0))
 
 
 def test_it_counts_what_happens() -> None:
@@ -64,7 +71,7 @@ def test_it_counts_what_happens() -> None:
     rig.engine.change_invisible("billing", second.handle, 1_000, rig.now_ms)
     rig.engine.forward("billing", third.handle, rig.now_ms)
     rig.advance(10_007)
-    page = samples(render(rig.engine, {"clients": 2.0}))
+    page = page_of(rig.engine, Edges(rig.now_ms, clients=2))
     told = {
         name: value
         for name, value in page.items()
@@ -93,18 +100,18 @@ def test_it_counts_what_happens() -> None:
 def test_names_are_escaped() -> None:
     rig = EngineRig()
     rig.send("m", topic='a"b\\c\nd', wait_ms=1_000)
-    page = samples(render(rig.engine, {}))
+    page = page_of(rig.engine, Edges(rig.now_ms))
     assert page['latermq_pending{kind="delayed",topic="a\\"b\\\\c\\nd",group=""}'] == 1
 
 
-def test_series_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("latermq_broker.observability.metrics.SUBSCRIPTIONS_MAX", 2)
+def test_series_are_bounded() -> None:
     rig = EngineRig()
     for n in range(5):
         rig.send("m", topic=f"t{n}", wait_ms=1_000)
-    page = samples(render(rig.engine, {}))
+    page = page_of(rig.engine, Edges(rig.now_ms, subscriptions_max=2))
     assert sum(name.startswith("latermq_pending{") for name in page) == 2
-    assert page["latermq_pending_series_left_out"] == 3
+    assert sum(name.startswith("latermq_topic_messages_total{") for name in page) == 2
+    assert page['latermq_series_left_out{of="topics"}'] == 3
 
 
 def test_a_quantile_is_a_bound_of_a_bucket_or_the_largest_value() -> None:
@@ -120,11 +127,21 @@ def test_a_quantile_is_a_bound_of_a_bucket_or_the_largest_value() -> None:
     assert histogram.quantile(1) == 5_000
 
 
+def nothing(_: bool) -> Iterator[str]:
+    return iter(())
+
+
 class TestEndpoint:
     @pytest.fixture
     async def endpoint(self) -> AsyncIterator[MetricsEndpoint]:
         config = MetricsConfig(listen="127.0.0.1:0")
-        async with MetricsEndpoint(config, lambda: "figures 1\n") as made:
+        self.ready = True
+
+        def page(openmetrics: bool) -> Iterator[str]:
+            yield "figures "
+            yield "2\n" if openmetrics else "1\n"
+
+        async with MetricsEndpoint(config, page, lambda: self.ready) as made:
             yield made
 
     async def ask(self, endpoint: MetricsEndpoint, request: bytes) -> tuple[str, bytes]:
@@ -148,6 +165,21 @@ class TestEndpoint:
         head = b"HEAD /metrics HTTP/1.0\r\n\r\n"
         assert await self.ask(endpoint, head) == ("HTTP/1.1 200 OK", b"")
 
+    async def test_who_wants_openmetrics_gets_it(self, endpoint: MetricsEndpoint) -> None:
+        get = b"GET /metrics HTTP/1.1\r\nAccept: application/OpenMetrics-text;version=1.0.0\r\n\r\n"
+        assert await self.ask(endpoint, get) == ("HTTP/1.1 200 OK", b"figures 2\n")
+
+    async def test_it_tells_whether_the_broker_lives_and_serves(
+        self, endpoint: MetricsEndpoint
+    ) -> None:
+        ready, alive = b"GET /readyz HTTP/1.1\r\n\r\n", b"GET /healthz HTTP/1.1\r\n\r\n"
+        assert await self.ask(endpoint, ready) == ("HTTP/1.1 200 OK", b"ready\n")
+        self.ready = False
+        assert await self.ask(endpoint, ready) == (
+            "HTTP/1.1 503 Service Unavailable", b"not serving\n",
+        )  # fmt: skip
+        assert await self.ask(endpoint, alive) == ("HTTP/1.1 200 OK", b"alive\n")
+
     @pytest.mark.parametrize(
         ("line", "status"),
         [
@@ -160,8 +192,11 @@ class TestEndpoint:
         assert told.startswith(f"HTTP/1.1 {status} ")
 
     async def test_a_page_that_fails_is_told(self) -> None:
-        fail: Callable[[], str] = lambda: str(1 // 0)  # noqa: E731
-        async with MetricsEndpoint(MetricsConfig(listen="127.0.0.1:0"), fail) as endpoint:
+        def fail(_: bool) -> Iterator[str]:
+            yield str(1 // 0)
+
+        config = MetricsConfig(listen="127.0.0.1:0")
+        async with MetricsEndpoint(config, fail, lambda: True) as endpoint:
             told, _ = await self.ask(endpoint, b"GET /metrics HTTP/1.1\r\n\r\n")
         assert told == "HTTP/1.1 500 Internal Server Error"
 
@@ -190,11 +225,15 @@ class TestEndpoint:
     async def test_off_by_default_and_an_address_in_use_is_an_error(
         self, endpoint: MetricsEndpoint
     ) -> None:
-        async with MetricsEndpoint(MetricsConfig(), lambda: "") as silent:
+        async with MetricsEndpoint(MetricsConfig(), nothing, lambda: True) as silent:
             assert silent.address == ""
-        again = MetricsEndpoint(MetricsConfig(listen=endpoint.address), lambda: "")
+        again = MetricsEndpoint(MetricsConfig(listen=endpoint.address), nothing, lambda: True)
         with pytest.raises(ConfigError, match=r"metrics\.listen: cannot bind"):
             await again.__aenter__()
+
+    def test_bounds(self) -> None:
+        with pytest.raises(ConfigError, match=r"metrics\.subscriptions_max"):
+            MetricsConfig(subscriptions_max=0)
 
     def test_not_an_address(self) -> None:
         with pytest.raises(ConfigError, match=r"metrics\.listen"):

@@ -4,6 +4,7 @@ import pytest
 
 from latermq_broker.config.config import DeliveryConfig
 from latermq_broker.delivery.history import Outcome
+from latermq_broker.delivery.leases.lease import State
 from latermq_broker.delivery.leases.recently_done import RecentlyDone
 from latermq_broker.delivery.leases.shared import DeliveryKey
 from latermq_broker.engine.state.model import DeadFilter, Failure, Outgoing, TopicType
@@ -79,7 +80,7 @@ def test_a_full_disk_does_not_keep_the_other_work_of_a_tick() -> None:
     rig.now_ms += 500
     with pytest.raises(StoreFullError):
         rig.engine.tick(rig.now_ms)
-    assert rig.engine._state.leases.ready_count() == 1
+    assert rig.engine._state.leases.count(State.READY) == 1
     files.disk.capacity_bytes = None
     rig.advance(0)
     assert sorted(rig.names()) == sorted([*late, "waits"])

@@ -161,6 +161,7 @@ class Ended(NamedTuple):
     generation: int
     deadline_ms: int
     first_attempt: int
+    leased_ms: int
 
 
 class Leases:
@@ -294,6 +295,7 @@ class Leases:
             slab.generation[row],
             slab.deadline_ms[row],
             slab.first_attempt[row],
+            slab.leased_ms[row],
         )
         if run is None:
             self._end(row)
@@ -328,9 +330,9 @@ class Leases:
         }
         return [Delivery(slab, row) for row in slab.live() if slab.place[row] in places]
 
-    def ready_count(self) -> int:
-        """How many rows are READY."""
-        return self.slab.state.tobytes().count(_READY)
+    def count(self, state: State) -> int:
+        """Count the deliveries in that state."""
+        return self.slab.state.tobytes().count(state)
 
     def ready(self) -> list[tuple[int, int]]:
         """List the READY ones as (deadline, id), in order."""

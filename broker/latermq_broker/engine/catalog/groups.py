@@ -10,9 +10,10 @@ from latermq_broker.delivery.leases.lease import State
 from latermq_broker.delivery.order.fifo import FifoGate
 from latermq_broker.delivery.retry import BACKOFF_MS_MAX, LADDER_STEPS_MAX
 from latermq_broker.engine.journal.journal import Journal
+from latermq_broker.engine.state.lag import lag_of
 from latermq_broker.engine.state.letter_states import letters_of
 from latermq_broker.engine.state.model import Backoff, Group, GroupInfo, OnDead, TopicProgress
-from latermq_broker.engine.state.state import EngineState, Subscription, lite_reader
+from latermq_broker.engine.state.state import EngineState, Subscription
 from latermq_broker.errors import (
     BadRequestError,
     GroupNotFoundError,
@@ -223,25 +224,19 @@ class GroupAdmin:
         topic = state.catalog.topic_by_id(subscription.topic_id)
         if topic is None:
             return None
-        reader = lite_reader(state, subscription)
-        if reader is not None:
-            fresh = reader.unread_count()
-        else:
-            fresh = sum(
-                state.queue(topic.id, queue_id).next - state.cursor(subscription, queue_id)
-                for queue_id in range(topic.queue_count)
-            )
+        lag = lag_of(state, subscription, topic)
         counts = subscription.counts
         gate = subscription.gate or FifoGate()
         return TopicProgress(
             topic=topic.name,
-            ready_count=fresh + counts[State.READY] + gate.held_count,
+            ready_count=lag.ready_count,
             in_flight_count=counts[State.LEASED],
             backoff_count=counts[State.BACKOFF],
             last_consumed_ms=subscription.last_consumed_ms,
             held_count=gate.held_count,
             blocked_count=sum(group.blocked for group in gate.groups.values()),
             parked_count=sum(bool(group.parked) for group in gate.groups.values()),
+            oldest_unread_ms=lag.oldest_ms,
         )
 
     def _put(self, group: Group, now_ms: int) -> None:

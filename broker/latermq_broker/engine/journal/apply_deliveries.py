@@ -184,9 +184,11 @@ class DeliveryApplier:
         ended = state.leases.finish(ids, Event.ACK)
         if ended is None:
             return None
-        _, before, place, offset, positions, generation, deadline_ms, first_attempt = ended
+        _, before, place, offset, positions, generation, deadline_ms, first_attempt, _ = ended
         subscription = state.subscription(place.group_id, place.topic_id)
         subscription.counts[before] -= len(ids)
+        if state.counts_flow and (before is State.LEASED or before is State.ACKED):
+            _count_acks(state, subscription, ended)
         state.uses.hold_all(positions, -1)
         if first_attempt:
             state.uses.unchain(first_attempt)
@@ -345,6 +347,18 @@ class DeliveryApplier:
             self._state.announced.add(subscription)
         if self._state.lites and state is not State.LEASED:
             lite_may_go(self._state, subscription, key)
+
+
+def _count_acks(state: EngineState, subscription: Subscription, ended: Ended) -> None:
+    """Count them for whoever watches the group; their age is that of the first."""
+    now_ms = state.store.log.last_store_ms
+    place = ended.place
+    entered_ms = state.queue(place.topic_id, place.queue_id).entered_ms(ended.offset)
+    subscription.flowing().acknowledge(
+        len(ended.ids),
+        max(0, now_ms - ended.leased_ms),
+        max(0, now_ms - entered_ms) if entered_ms else -1,
+    )
 
 
 def _hold(state: EngineState, delivery: Delivery, deadline_ms: int) -> None:

@@ -207,6 +207,7 @@ class Attempts:
         """
         last = None
         if delivery.state is State.LEASED:
+            self._count(delivery, failure, now_ms)
             rejected = failure is not None and failure.rejected
             outcome = Outcome.REJECTED if rejected else Outcome.FORWARDED
             last = _attempt(delivery, _Ending(outcome, failure=failure), now_ms)
@@ -262,11 +263,21 @@ class Attempts:
 
     def _end(self, delivery: Delivery, ending: _Ending, now_ms: int) -> None:
         self._state.figures.attempts_failed += 1
+        expired = ending.outcome is Outcome.EXPIRED
+        self._count(delivery, ending.failure, now_ms, expired=expired)
         if delivery.attempt >= self._group(delivery).max_attempts:
             last = _attempt(delivery, ending._replace(wait_ms=0), now_ms)
             self._bury(delivery, DEAD_EXHAUSTED, last, now_ms)
         else:
             self._write(delivery, ending, now_ms)
+
+    def _count(
+        self, delivery: Delivery, failure: Failure | None, now_ms: int, *, expired: bool = False
+    ) -> None:
+        """Count an attempt that failed, for whoever watches its group."""
+        subscription = self._state.subscription(delivery.group_id, delivery.topic_id)
+        lasted_ms = max(0, now_ms - delivery.leased_ms)
+        subscription.flowing().fail(failure, lasted_ms, expired=expired)
 
     def _write(self, delivery: Delivery, ending: _Ending, now_ms: int) -> None:
         self._journal.write(RecordType.ATTEMPT, _payload(delivery, ending, now_ms), now_ms)
@@ -331,7 +342,8 @@ class Attempts:
         fitted = _fit(history, state.config.delivery.history_attempts_max)
         payload = DeadPayload(head, fitted, rest, sys, order_key, priority)
         self._journal.write(RecordType.DEAD, payload, now_ms)
-        self._state.figures.dead_letters += 1
+        state.figures.dead_letters += 1
+        state.subscription(delivery.group_id, delivery.topic_id).flowing().dead += 1
 
     def _earlier_lives(self, record: Record, topic: Topic) -> tuple[tuple[Attempt, ...], int, int]:
         """(attempts before, redrives so far, last redrive) of a message that was dead before."""

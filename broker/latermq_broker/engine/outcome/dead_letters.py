@@ -194,6 +194,7 @@ class DeadLetters:
             order_key=order_key if owner.fifo else 0,
         )
         self._journal.write(RecordType.REDRIVE, payload, now_ms)
+        state.subscription(owner.id, origin.id).flowing().redriven += 1
 
     def drop(self, group: str, queue_offsets: Sequence[int], now_ms: int) -> None:
         """No longer delivered to readers of %DLQ%group, nor listed as dead.

@@ -66,10 +66,10 @@ class Lanes:
             request, group, subscription, entry_filter, reply_budget, now_ms, ScanBudget()
         )
         if group.lite_parent:
-            return self._deliver(self._lite.receive(receive, request.lite_keys), topic, now_ms)
+            return self._deliver(receive, self._lite.receive(receive, request.lite_keys), topic)
         taken: list[Delivery] = self._ordered.again(receive) if group.fifo else []
         if taken:
-            return self._deliver(taken, topic, now_ms)
+            return self._deliver(receive, taken, topic)
         mine: dict[int, bool] = {}
         try:
             for lane, queue_ids in self._ranks(subscription, topic):
@@ -94,7 +94,7 @@ class Lanes:
             self._ordered.remember(receive, taken)
         if receive.spent or receive.scan_budget.spent:  # not all was looked at: ask again
             self._state.announced.add(subscription)
-        return self._deliver(taken, topic, now_ms, receive.scan_budget.records)
+        return self._deliver(receive, taken, topic, receive.scan_budget.records)
 
     def _ranks(
         self, subscription: Subscription, topic: Topic
@@ -224,7 +224,11 @@ class Lanes:
             self._journal.write(RecordType.OFFSET, payload, now_ms)
 
     def _deliver(
-        self, taken: list[Delivery], topic: Topic, now_ms: int, known: Mapping[int, Record] = _NONE
+        self,
+        receive: Receive,
+        taken: list[Delivery],
+        topic: Topic,
+        known: Mapping[int, Record] = _NONE,
     ) -> list[Delivered]:
         """`known`: records that were read already, by position."""
         state = self._state
@@ -239,7 +243,7 @@ class Lanes:
             try:
                 record = known.get(position) or state.read(position)
             except CorruptRecordError as error:
-                self._give_up(delivery, error, now_ms)
+                self._give_up(delivery, error, receive.now_ms)
                 continue
             rest, system = stored_slices(record)
             rests.append(rest)
@@ -248,6 +252,8 @@ class Lanes:
             readable.append(delivery)
         if len(readable) < len(taken):
             lease_columns = state.leases.deliveries.tell(readable)
+        if readable:
+            receive.subscription.flowing().delivered += len(readable)
         columns = zip(
             map(state.handles.encode, lease_columns.ids, lease_columns.generations),
             lease_columns.attempts,

@@ -266,9 +266,12 @@ class Retention:
         self.entries_expired += upto - first
         for subscription in readers:
             cursor = self._state.cursor(subscription, queue.queue_id)
-            self.entries_expired_unread += max(0, upto - max(cursor, first))
+            unread = max(0, upto - max(cursor, first))
             if subscription.gate is not None:
-                self.entries_expired_unread += expiring(subscription.gate, queue.queue_id, upto)
+                unread += expiring(subscription.gate, queue.queue_id, upto)
+            if unread:
+                self.entries_expired_unread += unread
+                subscription.flowing().expired_unread += unread
 
     # --- drop ----------------------------------------------------------------------------------
 

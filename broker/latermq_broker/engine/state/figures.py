@@ -27,6 +27,13 @@ class Histogram:
         if value > self.largest:
             self.largest = value
 
+    def observe_some(self, value: float, count: int) -> None:
+        """Count one value so many times."""
+        self.counts[bisect_left(self.bounds, value)] += count
+        self.total += value * count
+        if value > self.largest:
+            self.largest = value
+
     def quantile(self, share: float) -> float:
         """A bound that at least `share` of the values do not exceed; 0 when there are none."""
         wanted = share * sum(self.counts)

@@ -254,6 +254,7 @@ class TopicProgress(NamedTuple):
     held_count: int = 0  # of the ready ones: behind blocked message groups
     blocked_count: int = 0  # message groups that are in flight, in backoff or parked
     parked_count: int = 0  # of those
+    oldest_unread_ms: int = 0  # when the oldest not given yet came into its queue; 0: there is none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ from latermq_broker.delivery.order.fifo import FifoGate, Letter
 from latermq_broker.delivery.order.lane import Lane, RankedLanes
 from latermq_broker.delivery.order.lite import LiteParent, LiteReader
 from latermq_broker.engine.state.figures import Figures
+from latermq_broker.engine.state.flow import Flow
 from latermq_broker.engine.state.letter_states import LetterStates
 from latermq_broker.engine.state.model import Ready, Topic, TopicType
 from latermq_broker.engine.state.segment_use import SegmentUses
@@ -68,6 +69,7 @@ class Subscription:
     __slots__ = (
         "counts",
         "cursors",
+        "flow",
         "gate",
         "group_id",
         "last_consumed_ms",
@@ -87,6 +89,7 @@ class Subscription:
         self.ready = ready  # its deliveries that are READY, but those of a message group
         self.counts = {State.READY: 0, State.LEASED: 0, State.BACKOFF: 0, State.ACKED: 0}
         self.last_consumed_ms = 0
+        self.flow: Flow | None = None  # live: once it did something since the start
         self.turn = 0  # live: which lane and which queue goes first
         self.scanned: dict[int, int] = {}  # live: queue id → what the filter has passed over
 
@@ -97,6 +100,12 @@ class Subscription:
         cursor = self.cursors.get(queue_id, 0)
         held = self.gate.first_held(queue_id) if self.gate is not None else None
         return cursor if held is None else min(cursor, held)
+
+    def flowing(self) -> Flow:
+        """The figures of this life, made when there is something to count."""
+        if self.flow is None:
+            self.flow = Flow()
+        return self.flow
 
     def ordered(self) -> FifoGate:
         """The gate, made when it is first needed."""
@@ -268,6 +277,7 @@ class EngineState:
         self.lost_at = 0
         """Position of the last LOST record that replay met: there, records are missing. 0: none."""
         # live:
+        self.counts_flow = False  # once replay is over
         self.timers_touched: set[int] | None = None
         """While a segment is rolled forward: positions whose timers fired or changed meanwhile."""
         self.announced = Announced(self.catalog)

@@ -46,19 +46,15 @@ class Overview:
 def overview(state: EngineState, retention: Retention, due: DueWork) -> Overview:
     store = state.store
     log = store.log
-    counts = {State.LEASED: 0, State.BACKOFF: 0, State.READY: 0, State.ACKED: 0}
-    for subscription in state.subscriptions.values():
-        for kind, count in subscription.counts.items():
-            counts[kind] += count
     return Overview(
         opened_ms=due.opened_ms,
         wall_ahead_ms=state.wall.ahead_ms,
         topic_count=state.catalog.topic_count(),
         group_count=state.catalog.group_count(),
         delayed=len(state.timer),
-        leased=counts[State.LEASED],
-        backoff=counts[State.BACKOFF],
-        ready_retries=counts[State.READY],
+        leased=state.leases.count(State.LEASED),
+        backoff=state.leases.count(State.BACKOFF),
+        ready_retries=state.leases.count(State.READY),
         half_messages=len(state.halves),
         unreadable=len(state.damaged),
         scrubbed=state.store.scrubbed,

@@ -231,7 +231,7 @@ class PendingView:
         leases = self._state.leases
         sources: list[Iterator[Waiting]] = []
         if filter.kind in (None, PendingKind.BACKOFF) and row < REST:
-            if not row and leases.ready_count() <= SCAN_MAX:
+            if not row and leases.count(State.READY) <= SCAN_MAX:
                 sources.append(self._ripe(leases.ready(), after))
             else:
                 for first, ready in leases.ready_slices(row, READY_ROWS):
@@ -285,6 +285,8 @@ class PendingView:
                 topic = catalog.topic_by_id(topic_id)
                 if topic is not None and filter.topic in ("", topic.name):
                     yield (PendingKind.HALF, topic.name, ""), count
+        if filter.kind in (PendingKind.DELAYED, PendingKind.HALF):
+            return
         for (group_id, topic_id), subscription in self._state.subscriptions.items():
             group, topic = catalog.group_by_id(group_id), catalog.topic_by_id(topic_id)
             if group is None or topic is None:

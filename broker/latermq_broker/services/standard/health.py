@@ -30,6 +30,10 @@ class HealthService:
             f"/{HEALTH}/Watch": Method.server_stream(self.watch, small=True, public=True),
         }
 
+    @property
+    def serving(self) -> bool:
+        return self._serving
+
     def set_serving(self, serving: bool) -> None:
         self._serving = serving
         changed, self._changed = self._changed, asyncio.Event()

@@ -36,6 +36,7 @@ from latermq_broker.store.files import Files, OpenMode, write_all
 
 ENTRY: Final = struct.Struct("<QIHHQQ")
 ENTRY_BYTES: Final = 32
+TIME_AT: Final = 24  # in an entry
 tuple_new: Final = tuple.__new__  # as Entry._make, without the call
 assert ENTRY.size == ENTRY_BYTES
 FILE_ENTRIES: Final = 65_536
@@ -238,6 +239,18 @@ class ConsumeQueue:
             at = (offset - self._memory_first) * ENTRY_BYTES
             return Entry._make(ENTRY.unpack_from(self._memory, at))
         return Entry._make(ENTRY.unpack(self._read(offset, 1)))
+
+    def entered_ms(self, offset: int) -> int:
+        """When the entry came into the queue; 0: it is gone, or cannot be read."""
+        if not max(self.first, self.begin) <= offset < self.next:
+            return 0
+        if offset >= self._memory_first:
+            at = (offset - self._memory_first) * ENTRY_BYTES + TIME_AT
+            return int.from_bytes(self._memory[at : at + 8], "little")
+        try:
+            return self.get(offset).time_ms
+        except (DamagedQueueError, StoreUnusableError):
+            return 0
 
     def scan(self, offset: int, count_max: int) -> list[Entry]:
         """At most `count_max` entries from `offset` on; [] at `next`.

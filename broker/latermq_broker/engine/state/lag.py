@@ -1,0 +1,36 @@
+"""How far a consumer group is behind on a topic. Read only."""
+
+from typing import NamedTuple
+
+from latermq_broker.delivery.leases.lease import State
+from latermq_broker.engine.state.model import Topic
+from latermq_broker.engine.state.state import (
+    EngineState,
+    Subscription,
+    first_unread,
+    lite_reader,
+)
+
+
+class Lag(NamedTuple):
+    ready_count: int  # not given to the group yet, and retries that are ready
+    oldest_ms: int  # when the oldest that it was not given came into its queue; 0: there is none
+
+
+def lag_of(state: EngineState, subscription: Subscription, topic: Topic) -> Lag:
+    """Count what a group may receive of a topic, and find the oldest it was never given."""
+    fresh = oldest_ms = 0
+    reader = lite_reader(state, subscription)
+    gate = subscription.gate
+    for queue_id in range(1 if reader is not None else topic.queue_count):
+        queue = state.queue(topic.id, queue_id)
+        fresh += queue.next - state.cursor(subscription, queue_id)
+        offset = first_unread(state, subscription, queue_id)
+        if offset < queue.next:
+            entered_ms = queue.entered_ms(offset)
+            if entered_ms and (not oldest_ms or entered_ms < oldest_ms):
+                oldest_ms = entered_ms
+    if reader is not None:
+        fresh = reader.unread_count()
+    held = gate.held_count if gate is not None else 0
+    return Lag(fresh + held + subscription.counts[State.READY], oldest_ms)

@@ -1,0 +1,197 @@
+"""Series by topic, and by consumer group and topic."""
+
+import pytest
+
+from latermq_broker.config.config import DeliveryConfig
+from latermq_broker.engine.state import flow
+from latermq_broker.engine.state.model import Failure
+from latermq_broker.observability.metrics import Edges, render
+from support.engine_rig import EngineRig, short_store
+
+PAIR = '{group="billing",topic="orders"}'
+
+
+def page_of(rig: EngineRig, subscriptions_max: int = 1_000) -> dict[str, float]:
+    text = "".join(render(rig.engine, Edges(rig.now_ms, subscriptions_max=subscriptions_max)))
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    return {key: float(value) for key, _, value in (line.rpartition(" ") for line in lines)}
+
+
+def test_who_is_behind_and_by_how_much() -> None:
+    rig = EngineRig()
+    rig.send("a")
+    rig.advance(30_000)
+    rig.send("b", "c")
+    rig.receive(count=1, lease_ms=600_000)
+    rig.advance(2_500)
+    page = page_of(rig)
+    assert page[f"latermq_group_ready_messages{PAIR}"] == 2
+    assert page[f"latermq_group_oldest_unread_seconds{PAIR}"] == 2.5
+    assert page[f"latermq_group_in_flight_messages{PAIR}"] == 1
+    assert page[f"latermq_group_backoff_messages{PAIR}"] == 0
+    assert page[f"latermq_group_deliveries_total{PAIR}"] == 1
+    assert page['latermq_topic_messages_total{topic="orders"}'] == 3
+    assert page['latermq_topic_stored_messages{topic="orders"}'] == 3
+    for delivered in rig.receive(count=10):
+        rig.ack(delivered)
+    page = page_of(rig)
+    assert page[f"latermq_group_ready_messages{PAIR}"] == 0
+    assert page[f"latermq_group_oldest_unread_seconds{PAIR}"] == 0
+
+
+def test_a_restart_keeps_what_is_of_the_state() -> None:
+    rig = EngineRig()
+    rig.send("a", "b", "c", "d")
+    first, second, _ = rig.receive(count=3, push=True, lease_ms=600_000)
+    rig.ack(first)
+    rig.engine.change_invisible("billing", second.handle, 60_000, rig.now_ms)
+    rig.engine.write()
+    rig.advance(1_000)
+    before = page_of(rig)
+    assert before[f"latermq_group_acks_total{PAIR}"] == 1
+    rig.engine.close(rig.now_ms, drained=True)
+    rig.engine = rig.reopened()
+    after = page_of(rig)
+    for name in (
+        "group_ready_messages", "group_oldest_unread_seconds", "group_in_flight_messages",
+        "group_backoff_messages",
+    ):  # fmt: skip
+        key = f"latermq_{name}{PAIR}"
+        assert after[key] == before[key] > 0, name
+    assert after['latermq_topic_messages_total{topic="orders"}'] == 4
+    assert after[f"latermq_group_acks_total{PAIR}"] == 0
+    assert f"latermq_group_attempt_seconds_count{PAIR}" not in after
+
+
+def test_what_replay_does_again_is_not_counted_again() -> None:
+    rig = EngineRig()
+    rig.send("a")
+    rig.ack(*rig.receive())
+    rig.engine.store.abandon()
+    rig.engine = rig.reopened()
+    assert page_of(rig)[f"latermq_group_acks_total{PAIR}"] == 0
+
+
+def test_how_attempts_ended_and_how_long_they_took() -> None:
+    rig = EngineRig(delivery=DeliveryConfig(max_attempts=2))
+    rig.send("a", "b", "c", "d")
+    rig.advance(2_000)
+    acked, told, silent, late = rig.receive(count=4, push=True, lease_ms=60_000)
+    rig.advance(300)
+    rig.ack(acked)
+    nack = rig.engine.change_invisible
+    nack("billing", told.handle, 1, rig.now_ms, failure=Failure("ValueError", "no"))
+    nack("billing", silent.handle, 1, rig.now_ms)
+    rig.engine.write()
+    rig.advance(400_000)
+    page = page_of(rig)
+    failures = "latermq_group_failures_total"
+    inner = PAIR[1:-1]
+    assert page[f'{failures}{{{inner},class="ValueError"}}'] == 1
+    assert page[f'{failures}{{{inner},class="not_told"}}'] == 1
+    assert page[f'{failures}{{{inner},class="lease_expired"}}'] == 1
+    attempt, to_ack = "latermq_group_attempt_seconds", "latermq_group_send_to_ack_seconds"
+    assert page[f"{attempt}_count{PAIR}"] == 4
+    assert page[f'{attempt}_bucket{{{inner},le="0.5"}}'] == 3
+    assert page[f"{to_ack}_count{PAIR}"] == 1
+    assert page[f"{to_ack}_sum{PAIR}"] == 2.3
+    assert late.attempt == 1
+
+
+def test_messages_acknowledged_together_count_each() -> None:
+    rig = EngineRig()
+    rig.send(*"abcde")
+    rig.advance(1_000)
+    rig.ack(*rig.receive(count=5))
+    page = page_of(rig)
+    assert page[f"latermq_group_acks_total{PAIR}"] == 5
+    assert page[f"latermq_group_send_to_ack_seconds_count{PAIR}"] == 5
+    assert page[f"latermq_group_send_to_ack_seconds_sum{PAIR}"] == 5
+
+
+def test_dead_letters_and_redriven_ones() -> None:
+    rig = EngineRig(delivery=DeliveryConfig(max_attempts=1))
+    rig.send("a", "b")
+    for delivered in rig.receive(count=2):
+        rig.engine.forward("billing", delivered.handle, rig.now_ms)
+    rig.engine.write()
+    page = page_of(rig)
+    assert page['latermq_group_dead_letters{group="billing"}'] == 2
+    assert page[f"latermq_group_dead_letters_total{PAIR}"] == 2
+    assert page[f'latermq_group_failures_total{{{PAIR[1:-1]},class="not_told"}}'] == 2
+    rig.engine.dead.redrive("billing", 0, "", rig.now_ms)
+    rig.engine.write()
+    page = page_of(rig)
+    assert page['latermq_group_dead_letters{group="billing"}'] == 1
+    assert page[f"latermq_group_redriven_total{PAIR}"] == 1
+    assert page[f"latermq_group_ready_messages{PAIR}"] == 1
+
+
+def test_what_went_unread_is_counted_for_its_group() -> None:
+    rig = EngineRig(store=short_store(retention_ms=60_000))
+    rig.send("first")
+    rig.ack(*rig.receive())
+    for _ in range(40):
+        rig.send("x" * 1_000)
+    rig.advance(120_000)
+    rig.send("last")
+    rig.checkpoint()
+    for _ in range(200):
+        rig.advance(1_000)
+    expired = page_of(rig)[f"latermq_group_expired_unread_total{PAIR}"]
+    assert expired > 0
+    assert expired == page_of(rig)["latermq_messages_expired_unread_total"]
+
+
+def test_classes_are_bounded() -> None:
+    seen = flow.Flow()
+    for number in range(flow.CLASSES_MAX + 3):
+        seen.fail(Failure(f"Class{number}"), 1)
+    seen.fail(Failure("x" * 1_000), 1)
+    assert len(seen.failures) == flow.CLASSES_MAX + 1
+    assert seen.failures[flow.OTHER] == 4
+
+
+def test_series_stay_and_those_left_out_are_told() -> None:
+    rig = EngineRig()
+    rig.send("a")
+    for group in ("z", "y", "x"):
+        rig.receive(group=group)
+    for _ in range(2):
+        page = page_of(rig, 2)
+        shown = [key for key in page if key.startswith("latermq_group_ready_messages")]
+        assert shown == [
+            f'latermq_group_ready_messages{{group="{group}",topic="orders"}}' for group in "zy"
+        ]
+        assert page['latermq_series_left_out{of="subscriptions"}'] == 1
+    rig.engine.groups.delete("z", rig.now_ms)
+    page = page_of(rig, 2)
+    assert page['latermq_series_left_out{of="subscriptions"}'] == 0
+    assert 'latermq_group_ready_messages{group="x",topic="orders"}' in page
+
+
+@pytest.mark.parametrize("openmetrics", [False, True])
+def test_every_family_is_whole_and_explains_itself(openmetrics: bool) -> None:
+    rig = EngineRig()
+    rig.send("a", "b")
+    rig.ack(*rig.receive())
+    edges = Edges(rig.now_ms)
+    text = "".join(render(rig.engine, edges, openmetrics=openmetrics))
+    heads = [line.split(" ", 3) for line in text.splitlines() if line.startswith("# ")]
+    assert text.endswith("# EOF\n") is openmetrics
+    helps = {name: help for _, word, name, help in (h for h in heads if len(h) == 4)
+             if word == "HELP"}  # fmt: skip
+    kinds = {head[2]: head[3] for head in heads if head[1] == "TYPE"}
+    assert helps.keys() == kinds.keys()
+    for name, help in helps.items():
+        assert help.endswith("."), name
+        assert len(help.split()) >= 2, name
+    family = ""
+    for line in text.splitlines():
+        if line.startswith("# TYPE "):
+            family = line.split(" ")[2]
+        elif not line.startswith("#"):
+            name = line.split(" ")[0].split("{")[0]
+            assert name.startswith(family), line
+            if kinds[family] == "counter":
+                assert name == family + "_total" * openmetrics, line
