@@ -1,20 +1,26 @@
-"""`python -m latermq_cli.health`: exit code 0 when the broker at LATERMQ_ENDPOINT serves.
+"""`latermq health`, and `python -m latermq_cli.health` for container health checks.
 
-For container health checks: asks the standard gRPC health service and nothing else.
+Both ask the standard gRPC health service and nothing else: exit code 0 when the broker serves.
 """
 
 import os
 import sys
 from typing import Final
 
+import click
 from grpc_health.v1 import health_pb2
 
 from latermq import admin
 from latermq.admin import Method
 from latermq.errors import LaterMQError
 from latermq_cli.connection.connection import opened
-from latermq_cli.connection.credentials import access_of_environment
-from latermq_cli.connection.options import DEFAULT_ENDPOINT
+from latermq_cli.connection.credentials import (
+    Access,
+    access_of_environment,
+    current_access,
+)
+from latermq_cli.connection.options import DEFAULT_ENDPOINT, broker_options, example
+from latermq_cli.terminal.console import print_json
 from latermq_cli.terminal.failures import CommandError
 from latermq_h2.grpc_code import GrpcCode
 
@@ -22,23 +28,39 @@ CHECK: Final = Method("/grpc.health.v1.Health/Check", health_pb2.HealthCheckResp
 TIMEOUT_S: Final = 2.0
 
 
-def main() -> int:
-    """0: serving. 1: not, with one line on stderr that says why."""
-    endpoint = os.environ.get("LATERMQ_ENDPOINT", DEFAULT_ENDPOINT)
-    try:
-        broker = opened(admin.connect, endpoint, access_of_environment())
-    except CommandError as error:
-        print(f"latermq: {error.format_message()}", file=sys.stderr)
-        return 1
-    with broker:
+def check(endpoint: str, access: Access) -> None:
+    """Ask once, for TIMEOUT_S.
+
+    Raises:
+        CommandError: it does not serve; why.
+    """
+    with opened(admin.connect, endpoint, access) as broker:
         try:
             reply = broker.ask(CHECK, health_pb2.HealthCheckRequest(), timeout_s=TIMEOUT_S)
         except LaterMQError as error:
             status = GrpcCode(error.grpc_code).name
-            print(f"latermq: {endpoint} does not answer: {status}", file=sys.stderr)
-            return 1
+            raise CommandError(f"{endpoint} does not answer: {status}") from error
     if reply.status != health_pb2.HealthCheckResponse.SERVING:
-        print(f"latermq: {endpoint} answers, but does not serve", file=sys.stderr)
+        raise CommandError(f"{endpoint} answers, but does not serve")
+
+
+@click.command(epilog=example("latermq health", "latermq health --endpoint broker-1:8081"))
+@broker_options
+def health(endpoint: str, as_json: bool) -> None:
+    """Ask whether the broker serves calls: exit code 0 when it does, 1 when not."""
+    check(endpoint, current_access())
+    if as_json:
+        print_json({"endpoint": endpoint, "serving": True})
+    else:
+        click.echo(f"{endpoint} serves")
+
+
+def main() -> int:
+    """0: the broker at LATERMQ_ENDPOINT serves. 1: not, with one line on stderr that says why."""
+    try:
+        check(os.environ.get("LATERMQ_ENDPOINT", DEFAULT_ENDPOINT), access_of_environment())
+    except CommandError as error:
+        print(f"latermq: {error.format_message()}", file=sys.stderr)
         return 1
     return 0
 

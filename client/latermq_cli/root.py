@@ -51,6 +51,7 @@ def _show_version(context: click.Context, _: click.Parameter, asked: bool) -> No
             f"{_CLI}.catalog.user", "acl", "What users may do: rights on topics and groups."
         ),
         "broker": Lazy(f"{_CLI}.broker", "broker", "The broker: log, disk, retention, figures."),
+        "health": Lazy(f"{_CLI}.health", "health", "Ask whether the broker serves calls."),
         "log": Lazy(
             f"{_OFFLINE}.log_commands", "log", "Read, check or repair a data directory, offline."
         ),

@@ -33,6 +33,9 @@ def test_healthy_while_it_serves_and_not_after(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data") as broker:
         broker.start()
         assert check(broker.endpoint).returncode == 0
+        command = [sys.executable, "-m", "latermq_cli", "health", "--endpoint", broker.endpoint]
+        told = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (told.returncode, told.stdout) == (0, f"{broker.endpoint} serves\n"), told.stderr
         broker.terminate()
         gone = check(broker.endpoint)
     assert gone.returncode == 1

@@ -29,6 +29,15 @@ def test_a_broker_serves_its_figures(tmp_path: Path) -> None:
             assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
             page = answer.read().decode()
         assert "\nlatermq_messages_sent_total 1\n" in page
+        assert '\nlatermq_topic_messages_total{topic="orders"} 1\n' in page
+        wanted = urllib.request.Request(
+            f"http://{address[1]}/metrics", headers={"Accept": "application/openmetrics-text"}
+        )
+        with urllib.request.urlopen(wanted, timeout=patient(10)) as answer:
+            assert answer.headers["Content-Type"].startswith("application/openmetrics-text; ")
+            assert answer.read().endswith(b"# EOF\n")
+        with urllib.request.urlopen(f"http://{address[1]}/readyz", timeout=patient(10)) as answer:
+            assert answer.read() == b"ready\n"
         command = [sys.executable, "-m", "latermq_broker", "broker", "show", "--json"]
         ended = subprocess.run(
             [*command, "--endpoint", broker.endpoint],
