@@ -9,7 +9,7 @@ from typing import Final
 
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.figures import Histogram
-from latermq_broker.engine.state.flow import Flow
+from latermq_broker.engine.state.group_flow import Flow
 from latermq_broker.engine.state.model import PendingFilter, PendingKind
 from latermq_broker.engine.views.watched import Watched, WatchedPair
 from latermq_broker.observability.exposition import (

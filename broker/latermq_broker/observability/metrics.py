@@ -6,7 +6,7 @@ Series by consumer group and topic are as many as there are subscriptions, at mo
 """
 
 import platform
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from latermq_broker.engine.engine import Engine
@@ -32,6 +32,205 @@ CLIENTS: Final = Family(
 )
 PARKED: Final = Family(
     "latermq_receives_parked", "gauge", "Receives that wait at the broker for a message to come."
+)
+COUNTERS: Final[tuple[tuple[str, str, Callable[[Overview], float]], ...]] = (
+    (
+        "messages_sent",
+        "Messages stored for their producers, delayed ones included.",
+        lambda seen: seen.figures.messages_sent,
+    ),
+    (
+        "sent_bytes",
+        "Bytes of the log that messages sent took.",
+        lambda seen: seen.figures.bytes_sent,
+    ),
+    (
+        "messages_due",
+        "Delayed messages whose time has come.",
+        lambda seen: seen.figures.messages_due,
+    ),
+    (
+        "messages_delivered",
+        "Messages given to consumers, each attempt counted.",
+        lambda seen: seen.figures.messages_delivered,
+    ),
+    (
+        "messages_acknowledged",
+        "Messages that consumers acknowledged.",
+        lambda seen: seen.figures.messages_acknowledged,
+    ),
+    (
+        "attempts_failed",
+        "Attempts that a consumer said had failed, or whose lease ran out.",
+        lambda seen: seen.figures.attempts_failed,
+    ),
+    (
+        "dead_letters",
+        "Messages that became dead letters.",
+        lambda seen: seen.figures.dead_letters,
+    ),
+    (
+        "messages_unreadable",
+        "Damaged messages that were given up; see the log for where.",
+        lambda seen: seen.unreadable,
+    ),
+    (
+        "segments_scrubbed",
+        "Old files of the log that were read and checked.",
+        lambda seen: seen.scrubbed.segments,
+    ),
+    (
+        "records_damaged",
+        "Damaged places found by those checks, each time they are found.",
+        lambda seen: seen.scrubbed.damages,
+    ),
+    (
+        "log_records",
+        "Records appended to the log.",
+        lambda seen: seen.log_records,
+    ),
+    (
+        "sends_refused_disk_full",
+        "Sends refused because the disk was full.",
+        lambda seen: seen.disk.sends_refused,
+    ),
+    (
+        "segments_dropped",
+        "Files of the log that retention removed.",
+        lambda seen: seen.retention.segments_dropped,
+    ),
+    (
+        "segments_dropped_bytes",
+        "Bytes of the log that retention removed.",
+        lambda seen: seen.retention.bytes_dropped,
+    ),
+    (
+        "messages_expired",
+        "Messages that retention removed from their topics.",
+        lambda seen: seen.retention.entries_expired,
+    ),
+    (
+        "messages_expired_unread",
+        "Messages that retention removed before a consumer group got them, counted for each group.",
+        lambda seen: seen.retention.entries_expired_unread,
+    ),
+    (
+        "messages_moved",
+        "Messages that retention copied to the end of the log because they are still needed.",
+        lambda seen: seen.retention.roll_forward.messages_moved,
+    ),
+    (
+        "moved_bytes",
+        "Bytes of the messages that retention copied to the end of the log.",
+        lambda seen: seen.retention.roll_forward.bytes_moved,
+    ),
+    (
+        "segments_kept",
+        "Times that an old file of the log had to stay because too much of it is needed.",
+        lambda seen: seen.retention.segments_kept,
+    ),
+    (
+        "segments_dropped_early",
+        "Files of the log removed before their age because the disk was nearly full.",
+        lambda seen: seen.retention.early_drops,
+    ),
+)
+GAUGES: Final[tuple[tuple[str, str, Callable[[Overview], float]], ...]] = (
+    (
+        "start_time_seconds",
+        "When the broker started, in seconds since the Unix epoch.",
+        lambda seen: seen.opened_ms / 1_000,
+    ),
+    (
+        "wall_clock_ahead_seconds",
+        "How far the machine's clock was set ahead of the broker's own time since the start.",
+        lambda seen: seen.wall_ahead_ms / 1_000,
+    ),
+    (
+        "topics",
+        "Topics, those for dead letters included.",
+        lambda seen: seen.topic_count,
+    ),
+    (
+        "groups",
+        "Consumer groups.",
+        lambda seen: seen.group_count,
+    ),
+    (
+        "messages_delayed",
+        "Messages that wait for the time they were sent for.",
+        lambda seen: seen.delayed,
+    ),
+    (
+        "messages_leased",
+        "Messages that consumers hold now.",
+        lambda seen: seen.leased,
+    ),
+    (
+        "messages_backoff",
+        "Messages that failed and wait for their next attempt.",
+        lambda seen: seen.backoff,
+    ),
+    (
+        "retries_ready",
+        "Messages that failed, have waited, and may be received again.",
+        lambda seen: seen.ready_retries,
+    ),
+    (
+        "half_messages",
+        "Messages that wait for the end of their transaction.",
+        lambda seen: seen.half_messages,
+    ),
+    (
+        "log_bytes",
+        "Size of the files of the log.",
+        lambda seen: seen.log_bytes,
+    ),
+    (
+        "log_segments",
+        "Files of the log.",
+        lambda seen: seen.segment_count,
+    ),
+    (
+        "log_unsynced_bytes",
+        "Bytes of the log that are written, but not yet safe from a power loss.",
+        lambda seen: seen.log_end - seen.log_durable,
+    ),
+    (
+        "log_replay_bytes",
+        "Bytes of the log that the next start would have to read.",
+        lambda seen: seen.log_end - seen.log_checkpointed,
+    ),
+    (
+        "timer_runs",
+        "Files of delayed messages.",
+        lambda seen: seen.timer_runs,
+    ),
+    (
+        "disk_free_bytes",
+        "Free space of the disk that has the data directory.",
+        lambda seen: seen.disk.space.free,
+    ),
+    (
+        "disk_total_bytes",
+        "Size of the disk that has the data directory.",
+        lambda seen: seen.disk.space.total,
+    ),
+    (
+        "disk_needed_bytes",
+        "Free space below which sends are refused.",
+        lambda seen: seen.disk.needed_bytes,
+    ),
+    (
+        "disk_low",
+        "1 while the disk is nearly full and old messages go before their age.",
+        lambda seen: seen.disk.low,
+    ),
+    (
+        "disk_full",
+        "1 while the disk is full and sends are refused.",
+        lambda seen: seen.disk.full,
+    ),
 )
 
 
@@ -59,8 +258,11 @@ def render(engine: Engine, edges: Edges, *, openmetrics: bool = False) -> Iterat
              "compiled": str(is_compiled()).lower()}  # fmt: skip
     yield BUILD.head(openmetrics=openmetrics) + sample(BUILD.name, label_text(build), 1)
     yield families(process_figures())
-    yield families(_counters(seen))
-    yield families(_gauges(seen))
+    for rows, kind, suffix in ((COUNTERS, "counter", "_total"), (GAUGES, "gauge", "")):
+        yield families(
+            (Family(f"latermq_{name}{suffix}", kind, help), float(figure(seen)))
+            for name, help, figure in rows
+        )
     yield families([(CLIENTS, edges.clients), (PARKED, edges.receives_parked)])
     for name, help, histogram in _histograms(seen):
         family = Family(f"latermq_{name}_seconds", "histogram", help)
@@ -71,216 +273,6 @@ def render(engine: Engine, edges: Edges, *, openmetrics: bool = False) -> Iterat
     yield from group_page(engine, edges.now_ms, edges.subscriptions_max, openmetrics=openmetrics)
     if openmetrics:
         yield OPEN_END
-
-
-def _counters(seen: Overview) -> Iterator[tuple[Family, float]]:
-    figures, done, moved = seen.figures, seen.retention, seen.retention.roll_forward
-    for name, help, value in (
-        (
-            "messages_sent",
-            "Messages stored for their producers, delayed ones included.",
-            figures.messages_sent,
-        ),
-        (
-            "sent_bytes",
-            "Bytes of the log that messages sent took.",
-            figures.bytes_sent,
-        ),
-        (
-            "messages_due",
-            "Delayed messages whose time has come.",
-            figures.messages_due,
-        ),
-        (
-            "messages_delivered",
-            "Messages given to consumers, each attempt counted.",
-            figures.messages_delivered,
-        ),
-        (
-            "messages_acknowledged",
-            "Messages that consumers acknowledged.",
-            figures.messages_acknowledged,
-        ),
-        (
-            "attempts_failed",
-            "Attempts that a consumer said had failed, or whose lease ran out.",
-            figures.attempts_failed,
-        ),
-        (
-            "dead_letters",
-            "Messages that became dead letters.",
-            figures.dead_letters,
-        ),
-        (
-            "messages_unreadable",
-            "Damaged messages that were given up; see the log for where.",
-            seen.unreadable,
-        ),
-        (
-            "segments_scrubbed",
-            "Old files of the log that were read and checked.",
-            seen.scrubbed.segments,
-        ),
-        (
-            "records_damaged",
-            "Damaged places found by those checks, each time they are found.",
-            seen.scrubbed.damages,
-        ),
-        (
-            "log_records",
-            "Records appended to the log.",
-            seen.log_records,
-        ),
-        (
-            "sends_refused_disk_full",
-            "Sends refused because the disk was full.",
-            seen.disk.sends_refused,
-        ),
-        (
-            "segments_dropped",
-            "Files of the log that retention removed.",
-            done.segments_dropped,
-        ),
-        (
-            "segments_dropped_bytes",
-            "Bytes of the log that retention removed.",
-            done.bytes_dropped,
-        ),
-        (
-            "messages_expired",
-            "Messages that retention removed from their topics.",
-            done.entries_expired,
-        ),
-        (
-            "messages_expired_unread",
-            "Messages that retention removed before a consumer group got them, counted for "
-            "each group.",
-            done.entries_expired_unread,
-        ),
-        (
-            "messages_moved",
-            "Messages that retention copied to the end of the log because they are still needed.",
-            moved.messages_moved,
-        ),
-        (
-            "moved_bytes",
-            "Bytes of the messages that retention copied to the end of the log.",
-            moved.bytes_moved,
-        ),
-        (
-            "segments_kept",
-            "Times that an old file of the log had to stay because too much of it is needed.",
-            done.segments_kept,
-        ),
-        (
-            "segments_dropped_early",
-            "Files of the log removed before their age because the disk was nearly full.",
-            done.early_drops,
-        ),
-    ):
-        yield Family(f"latermq_{name}_total", "counter", help), value
-
-
-def _gauges(seen: Overview) -> Iterator[tuple[Family, float]]:
-    disk = seen.disk
-    for name, help, value in (
-        (
-            "start_time_seconds",
-            "When the broker started, in seconds since the Unix epoch.",
-            seen.opened_ms / 1_000,
-        ),
-        (
-            "wall_clock_ahead_seconds",
-            "How far the machine's clock was set ahead of the broker's own time since the start.",
-            seen.wall_ahead_ms / 1_000,
-        ),
-        (
-            "topics",
-            "Topics, those for dead letters included.",
-            seen.topic_count,
-        ),
-        (
-            "groups",
-            "Consumer groups.",
-            seen.group_count,
-        ),
-        (
-            "messages_delayed",
-            "Messages that wait for the time they were sent for.",
-            seen.delayed,
-        ),
-        (
-            "messages_leased",
-            "Messages that consumers hold now.",
-            seen.leased,
-        ),
-        (
-            "messages_backoff",
-            "Messages that failed and wait for their next attempt.",
-            seen.backoff,
-        ),
-        (
-            "retries_ready",
-            "Messages that failed, have waited, and may be received again.",
-            seen.ready_retries,
-        ),
-        (
-            "half_messages",
-            "Messages that wait for the end of their transaction.",
-            seen.half_messages,
-        ),
-        (
-            "log_bytes",
-            "Size of the files of the log.",
-            seen.log_bytes,
-        ),
-        (
-            "log_segments",
-            "Files of the log.",
-            seen.segment_count,
-        ),
-        (
-            "log_unsynced_bytes",
-            "Bytes of the log that are written, but not yet safe from a power loss.",
-            seen.log_end - seen.log_durable,
-        ),
-        (
-            "log_replay_bytes",
-            "Bytes of the log that the next start would have to read.",
-            seen.log_end - seen.log_checkpointed,
-        ),
-        (
-            "timer_runs",
-            "Files of delayed messages.",
-            seen.timer_runs,
-        ),
-        (
-            "disk_free_bytes",
-            "Free space of the disk that has the data directory.",
-            disk.space.free,
-        ),
-        (
-            "disk_total_bytes",
-            "Size of the disk that has the data directory.",
-            disk.space.total,
-        ),
-        (
-            "disk_needed_bytes",
-            "Free space below which sends are refused.",
-            disk.needed_bytes,
-        ),
-        (
-            "disk_low",
-            "1 while the disk is nearly full and old messages go before their age.",
-            disk.low,
-        ),
-        (
-            "disk_full",
-            "1 while the disk is full and sends are refused.",
-            disk.full,
-        ),
-    ):
-        yield Family(f"latermq_{name}", "gauge", help), float(value)
 
 
 def _histograms(seen: Overview) -> Iterator[tuple[str, str, Histogram]]:

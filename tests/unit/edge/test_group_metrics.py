@@ -3,7 +3,7 @@
 import pytest
 
 from latermq_broker.config.config import DeliveryConfig
-from latermq_broker.engine.state import flow
+from latermq_broker.engine.state import group_flow as flow
 from latermq_broker.engine.state.model import Failure
 from latermq_broker.observability.metrics import Edges, render
 from support.engine_rig import EngineRig, short_store

@@ -22,7 +22,7 @@ from latermq_broker.delivery.order.fifo import FifoGate, Letter
 from latermq_broker.delivery.order.lane import Lane, RankedLanes
 from latermq_broker.delivery.order.lite import LiteParent, LiteReader
 from latermq_broker.engine.state.figures import Figures
-from latermq_broker.engine.state.flow import Flow
+from latermq_broker.engine.state.group_flow import Flow
 from latermq_broker.engine.state.letter_states import LetterStates
 from latermq_broker.engine.state.model import Ready, Topic, TopicType
 from latermq_broker.engine.state.segment_use import SegmentUses

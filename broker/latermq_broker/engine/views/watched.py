@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from latermq_broker.delivery.leases.lease import State
-from latermq_broker.engine.state.flow import Flow
+from latermq_broker.engine.state.group_flow import Flow
 from latermq_broker.engine.state.lag import Lag, lag_of
 from latermq_broker.engine.state.letter_states import letters_of
 from latermq_broker.engine.state.state import EngineState
