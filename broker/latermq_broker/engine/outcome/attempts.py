@@ -207,9 +207,9 @@ class Attempts:
         """
         last = None
         if delivery.state is State.LEASED:
-            self._count(delivery, failure, now_ms)
             rejected = failure is not None and failure.rejected
             outcome = Outcome.REJECTED if rejected else Outcome.FORWARDED
+            self._count(delivery, failure, now_ms)
             last = _attempt(delivery, _Ending(outcome, failure=failure), now_ms)
         self._bury(delivery, reason, last, now_ms)
 
