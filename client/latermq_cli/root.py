@@ -4,6 +4,7 @@ from typing import Final
 
 import click
 
+from latermq_cli.connection.options import CONNECTION_HELP
 from latermq_cli.terminal.commands import Lazy, RootGroup
 from latermq_text.version import is_compiled, own_version
 
@@ -20,6 +21,7 @@ def _show_version(context: click.Context, _: click.Parameter, asked: bool) -> No
 
 @click.group(
     cls=RootGroup,
+    epilog=CONNECTION_HELP,
     lazy={
         "serve": Lazy(f"{_OFFLINE}.serve", "serve", "Run the broker."),
         "demo": Lazy(f"{_CLI}.demo.demo", "demo", "Show the life of a few messages, start to end."),
@@ -69,7 +71,6 @@ def _show_version(context: click.Context, _: click.Parameter, asked: bool) -> No
 def latermq() -> None:
     """The broker for messages that have to come back.
 
-    Every command explains itself with --help. Those that speak to a broker take --endpoint, or
-    LATERMQ_ENDPOINT, and --json. Exit codes: 0 done, 1 failed, 2 asked wrongly, 3 (of serve) the
-    log is damaged or the disk failed.
+    Every command explains itself with --help. Exit codes: 0 done, 1 failed, 2 asked wrongly, 3 not
+    there (of serve: the log is damaged, or the disk failed).
     """

@@ -86,6 +86,10 @@ class CliRig(V1Rig):
         value: dict[str, Any] = json.loads(line)
         return value
 
+    def missing(self, *words: str) -> str:
+        """The one line on standard error about what is not there."""
+        return self.refused(*words, code=3)
+
     def refused(self, *words: str, code: int = 2) -> str:
         """The one line on standard error."""
         result = self.run(*words)

@@ -71,7 +71,7 @@ def access_of_environment() -> Access:
 
 
 def access_options(command: Decorated) -> Decorated:
-    """`--access-key` and the others; the command itself does not see them."""
+    """`--access-key` and the others; the command does not see them, and its help has not room."""
 
     def kept(context: click.Context, parameter: click.Parameter, value: Any) -> None:
         access = context.meta.setdefault(_META, Access())
@@ -81,25 +81,26 @@ def access_options(command: Decorated) -> Decorated:
     options = (
         click.option(
             "--access-key", envvar=ACCESS_KEY_VARIABLE, show_envvar=True, metavar="KEY",
-            callback=kept, expose_value=False, help="Who asks, where the broker wants to know.",
+            callback=kept, expose_value=False, hidden=True,
+            help="Who asks, where the broker wants to know.",
         ),
         click.option(
             "--secret-key", envvar=SECRET_KEY_VARIABLE, show_envvar=True, metavar="SECRET",
-            callback=kept, expose_value=False,
+            callback=kept, expose_value=False, hidden=True,
             help="The user's secret; others on this machine can see options, not variables.",
         ),
         click.option(
             "--tls", is_flag=True, envvar=TLS_VARIABLE, show_envvar=True,
-            callback=kept, expose_value=False, help="Talk TLS.",
+            callback=kept, expose_value=False, hidden=True, help="Talk TLS.",
         ),
         click.option(
             "--ca", envvar=CA_VARIABLE, show_envvar=True, metavar="FILE",
-            callback=kept, expose_value=False,
+            callback=kept, expose_value=False, hidden=True,
             help="TLS; trust who is signed by this, instead of the system's roots.",
         ),
         click.option(
             "--insecure-skip-verify", "skip_verify", is_flag=True, envvar=SKIP_VERIFY_VARIABLE,
-            callback=kept, expose_value=False, help="TLS; trust whoever answers.",
+            callback=kept, expose_value=False, hidden=True, help="TLS; trust whoever answers.",
         ),
     )  # fmt: skip
     for option in reversed(options):

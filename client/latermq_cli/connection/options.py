@@ -14,6 +14,17 @@ from latermq_cli.terminal.times import parse_instant_ms
 from latermq_text.durations import parse_duration_ms
 
 DEFAULT_ENDPOINT: Final = "127.0.0.1:8081"
+CONNECTION_HELP: Final = f"""\b
+Connection options, of every command that talks to a broker:
+  --endpoint HOST:PORT    LATERMQ_ENDPOINT    [{DEFAULT_ENDPOINT}]
+  --access-key KEY        LATERMQ_ACCESS_KEY  who asks
+  --secret-key SECRET     LATERMQ_SECRET_KEY  (others here see options)
+  --tls                   LATERMQ_TLS=1       trust the system's roots
+  --ca FILE               LATERMQ_CA          TLS; trust whom this signed
+  --insecure-skip-verify  LATERMQ_INSECURE_SKIP_VERIFY
+                                              TLS; trust whoever answers
+  --json                                      results and errors as JSON
+"""
 LISTED_DEFAULT: Final = 100
 LISTED_MAX: Final = 100_000
 
@@ -57,7 +68,8 @@ def pair(given: str) -> tuple[str, str]:
 def broker_options(command: Decorated) -> Decorated:
     """`--endpoint` and `--json`; the command takes `endpoint: str` and `as_json: bool`.
 
-    With them come those of `access_options`, which the command does not see.
+    With them come those of `access_options`, which the command does not see. `latermq --help` tells
+    of all of them once; a command's own page has the two.
     """
     command = access_options(json_option(command))
     return click.option(
@@ -67,7 +79,7 @@ def broker_options(command: Decorated) -> Decorated:
         show_default=True,
         show_envvar=True,
         metavar="HOST:PORT",
-        help="The broker to talk to.",
+        help="The broker to talk to; users and TLS: see `latermq --help`.",
     )(command)
 
 
@@ -102,7 +114,7 @@ def is_interactive() -> bool:
 def yes_option(command: Decorated) -> Decorated:
     """`--yes`, of every command that takes away what no other command brings back."""
     return click.option(
-        "--yes", is_flag=True, help="Do not ask. Needed where standard input is no terminal."
+        "--yes", is_flag=True, help="Do not ask. Needed where stdin is not a terminal."
     )(command)
 
 
@@ -116,7 +128,7 @@ def confirmed(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not is_interactive():
-        raise RefusedError(f"{question} Nobody is here to confirm; say --yes")
+        raise RefusedError(f"{question} stdin is not a terminal; pass --yes")
     if not click.confirm(question, err=True):
         raise CommandError("nothing was done")
 

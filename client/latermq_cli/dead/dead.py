@@ -8,7 +8,12 @@ import click
 from latermq_cli import clock
 from latermq_cli.connection.connection import Connection
 from latermq_cli.connection.options import LISTED_MAX, broker_options, example, limit_option
-from latermq_cli.dead.dead_filter import filter_of, letter_filters, state_option
+from latermq_cli.dead.dead_filter import (
+    classes_there,
+    filter_of,
+    letter_filters,
+    state_option,
+)
 from latermq_cli.dead.dead_story import Telling, failure_words, tell
 from latermq_cli.terminal.commands import CommandGroup, Lazy
 from latermq_cli.terminal.console import (
@@ -17,7 +22,7 @@ from latermq_cli.terminal.console import (
     print_json,
     print_table,
 )
-from latermq_cli.terminal.failures import CommandError
+from latermq_cli.terminal.failures import NotThereError
 from latermq_cli.terminal.jsonable import jsonable
 from latermq_cli.terminal.table import Column, plain
 from latermq_cli.terminal.times import format_duration, format_instant
@@ -78,11 +83,12 @@ def list_(
             _show_kinds(group, kinds, bool(request.page_token), as_json)
             return
         letters, more = broker.pages(listing, request, "letters", limit)
+        others = "" if letters else classes_there(broker, group, wanted["failure_class"])
     if as_json:
         print_json({"group": group, "letters": [jsonable(each) for each in letters], "more": more})
     elif not letters:
         like_that = " like that" if any(wanted.values()) else ""
-        click.echo(f"no dead letters in {plain(group)}{like_that}")
+        click.echo(f"no dead letters in {plain(group)}{like_that}{others}")
     else:
         _print_letters(letters)
         _print_summary(group, letters, _by_signature(letters), more)
@@ -138,7 +144,7 @@ def _newest_offset(broker: Connection, group: str) -> int:
     )
     newest, _ = broker.pages(broker.dead_letters.ListDeadLetters, request, "letters", 1)
     if not newest:
-        raise CommandError(f"no dead letters in {plain(group)}")
+        raise NotThereError(f"no dead letters in {plain(group)}")
     return int(newest[0].queue_offset)
 
 

@@ -7,9 +7,9 @@ import click
 
 from latermq_cli.connection.connection import Connection, check_status
 from latermq_cli.connection.options import broker_options, confirmed, example, yes_option
-from latermq_cli.dead.dead_filter import filter_of, letter_filters
+from latermq_cli.dead.dead_filter import classes_there, filter_of, letter_filters
 from latermq_cli.terminal.console import counted, print_json, stderr_is_terminal
-from latermq_cli.terminal.failures import CommandError, RefusedError
+from latermq_cli.terminal.failures import CommandError, NotThereError, RefusedError
 from latermq_cli.terminal.jsonable import jsonable
 from latermq_cli.terminal.table import plain
 from latermq_proto.latermq.v1 import dead_letter_pb2 as dead_pb2
@@ -60,7 +60,8 @@ def redrive(
     with Connection(endpoint) as broker:
         stream = broker.stream(broker.dead_letters.RedriveDeadLetters, request)
         last = _follow(stream, verb)
-    _finish(last, wanted, as_json, f"{verb} to {plain(to_topic or group)}")
+        others = "" if last.changed_count else classes_there(broker, group, wanted["failure_class"])
+    _finish(last, wanted, as_json, f"{verb} to {plain(to_topic or group)}{others}")
 
 
 @click.command(
@@ -100,7 +101,8 @@ def drop(
             request.dry_run = False
             stream = broker.stream(broker.dead_letters.DropDeadLetters, request)
             last = _follow(stream, "dropped")
-    _finish(last, wanted, as_json, "would be dropped" if dry_run else "dropped")
+        others = "" if last.changed_count else classes_there(broker, group, wanted["failure_class"])
+    _finish(last, wanted, as_json, ("would be dropped" if dry_run else "dropped") + others)
 
 
 def _choice(everything: bool, wanted: dict[str, Any]) -> None:
@@ -138,7 +140,7 @@ def _finish(
 ) -> None:
     named = wanted["ids"] or wanted["offsets"]
     if named and not last.changed_count and not last.failed_count:
-        raise RefusedError("no dead letter is called that; `latermq dead list` names them")
+        raise NotThereError("no dead letter is called that; `latermq dead list` names them")
     if as_json:
         print_json(jsonable(last))
     elif last.changed_count or not last.failed_count:

@@ -1,15 +1,20 @@
 """Which dead letters a command means: the options of list, redrive and drop."""
 
 import re
+from collections import Counter
 from typing import Any, Final
 
 import click
 
+from latermq_cli.connection.connection import Connection
 from latermq_cli.connection.options import filter_options, instant
+from latermq_cli.terminal.table import plain
 from latermq_proto.latermq.v1 import dead_letter_pb2 as dead_pb2
 
 _SIGNATURE: Final = re.compile(r"[0-9a-fA-F]{16}")
 REASONS: Final = ("attempts_exhausted", "forwarded", "rejected", "filtered", "sent")
+_LOOKED_AT_MAX: Final = 10_000  # letters
+_CLASSES_MAX: Final = 10
 STATES: Final = ("dead", "redriven", "dropped", "any")
 
 
@@ -49,6 +54,25 @@ state_option: Final = click.option(
     "--state", type=click.Choice(STATES), default="dead", show_default=True, metavar="STATE",
     help="dead, redriven, dropped or any.",
 )  # fmt: skip
+
+
+def classes_there(broker: Connection, group: str, failure_class: str) -> str:
+    """Name the classes that the group's letters have, where nothing has the one asked for.
+
+    Returns:
+        A clause for people, empty when no class was asked for.
+    """
+    if not failure_class:
+        return ""
+    request = dead_pb2.ListDeadLettersRequest(
+        group=group, filter=dead_pb2.DeadLetterFilter(state=dead_pb2.ANY), newest_first=True
+    )
+    letters = broker.each(broker.dead_letters.ListDeadLetters, request, "letters", _LOOKED_AT_MAX)
+    counts = Counter(letter.failure_class for letter in letters if letter.failure_class)
+    if not counts:
+        return "; no letter has a class"
+    named = ", ".join(f"{plain(name)} ({n:,})" for name, n in counts.most_common(_CLASSES_MAX))
+    return f"; classes there: {named}"
 
 
 def filter_of(wanted: dict[str, Any], state: str = "dead") -> dead_pb2.DeadLetterFilter:

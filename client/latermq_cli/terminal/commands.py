@@ -100,6 +100,7 @@ class RootGroup(CommandGroup):
         **extra: Any,
     ) -> Any:
         name = prog_name or "latermq"
+        as_json = "--json" in (sys.argv[1:] if args is None else args)
         try:
             with guarded_output():
                 try:
@@ -108,22 +109,22 @@ class RootGroup(CommandGroup):
                     click.echo(shown.format_message())
                     sys.exit(0)
         except click.ClickException as error:
-            click.echo(one_line(error), err=True)
+            click.echo(one_line(error, as_json=as_json), err=True)
             sys.exit(error.exit_code)
         except (click.Abort, KeyboardInterrupt):
             click.echo("latermq: interrupted", err=True)
             sys.exit(INTERRUPTED)
         except Exception as error:  # noqa: BLE001  the last line of defence: a bug of ours
-            _bug(error)
+            _bug(error, as_json=as_json)
         if not standalone_mode:
             return result
         sys.exit(result if isinstance(result, int) else 0)
 
 
-def _bug(error: Exception) -> NoReturn:
+def _bug(error: Exception, *, as_json: bool) -> NoReturn:
     if os.environ.get("LATERMQ_TRACEBACK"):
         raise error
     text = " ".join(f"{type(error).__name__}: {error}".split())
     failure = CommandError(f"unexpected {text} (LATERMQ_TRACEBACK=1 shows where)")
-    click.echo(one_line(failure), err=True)
+    click.echo(one_line(failure, as_json=as_json), err=True)
     sys.exit(1)

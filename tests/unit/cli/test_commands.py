@@ -1,5 +1,6 @@
 """How the command line behaves as a whole: help, errors, exit codes."""
 
+import json
 import os
 import subprocess
 import sys
@@ -161,7 +162,16 @@ def test_endpoints() -> None:
 
 @pytest.mark.parametrize(
     ("code", "exit_code"),
-    [(40000, 2), (40402, 2), (42800, 2), (50100, 2), (42900, 1), (50001, 1), (50000, 1)],
+    [
+        (40000, 2),
+        (40402, 3),
+        (40403, 3),
+        (42800, 2),
+        (50100, 2),
+        (42900, 1),
+        (50001, 1),
+        (50000, 1),
+    ],
 )
 def test_whose_fault_a_status_is(code: int, exit_code: int) -> None:
     assert error_of(code, "why").exit_code == exit_code
@@ -217,6 +227,28 @@ def test_a_full_disk_under_the_output_is_one_line(
     assert done.stderr == "latermq: cannot write: No space left on device\n"
 
 
+def test_with_json_an_error_is_an_object(rig: CliRig) -> None:
+    told = json.loads(rig.missing("group", "show", "nobody", "--json"))
+    assert told == {
+        "error": "consumer group not found: nobody (code 40403)",
+        "exit_code": 3,
+        "code": 40403,
+    }
+    told = json.loads(rig.refused("topic", "list", "--json", "--limit", "0"))
+    assert (told["exit_code"], told["code"]) == (2, 0)
+    assert "--limit" in told["error"]
+
+
+def test_how_to_reach_a_broker_is_told_once(rig: CliRig) -> None:
+    page = rig.ok("--help")
+    for option in ("--endpoint", "--access-key", "--secret-key", "--tls", "--ca", "--insecure"):
+        assert option in page
+    page = rig.ok("topic", "list", "--help")
+    assert "--endpoint" in page
+    assert "--access-key" not in page
+    assert max(map(len, page.splitlines())) <= 80
+
+
 def test_a_bug_shows_its_traceback_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LATERMQ_TRACEBACK", "1")
     result = CliRunner().invoke(root(ValueError("a bug")), ["act"])
@@ -252,10 +284,10 @@ def test_what_takes_away_for_good_wants_a_yes(rig: CliRig, words: tuple[str, ...
     wanted = [*words, *more.get(" ".join(words), ["billing"])]
     line = rig.refused(*wanted)
     assert line.startswith("latermq: ")
-    assert line.endswith("? Nobody is here to confirm; say --yes")
+    assert line.endswith("? stdin is not a terminal; pass --yes")
     help_text = " ".join(rig.ok(*words, "--help").split())
     assert "Asks first, unless --yes." in help_text
-    assert "Do not ask. Needed where standard input is no terminal." in help_text
+    assert "Do not ask. Needed where stdin is not a terminal." in help_text
     rig.ok("topic", "show", "orders")
     rig.ok("group", "show", "billing")
     assert "m-1" in rig.ok("dead", "list", "billing")

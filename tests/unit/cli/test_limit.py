@@ -49,8 +49,12 @@ def test_the_life_of_a_limit(rig: CliRig) -> None:
         (("set", "client", "é", "--sends", "1"), "client id 'é' is none that a client can have"),
         (("set", "client", " c", "--sends", "1"), "client id ' c' is none that a client can have"),
         (("set", "client", "a\tb", "--sends", "1"), "is none that a client can have"),
-        (("unset", "group", "billing"), "no limit of group billing is set"),
     ],
 )
 def test_what_is_refused(rig: CliRig, words: tuple[str, ...], text: str) -> None:
     assert text in rig.refused("limit", *words)
+
+
+def test_what_is_not_set(rig: CliRig) -> None:
+    line = rig.missing("limit", "unset", "group", "billing")
+    assert "no limit of group billing is set" in line

@@ -50,7 +50,7 @@ def test_a_damaged_message_is_not_said_to_be_none(rig: CliRig) -> None:
     timed = rig.ok("message", "find", "orders", "--from", "-1m", "--to", "1m")
     assert "m-2" in timed
     assert timed.endswith(f"1 message of this time {damaged}")
-    refused = rig.refused("message", "show", "m-1")
+    refused = rig.missing("message", "show", "m-1")
     assert f"message 'm-1' could not be read: damaged at position {position}" in refused
     assert "damaged" not in rig.ok("message", "show", "m-2")
 
@@ -62,7 +62,7 @@ def test_find_refuses(rig: CliRig) -> None:
     line = rig.refused("message", "find", "orders", "--from", late, "--to", soon)
     assert "--from 2026-05-02 12:00:00 UTC is after --to 2026-05-01 12:00:00.500 UTC" in line
     assert "without" in rig.refused("message", "find", "--id", "m", "--key", "k")
-    assert "not found" in rig.refused("message", "find", "nothing", "--key", "k")
+    assert "not found" in rig.missing("message", "find", "nothing", "--key", "k")
 
 
 def test_show_tells_where_it_is(rig: CliRig) -> None:
@@ -109,4 +109,4 @@ def test_show_a_delayed_one(rig: CliRig) -> None:
     rig.ok("pending", "cancel", "late", "--yes")
     assert "Cancelled or recalled while it waited" in rig.ok("message", "show", "late")
     assert " never " in rig.ok("message", "find", "--id", "late")
-    assert "no message 'gone'" in rig.refused("message", "show", "gone")
+    assert "no message 'gone'" in rig.missing("message", "show", "gone")

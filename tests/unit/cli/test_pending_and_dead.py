@@ -45,7 +45,7 @@ def test_what_waits(rig: CliRig) -> None:
     assert (only["message_id"], only["kind"], only["topic"]) == ("wait", "delayed", "orders")
     assert rig.json("pending", "count", "--group", "billing")["total"] == 1
     assert rig.json("pending", "list", "--due-before", "10m")["messages"][0]["kind"] == "backoff"
-    assert "not found" in rig.refused("pending", "list", "--topic", "nothing")
+    assert "not found" in rig.missing("pending", "list", "--topic", "nothing")
 
 
 def test_a_retry_whose_time_has_come_is_ready(rig: CliRig) -> None:
@@ -105,7 +105,7 @@ def test_changing_what_waits(rig: CliRig) -> None:
     assert len(rig.receive()) == 1
     rig.send_message("m-2", wait_ms=3_600_000)
     assert rig.ok("pending", "cancel", "m-2", "--yes") == "m-2 cancelled\n"
-    assert "nothing waits under 'm-2'" in rig.refused("pending", "cancel", "m-2", "--yes")
+    assert "nothing waits under 'm-2'" in rig.missing("pending", "cancel", "m-2", "--yes")
 
 
 def test_a_signature_is_16_hex_digits(rig: CliRig) -> None:
@@ -116,7 +116,7 @@ def test_a_signature_is_16_hex_digits(rig: CliRig) -> None:
 def test_some_that_cannot_be_changed(rig: CliRig) -> None:
     rig.send_message("m-1", wait_ms=3_600_000)
     result = rig.run("pending", "cancel", "m-1", "gone", "--yes")
-    assert result.exit_code == 2
+    assert result.exit_code == 3
     assert result.stdout == "m-1 cancelled\n"
     assert result.stderr.startswith("latermq: nothing waits under 'gone'")
 
@@ -170,9 +170,9 @@ def test_showing_one(rig: CliRig) -> None:
     letter = rig.json("dead", "show", "billing", "m-1")
     assert letter["attempts"][0]["stack"] == "Traceback: no answer"
     assert letter["state"] == "dead"
-    assert "(code 40401)" in rig.refused("dead", "show", "billing", "gone")
+    assert "(code 40401)" in rig.missing("dead", "show", "billing", "gone")
     assert "either" in rig.refused("dead", "show", "billing", "m-1", "--offset", "0")
-    assert "not found" in rig.refused("dead", "show", "nobody")
+    assert "not found" in rig.missing("dead", "show", "nobody")
 
 
 def test_redriving(rig: CliRig) -> None:
@@ -185,10 +185,10 @@ def test_redriving(rig: CliRig) -> None:
     assert rig.ok("dead", "redrive", "billing", "--id", "m-1") == (
         "1 dead letter redriven to billing\n"
     )
-    assert "no dead letter is called that" in rig.refused(
+    assert "no dead letter is called that" in rig.missing(
         "dead", "redrive", "billing", "--id", "m-1"
     )
-    assert "not found" in rig.refused("dead", "redrive", "billing", "--all", "--to-topic", "no")
+    assert "not found" in rig.missing("dead", "redrive", "billing", "--all", "--to-topic", "no")
     rig.engine.ensure_topic("again", rig.now_ms)
     told = rig.json("dead", "redrive", "billing", "--all", "--to-topic", "again")
     assert (told["changed_count"], told["failed_count"], told["done"]) == (1, 0, True)
@@ -204,7 +204,7 @@ def test_a_redrive_that_fails_in_part(rig: CliRig) -> None:
 
 def test_dropping_asks_first(rig: CliRig) -> None:
     rig.die("m-1")
-    assert "say --yes" in rig.refused("dead", "drop", "billing", "--all")
+    assert "pass --yes" in rig.refused("dead", "drop", "billing", "--all")
     assert rig.ok("dead", "drop", "billing", "--all", "--dry-run") == (
         "1 dead letter would be dropped\n"
     )
@@ -235,7 +235,7 @@ def test_transactions_that_have_not_ended(rig: CliRig) -> None:
     assert (count["kind"], count["topic"], count["count"]) == ("half", "orders", 2)
     assert rig.ok("pending", "commit", name, "--yes") == "m-1 committed\n"
     assert rig.ok("pending", "cancel", "m-2", "--yes") == "m-2 cancelled\n"
-    assert "nothing waits under" in rig.refused("pending", "commit", name, "--yes")
+    assert "nothing waits under" in rig.missing("pending", "commit", name, "--yes")
     assert len(rig.receive()) == 1
 
 
@@ -263,8 +263,8 @@ def test_what_blocks_message_groups(rig: CliRig) -> None:
     assert "its message group stands still" in rig.ok("dead", "show", "ledger", "--offset", "0")
     rig.ok("dead", "drop", "ledger", "--offset", "0", "--yes")
     assert [one.sys for one in rig.receive("ledger")] != []
-    assert "not found" in rig.refused("pending", "blocked", "nobody")
-    assert "not found" in rig.refused("pending", "blocked", "ledger", "--topic", "nothing")
+    assert "not found" in rig.missing("pending", "blocked", "nobody")
+    assert "not found" in rig.missing("pending", "blocked", "ledger", "--topic", "nothing")
 
 
 def test_what_dies_in_order_can_be_changed(rig: CliRig) -> None:
@@ -273,3 +273,12 @@ def test_what_dies_in_order_can_be_changed(rig: CliRig) -> None:
     assert rig.json("group", "alter", "ledger", "--on-dead", "skip")["on_dead"] == "skip"
     rig.ok("group", "create", "any")
     assert "only a fifo group" in rig.refused("group", "alter", "any", "--on-dead", "park")
+
+
+def test_a_class_that_is_not_there(rig: CliRig) -> None:
+    rig.die("m-1")
+    there = rig.json("dead", "list", "billing")["letters"][0]["failure_class"]
+    named = f"classes there: {there} (1)" if there else "no letter has a class"
+    assert named in rig.ok("dead", "list", "billing", "--class", "Nothing")
+    assert named in rig.ok("dead", "redrive", "billing", "--class", "Nothing")
+    assert named in rig.ok("dead", "drop", "billing", "--class", "Nothing", "--yes")

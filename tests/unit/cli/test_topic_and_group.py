@@ -31,7 +31,7 @@ def test_a_topics_life(rig: CliRig) -> None:
     assert "accepts   normal, 2 queues" in shown
     assert "read by   billing" in shown
     assert rig.ok("topic", "delete", "orders", "--yes") == "topic orders deleted\n"
-    assert rig.refused("topic", "show", "orders") == (
+    assert rig.missing("topic", "show", "orders") == (
         "latermq: topic not found: orders (code 40402)"
     )
 
@@ -48,7 +48,7 @@ def test_topics_that_are_refused(rig: CliRig) -> None:
     assert "one queue" in rig.refused("topic", "create", "o", "--type", "lite", "--queues", "2")
     assert "other characters" in rig.refused("topic", "create", "a b")
     assert "say what to change" in rig.refused("topic", "alter", "o")
-    assert "not found" in rig.refused("topic", "delete", "o", "--yes")
+    assert "not found" in rig.missing("topic", "delete", "o", "--yes")
     assert rig.ok("topic", "list").startswith("no topics yet")
 
 
@@ -147,7 +147,7 @@ def test_groups_that_are_refused(rig: CliRig) -> None:
     assert "needs --fifo" in rig.refused("group", "create", "g", "--on-dead", "park")
     assert "is not a duration" in rig.refused("group", "create", "g", "--backoff", "1s x")
     assert "say what to change" in rig.refused("group", "alter", "g")
-    assert "not found" in rig.refused("group", "show", "g")
+    assert "not found" in rig.missing("group", "show", "g")
     rig.ok("group", "create", "g")
     assert "another policy" in rig.refused("group", "create", "g", "--max-attempts", "9")
 

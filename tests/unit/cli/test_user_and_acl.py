@@ -34,7 +34,7 @@ def test_the_life_of_a_user(cli: CliRig) -> None:
     assert cli.json("user", "create", "ops", "--admin")["admin"] is True
     assert [one["access_key"] for one in cli.json("user", "list")["users"]] == ["ops", "shop"]
     assert cli.ok("user", "delete", "shop", "--yes") == "user shop deleted\n"
-    assert "there is no user shop" in cli.refused("user", "show", "shop")
+    assert "there is no user shop" in cli.missing("user", "show", "shop")
 
 
 def test_grants(cli: CliRig) -> None:
@@ -72,8 +72,6 @@ def test_grants(cli: CliRig) -> None:
         (("acl", "grant", "shop", "--topic", "a", "--right", "all"), "'all' is not one of"),
         (("acl", "grant", "shop", "--topic", "a*b", "--right", "pub"), "'a*b'"),
         (("acl", "grant", "shop", "--topic", "a", "--right", "redrive"), "'redrive'"),
-        (("acl", "grant", "nobody", "--topic", "a", "--right", "pub"), "there is no user nobody"),
-        (("acl", "revoke", "shop", "--topic", "a"), "none of these rights"),
         (("topic", "list", "--access-key", "shop"), "without the secret key"),
         (("topic", "list", "--secret-key", "s3cret-s3cret"), "without the access key"),
         (("topic", "list", "--ca", "/nowhere.pem"), "cannot read --ca /nowhere.pem"),
@@ -84,6 +82,13 @@ def test_refusals(cli: CliRig, words: tuple[str, ...], reason: str) -> None:
     line = cli.refused(*words)
     assert reason in line
     assert "s3cret" not in line
+
+
+def test_who_and_what_is_not_there(cli: CliRig) -> None:
+    cli.ok("user", "create", "shop")
+    grant = ("acl", "grant", "nobody", "--topic", "a", "--right", "pub")
+    assert "there is no user nobody" in cli.missing(*grant)
+    assert "none of these rights" in cli.missing("acl", "revoke", "shop", "--topic", "a")
 
 
 def test_nobody_shows_a_certificate(cli: CliRig) -> None:
