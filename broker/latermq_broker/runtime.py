@@ -26,7 +26,7 @@ from latermq_broker.handover.passing import MeetingPoint, Port
 from latermq_broker.handover.replacing import LISTEN, METRICS, Sockets, open_replacing
 from latermq_broker.observability import log as logs
 from latermq_broker.observability.metrics import Edges, render
-from latermq_broker.observability.metrics_endpoint import MetricsEndpoint, Page
+from latermq_broker.observability.metrics_endpoint import MetricsEndpoint
 from latermq_broker.pump.disk_work import THREADS_MAX
 from latermq_broker.pump.pump import Pump
 from latermq_broker.services.call.handler import MethodTable
@@ -196,11 +196,7 @@ async def _serve(
         server = _server(services.methods, config)
         if isinstance(server, LeanServer):
             services.transport_view.transport = server.figures
-        page = _page(engine, services, pump, config)
-        health = services.health
-        async with MetricsEndpoint(
-            config.metrics, page, lambda: health.serving, sockets.get(METRICS, ())
-        ) as metrics:
+        async with _metrics(engine, services, pump, config, sockets) as metrics:
             meeting: MeetingPoint | None = None
             if isinstance(server, LeanServer):
                 await server.start(sockets.get(LISTEN, ()))
@@ -256,7 +252,9 @@ def _look_at_the_door(engine: Engine, clock: SystemClock, config: Config) -> Non
     warn_of_open_door(config)
 
 
-def _page(engine: Engine, services: Services, pump: Pump, config: Config) -> Page:
+def _metrics(
+    engine: Engine, services: Services, pump: Pump, config: Config, sockets: Sockets
+) -> MetricsEndpoint:
     """The page of metrics, with what only the edges know."""
 
     def pieces(openmetrics: bool) -> Iterator[str]:
@@ -269,7 +267,10 @@ def _page(engine: Engine, services: Services, pump: Pump, config: Config) -> Pag
         )
         return render(engine, edges, openmetrics=openmetrics)
 
-    return pieces
+    def ready() -> bool:
+        return services.health.serving
+
+    return MetricsEndpoint(config.metrics, pieces, ready, sockets.get(METRICS, ()))
 
 
 def _server(methods: MethodTable, config: Config) -> "GrpcioServer | LeanServer":
