@@ -61,7 +61,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PIP_PIN) constraints.txt >$(VENV)/pip.txt
 	@$(INSTALL) --upgrade --require-hashes --requirement $(VENV)/pip.txt
 	@LATERMQ_NATIVE=0 $(INSTALL) --no-require-hashes --constraint constraints.txt --build-constraint constraints.txt \
-		--editable '.[broker,spark]' --group dev
+		--editable '.[broker,console,spark]' --group dev
 	@touch $@
 	@echo "Ready: $(BIN)/latermq"
 

@@ -57,6 +57,7 @@ def _show_version(context: click.Context, _: click.Parameter, asked: bool) -> No
         "log": Lazy(
             f"{_OFFLINE}.log_commands", "log", "Read, check or repair a data directory, offline."
         ),
+        "console": Lazy("latermq_console.command", "console", "Serve a console for the browser."),
         "bench": Lazy(f"{_CLI}.bench.bench", "bench", "Measure a broker under load."),
     },
 )

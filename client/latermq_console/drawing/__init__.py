@@ -1,0 +1,1 @@
+"""Values as people read and see them: words, times, bodies, charts. Pure."""

@@ -1,0 +1,146 @@
+"""Numbers, durations and instants as people read them, for templates: text, or a bit of HTML."""
+
+from datetime import UTC, datetime
+from typing import Final
+
+from markupsafe import Markup, escape
+
+from latermq_text.printable import escaped
+
+BYTES_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_SHORT: Final = ((10**9, "G"), (10**6, "M"), (10**3, "k"))
+_UNITS: Final = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000))
+
+
+def number(value: float) -> str:
+    """Write 12345 as `12,345`."""
+    return f"{value:,.0f}"
+
+
+def short(value: float) -> str:
+    """Write with three digits at most: `950`, `12.3k`, `4M`."""
+    for size, unit in _SHORT:
+        if abs(value) >= size:
+            scaled = value / size
+            digits = 0 if abs(scaled) >= 99.95 else 1
+            return f"{scaled:.{digits}f}".removesuffix(".0") + unit
+    return f"{value:.0f}"
+
+
+def rate(value: float) -> str:
+    """Write a rate per second: `0`, `0.4`, `12`, `3.1k`."""
+    if 0 < value < 10:
+        return f"{value:.1f}".removesuffix(".0") if value >= 0.05 else "<0.1"
+    return short(value)
+
+
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """Write `1 letter`, `12,000 letters`."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def size(count: float) -> str:
+    """Write bytes: `812 B`, `4.2 MiB`."""
+    unit = 0
+    while abs(count) >= 1024 and unit < len(BYTES_UNITS) - 1:
+        count, unit = count / 1024, unit + 1
+    digits = 0 if unit == 0 or abs(count) >= 100 else 1
+    return f"{count:.{digits}f} {BYTES_UNITS[unit]}"
+
+
+def duration(ms: float) -> str:
+    """Write two units at most: `850 ms`, `12.3 s`, `4m 12s`, `3d 4h`."""
+    ms = round(ms)
+    if ms < 0:
+        return f"-{duration(-ms)}"
+    if ms < 1_000:
+        return f"{ms} ms"
+    if ms < 59_950:
+        return f"{ms / 1000:.1f}".removesuffix(".0") + " s"
+    ms = (ms + 500) // 1_000 * 1_000
+    for index, (unit, size_ms) in enumerate(_UNITS):
+        if ms >= size_ms:
+            whole, rest = divmod(ms, size_ms)
+            if index + 1 == len(_UNITS):
+                return f"{whole}{unit}"
+            small, small_ms = _UNITS[index + 1]
+            part = rest // small_ms
+            return f"{whole}{unit} {part}{small}" if part else f"{whole}{unit}"
+    return f"{ms} ms"
+
+
+def utc(ms: int, *, millis: bool = False) -> str:
+    """Write an instant in UTC; `-` when it is not set."""
+    when = _instant(ms)
+    if when is None:
+        return "-"
+    text = f"{when:%Y-%m-%d %H:%M:%S}"
+    return f"{text}.{ms % 1000:03d}" if millis else text
+
+
+def when(ms: int, *, millis: bool = False) -> Markup:
+    """Write an instant as an element that the page's script turns into local time."""
+    instant = _instant(ms)
+    if instant is None:
+        return Markup('<span class="none">-</span>')
+    form = "ms" if millis else "s"
+    return Markup('<time datetime="{}" data-form="{}" title="{} UTC">{} UTC</time>').format(
+        instant.isoformat(timespec="milliseconds"),
+        form,
+        utc(ms, millis=True),
+        utc(ms, millis=millis),
+    )
+
+
+def clock_time(ms: int) -> Markup:
+    """Write the time of day to the millisecond, as an element like `when`."""
+    instant = _instant(ms)
+    if instant is None:
+        return Markup("-")
+    return Markup('<time datetime="{}" data-form="clock" title="{} UTC">{}.{:03d}</time>').format(
+        instant.isoformat(timespec="milliseconds"),
+        utc(ms, millis=True),
+        f"{instant:%H:%M:%S}",
+        ms % 1000,
+    )
+
+
+def ago(ms: int, now_ms: int) -> Markup:
+    """Write how far an instant is from now, as an element that goes on counting."""
+    instant = _instant(ms)
+    if instant is None:
+        return Markup('<span class="none">never</span>')
+    distance = now_ms - ms
+    words = f"{duration(distance)} ago" if distance >= 0 else f"in {duration(-distance)}"
+    if abs(distance) < 1_000:
+        words = "now"
+    return Markup('<time datetime="{}" data-form="ago" title="{} UTC">{}</time>').format(
+        instant.isoformat(timespec="milliseconds"), utc(ms, millis=True), words
+    )
+
+
+def plain(text: str) -> str:
+    """Show what is not printable, and what would turn text around, as escapes."""
+    return escaped(text)
+
+
+def lines_of(text: str) -> str:
+    """Keep line ends and tabs of a text, and make everything else printable."""
+    return "\n".join(escaped(line.replace("\t", "    ")) for line in text.splitlines())
+
+
+def breakable(text: str) -> Markup:
+    """Let a long name break behind dots, dashes and their like."""
+    shown = str(escape(escaped(text)))
+    for mark in "._-/@%":
+        shown = shown.replace(mark, f"{mark}<wbr>")
+    return Markup(shown)
+
+
+def _instant(ms: int) -> datetime | None:
+    if ms <= 0:
+        return None
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError):  # far outside what a calendar knows
+        return None

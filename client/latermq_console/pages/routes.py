@@ -1,0 +1,32 @@
+"""Every address of the console, and the function that answers it."""
+
+from starlette.routing import Route
+
+from latermq_console.pages import dead_letters, letter_jobs, overview
+from latermq_console.pages.sign_in import SignIn, sign_out
+from latermq_console.serving.console import Console, Handler
+
+
+def routes(console: Console) -> list[Route]:
+    sign_in = SignIn(console)
+
+    def page(path: str, handler: Handler, method: str = "GET") -> Route:
+        return Route(path, console.page(handler), methods=[method])
+
+    return [
+        Route("/sign-in", sign_in.show, methods=["GET"]),
+        Route("/sign-in", sign_in.enter, methods=["POST"]),
+        page("/sign-out", sign_out, "POST"),
+        page("/", overview.overview),
+        page("/broker", overview.broker),
+        page("/go", overview.jump),
+        page("/dead", dead_letters.groups),
+        page("/dead/{group}", dead_letters.group),
+        page("/dead/{group}/letters/{offset:int}", dead_letters.letter),
+        page("/dead/{group}/change", letter_jobs.plan),
+        page("/dead/{group}/change", letter_jobs.begin, "POST"),
+        page("/jobs", letter_jobs.jobs),
+        page("/jobs/{id}", letter_jobs.show),
+        page("/jobs/{id}/stop", letter_jobs.stop, "POST"),
+        page("/{rest:path}", overview.nowhere),
+    ]

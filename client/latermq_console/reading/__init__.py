@@ -1,0 +1,1 @@
+"""What is asked of the broker, and kept for a while: calls, samples, letters, jobs."""

@@ -1,0 +1,157 @@
+"""What needs a person first: conclusions from a watch, the worst first. Pure."""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from latermq_console.drawing.links import segment
+from latermq_console.drawing.words import counted, duration, short, size
+from latermq_console.reading.watch import GroupState, Sample, Watch
+from latermq_proto.latermq.v1 import broker_pb2
+
+LATE_MS: Final = 1_000
+LOOP_LAG_MS: Final = 250
+NAMED_MAX: Final = 5
+GROWING_SAMPLES: Final = 12  # a lag that has only grown for so many looks is stuck
+IDLE_MS: Final = 300_000
+
+
+class Finding(NamedTuple):
+    """level: bad or warn."""
+
+    level: str
+    title: str
+    detail: str
+    href: str
+    action: str
+
+
+def findings(watch: Watch, now_ms: int) -> list[Finding]:
+    """Return what is wrong, as far as the watch's user may see it."""
+    wrong = [*_of_broker(watch), *_of_groups(watch, now_ms)]
+    return sorted(wrong, key=lambda finding: finding.level != "bad")
+
+
+def _of_broker(watch: Watch) -> Iterator[Finding]:
+    broker = watch.broker
+    if broker is None:
+        return
+    disk = broker.disk
+    free = f"{size(disk.free_bytes)} of {size(disk.total_bytes)} are free"
+    if disk.state == broker_pb2.FULL:
+        yield Finding(
+            "bad",
+            "The disk is full: sends are refused",
+            f"{free}; {size(disk.needed_bytes)} are needed.",
+            "/broker",
+            "Disk",
+        )
+    elif disk.state == broker_pb2.LOW:
+        yield Finding(
+            "warn",
+            "The disk is nearly full: old messages go before their age",
+            f"{free}.",
+            "/broker",
+            "Disk",
+        )
+    lately = watch.samples[-1] if watch.samples else None
+    if lately is not None:
+        yield from _late(lately)
+    if broker.totals.messages_unreadable:
+        words = counted(broker.totals.messages_unreadable, "message")
+        yield Finding(
+            "warn",
+            f"{words} could not be read",
+            "Damaged on disk, and given up.",
+            "/broker",
+            "Broker",
+        )
+
+
+def _late(sample: Sample) -> Iterator[Finding]:
+    if sample.lateness_ms >= LATE_MS:
+        yield Finding(
+            "warn",
+            f"Delayed messages come up to {duration(sample.lateness_ms)} late",
+            "The 99th percentile since the broker's start.",
+            "/broker",
+            "Broker",
+        )
+    if sample.loop_lag_ms >= LOOP_LAG_MS:
+        yield Finding(
+            "warn",
+            f"The broker answers up to {duration(sample.loop_lag_ms)} late",
+            "Its loop is busy: more load than its core can do.",
+            "/broker",
+            "Broker",
+        )
+
+
+def _of_groups(watch: Watch, now_ms: int) -> Iterator[Finding]:
+    states = list(watch.groups.values())
+    dying = sorted((s for s in states if s.died_lately), key=lambda s: -s.died_lately)
+    for state in dying[:NAMED_MAX]:
+        yield Finding(
+            "bad",
+            f"{counted(state.died_lately, 'message')} died in {state.name} lately",
+            f"{counted(state.dead, 'dead letter')} in all.",
+            f"/dead/{segment(state.name)}",
+            "See why",
+        )
+    quiet = [s for s in states if s.dead and not s.died_lately]
+    if quiet:
+        count = sum(state.dead for state in quiet)
+        names = ", ".join(s.name for s in sorted(quiet, key=lambda s: -s.dead)[:3])
+        more = f" and {len(quiet) - 3} more" if len(quiet) > 3 else ""
+        yield Finding(
+            "warn",
+            f"{counted(count, 'dead letter')} wait for a decision",
+            f"In {names}{more}.",
+            "/dead",
+            "Dead letters",
+        )
+    for state in [s for s in states if s.parked][:NAMED_MAX]:
+        yield Finding(
+            "bad",
+            f"{counted(state.parked, 'message group')} of {state.name} stand still",
+            "Parked behind dead letters, until those are redriven or dropped.",
+            f"/groups/{segment(state.name)}",
+            "See which",
+        )
+    stuck = sorted((s for s in states if _is_stuck(s, now_ms)), key=lambda s: -s.lag)
+    for state in stuck[:NAMED_MAX]:
+        yield Finding(
+            "bad",
+            f"{state.name} falls behind: {short(state.lag)} messages ready",
+            _last_words(state, now_ms),
+            f"/groups/{segment(state.name)}",
+            "See the group",
+        )
+    for state in [s for s in states if s.group is not None and s.group.unequal_filters][:NAMED_MAX]:
+        yield Finding(
+            "warn",
+            f"Consumers of {state.name} filter differently",
+            "What the one that receives a message does not want, none of them gets.",
+            f"/groups/{segment(state.name)}",
+            "See the filters",
+        )
+
+
+def _is_stuck(state: GroupState, now_ms: int) -> bool:
+    """Tell whether there is work that nobody has taken for long, or ever more of it."""
+    lags = list(state.lags)[-GROWING_SAMPLES:]
+    if not state.lag or state.group is None:
+        return False
+    last_ms = max((each.last_consumed_at_ms for each in state.group.topics), default=0)
+    if last_ms and now_ms - last_ms >= IDLE_MS:
+        return True
+    growing = all(before <= after for before, after in pairwise(lags))
+    return len(lags) >= GROWING_SAMPLES and growing and lags[-1] > lags[0]
+
+
+def _last_words(state: GroupState, now_ms: int) -> str:
+    assert state.group is not None
+    last_ms = max((each.last_consumed_at_ms for each in state.group.topics), default=0)
+    if last_ms and now_ms - last_ms >= IDLE_MS:
+        return f"Nobody has received anything for {duration(now_ms - last_ms)}."
+    return "It has only grown lately; consumers are too few or too slow."

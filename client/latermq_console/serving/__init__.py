@@ -1,0 +1,1 @@
+"""How pages are served: sessions, forms, headers, templates."""

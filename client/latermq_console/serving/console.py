@@ -1,0 +1,311 @@
+"""The console as a whole: who is in it, what runs in it, and one way for every page.
+
+`Console.page` is that way: the session, the form's token, the handler, errors as pages.
+A handler gets a `View` and returns a response; it raises what the SDK raises.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from latermq.errors import (
+    ForbiddenError,
+    GroupNotFoundError,
+    LaterMQError,
+    NotFoundError,
+    RequestError,
+    TopicNotFoundError,
+    UnauthorizedError,
+)
+from latermq_console.drawing.words import plain
+from latermq_console.reading.desk import Desk
+from latermq_console.reading.jobs import Jobs, words_of
+from latermq_console.reading.letters import Shelves
+from latermq_console.reading.watch import Sample, Watch
+from latermq_console.serving.headers import is_same_origin
+from latermq_console.serving.sessions import AGE_S_MAX, FormSeal, Session, Sessions
+from latermq_console.serving.templates import environment
+from latermq_console.settings import Settings
+from latermq_proto.latermq.v1 import broker_pb2
+from latermq_text.version import own_version
+
+log = logging.getLogger("latermq.console")
+
+COOKIE: Final = "latermq_console"
+FORM_BYTES_MAX: Final = 1 << 20
+LIVE_HEADER: Final = "x-console-live"
+SIGN_IN: Final = "/sign-in"
+OPEN_S: Final = 5.0  # that the broker asks for names is known for so long
+
+Handler = Callable[["View"], Awaitable[Response]]
+
+
+class FormError(Exception):
+    """What a form says makes no sense; the text is for whoever sent it."""
+
+
+class View:
+    """A request of somebody who is in, and how to answer it."""
+
+    __slots__ = ("console", "form", "live", "request", "session")
+
+    def __init__(self, console: "Console", request: Request, session: Session) -> None:
+        self.console = console
+        self.request = request
+        self.session = session
+        self.live = LIVE_HEADER in request.headers
+        self.form: dict[str, list[str]] = {}
+
+    @property
+    def desk(self) -> Desk:
+        return self.session.desk
+
+    @property
+    def watch(self) -> Watch:
+        return self.console.watch_of(self.session)
+
+    @property
+    def shelves(self) -> Shelves:
+        return self.console.shelves_of(self.session)
+
+    def path(self, name: str) -> str:
+        """Return a part of the path."""
+        return str(self.request.path_params[name])
+
+    def asked(self, name: str) -> str:
+        """Return a value of the query, "" without one."""
+        return str(self.request.query_params.get(name, "")).strip()
+
+    def field(self, name: str) -> str:
+        """Return a value of the form, "" without one."""
+        return self.form.get(name, [""])[-1].strip()
+
+    def whole(self, name: str, largest: int) -> int:
+        """Return a number of the form, 0 without one. Raises FormError."""
+        text = self.field(name)
+        if not text:
+            return 0
+        if not text.isdecimal() or int(text) > largest:
+            raise FormError(f"{name.replace('_', ' ')} is a whole number, at most {largest:,}")
+        return int(text)
+
+    def render(self, template: str, status: int = 200, **context: Any) -> Response:
+        return self.console.render(self, template, status, **context)
+
+    def go(self, path: str, kind: str = "", notice: str = "") -> Response:
+        """Send the browser to a page of ours, with something to show there."""
+        if notice:
+            self.session.tell(kind, notice)
+        return RedirectResponse(path, 303)
+
+    def back(self, otherwise: str) -> str:
+        """Return the page of ours that the form was on."""
+        return safe_path(self.field("back"), otherwise)
+
+
+class Console:
+    """Made inside a running loop; to be closed."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.sessions = Sessions(self._ended)
+        self.jobs = Jobs()
+        self.seal = FormSeal()
+        self._templates = environment()
+        self._outside = self.desk()  # who has not signed in
+        self._watches: dict[str, Watch] = {}
+        self._shelves: dict[int, Shelves] = {}
+        self._samples: deque[Sample] = deque()  # of the last watch that ended
+        self._closing: set[asyncio.Task[None]] = set()
+        self._own_watch = settings.access_key
+        if settings.access_key:
+            self._begin_watch(settings.access_key, self.desk(settings.access_key, settings.secret))
+
+    def desk(self, access_key: str = "", secret: str = "") -> Desk:
+        return Desk(self.settings.endpoint, self.settings.tls, access_key, secret)
+
+    async def asks_for_names(self) -> bool:
+        """Tell whether people have to sign in. Raises LaterMQError: the broker does not answer."""
+        brokers = self._outside.admin.brokers
+        try:
+            request = broker_pb2.GetBrokerRequest()
+            await self._outside.look(brokers.GetBroker, request, age_s=OPEN_S)
+        except UnauthorizedError:
+            return True
+        return False
+
+    def page(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+        """Return an endpoint that has a session, a checked form, and errors as pages."""
+
+        async def endpoint(request: Request) -> Response:
+            live = LIVE_HEADER in request.headers
+            cookie = request.cookies.get(COOKIE, "")
+            session = self.sessions.get(cookie, person=not live)
+            made = ""
+            if session is None:
+                try:
+                    if await self.asks_for_names():
+                        return self._to_sign_in(request, live)
+                except LaterMQError as error:
+                    return self._outage(request, error)
+                made, session = self.open(self.desk())
+            view = View(self, request, session)
+            response = await self._answer(view, handler, fresh=bool(made))
+            if made:
+                self.set_cookie(response, made)
+            return response
+
+        return endpoint
+
+    async def _answer(self, view: View, handler: Handler, *, fresh: bool) -> Response:
+        try:
+            if view.request.method == "POST":
+                view.form = await form_of(view.request)
+                own = is_same_origin(view.request.scope)
+                if fresh or not own or view.field("csrf") != view.session.csrf:
+                    words = "This form is from another session. Go back, reload, try again."
+                    return self.error(view, 403, "Not done", words)
+            return await handler(view)
+        except UnauthorizedError:
+            self.sessions.end(view.request.cookies.get(COOKIE, ""))
+            return self._to_sign_in(view.request, view.live)
+        except FormError as error:
+            if view.request.method == "POST":
+                return view.go(view.back("/"), "bad", str(error))
+            return self.error(view, 400, "That does not work", str(error))
+        except LaterMQError as error:
+            if view.request.method == "POST":
+                return view.go(view.back("/"), "bad", f"Not done: {words_of(error)}")
+            status, title = _named(error)
+            return self.error(view, status, title, words_of(error))
+
+    def render(
+        self, view: View | None, template: str, status: int = 200, **context: Any
+    ) -> Response:
+        live = view is not None and view.live
+        session = view.session if view is not None else None
+        here = ""
+        if view is not None:
+            url = view.request.url
+            here = url.path + (f"?{url.query}" if url.query else "")
+        text = self._templates.get_template(template).render(
+            layout="live.html" if live else "base.html",
+            session=session,
+            notices=session.take_notices() if session and not live else [],
+            here=here,
+            section=here.split("?")[0].split("/")[1] if here else "",
+            endpoint=self.settings.endpoint,
+            version=own_version() or "",
+            watch=self.watch_of(session) if session else None,
+            **context,
+        )
+        return HTMLResponse(text, status)
+
+    def error(self, view: View | None, status: int, title: str, words: str) -> Response:
+        return self.render(view, "error.html", status, title=title, words=plain(words), code=status)
+
+    def open(self, desk: Desk) -> tuple[str, Session]:
+        """Begin a session, and with a user's first one the watch."""
+        cookie, session = self.sessions.open(desk)
+        watch = self._watches.get(session.user)
+        if watch is None or watch.over:  # over: it was begun with a secret of another time
+            self._begin_watch(session.user, desk.another())
+        return cookie, session
+
+    def set_cookie(self, response: Response, cookie: str) -> None:
+        response.set_cookie(
+            COOKIE, cookie, max_age=int(AGE_S_MAX), path="/", httponly=True, samesite="lax",
+            secure=self.settings.secure,
+        )  # fmt: skip
+
+    def watch_of(self, session: Session) -> Watch:
+        return self._watches[session.user]
+
+    def shelves_of(self, session: Session) -> Shelves:
+        return self._shelves.setdefault(id(session), Shelves(session.desk))
+
+    async def close(self) -> None:
+        await self.jobs.stop_all()
+        self.sessions.end_all()
+        for watch in list(self._watches.values()):
+            await watch.stop()
+        if self._closing:
+            await asyncio.wait(self._closing)
+        await self._outside.close()
+
+    def _begin_watch(self, user: str, desk: Desk) -> None:
+        samples = next((each.samples for each in self._watches.values()), self._samples)
+        watch = self._watches[user] = Watch(desk, samples)
+        watch.start()
+
+    def _ended(self, session: Session) -> None:
+        """Let go of what a session had: it is not in `sessions` any more."""
+        shelves = self._shelves.pop(id(session), None)
+        if shelves is not None:
+            shelves.stop()
+        self._later(session.desk.close())
+        user = session.user
+        if user != self._own_watch and not self.sessions.of_user(user):
+            watch = self._watches.pop(user)
+            self._samples = watch.samples
+            self._later(watch.stop())
+
+    def _later(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    def _to_sign_in(self, request: Request, live: bool) -> Response:
+        if live:
+            return Response(status_code=401)
+        url = request.url
+        wanted = url.path + (f"?{url.query}" if url.query else "")
+        keep = wanted != "/" and request.method == "GET"
+        return RedirectResponse(SIGN_IN + (f"?{urlencode({'next': wanted})}" if keep else ""), 303)
+
+    def _outage(self, request: Request, error: LaterMQError) -> Response:
+        status, title = _named(error)
+        return self.error(None, status, title, words_of(error))
+
+
+async def form_of(request: Request) -> dict[str, list[str]]:
+    """Read a form, FORM_BYTES_MAX at most. Raises FormError."""
+    data = bytearray()
+    async for piece in request.stream():
+        data += piece
+        if len(data) > FORM_BYTES_MAX:
+            raise FormError("too much was chosen at once")
+    try:
+        text = bytes(data).decode("ascii")
+        return parse_qs(text, keep_blank_values=True, encoding="utf-8", errors="strict")
+    except ValueError:
+        raise FormError("the form is not readable") from None
+
+
+def safe_path(wanted: str, otherwise: str = "/") -> str:
+    """Return a path of ours, never an address elsewhere."""
+    try:
+        parts = urlsplit(wanted)
+    except ValueError:
+        return otherwise
+    clean = wanted.startswith("/") and not wanted.startswith(("//", "/\\")) and wanted.isprintable()
+    if not clean or "\\" in wanted or parts.netloc or parts.scheme or parts.path == SIGN_IN:
+        return otherwise
+    return wanted
+
+
+def _named(error: LaterMQError) -> tuple[int, str]:
+    """Return the HTTP status and the title of an error's page."""
+    if isinstance(error, ForbiddenError):
+        return 403, "You may not see this"
+    if isinstance(error, NotFoundError | TopicNotFoundError | GroupNotFoundError):
+        return 404, "Not there"
+    if isinstance(error, RequestError):
+        return (400 if error.code < 50000 else 502), "The broker refused"
+    return 503, "The broker does not answer"

@@ -1,0 +1,55 @@
+"""The templates, and what they may call."""
+
+import hashlib
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from latermq_console import clock
+from latermq_console.drawing import charts, words
+from latermq_console.drawing.links import query, segment
+
+PACKAGE: Final = "latermq_console"
+
+
+def environment() -> Environment:
+    """Return the environment in which every page is made: everything is escaped."""
+    made = Environment(
+        loader=PackageLoader(PACKAGE),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters.update(
+        number=words.number,
+        short=words.short,
+        rate=words.rate,
+        size=words.size,
+        duration=words.duration,
+        when=words.when,
+        clock_time=words.clock_time,
+        ago=_ago,
+        plain=words.plain,
+        lines=words.lines_of,
+        breakable=words.breakable,
+        seg=segment,
+    )
+    made.globals.update(
+        counted=words.counted, query=query, spark=charts.spark, chart_path=charts.path,
+        asset=asset, getattr=getattr,
+    )  # fmt: skip
+    return made
+
+
+@cache
+def asset(name: str) -> str:
+    """Return the address of a static file, which changes with the file."""
+    data = (files(PACKAGE) / "static" / name).read_bytes()
+    return f"/static/{name}?v={hashlib.sha256(data).hexdigest()[:12]}"
+
+
+def _ago(ms: int) -> Any:
+    return words.ago(ms, clock.now_ms())

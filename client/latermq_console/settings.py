@@ -1,0 +1,73 @@
+"""What the console is told at its start, and where it may listen."""
+
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from typing import Final
+
+from latermq import Tls
+
+LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Fields:
+    hosts: names it answers to in a Host header; None: any. On a loopback they are few, so that
+        no page elsewhere can reach it under a name of its own (DNS rebinding).
+    secure: browsers reach it by https only.
+    access_key, secret: of a user as whom figures are sampled from the start on; "": of whoever
+        signs in first, from then on.
+    """
+
+    endpoint: str
+    tls: bool | Tls = False
+    hosts: frozenset[str] | None = LOOPBACK_NAMES
+    secure: bool = False
+    access_key: str = ""
+    secret: str = field(default="", repr=False)
+
+
+class ListenError(ValueError):
+    """An address to listen on that is none, or that it must not listen on."""
+
+
+def parse_listen(text: str) -> tuple[str, int]:
+    """Return host, without brackets, and port. Raises ListenError."""
+    host, colon, port = text.strip().rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not port.isdecimal() or int(port) > 65_535:
+        raise ListenError(f"{text!r} is not HOST:PORT such as 127.0.0.1:8088")
+    return host, int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether only this machine can reach a port there."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:  # a name, of whatever it may be
+        return False
+
+
+def check_exposure(host: str, *, asks_for_names: bool | None, secure: bool) -> None:
+    """Refuse to listen where strangers could act, or secrets be overheard.
+
+    Args:
+        asks_for_names: of the broker; None: it did not answer.
+    Raises:
+        ListenError: with what is missing.
+    """
+    if is_loopback(host):
+        return
+    missing = []
+    if not asks_for_names:
+        said = "asks nobody for a name" if asks_for_names is False else "does not answer now"
+        missing.append(f"the broker {said}, so whoever reaches this port could do everything")
+    if not secure:
+        missing.append("secrets would travel in clear text; give --certificate and --private-key")
+    if missing:
+        raise ListenError(
+            f"not listening on {host}, which other machines can reach: {'; '.join(missing)}. "
+            "Listen on 127.0.0.1, or say --exposed where something else keeps strangers out"
+        )

@@ -1,0 +1,304 @@
+"""The console's pages against a broker: what they show, what their forms do."""
+
+import asyncio
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+import latermq
+from latermq_console.reading import letters as shelves
+from latermq_console.serving.headers import POLICY
+from support import console_story as shop
+from support.broker_process import BrokerProcess
+from support.console_rig import visiting
+from support.machine import patient
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path_factory.mktemp("console") / "data") as broker:
+        broker.start()
+        asyncio.run(shop.tell(broker.endpoint))
+        yield broker
+
+
+@pytest.fixture
+def endpoint(broker: BrokerProcess) -> str:
+    return broker.endpoint
+
+
+async def die(endpoint: str, name: str, kinds: list[str]) -> list[str]:
+    """Make dead letters in a group and topic of a test's own; return the messages' ids."""
+    await shop.make_topic(endpoint, name)
+    await shop.make_groups(endpoint, name)
+    async with latermq.connect(endpoint) as mq:
+        ids = await shop.send_orders(mq, kinds, topic=name)
+        await shop.work(mq, len(kinds) * shop.ATTEMPTS, topic=name, group=name)
+    return ids
+
+
+async def test_the_overview_says_what_needs_a_person_first(endpoint: str) -> None:
+    async with visiting(endpoint) as (_, visitor):
+        page = await visitor.until("/", "wait for a decision", "billing", "Disk free")
+        assert visitor.status == 200
+        assert page.index("wait for a decision") < page.index("Groups, the most behind first")
+        assert await visitor.get("/go?q=billing")
+        assert visitor.path == "/groups/billing"
+        page = await visitor.get("/broker")
+        assert "fine" in page
+        assert "Flush" in page
+
+
+async def test_every_answer_has_the_headers(endpoint: str) -> None:
+    async with visiting(endpoint) as (_, visitor):
+        for path in ("/", "/dead", "/nowhere", "/static/console.css", "/static/nothing"):
+            await visitor.get(path)
+            assert visitor.headers["content-security-policy"] == POLICY
+            assert visitor.headers["x-content-type-options"] == "nosniff"
+            assert visitor.headers["cache-control"] == "no-store"
+        assert "unsafe" not in POLICY
+        page = await visitor.get("/dead/billing")
+        assert not re.search(r"<script(?![^>]* src=)|\son\w+=|\sstyle=|javascript:", page)
+        (asset,) = re.findall(r"/static/console\.css\?v=\w+", page)
+        await visitor.get(asset)
+        assert "immutable" in visitor.headers["cache-control"]
+        cookie = (await visitor.client.get("/")).headers.get("set-cookie", "")
+        assert not cookie, "the session is there already"
+
+
+async def test_it_answers_to_its_own_names_only(endpoint: str) -> None:
+    async with visiting(endpoint) as (_, visitor):
+        await visitor.get("/", host="rebound.example:8088")
+        assert visitor.status == 421
+        await visitor.get("/", host="localhost:8088")
+        assert visitor.status == 200
+
+
+async def test_letters_are_grouped_by_what_they_died_of(endpoint: str) -> None:
+    async with visiting(endpoint) as (_, visitor):
+        await visitor.until("/dead", "billing", ">15<")
+        page = await visitor.until("/dead/billing", "15 letters, 5 kinds of failure")
+        kinds = page[page.index('class="kinds"') : page.index("Letters</h2>")]
+        assert kinds.index("ValueError") < kinds.index("CardExpiredError")
+        assert "not enough values to unpack" in kinds
+        signature = re.findall(r"signature=(\w{16})", kinds)[0]
+        page = await visitor.get(f"/dead/billing?signature={signature}")
+        assert page.count('name="offset"') == 9
+        assert "Redrive one first" in page
+        assert "CardExpired" not in page[page.index("Letters</h2>") :].split("<tbody>")[1]
+
+
+@pytest.mark.parametrize(
+    ("query", "count"),
+    [("class=ValueError", 9), ("q=harbour+bank", 2), ("q=A-1003", 1), ("topic=orders", 15),
+     ("topic=elsewhere", 0), ("since=1h", 15), ("until=2020-01-01T00:00", 0),
+     ("state=redriven", 0)],
+)  # fmt: skip
+async def test_letters_are_filtered(endpoint: str, query: str, count: int) -> None:
+    async with visiting(endpoint) as (_, visitor):
+        page = await visitor.get(f"/dead/billing?{query}")
+        assert page.count("/letters/") == count
+        assert ("Nothing like that" in page) == (count == 0)
+
+
+@pytest.mark.parametrize("query", ["signature=xyz", "since=soon", "state=undead"])
+async def test_a_filter_that_makes_no_sense_is_explained(endpoint: str, query: str) -> None:
+    async with visiting(endpoint) as (_, visitor):
+        assert "That does not work" in await visitor.get(f"/dead/billing?{query}")
+        assert visitor.status == 400
+
+
+async def test_a_letter_tells_its_life(endpoint: str) -> None:
+    async with visiting(endpoint) as (_, visitor):
+        page = await visitor.get("/dead/billing?q=A-1003")
+        (link,) = re.findall(r"/dead/billing/letters/\d+", page)
+        page = await visitor.get(link)
+        for words in (
+            "Sent to orders", "Attempt 1", "Attempt 3", "waited 40 ms, as the group's backoff says",
+            "Every attempt failed the same way (ValueError)", "Traceback (most recent call last)",
+            "console_story.py", '"amount": "49,90"', "8 other letters died of the same",
+        ):  # fmt: skip
+            assert words in page
+        assert "very-secret" not in page
+        assert "auth_<wbr>token" in page
+        await visitor.get("/dead/billing/letters/4711")
+        assert visitor.status == 404
+        await visitor.get("/dead/nobody")
+        assert visitor.status == 404
+
+
+async def test_a_canary_then_the_rest(endpoint: str, name: str) -> None:
+    ids = await die(endpoint, name, ["comma", "comma", "comma", "slow"])
+    async with visiting(endpoint) as (_, visitor), latermq.connect(endpoint) as mq:
+        page = await visitor.get(f"/dead/{name}/change?verb=redrive&class=ValueError&first=1")
+        assert re.search(r"<b>3</b>\s*letters", page)
+        await visitor.post(
+            f"/dead/{name}/change", verb="redrive", class_="ValueError", expected="3",
+            amount="one", rate="50",
+        )  # fmt: skip
+        job = visitor.path
+        page = await visitor.until(job, 'data-state="done"', 'data-fate="RETRY"')
+        assert "2 letters are left of class ValueError" in page
+        assert sum(each in page for each in ids) == 1
+        await shop.work(mq, 1, topic=name, group=name, charge_one=lambda _: None)
+        await visitor.until(job, 'data-fate="DONE"')
+        await visitor.post(
+            f"/dead/{name}/change", verb="redrive", class_="ValueError", expected="2", rate="50"
+        )
+        assert visitor.path != job
+        page = await visitor.until(visitor.path, 'data-state="done"', "data-changed>2<")
+        await shop.work(mq, 2, topic=name, group=name, charge_one=lambda _: None)
+        page = await visitor.until(f"/dead/{name}", "1 letter, 1 kind of failure")
+        assert "BankTimeoutError" in page
+        assert "Redrive in" in await visitor.get("/jobs")
+
+
+async def test_chosen_letters_are_dropped(endpoint: str, name: str) -> None:
+    await die(endpoint, name, ["comma"] * 4)
+    async with visiting(endpoint) as (_, visitor):
+        page = await visitor.get(f"/dead/{name}")
+        offsets = re.findall(r'name="offset" value="(\d+)"', page)[:2]
+        query = "&".join(f"offset={each}" for each in offsets)
+        page = await visitor.get(f"/dead/{name}/change?{query}&verb=drop")
+        assert re.search(r"<b>2</b>\s*letters", page)
+        await visitor.post(f"/dead/{name}/change", verb="drop", offset=offsets, expected="2")
+        await visitor.until(visitor.path, 'data-state="done"', "data-changed>2<")
+        await visitor.until(f"/dead/{name}", "2 letters, 1 kind of failure")
+        page = await visitor.get(f"/dead/{name}?state=dropped")
+        assert page.count("/letters/") == 2
+        assert 'name="offset"' not in page, "there is nothing to do with them"
+        await visitor.get(f"/dead/{name}/change?verb=redrive&state=dropped")
+        assert visitor.status == 400
+
+
+async def test_a_text_is_a_query_too(endpoint: str, name: str) -> None:
+    await die(endpoint, name, ["slow", "slow", "slow", "comma"])
+    async with visiting(endpoint) as (_, visitor):
+        page = await visitor.get(f"/dead/{name}/change?verb=drop&q=did+not+answer")
+        assert re.search(r"<b>3</b>\s*letters", page)
+        await visitor.post(
+            f"/dead/{name}/change", verb="drop", q="did not answer", expected="3", amount="all"
+        )
+        await visitor.until(visitor.path, 'data-state="done"', "data-changed>3<")
+        await visitor.until(f"/dead/{name}", "1 letter, 1 kind of failure")
+
+
+async def test_a_job_is_stopped(endpoint: str, name: str) -> None:
+    await die(endpoint, name, ["comma"] * 30)
+    async with visiting(endpoint) as (_, visitor):
+        await visitor.get(f"/dead/{name}/change?verb=redrive")
+        await visitor.post(f"/dead/{name}/change", verb="redrive", expected="30", rate="1")
+        job = visitor.path
+        await visitor.until(job, 'data-state="running"')
+        await visitor.post(f"{job}/stop")
+        assert 'data-state="stopped"' in visitor.page
+        changed = re.search(r"data-changed>(\d+)<", visitor.page)
+        assert changed is not None
+        assert int(changed[1]) < 30
+        assert "No such job" in await visitor.get("/jobs/another")
+
+
+async def test_a_form_of_another_session_does_nothing(endpoint: str, name: str) -> None:
+    await die(endpoint, name, ["comma"])
+    async with visiting(endpoint) as (console, visitor):
+        plan = f"/dead/{name}/change"
+        await visitor.get(f"{plan}?verb=drop")
+        good = visitor.page
+        visitor.page = visitor.page.replace('name="csrf" value="', 'name="csrf" value="x')
+        await visitor.post(plan, verb="drop", expected="1")
+        assert visitor.status == 403
+        visitor.page = good
+        visitor.client.headers["origin"] = "https://elsewhere.example"
+        await visitor.post(plan, verb="drop", expected="1")
+        assert visitor.status == 403
+        del visitor.client.headers["origin"]
+        visitor.client.cookies.clear()
+        await visitor.post(plan, verb="drop", expected="1")
+        assert visitor.status == 403
+        assert console.jobs.of_user("") == []
+        assert "1 letter, 1 kind" in await visitor.until(f"/dead/{name}", "1 letter")
+
+
+async def test_a_page_that_refreshes_itself_gets_the_page_alone(endpoint: str) -> None:
+    async with visiting(endpoint) as (_, visitor):
+        await visitor.get("/dead/billing")
+        page = await visitor.get("/dead/billing", **{"X-Console-Live": "1"})
+        assert "<main" in page
+        assert '<nav aria-label="Parts' not in page
+
+
+async def test_thousands_of_letters_are_pages_of_fifty(
+    endpoint: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sent straight to the dead letters by a producer: thousands of them in a second."""
+    monkeypatch.setattr(shelves, "TALLIED_MAX", 500)
+    await shop.make_groups(endpoint, name)
+    async with latermq.connect(endpoint) as mq:
+        for _ in range(30):
+            batch = [latermq.Message(b"x", keys=[f"k{number}"]) for number in range(100)]
+            await mq.send_batch(f"%DLQ%{name}", batch)
+    async with visiting(endpoint) as (_, visitor):
+        page = await visitor.until(f"/dead/{name}", "of the newest 500 of 3,000 letters")
+        assert page.count('name="offset"') == shelves.PAGE
+        assert len(page) < 100_000
+        seen = set()
+        for _ in range(3):
+            seen.update(re.findall(r'name="offset" value="(\d+)"', visitor.page))
+            older = re.search(r'rel="next" href="([^"]+)"', visitor.page)
+            assert older is not None
+            await visitor.get(older[1])
+        assert len(seen) == 3 * shelves.PAGE
+        page = await visitor.get(f"/dead/{name}?q=nothing-like-it")
+        assert "among the 1,000 looked through" in page
+        page = await visitor.get(f"/dead/{name}/change?verb=redrive")
+        assert "3,000" in page
+
+
+async def test_a_broker_that_is_gone_is_told_of(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        broker.start()
+        async with visiting(broker.endpoint) as (_, visitor):
+            await visitor.get("/")
+            assert visitor.status == 200
+            broker.kill()
+            page = await visitor.until("/dead/billing", "The broker does not answer")
+            assert visitor.status == 503
+            visitor.client.cookies.clear()
+            page = await visitor.until("/", "The broker does not answer")
+            assert 'data-live="5"' in page
+            broker.start()
+            await visitor.until("/", "Nothing needs a person")
+
+
+def test_the_command_serves_and_ends(endpoint: str) -> None:
+    command = [sys.executable, "-m", "latermq_cli", "console", "--json", "--listen", "127.0.0.1:0"]
+    console = subprocess.Popen(
+        [*command, "--endpoint", endpoint],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert console.stdout is not None
+        line = console.stdout.readline()
+        url = json.loads(line)["url"]
+        assert url.startswith("http://127.0.0.1:")
+        with urlopen(url, timeout=patient(30)) as answer:
+            assert b"Overview" in answer.read()
+    finally:
+        console.terminate()
+        _, said = console.communicate(timeout=patient(30))
+    assert "Traceback" not in said
+    refused = subprocess.run(
+        [*command[:-1], "0.0.0.0:0", "--endpoint", endpoint],
+        capture_output=True, text=True, timeout=patient(60), check=False,
+    )  # fmt: skip
+    assert refused.returncode == 2
+    assert "asks nobody for a name" in refused.stderr
+    assert "clear text" in refused.stderr

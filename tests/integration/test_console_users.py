@@ -1,0 +1,166 @@
+"""The console before a broker that has users: signing in, rights, and who is put out."""
+
+from collections.abc import Iterator
+
+import pytest
+
+import latermq
+from latermq import admin
+from latermq_console.pages import sign_in
+from latermq_console.reading.jobs import Plan
+from latermq_console.serving.sessions import FormSeal
+from latermq_proto.latermq.v1 import dead_letter_pb2, user_pb2
+from support import console_story as shop
+from support.broker_process import BrokerProcess
+from support.console_rig import Visitor, visiting
+
+ROOT, SECRET = "root", "the-secret-of-root"
+SHOP, SHOP_SECRET = "support", "the-secret-of-support"
+CONFIG = f'[auth]\nenabled = true\nroot_access_key = "{ROOT}"\nroot_secret_key = "{SECRET}"\n'
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    data_dir = tmp_path_factory.mktemp("console-users") / "data"
+    with BrokerProcess(data_dir, config=CONFIG) as broker:
+        broker.start()
+        with admin.connect(broker.endpoint, access_key=ROOT, secret=SECRET) as root:
+            for group in ("billing", "shipping"):
+                root.call(root.groups.CreateGroup, shop.policy(group))
+            root.call(
+                root.users.CreateUser,
+                user_pb2.CreateUserRequest(access_key=SHOP, secret=SHOP_SECRET),
+            )
+            grant = user_pb2.Grant(
+                kind=user_pb2.Grant.GROUP, pattern="billing", rights=["browse", "body"]
+            )
+            root.call(
+                root.users.GrantRights, user_pb2.ChangeGrantRequest(access_key=SHOP, grant=grant)
+            )
+        yield broker
+
+
+@pytest.fixture
+def endpoint(broker: BrokerProcess) -> str:
+    return broker.endpoint
+
+
+async def bury(endpoint: str) -> None:
+    async with latermq.connect(endpoint, access_key=ROOT, secret=SECRET) as mq:
+        await mq.send("%DLQ%billing", b'{"a": 1}', keys=["k-1"])
+
+
+async def test_nobody_sees_anything_without_signing_in(endpoint: str) -> None:
+    async with visiting(endpoint) as (console, visitor):
+        for path in ("/", "/dead/billing", "/jobs", "/nowhere"):
+            page = await visitor.get(path)
+            assert "Sign in to LaterMQ" in page
+            assert "billing" not in page.split("<form")[0]
+        assert len(console.sessions) == 0
+        await visitor.client.get("/dead", headers={"X-Console-Live": "1"})
+        answer = await visitor.client.get("/dead", headers={"X-Console-Live": "1"})
+        assert answer.status_code == 401, "a page that refreshes itself is told so"
+        await visitor.post("/dead/billing/change", verb="drop", expected="1")
+        assert visitor.path == "/sign-in"
+
+
+async def test_a_link_leads_where_it_should_after_signing_in(endpoint: str) -> None:
+    await bury(endpoint)
+    async with visiting(endpoint) as (console, visitor):
+        await visitor.get("/dead/billing?q=k-1")
+        assert visitor.path == "/sign-in?next=%2Fdead%2Fbilling%3Fq%3Dk-1"
+        page = await visitor.post(
+            "/sign-in", access_key=ROOT, secret=SECRET, next_="/dead/billing?q=k-1"
+        )
+        assert visitor.path == "/dead/billing?q=k-1"
+        assert SECRET not in page
+        assert "Sign out" in page
+        jar = visitor.client.cookies.jar
+        cookie = next(each for each in jar if each.name == "latermq_console")
+        assert cookie.has_nonstandard_attr("HttpOnly")
+        assert cookie.get_nonstandard_attr("SameSite") == "lax"
+        assert cookie.value is not None
+        assert SECRET not in cookie.value
+        await visitor.post("/sign-out")
+        assert visitor.path == "/sign-in"
+        assert len(console.sessions) == 0
+        visitor.client.cookies.set("latermq_console", cookie.value, domain="127.0.0.1")
+        assert "Sign in to LaterMQ" in await visitor.get("/dead/billing")
+
+
+async def test_wrong_secrets_are_refused_and_slowed_down(endpoint: str) -> None:
+    async with visiting(endpoint) as (console, visitor):
+        for _ in range(sign_in.FAILURES_MAX):
+            page = await visitor.sign_in(ROOT, "not-the-secret")
+            assert visitor.status == 403
+            assert "another secret" in page
+        page = await visitor.sign_in(ROOT, SECRET)
+        assert visitor.status == 429
+        assert len(console.sessions) == 0
+
+
+async def test_a_form_to_sign_in_belongs_to_its_browser(endpoint: str) -> None:
+    async with visiting(endpoint) as (console, visitor):
+        await visitor.get("/sign-in")
+        visitor.page = f'name="csrf" value="{FormSeal().token("x")}"'
+        assert "too old" in await visitor.post("/sign-in", access_key=ROOT, secret=SECRET)
+        await visitor.get("/sign-in")
+        visitor.client.headers["origin"] = "https://elsewhere.example"
+        await visitor.post("/sign-in", access_key=ROOT, secret=SECRET)
+        assert visitor.status == 403
+        assert len(console.sessions) == 0
+
+
+async def test_a_user_does_what_its_rights_allow(endpoint: str) -> None:
+    await bury(endpoint)
+    async with visiting(endpoint) as (_, visitor):
+        page = await visitor.sign_in(SHOP, SHOP_SECRET)
+        page = await visitor.until("/", "the right browse on all groups")
+        assert "billing" not in page, "it may not list groups"
+        page = await visitor.until("/dead/billing", "no failure told")
+        await visitor.get("/dead/billing/letters/0")
+        assert visitor.status == 200
+        await visitor.get("/dead/shipping")
+        assert visitor.status == 403
+        assert "right browse on group shipping" in visitor.page
+        page = await visitor.get("/dead/billing/change?verb=drop")
+        assert visitor.status == 403
+        assert "right redrive on group billing" in page
+
+
+async def test_a_user_that_is_disabled_is_put_out(endpoint: str) -> None:
+    async with visiting(endpoint) as (console, visitor):
+        await visitor.sign_in(SHOP, SHOP_SECRET)
+        await visitor.get("/")
+        assert visitor.path == "/"
+        with admin.connect(endpoint, access_key=ROOT, secret=SECRET) as root:
+            for disabled in (True, False):
+                root.call(
+                    root.users.AlterUser,
+                    user_pb2.AlterUserRequest(access_key=SHOP, disabled=disabled),
+                )
+                if disabled:
+                    await visitor.until("/", "Sign in to LaterMQ")
+                    assert len(console.sessions) == 0
+
+
+async def test_sessions_do_not_see_each_other(endpoint: str) -> None:
+    await bury(endpoint)
+    async with visiting(endpoint) as (console, visitor):
+        await visitor.sign_in(ROOT, SECRET)
+        await visitor.get("/dead/billing/change?verb=redrive&q=nothing-like-it")
+        job = console.jobs.begin(
+            console.desk(ROOT, SECRET),
+            Plan(group="billing", verb="redrive", filter=dead_letter_pb2.DeadLetterFilter()),
+            "",
+            {},
+            0,
+        )
+        await visitor.get(f"/jobs/{job.id}")
+        assert visitor.status == 200
+        other = Visitor(visitor.app)
+        async with other.client:
+            await other.sign_in(SHOP, SHOP_SECRET)
+            await other.get(f"/jobs/{job.id}")
+            assert other.status == 404
+            assert "No jobs yet" in await other.get("/jobs")

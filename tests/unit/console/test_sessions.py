@@ -1,0 +1,155 @@
+"""Who is in, for how long; where the console listens; whom it answers."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from latermq_console import clock
+from latermq_console.reading.desk import Desk
+from latermq_console.serving import sessions as rules
+from latermq_console.serving.console import safe_path
+from latermq_console.serving.headers import host_of, is_same_origin
+from latermq_console.serving.sessions import FormSeal, Session, Sessions
+from latermq_console.settings import ListenError, check_exposure, is_loopback, parse_listen
+
+
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    time = [1_000.0]
+    monkeypatch.setattr(clock, "monotonic_s", lambda: time[0])
+    return time
+
+
+def desk(user: str = "") -> Desk:
+    return Desk("127.0.0.1:1", False, user, "12345678" if user else "")
+
+
+async def test_a_session_ends_by_age_and_by_idleness(now: list[float]) -> None:
+    ended: list[Session] = []
+    kept = Sessions(ended.append)
+    cookie, session = kept.open(desk())
+    now[0] += rules.IDLE_S_MAX - 1
+    assert kept.get(cookie) is session
+    now[0] += rules.IDLE_S_MAX - 1
+    assert kept.get(cookie, person=False) is session, "a page that refreshes itself sees it"
+    now[0] += 2
+    assert kept.get(cookie, person=False) is None, "and does not keep it alive"
+    cookie, session = kept.open(desk())
+    for _ in range(13):
+        now[0] += rules.AGE_S_MAX / 13 + 1
+        kept.get(cookie)
+    assert kept.get(cookie) is None
+    assert len(ended) == 2
+
+
+async def test_sessions_are_bounded_for_each_user_and_for_all(
+    now: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rules, "SESSIONS_MAX", 4)
+    monkeypatch.setattr(rules, "SESSIONS_PER_USER_MAX", 2)
+    ended: list[Session] = []
+    kept = Sessions(ended.append)
+    shop = desk("shop")
+    opened = [kept.open(shop) for _ in range(3)]
+    assert ended == [opened[0][1]]
+    others = [kept.open(desk()) for _ in range(3)]
+    assert len(kept) == 4
+    assert kept.get(opened[1][0]) is None, "the longest idle went"
+    assert kept.get(others[0][0]) is others[0][1]
+    kept.end(others[0][0])
+    kept.end("never-made")
+    assert len(kept) == 3
+
+
+async def test_a_cookie_is_not_what_is_kept(now: list[float]) -> None:
+    kept = Sessions(lambda _: None)
+    cookie, session = kept.open(desk())
+    assert cookie not in repr(vars(kept))
+    assert kept.get(cookie + "x") is None
+    assert kept.get("\udcff") is None
+    assert session.csrf != cookie
+
+
+def test_a_sealed_form_fits_its_browser_only() -> None:
+    seal = FormSeal()
+    assert seal.fits("nonce", seal.token("nonce"))
+    assert not seal.fits("other", seal.token("nonce"))
+    assert not seal.fits("", seal.token(""))
+    assert not FormSeal().fits("nonce", seal.token("nonce")), "another process"
+    assert not seal.fits("nonce", "é")
+
+
+def test_notices_are_shown_once() -> None:
+    async def make() -> Session:
+        return Session(desk(), 0.0)
+
+    session = asyncio.run(make())
+    for number in range(7):
+        session.tell("note", str(number))
+    assert [text for _, text in session.take_notices()] == ["2", "3", "4", "5", "6"]
+    assert session.take_notices() == []
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [("127.0.0.1:8088", ("127.0.0.1", 8088)), ("[::1]:0", ("::1", 0)), ("a.b:1", ("a.b", 1))],
+)
+def test_where_to_listen(text: str, where: tuple[str, int]) -> None:
+    assert parse_listen(text) == where
+
+
+@pytest.mark.parametrize("text", ["8088", ":8088", "a:b", "a:70000", "a:", "a:²"])
+def test_where_not_to_listen(text: str) -> None:
+    with pytest.raises(ListenError):
+        parse_listen(text)
+
+
+def test_it_does_not_listen_to_strangers_unguarded() -> None:
+    assert is_loopback("127.9.9.9")
+    assert is_loopback("::1")
+    assert not is_loopback("example.com")
+    check_exposure("localhost", asks_for_names=None, secure=False)
+    check_exposure("0.0.0.0", asks_for_names=True, secure=True)
+    for asks, secure, why in [
+        (False, True, "asks nobody for a name"),
+        (None, True, "does not answer now"),
+        (True, False, "clear text"),
+    ]:
+        with pytest.raises(ListenError, match=why):
+            check_exposure("0.0.0.0", asks_for_names=asks, secure=secure)
+
+
+def scope(**headers: str) -> dict[str, Any]:
+    pairs = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    return {"headers": pairs}
+
+
+def test_hosts_and_origins() -> None:
+    assert host_of(scope(host="LocalHost:80")) == "localhost"
+    assert host_of(scope(host="[::1]:80")) == "::1"
+    assert host_of(scope(host="[x")) == ""
+    assert is_same_origin(scope(host="a:1", origin="http://a:1"))
+    assert is_same_origin(scope(host="a:1"))
+    assert not is_same_origin(scope(host="a:1", origin="http://b:1"))
+    assert not is_same_origin(scope(host="a:1", origin="null"))
+    assert not is_same_origin(scope(host="a:1", sec_fetch_site="cross-site"))
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        "//evil",
+        "/\\evil",
+        "https://evil",
+        "evil",
+        "",
+        "/a\\b",
+        "/\t/evil",
+        "/sign-in",
+        "javascript:x",
+    ],
+)
+def test_a_link_back_stays_here(wanted: str) -> None:
+    assert safe_path(wanted, "/here") == "/here"
+    assert safe_path("/dead/a%2Fb?q=1") == "/dead/a%2Fb?q=1"
