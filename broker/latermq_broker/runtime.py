@@ -197,6 +197,7 @@ async def _serve(
         if isinstance(server, LeanServer):
             services.transport_view.transport = server.figures
         async with _metrics(engine, services, pump, config, sockets) as metrics:
+            await _copy_first(services, stop)
             meeting: MeetingPoint | None = None
             if isinstance(server, LeanServer):
                 await server.start(sockets.get(LISTEN, ()))
@@ -213,13 +214,18 @@ async def _serve(
             await stop.wait()
             if meeting is not None:
                 meeting.close()  # before the ports: who comes now waits for LOCK
-            grace_ms = FAILED_DRAIN_MS if failed else drain_ms_max
-            drained = await _drain(services, server, grace_ms)
+            drained = await _drain(services, server, FAILED_DRAIN_MS if failed else drain_ms_max)
             await pump.stop()
     finally:
         threads.shutdown()
         closed = _close(engine, clock, store_failed=bool(failed), drained=drained)
     return CLEAN if closed else STORE_FAILED
+
+
+async def _copy_first(services: Services, stop: asyncio.Event) -> None:
+    """Have what one shard of several needs before it serves."""
+    if services.shards is not None:
+        await services.shards.begin(stop)
 
 
 def _meeting_point(
@@ -265,7 +271,8 @@ def _metrics(
             services.transport_view.transport(),
             config.metrics.subscriptions_max,
         )
-        return render(engine, edges, openmetrics=openmetrics)
+        page = render(engine, edges, openmetrics=openmetrics)
+        return page if services.shards is None else services.shards.page(page)
 
     def ready() -> bool:
         return services.health.serving

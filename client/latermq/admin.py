@@ -35,6 +35,7 @@ from latermq.errors import error_for
 from latermq_proto.apache.rocketmq.v2 import service_pb2
 from latermq_proto.latermq.v1 import (
     broker_pb2,
+    cluster_pb2,
     dead_letter_pb2,
     group_pb2,
     limit_pb2,
@@ -97,6 +98,7 @@ class _Services:
     brokers: ClassVar = Service(broker_pb2, "Brokers")
     dead_letters: ClassVar = Service(dead_letter_pb2, "DeadLetters")
     queues: ClassVar = Service(queue_pb2, "Queues")
+    cluster: ClassVar = Service(cluster_pb2, "Cluster")
 
 
 class AsyncAdmin(_Services):

@@ -11,8 +11,9 @@ import pytest
 import latermq
 from interop.official import OfficialClient, text
 from latermq_broker.cluster.placement import home_by_name, parse_handle
+from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from latermq_proto.apache.rocketmq.v2 import service_pb2
-from latermq_proto.latermq.v1 import topic_pb2
+from latermq_proto.latermq.v1 import group_pb2, topic_pb2
 from support import wire_requests
 from support.cluster_process import ClusterProcess
 from support.machine import patient
@@ -111,6 +112,82 @@ def test_message_groups_have_one_shard_whoever_sends(
     assert held(cluster, name) == [20 if number == home else 0 for number in range(SHARDS)]
     messages = consumed(official, cluster, name, 20)
     assert {text(message) for message in messages} == {f"{n % 4} {n}" for n in range(20)}
+
+
+def typed(cluster: ClusterProcess, name: str, kind: topic_pb2.TopicType) -> int:
+    """Make a topic of the type, asking the last shard; its home."""
+    with WireClient(cluster.endpoints[2]) as client:
+        client.create_topic(name, type=kind)
+    return home_by_name(name, SHARDS)
+
+
+def test_a_fifo_topic_is_at_home_in_order(
+    cluster: ClusterProcess, official: OfficialClient, name: str
+) -> None:
+    home = typed(cluster, name, topic_pb2.FIFO)
+    with WireClient(cluster.endpoints[0]) as client:
+        group = group_pb2.Group(name=name, fifo=True)
+        request = group_pb2.CreateGroupRequest(group=group)
+        require_ok(client.call(client.groups.CreateGroup, request))
+        route = client.route(name)
+        assert {queue.broker.name for queue in route.message_queues} == {NAMES[home]}
+    official.call("producer", name=name, endpoint=cluster.endpoints[1], topics=[name])
+    for number in range(20):
+        fields = {"text": f"{number % 3} {number}", "message_group": f"g{number % 3}"}
+        official.call("send", name=name, topic=name, **fields)
+    assert held(cluster, name)[home] == 20
+    numbers = [tuple(map(int, text(m).split())) for m in consumed(official, cluster, name, 20)]
+    for group_number in range(3):
+        own = [number for group, number in numbers if group == group_number]
+        assert own == list(range(group_number, 20, 3))
+
+
+def test_a_send_to_the_wrong_shard_goes_home(cluster: ClusterProcess, name: str) -> None:
+    """As of a client whose route is old: to a priority topic, by each shard."""
+    home = typed(cluster, name, topic_pb2.PRIORITY)
+    for number, endpoint in enumerate(cluster.endpoints):
+        message = wire_requests.message(name, b"%d" % number)
+        message.system_properties.message_type = v2.PRIORITY
+        message.system_properties.priority = number
+        with WireClient(endpoint) as client:
+            require_ok(client.send(message))
+    assert held(cluster, name) == [SHARDS if number == home else 0 for number in range(SHARDS)]
+
+
+async def test_lite_topics_are_at_home(cluster: ClusterProcess, name: str) -> None:
+    typed(cluster, name, topic_pb2.LITE)
+    with WireClient(cluster.endpoints[1]) as client:
+        group = group_pb2.Group(name=name, lite_topics_of=name)
+        request = group_pb2.CreateGroupRequest(group=group)
+        require_ok(client.call(client.groups.CreateGroup, request))
+    async with latermq.connect(cluster.endpoints[1]) as mq:
+        for number in range(4):
+            await mq.send(name, b"%d" % number, lite_topic=f"chat-{number % 2}")
+        async with (
+            asyncio.timeout(patient(30)),
+            mq.lite_push_consumer(name, group=name) as consumer,
+        ):
+            await consumer.subscribe("chat-0", "chat-1", begin=latermq.Begin())
+            got = []
+            async for delivery in consumer:
+                async with delivery:
+                    got.append(delivery.body)
+                if len(got) == 4:
+                    break
+    assert sorted(got) == [b"0", b"1", b"2", b"3"]
+
+
+def test_transactions_of_a_topic_with_a_home(
+    cluster: ClusterProcess, official: OfficialClient, name: str
+) -> None:
+    typed(cluster, name, topic_pb2.TRANSACTION)
+    fields: dict[str, Any] = {"endpoint": cluster.endpoint, "topics": [name], "verdicts": {}}
+    official.call("producer", name=name, **fields)
+    for number in range(4):
+        ref = official.call("begin", name=name, topic=name, text=str(number))["ref"]
+        official.call("end", name=name, ref=ref, resolution="commit" if number else "rollback")
+    messages = consumed(official, cluster, name, 3)
+    assert sorted(map(text, messages)) == ["1", "2", "3"]
 
 
 def test_a_transaction_ends_where_it_began(

@@ -157,6 +157,7 @@ class Catalog:
         self.groups_made: dict[str, int] = {}
         self.next_topic_id = 1
         self.next_group_id = 1
+        self.version = 0  # another one after every change
 
     def topic(self, name: str) -> Topic | None:
         return self._topic_names.get(name)
@@ -191,12 +192,14 @@ class Catalog:
         self._topics[topic.id] = topic
         self._topic_names[topic.name] = topic
         self.next_topic_id = max(self.next_topic_id, topic.id + 1)
+        self.version += 1
 
     def remove_topic(self, topic_id: int) -> Topic | None:
         topic = self._topics.pop(topic_id, None)
         if topic is not None:
             del self._topic_names[topic.name]
             count_up(self.topics_made, topic.made_by, -1)
+            self.version += 1
         return topic
 
     def put_group(self, group: Group) -> None:
@@ -206,12 +209,14 @@ class Catalog:
         self._groups[group.id] = group
         self._group_names[group.name] = group
         self.next_group_id = max(self.next_group_id, group.id + 1)
+        self.version += 1
 
     def remove_group(self, group_id: int) -> Group | None:
         group = self._groups.pop(group_id, None)
         if group is not None:
             del self._group_names[group.name]
             count_up(self.groups_made, group.made_by, -1)
+            self.version += 1
         return group
 
     def snapshot(self) -> bytes:

@@ -53,6 +53,7 @@ class Limits:
     def __init__(self) -> None:
         self._limits: dict[tuple[Scope, str], Limit] = {}
         self.version = 0  # another one after each change
+        self.parts = 1  # brokers that the limits are divided among
         self.polls = self.in_flight = self.sends = False
 
     def __len__(self) -> int:
@@ -66,11 +67,14 @@ class Limits:
         return [self._limits[key] for key in sorted(self._limits)]
 
     def bound(self, scope: Scope, name: str, field: str) -> int:
-        """Find what holds for one: its own limit, else that of EVERY; 0: unlimited."""
+        """Find what holds for one here: its own limit, else that of EVERY; 0: unlimited.
+
+        Of several brokers each has its part, at least 1.
+        """
         for known in (name, EVERY):
             limit = self._limits.get((scope, known))
             if limit is not None and (most := int(getattr(limit, field))):
-                return most
+                return -(-most // self.parts)
         return 0
 
     def put(self, limit: Limit) -> None:

@@ -12,10 +12,11 @@ from latermq_broker.deferred import Later
 from latermq_broker.errors import InternalServerError
 from latermq_broker.services.call.answers import refusal_of, status_of
 from latermq_broker.services.call.handler import Call, Method, MethodKind
-from latermq_broker.services.call.shards import ElsewhereError
+from latermq_broker.services.clients.shards import ElsewhereError
 
 FORWARDED: Final = "x-latermq-forwarded"  # by which shard
-TIMEOUT_MS: Final = 5_000  # of a caller without a deadline, or with a later one
+TIMEOUT_MS: Final = 3_000  # of a caller without a deadline, or with a later one
+MARGIN_MS: Final = 200  # before the caller's deadline: it is to hear why
 _CARRIED: Final = ("x-mq-", "x-latermq-", "authorization")
 
 Answer = bytes | Later[bytes] | Awaitable[bytes]
@@ -76,7 +77,7 @@ class Forwarding:
     async def answer(self, shard: int, rpc: Any, data: bytes, call: Call) -> bytes:
         """Give the other shard's answer, or a status that says that there is none."""
         remaining_ms = call.remaining_ms()
-        wait_ms = TIMEOUT_MS if remaining_ms is None else min(remaining_ms, TIMEOUT_MS)
+        wait_ms = TIMEOUT_MS if remaining_ms is None else min(remaining_ms - MARGIN_MS, TIMEOUT_MS)
         try:
             return await self._peers.call(
                 shard, call.path, data, self._headers(call), max(wait_ms, 1) / 1_000

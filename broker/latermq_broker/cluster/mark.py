@@ -53,13 +53,18 @@ def read_mark(directory: Path) -> Mark | None:
 def write_mark(directory: Path, mark: Mark) -> None:
     """Write a directory's mark, durably, or leave the old one. Raises OSError."""
     fields = {"shard": mark.shard, "shards": mark.shards, "pins": dict(mark.pins)}
-    new = directory / (SHARD_NAME + _NEW)
+    replace_file(directory / SHARD_NAME, json.dumps(fields, sort_keys=True).encode() + b"\n")
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Give a file other content, durably, or leave it as it is. Raises OSError."""
+    new = path.with_name(path.name + _NEW)
     with new.open("wb") as file:
-        file.write(json.dumps(fields, sort_keys=True).encode() + b"\n")
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    new.replace(directory / SHARD_NAME)
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    new.replace(path)
+    descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
     finally:

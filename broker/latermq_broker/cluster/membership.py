@@ -30,10 +30,11 @@ class Membership:
     def join(self, engine: Engine, committer: Committer) -> Shard:
         """Make the shard, when its store is open; call in a running loop."""
         cluster = self.config.cluster
+        is_new = self._mark is None
         if self._mark is None:
             self._mark = Mark(cluster.shard, len(cluster.shards), pins_of(engine.catalog))
             write_mark(self._directory, self._mark)
-        return Shard(self.config, self._mark)
+        return Shard(engine, committer, self.config, self._directory, self._mark, is_new=is_new)
 
 
 def pins_of(catalog: Catalog) -> dict[str, int]:

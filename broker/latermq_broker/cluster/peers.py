@@ -18,7 +18,7 @@ OPTIONS: Final = (
     # A shard that was started again is to be found at once.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 1_000),
+    ("grpc.max_reconnect_backoff_ms", 250),
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 10_000),
 )
@@ -45,14 +45,16 @@ class Peers:
     async def call(
         self, shard: int, path: str, request: bytes, metadata: Metadata, timeout_s: float
     ) -> bytes:
-        """Have another shard answer a unary call.
+        """Have another shard answer a unary call; one that is just starting is waited for.
 
         Raises:
             PeerError: it does not answer, or not in time.
         """
         try:
             method = self._channel(shard).unary_unary(path)
-            answer: bytes = await method(request, metadata=tuple(metadata), timeout=timeout_s)
+            answer: bytes = await method(
+                request, metadata=tuple(metadata), timeout=timeout_s, wait_for_ready=True
+            )
         except grpc.aio.AioRpcError as error:
             why = error.details() or error.code().name
             raise PeerError(f"shard {shard} at {self._addresses[shard]}: {why}") from error

@@ -152,7 +152,7 @@ class Supervisor:
         lives = []
         for child in self._children:
             lives.append(asyncio.create_task(self._live(child, replace=replace)))
-            if replace:  # one after the other: what one is refused, the next would be, too
+            if replace and not child.number:  # what it is refused, the others would be, too
                 await child.ready.wait()
                 if not child.serves:
                     break

@@ -25,13 +25,13 @@ from latermq_broker.services.auth.admin_gate import (
 from latermq_broker.services.auth.guard import Guard
 from latermq_broker.services.call.answers import ADMIN, MESSAGING, Caller, refusal_of, unary
 from latermq_broker.services.call.handler import Committer, Method, MethodTable, ParkedReceives
-from latermq_broker.services.call.shards import Shards
 from latermq_broker.services.call.transport_view import TransportView
 from latermq_broker.services.clients.heartbeat import HeartbeatService
 from latermq_broker.services.clients.lite_subscriptions import LiteSubscriptions
 from latermq_broker.services.clients.reconnects import Reconnects
 from latermq_broker.services.clients.replies import Replies
 from latermq_broker.services.clients.session import Sessions
+from latermq_broker.services.clients.shards import Shards
 from latermq_broker.services.clients.telemetry import TelemetryService
 from latermq_broker.services.messaging.ack import AckService
 from latermq_broker.services.messaging.offsets import OffsetService
@@ -108,8 +108,7 @@ def assemble(
     offsets = OffsetService(*rooms)
     heartbeat = HeartbeatService(*rooms, subscriptions)
     guard = _guard(engine, committer, sessions, config) if config.auth.enabled else None
-    asking = guard.asking if guard is not None else anybody
-    transactions = TransactionService(*rooms, asking, shards)
+    transactions = TransactionService(*rooms, anybody if guard is None else guard.asking, shards)
     health = HealthService(names)
     send = SendService(*rooms, shards)
     replies = Replies(sessions)
@@ -121,6 +120,8 @@ def assemble(
         heartbeat.expire_silent()
         lite.on_second()
         transactions.check_orphans()
+        if shards is not None:
+            shards.on_second()
 
     served: dict[str, tuple[object, ...]] = {
         MESSAGING: (
@@ -144,7 +145,7 @@ def assemble(
     }
     methods = _table(served, config) | health.methods() | ReflectionService(names).methods()
     if shards is not None:
-        methods = shards.around(methods)
+        methods = shards.around(methods, sessions)
     if guard is not None:
         methods = guard.guarded(methods, descriptors)
     return Services(

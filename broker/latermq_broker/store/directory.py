@@ -7,7 +7,7 @@
     timer/<20-digit position>.run far timers, written with the checkpoint of that position
     index/<20-digit position>.idx messages by id and key, from that position on
     lost/                         what `latermq log repair` took out of the log, and why
-    SHARD                         of a cluster: which shard this is
+    SHARD, CATALOGUE              of a cluster: which shard this is; what it copied from shard 0
 
 Every refusal is one clear error raised before anything is created, changed or deleted.
 """
@@ -49,13 +49,16 @@ RUNS_NAME: Final = "timer"
 INDEX_NAME: Final = "index"
 LOST_NAME: Final = "lost"
 SHARD_NAME: Final = "SHARD"
+CATALOGUE_NAME: Final = "CATALOGUE"
 # Directories above ours that refuse a sync like this were there before us.
 NOT_OURS_ERRNOS: Final = frozenset(
     {errno.EACCES, errno.EPERM, errno.EINVAL, errno.ENOTSUP, errno.EROFS, errno.ENOSYS}
 )
 OUR_DIRECTORIES: Final = (LOG_NAME, QUEUES_NAME, CHECKPOINTS_NAME, RUNS_NAME, INDEX_NAME)
 # A fresh mount has a lost+found.
-OUR_NAMES: Final = frozenset({*OUR_DIRECTORIES, LOCK_NAME, LOST_NAME, SHARD_NAME, "lost+found"})
+OUR_NAMES: Final = frozenset(
+    {*OUR_DIRECTORIES, LOCK_NAME, LOST_NAME, SHARD_NAME, CATALOGUE_NAME, "lost+found"}
+)
 
 
 @dataclass(frozen=True, slots=True)

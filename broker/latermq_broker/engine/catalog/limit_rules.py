@@ -64,6 +64,11 @@ class LimitAdmin:
             self._journal.write(RecordType.LIMIT, payload, now_ms)
         return changed
 
+    def copy(self, limit: Limit, now_ms: int) -> None:
+        """Have this very limit, as another broker has it."""
+        if self.table.get(limit.scope, limit.name) != limit:
+            self._journal.write(RecordType.LIMIT, ChangePayload(PUT, encode_limit(limit)), now_ms)
+
     def unset(self, scope: Scope, name: str, now_ms: int) -> None:
         """All of this client or group. Raises NotFoundError: none is set."""
         known = self.table.get(scope, name)

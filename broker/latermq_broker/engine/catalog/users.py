@@ -89,6 +89,10 @@ class UserAdmin:
             )
         return self._put(changed, now_ms)
 
+    def copy(self, user: User, now_ms: int) -> User:
+        """Have this very user, as another broker has it."""
+        return user if self._state.users.get(user.access_key) == user else self._put(user, now_ms)
+
     def _put(self, user: User, now_ms: int) -> User:
         payload = ChangePayload(PUT, encode_user(user))
         self._journal.write(RecordType.ACCESS, payload, now_ms)

@@ -247,6 +247,8 @@ RULES: Final[Mapping[str, Wants]] = {
     f"{V1}.Messages/DescribeMessage": _find,
     f"{V1}.Brokers/GetBroker": _known,
     f"{V1}.Brokers/ReconnectClients": _admin,
+    f"{V1}.Cluster/DescribeCluster": _known,
+    f"{V1}.Cluster/CopyCatalogue": _admin,
     f"{V1}.Limits/SetLimit": _admin,
     f"{V1}.Limits/UnsetLimit": _admin,
     f"{V1}.Limits/ListLimits": _known,

@@ -62,8 +62,8 @@ class FlowControl:
         ):
             if bucket is not None and (wait_ms := bucket.wait_ms(now_ms)):
                 raise TooManyRequestsError(
-                    f"{scope.name.lower()} {name} may send {most} {what} ({_limit_name(scope)}); "
-                    f"again in {wait_ms} ms"
+                    f"{scope.name.lower()} {name} may send {most} {what} "
+                    f"({self._limit_name(scope)}); again in {wait_ms} ms"
                 )
         return buckets
 
@@ -73,7 +73,7 @@ class FlowControl:
         if most and waiting >= most:
             raise TooManyRequestsError(
                 f"{waiting} receives of {scope.name.lower()} {name} wait, at most {most} may "
-                f"({_limit_name(scope)})"
+                f"({self._limit_name(scope)})"
             )
 
     def fitted(self, receive: ReceiveRequest) -> ReceiveRequest:
@@ -88,7 +88,7 @@ class FlowControl:
         if held >= most:
             raise TooManyRequestsError(
                 f"{held} messages of group {receive.group} are in flight, at most {most} may be "
-                f"({_limit_name(Scope.GROUP)})"
+                f"({self._limit_name(Scope.GROUP)})"
             )
         return receive._replace(count_max=min(receive.count_max, most - held))
 
@@ -114,6 +114,7 @@ class FlowControl:
         self._buckets[key] = made
         return made
 
-
-def _limit_name(scope: Scope) -> str:
-    return f"see `latermq limit list`, scope {scope.name.lower()}"
+    def _limit_name(self, scope: Scope) -> str:
+        parts = self.table.parts
+        part = f"; this is one of {parts} shards, which have a part each" if parts > 1 else ""
+        return f"see `latermq limit list`, scope {scope.name.lower()}{part}"

@@ -21,8 +21,8 @@ from latermq_broker.errors import (
 from latermq_broker.services.call.answers import Caller, ok_status
 from latermq_broker.services.call.handler import Committer
 from latermq_broker.services.call.names import shown
-from latermq_broker.services.call.shards import Shards
 from latermq_broker.services.clients.session import Sessions
+from latermq_broker.services.clients.shards import Shards
 from latermq_broker.services.wire import wire
 from latermq_broker.services.wire.wire_stored import stored_message
 from latermq_proto.apache.rocketmq.v2 import service_pb2

@@ -17,8 +17,8 @@ from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.model import Topic, TopicType
 from latermq_broker.services.call.answers import Caller, ok_status
 from latermq_broker.services.call.handler import Call, Committer
-from latermq_broker.services.call.shards import Shards
 from latermq_broker.services.clients.session import Sessions
+from latermq_broker.services.clients.shards import Shards
 from latermq_broker.services.wire import wire
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 

@@ -23,8 +23,8 @@ from latermq_broker.services.call.answers import (
 )
 from latermq_broker.services.call.handler import Call, Committer
 from latermq_broker.services.call.names import PROPERTIES_BYTES_MAX
-from latermq_broker.services.call.shards import Shards
 from latermq_broker.services.clients.session import Sessions
+from latermq_broker.services.clients.shards import Shards
 from latermq_broker.services.messaging import validate
 from latermq_broker.services.messaging.flow import FlowControl
 from latermq_broker.services.wire import wire

@@ -22,8 +22,8 @@ from latermq_broker.engine.state.model import HalfEvent, OrphanCheck
 from latermq_broker.errors import BadRequestError, InvalidTransactionIdError, StoreFullError
 from latermq_broker.services.call.answers import Caller
 from latermq_broker.services.call.handler import Committer
-from latermq_broker.services.call.shards import Shards
 from latermq_broker.services.clients.session import Session, Sessions
+from latermq_broker.services.clients.shards import Shards
 from latermq_broker.services.wire import wire
 from latermq_broker.services.wire.wire_stored import orphan_command
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2

@@ -3,11 +3,13 @@
 A broker that is alone has none of it: services are given None, and go on as if it did not exist.
 """
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 from latermq_broker.engine.state.model import Topic
 from latermq_broker.services.call.handler import Call, CallAborted, MethodTable
+from latermq_broker.services.clients.session import Sessions
 from latermq_h2.grpc_code import GrpcCode
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 
@@ -50,8 +52,17 @@ class Shards(Protocol):
     def own_handle(self, handle: str, call: Call) -> str:
         """Give a handle as this shard made it. Raises ElsewhereError: it is another shard's."""
 
-    def around(self, methods: MethodTable) -> MethodTable:
+    def around(self, methods: MethodTable, sessions: Sessions) -> MethodTable:
         """Give a table of methods that answer for the whole cluster where they must."""
+
+    async def begin(self, stop: asyncio.Event) -> None:
+        """Wait for what the shard needs before it serves; at most until `stop` is set."""
+
+    def on_second(self) -> None:
+        """Do what is due; called about once a second."""
+
+    def page(self, pieces: Iterable[str]) -> Iterator[str]:
+        """Yield a page of metrics with this shard in every sample."""
 
     async def close(self) -> None:
         """Call no other shard any more."""

@@ -1,0 +1,196 @@
+"""Shard 0's side of the catalogue: gives it to the others, by version, as soon as it changes.
+
+change ──► version + 1 ──► the parked copies are answered ──► each shard asks again, with it
+                                                              │ all that are there have it,
+answered ◄────────────────────────────────────────────────────┘ or two seconds are over
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from latermq_broker.catalog.catalog import decode_group, decode_topic
+from latermq_broker.cluster.catalogue_entries import (
+    entries,
+    group_identity,
+    shared_groups,
+    shared_topics,
+    version_of,
+)
+from latermq_broker.cluster.catalogue_file import read_memory, write_memory
+from latermq_broker.engine.engine import Engine
+from latermq_broker.errors import RequestError
+from latermq_broker.services.call.answers import Caller, ok_status
+from latermq_broker.services.call.handler import Committer
+from latermq_proto.latermq.v1 import cluster_pb2
+
+log = logging.getLogger("latermq.cluster")
+
+WAIT_MS_MAX: Final = 10_000
+SPREAD_S_MAX: Final = 2.0  # until a shard that does not ask is taken for away
+PRESENT_S: Final = 15.0  # a shard asked so lately, or is not there
+DELETED_MAX: Final = 1_000  # of a kind
+
+
+class CatalogueSource:
+    """The catalogue of shard 0; call in a running loop.
+
+    Args:
+        has_users: calls are signed, so users are told, with their secrets, and to admins only.
+
+    Raises:
+        StoreUnusableError: what it remembers cannot be read.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        committer: Committer,
+        directory: Path,
+        pins: Mapping[str, int],
+        *,
+        has_users: bool,
+    ) -> None:
+        self._has_users = has_users
+        self._engine = engine
+        self._committer = committer
+        self._directory = directory
+        self._pins = pins
+        self._loop = asyncio.get_running_loop()
+        deleted = read_memory(directory).get("deleted", {})
+        self._deleted: dict[str, list[tuple[str, str]]] = {
+            kind: [(name, identity) for name, identity in deleted.get(kind, ())]
+            for kind in ("topics", "groups")
+        }
+        self._is_forgetful = False  # of deletions: they are to be written
+        self._known = self._identities()
+        self._seen_version = version_of(engine)
+        self._life = f"{engine.store.log.uuid.hex()}.{engine.store.log.epoch}"
+        self._number = 1
+        self._changed = asyncio.Event()  # replaced each time it is set
+        self._asked = asyncio.Event()  # likewise
+        self._shards: dict[int, tuple[int, float]] = {}  # the number each has, when it asked
+
+    @property
+    def version(self) -> str:
+        """Name the catalogue as it is now."""
+        return f"{self._life}.{self._number}"
+
+    async def copy_catalogue(
+        self, request: cluster_pb2.CopyCatalogueRequest, caller: Caller
+    ) -> cluster_pb2.CopyCatalogueResponse:
+        """Answer CopyCatalogue of cluster.proto."""
+        await self._take(request)
+        if request.version == self.version:
+            self._has(request.shard, self._number)
+            caller.call.on_cancel(lambda: self._leaves(request.shard))
+            changed = self._changed
+            wait_s = min(max(request.wait_ms, 0), WAIT_MS_MAX) / 1_000
+            try:
+                await asyncio.wait_for(changed.wait(), wait_s)
+            except TimeoutError:
+                self._has(request.shard, self._number)
+                return cluster_pb2.CopyCatalogueResponse(status=ok_status(), version=self.version)
+        self._has(request.shard, 0)
+        response = entries(self._engine, has_users=self._has_users)
+        response.status.CopyFrom(ok_status())
+        response.version = self.version
+        response.log = self._engine.store.log.uuid.hex()
+        response.pins.update(self._pins)
+        for kind, deletions in (
+            ("topics", response.deleted_topics), ("groups", response.deleted_groups),
+        ):  # fmt: skip
+            for name, identity in self._deleted[kind]:
+                deletions.add(name=name, identity=identity)
+        return response
+
+    async def spread(self) -> None:
+        """Remember what was changed, and wait until the shards that are there have it."""
+        self._look()
+        if self._is_forgetful:
+            self._is_forgetful = False
+            await asyncio.to_thread(write_memory, self._directory, {"deleted": self._deleted})
+        number = self._number
+        until_s = self._loop.time() + SPREAD_S_MAX
+        while (left_s := until_s - self._loop.time()) > 0 and self._behind(number):
+            try:
+                await asyncio.wait_for(self._asked.wait(), left_s)
+            except TimeoutError:
+                log.warning("a shard has not copied a change yet", extra={"version": self.version})
+
+    def on_second(self) -> None:
+        """Look for what first use has made."""
+        self._look()
+
+    def _look(self) -> None:
+        """Count the version up if anything has changed, and see what was deleted."""
+        seen = version_of(self._engine)
+        if seen == self._seen_version:
+            return
+        self._seen_version = seen
+        known, self._known = self._known, self._identities()
+        for kind, before in known.items():
+            now = self._known[kind]
+            if former := [each for each in before.items() if now.get(each[0]) != each[1]]:
+                self._deleted[kind] = (self._deleted[kind] + former)[-DELETED_MAX:]
+                self._is_forgetful = True
+        self._number += 1
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def _identities(self) -> dict[str, dict[str, str]]:
+        catalog = self._engine.catalog
+        return {
+            "topics": {name: topic.epoch for name, topic in shared_topics(catalog).items()},
+            "groups": {
+                name: group_identity(group) for name, group in shared_groups(catalog).items()
+            },
+        }
+
+    async def _take(self, request: cluster_pb2.CopyCatalogueRequest) -> None:
+        """Make what first use made in another shard, unless it is here by now."""
+        engine, now_ms = self._engine, self._committer.now_ms()
+        before = version_of(engine)
+        for topic in map(decode_topic, request.topics):
+            if engine.catalog.topic(topic.name) is None:
+                try:
+                    engine.topics.create(topic.name, topic.type, topic.queue_count, now_ms)
+                except RequestError as error:
+                    self._cannot(request.shard, topic.name, error)
+        for group in map(decode_group, request.groups):
+            if engine.catalog.group(group.name) is None:
+                try:
+                    engine.groups.create(
+                        group.name, fifo=group.fifo, max_attempts=group.max_attempts,
+                        backoff=group.backoff, now_ms=now_ms, on_dead=group.on_dead,
+                        lite_parent=group.lite_parent, lite_exclusive=group.lite_exclusive,
+                    )  # fmt: skip
+                except RequestError as error:
+                    self._cannot(request.shard, group.name, error)
+        if version_of(engine) != before:
+            await self._committer.written()
+            self._look()
+
+    def _cannot(self, shard: int, name: str, error: RequestError) -> None:
+        log.error(
+            "what another shard has cannot be made here",
+            extra={"shard": shard, "name_there": name, "reason": str(error)},
+        )
+
+    def _has(self, shard: int, number: int) -> None:
+        self._shards[shard] = (number, self._loop.time())
+        self._asked.set()
+        self._asked = asyncio.Event()
+
+    def _leaves(self, shard: int) -> None:
+        """Wait for a shard no more until it asks again: its connection ended."""
+        self._shards.pop(shard, None)
+        self._asked.set()
+        self._asked = asyncio.Event()
+
+    def _behind(self, number: int) -> bool:
+        """Tell whether a shard that is there has an older version than this."""
+        since_s = self._loop.time() - PRESENT_S
+        return any(has < number for has, asked_s in self._shards.values() if asked_s >= since_s)
