@@ -1,5 +1,6 @@
 """What is compiled has nothing that mypyc takes otherwise, and nothing of it is misspelt."""
 
+import ast
 import re
 from pathlib import Path
 from typing import Final
@@ -24,6 +25,20 @@ def test_what_is_named_is_there() -> None:
         found = [path for room in native_build.ROOMS for path in (ROOT / room).rglob("*.py")]
         assert any(str(path).endswith(pure) for path in found), pure
         assert not any(path.endswith(pure) for path in compiled)
+
+
+def awaits_while_handling(source: str) -> list[int]:
+    """List the lines that wait inside `except` or `finally`: there an exception stays behind."""
+    tries = [one for one in ast.walk(ast.parse(source)) if isinstance(one, ast.Try)]
+    parts = [part for one in tries for part in (*one.handlers, *one.finalbody)]
+    waits = (ast.Await, ast.AsyncFor, ast.AsyncWith)
+    return [one.lineno for part in parts for one in ast.walk(part) if isinstance(one, waits)]
+
+
+def test_nothing_compiled_waits_while_it_handles_an_exception() -> None:
+    assert awaits_while_handling("async def f():\n try: g()\n finally:\n  await h()") == [4]
+    for name in native_build.sources(ROOT):
+        assert not awaits_while_handling((ROOT / name).read_text(encoding="utf-8")), name
 
 
 def test_a_wheel_is_compiled_where_a_compiler_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """Calls on connections in memory: what handlers see, what callers get, and that nothing is left."""
 
 import asyncio
+import gc
 import random
 import struct
 
@@ -62,6 +63,21 @@ async def test_an_answer_that_comes_when_nobody_waits_for_it_any_more() -> None:
     unsettled[-1].give(b"too late")
     assert not [frame for frame in await served.settle() if frame.stream_id == 1]
     served.check_empty()
+
+
+async def test_streams_that_are_given_up_leave_nothing() -> None:
+    served = Served()
+    served.send(HELLO + SETTINGS_ACK + OPEN_WINDOWS)
+    for stream_id in range(1, 41, 2):
+        opened = headers(stream_id, block=REQUEST.replace(b"/s/M", b"/s/B"))
+        served.send(opened + data(stream_id, message(b"x")))
+        await served.settle()
+        served.send(frames.rst_stream(stream_id, frames.ErrorCode.CANCEL))
+        await served.settle()
+    served.check_empty()
+    gc.collect()
+    left = [one for one in gc.get_objects() if isinstance(one, asyncio.CancelledError)]
+    assert len(left) <= 1, "each holds the one before it, and the frames of its call"
 
 
 async def test_calls_beyond_the_limit() -> None:

@@ -1,6 +1,6 @@
 """A stream whose elements come one by one: generators that await, which cannot be compiled."""
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import TypeVar
 
 Element = TypeVar("Element")
@@ -18,3 +18,19 @@ async def encoded(
     except Exception as error:  # noqa: BLE001  `refused` logs what is not the caller's
         for last in refused(error):
             yield last
+
+
+async def then_closed(
+    send: Callable[[], Awaitable[None]], elements: AsyncIterator[Element]
+) -> None:
+    """Run `send`, which reads the elements, and close them however it ends.
+
+    Not compiled: mypyc's coroutines leave an exception behind that passes an `await` in `finally`,
+    and each later one holds it as its context.
+    """
+    try:
+        await send()
+    finally:
+        close = getattr(elements, "aclose", None)
+        if close is not None:
+            await close()

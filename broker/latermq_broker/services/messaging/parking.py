@@ -153,6 +153,7 @@ class Parking(Generic[Found]):
         if waiter.timer is not None:
             waiter.timer.cancel()
             waiter.timer = None
+        waiter.parked = None  # whoever asked takes it out of its line; no circle is left
         return True
 
     def _time_over(self, waiter: Waiter[Found]) -> None:

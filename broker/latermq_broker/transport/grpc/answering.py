@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from latermq_broker.deferred import Later
 from latermq_broker.services.call.handler import CallAborted, MethodKind
+from latermq_broker.services.call.late_elements import then_closed
 from latermq_broker.transport.grpc import status
 from latermq_broker.transport.grpc.call import LeanCall
 from latermq_broker.transport.grpc.counts import STATUS, Counts
@@ -133,7 +134,8 @@ class Answers:
 
     def each(self, call: LeanCall, elements: AsyncIterator[bytes]) -> None:
         """Its elements are the answer."""
-        self._work(call, self._loop.create_task(self._send_each(call, elements)))
+        send = partial(self._send_each, call, elements)
+        self._work(call, self._loop.create_task(then_closed(send, elements)))
 
     def _work(self, call: LeanCall, work: asyncio.Future[Any]) -> None:
         call.work = work
@@ -207,9 +209,6 @@ class Answers:
                 outbound.end(stream, self._trailers(call))
         finally:
             self._wake()
-            close = getattr(elements, "aclose", None)
-            if close is not None:
-                await close()
 
     def send_headers(self, call: LeanCall) -> None:
         gzip_from = self._gzip_from(call)
