@@ -119,6 +119,7 @@ class ShellProtocol(asyncio.Protocol):
         if self.made:  # else a handshake failed
             self._lost()
             self._owner.left(self)
+        self._transport = None  # it holds this, and 256 KiB for TLS: no circle
 
     def pause_writing(self) -> None:
         self._write_paused = True
