@@ -164,3 +164,27 @@ async def test_sessions_do_not_see_each_other(endpoint: str) -> None:
             await other.get(f"/jobs/{job.id}")
             assert other.status == 404
             assert "No jobs yet" in await other.get("/jobs")
+
+
+async def test_an_admin_disables_a_user_and_lets_it_in_again(endpoint: str) -> None:
+    async with visiting(endpoint) as (_, visitor):
+        await visitor.sign_in(ROOT, SECRET)
+        page = await visitor.get("/access")
+        assert "group billing" in page
+        assert "in the configuration" in page, "root is not changed here"
+        for disabled, words in (("yes", "may not come in any more"), ("", "may come in")):
+            await visitor.post(f"/access/users/{SHOP}", disabled=disabled, back="/access")
+            assert words in visitor.page
+        other = Visitor(visitor.app)
+        async with other.client:
+            await other.sign_in(SHOP, SHOP_SECRET)
+            page = await other.get("/access")
+            assert "This user may not see users" in page
+            assert "group billing" not in page
+            await other.post("/access/limits", scope="client", sends_per_s="1", back="/access")
+            assert "Not done" in other.page
+            for path in ("/topics", "/pending", "/groups/shipping"):
+                await other.get(path)
+                assert other.status == 403
+            await other.get("/groups/billing")
+            assert other.status == 200

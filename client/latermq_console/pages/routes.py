@@ -2,7 +2,15 @@
 
 from starlette.routing import Route
 
-from latermq_console.pages import dead_letters, letter_jobs, overview
+from latermq_console.pages import (
+    access,
+    dead_letters,
+    groups,
+    letter_jobs,
+    messages,
+    overview,
+    pending,
+)
 from latermq_console.pages.sign_in import SignIn, sign_out
 from latermq_console.serving.console import Console, Handler
 
@@ -28,5 +36,18 @@ def routes(console: Console) -> list[Route]:
         page("/jobs", letter_jobs.jobs),
         page("/jobs/{id}", letter_jobs.show),
         page("/jobs/{id}/stop", letter_jobs.stop, "POST"),
+        page("/groups", groups.groups),
+        page("/groups/{group}", groups.group),
+        page("/topics", groups.topics),
+        page("/topics/{topic}", groups.topic),
+        page("/pending", pending.pending),
+        page("/pending/change", pending.change, "POST"),
+        page("/transactions", pending.transactions),
+        page("/messages", messages.search),
+        page("/messages/{id}", messages.message),
+        page("/access", access.access),
+        page("/access/users/{user}", access.switch_user, "POST"),
+        page("/access/limits", access.set_limit, "POST"),
+        page("/access/limits/unset", access.unset_limit, "POST"),
         page("/{rest:path}", overview.nowhere),
     ]

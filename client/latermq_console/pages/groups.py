@@ -1,0 +1,144 @@
+"""Groups and topics: how far behind, what is held, which policy."""
+
+import asyncio
+from typing import Any, Final, NamedTuple
+
+from google.protobuf.message import Message
+from starlette.responses import Response
+
+from latermq.errors import LaterMQError
+from latermq_console.drawing.ladder import ladder_of
+from latermq_console.reading.jobs import words_of
+from latermq_console.serving.console import View
+from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
+from latermq_proto.latermq.v1 import group_pb2, pending_pb2, topic_pb2
+
+FIRST_LOOK_S: Final = 1.5
+PAGE: Final = 50
+LISTED_S: Final = 5.0
+QUEUES_MAX: Final = 32  # of one topic, whose lag is asked for one by one
+TOPICS_MAX: Final = 4  # of one group, likewise
+SHOWN_MAX: Final = 50
+
+
+class QueueLag(NamedTuple):
+    """How far a group is in a queue; offset -1: it has not read it yet."""
+
+    queue_id: int
+    offset: int
+    next_offset: int
+    lag: int
+
+
+async def groups(view: View) -> Response:
+    """List the groups, the most behind first."""
+    watch, text = view.watch, view.asked("q").casefold()
+    await watch.ready(FIRST_LOOK_S)
+    states = [state for state in watch.groups.values() if text in state.name.casefold()]
+    states.sort(key=lambda state: (-state.lag, -state.in_flight - state.backoff, state.name))
+    page = int(view.asked("page")) if view.asked("page").isdecimal() else 0
+    return view.render(
+        "groups.html",
+        rows=states[page * PAGE : (page + 1) * PAGE],
+        count=len(states),
+        page=page,
+        pages=-(-len(states) // PAGE),
+        text=view.asked("q"),
+        error=watch.groups_error,
+        more=watch.more_groups,
+    )
+
+
+async def group(view: View) -> Response:
+    """Show a group: how far it is, what its consumers hold, its policy."""
+    desk, name = view.desk, view.path("group")
+    request = group_pb2.GetGroupRequest(name=name)
+    read_group = (await desk.look(desk.admin.groups.GetGroup, request)).group
+    held = pending_pb2.ListPendingRequest(
+        filter=pending_pb2.PendingFilter(group=name, kind=pending_pb2.IN_FLIGHT),
+        page_size=SHOWN_MAX,
+    )
+    holding, holding_error = await desk.tried(desk.admin.pending.ListPending, held)
+    blocked, blocked_error = None, None
+    if read_group.fifo:
+        listing = group_pb2.ListMessageGroupsRequest(group=name, page_size=SHOWN_MAX)
+        method = desk.admin.groups.ListMessageGroups
+        blocked, blocked_error = await desk.tried(method, listing)
+    topics = sorted(read_group.topics, key=lambda each: -each.ready_count)
+    lags = await asyncio.gather(*(_lag_by_queue(view, name, t.topic) for t in topics[:TOPICS_MAX]))
+    state = view.watch.groups.get(name)
+    return view.render(
+        "group.html",
+        group=read_group,
+        topics=topics,
+        lags=dict(zip([each.topic for each in topics], lags, strict=False)),
+        ladder=ladder_of(read_group),
+        holding=holding,
+        holding_error=words_of(holding_error) if holding_error else "",
+        blocked=blocked,
+        blocked_error=words_of(blocked_error) if blocked_error else "",
+        state=state,
+        parks=read_group.on_dead == group_pb2.PARK,
+        states=group_pb2.MessageGroup.State,
+    )
+
+
+async def topics(view: View) -> Response:
+    """List the topics, by name."""
+    desk = view.desk
+    request = topic_pb2.ListTopicsRequest(page_size=PAGE, page_token=view.asked("after"))
+    answer = await desk.look(desk.admin.topics.ListTopics, request, age_s=LISTED_S)
+    return view.render(
+        "topics.html", topics=answer.topics, token=answer.next_page_token,
+        after=view.asked("after"), types=topic_pb2.TopicType,
+    )  # fmt: skip
+
+
+async def topic(view: View) -> Response:
+    """Show a topic: its queues, and who reads it."""
+    desk = view.desk
+    request = topic_pb2.GetTopicRequest(name=view.path("topic"))
+    answer = await desk.look(desk.admin.topics.GetTopic, request)
+    behind = {
+        name: next((each for each in state.group.topics if each.topic == answer.topic.name), None)
+        for name in answer.topic.consumer_groups
+        if (state := view.watch.groups.get(name)) is not None and state.group is not None
+    }
+    return view.render(
+        "topic.html", topic=answer.topic, behind=behind, types=topic_pb2.TopicType,
+        shown=SHOWN_MAX,
+    )  # fmt: skip
+
+
+async def _lag_by_queue(view: View, group: str, topic: str) -> tuple[list[QueueLag], str]:
+    """Return the lag of each queue, or why it is not known."""
+    desk = view.desk
+    request = topic_pb2.GetTopicRequest(name=topic)
+    answer, error = await desk.tried(desk.admin.topics.GetTopic, request, age_s=LISTED_S)
+    if answer is None:
+        return [], words_of(error) if error else ""
+    queues = answer.topic.queues[:QUEUES_MAX]
+    try:
+        rows = await asyncio.gather(*(_queue_lag(view, group, topic, each) for each in queues))
+    except LaterMQError as refused:
+        return [], words_of(refused)
+    return list(rows), ""
+
+
+async def _queue_lag(view: View, group: str, topic: str, queue: Any) -> QueueLag:
+    """Raises LaterMQError: the user may not be told."""
+    desk = view.desk
+    request: Message = service_pb2.GetOffsetRequest(
+        group=definition_pb2.Resource(name=group),
+        message_queue=definition_pb2.MessageQueue(
+            topic=definition_pb2.Resource(name=topic), id=queue.queue_id
+        ),
+    )
+    answer, error = await desk.tried(desk.admin.messaging.GetOffset, request, age_s=LISTED_S)
+    if error is not None and error.code != definition_pb2.OFFSET_NOT_FOUND:
+        raise error
+    if answer is None:
+        unread = queue.next_offset - queue.earliest_offset
+        return QueueLag(queue.queue_id, -1, queue.next_offset, unread)
+    lag = max(0, queue.next_offset - max(answer.offset, queue.earliest_offset))
+    return QueueLag(queue.queue_id, answer.offset, queue.next_offset, lag)

@@ -1,0 +1,96 @@
+"""Messages: found by id or key, and one message's story in each group."""
+
+import asyncio
+import re
+from typing import Final
+from urllib.parse import quote
+
+from starlette.responses import Response
+
+from latermq.errors import ForbiddenError, LaterMQError
+from latermq_console.drawing import bodies, life
+from latermq_console.drawing.words import counted
+from latermq_console.reading.jobs import words_of
+from latermq_console.serving.console import View
+from latermq_proto.latermq.v1 import message_pb2, topic_pb2
+
+ID: Final = re.compile(r"[0-9A-Fa-f]{32,40}")
+TOPICS_SEARCHED_MAX: Final = 30  # for a key, where no topic is named
+FOUND_MAX: Final = 50
+TEXT_MAX: Final = 256
+TOPICS_S: Final = 5.0
+
+
+async def search(view: View) -> Response:
+    """Find messages by key, in a topic or in all of them; an id leads to its message."""
+    text, topic = view.asked("q")[:TEXT_MAX], view.asked("topic")[:TEXT_MAX]
+    if ID.fullmatch(text):
+        return view.go(f"/messages/{quote(text, safe='')}")
+    names, note = await _topics(view)
+    messages: list[message_pb2.FoundMessage] = []
+    if text:
+        wanted = [topic] if topic else names[:TOPICS_SEARCHED_MAX]
+        if not topic and len(names) > TOPICS_SEARCHED_MAX:
+            note = f"Looked in the first {TOPICS_SEARCHED_MAX} topics; name one for the others."
+        pages = await asyncio.gather(*(_find(view, each, text) for each in wanted))
+        messages = [message for page in pages for message in page]
+        messages.sort(key=lambda message: -message.stored_at_ms)
+    return view.render(
+        "messages.html", text=text, topic=topic, topics=names, note=note,
+        messages=messages[:FOUND_MAX], count=len(messages),
+    )  # fmt: skip
+
+
+async def message(view: View) -> Response:
+    """Tell where a message is, for each group that reads its topic."""
+    desk = view.desk
+    request = message_pb2.DescribeMessageRequest(
+        message_id=view.path("id"), topic=view.asked("topic"), with_body=True
+    )
+    method, hidden = desk.admin.messages.DescribeMessage, ""
+    try:
+        answer = await desk.look(method, request)
+    except ForbiddenError as error:
+        request.with_body = False
+        answer, hidden = await desk.look(method, request), words_of(error)
+    rows = []
+    for each in answer.lives:
+        fates = [life.fate_of(group, expired=each.expired) for group in each.groups]
+        shown = each.message
+        rows.append((
+            each, life.whereabouts(each), fates,
+            bodies.body_of(shown.body, shown.body_encoding),
+            bodies.properties_of(shown.properties),
+        ))  # fmt: skip
+    return view.render(
+        "message.html", id=view.path("id"), rows=rows, hidden=hidden,
+        damaged=counted(len(answer.damaged_positions), "message")
+        if answer.damaged_positions else "",
+    )  # fmt: skip
+
+
+async def _topics(view: View) -> tuple[list[str], str]:
+    """Return the topics' names, and why there may be more or none."""
+    desk = view.desk
+    request = topic_pb2.ListTopicsRequest(page_size=1_000)
+    answer, error = await desk.tried(desk.admin.topics.ListTopics, request, age_s=TOPICS_S)
+    if answer is None:
+        return [], words_of(error) if error else ""
+    return [topic.name for topic in answer.topics], ""
+
+
+async def _find(view: View, topic: str, key: str) -> list[message_pb2.FoundMessage]:
+    """Return a topic's messages with a key; none where this user may not look, unless it is named.
+
+    Raises:
+        LaterMQError: of the one topic that was named.
+    """
+    desk = view.desk
+    request = message_pb2.FindMessagesRequest(topic=topic, key=key, page_size=FOUND_MAX)
+    try:
+        answer = await desk.look(desk.admin.messages.FindMessages, request)
+    except LaterMQError:
+        if topic == view.asked("topic"):
+            raise
+        return []
+    return list(answer.messages)

@@ -1,0 +1,138 @@
+"""What waits and until when: by minute, by topic and group; due now, later, or never."""
+
+from typing import Final
+
+from starlette.responses import Response
+
+from latermq_console import clock
+from latermq_console.drawing import charts, words
+from latermq_console.reading.jobs import words_of
+from latermq_console.serving.console import FormError, View
+from latermq_proto.latermq.v1 import pending_pb2
+from latermq_text.durations import parse_duration_ms
+
+PAGE: Final = 50
+LOOKED_MAX: Final = 1_000  # messages that the histogram looks at: those that come due first
+LOOKED_S: Final = 10.0
+MINUTES: Final = 60
+MINUTE_MS: Final = 60_000
+CHOSEN_MAX: Final = 1_000
+COUNTS_SHOWN: Final = 40
+KINDS: Final = {
+    "delayed": pending_pb2.DELAYED,
+    "backoff": pending_pb2.BACKOFF,
+    "in-flight": pending_pb2.IN_FLIGHT,
+    "half": pending_pb2.HALF,
+}
+KIND_WORDS: Final = {
+    pending_pb2.DELAYED: "delayed",
+    pending_pb2.BACKOFF: "in backoff",
+    pending_pb2.IN_FLIGHT: "in flight",
+    pending_pb2.HALF: "open transaction",
+}
+DONE_WORDS: Final = {
+    "expedite": "due now",
+    "postpone": "postponed",
+    "cancel": "cancelled",
+    "commit": "committed",
+}
+
+
+async def pending(view: View) -> Response:
+    """Show what waits."""
+    return await _show(view, view.asked("kind"), "pending.html")
+
+
+async def transactions(view: View) -> Response:
+    """Show the transactions that nobody has ended yet."""
+    return await _show(view, "half", "transactions.html")
+
+
+async def _show(view: View, kind: str, template: str) -> Response:
+    desk = view.desk
+    if kind and kind not in KINDS:
+        raise FormError(f"the kind is one of {', '.join(KINDS)}")
+    filter = pending_pb2.PendingFilter(
+        topic=view.asked("topic"), group=view.asked("group"), kind=KINDS.get(kind, 0)
+    )
+    listing = pending_pb2.ListPendingRequest(
+        filter=filter, page_size=PAGE, page_token=view.asked("after")
+    )
+    page = await desk.look(desk.admin.pending.ListPending, listing)
+    counting = pending_pb2.CountPendingRequest(filter=filter)
+    counts, counts_error = await desk.tried(desk.admin.pending.CountPending, counting)
+    bars, reach = await _histogram(view, filter) if template == "pending.html" else ([], "")
+    return view.render(
+        template,
+        kind=kind,
+        topic=view.asked("topic"),
+        group=view.asked("group"),
+        page=page,
+        after=view.asked("after"),
+        counts=counts,
+        counts_error=words_of(counts_error) if counts_error else "",
+        shown=COUNTS_SHOWN,
+        bars=bars,
+        reach=reach,
+        kinds=KIND_WORDS,
+        names=pending_pb2,
+        now_ms=clock.now_ms(),
+        query_now={"kind": kind, "topic": view.asked("topic"), "group": view.asked("group")},
+    )
+
+
+async def _histogram(view: View, filter: pending_pb2.PendingFilter) -> tuple[list[charts.Bar], str]:
+    """Count what comes due in each minute of the next hour; and say how far that is whole."""
+    desk = view.desk
+    now_ms = clock.now_ms()
+    begin_ms = now_ms // MINUTE_MS * MINUTE_MS
+    end_ms = begin_ms + MINUTES * MINUTE_MS
+    until = pending_pb2.PendingFilter()
+    until.CopyFrom(filter)
+    until.due_before_ms = end_ms
+    request = pending_pb2.ListPendingRequest(filter=until, page_size=LOOKED_MAX)
+    answer, _ = await desk.tried(desk.admin.pending.ListPending, request, age_s=LOOKED_S)
+    if answer is None or not answer.messages:
+        return [], ""
+    due = [max(begin_ms, each.due_at_ms) for each in answer.messages]
+    counts = charts.buckets(due, begin_ms, end_ms, MINUTES)
+    labels = [
+        f"{words.counted(count, 'message')} in minute {minute}" if minute else
+        f"{words.counted(count, 'message')} now"
+        for minute, count in enumerate(counts)
+    ]  # fmt: skip
+    more = bool(answer.next_page_token)
+    reach = f"the {len(due):,} that come first" if more else words.counted(sum(counts), "message")
+    return charts.bars(counts, labels, 900, 90), reach
+
+
+async def change(view: View) -> Response:
+    """Expedite, postpone, cancel or commit what was chosen; ask first before it is gone."""
+    verb, ids = view.field("verb"), view.form.get("id", [])
+    back = view.back("/pending")
+    if verb not in DONE_WORDS:
+        raise FormError("say expedite, postpone, cancel or commit")
+    if not ids or len(ids) > CHOSEN_MAX:
+        raise FormError("choose some messages first")
+    if verb in ("cancel", "commit") and view.field("sure") != "yes":
+        return view.render("pending_sure.html", verb=verb, ids=ids, back=back)
+    request = pending_pb2.ChangePendingRequest(ids=ids)
+    service = view.desk.admin.pending
+    method = {
+        "expedite": service.ExpeditePending,
+        "postpone": service.PostponePending,
+        "cancel": service.CancelPending,
+        "commit": service.CommitPending,
+    }[verb]
+    if verb == "postpone":
+        try:
+            request.due_at_ms = clock.now_ms() + parse_duration_ms(view.field("by"))
+        except ValueError as error:
+            raise FormError(str(error)) from None
+    answer = await view.desk.call(method, request)
+    failed = [each for each in answer.results if each.status.code != 20000]
+    count = len(answer.results) - len(failed)
+    text = f"{words.counted(count, 'message')} {DONE_WORDS[verb]}"
+    if failed:
+        text += f"; {len(failed)} not: {failed[0].status.message}"
+    return view.go(back, "bad" if failed else "good", text)
