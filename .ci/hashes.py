@@ -20,6 +20,7 @@ PLATFORMS: Final = (
         [f"manylinux_2_{minor}_{machine}" for minor in (17, 24, 26, 27, 28, 34)]
         for machine in ("x86_64", "aarch64")
     ),
+    ["manylinux1_x86_64", "manylinux2010_x86_64"],  # older names: pip does not take them as well
     *([f"musllinux_1_{minor}_{machine}" for minor in (1, 2)] for machine in ("x86_64", "aarch64")),
     *([f"macosx_14_0_{machine}"] for machine in ("x86_64", "arm64")),
 )
