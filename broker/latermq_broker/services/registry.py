@@ -23,7 +23,7 @@ from latermq_broker.services.auth.admin_gate import (
     users_served,
 )
 from latermq_broker.services.auth.guard import Guard
-from latermq_broker.services.call.answers import ADMIN, MESSAGING, Caller, refusal_of, unary
+from latermq_broker.services.call.answers import ADMIN, MESSAGING, Caller, reader, refusal_of, unary
 from latermq_broker.services.call.handler import Committer, Method, MethodTable, ParkedReceives
 from latermq_broker.services.call.transport_view import TransportView
 from latermq_broker.services.clients.heartbeat import HeartbeatService
@@ -209,7 +209,7 @@ def _refused(rpc: Any, answer: Callable[[Message, Caller], NoReturn]) -> Method:
     refusal = refusal_of(rpc)
     required = rpc.full_name.startswith(MESSAGING[1:])
     return unary(
-        GetMessageClass(rpc.input_type),
+        reader(GetMessageClass(rpc.input_type)),
         answer,
         lambda status, request: refusal(status),
         client_id_required=required,

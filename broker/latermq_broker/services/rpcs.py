@@ -5,7 +5,7 @@
 What such a method may do is in `answers`. Beside it, where an RPC needs them, stand
 
     refuse_ack_message(status, request)    what carries an error's status, if not the status alone
-    short_send_message(data, call)         a shorter way for some requests; None: take the whole way
+    read_ack_message(data, call)           reads the request, if protobuf alone does not
     parsed_telemetry(commands, call)       a stream for who has parsed what the client sends
 
 Whether a method streams, and what it takes and gives, the descriptor says; what it needs of memory
@@ -23,13 +23,12 @@ from google.protobuf.message_factory import GetMessageClass
 from latermq_broker.services.admin import admin_messages
 from latermq_broker.services.call.answers import (
     MESSAGING,
+    reader,
     refusal_of,
     server_stream,
-    shortcut,
-    status_for,
     unary,
 )
-from latermq_broker.services.call.handler import Call, Method, MethodTable
+from latermq_broker.services.call.handler import Method, MethodTable
 from latermq_broker.services.v1 import v1_dead_letters, v1_messages, v1_pending, v1_queues
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 
@@ -93,38 +92,26 @@ def _method(rpc: Any, handler: object, name: str) -> Method:
     if rpc.client_streaming:
         return Method.bidi_stream(answer, parsed=getattr(handler, f"parsed_{name}"))
     needs = NEEDS.get(path_of(rpc), _NONE)
-    request_class = GetMessageClass(rpc.input_type)
+    read = getattr(handler, f"read_{name}", None) or reader(GetMessageClass(rpc.input_type))
     of_a_client = path_of(rpc).startswith(MESSAGING)
     own = getattr(handler, f"refuse_{name}", None)
     if rpc.server_streaming:
         return server_stream(
-            request_class,
+            read,
             answer,
             own or _only_element(rpc),
             client_id_required=of_a_client,
             reply_bytes=needs.reply_bytes,
             small=needs.small,
         )
-    refuse = own or _status_alone(rpc)
-    whole = unary(
-        request_class,
+    return unary(
+        read,
         answer,
-        refuse,
+        own or _status_alone(rpc),
         client_id_required=of_a_client,
+        large=needs.large,
         reply_bytes=needs.reply_bytes,
     )
-    short = getattr(handler, f"short_{name}", None)
-    if short is None:
-        return whole
-
-    def refused(data: bytes, call: Call, error: BaseException) -> bytes:
-        request = request_class()
-        if own is not None:
-            request.ParseFromString(data)
-        response: bytes = refuse(status_for(error, call), request).SerializeToString()
-        return response
-
-    return shortcut(short, refused, whole, large=needs.large)
 
 
 def _status_alone(rpc: Any) -> Callable[[definition_pb2.Status, Message], Message]:

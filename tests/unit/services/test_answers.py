@@ -10,9 +10,15 @@ from typing import Any, cast
 import pytest
 
 from latermq_broker import errors
-from latermq_broker.deferred import Later
 from latermq_broker.services.call import answers
-from latermq_broker.services.call.answers import Caller, ok_status, server_stream, status_of, unary
+from latermq_broker.services.call.answers import (
+    Caller,
+    ok_status,
+    reader,
+    server_stream,
+    status_of,
+    unary,
+)
 from latermq_broker.services.call.handler import Call, CallAborted, Method, MethodKind
 from latermq_h2.grpc_code import GrpcCode
 from latermq_proto.apache.rocketmq.v2.definition_pb2 import Status
@@ -41,7 +47,7 @@ async def call_unary(method: Method, data: bytes = b"", call: FakeCall | None = 
 
 
 async def test_a_client_id_has_a_bounded_length() -> None:
-    method = unary(HeartbeatRequest, lambda request, caller: b"", refuse)
+    method = unary(reader(HeartbeatRequest), lambda request, caller: b"", refuse)
     for count, code in (
         (answers.CLIENT_ID_CHARACTERS_MAX, 0),
         (answers.CLIENT_ID_CHARACTERS_MAX + 1, errors.BadRequestError.code),
@@ -49,18 +55,36 @@ async def test_a_client_id_has_a_bounded_length() -> None:
         assert (await call_unary(method, call=FakeCall(client_id="c" * count))).code == code
 
 
-async def test_a_shortcut_does_not_take_a_client_id_that_is_too_long() -> None:
-    taken: list[bytes] = []
+async def test_what_an_own_reader_reads_needs_a_client_id_too() -> None:
+    seen: list[bytes] = []
 
-    def short(data: bytes, call: Call) -> Later[bytes] | None:
-        taken.append(data)
-        return None
+    def answer(request: bytes, caller: Caller) -> bytes:
+        seen.append(request)
+        return b""
 
-    whole = unary(HeartbeatRequest, lambda request, caller: b"", refuse)
-    method = answers.shortcut(short, lambda data, call, error: b"", whole)
-    long = FakeCall(client_id="c" * (answers.CLIENT_ID_CHARACTERS_MAX + 1))
-    assert (await call_unary(method, call=long)).code == errors.BadRequestError.code
-    assert taken == []
+    method = unary(lambda data, call: data, answer, refuse)
+    for client_id in ("", "c" * (answers.CLIENT_ID_CHARACTERS_MAX + 1)):
+        assert (await call_unary(method, b"read", FakeCall(client_id=client_id))).code != 0
+    assert seen == []
+    assert (await call_unary(method, b"read")).code == 0
+    assert seen == [b"read"]
+
+
+async def test_what_a_reader_refuses_is_refused_as_an_empty_request() -> None:
+    def read(data: bytes, call: Call) -> list[bytes]:
+        if data:
+            raise errors.BadRequestError("not that")
+        return []
+
+    refused: list[Any] = []
+
+    def refuse_all(status: Status, request: list[bytes]) -> HeartbeatResponse:
+        refused.append(request)
+        return HeartbeatResponse(status=status)
+
+    method = unary(read, lambda request, caller: b"", refuse_all)
+    assert (await call_unary(method, b"x")).code == errors.BadRequestError.code
+    assert refused == [[]]
 
 
 async def call_stream(method: Method, data: bytes = b"") -> list[Status]:
@@ -76,27 +100,29 @@ def raising(error: Exception) -> Method:
     def answer(request: HeartbeatRequest, caller: Caller) -> HeartbeatResponse:
         raise error
 
-    return unary(HeartbeatRequest, answer, refuse)
+    return unary(reader(HeartbeatRequest), answer, refuse)
 
 
 def raising_later(error: Exception) -> Method:
     async def answer(request: HeartbeatRequest, caller: Caller) -> HeartbeatResponse:
         raise error
 
-    return unary(HeartbeatRequest, answer, refuse)
+    return unary(reader(HeartbeatRequest), answer, refuse)
 
 
 class TestUnary:
     async def test_a_value_is_answered_without_an_awaitable(self) -> None:
         method = unary(
-            HeartbeatRequest, lambda request, caller: HeartbeatResponse(status=ok_status()), refuse
+            reader(HeartbeatRequest),
+            lambda request, caller: HeartbeatResponse(status=ok_status()),
+            refuse,
         )
         result = method.handler(cast(Any, b""), FakeCall())
         assert isinstance(result, bytes)
         assert HeartbeatResponse.FromString(result).status.code == 20000
 
     async def test_bytes_are_passed_on(self) -> None:
-        method = unary(HeartbeatRequest, lambda request, caller: b"\x0a\x00", refuse)
+        method = unary(reader(HeartbeatRequest), lambda request, caller: b"\x0a\x00", refuse)
         assert method.handler(cast(Any, b""), FakeCall()) == b"\x0a\x00"
 
     async def test_the_caller_is_named(self) -> None:
@@ -106,7 +132,7 @@ class TestUnary:
             seen.append(caller.client_id)
             return HeartbeatResponse(status=ok_status())
 
-        await call_unary(unary(HeartbeatRequest, answer, refuse))
+        await call_unary(unary(reader(HeartbeatRequest), answer, refuse))
         assert seen == [CLIENT_ID]
 
     @pytest.mark.parametrize("client_id", ["", "   "])
@@ -117,7 +143,7 @@ class TestUnary:
 
     async def test_unless_the_method_says_otherwise(self) -> None:
         method = unary(
-            HeartbeatRequest,
+            reader(HeartbeatRequest),
             lambda request, caller: HeartbeatResponse(status=ok_status()),
             refuse,
             client_id_required=False,
@@ -175,9 +201,9 @@ class TestServerStream:
             return [response, response.SerializeToString()]
 
         now = server_stream(
-            ReceiveMessageRequest, lambda request, caller: [response] * 2, refuse_stream
+            reader(ReceiveMessageRequest), lambda request, caller: [response] * 2, refuse_stream
         )
-        for method in (now, server_stream(ReceiveMessageRequest, later, refuse_stream)):
+        for method in (now, server_stream(reader(ReceiveMessageRequest), later, refuse_stream)):
             assert [status.code for status in await call_stream(method)] == [20000, 20000]
 
     async def test_an_error_after_the_first_element_ends_the_stream_with_its_status(self) -> None:
@@ -187,7 +213,7 @@ class TestServerStream:
             yield ReceiveMessageResponse(status=ok_status())
             raise errors.TopicNotFoundError("t")
 
-        method = server_stream(ReceiveMessageRequest, answer, refuse_stream)
+        method = server_stream(reader(ReceiveMessageRequest), answer, refuse_stream)
         assert [status.code for status in await call_stream(method)] == [20000, 40402]
 
     async def test_an_error_before_any_element(self) -> None:
@@ -198,7 +224,7 @@ class TestServerStream:
             raise errors.ForbiddenError("no")
 
         for each in (answer, later):
-            method = server_stream(ReceiveMessageRequest, each, refuse_stream)
+            method = server_stream(reader(ReceiveMessageRequest), each, refuse_stream)
             assert [status.code for status in await call_stream(method)] == [40300]
 
     async def test_an_abort_passes_through(self) -> None:
@@ -209,7 +235,7 @@ class TestServerStream:
             yield
 
         with pytest.raises(CallAborted):
-            await call_stream(server_stream(ReceiveMessageRequest, answer, refuse_stream))
+            await call_stream(server_stream(reader(ReceiveMessageRequest), answer, refuse_stream))
 
 
 def test_every_request_error_has_a_code_of_the_protocol() -> None:
@@ -238,8 +264,8 @@ async def test_a_call_that_is_cancelled_before_it_begins_leaves_nothing_unawaite
         return []
 
     methods = [
-        unary(HeartbeatRequest, beat, refuse),
-        server_stream(ReceiveMessageRequest, lend, refuse_stream),
+        unary(reader(HeartbeatRequest), beat, refuse),
+        server_stream(reader(ReceiveMessageRequest), lend, refuse_stream),
     ]
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")

@@ -10,6 +10,7 @@ from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest
 from latermq_broker.catalog.access import Kind, Right
 from latermq_broker.config.auth import AuthConfig
 from latermq_broker.services.auth.guard import Guard
+from latermq_broker.services.call.answers import reader
 from latermq_broker.services.call.handler import Call, CallAborted, Method, MethodKind
 from latermq_broker.services.clients.session import Sessions
 from latermq_h2.grpc_code import GrpcCode
@@ -86,7 +87,8 @@ def test_a_request_is_parsed_once(rig: AccessRig) -> None:
         seen.append(request)
         return b""
 
-    plain = Method.unary(handler, large=True, parsed=parsed)
+    read = reader(service_pb2.SendMessageRequest)
+    plain = Method.unary(handler, large=True, parsed=parsed, read=read)
     descriptors = service_pb2.DESCRIPTOR.services_by_name.values()
     auth = AuthConfig(enabled=True, root_access_key=ROOT, root_secret_key=ROOT_SECRET)
     guard = Guard(rig.engine.users, Sessions(rig.config.server), auth, lambda: rig.now_ms)

@@ -81,7 +81,11 @@ def test_a_handler_takes_what_its_rpc_takes(rpc: Any) -> None:
     name = name_of(rpc)
     classes = [each for each in vars(registry).values() if isinstance(each, type)]
     (answer,) = filter(isfunction, (getattr(each, name, None) for each in classes))
+    readers = list(filter(isfunction, (getattr(each, f"read_{name}", None) for each in classes)))
     hints = get_type_hints(answer)
-    assert hints["request"] is GetMessageClass(rpc.input_type)
+    if readers:
+        assert [hints["request"]] == [get_type_hints(read)["return"] for read in readers]
+    else:
+        assert hints["request"] is GetMessageClass(rpc.input_type)
     if not rpc.server_streaming and isinstance(given := hints["return"], type):
         assert given is GetMessageClass(rpc.output_type)

@@ -329,23 +329,6 @@ def test_a_send_of_now_is_answered_as_any(first: int) -> None:
     )
 
 
-@given(st.lists(st.tuples(texts, texts), max_size=5))
-def test_an_acknowledgement_is_answered_as_protobuf_does_it(
-    entries: list[tuple[str, str]],
-) -> None:
-    asked = service_pb2.AckMessageRequest()
-    wanted = service_pb2.AckMessageResponse(status=wire_status())
-    for message_id, handle in entries:
-        asked.entries.add(message_id=message_id, receipt_handle=handle)
-        wanted.entries.add(message_id=message_id, receipt_handle=handle, status=wire_status())
-    made = wire_messages.acked_response(asked.entries)
-    assert service_pb2.AckMessageResponse.FromString(made) == wanted
-
-
-def wire_status() -> definition_pb2.Status:
-    return definition_pb2.Status(code=definition_pb2.OK, message="OK")
-
-
 @given(st.integers(0, (1 << 35) - 1), st.binary(max_size=3))
 def test_lengths_are_read_as_they_are_written(number: int, after: bytes) -> None:
     encoded = wire_fields.varint(number)

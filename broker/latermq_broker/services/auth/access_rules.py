@@ -16,7 +16,9 @@ from latermq_broker.catalog.catalog import (
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
 )
+from latermq_broker.engine.state.model import PlainMessages
 from latermq_broker.services.call.answers import MESSAGING
+from latermq_broker.services.wire.wire_ack import AckRequest
 from latermq_text.printable import shortened
 
 PUB, SUB, BROWSE, BODY = Right.PUB, Right.SUB, Right.BROWSE, Right.BODY
@@ -98,6 +100,8 @@ def _known(request: Any) -> All:
 
 
 def _send(request: Any) -> All:
+    if isinstance(request, PlainMessages):
+        return topic(request.topic, PUB)
     messages = request.messages
     if len(messages) == 1:
         return topic(messages[0].topic.name, PUB)
@@ -115,6 +119,10 @@ def _route(request: Any) -> All:
 def _of_both(request: Any) -> All:
     """Want of who settles what it has received by: SUB on the topic and on the group."""
     return topic(request.topic.name, SUB) + group(request.group.name, SUB)
+
+
+def _ack(request: AckRequest) -> All:
+    return topic(request.topic, SUB) + group(request.group, SUB)
 
 
 def _of_queue(request: Any) -> All:
@@ -207,7 +215,7 @@ RULES: Final[Mapping[str, Wants]] = {
     f"{MESSAGING}/SendMessage": _send,
     f"{MESSAGING}/QueryAssignment": _of_both,
     f"{MESSAGING}/ReceiveMessage": _of_queue,
-    f"{MESSAGING}/AckMessage": _of_both,
+    f"{MESSAGING}/AckMessage": _ack,
     f"{MESSAGING}/ForwardMessageToDeadLetterQueue": _of_both,
     f"{MESSAGING}/PullMessage": _of_queue,
     f"{MESSAGING}/UpdateOffset": _of_queue,

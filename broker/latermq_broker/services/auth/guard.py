@@ -21,9 +21,6 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
-from google.protobuf.message import Message
-from google.protobuf.message_factory import GetMessageClass
-
 from latermq_broker.catalog.access import Right, User
 from latermq_broker.config.auth import AuthConfig
 from latermq_broker.deferred import Later
@@ -49,11 +46,9 @@ from latermq_broker.services.auth.signature import (
 from latermq_broker.services.call.answers import (
     CLIENT_ID_HEADER,
     MESSAGING,
-    parse,
     refusal_of,
     status_of,
 )
-from latermq_broker.services.call.field_counts import FieldCount
 from latermq_broker.services.call.handler import (
     BidiStream,
     Call,
@@ -215,13 +210,13 @@ class Guard:
             return Method.bidi_stream(self._stream(path, method.parsed))
         inner = cast(Callable[[bytes, Call], Any], method.handler)
         wants = rule_of(path)
-        request_class = GetMessageClass(rpc.input_type)
         refuse = refusal_of(rpc)
         of_a_client = path.startswith(MESSAGING)
         is_heartbeat = path == HEARTBEAT
         streams = method.kind is MethodKind.SERVER_STREAM
-        parsed = method.parsed
-        count = FieldCount(rpc.input_type)
+        parsed, read = method.parsed, method.read
+        assert parsed is not None
+        assert read is not None
         braked = [refuse(status_of(UnauthorizedError(BRAKED))).SerializeToString()]
 
         def refused(error: RequestError, call: Call) -> bytes:
@@ -237,13 +232,12 @@ class Guard:
             return None
 
         def handler(data: bytes, call: Call) -> Any:
-            request: Message | None = None
+            request: Any = None
             try:
                 user = call.user = self.caller_of(call)
                 if not user.admin:
-                    request = request_class()
                     try:
-                        parse(request, data, count)
+                        request = read(data, call)
                     except BadRequestError:
                         return inner(data, call)  # which says so, and does nothing else
                     require(user, wants(request))
@@ -256,7 +250,7 @@ class Guard:
                     return self._kept_back(braked if streams else braked[0], call)
                 answer = refused(error, call)
                 return [answer] if streams else answer
-            if request is None or parsed is None:
+            if request is None:
                 return inner(data, call)
             return parsed(request, data, call)
 

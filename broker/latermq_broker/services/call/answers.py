@@ -15,7 +15,6 @@ coroutine behind that nobody awaits. Where the bytes are already made (a hot rep
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass
 from functools import partial
 from inspect import iscoroutinefunction
 from typing import Any, Final, TypeAlias, TypeVar, cast
@@ -34,7 +33,7 @@ from latermq_broker.errors import (
     StoreFullError,
 )
 from latermq_broker.services.call.field_counts import FieldCount
-from latermq_broker.services.call.handler import Call, CallAborted, Method, Unary
+from latermq_broker.services.call.handler import Call, CallAborted, Method, Reader
 from latermq_broker.services.call.late_elements import encoded
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 
@@ -50,18 +49,19 @@ INTERNAL_ERROR_CODE: Final = 50000
 ANSWERED: Final = (RequestError, StoreFullError)  # in words that the client is told; not logged
 _INVALID_HANDLE: Final = "INVALID_RECEIPT_HANDLE"
 
-Request = TypeVar("Request", bound=Message)
 Answered = TypeVar("Answered")
 Encoded: TypeAlias = Message | bytes
 
 
-@dataclass(frozen=True, slots=True)
 class Caller:
     """Who asks: the client id (`""` only where none is required), the call, the request's bytes."""
 
-    client_id: str
-    call: Call
-    data: bytes = b""
+    __slots__ = ("call", "client_id", "data")
+
+    def __init__(self, client_id: str, call: Call, data: bytes = b"") -> None:
+        self.client_id = client_id
+        self.call = call
+        self.data = data
 
 
 UnaryAnswer: TypeAlias = Encoded | Later[bytes]
@@ -105,37 +105,48 @@ def refusal_of(rpc: Any) -> Callable[[definition_pb2.Status], Message]:
     return lambda status: response_class(remark=status.message)  # ChangeLogLevel
 
 
+def reader(request_class: type[Message]) -> Reader:
+    """Make the reader of requests that protobuf parses."""
+    count = FieldCount(request_class.DESCRIPTOR)
+
+    def read(data: bytes, call: Call) -> Message:
+        request = request_class()
+        parse(request, data, count)
+        return request
+
+    return read
+
+
 def unary(
-    request_class: type[Request],
-    answer: Callable[[Request, Caller], UnaryAnswer | Coroutine[Any, Any, Encoded]],
-    refuse: Callable[[definition_pb2.Status, Request], Encoded],
+    read: Reader,
+    answer: Callable[[Any, Caller], UnaryAnswer | Coroutine[Any, Any, Encoded]],
+    refuse: Callable[[definition_pb2.Status, Any], Encoded],
     *,
     client_id_required: bool = True,
+    large: bool = False,
     reply_bytes: int = 0,
 ) -> Method:
     """Make a unary method of an answer function.
 
     Args:
-        reply_bytes: as in `Method`.
+        large, reply_bytes: as in `Method`.
         refuse: builds the response that carries an error's status; the request is an empty one
-            when it could not be parsed.
+            when it could not be read.
         client_id_required: every RPC of apache.rocketmq.v2; not ours (a probe has none).
     """
 
-    def refused(request: Request, call: Call, error: BaseException) -> bytes:
+    def refused(request: Any, call: Call, error: BaseException) -> bytes:
         return _bytes_of(refuse(status_for(error, call), request))
 
     is_async = iscoroutinefunction(answer)
 
-    async def awaited(request: Request, caller: Caller) -> bytes:
+    async def awaited(request: Any, caller: Caller) -> bytes:
         try:
             return _bytes_of(await cast(Awaitable[Encoded], answer(request, caller)))
         except Exception as error:  # noqa: BLE001  `status_for` logs what is not the caller's
             return refused(request, caller.call, error)
 
-    def parsed(
-        request: Request, data: bytes, call: Call
-    ) -> bytes | Later[bytes] | Awaitable[bytes]:
+    def parsed(request: Any, data: bytes, call: Call) -> bytes | Later[bytes] | Awaitable[bytes]:
         try:
             caller = _caller(call, data, client_id_required)
             if is_async:
@@ -150,60 +161,14 @@ def unary(
         except Exception as error:  # noqa: BLE001  `status_for` logs what is not the caller's
             return refused(request, call, error)
 
-    handler = _parsing(request_class, parsed, refused)
-    return Method.unary(handler, reply_bytes=reply_bytes, parsed=parsed)
-
-
-def shortcut(
-    short: Callable[[bytes, Call], Later[bytes] | None],
-    refused: Callable[[bytes, Call, BaseException], bytes],
-    whole: Method,
-    *,
-    large: bool = False,
-) -> Method:
-    """Give `whole`, a unary method, a shorter way to its answer for some requests.
-
-    Args:
-        short: asked first where there is a client id; None: take the whole way.
-        refused: the response that carries the error of a request that went the short way.
-        large: as in `Method`.
-    """
-    whole_way = cast(Unary, whole.handler)
-    parsed_way = whole.parsed
-    assert parsed_way is not None
-
-    def short_way(data: bytes, call: Call) -> bytes | Later[bytes] | None:
-        client_id = (call.metadata(CLIENT_ID_HEADER) or "").strip()
-        if not 0 < len(client_id) <= CLIENT_ID_CHARACTERS_MAX:
-            return None
-        try:
-            answer = short(data, call)
-        except Exception as error:  # noqa: BLE001  `status_for` logs what is not the caller's
-            return refused(data, call, error)
-        if answer is not None:
-            answer.rescue(partial(refused, data, call))
-        return answer
-
-    def handler(data: bytes, call: Call) -> bytes | Later[bytes] | Awaitable[bytes]:
-        answer = short_way(data, call)
-        return whole_way(data, call) if answer is None else answer
-
-    def parsed(
-        request: Message, data: bytes, call: Call
-    ) -> bytes | Later[bytes] | Awaitable[bytes]:
-        answer = short_way(data, call)
-        if answer is not None:
-            return answer
-        late: bytes | Later[bytes] | Awaitable[bytes] = parsed_way(request, data, call)
-        return late
-
-    return Method.unary(handler, large=large, parsed=parsed)
+    handler = _reading(read, parsed, refused)
+    return Method.unary(handler, large=large, reply_bytes=reply_bytes, parsed=parsed, read=read)
 
 
 def server_stream(
-    request_class: type[Request],
-    answer: Callable[[Request, Caller], StreamAnswer | Coroutine[Any, Any, Sequence[Encoded]]],
-    refuse: Callable[[definition_pb2.Status, Request], Sequence[Encoded]],
+    read: Reader,
+    answer: Callable[[Any, Caller], StreamAnswer | Coroutine[Any, Any, Sequence[Encoded]]],
+    refuse: Callable[[definition_pb2.Status, Any], Sequence[Encoded]],
     *,
     client_id_required: bool = True,
     reply_bytes: int = 0,
@@ -215,12 +180,12 @@ def server_stream(
     sent. `small` is as in `Method`.
     """
 
-    def refused(request: Request, call: Call, error: BaseException) -> list[bytes]:
+    def refused(request: Any, call: Call, error: BaseException) -> list[bytes]:
         return [_bytes_of(element) for element in refuse(status_for(error, call), request)]
 
     is_async = iscoroutinefunction(answer)
 
-    async def awaited(request: Request, caller: Caller) -> list[bytes]:
+    async def awaited(request: Any, caller: Caller) -> list[bytes]:
         try:
             elements = await cast(Awaitable[Sequence[Encoded]], answer(request, caller))
             return [_bytes_of(element) for element in elements]
@@ -228,7 +193,7 @@ def server_stream(
             return refused(request, caller.call, error)
 
     def parsed(
-        request: Request, data: bytes, call: Call
+        request: Any, data: bytes, call: Call
     ) -> Sequence[bytes] | Later[list[bytes]] | Awaitable[Sequence[bytes]] | AsyncIterator[bytes]:
         try:
             caller = _caller(call, data, client_id_required)
@@ -246,24 +211,24 @@ def server_stream(
         except Exception as error:  # noqa: BLE001  `status_for` logs what is not the caller's
             return refused(request, call, error)
 
-    handler = _parsing(request_class, parsed, refused)
-    return Method.server_stream(handler, small=small, reply_bytes=reply_bytes, parsed=parsed)
+    handler = _reading(read, parsed, refused)
+    return Method.server_stream(
+        handler, small=small, reply_bytes=reply_bytes, parsed=parsed, read=read
+    )
 
 
-def _parsing(
-    request_class: type[Request],
-    parsed: Callable[[Request, bytes, Call], Answered],
-    refused: Callable[[Request, Call, BaseException], Answered],
+def _reading(
+    read: Reader,
+    parsed: Callable[[Any, bytes, Call], Answered],
+    refused: Callable[[Any, Call, BaseException], Answered],
 ) -> Callable[[bytes, Call], Answered]:
-    """Make a handler of bytes out of one of messages, which refuses bytes that are none."""
-    count = FieldCount(request_class.DESCRIPTOR)
+    """Make a handler of bytes out of one of requests, which refuses bytes that are none."""
 
     def handler(data: bytes, call: Call) -> Answered:
-        request = request_class()
         try:
-            parse(request, data, count)
+            request = read(data, call)
         except Exception as error:  # noqa: BLE001  `status_for` logs what is not the caller's
-            return refused(request, call, error)
+            return refused(read(b"", call), call, error)
         return parsed(request, data, call)
 
     return handler

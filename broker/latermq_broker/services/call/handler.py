@@ -125,7 +125,9 @@ ServerStream: TypeAlias = Callable[
 BidiStream: TypeAlias = Callable[[AsyncIterator[bytes], Call], AsyncIterator[bytes]]
 
 
-# The request, its bytes and the call; of a stream the messages and the call.
+# From bytes to a request as its handler takes it; BadRequestError: it is none. b"" is an empty one.
+Reader: TypeAlias = Callable[[bytes, Call], Any]
+# What was read, its bytes and the call; of a stream the messages and the call.
 Parsed: TypeAlias = Callable[..., Any]
 # The elements that refuse a call by its head alone, now or later; or None. Its handler decides by
 # the head, too.
@@ -148,7 +150,10 @@ class Method:
     small: bool = False  # its requests are never large, and are taken up to 64 KiB only
     admit: Admit | None = None  # asked before anything of a request is kept that is not whole
     reply_bytes: int = 0  # about what is gathered for an answer, or for an element of it: reserved
-    parsed: Parsed | None = None  # the handler again, for who has parsed the request already
+    parsed: Parsed | None = None  # the handler again, for who has read the request already
+    read: Reader | None = (
+        None  # as the handler does; there where `parsed` is, but of no bidi stream
+    )
     public: bool = False  # whoever asks may have it: its calls never become known
     headers_first: bool = True  # of a stream's answer; else with its first element
 
@@ -162,8 +167,9 @@ class Method:
         admit: Admit | None = None,
         reply_bytes: int = 0,
         parsed: Parsed | None = None,
+        read: Reader | None = None,
     ) -> "Method":
-        return cls(MethodKind.UNARY, handler, large, small, admit, reply_bytes, parsed)
+        return cls(MethodKind.UNARY, handler, large, small, admit, reply_bytes, parsed, read)
 
     @classmethod
     def server_stream(
@@ -173,6 +179,7 @@ class Method:
         small: bool = False,
         reply_bytes: int = 0,
         parsed: Parsed | None = None,
+        read: Reader | None = None,
         public: bool = False,
     ) -> "Method":
         return cls(
@@ -181,6 +188,7 @@ class Method:
             small=small,
             reply_bytes=reply_bytes,
             parsed=parsed,
+            read=read,
             public=public,
         )
 

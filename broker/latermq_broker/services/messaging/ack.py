@@ -6,7 +6,6 @@ settles under its own topic only: rights are asked for the topic that the reques
 three makes a topic or a group.
 """
 
-from collections.abc import Sequence
 from typing import Final
 
 from latermq_broker.config.config import Config
@@ -15,8 +14,8 @@ from latermq_broker.engine.engine import Engine
 from latermq_broker.errors import (
     BadRequestError,
     GroupNotFoundError,
-    RequestError,
 )
+from latermq_broker.services.call import names
 from latermq_broker.services.call.answers import (
     Caller,
     common_status,
@@ -24,13 +23,13 @@ from latermq_broker.services.call.answers import (
     status_of,
 )
 from latermq_broker.services.call.bounds import Bounds
-from latermq_broker.services.call.handler import Committer
+from latermq_broker.services.call.handler import Call, Committer
 from latermq_broker.services.clients.session import Sessions
 from latermq_broker.services.wire import wire
-from latermq_broker.services.wire.wire_messages import acked_response
+from latermq_broker.services.wire.wire_ack import AckRequest, ack_response, read_ack
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 
-ENTRIES_COUNT_MAX: Final = 4_096  # of one AckMessage; a receive gives 32 at most
+OK: Final = ok_status()
 
 
 class AckService:
@@ -42,38 +41,31 @@ class AckService:
         self._config = config.delivery
         self._bounds = Bounds(config)
 
-    def ack_message(self, request: service_pb2.AckMessageRequest, caller: Caller) -> Later[bytes]:
+    def read_ack_message(self, data: bytes, call: Call) -> AckRequest:
+        return read_ack(data)
+
+    def ack_message(self, request: AckRequest, caller: Caller) -> Later[bytes]:
         """Have the messages done for the group: one result per entry, in their order.
 
         Raises:
             IllegalTopicError, IllegalGroupError: as their names say.
-            BadRequestError: no entries, or too many.
+            BadRequestError: no entries.
         """
-        topic = wire.topic_name(request.topic)
-        group = wire.group_name(request.group)
-        entries = request.entries
-        if not entries:
+        names.check_topic(request.topic)
+        names.check_group(request.group)
+        if not request.entries:
             raise BadRequestError("no message to acknowledge")
-        if len(entries) > ENTRIES_COUNT_MAX:
-            raise BadRequestError(
-                f"{len(entries)} entries in one request, at most {ENTRIES_COUNT_MAX} are allowed"
-            )
-        handles = [entry.receipt_handle for entry in entries]
-        errors = self._engine.ack(group, handles, self._committer.now_ms(), topic)
-        return self._committer.acknowledged(_response(request, errors))
+        now_ms = self._committer.now_ms()
+        errors = self._engine.ack(request.group, request.handles, now_ms, request.topic)
+        if not any(errors):
+            return self._committer.acknowledged(ack_response(OK, request.entries))
+        statuses = [OK if error is None else status_of(error) for error in errors]
+        response = ack_response(common_status(statuses), request.entries, statuses)
+        return self._committer.acknowledged(response)
 
-    def refuse_ack_message(
-        self, status: definition_pb2.Status, request: service_pb2.AckMessageRequest
-    ) -> service_pb2.AckMessageResponse:
-        """Give each entry the status of all: Rust reads the first one unseen. Too many: none."""
-        response = service_pb2.AckMessageResponse(status=status)
-        if len(request.entries) > ENTRIES_COUNT_MAX:
-            return response
-        for entry in request.entries:
-            response.entries.add(
-                message_id=entry.message_id, receipt_handle=entry.receipt_handle, status=status
-            )
-        return response
+    def refuse_ack_message(self, status: definition_pb2.Status, request: AckRequest) -> bytes:
+        """Give each entry the status of all: Rust reads the first one unseen."""
+        return ack_response(status, request.entries)
 
     def refuse_change_invisible_duration(
         self, status: definition_pb2.Status, request: service_pb2.ChangeInvisibleDurationRequest
@@ -140,17 +132,3 @@ class AckService:
         )
         await self._committer.written()
         return service_pb2.ForwardMessageToDeadLetterQueueResponse(status=ok_status())
-
-
-def _response(
-    request: service_pb2.AckMessageRequest, errors: Sequence[RequestError | None]
-) -> bytes:
-    if not any(errors):
-        return acked_response(request.entries)
-    statuses = [ok_status() if error is None else status_of(error) for error in errors]
-    response = service_pb2.AckMessageResponse(status=common_status(statuses))
-    for entry, status in zip(request.entries, statuses, strict=True):
-        response.entries.add(
-            message_id=entry.message_id, receipt_handle=entry.receipt_handle, status=status
-        )
-    return response.SerializeToString()

@@ -19,7 +19,6 @@ the ladder while they pass, and in the end it is a dead letter that says why.
 import asyncio
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -53,7 +52,6 @@ ELEMENT_BYTES: Final = 512  # of a message in an answer, beside what is stored o
 CLIENT_TAKES_BYTES: Final = 4 << 20  # one received gRPC message, by default, in every language
 
 
-@dataclass(slots=True)
 class Leased:
     """Messages leased to a caller, and when they are stored as their sender was promised.
 
@@ -61,10 +59,14 @@ class Leased:
     transport has them, and a caller who does not read would hold them twice.
     """
 
-    delivered: Sequence[Delivered]  # until the transport has them
-    stored: Later[None]
-    handles: Sequence[str] = ()
-    large: Sequence[tuple[str, int, int]] = ()  # handle, attempt, size of those few clients take
+    __slots__ = ("delivered", "handles", "large", "stored")
+
+    def __init__(self, delivered: Sequence[Delivered], stored: Later[None]) -> None:
+        self.delivered = delivered  # until the transport has them
+        self.stored = stored
+        self.handles: Sequence[str] = ()
+        self.large: Sequence[tuple[str, int, int]] = ()
+        """Handle, attempt, size of those few clients take."""
 
 
 class ReceiveService:
@@ -209,17 +211,18 @@ class ReceiveService:
         else:
             invisible_ms = wire.duration_ms(request.invisible_duration)
             self._bounds.check_lease(invisible_ms)
-        return ReceiveRequest(
-            group=group,
-            topic=topic,
-            client_id=caller.client_id,
-            count_max=min(max(request.batch_size, 1), config.receive_batch_max),
-            invisible_ms=invisible_ms,
-            auto_renew=request.auto_renew,
-            filter=wire.message_filter(request.filter_expression),
-            attempt_id=request.attempt_id,
-            user=caller.call.user,
-            single_file=request.auto_renew and self._single_file(group, caller),
+        auto_renew = request.auto_renew
+        return ReceiveRequest(  # by position: by name it takes three times as long
+            group,
+            topic,
+            caller.client_id,
+            min(max(request.batch_size, 1), config.receive_batch_max),
+            invisible_ms,
+            auto_renew,
+            wire.message_filter(request.filter_expression),
+            request.attempt_id,
+            caller.call.user,
+            auto_renew and self._single_file(group, caller),
         )
 
     def _lease(self, receive: ReceiveRequest, call: Call) -> Leased | None:

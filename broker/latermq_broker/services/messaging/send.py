@@ -12,7 +12,7 @@ from latermq_broker.config.config import RECORD_BODY_OVERHEAD_BYTES, Config
 from latermq_broker.deferred import Later
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.outcome.attempts import HISTORY_BYTES_MAX
-from latermq_broker.engine.state.model import Outgoing, level_ms
+from latermq_broker.engine.state.model import Outgoing, PlainMessages, level_ms
 from latermq_broker.errors import (
     BodyTooLargeError,
     PropertiesTooLargeError,
@@ -20,6 +20,7 @@ from latermq_broker.errors import (
 from latermq_broker.services.call.answers import (
     CLIENT_ID_HEADER,
     Caller,
+    reader,
 )
 from latermq_broker.services.call.handler import Call, Committer
 from latermq_broker.services.call.names import PROPERTIES_BYTES_MAX
@@ -64,19 +65,25 @@ class SendService:
         self._flow = FlowControl(engine.limits)
         self._rules = validate.MessageRules(config)
         self._plain = PlainReader(config.store.message_body_bytes_max)
+        self._read_whole = reader(service_pb2.SendMessageRequest)
         self._messages_max = config.server.send_messages_max
         self._levels_ms = config.delivery.delay_levels_ms
         self._group_bytes_max = config.store.segment_bytes - _SEGMENT_HEAD_BYTES
 
-    def short_send_message(self, data: bytes, call: Call) -> Later[bytes] | None:
-        """Answer a request of plain messages; None: take the whole way."""
-        if call.metadata(wire.DELAY_LEVEL_HEADER) is not None:
-            return None
+    def read_send_message(
+        self, data: bytes, call: Call
+    ) -> PlainMessages | service_pb2.SendMessageRequest:
+        """Read plain messages in one pass, others by protobuf. Raises BadRequestError."""
+        if call.metadata(wire.DELAY_LEVEL_HEADER) is None:
+            side = StoreSide(now_ms=self._committer.now_ms(), call=call)
+            messages = self._plain.read(data, side, self._messages_max)
+            if messages is not None:
+                return messages
+        request: service_pb2.SendMessageRequest = self._read_whole(data, call)
+        return request
+
+    def _send_plain(self, messages: PlainMessages, data: bytes, call: Call) -> Later[bytes]:
         now_ms = self._committer.now_ms()
-        side = StoreSide(now_ms=now_ms, call=call)
-        messages = self._plain.read(data, side, self._messages_max)
-        if messages is None:
-            return None
         topic = self._engine.catalog.topic(messages.topic)
         if self._shards is not None:
             self._shards.require_home(messages.topic, topic, call, ordered=False)
@@ -99,7 +106,9 @@ class SendService:
             client_id = (call.metadata(CLIENT_ID_HEADER) or "").strip()
             self._flow.admit_send(client_id, count, len(data), now_ms, call.user)
 
-    def send_message(self, request: service_pb2.SendMessageRequest, caller: Caller) -> Later[bytes]:
+    def send_message(
+        self, request: PlainMessages | service_pb2.SendMessageRequest, caller: Caller
+    ) -> Later[bytes]:
         """Store the messages of one topic.
 
         Raises:
@@ -109,6 +118,8 @@ class SendService:
             TopicNotFoundError: it does not exist and is not made on demand.
             TooManyRequestsError, StoreFullError: no room now.
         """
+        if isinstance(request, PlainMessages):
+            return self._send_plain(request, caller.data, caller.call)
         now_ms = self._committer.now_ms()
         halves = validate.are_halves(request.messages)
         outgoing = self._outgoing(request.messages, caller, now_ms)

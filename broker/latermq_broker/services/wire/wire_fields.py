@@ -19,14 +19,11 @@ def varint(number: int) -> bytes:
     if 0 <= number < 128:
         return _ONE_BYTE[number]
     number &= _UINT64
-    if number < 16_384:
-        return bytes((number & 127 | 128, number >> 7))
-    groups = bytearray()
+    groups = b""
     while number > 127:
-        groups.append(number & 127 | 128)
+        groups += _LOW_GROUP[number & 127]
         number >>= 7
-    groups.append(number)
-    return bytes(groups)
+    return groups + _ONE_BYTE[number]
 
 
 def varints(first: int, count: int) -> list[bytes]:
@@ -60,6 +57,21 @@ def length_at(data: bytes, at: int) -> tuple[int, int]:
         if byte < 128:
             return number if byte else -1, at + 1
     return -1, at
+
+
+class Doubt(Exception):
+    """Protobuf might write these bytes otherwise, or something in them is rare."""
+
+
+def span(data: bytes, at: int) -> tuple[int, int]:
+    """Where the value of the field with a length begins and ends, whose tag is at `at`.
+
+    Raises Doubt: its length is none. It may end behind the bytes.
+    """
+    size, start = length_at(data, at + 1)
+    if size < 0:
+        raise Doubt
+    return start, start + size
 
 
 def bytes_field(tag: bytes, value: bytes) -> bytes:

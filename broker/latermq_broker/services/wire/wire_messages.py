@@ -7,7 +7,7 @@ upper-case hex: the clients disagree on the text form of a CRC32, and C++ dies o
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -21,7 +21,7 @@ from latermq_broker.services.wire.wire_fields import (
     varint,
     varints,
 )
-from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
+from latermq_proto.apache.rocketmq.v2 import definition_pb2
 
 NORMAL: Final = definition_pb2.NORMAL
 FIFO: Final = definition_pb2.FIFO
@@ -58,7 +58,6 @@ _DROPPED_FIELDS: Final = {
 MESSAGE_GROUP_PROPERTY: Final = "__SHARDINGKEY"
 TRANSACTION_PROPERTY: Final = "__transactionId__"
 
-_ACKED: Final = bytes_field(b"\x1a", wire.OK_STATUS)  # how the result of an entry ends
 DIGEST_HEAD: Final = b"\x22\x24\x08\x02\x12\x20"  # body_digest, 36 bytes: MD5, 32 hex digits
 
 
@@ -235,19 +234,4 @@ def plain_response(ids: Sequence[bytes], queue_offset: int) -> bytes:
             head = b"".join((b"\x12", varint(entry_bytes), wire.OK_FIELD, b"\x12", size))
             again = b"\x1a" + size
         parts += (head, message_id, again, message_id, b"\x20", place)
-    return b"".join(parts)
-
-
-def acked_response(entries: Iterable[service_pb2.AckMessageEntry]) -> bytes:
-    """Make the response when every entry is OK: one result per entry, in their order."""
-    parts = [wire.OK_FIELD]
-    for entry in entries:
-        message_id = entry.message_id.encode()
-        handle = entry.receipt_handle.encode()
-        id_size, handle_size = varint(len(message_id)), varint(len(handle))
-        size = len(id_size) + len(message_id) + len(handle_size) + len(handle)
-        parts += (
-            b"\x12", varint(2 + size + len(_ACKED)),
-            b"\x0a", id_size, message_id, b"\x12", handle_size, handle, _ACKED,
-        )  # fmt: skip
     return b"".join(parts)

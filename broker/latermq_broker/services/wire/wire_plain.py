@@ -21,7 +21,7 @@ from latermq_broker.engine.state.model import PlainMessages
 from latermq_broker.errors import RequestError
 from latermq_broker.services.call import names
 from latermq_broker.services.wire import wire
-from latermq_broker.services.wire.wire_fields import length_at
+from latermq_broker.services.wire.wire_fields import Doubt, length_at, span
 from latermq_broker.services.wire.wire_messages import (
     DIGEST_HEAD,
     TRANSACTION,
@@ -45,10 +45,6 @@ _GZIP: Final = int(definition_pb2.GZIP)
 _TRANSACTION: Final = int(TRANSACTION)
 
 
-class _Doubt(Exception):
-    """Protobuf might write these bytes otherwise, or something in them is rare."""
-
-
 class PlainReader:
     """Reads requests of plain messages.
 
@@ -64,7 +60,7 @@ class PlainReader:
         """Make what is stored of a serialised SendMessageRequest; None: take the whole way."""
         try:
             return self._read(data, side, count_max)
-        except (_Doubt, IndexError, UnicodeDecodeError, RequestError):
+        except (Doubt, IndexError, UnicodeDecodeError, RequestError):
             return None
 
     def _read(self, data: bytes, side: StoreSide, count_max: int) -> PlainMessages | None:
@@ -80,15 +76,15 @@ class PlainReader:
         while at < stop:
             if data[at] != _MESSAGE or len(ids) == count_max:
                 return None
-            at, end = _span(data, at)
-            _, properties_at = _span(data, at)
+            at, end = span(data, at)
+            _, properties_at = span(data, at)
             if not ids:
                 topic_field = data[at:properties_at]
             elif data[at:properties_at] != topic_field:
                 return None
             system_at = _properties_end(data, properties_at)
-            at, system_end = _span(data, system_at)
-            body_at, body_end = _span(data, system_end)
+            at, system_end = span(data, system_at)
+            body_at, body_end = span(data, system_end)
             if (
                 end > stop
                 or data[system_at] != _SYSTEM
@@ -118,15 +114,15 @@ class PlainReader:
         return PlainMessages(topic, ids, tags, keys, rest_bytes, sys_bytes, stored)
 
     def _topic(self, field: bytes) -> str:
-        """Name the topic of messages that begin so. Raises _Doubt, IllegalTopicError."""
+        """Name the topic of messages that begin so. Raises Doubt, IllegalTopicError."""
         name = self._topics.get(field)
         if name is None:
             try:
                 name = wire.topic_name(definition_pb2.Message.FromString(field).topic)
             except DecodeError:
-                raise _Doubt from None
+                raise Doubt from None
             if field[0] != _TOPIC or name.startswith(RETRY_PREFIX):
-                raise _Doubt
+                raise Doubt
             if len(self._topics) >= TOPICS_MAX:
                 self._topics.clear()
             self._topics[field] = name
@@ -134,21 +130,21 @@ class PlainReader:
 
 
 def _properties_end(data: bytes, at: int) -> int:
-    """Check the user properties that begin at `at`; where they end. Raises _Doubt, RequestError."""
+    """Check the user properties that begin at `at`; where they end. Raises Doubt, RequestError."""
     properties: dict[str, str] = {}
     count = 0
     while data[at] == _PROPERTY:
-        start, end = _span(data, at)
-        name_at, name_end = _span(data, start)
-        value_at, value_end = _span(data, name_end)
+        start, end = span(data, at)
+        name_at, name_end = span(data, start)
+        value_at, value_end = span(data, name_end)
         if data[start] != _NAME or data[name_end] != _VALUE or value_end != end:
-            raise _Doubt
+            raise Doubt
         properties[data[name_at:name_end].decode()] = data[value_at:value_end].decode()
         count += 1
         at = end
     if count:
         if len(properties) < count or count > REPEATED_MAX:
-            raise _Doubt
+            raise Doubt
         names.check_properties(properties)
     return at
 
@@ -156,87 +152,79 @@ def _properties_end(data: bytes, at: int) -> int:
 def _system(data: bytes, at: int, end: int) -> tuple[bytes, tuple[bytes, ...], bytes, bytes, bool]:
     """(tag, keys, message id, what is kept, whether the body is zipped) of system properties.
 
-    Raises _Doubt, RequestError: as in `PlainReader`.
+    Raises Doubt, RequestError: as in `PlainReader`.
     """
     first = at
     tag = b""
     keys: list[bytes] = []
     if data[at] == _TAG:
-        start, at = _span(data, at)
+        start, at = span(data, at)
         tag = data[start:at]
         if not tag.isalnum():  # then it is ASCII, and right
             names.check_tag(tag.decode())
     while data[at] == _KEY:
-        start, at = _span(data, at)
+        start, at = span(data, at)
         key = data[start:at]
         names.check_key(key.decode())
         keys.append(key)
     if data[at] != _ID or b"" in keys or len(keys) > REPEATED_MAX:
-        raise _Doubt
-    start, at = _span(data, at)
+        raise Doubt
+    start, at = span(data, at)
     message_id = data[start:at]
     if not message_id.isalnum():
         names.check_message_id(message_id.decode())
     named = at
     zipped = False
     if data[at] == _DIGEST:
-        _, at = _span(data, at)
+        _, at = span(data, at)
     if data[at] == _ENCODING:
         encoding, at = _number(data, at)
         zipped = encoding == _GZIP
     if data[at] == _TYPE:
         kind, at = _number(data, at)
         if kind == _TRANSACTION:
-            raise _Doubt
+            raise Doubt
     born = at
     at = _host_end(data, _birth_end(data, at))
     kept = data[first:named] + data[born:at]
     if at < end and data[at] == _QUEUE:
         _, at = _number(data, at)
     if at < end and data[at] == _TRACE and data[at + 1] == _TRACE_NEXT:
-        start, stop = _span(data, at + 1)
+        start, stop = span(data, at + 1)
         data[start:stop].decode()
         kept += data[at:stop]
         at = stop
     if at != end:
-        raise _Doubt
+        raise Doubt
     return tag, tuple(keys), message_id, kept, zipped
 
 
 def _birth_end(data: bytes, at: int) -> int:
-    """Check the born timestamp at `at`, as it would be stored; where it ends. Raises _Doubt."""
-    start, end = _span(data, at)
+    """Check the born timestamp at `at`, as it would be stored; where it ends. Raises Doubt."""
+    start, end = span(data, at)
     if data[at] != _BORN or data[start] != _SECONDS:
-        raise _Doubt
+        raise Doubt
     seconds, at = length_at(data, start + 1)
     nanos = 1
     if at < end and data[at] == _NANOS:
         nanos, at = length_at(data, at + 1)
     if at != end or seconds < 1 or not 0 < nanos < _NANOS_PER_SECOND:
-        raise _Doubt
+        raise Doubt
     return end
 
 
 def _host_end(data: bytes, at: int) -> int:
-    """Check the born host at `at`; where it ends. Raises _Doubt, BadRequestError."""
-    start, end = _span(data, at)
+    """Check the born host at `at`; where it ends. Raises Doubt, BadRequestError."""
+    start, end = span(data, at)
     if data[at] != _HOST or start == end:  # the caller's address is put there
-        raise _Doubt
+        raise Doubt
     names.check_born_host(data[start:end].decode())
     return end
-
-
-def _span(data: bytes, at: int) -> tuple[int, int]:
-    """Where the value of the field with a length begins and ends, whose tag is at `at`."""
-    size, start = length_at(data, at + 1)
-    if size < 0:
-        raise _Doubt
-    return start, start + size
 
 
 def _number(data: bytes, at: int) -> tuple[int, int]:
     """The value of the field with a number whose tag is at `at`, and where it ends."""
     number, end = length_at(data, at + 1)
     if number < 0:
-        raise _Doubt
+        raise Doubt
     return number, end
