@@ -34,13 +34,15 @@ ROOMS: Final = (  # folders whose .py files are compiled, those below included
     "proto/latermq_h2",
 )
 MODULES: Final = (
+    "broker/latermq_broker/clock.py",
     "broker/latermq_broker/deferred.py",
     "broker/latermq_broker/errors.py",
+    "broker/latermq_broker/pump/commit_waits.py",
+    "broker/latermq_broker/pump/disk_work.py",
     "broker/latermq_broker/pump/pump.py",
 )
 PURE: Final = (  # stay as they are
     "__init__.py",
-    "delivery/leases/lease.py",  # attributes made by a function: `Delivery`
     "store/directory.py",  # leaves a `with` by `break`
     "store/files.py",  # a subclass of mmap
     "schedule/run_merge.py",

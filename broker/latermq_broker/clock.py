@@ -20,6 +20,7 @@ from typing import Final
 
 JUMP_NS: Final = 20_000_000
 BACK_NS: Final = 1_000_000
+_monotonic_ns: Final = time.monotonic_ns
 _APART_NS: Final = 1_000_000  # the two clocks were read farther apart: no measurement
 
 
@@ -64,4 +65,4 @@ class SystemClock:
 
 def monotonic_ms() -> int:
     """Milliseconds of a clock that has no date; for deadlines of connections."""
-    return time.monotonic_ns() // 1_000_000
+    return _monotonic_ns() // 1_000_000

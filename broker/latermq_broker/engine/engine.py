@@ -350,15 +350,17 @@ class Engine:
 
     def next_deadline_ms(self) -> int | None:
         timer_ms = self._state.timer.next_deadline_ms()
-        deadlines = (
-            None if timer_ms is None else timer_ms - self._state.wall.ahead_ms,
+        next_ms = None if timer_ms is None else timer_ms - self._state.wall.ahead_ms
+        for deadline_ms in (
             self._state.leases.deadlines.next_deadline_ms(),
             self._state.halves.deadlines.next_deadline_ms(),
             self.retention.next_deadline_ms(),
             self.lites.next_deadline_ms(),
             self._index_rebuild.next_deadline_ms(),
-        )
-        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+        ):
+            if deadline_ms is not None and (next_ms is None or deadline_ms < next_ms):
+                next_ms = deadline_ms
+        return next_ms
 
     def take_ready(self) -> Ready:
         """Return what may have become receivable since the last call."""

@@ -69,12 +69,12 @@ class Minutes:
         order = self._order
         while order and order[0] < self.taken_until:
             heappop(order)
-        firsts = [order[0]] if order else []
+        first = order[0] if order else None
         for run in self.runs:
             index = bisect_left(run.minutes, self.taken_until)
-            if index < len(run.minutes):
-                firsts.append(run.minutes[index])
-        return min(firsts, default=None)
+            if index < len(run.minutes) and (first is None or run.minutes[index] < first):
+                first = run.minutes[index]
+        return first
 
     def take(self, minute: int) -> tuple["array[int]", "array[int]"]:
         """(its entries, those of them that are cancelled), in no order; they are here no longer.

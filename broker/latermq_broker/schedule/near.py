@@ -150,14 +150,16 @@ class Near:
         while self._head is not None and self._head in self._cancelled:
             self._cancelled.remove(self._head)
             self._advance()
-        firsts = [self._late[0] >> POSITION_BITS] if self._late else []
-        if self._head is not None:
-            firsts.append(self._head >> POSITION_BITS)
-        elif (second := self._first_second()) is not None:
-            firsts.append(second * SECOND_MS - OPEN_LEAD_MS)
         if self._loading:
-            firsts.append(0)
-        return min(firsts, default=None)
+            return 0
+        first = self._late[0] >> POSITION_BITS if self._late else None
+        if self._head is not None:
+            head = self._head >> POSITION_BITS
+        elif (second := self._first_second()) is not None:
+            head = second * SECOND_MS - OPEN_LEAD_MS
+        else:
+            return first
+        return head if first is None or head < first else first
 
     def _take_first(self, end: int) -> int | None:
         """The first key below `end` behind those that are ready; it is taken out."""

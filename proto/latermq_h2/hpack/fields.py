@@ -8,6 +8,8 @@ two blocks with equal gists mean the same request, or the same kind of answer.
 import re
 from typing import Final, NamedTuple
 
+tuple_new: Final = tuple.__new__  # as Field(...), without its keyword handling
+
 # Kinds of fields
 REGULAR: Final = 0  # handed on unread
 SEMANTIC: Final = 1  # HTTP/2 or gRPC gives it a meaning
@@ -53,7 +55,8 @@ def field(name: bytes, value: bytes) -> Field:
         kind = _learn_name(name)
     if 0 in value or 10 in value or 13 in value:
         kind = INVALID
-    return Field(name, value, len(name) + len(value) + FIELD_OVERHEAD_BYTES, kind)
+    size = len(name) + len(value) + FIELD_OVERHEAD_BYTES
+    return tuple_new(Field, (name, value, size, kind))
 
 
 def _learn_name(name: bytes) -> int:

@@ -84,7 +84,8 @@ class FrameReader:
         handlers = self._handlers
         frames_left = self._turn_frames_max
         while stop - position >= HEAD_BYTES:
-            high, low, kind, flags, stream_id = unpack(data, position)
+            head: tuple[int, int, int, int, int] = unpack(data, position)
+            high, low, kind, flags, stream_id = head
             length = high << 8 | low
             if length > self._frame_bytes_max:
                 raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "a frame longer than allowed")

@@ -103,7 +103,7 @@ def four_bytes(payload: bytes, what: str) -> int:
     """The number that is all of a RST_STREAM or WINDOW_UPDATE. Raises ConnectionFault."""
     if len(payload) != 4:
         raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, f"{what} is not 4 bytes")
-    return int.from_bytes(payload, "big")
+    return payload[0] << 24 | payload[1] << 16 | payload[2] << 8 | payload[3]
 
 
 def unpadded(payload: bytes) -> bytes:

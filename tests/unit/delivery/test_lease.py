@@ -1,5 +1,9 @@
 """Each (state, event) pair does what the picture in the module says, or is refused."""
 
+import ast
+from pathlib import Path
+from typing import Final
+
 import pytest
 
 from latermq_broker.delivery.leases.lease import (
@@ -13,6 +17,8 @@ from latermq_broker.delivery.leases.lease import (
 from latermq_broker.delivery.leases.leases import Leases
 from latermq_broker.delivery.leases.recently_done import RecentlyDone
 from latermq_broker.delivery.leases.shared import DeliveryKey, Holder
+
+SOURCES: Final = Path(__file__).resolve().parents[3] / "broker/latermq_broker"
 
 TABLE = """
     READY   RECEIVE LEASED
@@ -53,9 +59,8 @@ def test_every_pair(state: State, event: Event) -> None:
 
 
 def test_the_picture_in_the_docstring_is_the_table() -> None:
-    from latermq_broker.delivery.leases import lease
-
-    lines = (lease.__doc__ or "").splitlines()
+    text = (SOURCES / "delivery/leases/lease.py").read_text(encoding="utf-8")  # or compiled
+    lines = (ast.get_docstring(ast.parse(text)) or "").splitlines()
     start = next(index for index, line in enumerate(lines) if line.split()[:1] == ["state"])
     events = lines[start].split()[1:]
     drawn = {}

@@ -20,9 +20,11 @@ from latermq_broker.delivery.leases.columns import Numbers
 _BLOCK_BITS: Final = 4
 _BLOCK: Final = 1 << _BLOCK_BITS
 _LOW: Final = _BLOCK - 1
-# 2³² times the golden ratio, rounded: blocks in sequence, and at any regular distance, spread out.
-_SPREAD: Final = 0x19E3779B1
-_SPREAD_BITS: Final = 32
+# 2²⁹ times the golden ratio, rounded: blocks in sequence, and at any regular distance, spread out.
+# Of a block's number and of this so few bits that compiled code multiplies them as they are.
+_SPREAD: Final = 0x33C6EF37
+_SPREAD_BITS: Final = 29
+_SPREAD_MASK: Final = (1 << 30) - 1
 
 
 class Chained(Protocol):
@@ -114,7 +116,8 @@ class IdIndex:
             row = end
 
     def _bucket(self, item: int) -> int:
-        spread = (item >> _BLOCK_BITS) * _SPREAD >> _SPREAD_BITS << _BLOCK_BITS
+        block = item >> _BLOCK_BITS & _SPREAD_MASK
+        spread = block * _SPREAD >> _SPREAD_BITS << _BLOCK_BITS
         number = (spread | item & _LOW) & self._mask
         return number if number < len(self._buckets) else number & self._mask >> 1
 

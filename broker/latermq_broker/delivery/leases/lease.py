@@ -25,9 +25,8 @@ DONE and DEAD have no row; `RecentlyDone` remembers their last handle while its 
 lasted, so that a repeated ack is answered OK.
 """
 
-from collections.abc import Callable
 from enum import IntEnum
-from typing import Any, Final, Protocol, cast
+from typing import Final
 
 from latermq_broker.delivery.leases.shared import LOW_BITS, DeliveryKey, Holder
 from latermq_broker.delivery.leases.slab import KEPT_COLUMNS, RENEWALS_MAX, Slab
@@ -94,17 +93,6 @@ def after(state: State, event: Event) -> State:
         raise IllegalTransitionError(f"{event.name} in state {state.name}") from None
 
 
-class _Number(Protocol):
-    """An attribute that is read from a column of the slab, and written to it."""
-
-    def __get__(self, delivery: Any, owner: Any) -> int: ...
-    def __set__(self, delivery: Any, value: int) -> None: ...
-
-
-def _number(read: Callable[[Any], int], write: Callable[[Any, int], None] | None = None) -> _Number:
-    return cast(_Number, property(read, write))
-
-
 class Delivery:
     """One message in one group, between its first lease and its end: a door to its row.
 
@@ -118,44 +106,101 @@ class Delivery:
         self.slab = slab
         self.row = row
 
-    id = _number(lambda d: d.slab.id[d.row])
-    group_id = _number(lambda d: d.place.group_id)
-    topic_id = _number(lambda d: d.place.topic_id)  # where it was read: the origin, for retries too
-    queue_id = _number(lambda d: d.place.queue_id)
-    offset = _number(lambda d: d.place[3] << LOW_BITS | d.slab.offset[d.row])
-    tag_hash = _number(lambda d: d.place.tag_hash)
-    order_key = _number(lambda d: d.place.order_key)  # of its message group, where that matters
-    # of the record that holds the bytes
-    position = _number(
-        lambda d: d.slab.position[d.row], lambda d, to: d.slab.position.__setitem__(d.row, to)
-    )
-    length = _number(
-        lambda d: d.slab.length[d.row], lambda d, to: d.slab.length.__setitem__(d.row, to)
-    )
-    # deliveries that count, so far
-    attempt = _number(
-        lambda d: d.slab.attempt[d.row], lambda d, to: d.slab.attempt.__setitem__(d.row, to)
-    )
-    generation = _number(
-        lambda d: d.slab.generation[d.row], lambda d, to: d.slab.generation.__setitem__(d.row, to)
-    )
-    renewals = _number(
-        lambda d: d.slab.renewals[d.row],
-        lambda d, to: d.slab.renewals.__setitem__(d.row, min(to, RENEWALS_MAX)),
-    )
-    deadline_ms = _number(lambda d: d.slab.deadline_ms[d.row])  # of the lease, or of the backoff
-    leased_ms = _number(lambda d: d.slab.leased_ms[d.row])  # start of the current or last lease
-    client = _number(lambda d: d.holder.client)  # position of its CLIENT record
-    # position of the newest ATTEMPT record, 0 for none
-    last_attempt = _number(
-        lambda d: d.slab.last_attempt[d.row],
-        lambda d, to: d.slab.last_attempt.__setitem__(d.row, to),
-    )
-    # of the oldest; or of the MOVE that carries what came before
-    first_attempt = _number(
-        lambda d: d.slab.first_attempt[d.row],
-        lambda d, to: d.slab.first_attempt.__setitem__(d.row, to),
-    )
+    @property
+    def id(self) -> int:
+        return self.slab.id[self.row]
+
+    @property
+    def group_id(self) -> int:
+        return self.place.group_id
+
+    @property
+    def topic_id(self) -> int:  # where it was read: the origin, for retries too
+        return self.place.topic_id
+
+    @property
+    def queue_id(self) -> int:
+        return self.place.queue_id
+
+    @property
+    def offset(self) -> int:
+        return self.place.offset_high << LOW_BITS | self.slab.offset[self.row]
+
+    @property
+    def tag_hash(self) -> int:
+        return self.place.tag_hash
+
+    @property
+    def order_key(self) -> int:  # of its message group, where that matters
+        return self.place.order_key
+
+    @property
+    def position(self) -> int:  # of the record that holds the bytes
+        return self.slab.position[self.row]
+
+    @position.setter
+    def position(self, to: int) -> None:
+        self.slab.position[self.row] = to
+
+    @property
+    def length(self) -> int:  # of that record
+        return self.slab.length[self.row]
+
+    @length.setter
+    def length(self, to: int) -> None:
+        self.slab.length[self.row] = to
+
+    @property
+    def attempt(self) -> int:  # deliveries that count, so far
+        return self.slab.attempt[self.row]
+
+    @attempt.setter
+    def attempt(self, to: int) -> None:
+        self.slab.attempt[self.row] = to
+
+    @property
+    def generation(self) -> int:
+        return self.slab.generation[self.row]
+
+    @generation.setter
+    def generation(self, to: int) -> None:
+        self.slab.generation[self.row] = to
+
+    @property
+    def renewals(self) -> int:
+        return self.slab.renewals[self.row]
+
+    @renewals.setter
+    def renewals(self, to: int) -> None:
+        self.slab.renewals[self.row] = min(to, RENEWALS_MAX)
+
+    @property
+    def deadline_ms(self) -> int:  # of the lease, or of the backoff
+        return self.slab.deadline_ms[self.row]
+
+    @property
+    def leased_ms(self) -> int:  # start of the current or last lease
+        return self.slab.leased_ms[self.row]
+
+    @property
+    def client(self) -> int:  # position of its CLIENT record
+        return self.holder.client
+
+    @property
+    def last_attempt(self) -> int:  # position of the newest ATTEMPT record, 0 for none
+        return self.slab.last_attempt[self.row]
+
+    @last_attempt.setter
+    def last_attempt(self, to: int) -> None:
+        self.slab.last_attempt[self.row] = to
+
+    @property
+    def first_attempt(self) -> int:  # of the oldest; or of the MOVE that carries what came before
+        return self.slab.first_attempt[self.row]
+
+    @first_attempt.setter
+    def first_attempt(self, to: int) -> None:
+        self.slab.first_attempt[self.row] = to
 
     @property
     def state(self) -> State:

@@ -6,7 +6,7 @@ known to nobody outside `delivery/`. What is hot takes many at once and answers 
 
 from array import array
 from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from latermq_broker.delivery.leases.columns import Numbers
 from latermq_broker.delivery.leases.lease import IN_HAND, STATES, Delivery, Event, State, after
@@ -21,17 +21,11 @@ _READY: Final = bytes([State.READY])
 _IN_HAND: Final = bytes(IN_HAND)
 
 
-class Told(NamedTuple):
-    """What a receive tells of deliveries, in columns."""
+Told: TypeAlias = tuple[int, int, int, int, int, int, int]
+"""What a receive tells of a delivery.
 
-    ids: Sequence[int]
-    generations: Sequence[int]
-    attempts: Sequence[int]
-    queue_ids: Sequence[int]
-    offsets: Sequence[int]
-    positions: Sequence[int]
-    lengths: Sequence[int]
-    deadlines_ms: Sequence[int]
+Id, generation, attempt, queue id, offset, position, deadline (ms).
+"""
 
 
 class Deliveries(Mapping[int, Delivery]):
@@ -132,22 +126,15 @@ class Deliveries(Mapping[int, Delivery]):
             live.append(id if is_held else 0)
         return live
 
-    def tell(self, deliveries: Sequence[Delivery]) -> Told:
-        """Read what a receive tells of them, column by column."""
-        slab = self._slab
-        rows = _in_sequence([delivery.row for delivery in deliveries])
-        places = [slab.places.values[number] for number in _at(slab.place, rows)]
-        lows = _at(slab.offset, rows)
-        return Told(
-            _at(slab.id, rows),
-            _at(slab.generation, rows),
-            _at(slab.attempt, rows),
-            [place.queue_id for place in places],
-            [place.offset_high << LOW_BITS | low for place, low in zip(places, lows, strict=True)],
-            _at(slab.position, rows),
-            _at(slab.length, rows),
-            _at(slab.deadline_ms, rows),
-        )
+    def tell(self, delivery: Delivery) -> Told:
+        """Read what a receive tells of it."""
+        slab, row = self._slab, delivery.row
+        place = slab.places.values[slab.place[row]]
+        offset = place.offset_high << LOW_BITS | slab.offset[row]
+        return (
+            slab.id[row], slab.generation[row], slab.attempt[row], place.queue_id, offset,
+            slab.position[row], slab.deadline_ms[row],
+        )  # fmt: skip
 
 
 class Ended(NamedTuple):
@@ -416,19 +403,3 @@ def _same(column: Numbers, rows: range) -> bool:
     """Tell whether the rows have the same there."""
     there = column[rows.start : rows.stop].tobytes()
     return there == there[: column.itemsize] * len(rows)
-
-
-def _in_sequence(rows: list[int]) -> Sequence[int]:
-    """Make a range of them, if they are one: what was lent together."""
-    if len(rows) > 1:
-        run = range(rows[0], rows[0] + len(rows))
-        if rows == [*run]:
-            return run
-    return rows
-
-
-def _at(column: Numbers, rows: Sequence[int]) -> Sequence[int]:
-    """Read what the column has in those rows."""
-    if isinstance(rows, range):
-        return column[rows.start : rows.stop].tolist()
-    return [column[row] for row in rows]

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
+tuple_new: Final = tuple.__new__  # as DeliveryKey(...), without its keyword handling
 
 LOW_BITS: Final = 32  # of an offset; the rest is in the place
 LOW_MASK: Final = (1 << LOW_BITS) - 1
@@ -45,16 +46,24 @@ def place_of(
     group_id: int, topic_id: int, queue_id: int, offset: int, tag_hash: int, order_key: int = 0
 ) -> DeliveryKey:
     """Name the place of the message at that offset."""
-    return DeliveryKey(group_id, topic_id, queue_id, offset >> LOW_BITS, tag_hash, order_key)
+    where = (group_id, topic_id, queue_id, offset >> LOW_BITS, tag_hash, order_key)
+    return tuple_new(DeliveryKey, where)
 
 
 def places_of(
     group_id: int, topic_id: int, queue_id: int, offsets: Sequence[int], tag_hashes: Sequence[int]
 ) -> list[DeliveryKey]:
     """Name the places of messages of one queue: most often one for all."""
-    keys = [(offset >> LOW_BITS, tag) for offset, tag in zip(offsets, tag_hashes, strict=True)]
-    places = {key: DeliveryKey(group_id, topic_id, queue_id, *key) for key in set(keys)}
-    return [places[key] for key in keys]
+    places: list[DeliveryKey] = []
+    place: DeliveryKey | None = None
+    high = last_tag = -1
+    for index in range(len(offsets)):
+        tag = tag_hashes[index]
+        if place is None or tag != last_tag or offsets[index] >> LOW_BITS != high:
+            last_tag, high = tag, offsets[index] >> LOW_BITS
+            place = place_of(group_id, topic_id, queue_id, offsets[index], tag)
+        places.append(place)
+    return places
 
 
 class Shared(Generic[T]):

@@ -48,8 +48,8 @@ def fill(column: Numbers, rows: Sequence[int], number: int) -> None:
     if isinstance(rows, range):
         column[rows.start : rows.stop] = array(column.format, (number,)) * len(rows)
         return
-    for row in rows:
-        column[row] = number
+    for index in range(len(rows)):
+        column[rows[index]] = number
 
 
 def put(column: Numbers, rows: Sequence[int], numbers: Sequence[int]) -> None:
@@ -57,8 +57,8 @@ def put(column: Numbers, rows: Sequence[int], numbers: Sequence[int]) -> None:
     if isinstance(rows, range):
         column[rows.start : rows.stop] = array(column.format, numbers)
         return
-    for row, number in zip(rows, numbers, strict=True):
-        column[row] = number
+    for index in range(len(rows)):
+        column[rows[index]] = numbers[index]
 
 
 class Slab:

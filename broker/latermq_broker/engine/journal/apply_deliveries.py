@@ -6,7 +6,13 @@ from latermq_broker.delivery.history import Outcome
 from latermq_broker.delivery.leases.lease import IN_HAND, Delivery, Event, State
 from latermq_broker.delivery.leases.leases import Ended
 from latermq_broker.delivery.leases.renewals import margin_ms
-from latermq_broker.delivery.leases.shared import DeliveryKey, Holder, place_of, places_of
+from latermq_broker.delivery.leases.shared import (
+    DeliveryKey,
+    Holder,
+    place_of,
+    places_of,
+    tuple_new,
+)
 from latermq_broker.delivery.order.fifo import Letter
 from latermq_broker.delivery.order.lite import LiteParent
 from latermq_broker.engine.journal.indexing import enqueue, index_letter
@@ -65,15 +71,16 @@ class DeliveryApplier:
         state = self._state
         subscription = state.subscription(lease.group_id, lease.topic_id)
         queue = state.queue(lease.topic_id, lease.queue_id)
-        entries: Sequence[Entry] = queue.scan(lease.first_offset, lease.span)
+        positions, lengths, tags = queue.columns(lease.first_offset, lease.span)
         offsets: Sequence[int] = range(lease.first_offset, lease.first_offset + lease.span)
         if len(lease.deltas) < lease.span:
-            entries = [entries[delta] for delta in lease.deltas]
+            positions = [positions[delta] for delta in lease.deltas]
+            lengths = [lengths[delta] for delta in lease.deltas]
+            tags = [tags[delta] for delta in lease.deltas]
             offsets = [offsets[delta] for delta in lease.deltas]
-        where = (lease.group_id, lease.topic_id, lease.queue_id)
-        places = places_of(*where, offsets, [entry[4] for entry in entries])
+        places = places_of(lease.group_id, lease.topic_id, lease.queue_id, offsets, tags)
         subscription.cursors[lease.queue_id] = lease.first_offset + lease.span
-        return self._lend(subscription, lease, places, offsets, entries, at)
+        return self._lend(subscription, lease, places, offsets, positions, lengths, at)
 
     def lease_retry(self, lease: LeaseRetryPayload, at: Stamp) -> None:
         state = self._state
@@ -96,7 +103,8 @@ class DeliveryApplier:
         kept = 0
         places: list[DeliveryKey] = []
         offsets: list[int] = []
-        entries: list[Entry] = []
+        positions: list[int] = []
+        lengths: list[int] = []
         for key, offset, queue_id, act in lease.rows:
             if act == ORDERED_HOLD:
                 gate.hold(key, queue_id, offset)
@@ -121,15 +129,16 @@ class DeliveryApplier:
                     reader.cursors[key] = offset + 1
                 continue
             if key:
-                gate.lend(key, offset, lease.first_id + len(entries))
+                gate.lend(key, offset, lease.first_id + len(offsets))
             if reader is not None:
                 reader.cursors[key] = offset + 1
             places.append(place_of(*where, queue_id, offset, entry.tag_hash, key))
             offsets.append(offset)
-            entries.append(entry)
+            positions.append(entry.position)
+            lengths.append(entry.length)
         if lease.queue_id != NO_QUEUE:
             subscription.cursors[lease.queue_id] = lease.next_offset
-        return self._lend(subscription, lease, places, offsets, entries, at)
+        return self._lend(subscription, lease, places, offsets, positions, lengths, at)
 
     def _lend(
         self,
@@ -137,15 +146,15 @@ class DeliveryApplier:
         lease: LeaseFreshPayload | LeaseOrderedPayload,
         places: Sequence[DeliveryKey],
         offsets: Sequence[int],
-        entries: Sequence[Entry],
+        positions: Sequence[int],
+        lengths: Sequence[int],
         at: Stamp,
     ) -> Sequence[int]:
         """Lend messages that the group had not received yet."""
-        if not entries:
+        if not positions:
             return ()
         state = self._state
         holder = _holder(state, lease)
-        positions, lengths, *_ = zip(*entries, strict=True)
         state.leases.lend_new(
             lease.first_id,
             places,
@@ -157,9 +166,9 @@ class DeliveryApplier:
             lease.invisible_ms,
         )
         state.uses.hold_all(positions)
-        subscription.counts[State.LEASED] += len(entries)
+        subscription.counts[State.LEASED] += len(positions)
         subscription.last_consumed_ms = at.store_ms
-        return range(lease.first_id, lease.first_id + len(entries))
+        return range(lease.first_id, lease.first_id + len(positions))
 
     def ack(self, ids: Sequence[int], at: Stamp) -> None:
         if not self._ack(ids):
@@ -433,4 +442,4 @@ def _holder(
 ) -> Holder:
     client_id = state.clients.known(lease.client)
     auto_renew = lease.flags & lease_records.LEASE_AUTO_RENEW != 0
-    return Holder(lease.client, client_id, auto_renew)
+    return tuple_new(Holder, (lease.client, client_id, auto_renew))

@@ -34,6 +34,7 @@ from latermq_broker.store.records.message_records import (
 )
 from latermq_broker.store.records.record import HEADER_BYTES, Record, RecordType
 
+tuple_new: Final = tuple.__new__  # as Stamp(...), without its keyword handling
 REF_GROUP: Final = 32  # REFs in one atomic group, which has to fit into the smallest segment
 RUN_TYPES: Final = frozenset({RecordType.MESSAGE, RecordType.REF})  # many are applied at once
 
@@ -81,7 +82,8 @@ class Journal:
         way = self._ways[type]
         parts = way.encode(payload)
         position = self._log.append(type, parts, now_ms)
-        stamp = Stamp(position, self._log.last_store_ms, HEADER_BYTES + sum(map(len, parts)))
+        length = HEADER_BYTES + sum(map(len, parts))
+        stamp = tuple_new(Stamp, (position, self._log.last_store_ms, length))
         return self._apply(way.apply, payload, stamp)
 
     def write_mixed(self, messages: Sequence[MessagePayload], now_ms: int) -> list[int]:

@@ -11,7 +11,7 @@ does a client that asks for single file.
 from collections import OrderedDict
 from collections.abc import Iterator
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final
 
 from latermq_broker.delivery.leases.lease import Delivery, State
 from latermq_broker.delivery.order.fifo import FifoGate, MessageGroup
@@ -80,16 +80,33 @@ class ScanBudget:
         self._bytes -= length
 
 
-class Receive(NamedTuple):
-    """One receive, as the lanes need it."""
+class Receive:
+    """One receive, as the lanes need it.
 
-    request: ReceiveRequest
-    group: Group
-    subscription: Subscription
-    entry_filter: EntryFilter | None  # None: everything
-    reply_budget: ReplyBudget
-    now_ms: int
-    scan_budget: ScanBudget  # of the fresh lane
+    Args:
+        entry_filter: None: everything.
+    """
+
+    __slots__ = (
+        "entry_filter", "group", "now_ms", "reply_budget", "request", "scan_budget", "subscription",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        request: ReceiveRequest,
+        group: Group,
+        subscription: Subscription,
+        entry_filter: EntryFilter | None,
+        reply_budget: ReplyBudget,
+        now_ms: int,
+    ) -> None:
+        self.request = request
+        self.group = group
+        self.subscription = subscription
+        self.entry_filter = entry_filter
+        self.reply_budget = reply_budget
+        self.now_ms = now_ms
+        self.scan_budget = ScanBudget()  # of the fresh lane
 
     def wants(self, message: Delivery | Entry) -> bool:
         return self.entry_filter is None or self.entry_filter(message.tag_hash, message.position)
@@ -365,16 +382,16 @@ class OrderedLane:
         client = 0
         if count:
             client = client_position(self._state, self._journal, request.client_id, receive.now_ms)
-        payload = LeaseOrderedPayload(
-            first_id=first_id,
-            client=client,
-            group_id=receive.subscription.group_id,
-            topic_id=receive.subscription.topic_id,
-            invisible_ms=request.invisible_ms,
-            queue_id=queue_id,
-            flags=lease_flags(request),
-            next_offset=next_offset,
-            rows=tuple(rows),
+        payload = LeaseOrderedPayload(  # by position: by name it takes three times as long
+            first_id,
+            client,
+            receive.subscription.group_id,
+            receive.subscription.topic_id,
+            request.invisible_ms,
+            queue_id,
+            lease_flags(request),
+            next_offset,
+            tuple(rows),
         )
         lent = self._journal.write(RecordType.LEASE_ORDERED, payload, receive.now_ms)
         if not count:

@@ -6,9 +6,10 @@ milliseconds.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from latermq_broker.catalog.access import User
 from latermq_broker.catalog.catalog import Backoff as Backoff
@@ -105,10 +106,10 @@ class ReceiveRequest(NamedTuple):
     auto_renew: bool = False
     filter: MessageFilter = EVERYTHING
     attempt_id: str = ""  # names the try: the same again is answered with the same, if ordered
+    user: User | None = None  # who asks, and makes what is not there yet
     single_file: bool = False  # at most one of each message group in a reply, if ordered
     lite_keys: frozenset[int] = frozenset()  # what the client of a group for lite topics reads
     bytes_max: int = 1 << 62  # of the messages together, if there are several
-    user: User | None = None  # who asks, and makes what is not there yet
 
 
 class Delivered(NamedTuple):
@@ -122,15 +123,24 @@ class Delivered(NamedTuple):
     dead_origin_topic: str  # set when read from a %DLQ% topic; the message id is in `sys`
 
 
-@dataclass(slots=True)
 class Ready:
     """What may have become receivable; the edge wakes parked receives with it."""
 
-    topics: set[str] = field(default_factory=set)  # for every group
-    pairs: set[tuple[str, str]] = field(default_factory=set)  # (group, topic)
+    __slots__ = ("pairs", "topics")
+
+    def __init__(
+        self,
+        topics: AbstractSet[str] = frozenset(),
+        pairs: AbstractSet[tuple[str, str]] = frozenset(),
+    ) -> None:
+        self.topics = topics  # for every group
+        self.pairs = pairs  # (group, topic)
 
     def __bool__(self) -> bool:
         return bool(self.topics or self.pairs)
+
+
+NOTHING_READY: Final = Ready()
 
 
 class PendingKind(IntEnum):

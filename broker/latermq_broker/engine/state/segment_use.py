@@ -91,9 +91,6 @@ class SegmentUses:
 
     def hold_all(self, positions: Sequence[int], step: int = 1) -> None:
         """Deliveries begin; or are over, where `step` is -1."""
-        if self._near_base <= min(positions) and max(positions) < self._near_end:
-            self._near.deliveries += step * len(positions)
-            return
         for position in positions:
             if not self._near_base <= position < self._near_end:
                 self._come_near(position)

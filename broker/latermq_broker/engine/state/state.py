@@ -24,7 +24,7 @@ from latermq_broker.delivery.order.lite import LiteParent, LiteReader
 from latermq_broker.engine.state.figures import Figures
 from latermq_broker.engine.state.group_flow import Flow
 from latermq_broker.engine.state.letter_states import LetterStates
-from latermq_broker.engine.state.model import Ready, Topic, TopicType
+from latermq_broker.engine.state.model import NOTHING_READY, Ready, Topic, TopicType
 from latermq_broker.engine.state.segment_use import SegmentUses
 from latermq_broker.engine.state.timers_moved import TimersMoved
 from latermq_broker.errors import CorruptRecordError, StoreError, StoreReadOnlyError
@@ -138,19 +138,22 @@ class Announced:
 
     def take(self) -> Ready:
         """Name what was announced since the last call."""
-        ready = Ready()
+        if not self.topics and not self._pairs:
+            return NOTHING_READY
+        topics: set[str] = set()
+        pairs: set[tuple[str, str]] = set()
         catalog = self._catalog
         for topic_id in self.topics:
             topic = catalog.topic_by_id(topic_id)
             if topic is not None:
-                ready.topics.add(topic.name)
+                topics.add(topic.name)
         for group_id, topic_id in self._pairs:
             group, topic = catalog.group_by_id(group_id), catalog.topic_by_id(topic_id)
             if group is not None and topic is not None:
-                ready.pairs.add((group.name, topic.name))
+                pairs.add((group.name, topic.name))
         self.topics.clear()
         self._pairs.clear()
-        return ready
+        return Ready(topics, pairs)
 
 
 class Damaged:
@@ -317,9 +320,11 @@ class EngineState:
         """The group's next offset on the queue, never below what is retained."""
         if (reader := lite_reader(self, subscription)) is not None:
             return reader.first_unread()
-        first = self.queue(subscription.topic_id, queue_id).first
-        durable = subscription.cursors.get(queue_id, first)
-        return max(first, durable, subscription.scanned.get(queue_id, first))
+        offset = self.queue(subscription.topic_id, queue_id).first
+        for known in (subscription.cursors.get(queue_id), subscription.scanned.get(queue_id)):
+            if known is not None and known > offset:
+                offset = known
+        return offset
 
 
 def lite_reader(state: EngineState, subscription: Subscription) -> LiteReader | None:

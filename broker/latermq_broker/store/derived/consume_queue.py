@@ -24,7 +24,6 @@ import struct
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import repeat
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -37,6 +36,8 @@ from latermq_broker.store.files import Files, OpenMode, write_all
 ENTRY: Final = struct.Struct("<QIHHQQ")
 ENTRY_BYTES: Final = 32
 TIME_AT: Final = 24  # in an entry
+_COLUMNS: Final = struct.Struct("<QI4xQ8x")  # position, length, tag_hash
+assert _COLUMNS.size == ENTRY_BYTES
 tuple_new: Final = tuple.__new__  # as Entry._make, without the call
 assert ENTRY.size == ENTRY_BYTES
 FILE_ENTRIES: Final = 65_536
@@ -54,9 +55,6 @@ class Entry(NamedTuple):
     attempt: int
     tag_hash: int
     time_ms: int  # store time of the entry, never decreasing in a queue
-
-
-NO_ENTRY: Final = Entry(0, 0, 0, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +161,7 @@ class ConsumeQueue:
         queue._unverified = {start + index: d for index, d in enumerate(state.digests)}
         for number in queue._unverified:  # there, and whole? The content is verified later
             files.read(state.topic_id, state.queue_id, number, 1, FILE_BYTES - 1)
-        skipped = queue._skipped(full)
+        skipped = _skipped(queue.begin, full)
         tail_bytes = state.next % FILE_ENTRIES * ENTRY_BYTES - skipped
         if tail_bytes > 0:
             data = files.read(state.topic_id, state.queue_id, full, tail_bytes, skipped)
@@ -216,17 +214,10 @@ class ConsumeQueue:
         time_ms: int,
     ) -> None:
         """Add entries that differ in these only, as `append` does."""
-        self._memory += b"".join(
-            map(
-                ENTRY.pack,
-                positions,
-                lengths,
-                repeat(flags),
-                repeat(0),
-                tag_hashes,
-                repeat(time_ms),
+        for index, position in enumerate(positions):
+            self._memory += ENTRY.pack(
+                position, lengths[index], flags, 0, tag_hashes[index], time_ms
             )
-        )
         self.next += len(positions)
 
     def get(self, offset: int) -> Entry:
@@ -257,28 +248,46 @@ class ConsumeQueue:
 
         Raises IndexError outside `first` … `next`, DamagedQueueError.
         """
+        packed = self._packed(offset, count_max)
+        return [tuple_new(Entry, fields) for fields in ENTRY.iter_unpack(packed)]
+
+    def columns(self, offset: int, count_max: int) -> tuple[list[int], list[int], list[int]]:
+        """Positions, lengths and tag hashes of what `scan` gives. Raises as it does."""
+        positions: list[int] = []
+        lengths: list[int] = []
+        tag_hashes: list[int] = []
+        packed = self._packed(offset, count_max)
+        for at in range(0, len(packed), ENTRY_BYTES):
+            fields: tuple[int, int, int] = _COLUMNS.unpack_from(packed, at)
+            positions.append(fields[0])
+            lengths.append(fields[1])
+            tag_hashes.append(fields[2])
+        return positions, lengths, tag_hashes
+
+    def _packed(self, offset: int, count_max: int) -> bytes:
         if not self.first <= offset <= self.next:
             raise IndexError(f"queue offset {offset} is not in {self.first} … {self.next}")
         end = min(offset + count_max, self.next)
+        memory_first = self._memory_first
+        if offset >= memory_first and not len(self.moved):  # nearly always
+            at = (offset - memory_first) * ENTRY_BYTES
+            return bytes(self._memory[at : at + (end - offset) * ENTRY_BYTES])
         start = offset
-        entries: list[Entry] = []
+        packed = bytearray()
         if offset < self.begin:
-            entries += [NO_ENTRY] * (min(end, self.begin) - offset)
+            packed += bytes((min(end, self.begin) - offset) * ENTRY_BYTES)
             offset = min(end, self.begin)
-        while offset < min(end, self._memory_first):
-            count = min(end, self._memory_first, (offset // FILE_ENTRIES + 1) * FILE_ENTRIES)
-            count -= offset
-            data = self._read(offset, count)
-            entries += [tuple_new(Entry, fields) for fields in ENTRY.iter_unpack(data)]
+        while offset < min(end, memory_first):
+            count = min(end, memory_first, (offset // FILE_ENTRIES + 1) * FILE_ENTRIES) - offset
+            packed += self._read(offset, count)
             offset += count
         if offset < end:
-            at = (offset - self._memory_first) * ENTRY_BYTES
-            data = bytes(self._memory[at : at + (end - offset) * ENTRY_BYTES])
-            entries += [tuple_new(Entry, fields) for fields in ENTRY.iter_unpack(data)]
-        if len(self.moved):
-            for moved, packed in self.moved.between(start, end):
-                entries[moved - start] = Entry._make(ENTRY.unpack(packed))
-        return entries
+            at = (offset - memory_first) * ENTRY_BYTES
+            packed += self._memory[at : at + (end - offset) * ENTRY_BYTES]
+        for moved, entry in self.moved.between(start, end):
+            at = (moved - start) * ENTRY_BYTES
+            packed[at : at + ENTRY_BYTES] = entry
+        return bytes(packed)
 
     def offset_at(self, time_ms: int) -> int:
         """The first offset whose entry has a time at or after `time_ms`; `next` if none."""
@@ -300,7 +309,7 @@ class ConsumeQueue:
         return self.files.read(self.topic_id, self.queue_id, number, count * ENTRY_BYTES, at)
 
     def _verify(self, number: int) -> None:
-        skipped = self._skipped(number)
+        skipped = _skipped(self.begin, number)
         count = FILE_BYTES - skipped
         data = self.files.read(self.topic_id, self.queue_id, number, count, skipped)
         if xxh3_64(data).intdigest() != self._unverified[number]:
@@ -319,10 +328,6 @@ class ConsumeQueue:
         for number in range(start, min(self._files_first, self._hashed // FILE_ENTRIES)):
             del self._digests[0]
             self._unverified.pop(number, None)
-
-    def _skipped(self, number: int) -> int:
-        """Bytes at the begin of a file that no entry was written to."""
-        return min(max(0, self.begin - number * FILE_ENTRIES), FILE_ENTRIES) * ENTRY_BYTES
 
     # --- checkpoints ---------------------------------------------------------------------------
 
@@ -379,3 +384,8 @@ def write_entries(
         paths.append(path)
         at += len(piece)
     return paths
+
+
+def _skipped(begin: int, number: int) -> int:
+    """Bytes at the begin of a file that no entry was written to; `begin` is the queue's."""
+    return min(max(0, begin - number * FILE_ENTRIES), FILE_ENTRIES) * ENTRY_BYTES

@@ -42,6 +42,8 @@ from latermq_broker.store.records.record import (
     join_record,
     padded_bytes,
     record_bytes,
+    record_length,
+    unwritten_record,
 )
 
 BLANK_BYTES: Final = HEADER_BYTES  # kept free at the end of every segment
@@ -385,16 +387,12 @@ class CommitLog:
         unwritten = self._unwritten.get(position)
         if unwritten is not None:
             covered, payload = unwritten
-            length, type_, flags, _, _, store_ms, epoch, lag = COVERED.unpack(covered)
-            durable = position - lag * 8 if lag != LAG_UNKNOWN else 0
-            return Record(
-                position, RecordType(type_), flags, store_ms, epoch, payload, length, durable
-            )
+            return unwritten_record(covered, payload, position)
         segment, view = self.row.mapped(position)
         offset = position - segment.base
         header = view[offset : offset + HEADER_BYTES]
-        length = int.from_bytes(header[8:12], "little")
-        if len(header) == HEADER_BYTES:
+        length = record_length(header)
+        if length:
             payload = view[offset + HEADER_BYTES : offset + length]
             record = join_record(header, payload, position)
             if record is not None:

@@ -5,7 +5,7 @@ as long as the disk takes, one after the other. Asked for together they come tog
 then waits for the slowest only. Asking for what is there already costs about a microsecond a range.
 """
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -22,10 +22,11 @@ ASKED_BYTES_MAX: Final = 16 << 20
 Span = tuple[int, int]  # position, length
 
 
-def read_ahead(log: CommitLog, spans: Sequence[Span], known: Container[int] = ()) -> None:
+def read_ahead(log: CommitLog, spans: Iterable[Span], known: Container[int] = ()) -> None:
     """Have the disk read these records, the old ones among them; waits for nothing.
 
     Args:
+        spans: looked at only where there is something old.
         known: positions that need not be read again.
     """
     cold_end = log.end - HOT_BYTES

@@ -7,8 +7,7 @@ they do not defend against damage.
 """
 
 import struct
-from collections.abc import Iterator, Sequence
-from itertools import repeat
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from latermq_broker.store.records.kind import Bytes, Fields, Kind, Names
@@ -32,6 +31,8 @@ tuple_new: Final = tuple.__new__  # as MessageHead._make, without the call
 _MESSAGE: Final = struct.Struct("<IHBBqQQQIIB3x")
 MESSAGE_BYTES: Final = 52  # before the key hashes
 assert _MESSAGE.size == MESSAGE_BYTES
+_KEYS_AT, _SIZES_AT = 7, 40  # nkeys; rest_len and sys_len
+_SIZES: Final = struct.Struct("<II")
 _MESSAGE_ROW: Final = struct.Struct("<IHBBqQQQ")  # its beginning: all but lengths and level
 #  kind, bits. LETTER: sent to a dead-letter topic, kept as long as the letters there. ORDERED: the
 #  message is of a message group, the order key is the hash of its name, never 0. PRIORITY: it has a
@@ -129,25 +130,18 @@ class MessageRun(NamedTuple):
 
 def encode_message_run(run: MessageRun) -> list[bytes]:
     """The payload of each, as `encode_message` makes it."""
-    count = len(run.stored)
-    heads: Iterator[bytes] = map(
-        _MESSAGE.pack,
-        repeat(run.topic_id),
-        repeat(run.queue_id),
-        repeat(run.kind),
-        map(len, run.key_hashes),
-        range(run.queue_offset, run.queue_offset + count),
-        repeat(0),
-        run.tag_hashes,
-        run.id_hashes,
-        run.rest_bytes,
-        run.sys_bytes,
-        repeat(0),
-    )
-    if any(run.key_hashes):
-        keys = (struct.pack(f"<{len(hashes)}Q", *hashes) for hashes in run.key_hashes)
-        heads = (head + hashes for head, hashes in zip(heads, keys, strict=True))
-    return [head + stored for head, stored in zip(heads, run.stored, strict=True)]
+    topic_id, queue_id, kind, queue_offset, tags, ids, keys, rest_bytes, sys_bytes, stored = run
+    payloads: list[bytes] = []
+    for index in range(len(stored)):
+        hashes = keys[index]
+        head = _MESSAGE.pack(
+            topic_id, queue_id, kind, len(hashes), queue_offset + index, 0, tags[index],
+            ids[index], rest_bytes[index], sys_bytes[index], 0,
+        )  # fmt: skip
+        if hashes:
+            head += struct.pack(f"<{len(hashes)}Q", *hashes)
+        payloads.append(head + stored[index])
+    return payloads
 
 
 def decode_message_head(payload: Bytes) -> MessageHead:
@@ -234,10 +228,13 @@ def message_priority(payload: Bytes) -> int:
 
 def message_slices(payload: Bytes) -> tuple[bytes, bytes]:
     """(rest, sys) of a MESSAGE."""
-    fields = _MESSAGE.unpack_from(payload)
-    start = _MESSAGE.size + 8 * fields[3]
-    middle = start + fields[8]
-    return bytes(payload[start:middle]), bytes(payload[middle : middle + fields[9]])
+    sizes: tuple[int, int] = _SIZES.unpack_from(payload, _SIZES_AT)
+    start = MESSAGE_BYTES + 8 * payload[_KEYS_AT]
+    middle = start + sizes[0]
+    end = middle + sizes[1]
+    if isinstance(payload, bytes):
+        return payload[start:middle], payload[middle:end]
+    return bytes(payload[start:middle]), bytes(payload[middle:end])
 
 
 def message_text(record: Record, names: Names) -> Fields:

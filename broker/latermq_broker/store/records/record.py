@@ -19,7 +19,7 @@ Pure functions; who appends, where a record lies and what its payload means is k
 import struct
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from xxhash import xxh3_64_intdigest
 
@@ -33,11 +33,14 @@ LAG_UNKNOWN: Final = 0xFFFF_FFFF
 HEADER: Final = struct.Struct("<QIBBHQQII")
 COVERED: Final = struct.Struct("<IBBHQQII")  # the header without its checksum
 CHECKSUM: Final = struct.Struct("<Q")
+_LENGTH: Final = struct.Struct("<I")
 HEADER_BYTES: Final = 40
 CHECKSUM_BYTES: Final = 8
 assert HEADER.size == HEADER_BYTES
 assert COVERED.size == HEADER_BYTES - CHECKSUM_BYTES
 
+# As types, here and elsewhere: what is compiled takes a tuple apart at once whose types it knows.
+HeaderFields: TypeAlias = tuple[int, int, int, int, int, int, int, int, int]
 unpack_header_from: Final = HEADER.unpack_from
 tuple_new: Final = tuple.__new__
 MAGIC_WORD: Final = int.from_bytes(RECORD_MAGIC, "little")
@@ -157,9 +160,8 @@ def decode_record(page: memoryview, offset: int, position: int) -> Record | None
     """
     if len(page) - offset < HEADER_BYTES:
         return None
-    checksum, length, kind, flags, magic, pos, store_ms, epoch, lag = unpack_header_from(
-        page, offset
-    )
+    header: HeaderFields = unpack_header_from(page, offset)
+    checksum, length, kind, flags, magic, pos, store_ms, epoch, lag = header
     end = offset + length
     pad_end = (length + 7 & -8) + offset
     if pos != position or length < HEADER_BYTES or pad_end > len(page):
@@ -191,9 +193,8 @@ def decode_run(page: memoryview, offset: int, position: int, epoch: int) -> list
     page_bytes = len(page)
     last_offset = page_bytes - HEADER_BYTES
     while offset <= last_offset and len(run) < RUN_RECORDS:
-        checksum, length, kind, flags, magic, pos, store_ms, newer, lag = unpack_header_from(
-            page, offset
-        )
+        header: HeaderFields = unpack_header_from(page, offset)
+        checksum, length, kind, flags, magic, pos, store_ms, newer, lag = header
         end = offset + length
         pad_end = (length + 7 & -8) + offset
         type_ = types[kind]
@@ -214,15 +215,33 @@ def decode_run(page: memoryview, offset: int, position: int, epoch: int) -> list
     return run
 
 
+def record_length(header: bytes) -> int:
+    """What a header says; 0: it is not whole."""
+    if len(header) < HEADER_BYTES:
+        return 0
+    lengths: tuple[int] = _LENGTH.unpack_from(header, CHECKSUM_BYTES)
+    return lengths[0]
+
+
 def join_record(header: bytes, payload: bytes, position: int) -> Record | None:
     """The record read in two slices, or None if `decode_record` should say what is wrong."""
-    checksum, length, kind, flags, magic, pos, store_ms, epoch, lag = HEADER.unpack(header)
+    fields: HeaderFields = HEADER.unpack(header)
+    checksum, length, kind, flags, magic, pos, store_ms, epoch, lag = fields
     type_ = _TYPES[kind]
     if pos != position or magic != MAGIC_WORD or type_ is None:
         return None
     if checksum != xxh3_64_intdigest(payload, xxh3_64_intdigest(header[8:])):
         return None
     durable = position - lag * RECORD_ALIGN if lag != LAG_UNKNOWN else 0
+    return tuple_new(Record, (position, type_, flags, store_ms, epoch, payload, length, durable))
+
+
+def unwritten_record(covered: bytes, payload: bytes, position: int) -> Record:
+    """The record of a header without its checksum that was made a moment ago."""
+    fields: tuple[int, int, int, int, int, int, int, int] = COVERED.unpack(covered)
+    length, kind, flags, _, _, store_ms, epoch, lag = fields
+    durable = position - lag * RECORD_ALIGN if lag != LAG_UNKNOWN else 0
+    type_ = _TYPES[kind]
     return tuple_new(Record, (position, type_, flags, store_ms, epoch, payload, length, durable))
 
 
