@@ -49,15 +49,20 @@ class Ways:
         return plain(outgoing) if all(map(is_plain, outgoing)) else None
 
     def short(self, data: bytes) -> PlainMessages | None:
+        """None: the whole way decides, or it is refused."""
         side = StoreSide(now_ms=NOW_MS, call=FakeCall())
-        return self._service._plain.read(data, side, BATCH_MAX)
+        found = self._service._plain.read(data, side, BATCH_MAX)
+        if found is not None and found.message_groups:
+            try:
+                self._service._special(found, None, NOW_MS)
+            except RequestError:
+                return None
+        return found
 
 
 def is_plain(message: Outgoing) -> bool:
     return not (
-        message.deliver_at_ms
-        or message.delay_level
-        or message.message_group
+        message.delay_level
         or message.lite_topic
         or message.first_check_ms
         or message.priority != NO_PRIORITY
@@ -66,7 +71,7 @@ def is_plain(message: Outgoing) -> bool:
 
 
 def plain(messages: list[Outgoing]) -> PlainMessages:
-    return PlainMessages(
+    columns = PlainMessages(
         messages[0].topic,
         [message.message_id.encode() for message in messages],
         [message.tag.encode() for message in messages],
@@ -75,6 +80,11 @@ def plain(messages: list[Outgoing]) -> PlainMessages:
         [len(message.sys) for message in messages],
         [message.rest + message.sys for message in messages],
     )
+    groups = [message.message_group for message in messages]
+    times_ms = [message.deliver_at_ms for message in messages]
+    if not any(groups) and not any(times_ms):
+        return columns
+    return columns._replace(message_groups=groups, deliver_at_ms=times_ms)
 
 
 def parts(found: PlainMessages | None) -> Any:
@@ -111,18 +121,36 @@ def test_plain_messages_take_the_short_way() -> None:
     digested.system_properties.ClearField("tag")
     space = like(4, properties={"a": "", "b": "x"})
     space.topic.resource_namespace = "n"
-    for made in (like(5), zipped, of_java, digested, space):
+    delayed = like(8, keys=["k"])
+    delayed.system_properties.delivery_timestamp.CopyFrom(timestamp(NOW_MS + 5_001))
+    delayed.system_properties.queue_id = 3
+    past = like(8)
+    past.system_properties.delivery_timestamp.seconds = 1
+    ordered = like(9, properties={"a": "é"})
+    ordered.system_properties.message_group = "customer ü"
+    ordered.system_properties.trace_context = "00-1"
+    alone = like(9)
+    alone.system_properties.message_group = "g"
+    for made in (like(5), zipped, of_java, digested, space, delayed, past, ordered, alone):
         assert parts(ways.short(request(made))) == parts(ways.whole(request(made))) is not None
-    several = request(like(6), zipped, like(7, keys=["k"]), of_java)
-    assert parts(ways.short(several)) == parts(ways.whole(several)) is not None
+    for several in (
+        request(like(6), zipped, like(7, keys=["k"]), of_java),
+        request(like(6), delayed, zipped, ordered),
+    ):
+        assert parts(ways.short(several)) == parts(ways.whole(several)) is not None
 
 
 def test_what_is_rare_or_wrong_takes_the_whole_way() -> None:
     ways = Ways()
-    delayed = like(3)
-    delayed.system_properties.delivery_timestamp.CopyFrom(timestamp(NOW_MS + 5_000))
     grouped = like(3)
     grouped.system_properties.message_group = "g"
+    grouped.system_properties.delivery_timestamp.CopyFrom(timestamp(NOW_MS + 5_000))
+    timeless = like(3)
+    timeless.system_properties.delivery_timestamp.nanos = 1
+    nameless = like(3)
+    nameless.system_properties.message_group = ""
+    long = like(3)
+    long.system_properties.message_group = "g" * 64
     ranked = like(3)
     ranked.system_properties.priority = 0
     lite = like(3)
@@ -146,16 +174,18 @@ def test_what_is_rare_or_wrong_takes_the_whole_way() -> None:
     negative = like(3)
     negative.system_properties.queue_id = -1
     for rare in (
-        delayed, grouped, ranked, lite, half, blank, escape, unborn, nowhere, barred, retry, nobody,
-        negative, like(3, body=b""), like(3, keys=[""]), like(3, keys=["\x07"]),
+        grouped, timeless, nameless, long, ranked, lite, half, blank, escape, unborn, nowhere,
+        barred, retry, nobody, negative, like(3, body=b""), like(3, keys=[""]),
+        like(3, keys=["\x07"]),
         like(3, properties={"KEYS": "x"}), like(3, properties={"a": "\x07"}),
+        like(3, properties={"__SHARDINGKEY": "x"}),
         like(3, keys=["k"] * 65), like(3, properties={"a": "x" * 4_096}),
         like(3, properties={str(n): "" for n in range(65)}),
     ):  # fmt: skip
         assert ways.short(request(rare)) is None, rare
     assert ways.short(b"") is None
     assert ways.short(request(*[like(number) for number in range(BATCH_MAX + 1)])) is None
-    assert ways.short(request(like(4), delayed)) is None
+    assert ways.short(request(like(4), ranked)) is None
 
 
 def test_bytes_that_protobuf_would_write_otherwise_take_the_whole_way() -> None:
@@ -233,6 +263,11 @@ def messages(draw: st.DrawFn) -> definition_pb2.Message:
         system.trace_context = "00-1"
     if draw(st.booleans()):
         system.body_digest.checksum = draw(st.text("0A", max_size=3))
+    if draw(st.integers(0, 3)) == 0:
+        system.message_group = draw(st.sampled_from(["g", "", "ü" * 31, "g" * 64]))
+    if draw(st.integers(0, 3)) == 0:
+        at_ms = draw(st.sampled_from([NOW_MS + 5_001, NOW_MS - 1, 1, 0, NOW_MS + (1 << 40)]))
+        system.delivery_timestamp.CopyFrom(timestamp(at_ms))
     if draw(st.integers(0, 9)) == 0:
         system.message_type = definition_pb2.TRANSACTION
     if draw(st.integers(0, 9)) == 0:

@@ -58,7 +58,7 @@ class Outgoing(NamedTuple):
 class PlainMessages(NamedTuple):
     """Messages to store of one topic that enter a queue at once, in columns.
 
-    They have no delay, message group, priority, lite topic or transaction.
+    They have no delay level, priority, lite topic or transaction.
     """
 
     topic: str
@@ -68,6 +68,8 @@ class PlainMessages(NamedTuple):
     rest_bytes: list[int]
     sys_bytes: list[int]
     stored: list[bytes]  # `Outgoing.rest`, then `Outgoing.sys`
+    message_groups: Sequence[str] = ()  # of each, as in `Outgoing`; (): none has one
+    deliver_at_ms: Sequence[int] = ()  # likewise
 
 
 class PlainSent(NamedTuple):

@@ -12,7 +12,7 @@ from latermq_broker.config.config import RECORD_BODY_OVERHEAD_BYTES, Config
 from latermq_broker.deferred import Later
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.outcome.attempts import HISTORY_BYTES_MAX
-from latermq_broker.engine.state.model import Outgoing, PlainMessages, level_ms
+from latermq_broker.engine.state.model import Outgoing, PlainMessages, Sent, Topic, level_ms
 from latermq_broker.errors import (
     BodyTooLargeError,
     PropertiesTooLargeError,
@@ -31,6 +31,7 @@ from latermq_broker.services.messaging.flow import FlowControl
 from latermq_broker.services.wire import wire
 from latermq_broker.services.wire.wire_messages import (
     DELAY,
+    FIFO,
     NORMAL,
     TRANSACTION,
     StoreSide,
@@ -86,14 +87,47 @@ class SendService:
         now_ms = self._committer.now_ms()
         topic = self._engine.catalog.topic(messages.topic)
         if self._shards is not None:
-            self._shards.require_home(messages.topic, topic, call, ordered=False)
-        validate.check_type(topic, NORMAL)
+            ordered = any(messages.message_groups)
+            self._shards.require_home(messages.topic, topic, call, ordered=ordered)
+        outgoing = self._special(messages, topic, now_ms) if messages.message_groups else []
+        if not outgoing:
+            validate.check_type(topic, NORMAL)
         count = len(messages.ids)
         keys = sum(map(len, messages.keys))
         self._check_group(sum(map(len, messages.stored)), count, keys)
         self._admit(call, count, data, now_ms)
+        if outgoing:
+            return self._sent(outgoing, self._engine.send(outgoing, now_ms, call.user))
         sent = self._engine.plain.send(messages, now_ms, call.user)
         return self._committer.acknowledged(plain_response(messages.ids, sent.queue_offset))
+
+    def _special(self, messages: PlainMessages, topic: Topic | None, now_ms: int) -> list[Outgoing]:
+        """Take those apart of which some have a message group, or a delivery time.
+
+        Raises TypeConflictError, IllegalDeliveryTimeError.
+        """
+        wall_ms = self._engine.wall.at(now_ms)
+        outgoing: list[Outgoing] = []
+        for index, stored in enumerate(messages.stored):
+            deliver_at_ms, group = messages.deliver_at_ms[index], messages.message_groups[index]
+            if deliver_at_ms:
+                self._rules.check_delivery(deliver_at_ms, wall_ms)
+            validate.check_type(topic, DELAY if deliver_at_ms else FIFO if group else NORMAL)
+            outgoing.append(
+                Outgoing(
+                    messages.topic,
+                    stored[: messages.rest_bytes[index]],
+                    stored[messages.rest_bytes[index] :],
+                    messages.ids[index].decode(),
+                    messages.tags[index].decode(),
+                    tuple([key.decode() for key in messages.keys[index]]),
+                    deliver_at_ms,
+                    0,
+                    0,
+                    group,
+                )
+            )
+        return outgoing
 
     def _admit(self, call: Call, count: int, data: bytes, now_ms: int) -> None:
         """Admit messages to the log, by disk and limits.
@@ -125,7 +159,10 @@ class SendService:
         outgoing = self._outgoing(request.messages, caller, now_ms)
         self._admit(caller.call, len(outgoing), caller.data, now_ms)
         send = self._engine.transactions.send if halves else self._engine.send
-        sent = send(outgoing, now_ms, caller.call.user)
+        return self._sent(outgoing, send(outgoing, now_ms, caller.call.user))
+
+    def _sent(self, outgoing: Sequence[Outgoing], sent: Sequence[Sent]) -> Later[bytes]:
+        """Tell where the messages are, once they are stored as was promised."""
         if self._shards is not None:
             sent = [
                 each._replace(

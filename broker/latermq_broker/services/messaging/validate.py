@@ -92,7 +92,7 @@ class MessageRules:
         if properties.message_type == TRANSACTION:
             _check_recovery(properties)
         if properties.HasField("delivery_timestamp"):
-            self._check_delivery(properties, wall_ms)
+            self.check_delivery(wire.timestamp_ms(properties.delivery_timestamp), wall_ms)
         if message_group := properties.message_group:
             names.check_message_group(message_group)
         if properties.HasField("priority") and properties.priority < 0:
@@ -108,9 +108,9 @@ class MessageRules:
         if not body:
             raise BodyEmptyError("body is empty")
 
-    def _check_delivery(self, properties: definition_pb2.SystemProperties, wall_ms: int) -> None:
-        delay_ms = wire.timestamp_ms(properties.delivery_timestamp) - wall_ms
-        self._bounds.check_delay(delay_ms)
+    def check_delivery(self, deliver_at_ms: int, wall_ms: int) -> None:
+        """Check a delivery time. Raises IllegalDeliveryTimeError: beyond the longest delay."""
+        self._bounds.check_delay(deliver_at_ms - wall_ms)
 
 
 def _check_labels(properties: definition_pb2.SystemProperties) -> int:
