@@ -11,6 +11,7 @@ from latermq_broker.errors import RequestError
 from latermq_broker.services.call.answers import Caller
 from latermq_broker.services.clients.session import Sessions
 from latermq_broker.services.messaging.send import SendService
+from latermq_broker.services.wire.wire_fields import bytes_field
 from latermq_broker.services.wire.wire_messages import StoreSide
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 from support.engine_rig import EngineRig
@@ -208,6 +209,28 @@ def test_bytes_that_protobuf_would_write_otherwise_take_the_whole_way() -> None:
     for other in others:
         size = bytes((len(other) & 127 | 128, len(other) >> 7))
         assert ways.short(b"\x0a" + size + other) is None, other
+
+
+def test_a_digest_is_dropped_but_has_to_be_one() -> None:
+    ways = Ways()
+    made = like(1)
+    labels = made.system_properties
+    labels.ClearField("body_encoding")
+    labels.ClearField("message_type")
+    topic = bytes_field(b"\x0a", made.topic.SerializeToString())
+    system = labels.SerializeToString()
+    labels.ClearField("born_timestamp")
+    labels.ClearField("born_host")
+    at = len(labels.SerializeToString())  # behind the message id
+    for digest, right in (
+        (b"\x22\x00", True), (b"\x22\x02\x08\x02", True), (b"\x22\x05\x08\x02\x12\x01A", True),
+        (b"\x22\x02\x00\x00", False), (b"\x22\x03\x12\x01\xff", False),
+        (b"\x22\x02\x12\x01", False),
+    ):  # fmt: skip
+        inner = bytes_field(b"\x1a", system[:at] + digest + system[at:])
+        data = bytes_field(b"\x0a", topic + inner + b"\x22\x01x")
+        assert (ways.short(data) is not None) is right
+        assert parts(ways.short(data)) == parts(ways.whole(data))
 
 
 def test_what_stands_before_a_message_counts() -> None:

@@ -50,6 +50,7 @@ _TOPIC, _PROPERTY, _SYSTEM, _BODY = 0x0A, 0x12, 0x1A, 0x22  # of v2.Message
 _NAME, _VALUE = 0x0A, 0x12  # of an entry of Message.user_properties
 _TAG, _KEY, _ID, _DIGEST, _ENCODING, _TYPE = 0x0A, 0x12, 0x1A, 0x22, 0x28, 0x30
 _BORN, _HOST, _QUEUE, _TRACE, _TRACE_NEXT = 0x3A, 0x42, 0x68, 0x92, 0x01  # of SystemProperties
+_DIGEST_TYPE, _CHECKSUM = 0x08, 0x12  # of Digest
 _TIME, _GROUP, _GROUP_NEXT = 0x5A, 0x8A, 0x01  # of SystemProperties
 _SECONDS, _NANOS = 0x08, 0x10  # of Timestamp
 _NANOS_PER_SECOND: Final = 1_000_000_000
@@ -88,7 +89,7 @@ class PlainReader:
         times_ms: list[int] = []
         is_special = False
         topic_field = b""
-        known, ending = (NORMAL, False), side.ending(zipped=False)
+        ending, ending_of = b"", (-1, False)  # most often the next one's, too
         at, stop = 0, len(data)
         while at < stop:
             if data[at] != _MESSAGE or len(ids) == count_max:
@@ -122,8 +123,8 @@ class PlainReader:
                     rest = bytes_field(b"\x12", entry) + rest
             if system_at > properties_at:
                 rest = data[properties_at:system_at] + rest
-            if known != (kind, zipped):
-                known, ending = (kind, zipped), side.ending(kind, zipped=zipped)
+            if ending_of != (kind, zipped):
+                ending, ending_of = side.ending(kind, zipped=zipped), (kind, zipped)
             sys = b"".join((kept, DIGEST_HEAD, body_digest(data[body_at:end]), ending))
             ids.append(message_id)
             tags.append(tag)
@@ -192,7 +193,7 @@ def _system(
     named = at
     zipped = False
     if data[at] == _DIGEST:
-        _, at = span(data, at)
+        at = _digest_end(data, at)
     if data[at] == _ENCODING:
         encoding, at = _number(data, at)
         zipped = encoding == _GZIP
@@ -249,6 +250,19 @@ def _labels(data: bytes, at: int) -> tuple[bytes, tuple[bytes, ...], bytes, int]
     if not message_id.isalnum():
         names.check_message_id(message_id.decode())
     return tag, tuple(keys), message_id, at
+
+
+def _digest_end(data: bytes, at: int) -> int:
+    """Check that the digest at `at`, which is dropped, is one; where it ends. Raises Doubt."""
+    at, end = span(data, at)
+    if at < end and data[at] == _DIGEST_TYPE:
+        _, at = _number(data, at)
+    if at < end and data[at] == _CHECKSUM:
+        start, at = span(data, at)
+        data[start:at].decode()
+    if at != end:
+        raise Doubt
+    return end
 
 
 def _birth_end(data: bytes, at: int) -> int:
