@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from latermq._connection.batching import Batching
     from latermq._values.tls import Tls
     from latermq.app import App
+    from latermq.backoff import Backoff
     from latermq.client import Client, connect
     from latermq.codes import Code
     from latermq.delivery import Delivery
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 __all__ = [
     "RECONSUME_LATER",
     "App",
+    "Backoff",
     "Batching",
     "Begin",
     "Client",
@@ -72,6 +74,7 @@ _HOMES: Final = {
     "Batching": "_connection.batching",
     "Tls": "_values.tls",
     "App": "app",
+    "Backoff": "backoff",
     "Client": "client",
     "connect": "client",
     "Code": "codes",

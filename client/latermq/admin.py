@@ -29,6 +29,7 @@ from latermq._values.endpoints import Endpoints
 from latermq._values.identity import message_ids, new_client_id, new_request_id
 from latermq._values.settings import ENDPOINT, ENDPOINT_VARIABLE, ClientKind, Profile
 from latermq._values.tls import Tls, tls_of
+from latermq._wire.policies import backoff_message, read_backoff
 from latermq._wire.session_calls import client_headers, endpoints_of, parsed
 from latermq.codes import Code
 from latermq.errors import error_for
@@ -52,10 +53,12 @@ __all__ = [
     "Endpoints",
     "Method",
     "Service",
+    "backoff_message",
     "check_status",
     "connect",
     "connect_async",
     "message_ids",
+    "read_backoff",
 ]
 
 CALL_TIMEOUT_S: Final = 30.0

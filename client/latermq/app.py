@@ -24,9 +24,13 @@ from latermq._values import arguments
 from latermq._values.settings import MATCH_ALL
 from latermq._values.tls import Tls
 from latermq._worker.calls import Function, shape_of
+from latermq._worker.declared import Declared, Group, Topic, TopicKind
 from latermq._worker.payloads import CONTENT_TYPE, Payload
+from latermq._worker.rates import interval_of
 from latermq._worker.signals import asked_to_end
+from latermq._worker.verdicts import RETRY_IN, Kinds, Rules, WaitOf
 from latermq._worker.worker import Listening, Worker
+from latermq.backoff import Backoff
 from latermq.client import Client, connect
 from latermq.delivery import Delivery
 from latermq.message import Message, SendReceipt
@@ -51,32 +55,13 @@ class Listener(Generic[Payload]):
     Made by `App.listener`. Calling it calls the function, with a payload that a test made.
     """
 
-    def __init__(
-        self,
-        app: "App",
-        function: Function,
-        *,
-        topic: str,
-        group: str,
-        tags: str,
-        concurrency: int,
-        timeout: timedelta | None,
-    ) -> None:
-        arguments.name_of("topic", topic)
-        arguments.name_of("group", group)
-        arguments.text("tags", tags)
-        arguments.at_least_one("concurrency", concurrency)
-        arguments.optional_duration("timeout", timeout)
-        shape = shape_of(function)
-        if timeout is not None and timeout <= timedelta(0):
-            raise ValueError(f"timeout must be positive, not {timeout}")
-        if timeout is not None and not shape.waits:
-            raise ValueError("timeout needs an `async def` function: a thread cannot be stopped")
-        self.topic = topic
-        self.group = group
-        self.tags = tags
-        self.listening = Listening(topic, group, tags, concurrency, timeout, function, shape)
+    def __init__(self, app: "App", listening: Listening) -> None:
+        self.topic = listening.topic
+        self.group = listening.group
+        self.tags = listening.tags
+        self.listening = listening
         self._app = app
+        function = listening.function
         self.__name__ = getattr(function, "__name__", repr(function))
         self.__doc__ = function.__doc__
 
@@ -121,7 +106,10 @@ class _Decorator:
     def __call__(self, function: Callable[[Payload, Delivery], Any]) -> Listener[Payload]: ...
 
     def __call__(self, function: Function) -> Listener[Any]:
-        made: Listener[Any] = Listener(self._app, function, **self._about)
+        listening = Listening(function=function, shape=shape_of(function), **self._about)
+        if listening.timeout is not None and not listening.shape.waits:
+            raise ValueError("timeout needs an `async def` function: a thread cannot be stopped")
+        made: Listener[Any] = Listener(self._app, listening)
         self._app._listeners.append(made)
         return made
 
@@ -144,6 +132,7 @@ class App:
         self._open: Callable[[], Client] = partial(self._connect, endpoint)
         self._client: Client | None = None
         self._listeners: list[Listener[Any]] = []
+        self._declared = Declared()
 
     @property
     def listeners(self) -> Sequence[Listener[Any]]:
@@ -165,6 +154,13 @@ class App:
         tags: str = MATCH_ALL,
         concurrency: int = CONCURRENCY,
         timeout: timedelta | None = None,
+        rate: str | None = None,
+        retry: Backoff | str | None = None,
+        max_attempts: int | None = None,
+        retry_on: Kinds | None = None,
+        dead_letter_on: Kinds = (),
+        give_back_on: Kinds = (),
+        retry_in: WaitOf = RETRY_IN,
     ) -> _Decorator:
         """Decorate a function that is to be called with each message of the topic.
 
@@ -177,10 +173,74 @@ class App:
             tags: "a || b", "*" for all, or an `Sql`.
             concurrency: how many calls of it run at a time.
             timeout: a call that takes longer is cancelled, and its attempt has failed.
+            rate: so many calls at most, evenly spaced: "10/s", "100/m"; the others wait, and no
+                attempt of theirs has begun.
+            retry, max_attempts: the group's policy; as `group`.
+            retry_on: only these exceptions are worth another attempt; others are dead letters.
+            dead_letter_on: these are dead letters at once.
+            give_back_on: after these it comes again, uncounted: something it needs is away. After
+                what `retry_in` finds, or a second, and longer while nothing succeeds: a minute.
+            retry_in: where an exception says how long to wait, whatever the group's backoff is: the
+                name of its attribute, or a function of it; a timedelta, seconds, text or None.
         """
+        arguments.name_of("topic", topic)
+        arguments.text("tags", tags)
+        arguments.at_least_one("concurrency", concurrency)
+        arguments.optional_duration("timeout", timeout)
+        if timeout is not None and timeout <= timedelta(0):
+            raise ValueError(f"timeout must be positive, not {timeout}")
+        rules = Rules(retry_on, dead_letter_on, give_back_on, retry_in)
+        rules.check()
+        self.group(group, retry=retry, max_attempts=max_attempts)
         return _Decorator(
-            self, topic=topic, group=group, tags=tags, concurrency=concurrency, timeout=timeout
-        )
+            self, topic=topic, group=group, tags=tags, concurrency=concurrency, timeout=timeout,
+            interval=None if rate is None else interval_of(rate), rules=rules,
+        )  # fmt: skip
+
+    def group(
+        self,
+        name: str,
+        *,
+        retry: Backoff | str | None = None,
+        max_attempts: int | None = None,
+        fifo: bool | None = None,
+    ) -> None:
+        """Declare a group; see `declare`. What is None is as the broker has it, or makes it.
+
+        Args:
+            retry: how long a failed message waits for its next attempt: "1s 5s 30s".
+            max_attempts: deliveries in all; then it is a dead letter.
+            fifo: each message group in order; for good.
+        Raises:
+            ValueError: it was declared otherwise, or these are no words for waits.
+        """
+        backoff = Backoff(retry) if isinstance(retry, str) else retry
+        if not isinstance(backoff, Backoff | None):
+            raise arguments.wrong("retry", 'a Backoff, or text such as "1s 5s 30s"', retry)
+        group = Group(name=name, retry=backoff, max_attempts=max_attempts, fifo=fifo)
+        self._declared.add_group(group)
+
+    def topic(self, name: str, *, kind: TopicKind | None = None, queues: int | None = None) -> None:
+        """Declare a topic; see `declare`. What is None is as the broker has it, or makes it.
+
+        Raises:
+            ValueError: it was declared otherwise, or there is no such kind.
+        """
+        self._declared.add_topic(Topic(name=name, kind=kind, queues=queues))
+
+    async def declare(self) -> list[str]:
+        """Have the broker's topics and groups be as the code says: make them, alter them.
+
+        A worker makes what is missing, too, when it starts; of what differs it only warns.
+
+        Returns:
+            what was done, a line each.
+        Raises:
+            RequestError: the broker refuses: it cannot be altered so, or by this user.
+            UnavailableError, RequestTimeoutError: no broker answers.
+            ValueError: a group's order cannot be altered.
+        """
+        return await self._declared.put(self.client.admin)
 
     def move_to(self, endpoint: str) -> None:
         """Use another broker than the app was made with. Raises ValueError: it is in use."""
@@ -194,6 +254,7 @@ class App:
         grace: timedelta = GRACE,
         concurrency: int | None = None,
         health_file: Path | None = None,
+        declare: bool = False,
     ) -> bool:
         """Serve until SIGTERM or SIGINT; a second one ends the process at once.
 
@@ -204,7 +265,11 @@ class App:
             end = asyncio.Event()
             with asked_to_end(end.set):
                 return await self.serve(
-                    end, grace=grace, concurrency=concurrency, health_file=health_file
+                    end,
+                    grace=grace,
+                    concurrency=concurrency,
+                    health_file=health_file,
+                    declare=declare,
                 )
 
         return asyncio.run(serve())
@@ -216,6 +281,7 @@ class App:
         grace: timedelta = GRACE,
         concurrency: int | None = None,
         health_file: Path | None = None,
+        declare: bool = False,
         ready: asyncio.Event | None = None,
     ) -> bool:
         """Call the listeners until `end` is set; then finish what is in hand, and close.
@@ -224,6 +290,7 @@ class App:
             grace: how long to wait for calls to end; what is left then is given back uncounted.
             concurrency: instead of each listener's own.
             health_file: touched each second while all is well; not there when it is not.
+            declare: first have topics and groups as `declare` does.
             ready: set when all of them receive.
         Returns:
             Whether all that was in hand was finished within the grace.
@@ -235,7 +302,8 @@ class App:
         if not self._listeners:
             raise ValueError("this app has no listeners")
         listening = [each.listening for each in self._listeners]
-        worker = Worker(self.client, listening, concurrency)
+        prepare = partial(self._declared.prepare, self.client.admin, alter=declare)
+        worker = Worker(self.client, listening, prepare, concurrency)
         try:
             return await worker.run(end, grace, health_file, ready)
         finally:

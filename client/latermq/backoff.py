@@ -1,12 +1,16 @@
 """How long to wait before the next try. Pure: chance comes in as a number, time as a count.
 
-`Backoff` spaces out what this client tries again by itself. `RetryPolicy` is the broker's: how
-long a failed message waits before its next delivery, counted by its attempt.
+`Backoff` is what a program says, in words: of a group's messages, or of calls of its own. `Pace`
+spaces out what this client tries again by itself. `RetryPolicy` is the broker's: how long a failed
+message waits before its next delivery, counted by its attempt.
 """
 
+import re
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
+
+from latermq_text.durations import format_exact, parse_duration_ms
 
 # 2 ** 32 of anything is past every maximum, and a larger power could leave the floats.
 EXPONENT_MAX: Final = 32
@@ -21,7 +25,7 @@ def _grown(initial: timedelta, multiplier: float, exponent: int, limit: timedelt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Backoff:
+class Pace:
     """Waits that grow by `multiplier`, each off by up to `jitter` (a share of it), never above
     `limit`."""
 
@@ -69,6 +73,112 @@ class Exponential:
 
 
 @dataclass(frozen=True, slots=True)
+class Fixed:
+    """The wait after each attempt is the same."""
+
+    each: timedelta
+
+    def wait(self, attempt: int) -> timedelta:
+        del attempt
+        return self.each
+
+
+_JITTER: Final = re.compile(r"\s*\bjitter\s+(\d+(?:\.\d+)?)(%?)\s*$")
+_HINT: Final = 'say "1s 5s 10s", "exponential 5s 2h 2" or "fixed 10s"'
+_MS: Final = timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Backoff:
+    """Waits before tries, in words; `str` gives the words back.
+
+        1s 5s 10s 1m          a ladder; the last step repeats
+        exponential 5s 2h 2   first wait, longest wait, factor (2 when left out)
+        fixed 10s
+        … jitter 20%          after any of them: each wait is drawn from ± 20 %
+
+    Args:
+        jitter: the share, instead of in the words; 0 to 1.
+    Raises:
+        ValueError: other words; it says what is accepted.
+        TypeError: no words.
+    """
+
+    waits: Ladder | Exponential | Fixed
+    jitter: float
+
+    def __init__(self, words: str, *, jitter: float | None = None) -> None:
+        if not isinstance(words, str):
+            raise TypeError(f"a backoff is text: {_HINT}; not {words!r}")
+        shares = _JITTER.search(words)
+        if shares is not None and jitter is None:
+            jitter = float(shares[1]) / (100 if shares[2] else 1)
+        if not 0 <= (jitter or 0) <= 1:
+            raise ValueError("jitter is a share from 0% to 100%")
+        object.__setattr__(self, "jitter", jitter or 0.0)
+        object.__setattr__(self, "waits", _waits(words[: shares.start()] if shares else words))
+
+    @classmethod
+    def of(cls, waits: Ladder | Exponential | Fixed, jitter: float) -> "Backoff":
+        """Make one of its parts, whatever they are: a broker's."""
+        made = object.__new__(cls)
+        object.__setattr__(made, "waits", waits)
+        object.__setattr__(made, "jitter", jitter)
+        return made
+
+    def wait(self, retry: int, draw: float = 0.5) -> timedelta:
+        """Return the wait before retry number `retry`, from 1; `draw` is uniform in [0, 1)."""
+        return self.waits.wait(retry) * (1 + self.jitter * (2 * draw - 1))
+
+    def __str__(self) -> str:
+        match self.waits:
+            case Ladder(waits):
+                text = " ".join(map(_spelled, waits))
+            case Exponential(initial=initial, limit=limit, multiplier=multiplier):
+                text = f"exponential {_spelled(initial)} {_spelled(limit)} {multiplier:g}"
+            case Fixed(each):
+                text = f"fixed {_spelled(each)}"
+        return f"{text} jitter {self.jitter * 100:g}%" if self.jitter else text
+
+    def __repr__(self) -> str:
+        return f"Backoff({str(self)!r})"
+
+
+def _spelled(wait: timedelta) -> str:
+    return format_exact(wait // _MS)
+
+
+def _waits(words: str) -> Ladder | Exponential | Fixed:
+    kind, *rest = words.replace(",", " ").split() or [""]
+    if kind == "exponential":
+        return _exponential(rest)
+    if kind == "fixed":
+        if len(rest) != 1:
+            raise ValueError('say one wait, e.g. "fixed 10s"')
+        return Fixed(_span(rest[0]))
+    if not kind[:1].isdigit():
+        why = f"unknown backoff {kind!r}" if kind else "a backoff is needed"
+        raise ValueError(f"{why}: {_HINT}")
+    return Ladder(tuple(map(_span, (kind, *rest))))
+
+
+def _exponential(words: list[str]) -> Exponential:
+    if len(words) not in (2, 3):
+        raise ValueError(
+            'say the first wait, the longest and the factor, e.g. "exponential 5s 2h 2"'
+        )
+    try:
+        multiplier = float(words[2]) if len(words) == 3 else 2.0
+    except ValueError:
+        raise ValueError(f"{words[2]!r} is not a factor such as 2 or 1.5") from None
+    return Exponential(initial=_span(words[0]), limit=_span(words[1]), multiplier=multiplier)
+
+
+def _span(word: str) -> timedelta:
+    return parse_duration_ms(word) * _MS
+
+
+@dataclass(frozen=True, slots=True)
 class RetryPolicy:
     """The broker's word on redelivery: deliveries in all (the first included), and the waits."""
 
@@ -81,15 +191,15 @@ class RetryPolicy:
 
 
 # Sends that were refused with TOO_MANY_REQUESTS.
-SEND_BACKOFF: Final = Backoff(
+SEND_BACKOFF: Final = Pace(
     initial=timedelta(seconds=1), multiplier=1.6, limit=timedelta(seconds=120), jitter=0.2
 )
 # Streams and calls that found no broker: quick at first, because a restart takes about a second.
-RECONNECT_BACKOFF: Final = Backoff(
+RECONNECT_BACKOFF: Final = Pace(
     initial=timedelta(milliseconds=200), multiplier=1.6, limit=timedelta(seconds=10), jitter=0.2
 )
 # Acknowledgements and returned leases that the broker could not take.
-SETTLE_BACKOFF: Final = Backoff(
+SETTLE_BACKOFF: Final = Pace(
     initial=timedelta(seconds=1), multiplier=1.6, limit=timedelta(seconds=30), jitter=0.2
 )
 # What a consumer does until the broker has told its group's policy.

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from latermq._connection.batching import Batching
 from latermq._connection.session import Connections, Session
@@ -32,6 +32,9 @@ from latermq.producer import Producer, time_of_day
 from latermq.push_consumer import CONCURRENCY, PushConsumer
 from latermq.simple_consumer import AskingConsumer, SimpleConsumer
 from latermq.transaction import Checker, Transaction
+
+if TYPE_CHECKING:
+    from latermq.admin import AsyncAdmin
 
 TOGETHER: Final = Batching()
 
@@ -74,6 +77,14 @@ class Client:
     def reachable(self) -> bool:
         """Tell whether the last call to each broker was answered; True before the first."""
         return not self._connections.outages.count
+
+    @property
+    def admin(self) -> "AsyncAdmin":
+        """Return what administers this broker, over the connection of this client."""
+        from latermq.admin import AsyncAdmin  # with every service's messages, which few need
+
+        profile = self._profile(ClientKind.PRODUCER, "", {})
+        return AsyncAdmin(profile, self._connections.to(self._endpoints))
 
     async def send(
         self,
@@ -303,7 +314,10 @@ class Client:
             arguments.name_of("group", group)
         if self._closed:
             raise ClosedError("this client is closed")
-        profile = Profile(
+        return Session(self._profile(kind, group, topics), self._connections)
+
+    def _profile(self, kind: ClientKind, group: str, topics: dict[str, str]) -> Profile:
+        return Profile(
             kind=kind,
             client_id=new_client_id(),
             access_point=self._endpoints,
@@ -313,7 +327,6 @@ class Client:
             request_timeout=self._request_timeout,
             credentials=self._credentials,
         )
-        return Session(profile, self._connections)
 
 
 def connect(

@@ -13,7 +13,7 @@ from dataclasses import fields
 from datetime import timedelta
 from enum import Enum
 from types import TracebackType
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from latermq._values import arguments
 from latermq._values.endpoints import Endpoints
@@ -42,6 +42,25 @@ class Outcome(Enum):
         return self in (Outcome.ACKNOWLEDGED, Outcome.DEAD_LETTERED)
 
 
+_WORDS: Final = {
+    Outcome.FAILED: "failed",
+    Outcome.RETURNED: "given back uncounted",
+    Outcome.DEAD_LETTERED: "failed and was its last",
+}
+
+
+class Verdict(NamedTuple):
+    """What becomes of a delivery whose block raised.
+
+    Fields:
+        outcome: FAILED, RETURNED (uncounted) or DEAD_LETTERED.
+        after: before it comes again; None: as the group's retry policy says, and returned at once.
+    """
+
+    outcome: Outcome = Outcome.FAILED
+    after: timedelta | None = None
+
+
 class Settler(Protocol):
     """The consumer a delivery came from, as the delivery sees it."""
 
@@ -63,14 +82,15 @@ class Settler(Protocol):
     async def end(
         self, delivery: "Delivery", error: Exception | None, *, later: bool = False
     ) -> None:
-        """Ack, or nack with the error or because it is `later`, as a block's end does: insisting
-        while the broker cannot take it, and raising nothing."""
+        """Ack, or nack with the error or because it is `later`, or what the delivery's verdict is
+        on the error, as a block's end does: insisting while the broker cannot take it, and raising
+        nothing."""
 
 
 class Delivery(Received):
     """A message leased to this consumer. Its fields are those of `Received`."""
 
-    __slots__ = ("_endpoints", "_handle", "_outcome", "_settler")
+    __slots__ = ("_endpoints", "_handle", "_outcome", "_settler", "_verdict")
 
     def __init__(self, arrival: Arrival, endpoints: Endpoints, settler: Settler) -> None:
         received = arrival.received
@@ -80,6 +100,7 @@ class Delivery(Received):
         self._endpoints = endpoints
         self._settler = settler
         self._outcome: Outcome | None = None
+        self._verdict = Verdict()
 
     @property
     def settled(self) -> bool:
@@ -97,7 +118,8 @@ class Delivery(Received):
         await self._settler.ack(self)
 
     async def retry_in(self, after: timedelta, error: BaseException | None = None) -> None:
-        """Give it back: the next attempt comes after this time, and `error` into its history.
+        """Give it back: the next attempt comes after this time, whatever the group's retry policy
+        says, and `error` into its history.
 
         Raises:
             InvalidReceiptHandleError: the lease ended, or it was settled before.
@@ -149,9 +171,10 @@ class Delivery(Received):
             return False
         if isinstance(error, Exception):
             log.warning(
-                "attempt %d of message %s failed, topic %s: %s: %s",
-                self.attempt, self.message_id, self.topic, type(error).__name__, error,
-                exc_info=error,
+                "attempt %d of message %s %s, topic %s: %s: %s",
+                self.attempt, self.message_id, _WORDS[self._verdict.outcome],
+                self.topic, type(error).__name__, error,
+                exc_info=error if self._verdict.outcome is not Outcome.RETURNED else None,
                 extra={"topic": self.topic, "message_id": self.message_id, "attempt": self.attempt},
             )  # fmt: skip
         if self._outcome is None:

@@ -32,6 +32,8 @@ log = logging.getLogger("latermq.client")
 
 Listener: TypeAlias = Callable[[Delivery], Awaitable[ConsumeResult | None]]
 
+Turn: TypeAlias = Callable[[], Awaitable[None]]
+
 CONCURRENCY: Final = 20
 GRACE: Final = timedelta(seconds=30)
 
@@ -75,6 +77,7 @@ class PushConsumer:
         self._concurrency = concurrency
         self._listener: Listener | None = None
         self._result_due = False
+        self._turn: Turn | None = None
         self._inbox = Inbox()
         self._identities = Identities(open_session, window, self._arrived, self._left)
         self._in_hand: dict[Delivery, object] = {}  # and with whom: a task, or a thread
@@ -198,10 +201,11 @@ class PushConsumer:
             self._workers.start(behind._settler.return_it(behind), "latermq return")
         self._released.set()
 
-    def _listen(self, listener: Listener, result_due: bool) -> None:
+    def _listen(self, listener: Listener, result_due: bool, turn: Turn | None = None) -> None:
+        """Call `listener` with each delivery, once `turn` lets it."""
         if self._started:
             raise ValueError("set the listener before the consumer starts")
-        self._listener, self._result_due = listener, result_due
+        self._listener, self._result_due, self._turn = listener, result_due, turn
 
     async def _dispatch(self, listener: Listener) -> None:
         free = asyncio.Semaphore(self._concurrency)
@@ -210,16 +214,35 @@ class PushConsumer:
             delivery = await self._inbox.take()
             if delivery is None:
                 return
+            if self._turn is not None and not await self._had_turn(delivery, self._turn):
+                return
             work = self._workers.start(self._consume(listener, delivery), "latermq listener")
             self._in_hand[delivery] = work
             work.add_done_callback(lambda _: free.release())
 
+    async def _had_turn(self, delivery: Delivery, turn: Turn) -> bool:
+        """Wait for its turn; False: the consumer closes, and has given it back."""
+        try:
+            await turn()
+        finally:
+            if self._closing is not None:
+                await delivery._settler.give_back(delivery)
+        return self._closing is None
+
     async def _consume(self, listener: Listener, delivery: Delivery) -> None:
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
         async with delivery:
             result = await listener(delivery)
             later = result is None if self._result_due else result is ConsumeResult.RECONSUME_LATER
             if (later or result is ConsumeResult.RECONSUME_LATER) and not delivery.settled:
                 await delivery._settler.end(delivery, None, later=True)
+        if delivery._outcome is Outcome.ACKNOWLEDGED:
+            log.debug(
+                "message %s of topic %s done: attempt %d, %.1f ms",
+                delivery.message_id, delivery.topic, delivery.attempt,
+                (loop.time() - began_s) * 1_000,
+            )  # fmt: skip
 
     async def _close_for(self, holder: object, grace: timedelta) -> None:
         if self._closing is None:

@@ -47,11 +47,15 @@ _OF_EVERY_RECORD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message
     "--health-file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
     help="Touch it each second while the broker answers; take it away when not.",
 )  # fmt: skip
+@click.option(
+    "--declare", is_flag=True,
+    help="Alter topics and groups that are not as APP declares them; without it, warn.",
+)  # fmt: skip
 @click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Log JSON, one object a line.")
 def worker(
     application: str, concurrency: int | None, grace: int, endpoint: str | None,
-    health_file: Path | None, log_level: str, as_json: bool,
+    health_file: Path | None, declare: bool, log_level: str, as_json: bool,
 ) -> None:  # fmt: skip
     """Run the listeners of APP, a `latermq.App` in MODULE, until SIGTERM or SIGINT.
 
@@ -69,7 +73,9 @@ def worker(
         app.move_to(endpoint)
     span = timedelta(milliseconds=grace)
     try:
-        finished = app.run(grace=span, concurrency=concurrency, health_file=health_file)
+        finished = app.run(
+            grace=span, concurrency=concurrency, health_file=health_file, declare=declare
+        )
     except (LaterMQError, OSError) as error:
         raise CommandError(str(error)) from None
     except ValueError as error:

@@ -11,7 +11,7 @@ import pytest
 from latermq.testing import BrokerProcess
 from support.machine import patient
 
-GUIDE: Final = Path(__file__).resolve().parents[2] / "docs" / "guide" / "testing.md"
+GUIDE: Final = Path(__file__).resolve().parents[2] / "docs" / "guide"
 # For an environment whose entry points are older than it.
 PLUGIN: Final = {"conftest.py": 'pytest_plugins = ["latermq.testing.plugin"]\n'}
 ASYNCIO: Final = ("-o", "asyncio_mode=auto", "-o", "asyncio_default_fixture_loop_scope=function")
@@ -84,11 +84,13 @@ def run(directory: Path, files: dict[str, str], *arguments: str) -> str:
     return ended.stdout
 
 
-def test_the_guide_s_tests_pass(tmp_path: Path) -> None:
-    files = blocks(GUIDE)
-    assert list(files) == ["shop.py", "test_shop.py", "test_process.py"]
-    said = run(tmp_path, files | PLUGIN, *ASYNCIO)
-    assert "3 passed" in said
+@pytest.mark.parametrize(
+    ("page", "count"), [("testing.md", 3), ("retries.md", 4), ("idempotency.md", 3)]
+)
+def test_the_guide_s_tests_pass(page: str, count: int, tmp_path: Path) -> None:
+    files = blocks(GUIDE / page)
+    assert {"shop.py", "test_shop.py"} <= set(files)
+    assert f"{count} passed" in run(tmp_path, files | PLUGIN, *ASYNCIO)
 
 
 def test_with_anyio(tmp_path: Path) -> None:

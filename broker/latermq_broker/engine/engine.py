@@ -264,14 +264,15 @@ class Engine:
         now_ms: int,
         *,
         suspend: bool = False,
+        insists: bool = False,
         failure: Failure | None = None,
         topic: str | None = None,
     ) -> str:
         """Move the deadline to now + `invisible_ms`; the old handle dies, the new one is returned.
 
         For a push consumer's lease, or with a failure, it is a nack: the attempt is over, and the
-        group's backoff, where it has one, replaces `invisible_ms`. `suspend` gives the message back
-        uncounted. Protocol: ChangeInvisibleDuration.
+        group's backoff, where it has one, replaces `invisible_ms`, unless the consumer `insists`.
+        `suspend` gives the message back uncounted. Protocol: ChangeInvisibleDuration.
         Raises InvalidReceiptHandleError: acked, expired, superseded, or not of the topic named.
         """
         delivery = _live(self._state, group, handle, now_ms, topic)
@@ -283,7 +284,7 @@ class Engine:
         elif suspend:
             self._attempts.suspend(delivery, invisible_ms, now_ms)
         else:
-            self._attempts.nack(delivery, invisible_ms, failure, now_ms)
+            self._attempts.nack(delivery, invisible_ms, failure, now_ms, insists=insists)
         return self._state.handles.encode(delivery.id, delivery.generation)
 
     def forward(

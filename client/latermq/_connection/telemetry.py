@@ -17,7 +17,7 @@ from latermq._connection.outages import log_failure
 from latermq._connection.transport import Stream
 from latermq._values.settings import Settings
 from latermq._wire.session_calls import Command, Orphan, Taken, read_command
-from latermq.backoff import RECONNECT_BACKOFF, Backoff
+from latermq.backoff import RECONNECT_BACKOFF, Pace
 from latermq.errors import LaterMQError, RequestError, UnavailableError
 
 log = logging.getLogger("latermq.client")
@@ -32,7 +32,7 @@ class Telemetry:
         settings_command: Callable[[], bytes],
         adopt: Callable[[Settings], None],
         asked: Callable[[Orphan | Taken], None],
-        backoff: Backoff = RECONNECT_BACKOFF,
+        backoff: Pace = RECONNECT_BACKOFF,
     ) -> None:
         self._open_stream = open_stream
         self._settings_command = settings_command

@@ -13,14 +13,14 @@ from latermq._connection.session import Session
 from latermq._consuming.inbox import Window
 from latermq._values.route import Queue
 from latermq._wire import messages as wire
-from latermq.backoff import RECONNECT_BACKOFF, Backoff
+from latermq.backoff import RECONNECT_BACKOFF, Pace
 from latermq.errors import LaterMQError, TooManyRequestsError, UnavailableError
 
 log = logging.getLogger("latermq.client")
 
 # A broker that answers "nothing" at once instead of waiting must not make us spin.
 EMPTY_S_MIN: Final = 0.1
-FLOW_CONTROL: Final = Backoff(
+FLOW_CONTROL: Final = Pace(
     initial=timedelta(milliseconds=20), multiplier=2, limit=timedelta(seconds=1), jitter=0.2
 )
 

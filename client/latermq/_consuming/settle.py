@@ -12,7 +12,7 @@ from latermq._connection.outages import log_failure
 from latermq._connection.session import Session
 from latermq._connection.transport import Metadata
 from latermq._values.endpoints import Endpoints
-from latermq._values.failure import Failure, describe
+from latermq._values.failure import Failure, describe, rejection
 from latermq._wire import messages as wire
 from latermq.backoff import SETTLE_BACKOFF
 from latermq.codes import Code
@@ -81,7 +81,9 @@ class LeaseSettler:
     ) -> None:
         _require_held(delivery)
         wait = self._session.settings.retry.wait(delivery.attempt) if after is None else after
-        headers = () if failure is None else (wire.failure_header(failure),)
+        headers: list[tuple[str, str | bytes]] = [] if after is None else [wire.INSISTENCE]
+        if failure is not None:
+            headers.append(wire.failure_header(failure))
         await self._change(delivery, max(wait, NACK_WAIT_MIN), headers)
         self._left(delivery, Outcome.FAILED)
 
@@ -124,18 +126,24 @@ class LeaseSettler:
         else:
             await self.end(delivery, error)
 
-    async def _return_once(self, delivery: Delivery) -> None:
-        await self._change(delivery, AT_ONCE, suspend=True)
+    async def _return_once(self, delivery: Delivery, after: timedelta = AT_ONCE) -> None:
+        await self._change(delivery, after, suspend=True)
         self._left(delivery, Outcome.RETURNED)
 
     async def end(
         self, delivery: Delivery, error: Exception | None, *, later: bool = False
     ) -> None:
+        verdict, after = delivery._verdict
         if error is None and not later:
             await self._insist(delivery, lambda: self.ack(delivery))
+        elif error is not None and verdict is Outcome.RETURNED:
+            await self._insist(delivery, lambda: self._return_once(delivery, after or AT_ONCE))
+        elif error is not None and verdict is Outcome.DEAD_LETTERED:
+            refusal = rejection(str(error), error)
+            await self._insist(delivery, lambda: self.forward(delivery, refusal))
         else:
             failure = None if error is None else describe(error)
-            await self._insist(delivery, lambda: self.nack(delivery, None, failure))
+            await self._insist(delivery, lambda: self.nack(delivery, after, failure))
 
     async def _insist(self, delivery: Delivery, settle: Callable[[], Awaitable[None]]) -> None:
         about = {"topic": delivery.topic, "message_id": delivery.message_id}

@@ -39,6 +39,10 @@ CHANGE_INVISIBLE: Final = f"{SERVICE}/ChangeInvisibleDuration"
 FORWARD_TO_DEAD_LETTERS: Final = f"{SERVICE}/ForwardMessageToDeadLetterQueue"
 
 FAILURE_HEADER: Final = "latermq-failure-bin"
+INSISTENCE: Final = (
+    "latermq-wait",
+    "insist",
+)  # the wait asked for, whatever the group's backoff is
 DELAY_LEVEL_HEADER: Final = "latermq-delay-level"
 # A compressed body may unpack to no more than this; what is larger counts as damaged.
 UNPACKED_BYTES_MAX: Final = 128 << 20

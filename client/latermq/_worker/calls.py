@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple, get_type_hints
 
 from latermq._values.arguments import wrong
 from latermq._worker.payloads import CONTENT_TYPE, Codec, PayloadError, codec_for
+from latermq._worker.verdicts import Judge, Rules
 from latermq.delivery import Delivery
 from latermq.message import ConsumeResult
 from latermq.push_consumer import result_is_due
@@ -70,13 +71,20 @@ class Call:
     """Calls one listener's function, for each delivery.
 
     Args:
+        rules: what becomes of a delivery by the exception that is raised.
         timeout: after it a call is cancelled, and its attempt has failed.
         threads: where functions run that do not wait; used for those only.
     """
 
     def __init__(
-        self, function: Function, shape: Shape, timeout: timedelta | None, threads: Executor | None
+        self,
+        function: Function,
+        shape: Shape,
+        timeout: timedelta | None,
+        threads: Executor | None,
+        rules: Rules,
     ) -> None:
+        self._judge = Judge(rules)
         self._function = function
         self._shape = shape
         self.result_due = result_is_due(function)
@@ -85,7 +93,7 @@ class Call:
         self._threads = threads
 
     async def __call__(self, delivery: Delivery) -> Outcome:
-        """Treat a delivery as `PushConsumer.listener` says; a bad payload is a dead letter."""
+        """Treat a delivery as `App.listener` says; a bad payload is a dead letter."""
         try:
             given = self._arguments(delivery)
         except PayloadError as error:
@@ -96,16 +104,24 @@ class Call:
             await delivery.dead_letter(str(error), error)
             return None
         try:
+            result = await self._in_time(given)
+        except Exception as error:
+            delivery._verdict = self._judge.verdict(error)
+            raise
+        except asyncio.CancelledError:
+            self.cut_off += 1
+            raise
+        self._judge.succeeded()
+        return result
+
+    async def _in_time(self, given: tuple[Any, ...]) -> Outcome:
+        try:
             async with asyncio.timeout(self._timeout_s) as limit:
-                result: Outcome = await self._run(given)
+                return await self._run(given)
         except TimeoutError:
             if not limit.expired():
                 raise  # the function's own
             raise TimeoutError(f"not done after {self._timeout_s:g} s, its time limit") from None
-        except asyncio.CancelledError:
-            self.cut_off += 1
-            raise
-        return result
 
     def _arguments(self, delivery: Delivery) -> tuple[Any, ...]:
         codec = self._shape.codec

@@ -6,7 +6,7 @@ waiting ──broker there──→ ready ──asked to end──→ draining �
 import asyncio
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from latermq._worker.calls import Call, Function, Shape
+from latermq._worker.rates import Pacer
+from latermq._worker.verdicts import Rules
 from latermq.backoff import RECONNECT_BACKOFF
 from latermq.client import Client
 from latermq.errors import RequestTimeoutError, UnavailableError
@@ -32,6 +34,8 @@ class Listening(NamedTuple):
     tags: str
     concurrency: int
     timeout: timedelta | None
+    interval: timedelta | None  # between two calls
+    rules: Rules
     function: Function
     shape: Shape
 
@@ -40,13 +44,19 @@ class Worker:
     """Calls listeners with what their topics hold. Runs once.
 
     Args:
+        prepare: called once a broker answers, before anything is received.
         concurrency: instead of each listener's own.
     """
 
     def __init__(
-        self, client: Client, listeners: Sequence[Listening], concurrency: int | None = None
+        self,
+        client: Client,
+        listeners: Sequence[Listening],
+        prepare: Callable[[], Awaitable[None]],
+        concurrency: int | None = None,
     ) -> None:
         self._client = client
+        self._prepare = prepare
         self._calls: list[Call] = []
         self._pools: list[ThreadPoolExecutor] = []
         self._consumers = [self._consumer(each, concurrency) for each in listeners]
@@ -64,7 +74,7 @@ class Worker:
         Sets `ready` when all of them receive.
         """
         health = asyncio.create_task(self._show_health(health_file)) if health_file else None
-        starting = asyncio.gather(*(_start(each) for each in self._consumers))
+        starting = asyncio.create_task(self._start())
         ending = asyncio.create_task(end.wait())
         try:
             await asyncio.wait((starting, ending), return_when=asyncio.FIRST_COMPLETED)
@@ -89,18 +99,23 @@ class Worker:
             log.info("ended; all that was in hand is finished")
         return not unfinished
 
+    async def _start(self) -> None:
+        await _once_there(self._prepare)
+        await asyncio.gather(*(_once_there(each.start) for each in self._consumers))
+
     def _consumer(self, listener: Listening, concurrency: int | None) -> PushConsumer:
         count = listener.concurrency if concurrency is None else concurrency
         threads: ThreadPoolExecutor | None = None
         if not listener.shape.waits:
             threads = ThreadPoolExecutor(count, thread_name_prefix="latermq-listener")
             self._pools.append(threads)
-        call = Call(listener.function, listener.shape, listener.timeout, threads)
+        call = Call(listener.function, listener.shape, listener.timeout, threads, listener.rules)
         self._calls.append(call)
         consumer = self._client.push_consumer(
             listener.topic, group=listener.group, tags=listener.tags, concurrency=count
         )
-        consumer._listen(call, call.result_due)
+        turn = None if listener.interval is None else Pacer(listener.interval).turn
+        consumer._listen(call, call.result_due, turn)
         return consumer
 
     async def _drain(self, grace: timedelta) -> None:
@@ -121,12 +136,12 @@ class Worker:
             path.unlink(missing_ok=True)
 
 
-async def _start(consumer: PushConsumer) -> None:
-    """Begin to receive as soon as a broker answers."""
+async def _once_there(begin: Callable[[], Awaitable[None]]) -> None:
+    """Begin as soon as a broker answers."""
     retry = 0
     while True:
         try:
-            await consumer.start()
+            await begin()
         except (UnavailableError, RequestTimeoutError):  # of which the connection tells
             retry += 1
             await asyncio.sleep(RECONNECT_BACKOFF.wait(retry, random.random()).total_seconds())

@@ -5,8 +5,9 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from latermq.admin import backoff_message, read_backoff
+from latermq.backoff import Backoff
 from latermq_cli import clock
-from latermq_cli.catalog.backoff import format_backoff, parse_backoff
 from latermq_cli.connection.connection import Connection
 from latermq_cli.connection.options import (
     broker_options,
@@ -40,7 +41,7 @@ _BACKOFF_HELP: Final = (
 def backoff_policy(text: str) -> group_pb2.Backoff:
     """A `type=` for options."""
     try:
-        return parse_backoff(text)
+        return backoff_message(Backoff(text))
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
 
@@ -323,7 +324,7 @@ def _order(settings: group_pb2.Group) -> str:
 
 
 def _backoff(settings: group_pb2.Group) -> str:
-    return format_backoff(settings.backoff) or "default"
+    return str(read_backoff(settings.backoff) or "default")
 
 
 def _row(settings: group_pb2.Group) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from latermq.backoff import SEND_BACKOFF, Backoff, Exponential, Ladder, RetryPolicy
+from latermq.backoff import SEND_BACKOFF, Exponential, Ladder, Pace, RetryPolicy
 
 ALMOST_ONE = 1 - 2**-53
 MIDDLE = 0.5  # a draw without jitter
@@ -39,7 +39,7 @@ def test_a_backoff_that_makes_no_sense_is_refused() -> None:
         (second, 1.6, second, 1.0),
     ]:
         with pytest.raises(ValueError, match="must be"):
-            Backoff(initial=initial, multiplier=multiplier, limit=limit, jitter=jitter)
+            Pace(initial=initial, multiplier=multiplier, limit=limit, jitter=jitter)
 
 
 def test_ladder_is_indexed_by_attempt_and_repeats_its_last_rung() -> None:

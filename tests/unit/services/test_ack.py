@@ -299,6 +299,24 @@ async def test_a_nack_tells_its_failure() -> None:
         assert len(first.text) == 2_048
 
 
+async def test_a_nack_that_insists_waits_as_it_asks() -> None:
+    failure = failure_pb2.Failure(class_name="Busy").SerializeToString()
+    binary = {"latermq-failure-bin": failure}
+    call = FakeCall(metadata={"latermq-wait": "insist"}, metadata_bin=binary)
+    async with Messaging() as broker:
+        fixed = Backoff(kind=BackoffKind.FIXED, delays_ms=(100,))
+        broker.engine.groups.create(
+            "billing", fifo=False, max_attempts=3, backoff=fixed, now_ms=START_MS
+        )
+        [handle] = await leased(broker)
+        assert (await change(broker, handle, 7_000, call=call))[0] == Code.OK
+        await broker.advance(6_999)
+        assert (await broker.receive()).messages == []
+        await broker.advance(1)
+        [got] = (await broker.receive(invisible_ms=50)).messages
+        assert got.system_properties.delivery_attempt == 2
+
+
 # --- ForwardMessageToDeadLetterQueue -------------------------------------------------------------
 
 

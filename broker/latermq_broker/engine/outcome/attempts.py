@@ -115,14 +115,25 @@ class Attempts:
         """The lease ran out: receivable again at once, or dead."""
         self._end(delivery, _Ending(Outcome.EXPIRED), now_ms)
 
-    def nack(self, delivery: Delivery, asked_ms: int, failure: Failure | None, now_ms: int) -> None:
+    def nack(
+        self,
+        delivery: Delivery,
+        asked_ms: int,
+        failure: Failure | None,
+        now_ms: int,
+        *,
+        insists: bool = False,
+    ) -> None:
         """The consumer failed: the group's policy decides the wait, else `asked_ms`; or dead.
+
+        `insists`: the consumer knows better when it is worth another attempt.
 
         No wait and no word of why is a push client that cannot read the policy it was given
         (Node.js up to 1.0.8): the broker's ladder holds then.
         """
         wait_ms = asked_ms
-        if self._group(delivery).backoff is not None or (not asked_ms and failure is None):
+        has_policy = self._group(delivery).backoff is not None
+        if not insists and (has_policy or (not asked_ms and failure is None)):
             wait_ms = self.wait_ms(delivery)
         self._end(delivery, _Ending(Outcome.NACK, wait_ms, failure), now_ms)
 

@@ -98,6 +98,7 @@ class AckService:
             invisible_ms,
             self._committer.now_ms(),
             suspend=request.suspend,
+            insists=caller.call.metadata(wire.WAIT_HEADER) == wire.INSISTS,
             failure=wire.failure(caller.call, self._config),
             topic=topic,
         )

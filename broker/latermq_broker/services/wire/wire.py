@@ -31,6 +31,8 @@ from latermq_proto.latermq.v1 import failure_pb2
 
 DELAY_LEVEL_HEADER: Final = "latermq-delay-level"
 FAILURE_HEADER: Final = "latermq-failure-bin"
+WAIT_HEADER: Final = "latermq-wait"
+INSISTS: Final = "insist"  # of WAIT_HEADER: the wait asked for, whatever the group's backoff is
 
 STACK_HASH_CHARACTERS_MAX: Final = 16
 _DELAY_LEVEL_DIGITS_MAX: Final = 9

@@ -18,7 +18,7 @@ from latermq._connection.transport import Metadata, Stream
 from latermq._values.endpoints import AddressScheme, Endpoints
 from latermq._values.identity import VERSION
 from latermq._values.tls import Tls
-from latermq.backoff import Backoff
+from latermq.backoff import Pace
 from latermq.errors import LaterMQError, UnavailableError
 from latermq_h2.grpc_code import GrpcCode
 
@@ -27,7 +27,7 @@ CONNECT_ONCE_S_MAX: Final = 20.0  # where there is no second try
 CLOSE_S_MAX: Final = 1.0
 MAYBE_TLS: Final = "if it serves TLS only, connect with tls=True or tls=latermq.Tls(ca=...)"
 # A broker that restarts should be found within a second.
-REDIAL: Final = Backoff(
+REDIAL: Final = Pace(
     initial=timedelta(milliseconds=50),
     multiplier=2,
     limit=timedelta(seconds=2),

@@ -1,9 +1,20 @@
-"""`--backoff` in words."""
+"""Backoffs in words: `--backoff` of the command line, `retry=` of a listener."""
+
+from datetime import timedelta
 
 import pytest
 
-from latermq_cli.catalog.backoff import format_backoff, parse_backoff
+from latermq.admin import backoff_message, read_backoff
+from latermq.backoff import Backoff
 from latermq_proto.latermq.v1 import group_pb2
+
+
+def parse_backoff(text: str) -> group_pb2.Backoff:
+    return backoff_message(Backoff(text))
+
+
+def format_backoff(backoff: group_pb2.Backoff) -> str:
+    return str(read_backoff(backoff) or "")
 
 
 def test_a_ladder() -> None:
@@ -42,3 +53,23 @@ def test_no_policy_is_shown_as_nothing() -> None:
 def test_what_is_no_backoff(text: str) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         parse_backoff(text)
+
+
+def test_jitter_may_be_said_beside_the_words() -> None:
+    assert str(Backoff("1s 5s", jitter=0.2)) == "1s 5s jitter 20%"
+    assert Backoff("1s jitter 20%", jitter=0.0) == Backoff("1s")
+    with pytest.raises(ValueError, match="jitter is a share"):
+        Backoff("1s", jitter=1.5)
+    with pytest.raises(TypeError, match="a backoff is text"):
+        Backoff(5)  # type: ignore[arg-type]
+
+
+def test_waits() -> None:
+    second = timedelta(seconds=1)
+    ladder = Backoff("1s 5s", jitter=0.5)
+    assert [ladder.wait(retry) for retry in (1, 2, 3)] == [second, 5 * second, 5 * second]
+    assert (ladder.wait(1, 0.0), ladder.wait(1, 0.75)) == (second / 2, 1.25 * second)
+    growth = Backoff("exponential 1s 1m 10")
+    assert [growth.wait(retry) for retry in (1, 2, 3)] == [second, 10 * second, 60 * second]
+    assert Backoff("fixed 3s").wait(9) == 3 * second
+    assert repr(growth) == "Backoff('exponential 1s 1m 10')"

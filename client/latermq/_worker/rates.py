@@ -1,0 +1,42 @@
+"""How often a listener is called: so many times in so long, evenly spaced."""
+
+import asyncio
+import re
+from datetime import timedelta
+from typing import Final
+
+from latermq._values.arguments import wrong
+from latermq_text.durations import UNITS_MS
+
+_WORDS: Final = re.compile(r"\s*(\d+)\s*/\s*(\d*)\s*(ms|s|m|h|d)\s*")
+
+
+def interval_of(rate: str) -> timedelta:
+    """Return what lies between two calls at a rate such as "10/s", "100/m" or "1/30s".
+
+    Raises:
+        TypeError, ValueError: no rate.
+    """
+    if not isinstance(rate, str):
+        raise wrong("rate", 'text such as "10/s"', rate)
+    match = _WORDS.fullmatch(rate)
+    if match is None or not int(match[1]) or match[2] == "0":
+        raise ValueError(f'rate must be such as "10/s", "100/m" or "1/30s", not {rate!r}')
+    return timedelta(milliseconds=int(match[2] or 1) * UNITS_MS[match[3]]) / int(match[1])
+
+
+class Pacer:
+    """Lets one call go at a time, `interval` after the one before."""
+
+    def __init__(self, interval: timedelta) -> None:
+        self._interval_s = interval.total_seconds()
+        self._next_s = 0.0
+
+    async def turn(self) -> None:
+        """Wait until the next call may begin."""
+        loop = asyncio.get_running_loop()
+        now_s = loop.time()
+        wait_s = self._next_s - now_s
+        self._next_s = max(self._next_s, now_s) + self._interval_s
+        if wait_s > 0:
+            await asyncio.sleep(wait_s)

@@ -1,0 +1,83 @@
+"""What becomes of a message whose listener raised, by the exception."""
+
+import random
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from latermq._values.arguments import wrong
+from latermq._values.durations import span_of
+from latermq.backoff import Backoff
+from latermq.delivery import Outcome, Verdict
+
+Kinds: TypeAlias = type[BaseException] | tuple[type[BaseException], ...]
+Wait: TypeAlias = timedelta | float | str | None
+WaitOf: TypeAlias = str | Callable[[Any], Wait]
+
+RETRY_IN: Final = "retry_in"  # the attribute of an exception that says how long to wait
+# Between two looks at a dependency that is down; it grows while nothing succeeds.
+AWAY: Final = Backoff("exponential 1s 1m 2 jitter 20%")
+
+
+class Rules(NamedTuple):
+    """What a listener says of its exceptions; see `App.listener`."""
+
+    retry_on: Kinds | None = None
+    dead_letter_on: Kinds = ()
+    give_back_on: Kinds = ()
+    retry_in: WaitOf = RETRY_IN
+
+    def check(self) -> None:
+        """Raises TypeError: not exception classes, or not a name or a function."""
+        for name in ("retry_on", "dead_letter_on", "give_back_on"):
+            kinds = getattr(self, name)
+            if kinds is not None and not all(map(_is_kind, _several(kinds))):
+                raise wrong(name, "an exception class, or a tuple of them", kinds)
+        if not isinstance(self.retry_in, str) and not callable(self.retry_in):
+            raise wrong("retry_in", "the name of an attribute, or a function", self.retry_in)
+
+
+class Judge:
+    """Applies the rules of one listener, whose dependencies it remembers to be away."""
+
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
+        self._returned = 0  # in a row
+
+    def succeeded(self) -> None:
+        """Know that nothing it needs is away."""
+        self._returned = 0
+
+    def verdict(self, error: Exception) -> Verdict:
+        """Decide; a wait that the exception names and that is none counts as not named."""
+        rules = self._rules
+        wait = _wait_of(error, rules.retry_in)
+        if isinstance(error, rules.give_back_on):
+            self._returned += 1
+            return Verdict(Outcome.RETURNED, wait or AWAY.wait(self._returned, random.random()))
+        if isinstance(error, rules.dead_letter_on):
+            return Verdict(Outcome.DEAD_LETTERED)
+        if rules.retry_on is not None and not isinstance(error, rules.retry_on):
+            return Verdict(Outcome.DEAD_LETTERED)
+        return Verdict(Outcome.FAILED, wait)
+
+
+def _several(kinds: Kinds) -> tuple[Any, ...]:
+    return kinds if isinstance(kinds, tuple) else (kinds,)
+
+
+def _is_kind(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseException)
+
+
+def _wait_of(error: Exception, retry_in: WaitOf) -> timedelta | None:
+    """Return the wait an exception names: seconds (as Retry-After has them), text, a timedelta."""
+    try:
+        named = getattr(error, retry_in, None) if isinstance(retry_in, str) else retry_in(error)
+        if isinstance(named, str) and named.strip().isdigit():
+            named = int(named)
+        if isinstance(named, int | float):
+            named = timedelta(seconds=named)
+        return None if named is None else span_of(RETRY_IN, named)
+    except Exception:  # noqa: BLE001  what failed is told; how long to wait is an extra
+        return None
