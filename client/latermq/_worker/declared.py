@@ -148,11 +148,13 @@ async def _topic(admin: AsyncAdmin, topic: Topic, *, alter: bool) -> list[str]:
     if topic.kind is not None:
         about["type"] = topic.kind.upper()
     try:
-        found = await admin.call(admin.topics.GetTopic, topic_pb2.GetTopicRequest(name=topic.name))
+        present = await admin.call(
+            admin.topics.GetTopic, topic_pb2.GetTopicRequest(name=topic.name)
+        )
     except TopicNotFoundError:
         await admin.call(admin.topics.CreateTopic, topic_pb2.CreateTopicRequest(**about))
         return [f"topic {topic.name} made"]
-    differences = topic.differences(found.topic)
+    differences = topic.differences(present.topic)
     if differences and alter:
         await admin.call(admin.topics.AlterTopic, topic_pb2.AlterTopicRequest(**about))
     return _said(f"topic {topic.name}", differences, alter=alter)
@@ -161,13 +163,15 @@ async def _topic(admin: AsyncAdmin, topic: Topic, *, alter: bool) -> list[str]:
 async def _group(admin: AsyncAdmin, group: Group, *, alter: bool) -> list[str]:
     wanted = group.message()
     try:
-        found = await admin.call(admin.groups.GetGroup, group_pb2.GetGroupRequest(name=group.name))
+        present = await admin.call(
+            admin.groups.GetGroup, group_pb2.GetGroupRequest(name=group.name)
+        )
     except GroupNotFoundError:
         await admin.call(admin.groups.CreateGroup, group_pb2.CreateGroupRequest(group=wanted))
         return [f"group {group.name} made"]
-    differences = group.differences(found.group)
+    differences = group.differences(present.group)
     if differences and alter:
-        if group.fifo not in (None, found.group.fifo):
+        if group.fifo not in (None, present.group.fifo):
             raise ValueError(f"group {group.name}: fifo cannot be altered; delete the group first")
         request = group_pb2.AlterGroupRequest(name=group.name, max_attempts=wanted.max_attempts)
         if group.retry is not None:
