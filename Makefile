@@ -112,11 +112,11 @@ beside: $(STAMP)
 	@if $(BIN)/python tests/support/machine.py roomy; then \
 		set -m; $(MAKE) soak-short NATIVE=1 >.cache/soak.log 2>&1 & soak=$$!; \
 		trap 'kill -- -$$soak 2>/dev/null || true' EXIT; \
-		$(MAKE) integration transports spark crash; \
+		$(MAKE) integration console-test transports spark crash; \
 		wait $$soak || { cat .cache/soak.log; exit 1; }; \
 		cat .cache/soak.log; \
 	else \
-		$(MAKE) integration transports spark crash; \
+		$(MAKE) integration console-test transports spark crash; \
 		$(MAKE) soak-short NATIVE=1; \
 	fi
 
@@ -210,6 +210,14 @@ soak-short: $(READY) ## the same for five minutes, without replacements
 .PHONY: spark
 spark: $(READY) ## the Spark source (needs Java 17 or 21)
 	$(PYTEST) tests/spark
+
+.PHONY: console-test
+console-test: $(READY) ## the console in a headless Chromium: a stranger's way, keys, phones, axe-core
+	$(PYTEST) -rs tests/console
+
+.PHONY: screenshots
+screenshots: $(STAMP) ## take the pictures of docs/console.md anew (needs Chromium)
+	PYTHONPATH=tests $(BIN)/python tests/console/screenshots.py docs/pictures
 
 .PHONY: conformance
 conformance: $(READY) ## h2spec and gRPC's interop client against our transport, clear text and TLS (built with Go)

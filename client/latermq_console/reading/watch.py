@@ -177,7 +177,12 @@ class Watch:
         now_ms = clock.now_ms()
         states = {}
         for group in listed:
-            state = states[group.name] = self.groups.get(group.name) or GroupState(group.name)
+            state = self.groups.get(group.name)
+            if state is None:
+                state = GroupState(group.name)
+                if self._first.is_set():  # it is new: what is dead has died since
+                    state.deads.append((now_ms, 0))
+            states[group.name] = state
             state.dead = group.dead_letter_count
             state.deads.append((now_ms, state.dead))
             while state.deads[0][0] < now_ms - KEPT_MS:

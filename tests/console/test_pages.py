@@ -1,0 +1,106 @@
+"""Every page in a browser: by keyboard, on a phone, fresh without reloading, for everybody."""
+
+import re
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
+
+import latermq
+from support import console_story as shop
+from support.browser import aside, page_of
+
+SERIOUS = {"serious", "critical"}
+PHONE = {"width": 390, "height": 844}
+PAGES = (
+    "/", "/dead", "/dead/billing", "/dead/billing?q=nothing-like-it", "/dead/billing/letters/0",
+    "/dead/billing/change?verb=redrive", "/dead/billing/change?verb=drop", "/jobs", "/groups",
+    "/groups/billing", "/topics", "/topics/orders", "/pending", "/transactions", "/messages",
+    "/messages?q=A-1003", "/access", "/broker", "/nowhere",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nobody_is_shut_out(browser: Browser, url: str, told: str, scheme: Any) -> None:
+    """By axe-core: names, roles, contrast; in both colours, on a phone, whose pages do not scroll
+    sideways."""
+    problems = []
+    size = PHONE if scheme == "dark" else {"width": 1280, "height": 900}
+    with page_of(browser, url, viewport=size, color_scheme=scheme) as (page, complaints):
+        for path in PAGES:
+            page.goto(path)
+            for each in Axe().run(page).response["violations"]:
+                if each["impact"] in SERIOUS:
+                    nodes = [node["html"][:200] for node in each["nodes"][:3]]
+                    problems.append(f"{path}: {each['id']}: {nodes}")
+            wide = page.evaluate("document.documentElement.scrollWidth")
+            if wide > size["width"]:
+                problems.append(f"{path}: {wide} pixels wide")
+        refused = [said for said in complaints if "404" not in said]
+    assert problems == []
+    assert refused == [], "scripts and styles of strangers, or errors of ours"
+
+
+def test_pages_stay_fresh_and_choices_stay_chosen(browser: Browser, url: str, told: str) -> None:
+    async def bury() -> None:
+        async with latermq.connect(told) as mq:
+            await mq.send("%DLQ%shipping", b"x", keys=["late-one"])
+
+    aside(bury())
+    with page_of(browser, url) as (page, _):
+        page.goto("/dead/shipping")
+        rows = page.locator("tbody tr")
+        expect(rows).to_have_count(1)
+        page.get_by_role("checkbox", name="Choose letter 0").check()
+        expect(page.get_by_text("1 chosen")).to_be_visible()
+        aside(bury())
+        page.evaluate("document.getElementById('main').dataset.live = '0.2'")
+        page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+        expect(rows).to_have_count(2)
+        expect(page.get_by_role("checkbox", name="Choose letter 0")).to_be_checked()
+        expect(page.get_by_role("checkbox", name="Choose letter 1")).not_to_be_checked()
+
+
+def goes_to(page: Page, pattern: str) -> None:
+    """Wait until the page is there, and listens."""
+    expect(page).to_have_url(re.compile(pattern))
+    expect(page.locator("html.js")).to_have_count(1)
+
+
+def test_keys(browser: Browser, url: str, told: str) -> None:
+    with page_of(browser, url) as (page, complaints):
+        page.goto("/")
+        goes_to(page, "/$")
+        for key in ("g", "d"):
+            page.keyboard.press(key)
+        goes_to(page, "/dead$")
+        page.keyboard.press("j")
+        page.keyboard.press("Enter")
+        goes_to(page, "/dead/.+")
+        page.keyboard.press("u")
+        goes_to(page, "/dead$")
+        page.keyboard.press("?")
+        expect(page.get_by_role("dialog")).to_be_visible()
+        page.keyboard.press("Escape")
+        page.keyboard.press("/")
+        page.keyboard.type(shop.GROUP)
+        page.keyboard.press("Enter")
+        goes_to(page, "/groups/billing$")
+        button = page.get_by_role("button", name="Change colours")
+        for theme in ("light", "dark"):
+            button.click()
+            expect(page.locator(f"html[data-theme={theme}]")).to_have_count(1)
+        page.reload()
+        expect(page.locator("html[data-theme=dark]")).to_have_count(1)
+        assert complaints == []
+
+
+def test_it_works_without_script(browser: Browser, url: str, told: str) -> None:
+    with page_of(browser, url, java_script_enabled=False) as (page, _):
+        page.goto("/dead/billing")
+        page.locator("input[name=offset]").first.check()
+        page.get_by_role("button", name="Redrive chosen").click()
+        expect(page.get_by_text("1 letter of billing")).to_be_visible()
+        page.get_by_role("link", name="Cancel").click()
+        expect(page.get_by_role("heading", level=1, name="billing")).to_be_visible()
