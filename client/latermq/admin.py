@@ -36,6 +36,7 @@ from latermq.errors import error_for
 from latermq_proto.apache.rocketmq.v2 import service_pb2
 from latermq_proto.latermq.v1 import (
     broker_pb2,
+    client_pb2,
     cluster_pb2,
     dead_letter_pb2,
     group_pb2,
@@ -99,6 +100,7 @@ class _Services:
     users: ClassVar = Service(user_pb2, "Users")
     messages: ClassVar = Service(message_pb2, "Messages")
     brokers: ClassVar = Service(broker_pb2, "Brokers")
+    clients: ClassVar = Service(client_pb2, "Clients")
     dead_letters: ClassVar = Service(dead_letter_pb2, "DeadLetters")
     queues: ClassVar = Service(queue_pb2, "Queues")
     cluster: ClassVar = Service(cluster_pb2, "Cluster")

@@ -13,6 +13,7 @@ from latermq_cli.terminal.facts import fact
 from latermq_cli.terminal.jsonable import jsonable
 from latermq_cli.terminal.table import plain
 from latermq_cli.terminal.times import format_ago, format_duration, format_instant
+from latermq_cli.terminal.watch import watch_option
 from latermq_proto.latermq.v1 import broker_pb2
 
 _UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
@@ -30,6 +31,7 @@ def broker() -> None:
 
 
 @broker.command(epilog=example("latermq broker show", "latermq broker show --json"))
+@watch_option
 @broker_options
 def show(endpoint: str, as_json: bool) -> None:
     """Show the broker: its log, its disk, what waits, what retention did, how late it is."""
@@ -106,7 +108,7 @@ def _facts(state: Any) -> Iterator[tuple[str, list[str]]]:
             _oldest(log.oldest_stored_at_ms, state.now_ms),
         ],
     )
-    yield "disk", [_disk(state.disk)]
+    yield "disk", [disk_words(state.disk)]
     yield "retention", _retention(state.retention)
     yield (
         "since start",
@@ -165,7 +167,7 @@ def _retention(done: Any) -> list[str]:
     return lines
 
 
-def _disk(disk: Any) -> str:
+def disk_words(disk: Any) -> str:
     if not disk.total_bytes:
         return "not looked at yet"
     free = f"{size(disk.free_bytes)} of {size(disk.total_bytes)} free"

@@ -1,8 +1,13 @@
-"""The one reader of the time for commands: ages and times that are shown."""
+"""The one reader of the time for commands, and who waits for it."""
 
 import time
 
 _NS: int = 1_000_000
+
+
+def sleep(seconds: float) -> None:
+    """Wait."""
+    time.sleep(seconds)
 
 
 def now_ms() -> int:

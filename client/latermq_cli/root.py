@@ -52,6 +52,10 @@ def _show_version(context: click.Context, _: click.Parameter, asked: bool) -> No
         "acl": Lazy(
             f"{_CLI}.catalog.user", "acl", "What users may do: rights on topics and groups."
         ),
+        "client": Lazy(
+            f"{_CLI}.clients.client", "client", "Who is connected and holds what; let one go."
+        ),
+        "top": Lazy(f"{_CLI}.clients.top", "top", "Watch the groups: who is behind, what fails."),
         "broker": Lazy(f"{_CLI}.broker", "broker", "The broker: log, disk, retention, figures."),
         "health": Lazy(f"{_CLI}.health", "health", "Ask whether the broker serves calls."),
         "log": Lazy(

@@ -44,6 +44,7 @@ from latermq_broker.engine.state.model import (
     TopicType,
 )
 from latermq_broker.engine.state.state import EngineState
+from latermq_broker.engine.views.holdings import Holdings
 from latermq_broker.engine.views.message_groups import MessageGroups
 from latermq_broker.engine.views.message_life import MessageLives
 from latermq_broker.engine.views.message_query import MessageQuery
@@ -105,6 +106,7 @@ class Engine:
         self.messages = MessageQuery(state)
         self.lives = MessageLives(state)
         self.watched = Watched(state)
+        self.holdings = Holdings(state, journal)
         self._index_rebuild = IndexRebuild(state)
         self.checkpoints = Checkpoints(state)
         self._steps: Final = (

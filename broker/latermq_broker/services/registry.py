@@ -46,6 +46,7 @@ from latermq_broker.services.rpcs import methods_of, path_of
 from latermq_broker.services.standard.health import HealthService
 from latermq_broker.services.standard.reflection import ReflectionService
 from latermq_broker.services.v1.v1_broker import BrokersService
+from latermq_broker.services.v1.v1_clients import ClientsService
 from latermq_broker.services.v1.v1_dead_letters import DeadLettersService
 from latermq_broker.services.v1.v1_groups import GroupsService
 from latermq_broker.services.v1.v1_limits import LimitsService
@@ -57,6 +58,7 @@ from latermq_broker.services.v1.v1_users import USERS, UsersService
 from latermq_proto.apache.rocketmq.v2 import admin_pb2, service_pb2
 from latermq_proto.latermq.v1 import (
     broker_pb2,
+    client_pb2,
     dead_letter_pb2,
     group_pb2,
     limit_pb2,
@@ -70,7 +72,7 @@ from latermq_proto.latermq.v1 import (
 FILES: Final = (
     service_pb2, admin_pb2, topic_pb2, group_pb2, pending_pb2, dead_letter_pb2, queue_pb2,
     message_pb2,
-    broker_pb2, user_pb2, limit_pb2,
+    broker_pb2, client_pb2, user_pb2, limit_pb2,
 )  # fmt: skip
 
 
@@ -136,7 +138,7 @@ def assemble(
             RecallService(*rooms, shards),
             offsets,
         ),
-        **_v1(rooms, transport_view, reconnects),
+        **_v1(rooms, transport_view, reconnects, subscriptions),
         ADMIN: (
             AdminTopics(*rooms),
             AdminGroups(*rooms, subscriptions),
@@ -165,6 +167,7 @@ def _v1(
     rooms: tuple[Engine, Committer, Sessions, Config],
     transport_view: TransportView,
     reconnects: Reconnects,
+    subscriptions: LiteSubscriptions,
 ) -> dict[str, tuple[object, ...]]:
     """List who answers latermq.v1, by service."""
     return {
@@ -175,6 +178,7 @@ def _v1(
         "/latermq.v1.Queues": (QueuesService(*rooms),),
         "/latermq.v1.Messages": (MessagesService(*rooms),),
         "/latermq.v1.Brokers": (BrokersService(*rooms, transport_view, reconnects),),
+        "/latermq.v1.Clients": (ClientsService(*rooms, subscriptions),),
         USERS: (UsersService(*rooms),),
         "/latermq.v1.Limits": (LimitsService(*rooms),),
     }

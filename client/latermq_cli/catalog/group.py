@@ -21,7 +21,8 @@ from latermq_cli.terminal.commands import CommandGroup
 from latermq_cli.terminal.console import counted, print_json, print_table, styled
 from latermq_cli.terminal.jsonable import jsonable
 from latermq_cli.terminal.table import Column, plain
-from latermq_cli.terminal.times import format_ago, format_instant
+from latermq_cli.terminal.times import format_ago, format_duration, format_instant
+from latermq_cli.terminal.watch import watch_option
 from latermq_proto.latermq.v1 import group_pb2
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -32,6 +33,14 @@ _ON_DEAD: Final = {
     "skip": group_pb2.SKIP,
     "park": group_pb2.PARK,
 }
+LAG_COLUMNS: Final = (
+    Column("READY", right=True),
+    Column("BEHIND", right=True),
+    Column("HELD", right=True),
+    Column("BACKOFF", right=True),
+    Column("IN", right=True),
+    Column("OUT", right=True),
+)
 _BACKOFF_HELP: Final = (
     'How long a failed message waits: a ladder "1s 5s 10s", "exponential FIRST LONGEST FACTOR" or '
     '"fixed 10s"; "jitter 20%" may follow.'
@@ -174,9 +183,14 @@ def alter(
 
 @group.command("list", epilog=example("latermq group list"))
 @limit_option
+@watch_option
 @broker_options
 def list_(limit: int, endpoint: str, as_json: bool) -> None:
-    """List the consumer groups and their policies."""
+    """List the consumer groups: how far each is behind, and its policy.
+
+    READY is what a group may receive now, BEHIND how long the oldest of it has waited; IN and OUT
+    are messages a second over the last minute, into its topics and acknowledged by it.
+    """
     with Connection(endpoint) as broker:
         groups, more = broker.pages(
             broker.groups.ListGroups, group_pb2.ListGroupsRequest(), "groups", limit
@@ -187,21 +201,24 @@ def list_(limit: int, endpoint: str, as_json: bool) -> None:
     if not groups:
         click.echo("no groups yet; `latermq group create NAME` makes one, so does the first use")
         return
+    now_ms = clock.now_ms()
     columns = (
         Column("GROUP", flex=True),
-        Column("ORDER"),
-        Column("ATTEMPTS", right=True),
-        Column("BACKOFF", flex=True),
+        *LAG_COLUMNS,
         Column("DEAD", right=True),
-        Column("CREATED"),
+        Column("ORDER", optional=True),
+        Column("ATTEMPTS", right=True, optional=True),
+        Column("POLICY", flex=True, optional=True),
+        Column("CREATED", optional=True),
     )
-    print_table(columns, [_row(each) for each in groups])
+    print_table(columns, [_row(each, now_ms) for each in groups])
     if more:
         click.echo(f"… more than {limit:,}; raise --limit to see them")
 
 
 @group.command(epilog=example("latermq group show billing"))
 @click.argument("name")
+@watch_option
 @broker_options
 def show(name: str, endpoint: str, as_json: bool) -> None:
     """Show the group NAME: its policy, and how far it is with each topic."""
@@ -232,14 +249,9 @@ def show(name: str, endpoint: str, as_json: bool) -> None:
     if not settings.topics:
         click.echo("it has read no topic yet")
         return
-    columns = (
-        Column("TOPIC", flex=True),
-        Column("READY", right=True),
-        Column("IN FLIGHT", right=True),
-        Column("WAITING", right=True),
-        Column("LAST CONSUMED"),
-    )
-    print_table(columns, [_progress_row(each) for each in settings.topics])
+    now_ms = clock.now_ms()
+    columns = (Column("TOPIC", flex=True), *LAG_COLUMNS, Column("LAST CONSUMED"))
+    print_table(columns, [_progress_row(each, now_ms) for each in settings.topics])
     blocked = sum(each.blocked_message_group_count for each in settings.topics)
     if blocked:
         parked = sum(each.parked_message_group_count for each in settings.topics)
@@ -327,23 +339,42 @@ def _backoff(settings: group_pb2.Group) -> str:
     return str(read_backoff(settings.backoff) or "default")
 
 
-def _row(settings: group_pb2.Group) -> tuple[str, ...]:
+def lag_cells(progress: group_pb2.TopicProgress, now_ms: int) -> tuple[str, ...]:
+    """Cells of `LAG_COLUMNS`."""
+    oldest_ms = progress.oldest_unread_at_ms
+    return (
+        f"{progress.ready_count:,}",
+        format_duration(max(0, now_ms - oldest_ms)) if oldest_ms else "-",
+        f"{progress.in_flight_count:,}",
+        f"{progress.backoff_count:,}",
+        rate(progress.in_per_s),
+        rate(progress.out_per_s),
+    )
+
+
+def rate(per_s: float) -> str:
+    """A rate in few characters: `0`, `0.25/s`, `1,200/s`."""
+    if not per_s:
+        return "0"
+    return f"{per_s:,.0f}/s" if per_s >= 10 else f"{per_s:.2g}/s"
+
+
+def _row(settings: group_pb2.Group, now_ms: int) -> tuple[str, ...]:
     return (
         settings.name,
+        *lag_cells(settings.progress, now_ms),
+        f"{settings.dead_letter_count:,}",
         _order(settings),
         f"{settings.max_attempts:,}",
         _backoff(settings),
-        f"{settings.dead_letter_count:,}",
         format_instant(settings.created_at_ms),
     )
 
 
-def _progress_row(progress: group_pb2.TopicProgress) -> tuple[str, ...]:
+def _progress_row(progress: group_pb2.TopicProgress, now_ms: int) -> tuple[str, ...]:
     last = progress.last_consumed_at_ms
     return (
         progress.topic,
-        f"{progress.ready_count:,}",
-        f"{progress.in_flight_count:,}",
-        f"{progress.backoff_count:,}",
-        format_ago(last, clock.now_ms()) if last else "never",
+        *lag_cells(progress, now_ms),
+        format_ago(last, now_ms) if last else "never",
     )

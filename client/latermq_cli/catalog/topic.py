@@ -17,6 +17,7 @@ from latermq_cli.terminal.console import counted, print_json, print_table, style
 from latermq_cli.terminal.jsonable import jsonable
 from latermq_cli.terminal.table import Column, plain
 from latermq_cli.terminal.times import format_instant
+from latermq_cli.terminal.watch import watch_option
 from latermq_proto.latermq.v1 import pending_pb2, topic_pb2
 
 TYPES: Final = ("normal", "fifo", "delay", "transaction", "priority", "lite", "mixed")
@@ -115,6 +116,7 @@ def _misfits(broker: Connection, altered: Any) -> str:
 @topic.command("list", epilog=example("latermq topic list", "latermq topic list --internal"))
 @click.option("--internal", is_flag=True, help="Show the %DLQ% topics of dead letters too.")
 @limit_option
+@watch_option
 @broker_options
 def list_(internal: bool, limit: int, endpoint: str, as_json: bool) -> None:
     """List the topics and what they hold."""

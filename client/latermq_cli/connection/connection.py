@@ -99,6 +99,7 @@ class Connection:
         self.users = self._admin.users
         self.messages = self._admin.messages
         self.brokers = self._admin.brokers
+        self.clients = self._admin.clients
         self.dead_letters = self._admin.dead_letters
 
     def __enter__(self) -> Self:

@@ -26,6 +26,7 @@ from latermq_cli.terminal.failures import NotThereError
 from latermq_cli.terminal.jsonable import jsonable
 from latermq_cli.terminal.table import Column, plain
 from latermq_cli.terminal.times import format_duration, format_instant
+from latermq_cli.terminal.watch import watch_option
 from latermq_proto.latermq.v1 import dead_letter_pb2 as dead_pb2
 
 _SUMMARY_ROWS_MAX: Final = 5
@@ -61,6 +62,7 @@ def dead() -> None:
 )
 @click.option("--oldest-first", is_flag=True, help="Start with the oldest [newest].")
 @limit_option
+@watch_option
 @broker_options
 def list_(
     group: str,

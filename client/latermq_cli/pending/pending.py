@@ -24,6 +24,7 @@ from latermq_cli.terminal.failures import OK, CommandError, RefusedError, error_
 from latermq_cli.terminal.jsonable import jsonable
 from latermq_cli.terminal.table import Column, plain
 from latermq_cli.terminal.times import format_ago, format_due
+from latermq_cli.terminal.watch import watch_option
 from latermq_proto.latermq.v1 import pending_pb2
 
 KINDS: Final = {
@@ -77,12 +78,14 @@ filters: Final = filter_options(
 )
 @filters
 @limit_option
+@watch_option
 @broker_options
 def list_(limit: int, endpoint: str, as_json: bool, **wanted: Any) -> None:
     """List what waits, the next due first.
 
-    A retry whose backoff is over stays listed, as ready, until a consumer receives it. ATTEMPTS are
-    those that counted so far, and how many the group allows.
+    A retry whose backoff is over stays listed, as ready, until a consumer receives it; DUE IN says
+    how long ago that was. CLIENT holds it, or had it last. ATTEMPTS are those that counted so far,
+    and how many the group allows.
     """
     request = pending_pb2.ListPendingRequest(filter=_filter(wanted))
     with Connection(endpoint) as broker:
@@ -100,10 +103,12 @@ def list_(limit: int, endpoint: str, as_json: bool, **wanted: Any) -> None:
         Column("KIND"),
         Column("TOPIC", flex=True),
         Column("GROUP", flex=True),
+        Column("CLIENT", flex=True),
         Column("ATTEMPTS", right=True),
-        Column("LEVEL", right=True),
-        Column("TAG", flex=True),
         Column("LAST FAILURE", flex=True),
+        Column("TAG", flex=True, optional=True),
+        Column("LEVEL", right=True, optional=True),
+        Column("MESSAGE ID", optional=True),
         Column("ID"),
     )
     rows = [_row(each, now_ms) for each in messages]
@@ -119,6 +124,7 @@ def list_(limit: int, endpoint: str, as_json: bool, **wanted: Any) -> None:
 
 @pending.command(epilog=example("latermq pending count", "latermq pending count --topic orders"))
 @filters
+@watch_option
 @broker_options
 def count(endpoint: str, as_json: bool, **wanted: Any) -> None:
     """Count what waits, by kind, topic and group."""
@@ -253,14 +259,16 @@ def _row(message: pending_pb2.PendingMessage, now_ms: int) -> tuple[str, ...]:
         attempts = f"{message.checks}/{message.checks_max} checks"
     return (
         format_due(message.due_at_ms),
-        "now" if message.ready else _due_in(message.due_at_ms, now_ms),
+        _due_in(message.due_at_ms, now_ms),
         _READY if message.ready else _kind_word(message.kind),
         message.topic,
         message.group or "-",
+        message.client_id or "-",
         attempts,
-        str(message.delay_level or "-"),
-        message.tag or "-",
         failure_words(message.last_failure_class, message.last_failure_text) or "-",
+        message.tag or "-",
+        str(message.delay_level or "-"),
+        message.message_id,
         message.pending_id,
     )
 
@@ -270,7 +278,10 @@ def _priority(message: pending_pb2.PendingMessage) -> str:
 
 
 def _due_in(due_ms: int, now_ms: int) -> str:
-    return format_ago(due_ms, now_ms).removeprefix("in ") if due_ms > now_ms else "now"
+    """How long it has to wait still, or how overdue it is."""
+    if not due_ms or due_ms == now_ms:
+        return "now"
+    return format_ago(due_ms, now_ms).removeprefix("in ")
 
 
 def failure_words(class_name: str, text: str) -> str:

@@ -269,6 +269,7 @@ def test_what_takes_away_for_good_is_this() -> None:
         "group delete",
         "group reset",
         "user delete",
+        "client kick",
         "pending commit",
         "pending cancel",
         "dead drop",

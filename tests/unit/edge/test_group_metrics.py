@@ -146,8 +146,8 @@ def test_what_went_unread_is_counted_for_its_group() -> None:
 def test_classes_are_bounded() -> None:
     seen = flow.Flow()
     for number in range(flow.CLASSES_MAX + 3):
-        seen.fail(Failure(f"Class{number}"), 1)
-    seen.fail(Failure("x" * 1_000), 1)
+        seen.fail(Failure(f"Class{number}"), 1, 0)
+    seen.fail(Failure("x" * 1_000), 1, 0)
     assert len(seen.failures) == flow.CLASSES_MAX + 1
     assert seen.failures[flow.OTHER] == 4
 

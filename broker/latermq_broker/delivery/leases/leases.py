@@ -5,7 +5,9 @@ known to nobody outside `delivery/`. What is hot takes many at once and answers 
 """
 
 from array import array
-from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping, Sequence
+from itertools import compress
 from typing import Final, NamedTuple, TypeAlias
 
 from latermq_broker.delivery.leases.columns import Numbers
@@ -19,6 +21,7 @@ _LENT: Final = after(State.READY, Event.RECEIVE)
 _OVER: Final = (State.DONE, State.DEAD)
 _READY: Final = bytes([State.READY])
 _IN_HAND: Final = bytes(IN_HAND)
+_LEASED_ALONE: Final = bytes(state == State.LEASED for state in range(256))  # of others 0
 
 
 Told: TypeAlias = tuple[int, int, int, int, int, int, int]
@@ -86,6 +89,29 @@ class Deliveries(Mapping[int, Delivery]):
         for first in range(1, slab.rows + 1, rows):
             last = min(first + rows, slab.rows + 1)
             yield [Delivery(slab, row) for row in range(first, last) if slab.state[row]]
+
+    def holders_in_slices(self, rows: int) -> Iterator[Counter[Holder]]:
+        """Count who holds how many, those of so many rows at a time."""
+        slab = self._slab
+        values = slab.holders.values
+        for first in range(1, slab.rows + 1, rows):
+            last = min(first + rows, slab.rows + 1)
+            leased = slab.state[first:last].tobytes().translate(_LEASED_ALONE)
+            counts = Counter(compress(slab.holder[first:last], leased))
+            yield Counter({values[number]: count for number, count in counts.items()})
+
+    def of_holders(self, rows: int, mine: Callable[[Holder], bool]) -> Iterator[list[Delivery]]:
+        """Find what some holders have in hand, those of so many rows at a time."""
+        slab = self._slab
+        for first in range(1, slab.rows + 1, rows):
+            last = min(first + rows, slab.rows + 1)
+            holders = slab.holder[first:last].tolist()
+            numbers = {number for number in {*holders} if mine(slab.holders.values[number])}
+            yield [
+                Delivery(slab, row)
+                for row, number in enumerate(holders, first)
+                if number in numbers and slab.state[row] == State.LEASED
+            ]
 
     def held(
         self, named: Sequence[tuple[int, int]], owner: tuple[int, int], now_ms: int

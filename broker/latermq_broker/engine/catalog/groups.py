@@ -1,5 +1,6 @@
 """Consumer groups: make, alter, delete, describe, reset."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -10,9 +11,16 @@ from latermq_broker.delivery.leases.lease import State
 from latermq_broker.delivery.order.fifo import FifoGate
 from latermq_broker.delivery.retry import BACKOFF_MS_MAX, LADDER_STEPS_MAX
 from latermq_broker.engine.journal.journal import Journal
-from latermq_broker.engine.state.lag import lag_of
+from latermq_broker.engine.state.lag import entering_per_s, lag_of
 from latermq_broker.engine.state.letter_states import letters_of
-from latermq_broker.engine.state.model import Backoff, Group, GroupInfo, OnDead, TopicProgress
+from latermq_broker.engine.state.model import (
+    Backoff,
+    Group,
+    GroupInfo,
+    OnDead,
+    Topic,
+    TopicProgress,
+)
 from latermq_broker.engine.state.state import EngineState, Subscription
 from latermq_broker.errors import (
     BadRequestError,
@@ -180,20 +188,30 @@ class GroupAdmin:
             raise GroupNotFoundError(name)
         return group
 
-    def describe(self, name: str) -> GroupInfo:
-        """Raises GroupNotFoundError."""
+    def describe(self, name: str, now_ms: int = 0) -> GroupInfo:
+        """`now_ms` 0: without rates. Raises GroupNotFoundError."""
         group = self.get(name)
-        state = self._state
-        progress = [
-            self._progress(subscription)
-            for (group_id, _), subscription in state.subscriptions.items()
-            if group_id == group.id
-        ]
         return GroupInfo(
             group=group,
-            topics=tuple(sorted(filter(None, progress))),
+            topics=self.progress([group], now_ms)[group.id],
             dead_letter_count=self.dead_letter_count(group),
         )
+
+    def progress(
+        self, groups: Sequence[Group], now_ms: int
+    ) -> dict[int, tuple[TopicProgress, ...]]:
+        """Tell by group id how far each is with each of its topics, by name."""
+        state = self._state
+        rows: dict[int, list[TopicProgress]] = {group.id: [] for group in groups}
+        entering: dict[int, float] = {}
+        for (group_id, topic_id), subscription in state.subscriptions.items():
+            topic = state.catalog.topic_by_id(topic_id) if group_id in rows else None
+            if topic is None:
+                continue
+            if topic_id not in entering:
+                entering[topic_id] = entering_per_s(state, topic, now_ms) if now_ms else 0.0
+            rows[group_id].append(self._progress(subscription, topic, entering[topic_id], now_ms))
+        return {group_id: tuple(sorted(each)) for group_id, each in rows.items()}
 
     def dead_letter_count(self, group: Group) -> int:
         """Letters neither redriven nor dropped."""
@@ -219,12 +237,11 @@ class GroupAdmin:
         self._journal.write(RecordType.RESET, ResetPayload(group.id, topic.id, offsets), now_ms)
         return list(offsets)
 
-    def _progress(self, subscription: Subscription) -> TopicProgress | None:
-        state = self._state
-        topic = state.catalog.topic_by_id(subscription.topic_id)
-        if topic is None:
-            return None
-        lag = lag_of(state, subscription, topic)
+    def _progress(
+        self, subscription: Subscription, topic: Topic, in_per_s: float, now_ms: int
+    ) -> TopicProgress:
+        lag = lag_of(self._state, subscription, topic)
+        flow = subscription.flow
         counts = subscription.counts
         gate = subscription.gate or FifoGate()
         return TopicProgress(
@@ -237,6 +254,9 @@ class GroupAdmin:
             blocked_count=sum(group.blocked for group in gate.groups.values()),
             parked_count=sum(bool(group.parked) for group in gate.groups.values()),
             oldest_unread_ms=lag.oldest_ms,
+            in_per_s=in_per_s,
+            out_per_s=flow.acked_lately.per_s(now_ms) if flow is not None and now_ms else 0.0,
+            failed_per_s=flow.failed_lately.per_s(now_ms) if flow is not None and now_ms else 0.0,
         )
 
     def _put(self, group: Group, now_ms: int) -> None:

@@ -367,6 +367,7 @@ def _count_acks(state: EngineState, subscription: Subscription, ended: Ended) ->
         len(ended.ids),
         max(0, now_ms - ended.leased_ms),
         max(0, now_ms - entered_ms) if entered_ms else -1,
+        now_ms,
     )
 
 

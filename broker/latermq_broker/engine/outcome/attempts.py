@@ -288,7 +288,7 @@ class Attempts:
         """Count an attempt that failed, for whoever watches its group."""
         subscription = self._state.subscription(delivery.group_id, delivery.topic_id)
         lasted_ms = max(0, now_ms - delivery.leased_ms)
-        subscription.flowing().fail(failure, lasted_ms, expired=expired)
+        subscription.flowing().fail(failure, lasted_ms, now_ms, expired=expired)
 
     def _write(self, delivery: Delivery, ending: _Ending, now_ms: int) -> None:
         self._journal.write(RecordType.ATTEMPT, _payload(delivery, ending, now_ms), now_ms)

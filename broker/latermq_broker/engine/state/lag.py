@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from latermq_broker.delivery.leases.lease import State
+from latermq_broker.engine.state.group_flow import MINUTE_MS
 from latermq_broker.engine.state.model import Topic
 from latermq_broker.engine.state.state import (
     EngineState,
@@ -15,6 +16,15 @@ from latermq_broker.engine.state.state import (
 class Lag(NamedTuple):
     ready_count: int  # not given to the group yet, and retries that are ready
     oldest_ms: int  # when the oldest that it was not given came into its queue; 0: there is none
+
+
+def entering_per_s(state: EngineState, topic: Topic, now_ms: int) -> float:
+    """Count the messages that came into a topic in the last minute, for each second of it."""
+    came = 0
+    for queue_id in range(topic.queue_count):
+        queue = state.queue(topic.id, queue_id)
+        came += queue.next - queue.offset_at(now_ms - MINUTE_MS)
+    return came / 60
 
 
 def lag_of(state: EngineState, subscription: Subscription, topic: Topic) -> Lag:

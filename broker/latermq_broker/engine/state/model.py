@@ -180,6 +180,7 @@ class PendingItem:
     checks: int = 0  # of a half message: how often producers were asked
     checks_max: int = 0
     ready: bool = False  # of a retry: its wait is over, or it was given back
+    client_id: str = ""  # who holds it, or had it last
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,6 +268,9 @@ class TopicProgress(NamedTuple):
     blocked_count: int = 0  # message groups that are in flight, in backoff or parked
     parked_count: int = 0  # of those
     oldest_unread_ms: int = 0  # when the oldest not given yet came into its queue; 0: there is none
+    in_per_s: float = 0.0  # into the topic, over the last minute
+    out_per_s: float = 0.0  # acknowledged by the group
+    failed_per_s: float = 0.0  # its attempts that failed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -357,6 +357,7 @@ class PendingView:
             checks=half.checks if half else 0,
             checks_max=state.config.transaction.checks_max if half else 0,
             ready=delivery is not None and delivery.state is State.READY,
+            client_id=_client_id(state, delivery) if delivery else "",
         )
 
     def _find(self, pending_id: str) -> tuple[Waiting, PendingItem]:
@@ -394,6 +395,10 @@ class PendingView:
 def _due_ms(state: EngineState, delivery: Delivery) -> int:
     """On the wall clock; 0: nobody has held it in this life."""
     return state.wall.at(delivery.deadline_ms) if delivery.deadline_ms else 0
+
+
+def _client_id(state: EngineState, delivery: Delivery) -> str:
+    return delivery.client_id or (state.clients.name(delivery.client) if delivery.client else "")
 
 
 def _retry(state: EngineState, waiting: Waiting, pending_id: str) -> Delivery:

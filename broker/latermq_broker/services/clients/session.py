@@ -128,6 +128,7 @@ class Session:
     language: str  # headers, as sent; "" when absent
     version: str
     seen_ms: int
+    since_ms: int = 0  # when it became known; set by `Sessions`
     peer: str = ""  # `host:port` of the connection its settings came on
     connection_id: str = ""  # of that connection
     held_bytes: int = 0  # for what the client told of itself
@@ -194,8 +195,10 @@ class Sessions:
                 session.owner, "clients", "server.clients_max", most, len(self._sessions), of_user
             )
         self._check_room(session, known)
+        session.since_ms = session.seen_ms
         if known is not None:
             session.streams = known.streams
+            session.since_ms = known.since_ms
             self._forget(known)
         count_up(self._of_users, owner)
         self._holders.pop(session.client_id, None)

@@ -4,6 +4,8 @@ Translates and checks names; what exists and which policies hold is the engine's
 reads answers only when the change is acknowledged by the flush policy.
 """
 
+from collections.abc import Sequence
+
 from latermq_broker.catalog.catalog import BackoffKind
 from latermq_broker.config.config import Config
 from latermq_broker.engine.engine import Engine
@@ -91,9 +93,10 @@ class GroupsService:
         start, size = after(request.page_token), page_size(request.page_size)
         groups = [group for group in self._engine.catalog.groups() if group.name > start]
         page = groups[:size]
+        progress = self._engine.groups.progress(page, self._committer.now_ms())
         return group_pb2.ListGroupsResponse(
             status=ok_status(),
-            groups=[self._message(group) for group in page],
+            groups=[self._listed(group, progress[group.id]) for group in page],
             next_page_token=page_token(page[-1].name) if len(groups) > size else "",
         )
 
@@ -104,8 +107,8 @@ class GroupsService:
             GroupNotFoundError: as named.
         """
         names.check_group(request.name)
-        info = self._engine.groups.describe(request.name)
-        message = self._message(info.group)
+        info = self._engine.groups.describe(request.name, self._committer.now_ms())
+        message = self._listed(info.group, info.topics)
         message.topics.extend(map(_progress, info.topics))
         for topic, uses in self._sessions.filters.unequal(request.name):
             message.unequal_filters.add(topic=topic).filters.extend(
@@ -175,6 +178,11 @@ class GroupsService:
     def _response(self, group: Group) -> group_pb2.GroupResponse:
         return group_pb2.GroupResponse(status=ok_status(), group=self._message(group))
 
+    def _listed(self, group: Group, topics: Sequence[TopicProgress]) -> group_pb2.Group:
+        message = self._message(group)
+        message.progress.CopyFrom(_together(topics))
+        return message
+
     def _message(self, group: Group) -> group_pb2.Group:
         return group_pb2.Group(
             name=group.name,
@@ -189,6 +197,24 @@ class GroupsService:
         )
 
 
+def _together(topics: Sequence[TopicProgress]) -> group_pb2.TopicProgress:
+    """Sum up a group's progress with each topic; of times the oldest unread, the last consumed."""
+    unread = [each.oldest_unread_ms for each in topics if each.oldest_unread_ms]
+    return group_pb2.TopicProgress(
+        ready_count=sum(each.ready_count for each in topics),
+        in_flight_count=sum(each.in_flight_count for each in topics),
+        backoff_count=sum(each.backoff_count for each in topics),
+        last_consumed_at_ms=max((each.last_consumed_ms for each in topics), default=0),
+        held_count=sum(each.held_count for each in topics),
+        blocked_message_group_count=sum(each.blocked_count for each in topics),
+        parked_message_group_count=sum(each.parked_count for each in topics),
+        oldest_unread_at_ms=min(unread, default=0),
+        in_per_s=sum(each.in_per_s for each in topics),
+        out_per_s=sum(each.out_per_s for each in topics),
+        failed_per_s=sum(each.failed_per_s for each in topics),
+    )
+
+
 def _progress(progress: TopicProgress) -> group_pb2.TopicProgress:
     return group_pb2.TopicProgress(
         topic=progress.topic,
@@ -199,6 +225,10 @@ def _progress(progress: TopicProgress) -> group_pb2.TopicProgress:
         held_count=progress.held_count,
         blocked_message_group_count=progress.blocked_count,
         parked_message_group_count=progress.parked_count,
+        oldest_unread_at_ms=progress.oldest_unread_ms,
+        in_per_s=progress.in_per_s,
+        out_per_s=progress.out_per_s,
+        failed_per_s=progress.failed_per_s,
     )
 
 

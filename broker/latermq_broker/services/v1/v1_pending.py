@@ -241,4 +241,5 @@ def _message(item: PendingItem) -> pending_pb2.PendingMessage:
         checks=item.checks,
         checks_max=item.checks_max,
         ready=item.ready,
+        client_id=item.client_id,
     )

@@ -43,7 +43,7 @@ class Backoff(_message.Message):
     def __init__(self, ladder: _Optional[_Union[Backoff.Ladder, _Mapping]] = ..., exponential: _Optional[_Union[Backoff.Exponential, _Mapping]] = ..., fixed_ms: _Optional[int] = ..., jitter: _Optional[float] = ...) -> None: ...
 
 class TopicProgress(_message.Message):
-    __slots__ = ("topic", "ready_count", "in_flight_count", "backoff_count", "last_consumed_at_ms", "held_count", "blocked_message_group_count", "parked_message_group_count")
+    __slots__ = ("topic", "ready_count", "in_flight_count", "backoff_count", "last_consumed_at_ms", "held_count", "blocked_message_group_count", "parked_message_group_count", "oldest_unread_at_ms", "in_per_s", "out_per_s", "failed_per_s")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     READY_COUNT_FIELD_NUMBER: _ClassVar[int]
     IN_FLIGHT_COUNT_FIELD_NUMBER: _ClassVar[int]
@@ -52,6 +52,10 @@ class TopicProgress(_message.Message):
     HELD_COUNT_FIELD_NUMBER: _ClassVar[int]
     BLOCKED_MESSAGE_GROUP_COUNT_FIELD_NUMBER: _ClassVar[int]
     PARKED_MESSAGE_GROUP_COUNT_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_UNREAD_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    IN_PER_S_FIELD_NUMBER: _ClassVar[int]
+    OUT_PER_S_FIELD_NUMBER: _ClassVar[int]
+    FAILED_PER_S_FIELD_NUMBER: _ClassVar[int]
     topic: str
     ready_count: int
     in_flight_count: int
@@ -60,7 +64,11 @@ class TopicProgress(_message.Message):
     held_count: int
     blocked_message_group_count: int
     parked_message_group_count: int
-    def __init__(self, topic: _Optional[str] = ..., ready_count: _Optional[int] = ..., in_flight_count: _Optional[int] = ..., backoff_count: _Optional[int] = ..., last_consumed_at_ms: _Optional[int] = ..., held_count: _Optional[int] = ..., blocked_message_group_count: _Optional[int] = ..., parked_message_group_count: _Optional[int] = ...) -> None: ...
+    oldest_unread_at_ms: int
+    in_per_s: float
+    out_per_s: float
+    failed_per_s: float
+    def __init__(self, topic: _Optional[str] = ..., ready_count: _Optional[int] = ..., in_flight_count: _Optional[int] = ..., backoff_count: _Optional[int] = ..., last_consumed_at_ms: _Optional[int] = ..., held_count: _Optional[int] = ..., blocked_message_group_count: _Optional[int] = ..., parked_message_group_count: _Optional[int] = ..., oldest_unread_at_ms: _Optional[int] = ..., in_per_s: _Optional[float] = ..., out_per_s: _Optional[float] = ..., failed_per_s: _Optional[float] = ...) -> None: ...
 
 class FilterUse(_message.Message):
     __slots__ = ("expression", "client_count")
@@ -79,7 +87,7 @@ class UnequalFilters(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., filters: _Optional[_Iterable[_Union[FilterUse, _Mapping]]] = ...) -> None: ...
 
 class Group(_message.Message):
-    __slots__ = ("name", "fifo", "max_attempts", "backoff", "created_at_ms", "topics", "dead_letter_count", "on_dead", "lite_topics_of", "lite_exclusive", "unequal_filters")
+    __slots__ = ("name", "fifo", "max_attempts", "backoff", "created_at_ms", "topics", "dead_letter_count", "on_dead", "lite_topics_of", "lite_exclusive", "unequal_filters", "progress")
     NAME_FIELD_NUMBER: _ClassVar[int]
     FIFO_FIELD_NUMBER: _ClassVar[int]
     MAX_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
@@ -91,6 +99,7 @@ class Group(_message.Message):
     LITE_TOPICS_OF_FIELD_NUMBER: _ClassVar[int]
     LITE_EXCLUSIVE_FIELD_NUMBER: _ClassVar[int]
     UNEQUAL_FILTERS_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
     name: str
     fifo: bool
     max_attempts: int
@@ -102,7 +111,8 @@ class Group(_message.Message):
     lite_topics_of: str
     lite_exclusive: bool
     unequal_filters: _containers.RepeatedCompositeFieldContainer[UnequalFilters]
-    def __init__(self, name: _Optional[str] = ..., fifo: bool = ..., max_attempts: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., created_at_ms: _Optional[int] = ..., topics: _Optional[_Iterable[_Union[TopicProgress, _Mapping]]] = ..., dead_letter_count: _Optional[int] = ..., on_dead: _Optional[_Union[OnDead, str, int]] = ..., lite_topics_of: _Optional[str] = ..., lite_exclusive: bool = ..., unequal_filters: _Optional[_Iterable[_Union[UnequalFilters, _Mapping]]] = ...) -> None: ...
+    progress: TopicProgress
+    def __init__(self, name: _Optional[str] = ..., fifo: bool = ..., max_attempts: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., created_at_ms: _Optional[int] = ..., topics: _Optional[_Iterable[_Union[TopicProgress, _Mapping]]] = ..., dead_letter_count: _Optional[int] = ..., on_dead: _Optional[_Union[OnDead, str, int]] = ..., lite_topics_of: _Optional[str] = ..., lite_exclusive: bool = ..., unequal_filters: _Optional[_Iterable[_Union[UnequalFilters, _Mapping]]] = ..., progress: _Optional[_Union[TopicProgress, _Mapping]] = ...) -> None: ...
 
 class CreateGroupRequest(_message.Message):
     __slots__ = ("group",)

@@ -25,35 +25,35 @@ _sym_db = _symbol_database.Default()
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as apache_dot_rocketmq_dot_v2_dot_definition__pb2
 
 
-DESCRIPTOR = _POOL.AddSerializedFile(b'\n\x18latermq/v1/pending.proto\x12\nlatermq.v1\x1a#apache/rocketmq/v2/definition.proto\"\xb2\x03\n\x0ePendingMessage\x12%\n\x04kind\x18\x01 \x01(\x0e\x32\x17.latermq.v1.PendingKind\x12\x12\n\npending_id\x18\x02 \x01(\t\x12\r\n\x05topic\x18\x03 \x01(\t\x12\r\n\x05group\x18\x04 \x01(\t\x12\x12\n\nmessage_id\x18\x05 \x01(\t\x12\x0b\n\x03tag\x18\x06 \x01(\t\x12\x0c\n\x04keys\x18\x07 \x03(\t\x12\x11\n\tdue_at_ms\x18\x08 \x01(\x03\x12\x14\n\x0cstored_at_ms\x18\t \x01(\x03\x12\x0f\n\x07\x61ttempt\x18\n \x01(\x05\x12\x14\n\x0cmax_attempts\x18\x0b \x01(\x05\x12\x11\n\tbody_size\x18\x0c \x01(\x05\x12\x1a\n\x12last_failure_class\x18\r \x01(\t\x12\x19\n\x11last_failure_text\x18\x0e \x01(\t\x12\x0e\n\x06\x63hecks\x18\x0f \x01(\x05\x12\x12\n\nchecks_max\x18\x10 \x01(\x05\x12\x13\n\x0b\x64\x65lay_level\x18\x11 \x01(\x05\x12\x15\n\x08priority\x18\x12 \x01(\x05H\x00\x88\x01\x01\x12\x12\n\nlite_topic\x18\x13 \x01(\t\x12\r\n\x05ready\x18\x14 \x01(\x08\x42\x0b\n\t_priority\"\x80\x01\n\rPendingFilter\x12\r\n\x05topic\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12%\n\x04kind\x18\x03 \x01(\x0e\x32\x17.latermq.v1.PendingKind\x12\x15\n\rdue_before_ms\x18\x04 \x01(\x03\x12\x13\n\x0b\x64\x65lay_level\x18\x05 \x01(\x05\"f\n\x12ListPendingRequest\x12)\n\x06\x66ilter\x18\x01 \x01(\x0b\x32\x19.latermq.v1.PendingFilter\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"\x88\x01\n\x13ListPendingResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12,\n\x08messages\x18\x02 \x03(\x0b\x32\x1a.latermq.v1.PendingMessage\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t\"@\n\x13\x43ountPendingRequest\x12)\n\x06\x66ilter\x18\x01 \x01(\x0b\x32\x19.latermq.v1.PendingFilter\"\x8f\x01\n\x0cPendingCount\x12%\n\x04kind\x18\x01 \x01(\x0e\x32\x17.latermq.v1.PendingKind\x12\r\n\x05topic\x18\x02 \x01(\t\x12\r\n\x05group\x18\x03 \x01(\t\x12\r\n\x05\x63ount\x18\x04 \x01(\x03\x12\x16\n\x0enext_due_at_ms\x18\x05 \x01(\x03\x12\x13\n\x0bready_count\x18\x06 \x01(\x03\"{\n\x14\x43ountPendingResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12\r\n\x05total\x18\x02 \x01(\x03\x12(\n\x06\x63ounts\x18\x03 \x03(\x0b\x32\x18.latermq.v1.PendingCount\"6\n\x14\x43hangePendingRequest\x12\x0b\n\x03ids\x18\x01 \x03(\t\x12\x11\n\tdue_at_ms\x18\x02 \x01(\x03\"a\n\x13\x43hangePendingResult\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12\n\n\x02id\x18\x02 \x01(\t\x12\x12\n\nmessage_id\x18\x03 \x01(\t\"u\n\x15\x43hangePendingResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12\x30\n\x07results\x18\x02 \x03(\x0b\x32\x1f.latermq.v1.ChangePendingResult*^\n\x0bPendingKind\x12\x1c\n\x18PENDING_KIND_UNSPECIFIED\x10\x00\x12\x0b\n\x07\x44\x45LAYED\x10\x01\x12\x0b\n\x07\x42\x41\x43KOFF\x10\x02\x12\r\n\tIN_FLIGHT\x10\x03\x12\x08\n\x04HALF\x10\x04\x32\x88\x04\n\x07Pending\x12N\n\x0bListPending\x12\x1e.latermq.v1.ListPendingRequest\x1a\x1f.latermq.v1.ListPendingResponse\x12Q\n\x0c\x43ountPending\x12\x1f.latermq.v1.CountPendingRequest\x1a .latermq.v1.CountPendingResponse\x12T\n\rCancelPending\x12 .latermq.v1.ChangePendingRequest\x1a!.latermq.v1.ChangePendingResponse\x12T\n\rCommitPending\x12 .latermq.v1.ChangePendingRequest\x1a!.latermq.v1.ChangePendingResponse\x12V\n\x0f\x45xpeditePending\x12 .latermq.v1.ChangePendingRequest\x1a!.latermq.v1.ChangePendingResponse\x12V\n\x0fPostponePending\x12 .latermq.v1.ChangePendingRequest\x1a!.latermq.v1.ChangePendingResponseb\x06proto3')
+DESCRIPTOR = _POOL.AddSerializedFile(b'\n\x18latermq/v1/pending.proto\x12\nlatermq.v1\x1a#apache/rocketmq/v2/definition.proto\"\xc5\x03\n\x0ePendingMessage\x12%\n\x04kind\x18\x01 \x01(\x0e\x32\x17.latermq.v1.PendingKind\x12\x12\n\npending_id\x18\x02 \x01(\t\x12\r\n\x05topic\x18\x03 \x01(\t\x12\r\n\x05group\x18\x04 \x01(\t\x12\x12\n\nmessage_id\x18\x05 \x01(\t\x12\x0b\n\x03tag\x18\x06 \x01(\t\x12\x0c\n\x04keys\x18\x07 \x03(\t\x12\x11\n\tdue_at_ms\x18\x08 \x01(\x03\x12\x14\n\x0cstored_at_ms\x18\t \x01(\x03\x12\x0f\n\x07\x61ttempt\x18\n \x01(\x05\x12\x14\n\x0cmax_attempts\x18\x0b \x01(\x05\x12\x11\n\tbody_size\x18\x0c \x01(\x05\x12\x1a\n\x12last_failure_class\x18\r \x01(\t\x12\x19\n\x11last_failure_text\x18\x0e \x01(\t\x12\x0e\n\x06\x63hecks\x18\x0f \x01(\x05\x12\x12\n\nchecks_max\x18\x10 \x01(\x05\x12\x13\n\x0b\x64\x65lay_level\x18\x11 \x01(\x05\x12\x15\n\x08priority\x18\x12 \x01(\x05H\x00\x88\x01\x01\x12\x12\n\nlite_topic\x18\x13 \x01(\t\x12\x11\n\tclient_id\x18\x15 \x01(\t\x12\r\n\x05ready\x18\x14 \x01(\x08\x42\x0b\n\t_priority\"\x80\x01\n\rPendingFilter\x12\r\n\x05topic\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12%\n\x04kind\x18\x03 \x01(\x0e\x32\x17.latermq.v1.PendingKind\x12\x15\n\rdue_before_ms\x18\x04 \x01(\x03\x12\x13\n\x0b\x64\x65lay_level\x18\x05 \x01(\x05\"f\n\x12ListPendingRequest\x12)\n\x06\x66ilter\x18\x01 \x01(\x0b\x32\x19.latermq.v1.PendingFilter\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"\x88\x01\n\x13ListPendingResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12,\n\x08messages\x18\x02 \x03(\x0b\x32\x1a.latermq.v1.PendingMessage\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t\"@\n\x13\x43ountPendingRequest\x12)\n\x06\x66ilter\x18\x01 \x01(\x0b\x32\x19.latermq.v1.PendingFilter\"\x8f\x01\n\x0cPendingCount\x12%\n\x04kind\x18\x01 \x01(\x0e\x32\x17.latermq.v1.PendingKind\x12\r\n\x05topic\x18\x02 \x01(\t\x12\r\n\x05group\x18\x03 \x01(\t\x12\r\n\x05\x63ount\x18\x04 \x01(\x03\x12\x16\n\x0enext_due_at_ms\x18\x05 \x01(\x03\x12\x13\n\x0bready_count\x18\x06 \x01(\x03\"{\n\x14\x43ountPendingResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12\r\n\x05total\x18\x02 \x01(\x03\x12(\n\x06\x63ounts\x18\x03 \x03(\x0b\x32\x18.latermq.v1.PendingCount\"6\n\x14\x43hangePendingRequest\x12\x0b\n\x03ids\x18\x01 \x03(\t\x12\x11\n\tdue_at_ms\x18\x02 \x01(\x03\"a\n\x13\x43hangePendingResult\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12\n\n\x02id\x18\x02 \x01(\t\x12\x12\n\nmessage_id\x18\x03 \x01(\t\"u\n\x15\x43hangePendingResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12\x30\n\x07results\x18\x02 \x03(\x0b\x32\x1f.latermq.v1.ChangePendingResult*^\n\x0bPendingKind\x12\x1c\n\x18PENDING_KIND_UNSPECIFIED\x10\x00\x12\x0b\n\x07\x44\x45LAYED\x10\x01\x12\x0b\n\x07\x42\x41\x43KOFF\x10\x02\x12\r\n\tIN_FLIGHT\x10\x03\x12\x08\n\x04HALF\x10\x04\x32\x88\x04\n\x07Pending\x12N\n\x0bListPending\x12\x1e.latermq.v1.ListPendingRequest\x1a\x1f.latermq.v1.ListPendingResponse\x12Q\n\x0c\x43ountPending\x12\x1f.latermq.v1.CountPendingRequest\x1a .latermq.v1.CountPendingResponse\x12T\n\rCancelPending\x12 .latermq.v1.ChangePendingRequest\x1a!.latermq.v1.ChangePendingResponse\x12T\n\rCommitPending\x12 .latermq.v1.ChangePendingRequest\x1a!.latermq.v1.ChangePendingResponse\x12V\n\x0f\x45xpeditePending\x12 .latermq.v1.ChangePendingRequest\x1a!.latermq.v1.ChangePendingResponse\x12V\n\x0fPostponePending\x12 .latermq.v1.ChangePendingRequest\x1a!.latermq.v1.ChangePendingResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'latermq_proto.latermq.v1.pending_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_PENDINGKIND']._serialized_start=1499
-  _globals['_PENDINGKIND']._serialized_end=1593
+  _globals['_PENDINGKIND']._serialized_start=1518
+  _globals['_PENDINGKIND']._serialized_end=1612
   _globals['_PENDINGMESSAGE']._serialized_start=78
-  _globals['_PENDINGMESSAGE']._serialized_end=512
-  _globals['_PENDINGFILTER']._serialized_start=515
-  _globals['_PENDINGFILTER']._serialized_end=643
-  _globals['_LISTPENDINGREQUEST']._serialized_start=645
-  _globals['_LISTPENDINGREQUEST']._serialized_end=747
-  _globals['_LISTPENDINGRESPONSE']._serialized_start=750
-  _globals['_LISTPENDINGRESPONSE']._serialized_end=886
-  _globals['_COUNTPENDINGREQUEST']._serialized_start=888
-  _globals['_COUNTPENDINGREQUEST']._serialized_end=952
-  _globals['_PENDINGCOUNT']._serialized_start=955
-  _globals['_PENDINGCOUNT']._serialized_end=1098
-  _globals['_COUNTPENDINGRESPONSE']._serialized_start=1100
-  _globals['_COUNTPENDINGRESPONSE']._serialized_end=1223
-  _globals['_CHANGEPENDINGREQUEST']._serialized_start=1225
-  _globals['_CHANGEPENDINGREQUEST']._serialized_end=1279
-  _globals['_CHANGEPENDINGRESULT']._serialized_start=1281
-  _globals['_CHANGEPENDINGRESULT']._serialized_end=1378
-  _globals['_CHANGEPENDINGRESPONSE']._serialized_start=1380
-  _globals['_CHANGEPENDINGRESPONSE']._serialized_end=1497
-  _globals['_PENDING']._serialized_start=1596
-  _globals['_PENDING']._serialized_end=2116
+  _globals['_PENDINGMESSAGE']._serialized_end=531
+  _globals['_PENDINGFILTER']._serialized_start=534
+  _globals['_PENDINGFILTER']._serialized_end=662
+  _globals['_LISTPENDINGREQUEST']._serialized_start=664
+  _globals['_LISTPENDINGREQUEST']._serialized_end=766
+  _globals['_LISTPENDINGRESPONSE']._serialized_start=769
+  _globals['_LISTPENDINGRESPONSE']._serialized_end=905
+  _globals['_COUNTPENDINGREQUEST']._serialized_start=907
+  _globals['_COUNTPENDINGREQUEST']._serialized_end=971
+  _globals['_PENDINGCOUNT']._serialized_start=974
+  _globals['_PENDINGCOUNT']._serialized_end=1117
+  _globals['_COUNTPENDINGRESPONSE']._serialized_start=1119
+  _globals['_COUNTPENDINGRESPONSE']._serialized_end=1242
+  _globals['_CHANGEPENDINGREQUEST']._serialized_start=1244
+  _globals['_CHANGEPENDINGREQUEST']._serialized_end=1298
+  _globals['_CHANGEPENDINGRESULT']._serialized_start=1300
+  _globals['_CHANGEPENDINGRESULT']._serialized_end=1397
+  _globals['_CHANGEPENDINGRESPONSE']._serialized_start=1399
+  _globals['_CHANGEPENDINGRESPONSE']._serialized_end=1516
+  _globals['_PENDING']._serialized_start=1615
+  _globals['_PENDING']._serialized_end=2135
 # @@protoc_insertion_point(module_scope)

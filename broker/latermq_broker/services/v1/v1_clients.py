@@ -1,0 +1,150 @@
+"""latermq.v1 Clients: who is connected, what each holds; one let go.
+
+A client without settings is one too, while it holds messages: simple consumers that never said what
+they are, and whoever held them before a restart.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+
+from latermq_broker.config.config import Config
+from latermq_broker.engine.engine import Engine
+from latermq_broker.engine.views.holdings import Held, together
+from latermq_broker.errors import BadRequestError, NotFoundError
+from latermq_broker.services.call import names
+from latermq_broker.services.call.answers import Caller, ok_status
+from latermq_broker.services.call.handler import Committer
+from latermq_broker.services.call.paging import after, page_size, page_token
+from latermq_broker.services.clients.lite_subscriptions import LiteSubscriptions
+from latermq_broker.services.clients.session import Session, Sessions
+from latermq_proto.latermq.v1 import client_pb2
+
+log = logging.getLogger("latermq.services")
+
+
+class ClientsService:
+    def __init__(
+        self,
+        engine: Engine,
+        committer: Committer,
+        sessions: Sessions,
+        config: Config,
+        lite: LiteSubscriptions,
+    ) -> None:
+        self._engine = engine
+        self._committer = committer
+        self._sessions = sessions
+        self._lite = lite
+
+    async def list_clients(
+        self, request: client_pb2.ListClientsRequest, caller: Caller
+    ) -> client_pb2.ListClientsResponse:
+        """Answer ListClients of client.proto.
+
+        Raises:
+            BadRequestError: the size or the token.
+        """
+        start, size = after(request.page_token), page_size(request.page_size)
+        counts: Counter[str] = Counter()
+        for part in self._engine.holdings.counts():
+            counts.update(part)
+            await asyncio.sleep(0)
+        known = {
+            session.client_id: session
+            for session in self._sessions.all()
+            if request.group in ("", session.group)
+            if not request.topic or request.topic in session.topics
+        }
+        ids = set(known)
+        if not (request.group or request.topic):
+            ids.update(name for name in counts if self._sessions.get(name) is None)
+        following = sorted(name for name in ids if name > start)
+        page = following[:size]
+        return client_pb2.ListClientsResponse(
+            status=ok_status(),
+            clients=[_client(name, known.get(name), counts[name]) for name in page],
+            next_page_token=page_token(page[-1]) if len(following) > size else "",
+        )
+
+    async def get_client(
+        self, request: client_pb2.GetClientRequest, caller: Caller
+    ) -> client_pb2.GetClientResponse:
+        """Answer GetClient of client.proto.
+
+        Raises:
+            BadRequestError: no client id.
+            NotFoundError: neither connected nor holding anything.
+        """
+        held: list[Held] = []
+        for part in self._engine.holdings.of(_named(request.client_id)):
+            held = together(held + part)
+            await asyncio.sleep(0)
+        session = self._sessions.get(request.client_id)
+        if session is None and not held:
+            raise _unknown(request.client_id)
+        client = _client(request.client_id, session, sum(each.messages for each in held))
+        client.held.extend(
+            client_pb2.HeldMessages(
+                group=each.group,
+                topic=each.topic,
+                count=each.messages,
+                oldest_leased_at_ms=each.oldest_leased_ms,
+                first_due_at_ms=each.first_due_ms,
+            )
+            for each in held
+        )
+        return client_pb2.GetClientResponse(status=ok_status(), client=client)
+
+    async def kick_client(
+        self, request: client_pb2.KickClientRequest, caller: Caller
+    ) -> client_pb2.KickClientResponse:
+        """Answer KickClient of client.proto.
+
+        Raises:
+            BadRequestError: no client id.
+            NotFoundError: neither connected nor holding anything.
+        """
+        client_id = _named(request.client_id)
+        session = self._sessions.remove(client_id)
+        if session is not None:
+            self._lite.drop(client_id)
+            for stream in session.streams:
+                stream.end()
+        released = 0
+        for part in self._engine.holdings.release(client_id, self._committer.now_ms()):
+            released += part
+            await self._committer.leased()
+        if session is None and not released:
+            raise _unknown(client_id)
+        log.warning("client kicked", extra={"client_id": client_id, "released": released})
+        return client_pb2.KickClientResponse(status=ok_status(), released_count=released)
+
+
+def _named(client_id: str) -> str:
+    if not client_id:
+        raise BadRequestError("client_id is required")
+    return client_id
+
+
+def _unknown(client_id: str) -> NotFoundError:
+    return NotFoundError(f"client {names.shown(client_id)} is not connected and holds no message")
+
+
+def _client(client_id: str, session: Session | None, held_count: int) -> client_pb2.Client:
+    if session is None:
+        return client_pb2.Client(client_id=client_id, held_count=held_count)
+    return client_pb2.Client(
+        client_id=client_id,
+        type=int(session.kind),
+        group=session.group,
+        topics=sorted(session.topics),
+        language=session.language,
+        version=session.version,
+        address=session.peer,
+        user=session.owner.access_key if session.owner is not None else "",
+        since_at_ms=session.since_ms,
+        seen_at_ms=session.seen_ms,
+        reachable=bool(session.streams),
+        held_count=held_count,
+    )

@@ -1,0 +1,1 @@
+"""`latermq client` and `latermq top`: who is there, and what goes on."""

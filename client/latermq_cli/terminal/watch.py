@@ -1,0 +1,51 @@
+"""`--watch`: a listing again and again, on a screen of its own, until somebody ends it."""
+
+import functools
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final, TypeVar
+
+import click
+
+from latermq_cli import clock
+from latermq_cli.terminal.console import stdout_is_terminal
+from latermq_cli.terminal.times import format_clock
+
+WATCH_S: Final = 2.0
+WATCH_S_MIN: Final = 0.2
+_CLEAR: Final = "\x1b[H\x1b[2J"
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+
+def watch_option(command: Decorated) -> Decorated:
+    """`--watch [SECONDS]`; the command is called anew each time and does not see it."""
+
+    @functools.wraps(command)
+    def watched(*args: Any, watch: float | None, **words: Any) -> None:
+        if watch is None:
+            command(*args, **words)
+            return
+        with suppress(KeyboardInterrupt):
+            again(watch, args, words)
+
+    def again(watch: float, args: Any, words: dict[str, Any]) -> None:
+        while True:
+            if stdout_is_terminal() and not words.get("as_json"):
+                click.echo(_CLEAR + format_clock(clock.now_ms())[:8], nl=True)
+            command(*args, **words)
+            sys.stdout.flush()
+            clock.sleep(watch)
+
+    option = click.option(
+        "--watch",
+        type=click.FloatRange(min=WATCH_S_MIN),
+        is_flag=False,
+        flag_value=WATCH_S,
+        default=None,
+        metavar="[SECONDS]",
+        help=f"Again and again, until Ctrl-C [every {WATCH_S:g} s].",
+    )
+    decorated: Any = option(watched)
+    return decorated  # type: ignore[no-any-return]

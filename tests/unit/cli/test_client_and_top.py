@@ -1,0 +1,146 @@
+"""`latermq client`, `latermq top`, and listings that go on."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from latermq_broker.delivery.failure import Failure
+from latermq_broker.services.clients.session import ClientKind, Session
+from latermq_cli import clock
+from latermq_cli.clients.top import HELP, Top
+from latermq_cli.connection.connection import Connection
+from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
+from support.cli_rig import CliRig
+
+
+@pytest.fixture
+def rig(monkeypatch: pytest.MonkeyPatch) -> Iterator[CliRig]:
+    rig = CliRig(monkeypatch, columns=80)
+    yield rig
+    rig.close()
+
+
+def connect(rig: CliRig, client_id: str, group: str) -> None:
+    session = Session(
+        client_id=client_id,
+        kind=ClientKind.PUSH_CONSUMER,
+        group=group,
+        topics=frozenset({"orders"}),
+        settings=v2.Settings(),
+        language="JAVA",
+        version="5.2.0",
+        seen_ms=rig.now_ms,
+        peer="192.0.2.1:4711",
+    )
+    rig.sessions.put(session)
+
+
+def test_who_holds_what(rig: CliRig) -> None:
+    assert rig.ok("client", "list") == "no clients\n"
+    rig.send_message("m-1")
+    rig.send_message("m-2")
+    rig.receive("billing", count=2, lease_ms=3_600_000)
+    connect(rig, "client-1", "billing")
+    header, row = rig.ok("client", "list", "--group", "billing").splitlines()
+    assert header.split()[:4] == ["CLIENT", "KIND", "GROUP", "HOLDS"]
+    assert row.split()[:4] == ["client-1", "push", "billing", "2"]
+    assert len(row) <= 80
+    shown = rig.ok("client", "show", "client-1")
+    assert "  holds     2 messages" in shown
+    assert "JAVA 5.2.0" in shown
+    assert shown.splitlines()[-1].split()[:3] == ["billing", "orders", "2"]
+    assert rig.json("client", "list")["clients"][0]["held_count"] == 2
+    assert rig.json("client", "show", "client-1")["held"][0]["group"] == "billing"
+    assert rig.ok("client", "kick", "client-1", "--yes") == (
+        "client client-1 kicked; 2 messages released\n"
+    )
+    assert "holds no message" in rig.missing("client", "show", "nobody")
+
+
+def test_pending_names_the_client(rig: CliRig) -> None:
+    rig.send_message("m-1")
+    rig.receive("billing", lease_ms=3_600_000)
+    (held,) = rig.json("pending", "list")["messages"]
+    assert (held["kind"], held["client_id"], held["message_id"]) == ("in_flight", "client-1", "m-1")
+
+
+def test_a_listing_goes_on_until_it_is_ended(rig: CliRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(clock, "sleep", sleep)
+    rig.send_message("m", wait_ms=3_600_000)
+    assert rig.ok("pending", "list", "--watch", "0.5").count("delayed") == 3
+    assert waits == [0.5, 0.5, 0.5]
+    waits.clear()
+    assert len(rig.ok("group", "list", "--watch", "--json").splitlines()) == 3
+    assert waits == [2.0, 2.0, 2.0]
+    assert "--watch" in rig.refused("group", "list", "--watch", "0")
+
+
+def two_groups(rig: CliRig) -> None:
+    rig.make_group("fine")
+    rig.make_group("billing")
+    rig.send_message("m-1")
+    for delivered in rig.receive("fine"):
+        rig.engine.ack("fine", [delivered.handle], rig.now_ms)
+    rig.fail(Failure("TimeoutError", "the bank did not answer"))
+    rig.advance(90_000)
+    rig.send_message("m-2")
+
+
+def test_the_worst_is_on_top_and_can_be_looked_into(rig: CliRig) -> None:
+    two_groups(rig)
+    rig.die("m-3")
+    connect(rig, "client-1", "billing")
+    with Connection("127.0.0.1:8081") as broker:
+        screen = Top(broker)
+        lines = screen.lines(80, 24)
+        assert len(lines) == 24
+        assert lines[-1] == HELP
+        assert max(map(len, lines)) <= 80
+        assert lines[0].endswith("groups by behind")
+        assert lines[4].split()[:3] == ["GROUP", "READY", "BEHIND"]
+        for sort in ("ready", "failing", "dead", "behind"):
+            screen.press("sort")
+            assert screen.lines(80, 24)[0].endswith(f"groups by {sort}")
+        screen.press("sort")
+        names = [line[2:].split()[0] for line in screen.lines(80, 24)[5:7]]
+        assert set(names) == {"fine", "billing"}
+        while not screen.lines(80, 24)[5 + screen._chosen].startswith("> billing"):
+            screen.press("down")
+        screen.press("enter")
+        text = "\n".join(screen.lines(80, 24))
+        assert "group billing" in text
+        assert "client-1" in text
+        assert "orders" in text
+        screen.press("back")
+        assert screen.lines(80, 24)[0].endswith("groups by ready")
+        assert screen.press("up")
+        assert not screen.press("quit")
+
+
+def test_a_small_screen_shows_what_is_chosen(rig: CliRig) -> None:
+    for number in range(20):
+        rig.make_group(f"group-{number:02}")
+    with Connection("127.0.0.1:8081") as broker:
+        screen = Top(broker)
+        screen.lines(80, 12)
+        for _ in range(15):
+            screen.press("down")
+        lines = screen.lines(80, 12)
+        assert len(lines) == 12
+        assert sum(line.startswith("> ") for line in lines) == 1
+
+
+def test_top_without_a_terminal(rig: CliRig) -> None:
+    two_groups(rig)
+    assert "not a terminal; pass --once or --json" in rig.refused("top")
+    text = rig.ok("top", "--once")
+    assert "billing" in text
+    assert HELP not in text
+    assert {group["name"] for group in rig.json("top")["groups"]} == {"fine", "billing"}
