@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from latermq import errors, sync
     from latermq._connection.batching import Batching
+    from latermq._values.identity import __version__ as __version__
     from latermq._values.tls import Tls
     from latermq.app import App
     from latermq.backoff import Backoff
@@ -71,6 +72,7 @@ __all__ = [
 ]
 
 _HOMES: Final = {
+    "__version__": "_values.identity",
     "Batching": "_connection.batching",
     "Tls": "_values.tls",
     "App": "app",
@@ -104,7 +106,7 @@ if not TYPE_CHECKING:  # to a type checker every other name would be Any
         Raises:
             AttributeError: no public name, nor a module that was imported.
         """
-        if name not in __all__:
+        if name not in __all__ and name != "__version__":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         if name in _HOMES:
             value = getattr(import_module(f"latermq.{_HOMES[name]}"), name)

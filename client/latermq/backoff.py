@@ -1,16 +1,24 @@
-"""How long to wait before the next try. Pure: chance comes in as a number, time as a count.
+"""How long to wait before the next try: chance comes in as a number, time as a count.
 
 `Backoff` is what a program says, in words: of a group's messages, or of calls of its own. `Pace`
 spaces out what this client tries again by itself. `RetryPolicy` is the broker's: how long a failed
 message waits before its next delivery, counted by its attempt.
 """
 
+import asyncio
+import functools
+import inspect
+import random
 import re
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final, TypeVar, cast
 
 from latermq_text.durations import format_exact, parse_duration_ms
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 # 2 ** 32 of anything is past every maximum, and a larger power could leave the floats.
 EXPONENT_MAX: Final = 32
@@ -206,3 +214,56 @@ SETTLE_BACKOFF: Final = Pace(
 DEFAULT_RETRY_POLICY: Final = RetryPolicy(
     17, Exponential(initial=timedelta(seconds=1), limit=timedelta(hours=2), multiplier=2.0)
 )
+
+
+def retry(
+    waits: Backoff | str = "1s 5s 30s",
+    *,
+    tries: int = 4,
+    on: type[Exception] | tuple[type[Exception], ...] = Exception,
+) -> Callable[[Function], Function]:
+    """Decorate a function that is called again when it raises: any call of yours, or of a service.
+
+        @retry("200ms 1s jitter 20%", tries=3, on=ConnectionError)
+        async def charge(card: str) -> None: ...
+
+    It waits where it is called, in a thread or, of an `async def`, in its loop. A listener needs no
+    such thing: its message comes again, also when its worker is gone.
+
+    Args:
+        tries: calls in all; what the last one raises is raised.
+        on: only these exceptions are worth another call.
+    Raises:
+        ValueError, TypeError: no waits, or no number of tries.
+    """
+    backoff = Backoff(waits) if isinstance(waits, str) else waits
+    if not isinstance(backoff, Backoff):
+        raise TypeError(f"a backoff is text: {_HINT}; not {waits!r}")
+    if tries < 1:
+        raise ValueError(f"tries must be at least 1, not {tries}")
+
+    def wait_s(number: int) -> float:
+        return backoff.wait(number, random.random()).total_seconds()
+
+    def decorate(function: Function) -> Function:
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            for number in range(1, tries):
+                try:
+                    return function(*args, **kwargs)
+                except on:
+                    time.sleep(wait_s(number))
+            return function(*args, **kwargs)
+
+        @functools.wraps(function)
+        async def call_async(*args: Any, **kwargs: Any) -> Any:
+            for number in range(1, tries):
+                try:
+                    return await function(*args, **kwargs)
+                except on:
+                    await asyncio.sleep(wait_s(number))
+            return await function(*args, **kwargs)
+
+        return cast(Function, call_async if inspect.iscoroutinefunction(function) else call)
+
+    return decorate

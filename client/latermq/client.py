@@ -28,7 +28,7 @@ from latermq._values.tls import Tls, tls_of
 from latermq.errors import ClosedError
 from latermq.lite_consumers import LitePushConsumer, LiteSimpleConsumer
 from latermq.message import NO_PROPERTIES, Message, SendReceipt
-from latermq.producer import Producer, time_of_day
+from latermq.producer import TRIES, Producer, time_of_day, within
 from latermq.push_consumer import CONCURRENCY, PushConsumer
 from latermq.simple_consumer import AskingConsumer, SimpleConsumer
 from latermq.transaction import Checker, Transaction
@@ -100,12 +100,14 @@ class Client:
         deliver_at: datetime | None = None,
         delay: timedelta | None = None,
         delay_level: int | None = None,
+        tries: int = TRIES,
+        timeout: timedelta | None = None,
     ) -> SendReceipt:
         """Store one message; it is safe with the broker when this returns.
 
         At most one of the three times: an instant, a time from now, or a level (1 to 18) of the
-        broker's ladder 1s 5s 10s 30s 1m … 2h. A priority needs a topic of that type. Errors: as
-        `send_batch`.
+        broker's ladder 1s 5s 10s 30s 1m … 2h. A priority needs a topic of that type. Tries, time
+        and errors: as `send_batch`.
         """
         message = Message(
             body,
@@ -118,20 +120,32 @@ class Client:
             deliver_at=deliver_at,
             delay=delay,
         )
-        return await self._sender().send_one(topic, message, delay_level)
+        work = self._sender().send_one(topic, message, delay_level, tries)
+        return await (work if timeout is None else within(timeout, work))
 
     async def send_batch(
-        self, topic: str, messages: Sequence[Message], *, delay_level: int | None = None
+        self,
+        topic: str,
+        messages: Sequence[Message],
+        *,
+        delay_level: int | None = None,
+        tries: int = TRIES,
+        timeout: timedelta | None = None,
     ) -> list[SendReceipt]:
         """Store several messages of one topic with one call, all or none.
 
+        Args:
+            tries: calls in all, where the first one brings no answer or the broker is overloaded.
+            timeout: for all of them together; None: what they take, with their own time-outs.
         Raises:
             TopicNotFoundError: and it is not created on use.
             MessageTooLargeError, IllegalMessageError: one of them is refused; none is stored.
-            UnavailableError, RequestTimeoutError: after three tries; they may or may not be stored.
-            TooManyRequestsError: after three tries; not stored.
+            UnavailableError, RequestTimeoutError: after the last try, or when the time is up; they
+                may or may not be stored.
+            TooManyRequestsError: after the last try; not stored.
         """
-        return await self._sender().send(topic, messages, delay_level)
+        work = self._sender().send(topic, messages, delay_level, tries)
+        return await (work if timeout is None else within(timeout, work))
 
     def transaction(
         self,
@@ -344,7 +358,7 @@ def connect(
 
     Args:
         endpoint: without it $LATERMQ_ENDPOINT, without that 127.0.0.1:8081.
-        namespace: goes with every topic and group name.
+        namespace: of RocketMQ's clients; LaterMQ has none, so it must be empty.
         request_timeout: for each call to the broker; a receive adds its wait.
         access_key, secret: sign every call as this user; without both $LATERMQ_ACCESS_KEY and
             $LATERMQ_SECRET_KEY, where they are set.
@@ -354,16 +368,19 @@ def connect(
             "lean".
         batching: how sends that wait at the same time share calls; None: each makes its own.
     Raises:
-        ValueError: not an endpoint, no such transport, or one of key and secret is missing.
+        ValueError: not an endpoint, no such transport, a namespace, or one of key and secret is
+            missing.
         OSError: a file of `tls` cannot be read.
         TypeError: an argument is of the wrong type, here as everywhere.
     """
     for name, value in (("endpoint", endpoint), ("transport", transport)):
         arguments.optional_text(name, value)
+    arguments.text("namespace", namespace)
+    if namespace:
+        raise ValueError("a broker has no namespaces: begin the names of topics and groups with it")
     text = endpoint or os.environ.get(ENDPOINT_VARIABLE) or ENDPOINT
     return Client(
         Endpoints.parse(text),
-        namespace=namespace,
         request_timeout=request_timeout,
         credentials=credentials_of(access_key, secret),
         transport=chosen(transport or os.environ.get(TRANSPORT_VARIABLE), tls_of(tls)),

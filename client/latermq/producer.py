@@ -4,9 +4,9 @@ import asyncio
 import itertools
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from latermq._connection.batching import Batches, Batching
 from latermq._connection.session import Session
@@ -36,7 +36,9 @@ from latermq.transaction import Ends
 
 log = logging.getLogger("latermq.client")
 
-TRIES_MAX: Final = 3
+Result = TypeVar("Result")
+
+TRIES: Final = 3
 DELAY_LEVELS: Final = range(1, 19)
 # Nothing is known about what became of these; a repeated send has the same message id.
 WORTH_ANOTHER_TRY: Final = (UnavailableError, RequestTimeoutError, ServerError)
@@ -54,6 +56,7 @@ class _Lane(NamedTuple):
     queue: Queue | None
     delayed: bool
     delay_level: int | None
+    tries: int
 
 
 class Producer:
@@ -77,11 +80,15 @@ class Producer:
         self.ends = Ends(session)
 
     async def send(
-        self, topic: str, messages: Sequence[Message], delay_level: int | None = None
+        self,
+        topic: str,
+        messages: Sequence[Message],
+        delay_level: int | None = None,
+        tries: int = TRIES,
     ) -> list[SendReceipt]:
         """Store the messages with one call, all or none.
 
-        Tries three times: at once again where nothing is known about the outcome, so that a
+        Tries so many times: at once again where nothing is known about the outcome, so that a
         message may be stored twice; after a second or more where the broker is overloaded.
 
         Args:
@@ -93,6 +100,7 @@ class Producer:
             UnavailableError, RequestTimeoutError, TooManyRequestsError: also at the last try.
         """
         arguments.name_of("topic", topic)
+        arguments.at_least_one("tries", tries)
         for message in messages:
             if not isinstance(message, Message):
                 raise arguments.wrong("each of messages", "a Message", message)
@@ -108,21 +116,26 @@ class Producer:
         choices = candidates(queues, next(self._turn), group)
         headers = () if delay_level is None else (wire.delay_level_header(delay_level),)
         try:
-            return await self._try(choices, drafts, headers)
+            return await self._try(choices, drafts, headers, tries)
         except TopicNotFoundError:
             self._session.forget_route(topic)  # it was deleted; it may come back elsewhere
             raise
 
     async def send_one(
-        self, topic: str, message: Message, delay_level: int | None = None
+        self,
+        topic: str,
+        message: Message,
+        delay_level: int | None = None,
+        tries: int = TRIES,
     ) -> SendReceipt:
         """Store a message, with others that are sent at the time if sends share calls.
 
         Raises as `send` does; each message its own error.
         """
         arguments.name_of("topic", topic)
+        arguments.at_least_one("tries", tries)
         if self._batches is None:
-            (receipt,) = await self.send(topic, [message], delay_level)
+            (receipt,) = await self.send(topic, [message], delay_level, tries)
             return receipt
         if delay_level is not None:
             _check_level(delay_level, [message])
@@ -133,7 +146,7 @@ class Producer:
         group = message.message_group
         delayed = draft.due is not None or delay_level is not None
         queue = None if group is None else candidates(queues, 0, group)[0]
-        key = _Lane(topic, queue, delayed, delay_level)
+        key = _Lane(topic, queue, delayed, delay_level, tries)
         return await self._batches.add(key, draft, len(message.body), ordered=group is not None)
 
     async def _deliver(
@@ -143,7 +156,7 @@ class Producer:
         choices = [key.queue] if key.queue else candidates(queues, next(self._turn), None)
         headers = () if key.delay_level is None else (wire.delay_level_header(key.delay_level),)
         try:
-            return await self._try(choices, drafts, headers)
+            return await self._try(choices, drafts, headers, key.tries)
         except PartialSendError as error:
             return error.outcomes
         except TopicNotFoundError:
@@ -164,13 +177,13 @@ class Producer:
         draft = wire.Draft(message, self._ids.next(), now, None, True, check_after)
         choices = candidates(queues, next(self._turn), message.message_group)
         try:
-            for retry in range(1, TRIES_MAX):
+            for retry in range(1, TRIES):
                 queue = choices[(retry - 1) % len(choices)]
                 try:
                     return await self._send_half_once(queue, draft)
                 except TooManyRequestsError as error:
                     await self._slow_down(error, queue, retry)
-            return await self._send_half_once(choices[(TRIES_MAX - 1) % len(choices)], draft)
+            return await self._send_half_once(choices[(TRIES - 1) % len(choices)], draft)
         except TopicNotFoundError:
             self._session.forget_route(topic)
             raise
@@ -195,9 +208,9 @@ class Producer:
         return queues
 
     async def _try(
-        self, queues: list[Queue], drafts: Sequence[wire.Draft], headers: Metadata
+        self, queues: list[Queue], drafts: Sequence[wire.Draft], headers: Metadata, tries: int
     ) -> list[SendReceipt]:
-        for retry in range(1, TRIES_MAX):
+        for retry in range(1, tries):
             queue = queues[(retry - 1) % len(queues)]
             try:
                 return await self._send_once(queue, drafts, headers)
@@ -205,7 +218,7 @@ class Producer:
                 await self._slow_down(error, queue, retry)
             except WORTH_ANOTHER_TRY as error:
                 self._tell(error, queue, 0)
-        return await self._send_once(queues[(TRIES_MAX - 1) % len(queues)], drafts, headers)
+        return await self._send_once(queues[(tries - 1) % len(queues)], drafts, headers)
 
     async def _send_once(
         self, queue: Queue, drafts: Sequence[wire.Draft], headers: Metadata
@@ -243,6 +256,30 @@ class Producer:
     def _tell(self, error: LaterMQError, queue: Queue, wait: float) -> None:
         about = {"topic": queue.topic, "reason": str(error), "wait_s": wait}
         log.info("send is tried again", extra=about)
+
+
+async def within(limit: timedelta, work: Coroutine[Any, Any, Result]) -> Result:
+    """Return what a send does, if it is done in time.
+
+    Raises:
+        RequestTimeoutError: it is not; what it sent may have arrived.
+        ValueError, TypeError: no time at all, or no duration.
+    """
+    try:
+        arguments.duration("timeout", limit)
+        if limit <= timedelta(0):
+            raise ValueError(f"timeout must be positive, not {limit}")
+    except BaseException:
+        work.close()  # never begun
+        raise
+    try:
+        async with asyncio.timeout(limit.total_seconds()) as bound:
+            return await work
+    except TimeoutError:
+        if not bound.expired():
+            raise
+        why = f"no answer within {limit.total_seconds():g} s; it may be stored"
+        raise RequestTimeoutError(Code.REQUEST_TIMEOUT, why) from None
 
 
 def _check_level(level: int, messages: Sequence[Message]) -> None:

@@ -51,6 +51,16 @@ def _at_work(holder: object) -> bool:
     return not isinstance(holder, threading.Thread) or holder.is_alive()
 
 
+async def _had_turn(consumer: "PushConsumer", delivery: Delivery, turn: Turn) -> bool:
+    """Wait for its turn; False: the consumer closes, and it was given back."""
+    try:
+        await turn()
+    finally:
+        if consumer.closed:
+            await delivery._settler.give_back(delivery)
+    return not consumer.closed
+
+
 class DamagedBodyError(ValueError):
     """The body is not what its sender's checksum says; told to the broker as the failure."""
 
@@ -73,7 +83,9 @@ class PushConsumer:
         arguments.at_least_one("concurrency", concurrency)
         arguments.at_least_one("cached_count_max", cached_count_max)
         arguments.at_least_one("cached_bytes_max", cached_bytes_max)
-        window = partial(Window, cached_count_max, cached_bytes_max)
+        self._is_open = asyncio.Event()
+        self._is_open.set()
+        window = partial(Window, cached_count_max, cached_bytes_max, self._is_open)
         self._concurrency = concurrency
         self._listener: Listener | None = None
         self._result_due = False
@@ -100,6 +112,23 @@ class PushConsumer:
     def receiving(self) -> bool:
         """Tell whether it has started, and is not closed or closing."""
         return self._started and self._closing is None
+
+    @property
+    def paused(self) -> bool:
+        """Tell whether it was paused and not resumed."""
+        return not self._is_open.is_set()
+
+    async def pause(self) -> None:
+        """Receive nothing until `resume`, and give back, uncounted, what nobody has in hand.
+
+        What is in hand goes on, and its leases are kept.
+        """
+        self._is_open.clear()
+        await give_all_back(self._inbox.empty())
+
+    def resume(self) -> None:
+        """Receive again."""
+        self._is_open.set()
 
     def listener(self, listener: Listener) -> Listener:
         """Set the coroutine function that is called with each delivery; usable as a decorator.
@@ -187,7 +216,7 @@ class PushConsumer:
         return delivery
 
     def _arrived(self, identity: Identity, delivery: Delivery, damage: str) -> None:
-        if self._closing is not None:
+        if self._closing is not None or self.paused:
             self._workers.start(delivery._settler.give_back(delivery), "latermq return")
         elif damage:
             work = identity.settler.refuse(delivery, DamagedBodyError(damage))
@@ -214,20 +243,11 @@ class PushConsumer:
             delivery = await self._inbox.take()
             if delivery is None:
                 return
-            if self._turn is not None and not await self._had_turn(delivery, self._turn):
+            if self._turn is not None and not await _had_turn(self, delivery, self._turn):
                 return
             work = self._workers.start(self._consume(listener, delivery), "latermq listener")
             self._in_hand[delivery] = work
             work.add_done_callback(lambda _: free.release())
-
-    async def _had_turn(self, delivery: Delivery, turn: Turn) -> bool:
-        """Wait for its turn; False: the consumer closes, and has given it back."""
-        try:
-            await turn()
-        finally:
-            if self._closing is not None:
-                await delivery._settler.give_back(delivery)
-        return self._closing is None
 
     async def _consume(self, listener: Listener, delivery: Delivery) -> None:
         loop = asyncio.get_running_loop()

@@ -10,13 +10,13 @@ import grpc.aio
 from latermq._connection.status import error_of, nobody_answers
 from latermq._connection.transport import Metadata, Stream
 from latermq._values.endpoints import Endpoints
-from latermq._values.identity import VERSION
+from latermq._values.identity import __version__
 from latermq._values.tls import Tls, read
 from latermq.errors import LaterMQError, UnavailableError
 
 UNLIMITED: Final = -1
 CHANNEL_OPTIONS: Final = [
-    ("grpc.primary_user_agent", f"latermq/{VERSION}"),
+    ("grpc.primary_user_agent", f"latermq/{__version__}"),
     ("grpc.max_receive_message_length", UNLIMITED),
     ("grpc.max_send_message_length", UNLIMITED),
     ("grpc.enable_retries", 0),  # what is tried again is decided above

@@ -18,10 +18,17 @@ OrderKey: TypeAlias = tuple[str, str]  # topic, and message group or lite topic
 
 
 class Window:
-    """Room for a queue's messages. A batch may overshoot the bytes: sizes are known too late."""
+    """Room for a queue's messages. A batch may overshoot the bytes: sizes are known too late.
+
+    Args:
+        is_open: there is no room while it is not set.
+    """
 
     def __init__(
-        self, count_max: int = CACHED_COUNT_MAX, bytes_max: int = CACHED_BYTES_MAX
+        self,
+        count_max: int = CACHED_COUNT_MAX,
+        bytes_max: int = CACHED_BYTES_MAX,
+        is_open: asyncio.Event | None = None,
     ) -> None:
         if count_max < 1 or bytes_max < 1:
             raise ValueError("a window must have room for one message")
@@ -30,6 +37,7 @@ class Window:
         self._count = 0
         self._bytes = 0
         self._freed = asyncio.Event()
+        self._is_open = is_open
 
     def room(self) -> int:
         """Return how many messages may still come, 0 when they are too many or too large."""
@@ -37,10 +45,13 @@ class Window:
 
     async def wait_for_room(self) -> int:
         """Return the room there is, waiting for some."""
-        while (room := self.room()) <= 0:
+        while True:
+            if self._is_open is not None:
+                await self._is_open.wait()
+            if (room := self.room()) > 0:
+                return room
             self._freed.clear()
             await self._freed.wait()
-        return room
 
     def enter(self, size: int) -> None:
         self._count += 1
@@ -105,6 +116,10 @@ class Inbox:
         """Hand out nothing more; return what waits."""
         self._closed = True
         self._news.set()
+        return self.empty()
+
+    def empty(self) -> list[Delivery]:
+        """Hand out nothing of what waits; return it."""
         waiting = list(self._waiting)
         self._waiting.clear()
         self._in_order.clear()

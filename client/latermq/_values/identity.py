@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Final
 
-VERSION: Final = "0.1.0"
+__version__: Final = "0.1.0"
 LANGUAGE: Final = "PYTHON"
 
 #  0    1      7     9        13        17   big-endian, printed as 34 upper-case hex digits

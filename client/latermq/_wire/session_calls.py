@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as AnyMessage
 
 from latermq._values.endpoints import AddressScheme, Endpoints
-from latermq._values.identity import LANGUAGE, VERSION, host_name
+from latermq._values.identity import LANGUAGE, __version__, host_name
 from latermq._values.route import Queue, Route
 from latermq._values.settings import ClientKind, Profile, Settings
 from latermq.backoff import DEFAULT_RETRY_POLICY, Exponential, Ladder, RetryPolicy
@@ -179,7 +179,7 @@ def settings_command(profile: Profile) -> bytes:
         access_point=endpoints_of(profile.access_point),
         request_timeout=duration_of(profile.request_timeout),
         user_agent=v2.UA(
-            language=v2.PYTHON, version=VERSION, platform="Python", hostname=host_name()
+            language=v2.PYTHON, version=__version__, platform="Python", hostname=host_name()
         ),
     )
     if profile.kind is ClientKind.PRODUCER:
@@ -289,7 +289,7 @@ def client_headers(profile: Profile, request_id: str) -> list[tuple[str, str | b
     headers: list[tuple[str, str | bytes]] = [
         ("x-mq-client-id", profile.client_id),
         ("x-mq-language", LANGUAGE),
-        ("x-mq-client-version", f"latermq-{VERSION}"),
+        ("x-mq-client-version", f"latermq-{__version__}"),
         ("x-mq-protocol", "v2"),
         ("x-mq-request-id", request_id),
     ]

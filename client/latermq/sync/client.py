@@ -20,6 +20,7 @@ from latermq.message import (
     Resolution,
     SendReceipt,
 )
+from latermq.producer import TRIES
 from latermq.push_consumer import CONCURRENCY
 from latermq.sync.consumers import (
     LitePushConsumer,
@@ -88,6 +89,8 @@ class Client:
         deliver_at: datetime | None = None,
         delay: timedelta | None = None,
         delay_level: int | None = None,
+        tries: int = TRIES,
+        timeout: timedelta | None = None,
     ) -> SendReceipt:
         work = self._client.send(
             topic,
@@ -101,13 +104,24 @@ class Client:
             deliver_at=deliver_at,
             delay=delay,
             delay_level=delay_level,
+            tries=tries,
+            timeout=timeout,
         )
         return self._loop.call(work)
 
     def send_batch(
-        self, topic: str, messages: Sequence[Message], *, delay_level: int | None = None
+        self,
+        topic: str,
+        messages: Sequence[Message],
+        *,
+        delay_level: int | None = None,
+        tries: int = TRIES,
+        timeout: timedelta | None = None,
     ) -> list[SendReceipt]:
-        return self._loop.call(self._client.send_batch(topic, messages, delay_level=delay_level))
+        work = self._client.send_batch(
+            topic, messages, delay_level=delay_level, tries=tries, timeout=timeout
+        )
+        return self._loop.call(work)
 
     def transaction(
         self,

@@ -195,6 +195,19 @@ class PushConsumer(Consumer[push_consumer.PushConsumer]):
         self._pool = pool
         return listener
 
+    @property
+    def paused(self) -> bool:
+        return self._consumer.paused
+
+    def pause(self) -> None:
+        self._loop.call(self._consumer.pause())
+
+    def resume(self) -> None:
+        async def resume() -> None:
+            self._consumer.resume()
+
+        self._loop.call(resume())
+
     def start(self) -> None:
         self._loop.call(self._consumer.start())
 

@@ -7,7 +7,8 @@ threads that work for listeners, and sockets on which something comes.
 
 import asyncio
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final
@@ -34,6 +35,7 @@ class HeldClock:
         self._began_us = self._now_us = 0
         self._wall_ms = 0
         self._jobs: set[asyncio.Future[Any]] = set()
+        self.is_moved = False  # by a task, now
         self._given_up: WeakSet[asyncio.Future[Any]] = WeakSet()  # were waited for in vain
 
     def hold(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -67,29 +69,49 @@ class HeldClock:
         return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=self.wall_ns() // 1_000)
 
     async def advance(self, by: timedelta) -> None:
-        """Let so much time pass, and do all that is due until then."""
+        """Let so much time pass, and do all that is due until then. Raises as `settle`."""
         end_us = self._now_us + by // timedelta(microseconds=1)
-        await self.settle()
-        while (due_us := self._due_us()) is not None and due_us <= end_us:
-            self._now_us = max(self._now_us, due_us)
-            await self.settle()
-        self._now_us = end_us
-        await self.settle()
+        with self._moving():
+            await self._go_on(lambda: False, end_us)
+            self._now_us = end_us
+            await self._settle()
 
     async def until(self, ended: Callable[[], bool], within: timedelta) -> bool:
         """Let time pass from timer to timer until `ended` says so; False: not within so much."""
-        end_us = self._now_us + within // timedelta(microseconds=1)
-        await self.settle()
+        with self._moving():
+            return await self._go_on(ended, self._now_us + within // timedelta(microseconds=1))
+
+    async def settle(self) -> None:
+        """Do all that can be done now, until only timers are waited for.
+
+        Raises:
+            RuntimeError: another task moves the clock, and waits for this one to do nothing.
+        """
+        with self._moving():
+            await self._settle()
+
+    @contextmanager
+    def _moving(self) -> Iterator[None]:
+        if self.is_moved:
+            raise RuntimeError("the clock is moved by one task at a time, and not by a listener")
+        self.is_moved = True
+        try:
+            yield
+        finally:
+            self.is_moved = False
+
+    async def _go_on(self, ended: Callable[[], bool], end_us: int) -> bool:
+        """Go from timer to timer until `ended` says so; False: it does not, until then."""
+        await self._settle()
         while not ended():
             due_us = self._due_us()
             if due_us is None or due_us > end_us:
                 return False
             self._now_us = max(self._now_us, due_us)
-            await self.settle()
+            await self._settle()
         return True
 
-    async def settle(self) -> None:
-        """Do all that can be done now, until only timers are waited for."""
+    async def _settle(self) -> None:
         while True:
             await asyncio.sleep(0)
             if self._loop._ready:

@@ -17,9 +17,30 @@ from latermq.testing._clock import HeldClock
 from latermq.testing._desk import Desk
 from latermq.testing._inside import ADDRESS, InsideTransport
 from latermq_broker.embedded import Embedded
+from latermq_broker.services.call.handler import MethodTable
 
 PATIENCE: Final = timedelta(milliseconds=100)
 DRAIN_MAX: Final = timedelta(days=1)
+
+
+class _Client(Client):
+    """One whose end may take its time, although the clock stands still."""
+
+    def __init__(self, clock: HeldClock, methods: MethodTable) -> None:
+        super().__init__(
+            Endpoints.parse(ADDRESS),
+            transport=lambda _: InsideTransport(methods),
+            now=clock.now,
+        )
+        self._clock = clock
+
+    async def close(self) -> None:
+        if self._clock.is_moved:
+            await super().close()
+            return
+        closing = asyncio.create_task(super().close(), name="latermq close")
+        await self._clock.until(closing.done, DRAIN_MAX)
+        await closing
 
 
 class HeldBroker(Desk):
@@ -42,12 +63,8 @@ class HeldBroker(Desk):
 
     def connect(self) -> Client:
         """Return a client of this broker. Raises RuntimeError: not asyncio's own event loop."""
-        methods = self._broker.methods
-        client = Client(
-            Endpoints.parse(ADDRESS),
-            transport=lambda _: InsideTransport(methods),
-            now=self._clock.now,
-        )
+        broker = self._broker
+        client = _Client(self._clock, broker.methods)
         self._clients.append(client)
         return client
 
@@ -109,9 +126,8 @@ class HeldBroker(Desk):
             broker.close()
 
     async def _close(self, broker: Embedded) -> None:
-        closing = asyncio.gather(*(client.close() for client in self._clients))
-        await self._clock.until(closing.done, DRAIN_MAX)
-        await closing
+        for client in self._clients:
+            await client.close()
         await broker.stop()
 
     @property

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from latermq._values.identity import (
     COUNTER_MASK,
-    VERSION,
     MessageIds,
+    __version__,
     message_ids,
     new_client_id,
 )
@@ -42,4 +42,4 @@ def test_client_ids_differ() -> None:
 
 def test_version_is_the_distributions() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert project["version"] == VERSION
+    assert project["version"] == __version__

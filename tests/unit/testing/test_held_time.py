@@ -267,6 +267,38 @@ async def test_time_stands_still_unless_it_is_moved(latermq_time: HeldBroker) ->
         await latermq_time.advance(3)  # type: ignore[arg-type]
 
 
+async def test_a_client_may_be_closed_with_work_in_hand(latermq_time: HeldBroker) -> None:
+    began = latermq_time.now()
+    async with latermq_time.connect() as mq:
+        consumer = mq.push_consumer("orders", group="billing")
+
+        @consumer.listener
+        async def bill(delivery: latermq.Delivery) -> None:
+            await asyncio.sleep(20)
+
+        await mq.send("orders", b"17")
+        await consumer.start()
+        await latermq_time.settle()
+    assert latermq_time.now() - began == 20 * SECOND
+    assert latermq_time.pending() == []
+
+
+async def test_a_listener_does_not_move_the_clock(latermq_time: HeldBroker) -> None:
+    app = latermq.App()
+    errors: list[str] = []
+
+    @app.listener("names", group="mover")
+    async def move(name: str) -> None:
+        with pytest.raises(RuntimeError, match="not by a listener") as refused:
+            await latermq_time.advance("1s")
+        errors.append(str(refused.value))
+
+    async with latermq_time.working(app):
+        await move.send("ann")
+        await latermq_time.settle()
+    assert len(errors) == 1
+
+
 async def test_an_app_in_use_elsewhere_is_refused(latermq_time: HeldBroker) -> None:
     app = latermq.App()
     assert app.client

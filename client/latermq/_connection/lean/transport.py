@@ -16,7 +16,7 @@ from latermq._connection.lean.shell import Shell
 from latermq._connection.status import error_of, nobody_answers
 from latermq._connection.transport import Metadata, Stream
 from latermq._values.endpoints import AddressScheme, Endpoints
-from latermq._values.identity import VERSION
+from latermq._values.identity import __version__
 from latermq._values.tls import Tls
 from latermq.backoff import Pace
 from latermq.errors import LaterMQError, UnavailableError
@@ -54,7 +54,7 @@ class LeanTransport:
         if self._server_name is None and endpoints.scheme is AddressScheme.DOMAIN_NAME:
             self._server_name = host
         scheme = "http" if tls is None else "https"
-        self._blocks = Blocks(scheme, authority, f"latermq/{VERSION}")
+        self._blocks = Blocks(scheme, authority, f"latermq/{__version__}")
         self._loop = asyncio.get_running_loop()
         self._shells: set[Shell] = set()
         self._shell: Shell | None = None  # takes calls, or did until a moment ago
