@@ -36,15 +36,22 @@ def broker() -> None:
 def show(endpoint: str, as_json: bool) -> None:
     """Show the broker: its log, its disk, what waits, what retention did, how late it is."""
     with Connection(endpoint) as connection:
-        state = connection.call(connection.brokers.GetBroker, broker_pb2.GetBrokerRequest()).broker
+        shards, request = connection.shards, broker_pb2.GetBrokerRequest()
+        parts = shards.each(lambda each: each.call(each.brokers.GetBroker, request).broker)
     if as_json:
-        print_json(jsonable(state))
+        shown = [jsonable(state) for _, state in parts]
+        print_json({"shards": shown} if shards.several else shown[0])
+        shards.finish()
         return
-    click.echo(styled(f"broker {plain(state.name)} {state.version}".rstrip(), bold=True))
     width = page_width()
-    for label, values in _facts(state):
-        for line in fact(label, values, width):
-            click.echo(line)
+    for index, (_, state) in enumerate(parts):
+        if index:
+            click.echo()
+        click.echo(styled(f"broker {plain(state.name)} {state.version}".rstrip(), bold=True))
+        for label, values in _facts(state):
+            for line in fact(label, values, width):
+                click.echo(line)
+    shards.finish()
 
 
 @broker.command(
@@ -68,12 +75,16 @@ def reconnect(client_id: str | None, everybody: bool, endpoint: str, as_json: bo
     else:
         request.client_id = client_id
     with Connection(endpoint) as connection:
-        answer = connection.call(connection.brokers.ReconnectClients, request)
+        shards = connection.shards
+        parts = shards.each(lambda each: each.call(each.brokers.ReconnectClients, request))
+    reached = sum(part.told for _, part in parts)
+    out_of_reach = sum(part.out_of_reach for _, part in parts)
     if as_json:
-        print_json({"told": answer.told, "out_of_reach": answer.out_of_reach})
-        return
-    rest = f", {answer.out_of_reach:,} out of reach" if answer.out_of_reach else ""
-    click.echo(f"told {counted(answer.told, 'client')} to reconnect{rest}")
+        print_json({"told": reached, "out_of_reach": out_of_reach})
+    else:
+        rest = f", {out_of_reach:,} out of reach" if out_of_reach else ""
+        click.echo(f"told {counted(reached, 'client')} to reconnect{rest}")
+    shards.finish()
 
 
 def _facts(state: Any) -> Iterator[tuple[str, list[str]]]:

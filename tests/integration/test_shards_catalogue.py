@@ -1,9 +1,7 @@
 """Shards of several machines: `[cluster]`, one catalogue, users, limits; a shard that was away."""
 
-import socket
 import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,49 +12,11 @@ from latermq import admin
 from latermq.errors import LaterMQError
 from latermq_proto.latermq.v1 import cluster_pb2, limit_pb2, topic_pb2, user_pb2
 from support import wire_requests
-from support.broker_process import BrokerProcess
+from support.cluster_process import Machines
 from support.machine import patient
 from support.wire_client import WireClient, require_ok
 
 ROOT: dict[str, Any] = {"access_key": "root", "secret": "root-secret-1"}
-
-
-def free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [int(each.getsockname()[1]) for each in sockets]
-
-
-class Machines:
-    """Two shards, each with a configuration file of its own, as on two machines."""
-
-    def __init__(self, path: Path, more: str = "") -> None:
-        ports = free_ports(4)
-        addresses = [f"127.0.0.1:{port}" for port in ports]
-        self.metrics = addresses[2:]
-        listed = f'shards = ["{addresses[0]}", "{addresses[1]}"]'
-        self.shards = [
-            BrokerProcess(
-                path / str(number),
-                listen=addresses[number],
-                config=f"[cluster]\n{listed}\nshard = {number}\n"
-                f'[metrics]\nlisten = "{self.metrics[number]}"\n{more}',
-            )
-            for number in range(2)
-        ]
-
-    def start(self) -> None:
-        for shard in self.shards:
-            shard.spawn()
-        for shard in self.shards:
-            shard.wait_ready()
-
-    def stop(self) -> None:
-        for shard in self.shards:
-            if shard.running:
-                shard.kill()
 
 
 @pytest.fixture(scope="module")

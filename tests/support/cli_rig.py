@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from latermq._connection.status import error_of
 from latermq._connection.transport import Metadata, Stream, Transport
 from latermq._connection.transports import chosen
 from latermq._values.endpoints import Endpoints
 from latermq._values.tls import Tls
 from latermq_cli.root import latermq
+from latermq_h2.grpc_code import GrpcCode
 from support.fake_call import FakeCall
 from support.v1_rig import V1Rig
 
@@ -33,6 +35,8 @@ class TableTransport:
     async def unary(
         self, path: str, request: bytes, metadata: Metadata, timeout: float | None
     ) -> bytes:
+        if path not in self._rig.methods:
+            raise error_of(GrpcCode.UNIMPLEMENTED, "no such method", Endpoints.parse("rig:1"))
         self.metadata.append(metadata)
         return await asyncio.to_thread(self._rig.raw, path, request, _call(path, metadata))
 

@@ -3,7 +3,9 @@
 import os
 import re
 import signal
+import socket
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
@@ -58,3 +60,45 @@ class ClusterProcess(BrokerProcess):
         while self.log_path.read_text(encoding="utf-8").count(text) < count:
             assert time.monotonic() < until_s, self.log_path.read_text(encoding="utf-8")
             time.sleep(0.02)
+
+
+def free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [int(each.getsockname()[1]) for each in sockets]
+
+
+class Machines:
+    """Two shards, each with a configuration file of its own, as on two machines.
+
+    Args:
+        more: text for both files.
+    """
+
+    def __init__(self, path: Path, more: str = "") -> None:
+        ports = free_ports(4)
+        addresses = [f"127.0.0.1:{port}" for port in ports]
+        self.metrics = addresses[2:]
+        listed = f'shards = ["{addresses[0]}", "{addresses[1]}"]'
+        self.shards = [
+            BrokerProcess(
+                path / str(number),
+                listen=addresses[number],
+                config=f"[cluster]\n{listed}\nshard = {number}\n"
+                f'[metrics]\nlisten = "{self.metrics[number]}"\n{more}',
+            )
+            for number in range(2)
+        ]
+
+    def start(self) -> None:
+        for shard in self.shards:
+            shard.spawn()
+        for shard in self.shards:
+            shard.wait_ready()
+
+    def stop(self) -> None:
+        for shard in self.shards:
+            if shard.running:
+                shard.kill()

@@ -1,6 +1,7 @@
 """Changes of the catalogue: shard 0 makes them, and answers when the others have them."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from inspect import isawaitable
 from typing import Any, Final, cast
 
@@ -34,7 +35,7 @@ def spreading(method: Method, source: CatalogueSource) -> Method:
         await source.spread()
         return answer
 
-    return Method.unary(handler, parsed=lambda _, data, call: handler(data, call))
+    return replace(method, handler=handler, parsed=lambda _, data, call: handler(data, call))
 
 
 def keeping_places(method: Method, catalog: Catalog, rpc: Any) -> Method:
@@ -57,4 +58,4 @@ def keeping_places(method: Method, catalog: Catalog, rpc: Any) -> Method:
                 return refused
         return inner(data, call)
 
-    return Method.unary(handler, parsed=lambda _, data, call: handler(data, call))
+    return replace(method, handler=handler, parsed=lambda _, data, call: handler(data, call))

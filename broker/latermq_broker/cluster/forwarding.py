@@ -5,6 +5,7 @@ sent it, because one of them has not yet copied the catalogue: it refuses, and n
 """
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any, Final, cast
 
 from latermq_broker.cluster.peers import Metadata, PeerError, Peers
@@ -54,9 +55,7 @@ class Forwarding:
                 return self.answer(error.shard, rpc, data, call)
             return answer
 
-        return Method.unary(
-            handler, large=method.large, reply_bytes=method.reply_bytes, parsed=parsed
-        )
+        return replace(method, handler=handler, parsed=parsed)
 
     def always(self, shard: int, method: Method, rpc: Any) -> Method:
         """Give a unary method that another shard answers, unless that one sent the call."""
@@ -67,12 +66,7 @@ class Forwarding:
                 return inner(data, call)
             return self.answer(shard, rpc, data, call)
 
-        return Method.unary(
-            handler,
-            large=method.large,
-            reply_bytes=method.reply_bytes,
-            parsed=lambda _, data, call: handler(data, call),
-        )
+        return replace(method, handler=handler, parsed=lambda _, data, call: handler(data, call))
 
     async def answer(self, shard: int, rpc: Any, data: bytes, call: Call) -> bytes:
         """Give the other shard's answer, or a status that says that there is none."""

@@ -1,6 +1,7 @@
 """`latermq group`: create, alter, list, show, delete, reset."""
 
 from collections.abc import Callable
+from itertools import islice
 from typing import Any, Final, TypeVar
 
 import click
@@ -17,6 +18,7 @@ from latermq_cli.connection.options import (
     limit_option,
     yes_option,
 )
+from latermq_cli.connection.shards import Shards
 from latermq_cli.terminal.commands import CommandGroup
 from latermq_cli.terminal.console import counted, print_json, print_table, styled
 from latermq_cli.terminal.jsonable import jsonable
@@ -192,14 +194,18 @@ def list_(limit: int, endpoint: str, as_json: bool) -> None:
     are messages a second over the last minute, into its topics and acknowledged by it.
     """
     with Connection(endpoint) as broker:
-        groups, more = broker.pages(
-            broker.groups.ListGroups, group_pb2.ListGroupsRequest(), "groups", limit
+        shards = broker.shards
+        request = group_pb2.ListGroupsRequest()
+        groups, more = shards.pages(
+            broker.groups.ListGroups, request, "groups", limit, lambda each: each.name
         )
     if as_json:
-        print_json({"groups": [jsonable(each) for each in groups], "more": more})
+        print_json({"groups": [shards.jsonable(each) for each in groups], "more": more})
+        shards.finish()
         return
     if not groups:
         click.echo("no groups yet; `latermq group create NAME` makes one, so does the first use")
+        shards.finish()
         return
     now_ms = clock.now_ms()
     columns = (
@@ -211,9 +217,11 @@ def list_(limit: int, endpoint: str, as_json: bool) -> None:
         Column("POLICY", flex=True, optional=True),
         Column("CREATED", optional=True),
     )
-    print_table(columns, [_row(each, now_ms) for each in groups])
+    rows = [_row(each, now_ms) for each in groups]
+    print_table(shards.columns(columns), shards.rows(rows, groups))
     if more:
         click.echo(f"… more than {limit:,}; raise --limit to see them")
+    shards.finish()
 
 
 @group.command(epilog=example("latermq group show billing"))
@@ -223,9 +231,12 @@ def list_(limit: int, endpoint: str, as_json: bool) -> None:
 def show(name: str, endpoint: str, as_json: bool) -> None:
     """Show the group NAME: its policy, and how far it is with each topic."""
     with Connection(endpoint) as broker:
-        settings = broker.call(broker.groups.GetGroup, group_pb2.GetGroupRequest(name=name)).group
+        shards = broker.shards
+        settings = _of_all(shards, name)
     if as_json:
-        print_json(jsonable(settings))
+        topics = [shards.jsonable(each) for each in settings.topics]
+        print_json({**jsonable(settings), "topics": topics})
+        shards.finish()
         return
     dead = "none"
     if settings.dead_letter_count:
@@ -248,10 +259,12 @@ def show(name: str, endpoint: str, as_json: bool) -> None:
     click.echo()
     if not settings.topics:
         click.echo("it has read no topic yet")
+        shards.finish()
         return
     now_ms = clock.now_ms()
     columns = (Column("TOPIC", flex=True), *LAG_COLUMNS, Column("LAST CONSUMED"))
-    print_table(columns, [_progress_row(each, now_ms) for each in settings.topics])
+    rows = [_progress_row(each, now_ms) for each in settings.topics]
+    print_table(shards.columns(columns), shards.rows(rows, settings.topics))
     blocked = sum(each.blocked_message_group_count for each in settings.topics)
     if blocked:
         parked = sum(each.parked_message_group_count for each in settings.topics)
@@ -261,6 +274,23 @@ def show(name: str, endpoint: str, as_json: bool) -> None:
             f"{counted(blocked, 'message group')} blocked, {parked:,} of them by dead letters, "
             f"{counted(held, 'message')} behind; see `latermq pending blocked {plain(name)}`"
         )
+    shards.finish()
+
+
+def _of_all(shards: Shards, name: str) -> Any:
+    """Return what all shards have of a group, as one."""
+    request = group_pb2.GetGroupRequest(name=name)
+    parts = shards.each(lambda broker: broker.call(broker.groups.GetGroup, request).group)
+    (_, whole), *others = parts
+    counts = [len(part.topics) for _, part in parts]
+    for _, part in others:
+        whole.dead_letter_count += part.dead_letter_count
+        whole.topics.extend(part.topics)
+        whole.unequal_filters.extend(part.unequal_filters)
+    progress = iter(whole.topics)
+    for (number, _), count in zip(parts, counts, strict=True):
+        shards.remember(number, islice(progress, count))
+    return whole
 
 
 @group.command(epilog=example("latermq group delete billing --yes"))
@@ -307,13 +337,18 @@ def reset(name: str, topic: str, to_ms: int, yes: bool, endpoint: str, as_json: 
     )
     request = group_pb2.ResetGroupRequest(name=name, topic=topic, to_ms=to_ms)
     with Connection(endpoint) as broker:
-        offsets = list(broker.call(broker.groups.ResetGroup, request).offsets)
-    if as_json:
-        print_json({"name": name, "topic": topic, "to_ms": to_ms, "offsets": offsets})
-        return
+        shards = broker.shards
+        parts = shards.each(lambda each: list(each.call(each.groups.ResetGroup, request).offsets))
     where = "the earliest message" if to_ms == 0 else format_instant(to_ms)
-    places = ", ".join(f"queue {queue}: {offset:,}" for queue, offset in enumerate(offsets))
-    click.echo(f"group {plain(name)} goes on in {plain(topic)} from {where} ({places})")
+    for number, offsets in parts:
+        if as_json:
+            place = {"shard": number} if shards.several else {}
+            print_json({**place, "name": name, "topic": topic, "to_ms": to_ms, "offsets": offsets})
+            continue
+        places = ", ".join(f"queue {queue}: {offset:,}" for queue, offset in enumerate(offsets))
+        at = f" in shard {number}" if shards.several else ""
+        click.echo(f"group {plain(name)} goes on in {plain(topic)}{at} from {where} ({places})")
+    shards.finish()
 
 
 def _print_policy(settings: group_pb2.Group, as_json: bool) -> None:

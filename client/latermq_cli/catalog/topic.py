@@ -1,5 +1,6 @@
 """`latermq topic`: create, alter, list, show, delete."""
 
+from itertools import islice
 from typing import Any, Final
 
 import click
@@ -12,6 +13,7 @@ from latermq_cli.connection.options import (
     limit_option,
     yes_option,
 )
+from latermq_cli.connection.shards import Shards
 from latermq_cli.terminal.commands import CommandGroup
 from latermq_cli.terminal.console import counted, print_json, print_table, styled
 from latermq_cli.terminal.jsonable import jsonable
@@ -122,12 +124,17 @@ def list_(internal: bool, limit: int, endpoint: str, as_json: bool) -> None:
     """List the topics and what they hold."""
     request = topic_pb2.ListTopicsRequest(include_internal=internal)
     with Connection(endpoint) as broker:
-        topics, more = broker.pages(broker.topics.ListTopics, request, "topics", limit)
+        shards = broker.shards
+        topics, more = shards.pages(
+            broker.topics.ListTopics, request, "topics", limit, lambda each: each.name
+        )
     if as_json:
-        print_json({"topics": [jsonable(each) for each in topics], "more": more})
+        print_json({"topics": [shards.jsonable(each) for each in topics], "more": more})
+        shards.finish()
         return
     if not topics:
         click.echo("no topics yet; `latermq topic create NAME` makes one, so does the first send")
+        shards.finish()
         return
     columns = (
         Column("TOPIC", flex=True),
@@ -137,9 +144,10 @@ def list_(internal: bool, limit: int, endpoint: str, as_json: bool) -> None:
         Column("DELAYED", right=True),
         Column("CREATED"),
     )
-    print_table(columns, [_row(each) for each in topics])
+    print_table(shards.columns(columns), shards.rows([_row(each) for each in topics], topics))
     if more:
         click.echo(f"… more than {limit:,}; raise --limit to see them")
+    shards.finish()
 
 
 @topic.command(epilog=example("latermq topic show orders"))
@@ -148,9 +156,12 @@ def list_(internal: bool, limit: int, endpoint: str, as_json: bool) -> None:
 def show(name: str, endpoint: str, as_json: bool) -> None:
     """Show the topic NAME: its queues, what is delayed for it, and who has read it."""
     with Connection(endpoint) as broker:
-        settings = broker.call(broker.topics.GetTopic, topic_pb2.GetTopicRequest(name=name)).topic
+        shards = broker.shards
+        settings = _of_all(shards, name)
     if as_json:
-        print_json(jsonable(settings))
+        queues = [shards.jsonable(queue) for queue in settings.queues]
+        print_json({**jsonable(settings), "queues": queues})
+        shards.finish()
         return
     groups = ", ".join(plain(group) for group in settings.consumer_groups) or "none yet"
     click.echo(styled(f"topic {plain(settings.name)}", bold=True))
@@ -167,18 +178,36 @@ def show(name: str, endpoint: str, as_json: bool) -> None:
         Column("NEXT", right=True),
         Column("MESSAGES", right=True),
     )
-    print_table(
-        columns,
-        [
-            (
-                str(queue.queue_id),
-                f"{queue.earliest_offset:,}",
-                f"{queue.next_offset:,}",
-                f"{queue.next_offset - queue.earliest_offset:,}",
-            )
-            for queue in settings.queues
-        ],
-    )
+    rows = [
+        (
+            str(queue.queue_id),
+            f"{queue.earliest_offset:,}",
+            f"{queue.next_offset:,}",
+            f"{queue.next_offset - queue.earliest_offset:,}",
+        )
+        for queue in settings.queues
+    ]
+    print_table(shards.columns(columns), shards.rows(rows, settings.queues))
+    shards.finish()
+
+
+def _of_all(shards: Shards, name: str) -> Any:
+    """Return what all shards have of a topic, as one."""
+    request = topic_pb2.GetTopicRequest(name=name)
+    parts = shards.each(lambda broker: broker.call(broker.topics.GetTopic, request).topic)
+    (_, whole), *others = parts
+    counts = [len(part.queues) for _, part in parts]
+    groups = {group for _, part in parts for group in part.consumer_groups}
+    for _, part in others:
+        whole.message_count += part.message_count
+        whole.delayed_count += part.delayed_count
+        whole.queues.extend(part.queues)
+    del whole.consumer_groups[:]
+    whole.consumer_groups.extend(sorted(groups))
+    queues = iter(whole.queues)
+    for (number, _), count in zip(parts, counts, strict=True):
+        shards.remember(number, islice(queues, count))
+    return whole
 
 
 @topic.command(epilog=example("latermq topic delete orders --yes"))
@@ -192,9 +221,7 @@ def delete(name: str, yes: bool, endpoint: str, as_json: bool) -> None:
     """
     with Connection(endpoint) as broker:
         if not yes:
-            settings = broker.call(
-                broker.topics.GetTopic, topic_pb2.GetTopicRequest(name=name)
-            ).topic
+            settings = _of_all(broker.shards, name)
             held = counted(settings.message_count + settings.delayed_count, "message")
             confirmed(f"Delete topic {plain(name)} with {held}?", yes=False)
         broker.call(broker.topics.DeleteTopic, topic_pb2.DeleteTopicRequest(name=name))

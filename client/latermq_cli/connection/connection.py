@@ -15,10 +15,13 @@ from google.protobuf.message import Message
 from latermq import Tls, admin
 from latermq.admin import Endpoints, Method
 from latermq.errors import LaterMQError, RequestError
+from latermq_cli.connection.chosen_shard import chosen_shard
 from latermq_cli.connection.credentials import Access, current_access
+from latermq_cli.connection.shards import Shards, address_of
 from latermq_cli.connection.tls_probe import speaks_tls
 from latermq_cli.terminal.failures import CommandError, RefusedError, error_of
 from latermq_h2.grpc_code import GrpcCode
+from latermq_proto.latermq.v1 import cluster_pb2
 
 _GOAWAY: Final = "GOAWAY"  # in gRPC's words: somebody answered, and said why not
 CALL_TIMEOUT_S: Final = admin.CALL_TIMEOUT_S
@@ -90,6 +93,8 @@ class Connection:
         self.endpoint = endpoint.strip()
         self._access = current_access()
         self._admin = opened(admin.connect, endpoint, self._access)
+        self._go_to(chosen_shard())
+        self.shards = Shards(self, self._to)
         self.access_point = self._admin.access_point
         self.messaging = self._admin.messaging
         self.topics = self._admin.topics
@@ -106,7 +111,40 @@ class Connection:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close it, and those to other shards."""
+        self.shards.close()
         self._admin.close()
+
+    def described(self) -> tuple[int, dict[int, str]]:
+        """Return which shard this is, and where each is; (0, {}) of a broker that is alone."""
+        request = cluster_pb2.DescribeClusterRequest(endpoints=self._admin.access_point)
+        with self._errors_of_commands():
+            try:
+                answer = self._admin.call(self._admin.cluster.DescribeCluster, request)
+            except LaterMQError as error:
+                if error.grpc_code == GrpcCode.UNIMPLEMENTED:
+                    return 0, {}
+                raise
+        return answer.shard, {shard.number: address_of(shard) for shard in answer.shards}
+
+    @staticmethod
+    def _to(endpoint: str) -> "Connection":
+        return Connection(endpoint)
+
+    def _go_to(self, shard: int | None) -> None:
+        """Speak to this shard, if one is named, instead of the one that was asked."""
+        if shard is None:
+            return
+        own, addresses = self.described()
+        if shard not in (addresses or {0: ""}):
+            raise RefusedError(f"there is no shard {shard}: there are {len(addresses) or 1}")
+        if addresses and shard != own:
+            self._admin.close()
+            self.endpoint = addresses[shard]
+            self._admin = opened(admin.connect, self.endpoint, self._access)
 
     def call(
         self,

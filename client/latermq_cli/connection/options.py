@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from latermq_cli import clock
+from latermq_cli.connection.chosen_shard import shard_option
 from latermq_cli.connection.credentials import access_options
 from latermq_cli.terminal.console import is_terminal
 from latermq_cli.terminal.failures import CommandError, RefusedError
@@ -23,6 +24,7 @@ Connection options, of every command that talks to a broker:
   --ca FILE               LATERMQ_CA          TLS; trust whom this signed
   --insecure-skip-verify  LATERMQ_INSECURE_SKIP_VERIFY
                                               TLS; trust whoever answers
+  --shard N               of a cluster: ask this shard alone
   --json                                      results and errors as JSON
 """
 LISTED_DEFAULT: Final = 100
@@ -71,7 +73,7 @@ def broker_options(command: Decorated) -> Decorated:
     With them come those of `access_options`, which the command does not see. `latermq --help` tells
     of all of them once; a command's own page has the two.
     """
-    command = access_options(json_option(command))
+    command = shard_option(access_options(json_option(command)))
     return click.option(
         "--endpoint",
         envvar="LATERMQ_ENDPOINT",

@@ -8,6 +8,7 @@ import click
 from latermq_cli import clock
 from latermq_cli.connection.connection import Connection
 from latermq_cli.connection.options import LISTED_MAX, broker_options, example, limit_option
+from latermq_cli.connection.shards import Shards
 from latermq_cli.dead.dead_filter import (
     classes_there,
     filter_of,
@@ -22,8 +23,7 @@ from latermq_cli.terminal.console import (
     print_json,
     print_table,
 )
-from latermq_cli.terminal.failures import NotThereError
-from latermq_cli.terminal.jsonable import jsonable
+from latermq_cli.terminal.failures import NotThereError, RefusedError
 from latermq_cli.terminal.table import Column, plain
 from latermq_cli.terminal.times import format_duration, format_instant
 from latermq_cli.terminal.watch import watch_option
@@ -79,21 +79,27 @@ def list_(
         group=group, filter=filter_of(wanted, state), newest_first=not oldest_first
     )
     with Connection(endpoint) as broker:
-        listing = broker.dead_letters.ListDeadLetters
+        listing, shards = broker.dead_letters.ListDeadLetters, broker.shards
         if by:
-            kinds = _by_signature(broker.each(listing, request, "letters", LISTED_MAX))
-            _show_kinds(group, kinds, bool(request.page_token), as_json)
+            letters, more = shards.pages(listing, request, "letters", LISTED_MAX)
+            _show_kinds(group, _by_signature(letters), more, as_json)
+            shards.finish()
             return
-        letters, more = broker.pages(listing, request, "letters", limit)
+        sign = 1 if oldest_first else -1
+        letters, more = shards.pages(
+            listing, request, "letters", limit, lambda each: sign * each.dead_at_ms
+        )
         others = "" if letters else classes_there(broker, group, wanted["failure_class"])
     if as_json:
-        print_json({"group": group, "letters": [jsonable(each) for each in letters], "more": more})
+        shown = [shards.jsonable(each) for each in letters]
+        print_json({"group": group, "letters": shown, "more": more})
     elif not letters:
         like_that = " like that" if any(wanted.values()) else ""
         click.echo(f"no dead letters in {plain(group)}{like_that}{others}")
     else:
-        _print_letters(letters)
+        _print_letters(letters, shards)
         _print_summary(group, letters, _by_signature(letters), more)
+    shards.finish()
 
 
 @dead.command(
@@ -125,14 +131,23 @@ def show(
     if message_id and offset is not None:
         raise click.UsageError("say either MESSAGE_ID or --offset")
     with Connection(endpoint) as broker:
+        shards = broker.shards
+        if offset is not None and shards.several:
+            raise RefusedError(f"each shard has a letter {offset}: say in which with --shard N")
         if not message_id and offset is None:
-            offset = _newest_offset(broker, group)
-        request = dead_pb2.GetDeadLetterRequest(
-            group=group, message_id=message_id, queue_offset=offset or 0
-        )
-        letter = broker.call(broker.dead_letters.GetDeadLetter, request).letter
+            newest = _newest(broker, group)
+            number, message_id = shards.of(newest), newest.message_id
+            offset = int(newest.queue_offset)
+            broker = shards.to(number)
+            letter = _letter(broker, group, "", offset)
+        else:
+            number, letter = shards.first(
+                lambda each: _letter(each, group, message_id, offset or 0)
+            )
+            broker = shards.to(number)
         if as_json:
-            print_json(jsonable(letter))
+            shards.remember(number, [letter])
+            print_json(shards.jsonable(letter))
             return
         alike_count = _alike_count(broker, letter)
     telling = Telling(width=page_width(), stacks=stack, whole_body=body, alike_count=alike_count)
@@ -140,14 +155,22 @@ def show(
         click.echo(line)
 
 
-def _newest_offset(broker: Connection, group: str) -> int:
+def _letter(broker: Connection, group: str, message_id: str, offset: int) -> dead_pb2.DeadLetter:
+    request = dead_pb2.GetDeadLetterRequest(group=group, message_id=message_id, queue_offset=offset)
+    letter: dead_pb2.DeadLetter = broker.call(broker.dead_letters.GetDeadLetter, request).letter
+    return letter
+
+
+def _newest(broker: Connection, group: str) -> dead_pb2.DeadLetter:
     request = dead_pb2.ListDeadLettersRequest(
         group=group, newest_first=True, filter=dead_pb2.DeadLetterFilter(state=dead_pb2.ANY)
     )
-    newest, _ = broker.pages(broker.dead_letters.ListDeadLetters, request, "letters", 1)
+    listing = broker.dead_letters.ListDeadLetters
+    newest, _ = broker.shards.pages(listing, request, "letters", 1, lambda each: -each.dead_at_ms)
     if not newest:
         raise NotThereError(f"no dead letters in {plain(group)}")
-    return int(newest[0].queue_offset)
+    letter: dead_pb2.DeadLetter = newest[0]
+    return letter
 
 
 def _alike_count(broker: Connection, letter: dead_pb2.DeadLetter) -> int:
@@ -161,7 +184,7 @@ def _alike_count(broker: Connection, letter: dead_pb2.DeadLetter) -> int:
     return sum(each.queue_offset != letter.queue_offset for each in alike)
 
 
-def _print_letters(letters: list[dead_pb2.DeadLetter]) -> None:
+def _print_letters(letters: list[dead_pb2.DeadLetter], shards: Shards) -> None:
     now_ms = clock.now_ms()
     columns = (
         Column("OFFSET", right=True),
@@ -184,7 +207,7 @@ def _print_letters(letters: list[dead_pb2.DeadLetter]) -> None:
         )
         for each in letters
     ]
-    print_table(columns, rows)
+    print_table(shards.columns(columns), shards.rows(rows, letters))
 
 
 def _silence(letter: dead_pb2.DeadLetter) -> str:

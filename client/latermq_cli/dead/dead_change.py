@@ -5,13 +5,16 @@ from typing import Any
 
 import click
 
+from latermq.admin import Method
 from latermq_cli.connection.connection import Connection, check_status
 from latermq_cli.connection.options import broker_options, confirmed, example, yes_option
+from latermq_cli.connection.shards import Shards
 from latermq_cli.dead.dead_filter import classes_there, filter_of, letter_filters
 from latermq_cli.terminal.console import counted, print_json, stderr_is_terminal
 from latermq_cli.terminal.failures import CommandError, NotThereError, RefusedError
 from latermq_cli.terminal.jsonable import jsonable
 from latermq_cli.terminal.table import plain
+from latermq_proto.apache.rocketmq.v2 import definition_pb2
 from latermq_proto.latermq.v1 import dead_letter_pb2 as dead_pb2
 
 
@@ -58,10 +61,11 @@ def redrive(
     )
     verb = "would be redriven" if dry_run else "redriven"
     with Connection(endpoint) as broker:
-        stream = broker.stream(broker.dead_letters.RedriveDeadLetters, request)
-        last = _follow(stream, verb)
+        _require_one_place(broker.shards, wanted)
+        last = _of_all(broker.shards, broker.dead_letters.RedriveDeadLetters, request, verb)
         others = "" if last.changed_count else classes_there(broker, group, wanted["failure_class"])
     _finish(last, wanted, as_json, f"{verb} to {plain(to_topic or group)}{others}")
+    broker.shards.finish()
 
 
 @click.command(
@@ -93,16 +97,54 @@ def drop(
         group=group, filter=filter_of(wanted), max_count=count_max or 0, dry_run=True
     )
     with Connection(endpoint) as broker:
-        last = _follow(broker.stream(broker.dead_letters.DropDeadLetters, request), "found")
+        _require_one_place(broker.shards, wanted)
+        last = _of_all(broker.shards, broker.dead_letters.DropDeadLetters, request, "found")
         if not dry_run and last.changed_count:
             confirmed(
                 f"Drop {counted(last.changed_count, 'dead letter')} of {plain(group)}?", yes=yes
             )
             request.dry_run = False
-            stream = broker.stream(broker.dead_letters.DropDeadLetters, request)
-            last = _follow(stream, "dropped")
+            last = _of_all(broker.shards, broker.dead_letters.DropDeadLetters, request, "dropped")
         others = "" if last.changed_count else classes_there(broker, group, wanted["failure_class"])
     _finish(last, wanted, as_json, ("would be dropped" if dry_run else "dropped") + others)
+    broker.shards.finish()
+
+
+def _require_one_place(shards: Shards, wanted: dict[str, Any]) -> None:
+    """Refuse offsets where each shard has letters of its own under them."""
+    if wanted["offsets"] and shards.several:
+        raise RefusedError("each shard has a letter of this offset: say in which with --shard N")
+
+
+def _of_all(
+    shards: Shards, method: Method[dead_pb2.DeadLetterProgress], request: Any, verb: str
+) -> dead_pb2.DeadLetterProgress:
+    """Run a job in one shard after the other; what they did together.
+
+    Raises:
+        CommandError: one did not answer; what the others did is told.
+    """
+    total = dead_pb2.DeadLetterProgress(done=True)
+    total.status.code = definition_pb2.OK
+    left = request.max_count
+
+    def run(broker: Connection) -> None:
+        nonlocal left
+        own = type(request)()
+        own.CopyFrom(request)
+        if request.max_count:
+            if left <= 0:
+                return
+            own.max_count = left
+        last = _follow(broker.stream(method, own), verb)
+        left -= last.changed_count
+        total.scanned_count += last.scanned_count
+        total.changed_count += last.changed_count
+        total.failed_count += last.failed_count
+        total.last_error = last.last_error or total.last_error
+
+    shards.each(run)
+    return total
 
 
 def _choice(everything: bool, wanted: dict[str, Any]) -> None:

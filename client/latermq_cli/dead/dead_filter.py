@@ -67,7 +67,8 @@ def classes_there(broker: Connection, group: str, failure_class: str) -> str:
     request = dead_pb2.ListDeadLettersRequest(
         group=group, filter=dead_pb2.DeadLetterFilter(state=dead_pb2.ANY), newest_first=True
     )
-    letters = broker.each(broker.dead_letters.ListDeadLetters, request, "letters", _LOOKED_AT_MAX)
+    listing = broker.dead_letters.ListDeadLetters
+    letters, _ = broker.shards.pages(listing, request, "letters", _LOOKED_AT_MAX)
     counts = Counter(letter.failure_class for letter in letters if letter.failure_class)
     if not counts:
         return "; no letter has a class"

@@ -11,7 +11,6 @@ from latermq_cli.connection.options import broker_options, example, instant, lim
 from latermq_cli.messages.message_story import Telling, place, tell
 from latermq_cli.terminal.commands import CommandGroup
 from latermq_cli.terminal.console import counted, page_width, print_json, print_table
-from latermq_cli.terminal.jsonable import jsonable
 from latermq_cli.terminal.table import Column, plain
 from latermq_cli.terminal.times import format_due, format_instant
 from latermq_proto.latermq.v1 import message_pb2
@@ -81,16 +80,23 @@ def find(
     damaged: set[int] = set()
     hits: list[Any] = []
     with Connection(endpoint) as broker:
-        for answer in broker.answers(broker.messages.FindMessages, request, "messages", limit):
+        shards = broker.shards
+        find_messages = broker.messages.FindMessages
+        for _, answer in shards.answers(find_messages, request, "messages", limit):
             damaged.update(answer.damaged_positions)
             hits.extend(answer.messages)
-    more = bool(request.page_token)
+    if shards.several:
+        forwards = timed and not key
+        hits.sort(key=lambda hit: hit.stored_at_ms, reverse=not forwards)
+    more = bool(request.page_token) or len(hits) > limit
+    del hits[limit:]
     if as_json:
-        messages = [jsonable(each) for each in hits]
+        messages = [shards.jsonable(each) for each in hits]
         print_json({"messages": messages, "more": more, "damaged_positions": sorted(damaged)})
+        shards.finish()
         return
     if hits:
-        print_table(_COLUMNS, [_row(each) for each in hits])
+        print_table(shards.columns(_COLUMNS), shards.rows([_row(each) for each in hits], hits))
     elif not damaged:
         click.echo("no such message")
     if more:
@@ -98,6 +104,7 @@ def find(
     if damaged:
         asked = "with this id" if message_id else "with this key" if key else "of this time"
         click.echo(_unreadable(damaged, asked))
+    shards.finish()
 
 
 def _unreadable(positions: Collection[int], asked: str) -> str:
@@ -146,22 +153,29 @@ def show(message_id: str, topic: str, body: bool, endpoint: str, as_json: bool) 
     """Tell what a message is and where it is in its life, for each group."""
     request = message_pb2.DescribeMessageRequest(message_id=message_id, topic=topic, with_body=True)
     with Connection(endpoint) as broker:
-        answer = broker.call(broker.messages.DescribeMessage, request)
-    damaged = list(answer.damaged_positions)
+        shards = broker.shards
+        parts = shards.each(lambda each: each.call(each.messages.DescribeMessage, request))
+    damaged = [position for _, part in parts for position in part.damaged_positions]
+    lives = [life for _, part in parts for life in part.lives]
+    for shard, part in parts:
+        shards.remember(shard, part.lives)
     if as_json:
-        lives = [jsonable(each) for each in answer.lives]
-        print_json({"lives": lives, "damaged_positions": damaged})
+        print_json({"lives": list(map(shards.jsonable, lives)), "damaged_positions": damaged})
+        shards.finish()
         return
     telling = Telling(width=page_width(), now_ms=clock.now_ms(), whole_body=body)
-    for number, life in enumerate(answer.lives):
+    for number, life in enumerate(lives):
         if number:
             click.echo()
         for line in tell(life, telling):
             click.echo(line)
-    if len(answer.lives) > 1:
+        if shards.several:
+            click.echo(f"it is in shard {shards.of(life)}")
+    if len(lives) > 1:
         click.echo()
-        others = ", ".join(plain(place(life)) for life in answer.lives)
-        click.echo(f"{len(answer.lives)} messages have this id: {others}")
+        others = ", ".join(plain(place(life)) for life in lives)
+        click.echo(f"{len(lives)} messages have this id: {others}")
     if damaged:
         click.echo()
         click.echo(_unreadable(damaged, "with this id"))
+    shards.finish()

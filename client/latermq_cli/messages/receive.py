@@ -8,6 +8,7 @@ import click
 from latermq_cli import clock
 from latermq_cli.connection.connection import Connection
 from latermq_cli.connection.options import broker_options, duration, example, text
+from latermq_cli.connection.shards import Shards
 from latermq_cli.messages.send import require_topic
 from latermq_cli.terminal.bodies import decoded, printable_lines
 from latermq_cli.terminal.console import counted, page_width, print_json, styled
@@ -22,6 +23,7 @@ from latermq_proto.latermq.v1 import failure_pb2, topic_pb2
 RECEIVE_BATCH_MAX: Final = 32
 MESSAGE_NOT_FOUND: Final = 40401
 TOPIC_NOT_FOUND: Final = 40402
+WAIT_AT_ONE_MS: Final = 1_000  # of several shards
 WAIT_MS_MAX: Final = 20_000
 _ANSWER_SLACK_S: Final = 10.0
 _NO_REASON: Final = "given back by hand"
@@ -90,14 +92,14 @@ def receive(
                 request.batch_size = min(RECEIVE_BATCH_MAX, count_max - len(seen))
                 # Only the first call waits; the later ones take what is there.
                 wait_ms = min(wait, WAIT_MS_MAX) if not seen else 0
-                messages = _receive_batch(broker, request, wait_ms)
+                messages = _receive_of_any(broker.shards, request, wait_ms)
                 made = missing  # what is refused makes nothing
                 new = [message for message in messages if _place(message) not in seen]
                 seen.update(map(_place, new))
                 for message in new:
                     _show(message, invisible, acked=ack, as_json=as_json)
                 if ack and messages:
-                    _ack(broker, topic, group, [_handle(message) for message in messages])
+                    _ack(broker.shards, topic, group, [_handle(message) for message in messages])
                 if again := len(new) < len(messages):
                     break  # what was shown goes on coming again, until it dies
                 if not messages:
@@ -150,7 +152,7 @@ def _handle(message: Message) -> str:
 def ack(topic: str, handles: tuple[str, ...], group: str, endpoint: str, as_json: bool) -> None:
     """Acknowledge messages that `latermq receive` printed: they are done."""
     with Connection(endpoint) as broker:
-        _ack(broker, topic, group, list(handles))
+        _ack(broker.shards, topic, group, list(handles))
     if as_json:
         print_json({"topic": topic, "group": group, "acknowledged": len(handles)})
     else:
@@ -187,7 +189,6 @@ def nack(
     request = service_pb2.ChangeInvisibleDurationRequest(
         group=definition_pb2.Resource(name=group),
         topic=definition_pb2.Resource(name=topic),
-        receipt_handle=handle,
     )
     request.invisible_duration.FromMilliseconds(delay)
     class_name, colon, reason = (error or _NO_REASON).partition(":")
@@ -198,7 +199,8 @@ def nack(
     # Without a failure the call would only move the lease: the attempt would not be over.
     metadata = (("latermq-failure-bin", failure.SerializeToString()),)
     with Connection(endpoint) as broker:
-        broker.call(broker.messaging.ChangeInvisibleDuration, request, metadata=metadata)
+        request.receipt_handle, held_by = broker.shards.whose(handle)
+        held_by.call(broker.messaging.ChangeInvisibleDuration, request, metadata=metadata)
     if as_json:
         print_json({"topic": topic, "group": group, "delay_ms": delay})
     else:
@@ -241,16 +243,46 @@ def _receive_batch(
     return messages
 
 
-def _ack(broker: Connection, topic: str, group: str, handles: list[str]) -> None:
-    request = service_pb2.AckMessageRequest(
-        group=definition_pb2.Resource(name=group),
-        topic=definition_pb2.Resource(name=topic),
-        entries=[service_pb2.AckMessageEntry(receipt_handle=handle) for handle in handles],
-    )
-    response = broker.call(broker.messaging.AckMessage, request)
-    for entry in response.entries:
-        if entry.status.code != OK:
-            raise error_of(entry.status.code, entry.status.message)
+def _receive_of_any(
+    shards: Shards, request: service_pb2.ReceiveMessageRequest, wait_ms: int
+) -> list[Message]:
+    """What the first shard gives that has some: each is asked for what is there, then waited for
+    a second at each in turns. Handles name their shard."""
+    if not shards.several:
+        return _receive_batch(shards.asked, request, wait_ms)
+    until_ms = clock.now_ms() + wait_ms
+    part_ms = 0
+    while True:
+        for number, broker in shards.each(lambda broker: broker):
+            messages = _receive_batch(broker, request, part_ms)
+            for message in messages:
+                message.system_properties.receipt_handle += f"@{number}"
+            left_ms = until_ms - clock.now_ms()
+            if messages:
+                return messages
+            if part_ms and left_ms <= 0:
+                return []
+            part_ms = part_ms and min(left_ms, WAIT_AT_ONE_MS)
+        part_ms = min(until_ms - clock.now_ms(), WAIT_AT_ONE_MS)
+        if part_ms <= 0:
+            return []
+
+
+def _ack(shards: Shards, topic: str, group: str, handles: list[str]) -> None:
+    held: dict[Connection, list[str]] = {}
+    for handle in handles:
+        own, broker = shards.whose(handle)
+        held.setdefault(broker, []).append(own)
+    for broker, own_handles in held.items():
+        request = service_pb2.AckMessageRequest(
+            group=definition_pb2.Resource(name=group),
+            topic=definition_pb2.Resource(name=topic),
+            entries=[service_pb2.AckMessageEntry(receipt_handle=own) for own in own_handles],
+        )
+        response = broker.call(broker.messaging.AckMessage, request)
+        for entry in response.entries:
+            if entry.status.code != OK:
+                raise error_of(entry.status.code, entry.status.message)
 
 
 def _show(message: Message, invisible_ms: int, *, acked: bool, as_json: bool) -> None:

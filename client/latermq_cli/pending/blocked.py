@@ -7,7 +7,6 @@ import click
 from latermq_cli.connection.connection import Connection
 from latermq_cli.connection.options import broker_options, example, limit_option
 from latermq_cli.terminal.console import print_json, print_table
-from latermq_cli.terminal.jsonable import jsonable
 from latermq_cli.terminal.table import Column, plain
 from latermq_cli.terminal.times import format_instant
 from latermq_proto.latermq.v1 import group_pb2
@@ -47,14 +46,17 @@ def blocked(
         state=_STATES[state] if state else group_pb2.MessageGroup.STATE_UNSPECIFIED,
     )
     with Connection(endpoint) as broker:
-        groups, more = broker.pages(
+        shards = broker.shards
+        groups, more = shards.pages(
             broker.groups.ListMessageGroups, request, "message_groups", limit
         )
     if as_json:
-        print_json({"message_groups": [jsonable(each) for each in groups], "more": more})
+        print_json({"message_groups": [shards.jsonable(each) for each in groups], "more": more})
+        shards.finish()
         return
     if not groups:
         click.echo("no message group is blocked")
+        shards.finish()
         return
     columns = (
         Column("MESSAGE GROUP", flex=True),
@@ -64,7 +66,7 @@ def blocked(
         Column("BEHIND", right=True),
         Column("BY", flex=True),
     )
-    print_table(columns, [_row(each) for each in groups])
+    print_table(shards.columns(columns), shards.rows([_row(each) for each in groups], groups))
     letters = [each for each in groups if each.dead_letter_offsets]
     if letters:
         click.echo(
@@ -73,6 +75,7 @@ def blocked(
         )
     if more:
         click.echo(f"… more than {limit:,}; raise --limit to see them")
+    shards.finish()
 
 
 def _row(group: group_pb2.MessageGroup) -> tuple[str, ...]:

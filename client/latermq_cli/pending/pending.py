@@ -18,6 +18,7 @@ from latermq_cli.connection.options import (
     yes_option,
 )
 from latermq_cli.pending.blocked import blocked
+from latermq_cli.pending.pending_change import change
 from latermq_cli.terminal.commands import CommandGroup
 from latermq_cli.terminal.console import counted, print_json, print_table
 from latermq_cli.terminal.failures import OK, CommandError, RefusedError, error_of
@@ -89,12 +90,20 @@ def list_(limit: int, endpoint: str, as_json: bool, **wanted: Any) -> None:
     """
     request = pending_pb2.ListPendingRequest(filter=_filter(wanted))
     with Connection(endpoint) as broker:
-        messages, more = broker.pages(broker.pending.ListPending, request, "messages", limit)
+        shards = broker.shards
+        messages, more = shards.pages(
+            broker.pending.ListPending, request, "messages", limit, lambda each: each.due_at_ms
+        )
+        if shards.several:
+            for each in messages:
+                each.pending_id += f"@{shards.of(each)}"
     if as_json:
-        print_json({"messages": [jsonable(each) for each in messages], "more": more})
+        print_json({"messages": [shards.jsonable(each) for each in messages], "more": more})
+        shards.finish()
         return
     if not messages:
         click.echo("nothing is pending")
+        shards.finish()
         return
     now_ms = clock.now_ms()
     columns: tuple[Column, ...] = (
@@ -117,9 +126,10 @@ def list_(limit: int, endpoint: str, as_json: bool, **wanted: Any) -> None:
         rows = [
             (*row[:-1], _priority(each), row[-1]) for row, each in zip(rows, messages, strict=True)
         ]
-    print_table(columns, rows)
+    print_table(shards.columns(columns), shards.rows(rows, messages))
     if more:
         click.echo(f"… more than {limit:,}; raise --limit, or `latermq pending count`")
+    shards.finish()
 
 
 @pending.command(epilog=example("latermq pending count", "latermq pending count --topic orders"))
@@ -130,12 +140,19 @@ def count(endpoint: str, as_json: bool, **wanted: Any) -> None:
     """Count what waits, by kind, topic and group."""
     request = pending_pb2.CountPendingRequest(filter=_filter(wanted))
     with Connection(endpoint) as broker:
-        counted_up = broker.call(broker.pending.CountPending, request)
+        shards = broker.shards
+        parts = shards.each(lambda each: each.call(each.pending.CountPending, request))
+    total = sum(part.total for _, part in parts)
     if as_json:
-        print_json(jsonable(counted_up))
+        for number, part in parts:
+            shards.remember(number, part.counts)
+        counts = [shards.jsonable(each) for _, part in parts for each in part.counts]
+        print_json({**jsonable(parts[0][1]), "total": total, "counts": counts})
+        shards.finish()
         return
-    if not counted_up.total:
+    if not total:
         click.echo("nothing is pending")
+        shards.finish()
         return
     now_ms = clock.now_ms()
     columns = (
@@ -146,9 +163,15 @@ def count(endpoint: str, as_json: bool, **wanted: Any) -> None:
         Column("NEXT DUE"),
         Column("DUE IN", right=True),
     )
-    rows = [row for each in counted_up.counts for row in _count_rows(each, now_ms)]
-    print_table(columns, rows)
-    click.echo(f"{counted_up.total:,} in all")
+    rows = [
+        (str(number), *row) if shards.several else row
+        for number, part in parts
+        for each in part.counts
+        for row in _count_rows(each, now_ms)
+    ]
+    print_table(shards.columns(columns), rows)
+    click.echo(f"{total:,} in all")
+    shards.finish()
 
 
 @pending.command(epilog=example("latermq pending expedite ID"))
@@ -158,7 +181,7 @@ def expedite(ids: tuple[str, ...], endpoint: str, as_json: bool) -> None:
     """Make it due now. ID: from `latermq pending list`, or a message id that waits only once."""
     request = pending_pb2.ChangePendingRequest(ids=ids)
     with Connection(endpoint) as broker:
-        changed = broker.call(broker.pending.ExpeditePending, request)
+        changed = change(broker.shards, broker.pending.ExpeditePending, request)
     _report(changed, "due now", as_json)
 
 
@@ -187,7 +210,7 @@ def postpone(
         )
     request = pending_pb2.ChangePendingRequest(ids=ids, due_at_ms=due_ms)
     with Connection(endpoint) as broker:
-        changed = broker.call(broker.pending.PostponePending, request)
+        changed = change(broker.shards, broker.pending.PostponePending, request)
     _report(changed, f"due {format_due(due_ms)}", as_json)
 
 
@@ -203,7 +226,7 @@ def commit(ids: tuple[str, ...], yes: bool, endpoint: str, as_json: bool) -> Non
     confirmed(f"Commit {counted(len(ids), 'transaction')}?", yes=yes)
     request = pending_pb2.ChangePendingRequest(ids=ids)
     with Connection(endpoint) as broker:
-        changed = broker.call(broker.pending.CommitPending, request)
+        changed = change(broker.shards, broker.pending.CommitPending, request)
     _report(changed, "committed", as_json)
 
 
@@ -219,7 +242,7 @@ def cancel(ids: tuple[str, ...], yes: bool, endpoint: str, as_json: bool) -> Non
     confirmed(f"Cancel {counted(len(ids), 'pending message')}?", yes=yes)
     request = pending_pb2.ChangePendingRequest(ids=ids)
     with Connection(endpoint) as broker:
-        changed = broker.call(broker.pending.CancelPending, request)
+        changed = change(broker.shards, broker.pending.CancelPending, request)
     _report(changed, "cancelled", as_json)
 
 
