@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from latermq.admin import check_status
-from latermq.errors import LaterMQError, RequestError
+from latermq.errors import GroupNotFoundError, LaterMQError, RequestError
 from latermq_console import clock
 from latermq_console.reading.desk import Desk
 from latermq_console.reading.letters import contains
 from latermq_proto.latermq.v1 import dead_letter_pb2 as dead_pb2
+from latermq_proto.latermq.v1 import group_pb2
 
 RUNNING_MAX: Final = 16
 KEPT_MAX: Final = 200
@@ -26,8 +27,9 @@ PAGE: Final = 500
 FOLLOWED_MAX: Final = (
     20  # messages of a job that are named, so that one can see what became of them
 )
-DRY_RUN_S: Final = 10.0
+DRY_RUN_S: Final = 5.0
 RATE_MAX: Final = 100_000
+EVERY: Final = dead_pb2.DeadLetterFilter(state=dead_pb2.DEAD)
 
 
 class TooManyJobsError(Exception):
@@ -226,23 +228,49 @@ async def dry_run(desk: Desk, plan: Plan) -> tuple[int, bool]:
     count = 0
     try:
         async with asyncio.timeout(DRY_RUN_S):
+            if plan.filter == EVERY and not plan.text:
+                known = await _count_all(desk, plan)
+                if known is not None:
+                    return known, True
             if plan.text:
                 async with aclosing(matching(desk, plan)) as letters:
                     async for _ in letters:
                         count += 1
                 return count, True
-            request = _request(plan, plan.filter, 0)
-            request.dry_run = True
-            methods = desk.admin.dead_letters
-            drops = plan.verb == "drop"
-            method = methods.DropDeadLetters if drops else methods.RedriveDeadLetters
-            async with aclosing(desk.stream(method, request)) as elements:
-                async for progress in elements:
-                    check_status(progress)
-                    count = progress.changed_count
+            async for so_far in _dry(desk, plan, 0):
+                count = so_far
     except TimeoutError:
         return count, False
     return count, True
+
+
+async def _count_all(desk: Desk, plan: Plan) -> int | None:
+    """Count a group's letters, which the broker knows, and see that they may be changed.
+
+    Returns:
+        None: the group was deleted, and nobody counts its letters.
+    """
+    async for count in _dry(desk, plan, 1):
+        if not count:
+            return 0
+    request = group_pb2.GetGroupRequest(name=plan.group)
+    try:
+        answer = await desk.look(desk.admin.groups.GetGroup, request)
+    except GroupNotFoundError:
+        return None
+    return int(answer.group.dead_letter_count)
+
+
+async def _dry(desk: Desk, plan: Plan, count_max: int) -> AsyncGenerator[int, None]:
+    """Yield how many letters a dry run has counted so far. Raises LaterMQError."""
+    request = _request(plan, plan.filter, count_max)
+    request.dry_run = True
+    methods = desk.admin.dead_letters
+    method = methods.DropDeadLetters if plan.verb == "drop" else methods.RedriveDeadLetters
+    async with aclosing(desk.stream(method, request)) as elements:
+        async for progress in elements:
+            check_status(progress)
+            yield progress.changed_count
 
 
 def words_of(error: LaterMQError) -> str:

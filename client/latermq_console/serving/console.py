@@ -184,6 +184,10 @@ class Console:
                 return view.go(view.back("/"), "bad", f"Not done: {words_of(error)}")
             status, title = _named(error)
             return self.error(view, status, title, words_of(error))
+        except Exception:
+            log.exception("the page %s failed", view.request.url.path)
+            words = "This is a fault of the console's own; what it prints has the details."
+            return self.error(view, 500, "That went wrong", words)
 
     def render(
         self, view: View | None, template: str, status: int = 200, **context: Any
