@@ -17,20 +17,31 @@ PAGES = (
     "/", "/dead", "/dead/billing", "/dead/billing?q=nothing-like-it", "/dead/billing/letters/0",
     "/dead/billing/change?verb=redrive", "/dead/billing/change?verb=drop", "/jobs", "/groups",
     "/groups/billing", "/topics", "/topics/orders", "/pending", "/transactions", "/messages",
-    "/messages?q=A-1003", "/access", "/broker", "/nowhere",
+    "/clients", "/messages?q=A-1003", "/access", "/broker", "/nowhere",
 )  # fmt: skip
+COLOURED = (
+    "/",
+    "/dead/billing",
+    "/dead/billing/letters/0",
+    "/groups/billing",
+    "/pending",
+    "/nowhere",
+)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_nobody_is_shut_out(browser: Browser, url: str, told: str, scheme: Any) -> None:
-    """By axe-core: names, roles, contrast; in both colours, on a phone, whose pages do not scroll
-    sideways."""
+    """By axe-core: names, roles, contrast, in both colours. On a phone nothing scrolls sideways.
+
+    What differs by colour is on a few pages.
+    """
     problems = []
     size = PHONE if scheme == "dark" else {"width": 1280, "height": 900}
     with page_of(browser, url, viewport=size, color_scheme=scheme) as (page, complaints):
         for path in PAGES:
             page.goto(path)
-            for each in Axe().run(page).response["violations"]:
+            looked = scheme == "light" or path in COLOURED
+            for each in Axe().run(page).response["violations"] if looked else ():
                 if each["impact"] in SERIOUS:
                     nodes = [node["html"][:200] for node in each["nodes"][:3]]
                     problems.append(f"{path}: {each['id']}: {nodes}")

@@ -9,6 +9,7 @@ import pytest
 
 import latermq
 from latermq import admin
+from latermq_console.reading import findings, watch
 from latermq_proto.latermq.v1 import limit_pb2
 from support import console_story as shop
 from support.broker_process import BrokerProcess
@@ -180,3 +181,41 @@ async def test_limits_are_set_and_taken_away(endpoint: str, name: str) -> None:
         await visitor.post("/access/limits/unset", scope="client", name=name)
         assert "limited no longer" in visitor.page
         assert "No limits" in visitor.page
+
+
+async def test_a_client_shows_what_it_holds_and_is_let_go(endpoint: str, name: str) -> None:
+    await shop.make_topic(endpoint, name, queues=1)
+    await shop.make_groups(endpoint, name)
+    async with visiting(endpoint) as (_, visitor), latermq.connect(endpoint) as mq:
+        await shop.send_orders(mq, ["fine"] * 3, topic=name)
+        await take(mq, name, 2)
+        page = await visitor.until(f"/clients?group={name}", "simple consumer")
+        (link,) = re.findall(r'/client\?id=[^"]+', page)
+        page = await visitor.get(link)
+        assert re.search(r'data-label="Messages">2<', page)
+        page = await visitor.get(f"/groups/{name}")
+        assert page.count(link) == 3, "as a consumer, and with each of its messages"
+        page = await visitor.get(f"/pending?group={name}")
+        assert page.count(link) == 2
+        await visitor.get(link)
+        client_id = re.findall(r'name="id" value="([^"]+)"', visitor.page)[0]
+        page = await visitor.post("/client/kick", id=client_id, group=name)
+        assert "2 messages of it may be received by others" in page
+        await visitor.post("/client/kick", id="nobody@nowhere", back="/clients")
+        assert "Not done" in visitor.page
+        await visitor.get("/client?id=nobody@nowhere")
+        assert visitor.status == 404
+
+
+async def test_a_group_that_nobody_works_for_is_found(
+    endpoint: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(findings, "IDLE_MS", 0)
+    monkeypatch.setattr(watch, "PERIOD_S", 0.05)
+    await shop.make_topic(endpoint, name, queues=1)
+    await shop.make_groups(endpoint, name)
+    async with visiting(endpoint) as (_, visitor), latermq.connect(endpoint) as mq:
+        await shop.send_orders(mq, ["fine"] * 3, topic=name)
+        await take(mq, name, 1)
+        page = await visitor.until("/", f"{name} falls behind: 2 messages ready")
+        assert "Nothing was acknowledged in the last minute; the oldest waits for" in page

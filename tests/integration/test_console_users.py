@@ -183,7 +183,7 @@ async def test_an_admin_disables_a_user_and_lets_it_in_again(endpoint: str) -> N
             assert "group billing" not in page
             await other.post("/access/limits", scope="client", sends_per_s="1", back="/access")
             assert "Not done" in other.page
-            for path in ("/topics", "/pending", "/groups/shipping"):
+            for path in ("/topics", "/pending", "/groups/shipping", "/clients"):
                 await other.get(path)
                 assert other.status == 403
             await other.get("/groups/billing")

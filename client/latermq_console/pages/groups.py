@@ -8,10 +8,11 @@ from starlette.responses import Response
 
 from latermq.errors import LaterMQError
 from latermq_console.drawing.ladder import ladder_of
+from latermq_console.pages.clients import KINDS
 from latermq_console.reading.jobs import words_of
 from latermq_console.serving.console import View
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
-from latermq_proto.latermq.v1 import group_pb2, pending_pb2, topic_pb2
+from latermq_proto.latermq.v1 import client_pb2, group_pb2, pending_pb2, topic_pb2
 
 FIRST_LOOK_S: Final = 1.5
 PAGE: Final = 50
@@ -66,7 +67,10 @@ async def group(view: View) -> Response:
         blocked, blocked_error = await desk.tried(method, listing)
     topics = sorted(read_group.topics, key=lambda each: -each.ready_count)
     lags = await asyncio.gather(*(_lag_by_queue(view, name, t.topic) for t in topics[:TOPICS_MAX]))
-    state = view.watch.groups.get(name)
+    consumers, consumers_error = await desk.tried(
+        desk.admin.clients.ListClients,
+        client_pb2.ListClientsRequest(group=name, page_size=SHOWN_MAX),
+    )
     return view.render(
         "group.html",
         group=read_group,
@@ -77,7 +81,9 @@ async def group(view: View) -> Response:
         holding_error=words_of(holding_error) if holding_error else "",
         blocked=blocked,
         blocked_error=words_of(blocked_error) if blocked_error else "",
-        state=state,
+        consumers=consumers,
+        consumers_error=words_of(consumers_error) if consumers_error else "",
+        kinds=KINDS,
         parks=read_group.on_dead == group_pb2.PARK,
         states=group_pb2.MessageGroup.State,
     )
@@ -99,13 +105,8 @@ async def topic(view: View) -> Response:
     desk = view.desk
     request = topic_pb2.GetTopicRequest(name=view.path("topic"))
     answer = await desk.look(desk.admin.topics.GetTopic, request)
-    behind = {
-        name: next((each for each in state.group.topics if each.topic == answer.topic.name), None)
-        for name in answer.topic.consumer_groups
-        if (state := view.watch.groups.get(name)) is not None and state.group is not None
-    }
     return view.render(
-        "topic.html", topic=answer.topic, behind=behind, types=topic_pb2.TopicType,
+        "topic.html", topic=answer.topic, groups=view.watch.groups, types=topic_pb2.TopicType,
         shown=SHOWN_MAX,
     )  # fmt: skip
 

@@ -4,6 +4,7 @@ from starlette.routing import Route
 
 from latermq_console.pages import (
     access,
+    clients,
     dead_letters,
     groups,
     letter_jobs,
@@ -45,6 +46,9 @@ def routes(console: Console) -> list[Route]:
         page("/transactions", pending.transactions),
         page("/messages", messages.search),
         page("/messages/{id}", messages.message),
+        page("/clients", clients.clients),
+        page("/client", clients.client),
+        page("/client/kick", clients.kick, "POST"),
         page("/access", access.access),
         page("/access/users/{user}", access.switch_user, "POST"),
         page("/access/limits", access.set_limit, "POST"),

@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from latermq_console.drawing.links import segment
-from latermq_console.drawing.words import counted, duration, short, size
+from latermq_console.drawing.words import counted, duration, rate, size
 from latermq_console.reading.watch import GroupState, Sample, Watch
 from latermq_proto.latermq.v1 import broker_pb2
 
@@ -13,7 +13,7 @@ LATE_MS: Final = 1_000
 LOOP_LAG_MS: Final = 250
 NAMED_MAX: Final = 5
 GROWING_SAMPLES: Final = 12  # a lag that has only grown for so many looks is stuck
-IDLE_MS: Final = 300_000
+IDLE_MS: Final = 120_000  # so long may the oldest wait while nothing is done
 
 
 class Finding(NamedTuple):
@@ -122,15 +122,15 @@ def _of_groups(watch: Watch, now_ms: int) -> Iterator[Finding]:
     for state in stuck[:NAMED_MAX]:
         yield Finding(
             "bad",
-            f"{state.name} falls behind: {short(state.lag)} messages ready",
+            f"{state.name} falls behind: {counted(state.lag, 'message')} ready",
             _last_words(state, now_ms),
             f"/groups/{segment(state.name)}",
             "See the group",
         )
-    for state in [s for s in states if s.group is not None and s.group.unequal_filters][:NAMED_MAX]:
+    for state in [s for s in states if s.unequal][:NAMED_MAX]:
         yield Finding(
             "warn",
-            f"Consumers of {state.name} filter differently",
+            f"Consumers of {state.name} filter {state.unequal[0]} differently",
             "What the one that receives a message does not want, none of them gets.",
             f"/groups/{segment(state.name)}",
             "See the filters",
@@ -138,20 +138,28 @@ def _of_groups(watch: Watch, now_ms: int) -> Iterator[Finding]:
 
 
 def _is_stuck(state: GroupState, now_ms: int) -> bool:
-    """Tell whether there is work that nobody has taken for long, or ever more of it."""
-    lags = list(state.lags)[-GROWING_SAMPLES:]
-    if not state.lag or state.group is None:
+    """Tell whether there is work that nobody does, or ever more of it."""
+    if not state.lag:
         return False
-    last_ms = max((each.last_consumed_at_ms for each in state.group.topics), default=0)
-    if last_ms and now_ms - last_ms >= IDLE_MS:
+    if _idle(state, now_ms):
         return True
+    lags = list(state.lags)[-GROWING_SAMPLES:]
     growing = all(before <= after for before, after in pairwise(lags))
     return len(lags) >= GROWING_SAMPLES and growing and lags[-1] > lags[0]
 
 
+def _idle(state: GroupState, now_ms: int) -> bool:
+    progress = state.group.progress
+    waited_ms = now_ms - progress.oldest_unread_at_ms if progress.oldest_unread_at_ms else 0
+    return waited_ms >= IDLE_MS and not progress.out_per_s
+
+
 def _last_words(state: GroupState, now_ms: int) -> str:
-    assert state.group is not None
-    last_ms = max((each.last_consumed_at_ms for each in state.group.topics), default=0)
-    if last_ms and now_ms - last_ms >= IDLE_MS:
-        return f"Nobody has received anything for {duration(now_ms - last_ms)}."
-    return "It has only grown lately; consumers are too few or too slow."
+    progress = state.group.progress
+    if _idle(state, now_ms):
+        waited = duration(now_ms - progress.oldest_unread_at_ms)
+        return f"Nothing was acknowledged in the last minute; the oldest waits for {waited}."
+    return (
+        f"{rate(progress.in_per_s)} come each second and {rate(progress.out_per_s)} are done: "
+        "consumers are too few or too slow."
+    )

@@ -25,7 +25,8 @@ KEPT_MS: Final = 3_600_000
 SAMPLES_MAX: Final = 720
 GROUP_ROUNDS: Final = 3  # groups are looked at in each third round
 GROUPS_LISTED_MAX: Final = 10_000
-GROUPS_LOOKED_MAX: Final = 40  # in one round
+GROUPS_LOOKED_MAX: Final = 20  # one by one, in one round
+HISTORIES_MAX: Final = 500  # groups whose lag is remembered: those with the most
 GROUP_SAMPLES_MAX: Final = 240
 POINTS_MAX: Final = 120
 PAGE: Final = 1_000
@@ -50,38 +51,50 @@ class Sample(NamedTuple):
 
 @dataclass(slots=True)
 class GroupState:
-    """A group when it was last looked at."""
+    """A group when it was last looked at, and how it was before."""
 
-    name: str
-    dead: int = 0
-    group: group_pb2.Group | None = None  # with its topics; None: not looked at yet
+    group: group_pb2.Group
     lags: deque[int] = field(default_factory=lambda: deque(maxlen=GROUP_SAMPLES_MAX))
     deads: deque[tuple[int, int]] = field(
         default_factory=lambda: deque(maxlen=GROUP_SAMPLES_MAX)
-    )  # (at_ms, count)
+    )  # (at_ms, count), one for each change
+    unequal: list[str] = field(default_factory=list)  # topics that its consumers filter differently
+
+    @property
+    def name(self) -> str:
+        return self.group.name
+
+    @property
+    def dead(self) -> int:
+        return self.group.dead_letter_count
 
     @property
     def lag(self) -> int:
-        return sum(each.ready_count for each in self.group.topics) if self.group else 0
+        return self.group.progress.ready_count
 
     @property
     def in_flight(self) -> int:
-        return sum(each.in_flight_count for each in self.group.topics) if self.group else 0
+        return self.group.progress.in_flight_count
 
     @property
     def backoff(self) -> int:
-        return sum(each.backoff_count for each in self.group.topics) if self.group else 0
+        return self.group.progress.backoff_count
 
     @property
     def parked(self) -> int:
-        if self.group is None:
-            return 0
-        return sum(each.parked_message_group_count for each in self.group.topics)
+        return self.group.progress.parked_message_group_count
 
     @property
     def died_lately(self) -> int:
         """Count the letters that came in the time that is kept; redriven ones make it less."""
         return max(0, self.dead - min((count for _, count in self.deads), default=self.dead))
+
+    def note_dead(self, now_ms: int) -> None:
+        """Remember the count if it is another; forget what was before the time that is kept."""
+        if not self.deads or self.deads[-1][1] != self.dead:
+            self.deads.append((now_ms, self.dead))
+        while len(self.deads) > 1 and self.deads[1][0] < now_ms - KEPT_MS:
+            self.deads.popleft()
 
 
 class Watch:
@@ -179,16 +192,19 @@ class Watch:
         for group in listed:
             state = self.groups.get(group.name)
             if state is None:
-                state = GroupState(group.name)
+                state = GroupState(group)
                 if self._first.is_set():  # it is new: what is dead has died since
                     state.deads.append((now_ms, 0))
+            state.group = group
+            state.note_dead(now_ms)
             states[group.name] = state
-            state.dead = group.dead_letter_count
-            state.deads.append((now_ms, state.dead))
-            while state.deads[0][0] < now_ms - KEPT_MS:
-                state.deads.popleft()
         self.groups = states
-        await asyncio.gather(*(self._look_at(state) for state in self._in_turn()))
+        behind = sorted(states.values(), key=lambda state: -state.lag)
+        for state in behind[:HISTORIES_MAX]:
+            state.lags.append(state.lag)
+        for state in behind[HISTORIES_MAX:]:
+            state.lags.clear()
+        await asyncio.gather(*(self._look_at_filters(state) for state in self._in_turn()))
 
     async def _listed(self) -> list[group_pb2.Group]:
         admin = self.desk.admin
@@ -203,27 +219,22 @@ class Watch:
                 return listed
 
     def _in_turn(self) -> Sequence[GroupState]:
-        """Choose whom to look at: half of a round for those with the most to tell, half in turn."""
+        """Choose whose filters to look at: a listing does not tell of them."""
         states = list(self.groups.values())
         if len(states) <= GROUPS_LOOKED_MAX:
             return states
-        half = GROUPS_LOOKED_MAX // 2
-        pressing = sorted(states, key=lambda state: (-state.lag, -state.dead))[:half]
         start = self._turn % len(states)
-        self._turn += half
-        others = [each for each in (states + states)[start : start + half] if each not in pressing]
-        return pressing + others
+        self._turn += GROUPS_LOOKED_MAX
+        return (states + states)[start : start + GROUPS_LOOKED_MAX]
 
-    async def _look_at(self, state: GroupState) -> None:
-        admin = self.desk.admin
+    async def _look_at_filters(self, state: GroupState) -> None:
+        groups = self.desk.admin.groups
+        request = group_pb2.GetGroupRequest(name=state.name)
         try:
-            answer = await admin.call(
-                admin.groups.GetGroup, group_pb2.GetGroupRequest(name=state.name)
-            )
+            answer = await self.desk.admin.call(groups.GetGroup, request)
         except LaterMQError:  # deleted since it was listed, or nobody answers: the next look tells
             return
-        state.group = answer.group
-        state.lags.append(state.lag)
+        state.unequal = [each.topic for each in answer.group.unequal_filters]
 
 
 def thinned(samples: Sequence[Sample]) -> list[Sample]:
