@@ -55,6 +55,7 @@ def test_every_column(spark: Any, broker: BrokerProcess, sent_at_ms: int) -> Non
         assert first.pop(name) is not None
     assert {name: value for name, value in first.items() if value is not None} == {
         "topic": TOPIC,
+        "shard": 0,
         "message_type": "normal",
         "tag": "even",
         "keys": ["key 0", "all"],

@@ -62,9 +62,9 @@ class BatchBuilder:
         self._builders: Final = {name: _builder(name) for name in names}
         self.schema: Final = pa.schema([pa.field(name, arrow_type(name)) for name in names])
 
-    def build(self, topic: str, queue_id: int, rows: Rows) -> pa.RecordBatch:
+    def build(self, topic: str, queue_id: int, rows: Rows, shard: int = 0) -> pa.RecordBatch:
         """One row of the batch for each of `rows`, all of one queue."""
-        constant = {"topic": topic, "queue_id": queue_id}
+        constant = {"topic": topic, "queue_id": queue_id, "shard": shard}
         decoded = _decoded(rows) if "body" in self._builders else {}
         arrays = []
         for name in self._names:

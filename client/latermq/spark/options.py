@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 from latermq._values.credentials import credentials_of
 from latermq._values.tls import Tls, tls_of
 from latermq.spark.errors import OptionError
+from latermq.spark.places import topic_of
 
 Value = TypeVar("Value")
 
@@ -59,7 +60,8 @@ class Subscription:
     topics: tuple[str, ...] = ()
     pattern: str = ""
 
-    def __contains__(self, topic: str) -> bool:
+    def __contains__(self, place: str) -> bool:
+        topic = topic_of(place)
         if self.pattern:
             return re.fullmatch(self.pattern, topic) is not None
         return topic in self.topics

@@ -14,7 +14,7 @@ written down as another epoch, never as an offset below the one before: a batch 
 twice then gives the same ranges, whatever the queue's end is by then.
 """
 
-from collections.abc import Container, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from latermq.spark.errors import OptionError, TopicNotFoundError
@@ -22,6 +22,7 @@ from latermq.spark.limits import share
 from latermq.spark.losses import Losses
 from latermq.spark.offsets import Offsets, begun_again, creation_id
 from latermq.spark.options import Boundary, Edge, Subscription
+from latermq.spark.places import topic_of
 from latermq.spark.ranges import Ends, QueueEnds, QueueRange, TopicEnds
 
 
@@ -170,7 +171,8 @@ class Planner:
             if first < last:
                 yield QueueRange(topic, held.epoch, queue_id, first, last)
 
-    def _require_all(self, topics: Container[str]) -> None:
+    def _require_all(self, places: Iterable[str]) -> None:
+        topics = set(map(topic_of, places))
         missing = [topic for topic in self.subscription.topics if topic not in topics]
         if missing:
             raise TopicNotFoundError(

@@ -1,5 +1,7 @@
 """The two calls of `latermq.v1.Queues`, made from drivers and from Spark's reused workers.
 
+Of a cluster every shard is asked; a topic in a shard has a name of its own (`places`).
+
 No connection exists before the first call: Spark forks its workers and pickles its readers, and a
 connection survives neither. Afterwards each process keeps its own, over batches and queries.
 
@@ -17,14 +19,16 @@ from latermq._values.tls import Tls
 from latermq.errors import LaterMQError
 from latermq.spark.errors import BrokerRefusedError, ProtocolError, TopicNotFoundError
 from latermq.spark.options import Options
+from latermq.spark.places import place_of, shard_of, topic_of
 from latermq.spark.ranges import Ends, QueueEnds, QueueRange, TopicEnds
 from latermq.spark.retry import Patience
 from latermq_h2.grpc_code import GrpcCode
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
-from latermq_proto.latermq.v1 import queue_pb2
+from latermq_proto.latermq.v1 import cluster_pb2, queue_pb2
 
 Code = definition_pb2.Code
 
+BROKERS_MAX: Final = 256  # connections that a process keeps
 _PASSING_CALL: Final = {
     GrpcCode.ABORTED,
     GrpcCode.CANCELLED,
@@ -83,9 +87,14 @@ class QueueClient:
         while True:
             endpoint = self._endpoint(patience)
             try:
-                broker = self._broker(endpoint)
-                timeout_s = self.options.request_timeout_ms / 1_000
-                return _ends(broker.ask(broker.queues.DescribeQueues, request, timeout_s=timeout_s))
+                ends: dict[str, TopicEnds] = {}
+                for shard, address in self._shards(endpoint):
+                    broker = self._broker(address)
+                    timeout_s = self.options.request_timeout_ms / 1_000
+                    answer = broker.ask(broker.queues.DescribeQueues, request, timeout_s=timeout_s)
+                    for topic, held in _ends(answer).items():
+                        ends[place_of(topic, shard)] = held
+                return ends
             except (LaterMQError, _PassingError) as error:
                 patience.failed(f"DescribeQueues at {endpoint}", _reason(error))
 
@@ -123,7 +132,7 @@ class QueueClient:
     ) -> Generator[queue_pb2.ReadQueuePage]:
         """One call. Its deadline covers the whole stream, which is then simply taken up again."""
         request = queue_pb2.ReadQueueRequest(
-            topic=wanted.topic,
+            topic=topic_of(wanted.topic),
             epoch=wanted.epoch,
             queue_id=wanted.queue_id,
             start_offset=position,
@@ -132,7 +141,7 @@ class QueueClient:
             page_bytes_max=self.options.page_bytes_max,
             columns=fields,
         )
-        broker = self._broker(endpoint)
+        broker = self._broker(dict(self._shards(endpoint)).get(shard_of(wanted.topic), endpoint))
         timeout_s = self.options.request_timeout_ms / 1_000
         with closing(broker.stream(broker.queues.ReadQueue, request, timeout_s=timeout_s)) as pages:
             for page in pages:
@@ -141,21 +150,48 @@ class QueueClient:
                     yield page
 
     def _broker(self, endpoint: str) -> admin.Admin:
+        return _broker(os.getpid(), endpoint, *self._identity())
+
+    def _shards(self, endpoint: str) -> tuple[tuple[int, str], ...]:
+        """List each shard of the broker's cluster, and where it is."""
+        return _shards(os.getpid(), endpoint, *self._identity())
+
+    def _identity(self) -> tuple[bool, bytes, str, str]:
         options = self.options
-        keys = (options.access_key, options.secret_key)
-        return _broker(os.getpid(), endpoint, options.tls, options.ca, *keys)
+        return options.tls, options.ca, options.access_key, options.secret_key
 
     def _endpoint(self, patience: Patience) -> str:
         return self.options.endpoints[patience.failure_count % len(self.options.endpoints)]
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=BROKERS_MAX)
 def _broker(
     pid: int, endpoint: str, tls: bool, ca: bytes, access_key: str, secret: str
 ) -> admin.Admin:
     """By process: a forked worker never touches a connection of its parent."""
     security = Tls(ca=ca) if ca else tls
     return admin.connect(endpoint, access_key=access_key, secret=secret, tls=security)
+
+
+@lru_cache(maxsize=8)
+def _shards(
+    pid: int, endpoint: str, tls: bool, ca: bytes, access_key: str, secret: str
+) -> tuple[tuple[int, str], ...]:
+    """Ask once in a process: how many there are never changes."""
+    broker = _broker(pid, endpoint, tls, ca, access_key, secret)
+    request = cluster_pb2.DescribeClusterRequest(endpoints=broker.access_point)
+    try:
+        shards = broker.call(broker.cluster.DescribeCluster, request).shards
+    except LaterMQError as error:
+        if error.grpc_code != GrpcCode.UNIMPLEMENTED:
+            raise
+        return ((0, endpoint),)
+    return tuple((shard.number, _address(shard.endpoints.addresses[0])) for shard in shards)
+
+
+def _address(address: definition_pb2.Address) -> str:
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    return f"{host}:{address.port}"
 
 
 def _ends(answer: queue_pb2.DescribeQueuesResponse) -> Ends:

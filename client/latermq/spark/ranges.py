@@ -23,11 +23,11 @@ class TopicEnds:
 
 
 Ends = Mapping[str, TopicEnds]
-"""By topic. A topic that was asked for and is not in it does not exist."""
+"""By topic, in each shard (`places`). What was asked for and is not in it does not exist."""
 
 
 class QueueRange(NamedTuple):
-    """Rows [start, end) of one queue."""
+    """Rows [start, end) of one queue; `topic` is in one shard (`places`)."""
 
     topic: str
     epoch: str

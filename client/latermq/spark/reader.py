@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from latermq.spark.columns import BatchBuilder
 from latermq.spark.losses import Losses
+from latermq.spark.places import shard_of, topic_of
 from latermq.spark.queue_client import OffsetGoneError, QueueClient, TopicGoneError
 from latermq.spark.ranges import QueueRange
 from latermq.spark.schema import wanted_of_broker
@@ -37,7 +38,8 @@ def _read_range(
     while position < wanted.end:
         try:
             for page in client.read(wanted._replace(start=position), fields):
-                yield builder.build(wanted.topic, wanted.queue_id, page.rows)
+                topic, shard = topic_of(wanted.topic), shard_of(wanted.topic)
+                yield builder.build(topic, wanted.queue_id, page.rows, shard)
                 position = page.rows[-1].queue_offset + 1
         except TopicGoneError:
             losses.deleted(wanted.topic)

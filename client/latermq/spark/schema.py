@@ -15,7 +15,12 @@ _ATTEMPTS: Final = (
     "failure_class:string,failure_text:string,stack_hash:string>>"
 )
 
-POSITION: Final = {"topic": "string", "queue_id": "int", "queue_offset": "bigint"}
+POSITION: Final = {
+    "topic": "string",
+    "queue_id": "int",
+    "queue_offset": "bigint",
+    "shard": "int",
+}
 MESSAGE: Final = {
     "message_id": "string",
     "message_type": "string",

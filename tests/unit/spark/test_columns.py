@@ -67,6 +67,7 @@ def test_a_plain_message_has_no_dead_letter() -> None:
         "topic": "topic",
         "queue_id": 7,
         "queue_offset": 5,
+        "shard": 0,
         "message_id": "id-5",
         "message_type": "normal",
         "keys": ["k1", "k2"],
