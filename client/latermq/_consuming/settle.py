@@ -16,7 +16,7 @@ from latermq._values.failure import Failure, describe, rejection
 from latermq._wire import messages as wire
 from latermq.backoff import SETTLE_BACKOFF
 from latermq.codes import Code
-from latermq.delivery import AT_ONCE, Delivery, Outcome
+from latermq.delivery import AT_ONCE, WAIT_MAX, Delivery, Outcome
 from latermq.errors import (
     ClosedError,
     InvalidReceiptHandleError,
@@ -80,7 +80,8 @@ class LeaseSettler:
         self, delivery: Delivery, after: timedelta | None, failure: Failure | None
     ) -> None:
         _require_held(delivery)
-        wait = self._session.settings.retry.wait(delivery.attempt) if after is None else after
+        policy = self._session.settings.retry
+        wait = min(policy.wait(delivery.attempt), WAIT_MAX) if after is None else after
         headers: list[tuple[str, str | bytes]] = [] if after is None else [wire.INSISTENCE]
         if failure is not None:
             headers.append(wire.failure_header(failure))

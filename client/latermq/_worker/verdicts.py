@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from latermq._values.arguments import wrong
 from latermq._values.durations import span_of
 from latermq.backoff import Backoff
-from latermq.delivery import Outcome, Verdict
+from latermq.delivery import WAIT_MAX, Outcome, Verdict
 
 Kinds: TypeAlias = type[BaseException] | tuple[type[BaseException], ...]
 Wait: TypeAlias = timedelta | float | str | None
@@ -78,6 +78,6 @@ def _wait_of(error: Exception, retry_in: WaitOf) -> timedelta | None:
             named = int(named)
         if isinstance(named, int | float):
             named = timedelta(seconds=named)
-        return None if named is None else span_of(RETRY_IN, named)
+        return None if named is None else min(span_of(RETRY_IN, named), WAIT_MAX)
     except Exception:  # noqa: BLE001  what failed is told; how long to wait is an extra
         return None

@@ -119,6 +119,7 @@ async def test_what_is_away_costs_no_attempt(
     [
         (17, "retry_in", 17),
         ("17", "retry_in", 17),
+        (float("nan"), "retry_in", 5),
         ("1m", "retry_in", 60),
         (timedelta(seconds=3), "retry_in", 3),
         (None, "retry_in", 5),  # the group's
@@ -140,6 +141,24 @@ async def test_an_exception_may_say_when(
         await send(latermq_time)
         await latermq_time.advance(timedelta(seconds=wait))
         assert seen.attempts == [(0, 1), (wait, 2)]
+
+
+@pytest.mark.parametrize(
+    ("retry", "named", "wait"), [("13h", None, 13), ("20d", None, 480), ("5s", 86_400, 12)]
+)
+async def test_a_wait_may_be_longer_than_a_broker_can_be_asked_for(
+    latermq_time: HeldBroker, retry: str, named: int | None, wait: int
+) -> None:
+    error = Slow()
+    error.retry_in = named
+    app, seen = latermq.App(), Seen(latermq_time, error)
+    listening(app, seen, retry=retry)
+    async with latermq_time.working(app):
+        await send(latermq_time)
+        await latermq_time.settle()
+        (waiting,) = latermq_time.pending()
+        due = latermq_time.now() + timedelta(hours=wait)
+        assert (waiting.state, waiting.due_at) == ("backoff", due)
 
 
 async def test_a_rate_lets_them_wait_and_fails_none(latermq_time: HeldBroker) -> None:
