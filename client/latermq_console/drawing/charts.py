@@ -37,7 +37,7 @@ def path(values: Sequence[float], wide: float, high: float, top: float = 0.0) ->
     step = wide / (len(values) - 1)
     room = high - 2 * MARGIN
     points = [
-        f"{index * step:.1f} {high - MARGIN - value / top * room:.1f}"
+        f"{index * step:.1f} {high - MARGIN - max(0.0, value) / top * room:.1f}"
         for index, value in enumerate(values)
     ]
     return "M" + " L".join(points)

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from latermq_console import clock
 from latermq_console.drawing import charts, words
 from latermq_console.reading.findings import findings
-from latermq_console.reading.watch import Sample, Watch, rates, thinned
+from latermq_console.reading.watch import Sample, Watch, grown, rates, thinned
 from latermq_console.serving.console import View
 from latermq_proto.latermq.v1 import broker_pb2
 
@@ -110,15 +110,14 @@ def _figures(state: broker_pb2.Broker, samples: Sequence[Sample], watch: Watch) 
         )
     )
     dead = sum(each.dead for each in watch.groups.values())
-    deads = [float(sample.dead) for sample in samples]
-    first = deads[0] if deads else 0.0
+    deads = grown(samples, "dead")
     figures.append(
         Figure(
             "Dead letters",
             words.short(dead) if known else "-",
             "",
-            charts.spark([value - first for value in deads], "Dead letters since then", "bad"),
-            f"{words.number(deads[-1] - first) if deads else 0} came lately",
+            charts.spark(deads, "Dead letters since then", "bad"),
+            f"{words.number(deads[-1] if deads else 0)} came lately",
             "bad" if dead else "",
             "/dead",
         )

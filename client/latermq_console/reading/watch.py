@@ -243,6 +243,16 @@ def thinned(samples: Sequence[Sample]) -> list[Sample]:
     return list(samples)[::-1][::step][::-1]
 
 
+def grown(samples: Sequence[Sample], name: str) -> list[int]:
+    """Return how much a counter has grown since the first sample; a restart takes nothing away."""
+    growth, whole = [0] * bool(samples), 0
+    for before, after in pairwise(samples):
+        if before.started_at_ms == after.started_at_ms:
+            whole += max(0, getattr(after, name) - getattr(before, name))
+        growth.append(whole)
+    return growth
+
+
 def rates(samples: Sequence[Sample], name: str) -> list[float]:
     """Return a counter's growth per second between samples; none across a restart."""
     growth = []

@@ -22,6 +22,7 @@ from latermq.errors import (
     RequestError,
     TopicNotFoundError,
     UnauthorizedError,
+    UnsupportedError,
 )
 from latermq_console.drawing.words import plain
 from latermq_console.reading.desk import Desk
@@ -310,6 +311,8 @@ def _named(error: LaterMQError) -> tuple[int, str]:
         return 403, "You may not see this"
     if isinstance(error, NotFoundError | TopicNotFoundError | GroupNotFoundError):
         return 404, "Not there"
+    if isinstance(error, UnsupportedError):
+        return 501, "This broker cannot tell"
     if isinstance(error, RequestError):
         return (400 if error.code < 50000 else 502), "The broker refused"
     return 503, "The broker does not answer"
