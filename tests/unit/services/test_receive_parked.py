@@ -44,6 +44,32 @@ async def test_what_is_there_is_given_at_once_and_not_waited_to_fill_up() -> Non
         assert task.result().status.code == Code.OK
 
 
+async def test_one_message_is_one_try_however_many_wait() -> None:
+    async with Messaging() as broker:
+        await broker.send(message("orders", b"first"))
+        waiting = [await started(broker) for _ in range(4)]
+        (subscription,) = broker.engine._state.subscriptions.values()
+        before = subscription.turn
+        await broker.send(message("orders", b"x"))
+        await broker.settle()
+        assert subscription.turn == before + 1
+        await broker.send(*[message("orders", b"%d" % n) for n in range(3)])
+        await broker.settle()
+        bodies = [await ended(task) for task in waiting if task.done()]
+        assert bodies == [[b"first"], [b"x"], [b"0", b"1", b"2"]]
+        for task in waiting:
+            task.cancel()
+
+
+async def test_each_that_waits_for_one_gets_one() -> None:
+    async with Messaging() as broker:
+        waiting = [await started(broker, count_max=1) for _ in range(3)]
+        await broker.send(*[message("orders", b"%d" % n) for n in range(2)])
+        await broker.settle()
+        assert sorted([await ended(task) for task in waiting if task.done()]) == [[b"0"], [b"1"]]
+        waiting[-1].cancel()
+
+
 @virtually
 async def test_nothing_within_the_time_is_message_not_found() -> None:
     async with Messaging(threads=InlineThreads()) as broker:

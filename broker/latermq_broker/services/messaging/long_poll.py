@@ -2,8 +2,9 @@
 
 Whoever waits stands in the line of its (group, topic), first come first served. A line holds one
 queue per filter: once the first with a filter comes away empty, so would all behind it, so
-they are not tried. A message therefore costs two tries, not one per receiver in the line. Knows
-nothing of time and never waits: the edge holds the futures and ends what has waited long enough.
+they are not tried. A message therefore costs two tries, not one per receiver in the line; and one
+where who takes it can tell that nothing is left (`parking.py`). Knows nothing of time and never
+waits: the edge holds the futures and ends what has waited long enough.
 
     park ──→ in line ──serve says yes──→ gone
                 └────────leave────────→ gone

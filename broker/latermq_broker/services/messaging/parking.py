@@ -44,12 +44,19 @@ class Parking(Generic[Found]):
     """All parked calls of one kind. Made and used in one running loop."""
 
     def __init__(
-        self, config: ServerConfig, flow: FlowControl, shares: Shares | None = None
+        self,
+        config: ServerConfig,
+        flow: FlowControl,
+        shares: Shares | None = None,
+        took_all: Callable[[Found], bool] | None = None,
     ) -> None:
         """
         Args:
             shares: of the calls of users that may wait.
+            took_all: tells whether what was found leaves nothing to anybody else in the line.
         """
+        self._took_all = took_all
+        self._nothing_left = False  # in the line that is served
         self._flow = flow
         self._shares = shares or Shares(AuthConfig())
         self._count_max = config.parked_receives_max
@@ -123,6 +130,7 @@ class Parking(Generic[Found]):
     def serve(self, group: str, topic: str) -> None:
         """Let those who wait in this line look once more, in order of arrival."""
         if self._lines.waits(group, topic):
+            self._nothing_left = False
             self._lines.serve(group, topic, self._try)
 
     def wake(self, ready: Ready) -> None:
@@ -142,6 +150,8 @@ class Parking(Generic[Found]):
         later = waiter.later
         if later.settled:
             return True
+        if self._nothing_left:
+            return False
         try:
             outcome = waiter.attempt()
         except LaterMQError as error:
@@ -149,6 +159,7 @@ class Parking(Generic[Found]):
         else:
             if outcome is None:
                 return False
+            self._nothing_left = self._took_all is not None and self._took_all(outcome)
             later.give(outcome)
         if waiter.timer is not None:
             waiter.timer.cancel()

@@ -24,10 +24,17 @@ from typing import Final
 
 from latermq_broker.catalog.catalog import DLQ_PREFIX
 from latermq_broker.catalog.shares import Shares
-from latermq_broker.config.config import Config
+from latermq_broker.config.config import RECORD_BODY_OVERHEAD_BYTES, Config
 from latermq_broker.deferred import Later
 from latermq_broker.engine.engine import Engine
-from latermq_broker.engine.state.model import EVERYTHING, Delivered, Failure, Ready, ReceiveRequest
+from latermq_broker.engine.state.model import (
+    EVERYTHING,
+    Delivered,
+    Failure,
+    Group,
+    Ready,
+    ReceiveRequest,
+)
 from latermq_broker.errors import InvalidReceiptHandleError
 from latermq_broker.services.call.answers import Caller, StreamAnswer
 from latermq_broker.services.call.bounds import Bounds
@@ -59,9 +66,12 @@ class Leased:
     transport has them, and a caller who does not read would hold them twice.
     """
 
-    __slots__ = ("delivered", "handles", "large", "stored")
+    __slots__ = ("delivered", "handles", "large", "stored", "took_all")
 
-    def __init__(self, delivered: Sequence[Delivered], stored: Later[None]) -> None:
+    def __init__(
+        self, delivered: Sequence[Delivered], stored: Later[None], *, took_all: bool
+    ) -> None:
+        self.took_all = took_all  # there is nothing left for the group in the topic
         self.delivered = delivered  # until the transport has them
         self.stored = stored
         self.handles: Sequence[str] = ()
@@ -87,7 +97,10 @@ class ReceiveService:
         self._config = config
         self._bounds = Bounds(config)
         self._flow = FlowControl(engine.limits)
-        self._parking: Parking[Leased] = Parking(config.server, self._flow, Shares(config.auth))
+        self._record_bytes_max = config.store.message_body_bytes_max + RECORD_BODY_OVERHEAD_BYTES
+        self._parking: Parking[Leased] = Parking(
+            config.server, self._flow, Shares(config.auth), lambda leased: leased.took_all
+        )
 
     def refuse_receive_message(
         self, status: definition_pb2.Status, request: service_pb2.ReceiveMessageRequest
@@ -228,7 +241,8 @@ class ReceiveService:
     def _lease(self, receive: ReceiveRequest, call: Call) -> Leased | None:
         """Lease as many as the caller has room for. Raises TooManyRequestsError: there is none."""
         bytes_max = call.reply_room()
-        if bytes_max < self._config.delivery.receive_bytes_max:
+        receive_bytes_max = self._config.delivery.receive_bytes_max
+        if bytes_max < receive_bytes_max:
             receive = receive._replace(bytes_max=bytes_max)
         # Asked for before the leases are appended, so that it covers the messages alone; and asked
         # for in any case: it arms the write of a group made on first use, of offsets passed over.
@@ -238,19 +252,19 @@ class ReceiveService:
         delivered = self._engine.receive(receive, self._committer.now_ms())
         if not delivered:
             return None
-        call.reserve_reply(
-            sum([len(each.rest) + len(each.sys) + ELEMENT_BYTES for each in delivered])
+        size = sum([len(each.rest) + len(each.sys) + ELEMENT_BYTES for each in delivered])
+        call.reserve_reply(size)
+        took_all = (
+            len(delivered) < receive.count_max
+            and size + self._record_bytes_max <= min(bytes_max, receive_bytes_max)
+            and _sees_all(self._engine.catalog.group(receive.group), receive)
         )
-        return Leased(delivered, stored)
+        return Leased(delivered, stored, took_all=took_all)
 
     def _attempt(self, receive: ReceiveRequest, call: Call) -> Leased | None:
         """Try once, in the pump's turn: what is appended is written in it."""
         leased = self._lease(receive, call)
-        if leased is None and (
-            receive.filter is not EVERYTHING
-            or receive.topic.startswith(DLQ_PREFIX)
-            or self._keeps_order(receive.group)
-        ):
+        if leased is None and not _sees_all(self._engine.catalog.group(receive.group), receive):
             # One receive passes over a bounded slice of a queue. If there is more to look at, the
             # engine has announced it, and the next turn must come.
             asyncio.get_running_loop().call_soon(self._committer.leased)
@@ -321,6 +335,13 @@ class ReceiveService:
                 now_ms,
                 failure=failure,
             )
+
+
+def _sees_all(group: Group | None, receive: ReceiveRequest) -> bool:
+    """Tell whether a receive is given all there is, if it has room, and not a slice of it."""
+    if receive.filter is not EVERYTHING or receive.topic.startswith(DLQ_PREFIX):
+        return False
+    return group is None or not (group.fifo or group.lite_parent)
 
 
 def _elements(
