@@ -176,14 +176,15 @@ def message_rows(
     lengths: Sequence[int],
     store_ms: int,
 ) -> list[MessageRow]:
-    return [
-        MessageRow(
-            position, length, store_ms, message.topic_id, message.queue_id, message.kind,
-            message.queue_offset, message.due_ms, message.tag_hash, message.id_hash,
+    rows: list[MessageRow] = []
+    for index, message in enumerate(messages):
+        row = (
+            positions[index], lengths[index], store_ms, message.topic_id, message.queue_id,
+            message.kind, message.queue_offset, message.due_ms, message.tag_hash, message.id_hash,
             message.key_hashes, message.lite_topic,
-        )
-        for message, position, length in zip(messages, positions, lengths, strict=True)
-    ]  # fmt: skip
+        )  # fmt: skip
+        rows.append(tuple_new(MessageRow, row))
+    return rows
 
 
 def decode_message_rows(records: Sequence[Record]) -> list[MessageRow]:
