@@ -54,7 +54,7 @@ MUTATIONS: Final = (
         ENGINE,
         "engine/receive/queues.py",
         "        return first_unread(self._state, subscription, queue_id)",
-        "        return self._state.cursor(subscription, queue_id)",
+        "        return self._state.cursor(subscription, self._state.queue(topic.id, queue_id))",
         simulated=True,
     ),
     Mutation(

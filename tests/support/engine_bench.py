@@ -266,7 +266,9 @@ class Bench(RuleBasedStateMachine):
         assert topic is not None
         subscription = self.engine._state.subscription(known.id, topic.id)
         return {
-            queue_id: self.engine._state.cursor(subscription, queue_id)
+            queue_id: self.engine._state.cursor(
+                subscription, self.engine._state.queue(topic.id, queue_id)
+            )
             for queue_id in range(topic.queue_count)
         }
 

@@ -53,7 +53,7 @@ class GroupProgress:
         state = self._state
         waiting: list[int] = []
         for queue in self._queues(topic):
-            cursor = state.cursor(subscription, queue.queue_id) if subscription else queue.first
+            cursor = state.cursor(subscription, queue) if subscription else queue.first
             if cursor < queue.next:
                 waiting.append(queue.get(cursor).time_ms)
         if subscription is not None:

@@ -181,7 +181,7 @@ class Lanes:
         reply_budget: ReplyBudget,
     ) -> tuple[int, Sequence[int], int]:
         """(first offset, offsets of what is taken relative to it, how far was looked)."""
-        cursor = self._state.cursor(subscription, queue.queue_id)
+        cursor = self._state.cursor(subscription, queue)
         if cursor >= queue.next:
             return cursor, (), 0
         letters = self._state.dead.get(queue.topic_id)

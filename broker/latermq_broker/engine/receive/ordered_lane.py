@@ -297,7 +297,7 @@ class OrderedLane:
 
         When the looks are spent it ends early: the receive is to announce that there is more.
         """
-        cursor = self._state.cursor(receive.subscription, queue.queue_id)
+        cursor = self._state.cursor(receive.subscription, queue)
         rows: list[OrderedRow] = []
         looked = 0
         for entry in self._entries(queue, cursor, receive.reply_budget.count):

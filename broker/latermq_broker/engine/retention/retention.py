@@ -265,7 +265,7 @@ class Retention:
     ) -> None:
         self.entries_expired += upto - first
         for subscription in readers:
-            cursor = self._state.cursor(subscription, queue.queue_id)
+            cursor = self._state.cursor(subscription, queue)
             unread = max(0, upto - max(cursor, first))
             if subscription.gate is not None:
                 unread += expiring(subscription.gate, queue.queue_id, upto)

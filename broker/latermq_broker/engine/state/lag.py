@@ -34,7 +34,7 @@ def lag_of(state: EngineState, subscription: Subscription, topic: Topic) -> Lag:
     gate = subscription.gate
     for queue_id in range(1 if reader is not None else topic.queue_count):
         queue = state.queue(topic.id, queue_id)
-        fresh += queue.next - state.cursor(subscription, queue_id)
+        fresh += queue.next - state.cursor(subscription, queue)
         offset = first_unread(state, subscription, queue_id)
         if offset < queue.next:
             entered_ms = queue.entered_ms(offset)

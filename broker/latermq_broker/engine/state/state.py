@@ -316,11 +316,11 @@ class EngineState:
             subscription = self.subscriptions[key] = Subscription(group_id, topic_id, lanes)
         return subscription
 
-    def cursor(self, subscription: Subscription, queue_id: int) -> int:
+    def cursor(self, subscription: Subscription, queue: ConsumeQueue) -> int:
         """The group's next offset on the queue, never below what is retained."""
         if (reader := lite_reader(self, subscription)) is not None:
             return reader.first_unread()
-        offset = self.queue(subscription.topic_id, queue_id).first
+        queue_id, offset = queue.queue_id, queue.first
         for known in (subscription.cursors.get(queue_id), subscription.scanned.get(queue_id)):
             if known is not None and known > offset:
                 offset = known
@@ -338,6 +338,6 @@ def lite_reader(state: EngineState, subscription: Subscription) -> LiteReader | 
 
 def first_unread(state: EngineState, subscription: Subscription, queue_id: int) -> int:
     """Find the oldest offset that the group was not given yet: the next, or the first held back."""
-    cursor = state.cursor(subscription, queue_id)
+    cursor = state.cursor(subscription, state.queue(subscription.topic_id, queue_id))
     held = subscription.gate.first_held(queue_id) if subscription.gate is not None else None
     return cursor if held is None else min(cursor, held)

@@ -109,7 +109,7 @@ class MessageLives:
             delivery = in_hand(state, group_id, Origin(topic_id, queue_id, offset))
             reader = lite_reader(state, subscription)
             if reader is None:
-                cursor = state.cursor(subscription, queue_id)
+                cursor = state.cursor(subscription, state.queue(topic.id, queue_id))
             else:
                 ahead = reader.ahead(stored_order_key(state.read(message.position)), offset)
                 cursor = offset - ahead  # behind it if it was given
