@@ -113,6 +113,17 @@ def test_receives_from_both_and_settles_in_each(commands: Commands, name: str) -
     assert resets.count(f"group {name} goes on in {name} in shard") == 2
 
 
+def test_a_client_is_known_to_both(commands: Commands, name: str) -> None:
+    commands.fill(name)
+    for shard in commands.machines.shards:
+        with WireClient(shard.endpoint, name) as client:
+            client.receive(name, name, wait_ms=0)
+    shown = commands.json("client", "show", name)
+    assert (shown["held_count"], shards_of(shown["held"])) == (2, [0, 1])
+    kicked = commands.json("client", "kick", name, "--yes")
+    assert kicked["released_count"] == 2
+
+
 def test_dead_letters_of_both(commands: Commands, name: str) -> None:
     ids = commands.fill(name)
     for shard in commands.machines.shards:

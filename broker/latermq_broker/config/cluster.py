@@ -11,7 +11,10 @@ SHARDS_MAX: Final = 256  # names and handles have room for more; a route should 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterConfig:
-    """The same in every shard but for `shard`; without `shards` a broker is alone."""
+    """The same in every shard but for `shard`; without `shards` a broker is alone.
+
+    `advertise` and `ca` may stand alone: `serve --shards` makes the others.
+    """
 
     shards: tuple[str, ...] = ()  # HOST:PORT of each, by number, as the others reach it
     shard: int = 0  # which of them this is
@@ -24,13 +27,13 @@ class ClusterConfig:
             raise ConfigError("cluster.shards", f"names {count} shards, at most {SHARDS_MAX}")
         for setting in ("shards", "advertise"):
             _check_addresses(f"cluster.{setting}", getattr(self, setting))
-        if not count and (self.shard or self.advertise or self.ca):
-            raise ConfigError("cluster.shards", "is empty, yet another setting of [cluster] is set")
+        if not count and self.shard:
+            raise ConfigError("cluster.shards", "is empty, yet cluster.shard is set")
         if count and not 0 <= self.shard < count:
             raise ConfigError(
                 "cluster.shard", f"must be 0 to {count - 1}, as cluster.shards names {count}"
             )
-        if self.advertise and len(self.advertise) != count:
+        if count and self.advertise and len(self.advertise) != count:
             raise ConfigError(
                 "cluster.advertise",
                 f"names {len(self.advertise)} addresses for {count} shards: one each, or none",

@@ -50,12 +50,17 @@ def list_(group: str, topic: str, limit: int, endpoint: str, as_json: bool) -> N
     """List the clients: what each is, and how many messages it holds."""
     request = client_pb2.ListClientsRequest(group=group, topic=topic)
     with Connection(endpoint) as broker:
-        clients, more = broker.pages(broker.clients.ListClients, request, "clients", limit)
+        shards = broker.shards
+        clients, more = shards.pages(
+            broker.clients.ListClients, request, "clients", limit, lambda each: each.client_id
+        )
     if as_json:
-        print_json({"clients": [jsonable(each) for each in clients], "more": more})
+        print_json({"clients": [shards.jsonable(each) for each in clients], "more": more})
+        shards.finish()
         return
     if not clients:
         click.echo("no clients")
+        shards.finish()
         return
     now_ms = clock.now_ms()
     columns = (
@@ -68,9 +73,11 @@ def list_(group: str, topic: str, limit: int, endpoint: str, as_json: bool) -> N
         Column("LANGUAGE", optional=True),
         Column("ADDRESS", optional=True),
     )
-    print_table(columns, [_row(each, now_ms) for each in clients])
+    rows = [_row(each, now_ms) for each in clients]
+    print_table(shards.columns(columns), shards.rows(rows, clients))
     if more:
         click.echo(f"… more than {limit:,}; raise --limit to see them")
+    shards.finish()
 
 
 @client.command(epilog=example("latermq client show host@17@0@abc"))
@@ -80,17 +87,25 @@ def show(client_id: str, endpoint: str, as_json: bool) -> None:
     """Show the client CLIENT_ID, and what it holds of which topic, for which group."""
     request = client_pb2.GetClientRequest(client_id=client_id)
     with Connection(endpoint) as broker:
-        shown = broker.call(broker.clients.GetClient, request).client
+        shards = broker.shards
+        parts = shards.each(lambda each: each.call(each.clients.GetClient, request).client)
+    shown = parts[0][1]
+    held = [(number, each) for number, part in parts for each in part.held]
+    shown.held_count = sum(part.held_count for _, part in parts)
     if as_json:
-        print_json(jsonable(shown))
+        for number, part in parts:
+            shards.remember(number, part.held)
+        print_json({**jsonable(shown), "held": [shards.jsonable(each) for _, each in held]})
+        shards.finish()
         return
     now_ms = clock.now_ms()
     click.echo(styled(f"client {plain(shown.client_id)}", bold=True))
     for label, value in _facts(shown, now_ms):
         click.echo(f"  {label:<10}{value}")
     click.echo()
-    if not shown.held:
+    if not held:
         click.echo("it holds no message")
+        shards.finish()
         return
     columns = (
         Column("GROUP", flex=True),
@@ -101,15 +116,17 @@ def show(client_id: str, endpoint: str, as_json: bool) -> None:
     )
     rows = [
         (
+            *([str(number)] if shards.several else []),
             each.group,
             each.topic,
             f"{each.count:,}",
             format_duration(max(0, now_ms - each.oldest_leased_at_ms)),
             format_ago(each.first_due_at_ms, now_ms),
         )
-        for each in shown.held
+        for number, each in held
     ]
-    print_table(columns, rows)
+    print_table(shards.columns(columns), rows)
+    shards.finish()
 
 
 @client.command(epilog=example("latermq client kick host@17@0@abc --yes"))
@@ -125,11 +142,14 @@ def kick(client_id: str, yes: bool, endpoint: str, as_json: bool) -> None:
     confirmed(f"Take from client {plain(client_id)} what it holds?", yes=yes)
     request = client_pb2.KickClientRequest(client_id=client_id)
     with Connection(endpoint) as broker:
-        released = broker.call(broker.clients.KickClient, request).released_count
+        shards = broker.shards
+        parts = shards.each(lambda each: each.call(each.clients.KickClient, request))
+    released = sum(part.released_count for _, part in parts)
     if as_json:
         print_json({"client_id": client_id, "released_count": released})
     else:
         click.echo(f"client {plain(client_id)} kicked; {counted(released, 'message')} released")
+    shards.finish()
 
 
 def _row(client: client_pb2.Client, now_ms: int) -> tuple[str, ...]:

@@ -244,7 +244,7 @@ class TestCluster:
             ({"shards": ("a",)}, "'a' is not HOST:PORT"),
             ({"shards": tuple(f"a:{n}" for n in range(1, 258))}, "257 shards, at most 256"),
             ({"shards": ("a:1", "b:1"), "advertise": ("c:1",)}, "1 addresses for 2 shards"),
-            ({"shard": 1}, "is empty, yet another setting"),
+            ({"shard": 1}, "is empty, yet cluster.shard is set"),
             ({"shards": "a:1"}, "is not a list of texts"),
             ({"shards": (1,)}, "1 is not text"),
         ],
