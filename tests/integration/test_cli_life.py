@@ -121,12 +121,12 @@ def test_the_log_can_be_read_beside_the_broker(shell: Shell) -> None:
 
 def test_failures_are_one_line_and_a_code(shell: Shell) -> None:
     cases = (
-        (("topic", "show", "nothing"), 2, "topic not found"),
+        (("topic", "show", "nothing"), 3, "topic not found"),
         (("topic", "create", "x", "--type", "lite", "--queues", "2"), 2, "one queue"),
         (("receive", "x", "--group", "bad name"), 2, "other characters"),
         (("topic", "list", "--endpoint", "127.0.0.1:1"), 1, "no broker answers at 127.0.0.1:1"),
         (("bench", "send", "--endpoint", "127.0.0.1:1"), 1, "no broker answers"),
-        (("bench", "receive", "--topic", "nothing"), 2, "topic not found: nothing"),
+        (("bench", "receive", "--topic", "nothing"), 3, "topic not found: nothing"),
     )
     for words, code, text in cases:
         done = shell.run(*words)
