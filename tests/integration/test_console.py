@@ -16,6 +16,7 @@ from latermq_console.reading import letters as shelves
 from latermq_console.serving.headers import POLICY
 from support import console_story as shop
 from support.broker_process import BrokerProcess
+from support.cluster_process import ClusterProcess
 from support.console_rig import visiting
 from support.machine import patient
 
@@ -302,3 +303,12 @@ def test_the_command_serves_and_ends(endpoint: str) -> None:
     assert refused.returncode == 2
     assert "asks nobody for a name" in refused.stderr
     assert "clear text" in refused.stderr
+
+
+async def test_the_shards_of_a_cluster_are_listed(tmp_path: Path) -> None:
+    with ClusterProcess(tmp_path / "data", 2) as cluster:
+        cluster.start()
+        async with visiting(cluster.endpoints[0]) as (_, visitor):
+            page = await visitor.get("/broker")
+            assert "one of 2 shards" in page
+            assert cluster.endpoints[1] in page

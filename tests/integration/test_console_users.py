@@ -188,3 +188,23 @@ async def test_an_admin_disables_a_user_and_lets_it_in_again(endpoint: str) -> N
                 assert other.status == 403
             await other.get("/groups/billing")
             assert other.status == 200
+
+
+async def test_the_consoles_own_user_is_nobody_elses(endpoint: str) -> None:
+    await bury(endpoint)
+    async with visiting(endpoint, access_key=ROOT, secret=SECRET) as (console, visitor):
+        for path in ("/", "/dead/billing", "/access"):
+            assert "Sign in to LaterMQ" in await visitor.get(path)
+        await visitor.sign_in(SHOP, SHOP_SECRET)
+        page = await visitor.until("/", "the right browse on all groups")
+        assert "billing" not in page
+        page = await visitor.get("/dead")
+        assert "This user may not list groups" in page
+        await visitor.get("/dead/shipping")
+        assert visitor.status == 403
+        await visitor.sign_in(ROOT, SECRET)
+        await visitor.until("/", "billing")
+        await visitor.post("/sign-out")
+        assert len(console.sessions) == 0
+        await visitor.sign_in(ROOT, SECRET)
+        await visitor.until("/", "billing")

@@ -12,10 +12,11 @@ from latermq_console.drawing import charts, words
 from latermq_console.reading.findings import findings
 from latermq_console.reading.watch import Sample, Watch, grown, rates, thinned
 from latermq_console.serving.console import View
-from latermq_proto.latermq.v1 import broker_pb2
+from latermq_proto.latermq.v1 import broker_pb2, cluster_pb2
 
 FIRST_LOOK_S: Final = 1.5  # a page waits so long for figures that nobody has asked for yet
 GROUPS_SHOWN: Final = 8
+CLUSTER_S: Final = 60.0  # a cluster has the shards it was made with
 
 
 class Figure(NamedTuple):
@@ -56,7 +57,9 @@ async def broker(view: View) -> Response:
     """Show everything the broker tells of itself."""
     desk = view.desk
     answer = await desk.look(desk.admin.brokers.GetBroker, broker_pb2.GetBrokerRequest())
-    return view.render("broker.html", broker=answer.broker, flush=answer.broker.log.flush)
+    request = cluster_pb2.DescribeClusterRequest(endpoints=desk.admin.access_point)
+    cluster, _ = await desk.tried(desk.admin.cluster.DescribeCluster, request, age_s=CLUSTER_S)
+    return view.render("broker.html", broker=answer.broker, cluster=cluster)
 
 
 async def jump(view: View) -> Response:
