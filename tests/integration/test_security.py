@@ -105,6 +105,29 @@ async def test_the_sdk_signs_in_clear_text_and_over_tls(
                 await mq.simple_consumer("orders", group="shipping").receive()
 
 
+async def test_a_worker_works_without_the_right_to_look_at_what_it_declares(
+    broker: BrokerProcess, shop: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "latermq.worker")
+    key, secret = shop.values()
+    app = latermq.App(broker.endpoint, access_key=key, secret=secret, tls=False)
+    app.topic("others", queues=2)  # not granted
+    end = asyncio.Event()
+
+    @app.listener("orders", group="billing")
+    async def bill(order: bytes) -> None:
+        if order == b"worked":
+            end.set()
+
+    serving = asyncio.create_task(app.serve(end))
+    await bill.send(b"worked")
+    assert await serving
+    assert "topics and groups are not compared with the code's" in caplog.text
+    with pytest.raises(ForbiddenError):
+        await app.declare()
+    await app.close()
+
+
 async def test_the_sdk_is_refused(broker: BrokerProcess) -> None:
     async with latermq.connect(broker.endpoint, tls=False) as mq:
         with pytest.raises(UnauthorizedError, match="not signed"):

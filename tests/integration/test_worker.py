@@ -249,6 +249,29 @@ async def test_a_call_that_takes_too_long_has_failed(
     assert letter.failure_text == "not done after 0.1 s, its time limit"
 
 
+async def test_a_worker_may_have_its_group_be_as_the_code_says(
+    sdk_broker: BrokerProcess, operator: WireClient, name: str, tmp_path: Path
+) -> None:
+    operator.create_group(name, 2, [50])
+    said = "max_attempts: 2 at the broker, 7 in the code"
+    rounds: list[tuple[list[str], list[str]]] = [
+        ([], [f"WARNING latermq.worker: group {name}: {said}; the broker's word holds"]),
+        (["--declare"], [f"INFO latermq.worker: group {name} altered: {said}"]),
+        ([], []),
+    ]
+    for number, (options, lines) in enumerate(rounds):
+        with working(
+            tmp_path / f"{number}", SHOP, name, sdk_broker.endpoint, *options,
+            limit=", max_attempts=7",
+        ) as worker:  # fmt: skip
+            await until(lambda: "worker ready" in worker.log, lambda: worker.log)
+            before, _, _ = worker.log.partition("worker ready")
+            assert before.count("\n") == len(lines)
+            assert all(line in before for line in lines)
+            worker.process.send_signal(signal.SIGTERM)
+            assert worker.ended() == 0
+
+
 async def test_functions_that_block_run_in_threads(
     sdk_broker: BrokerProcess, name: str, tmp_path: Path
 ) -> None:
