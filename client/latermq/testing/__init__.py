@@ -15,11 +15,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from latermq.testing._desk import DeadLetter, Desk, Failure, Pending
+    from latermq.testing._desk import DeadLetter, Desk, Failure, Pending, Sent
     from latermq.testing._held import HeldBroker
     from latermq.testing._process import BrokerProcess
 
-__all__ = ["BrokerProcess", "DeadLetter", "Desk", "Failure", "HeldBroker", "Pending"]
+__all__ = ["BrokerProcess", "DeadLetter", "Desk", "Failure", "HeldBroker", "Pending", "Sent"]
 
 _HOMES: Final = {"BrokerProcess": "_process", "HeldBroker": "_held"}
 

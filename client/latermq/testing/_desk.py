@@ -13,9 +13,9 @@ from latermq._values.arguments import wrong
 from latermq.admin import AsyncAdmin, Method
 from latermq.app import App
 from latermq.client import Client
-from latermq.errors import GroupNotFoundError
+from latermq.errors import GroupNotFoundError, TopicNotFoundError
 from latermq.push_consumer import GRACE
-from latermq_proto.latermq.v1 import dead_letter_pb2, pending_pb2
+from latermq_proto.latermq.v1 import dead_letter_pb2, message_pb2, pending_pb2
 
 PAGE_SIZE: Final = 1_000
 _KINDS: Final[Mapping[int, str]] = {
@@ -88,6 +88,24 @@ class Pending:
     keys: tuple[str, ...]
     kind: str
     text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """A message of a topic, whoever has consumed it.
+
+    Fields:
+        due_at: the time it was delayed to; None: it was not.
+    """
+
+    message_id: str
+    topic: str
+    body: bytes
+    tag: str
+    keys: tuple[str, ...]
+    properties: Mapping[str, str] = field(repr=False)
+    message_group: str
+    due_at: datetime | None
 
 
 class Desk(ABC):
@@ -168,6 +186,19 @@ class Desk(ABC):
         )
         return [_pending(each) for each in sorted(listed, key=lambda each: int(each.due_at_ms))]
 
+    def sent(self, topic: str) -> list[Sent]:
+        """List what was sent to a topic, done or not, the oldest first; what is delayed is not
+        there before its time: `pending` has it."""
+        try:
+            listed = self._each(
+                AsyncAdmin.messages.FindMessages,
+                message_pb2.FindMessagesRequest(topic=topic, begin_ms=1, with_body=True),
+                "messages",
+            )
+        except TopicNotFoundError:
+            return []
+        return [_sent(each) for each in sorted(listed, key=lambda each: int(each.stored_at_ms))]
+
     def _each(self, method: Method[Any], request: Any, field: str) -> list[Any]:
         items: list[Any] = []
         request.page_size = PAGE_SIZE
@@ -183,11 +214,29 @@ def _instant(ms: int) -> datetime:
     return datetime.fromtimestamp(ms / 1_000, UTC)
 
 
+def _body(given: Any) -> bytes:
+    body: bytes = given.body
+    return gzip.decompress(body) if given.body_encoding == "gzip" else body
+
+
+def _sent(given: message_pb2.FoundMessage) -> Sent:
+    return Sent(
+        message_id=given.message_id,
+        topic=given.topic,
+        body=_body(given),
+        tag=given.tag,
+        keys=tuple(given.keys),
+        properties=dict(given.properties),
+        message_group=given.message_group,
+        due_at=_instant(given.due_at_ms) if given.due_at_ms else None,
+    )
+
+
 def _letter(given: dead_letter_pb2.DeadLetter) -> DeadLetter:
     return DeadLetter(
         message_id=given.message_id,
         topic=given.origin_topic,
-        body=gzip.decompress(given.body) if given.body_encoding == "gzip" else given.body,
+        body=_body(given),
         keys=tuple(given.keys),
         properties=dict(given.properties),
         reason=given.reason,

@@ -98,6 +98,24 @@ async def test_an_app_may_be_used_by_test_after_test(latermq_time: HeldBroker) -
         assert GIVEN == ["cleo"]
 
 
+async def test_what_was_sent_is_listed(latermq_time: HeldBroker) -> None:
+    assert latermq_time.sent("orders") == []
+    due = latermq_time.now() + SECOND
+    async with latermq_time.connect() as mq:
+        first = await mq.send("orders", b"1" * 10_000, tag="paid", keys=["a", "b"])
+        await latermq_time.advance("1ms")
+        await mq.send("orders", b"2", deliver_at=due, properties={"who": "ann"})
+        await mq.send("others", b"3")
+        for delivery in await mq.simple_consumer("orders", group="billing").receive():
+            await delivery.ack()
+    (one,) = latermq_time.sent("orders")
+    await latermq_time.advance("1s")
+    one, two = latermq_time.sent("orders")
+    assert (one.message_id, one.body, one.keys) == (first.message_id, b"1" * 10_000, ("a", "b"))
+    assert (one.tag, one.due_at, two.due_at, two.body) == ("paid", None, due, b"2")
+    assert two.properties["who"] == "ann"
+
+
 async def test_a_lease_ends_when_it_says(latermq_time: HeldBroker) -> None:
     async with latermq_time.connect() as mq:
         await mq.send("orders", b"17")
