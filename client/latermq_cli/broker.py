@@ -161,10 +161,8 @@ def _transport(seen: Any) -> list[str]:
 
 
 def _retention(done: Any) -> list[str]:
-    age = format_duration(done.retention_ms) if done.retention_ms else "no bound by age"
-    bytes_ = f", at most {size(done.retention_bytes)}" if done.retention_bytes else ""
     lines = [
-        f"{age}{bytes_}",
+        *_what_goes_when(done),
         f"dropped {counted(done.segments_dropped, 'segment')}, {size(done.bytes_dropped)}; "
         f"{counted(done.entries_expired, 'message')} expired, "
         f"{done.entries_expired_unread:,} unread",
@@ -175,6 +173,36 @@ def _retention(done: Any) -> list[str]:
         lines.append(f"{times} a segment was kept: too much of it is needed")
     if done.early_drops:
         lines.append(f"{counted(done.early_drops, 'segment')} went early for a full disk")
+    return lines
+
+
+def _what_goes_when(done: Any) -> list[str]:
+    """What will be deleted, and when."""
+    age_ms, unread_ms = done.retention_ms, done.unread_retention_ms
+    if not age_ms:
+        lines = ["messages are kept for ever"]
+    elif unread_ms == age_ms:
+        lines = [f"messages go after {format_duration(age_ms)}, read or not"]
+    else:
+        unread = format_duration(unread_ms) if unread_ms else "when the disk is nearly full"
+        after = "after " if unread_ms else ""
+        lines = [
+            f"messages go after {format_duration(age_ms)} once every group has read them; unread "
+            f"{after}{unread}, the oldest first"
+        ]
+    if done.retention_bytes:
+        lines.append(f"beyond {size(done.retention_bytes)} of log the oldest go, read or not")
+    letters_ms = done.dead_letter_retention_ms
+    lines.append(
+        f"dead letters go after {format_duration(letters_ms)}"
+        if letters_ms
+        else "dead letters are kept for ever"
+    )
+    if done.kept_unread_bytes:
+        lines.append(
+            f"{size(done.kept_unread_bytes)} are old and kept: group {plain(done.kept_for_group)} "
+            f"has not read all of {plain(done.kept_for_topic)}"
+        )
     return lines
 
 

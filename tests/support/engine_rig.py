@@ -41,6 +41,7 @@ def short_store(
         "segment_bytes": segment_bytes,
         "message_body_bytes_max": segment_bytes // 8,
         "retention_ms": retention_ms,
+        "unread_retention_ms": settings.get("unread_retention_ms", retention_ms),
     }
     for name, value in settings.items():
         object.__setattr__(config, name, value)

@@ -65,6 +65,7 @@ class StoreConfig:
     checkpoint_bytes: int = 256 * MIB
     checkpoint_interval_ms: int = 30_000
     retention_ms: int = 3 * 86_400_000  # 0: for ever
+    unread_retention_ms: int = 0  # what a group has not read; 0: until the disk is nearly full
     retention_bytes: int = 0  # of the log; 0: no bound
     dead_letter_retention_ms: int = 14 * 86_400_000  # 0: for ever
     disk_low_percent: int = 10  # free; less: old messages go early. 0: never
@@ -89,9 +90,15 @@ class StoreConfig:
             if getattr(self, name) < 1:
                 raise ConfigError(f"store.{name}", "must be at least 1")
 
-        for name in ("retention_ms", "dead_letter_retention_ms", "scrub_pause_ms"):
+        for name in (
+            "retention_ms", "unread_retention_ms", "dead_letter_retention_ms", "scrub_pause_ms",
+        ):  # fmt: skip
             if getattr(self, name) < 0:
                 raise ConfigError(f"store.{name}", "must be at least 0")
+        if self.unread_retention_ms and not 0 < self.retention_ms <= self.unread_retention_ms:
+            raise ConfigError(
+                "store.unread_retention_ms", "must be 0 or at least retention_ms, which is not 0"
+            )
         if self.retention_bytes and self.retention_bytes < 2 * self.segment_bytes:
             raise ConfigError("store.retention_bytes", "must be 0 or at least two segments")
         if not 0 <= self.disk_full_percent <= self.disk_low_percent <= 99:

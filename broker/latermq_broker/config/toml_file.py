@@ -72,6 +72,11 @@ def _build(chosen: Mapping[str, Any]) -> Config:
     for name, value in chosen.items():
         section, _, setting = name.partition(".")
         sections.setdefault(section, {})[setting] = value
+    store = sections.get("store", {})
+    if store.get(
+        "retention_ms"
+    ):  # who set it meant all messages: it did before there was the other
+        store.setdefault("unread_retention_ms", store["retention_ms"])
     classes = get_type_hints(Config)
     return Config(**{section: classes[section](**given) for section, given in sections.items()})
 

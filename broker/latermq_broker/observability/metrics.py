@@ -202,6 +202,12 @@ GAUGES: Final[tuple[tuple[str, str, Callable[[Overview], float]], ...]] = (
         lambda seen: seen.log_end - seen.log_checkpointed,
     ),
     (
+        "log_kept_unread_bytes",
+        "Size of the files of the log that are older than the retention, and kept because a "
+        "consumer group has not read them.",
+        lambda seen: seen.retention.kept_unread_bytes,
+    ),
+    (
         "timer_runs",
         "Files of delayed messages.",
         lambda seen: seen.timer_runs,

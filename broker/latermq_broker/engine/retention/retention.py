@@ -2,7 +2,8 @@
 
 One pass looks at the segments from the oldest on, as far as they may go: below the newest
 checkpoint, and older than `retention_ms`, or beyond `retention_bytes`, or, on a disk that is
-nearly full, read by every group. Each in turn:
+nearly full, read by every group. What a group has not read keeps a segment that is only old, until
+`unread_retention_ms`, or until the disk is nearly full. Each in turn:
 
     trim ──► nothing needs it ─────────────────────────────────► next segment
          └─► little does ─► survey ─► move a bit at a time ─┘
@@ -14,6 +15,8 @@ itself, and a pass begun anew finds it done. Never drops what cannot be read: da
 segment.
 """
 
+import logging
+from collections import Counter
 from collections.abc import Generator, Iterator
 from typing import Final
 
@@ -33,6 +36,8 @@ from latermq_broker.store.records.retention_records import (
     TrimmedQueue,
     base_records,
 )
+
+log = logging.getLogger("latermq.engine")
 
 CHECK_MS: Final = 1_000  # whether something may go
 STEP_MS: Final = 25
@@ -59,6 +64,8 @@ class Retention:
         self.early_drops = (
             0  # segments that went before their age, because the disk was nearly full
         )
+        self.kept_unread_bytes = 0  # of segments that only an unread message keeps
+        self.kept_for = ("", "")  # the first group and topic of which that is so
         self.step_cost = STEP_COST
         self.roll_forward = RollForward(state, journal, attempts)
         self._withheld = WithheldMessages(state, journal)
@@ -69,6 +76,8 @@ class Retention:
         self._pass: Iterator[int] | None = None
         self._next_ms = 0
         self._early_from_ms = 0  # before, nothing goes before its age
+        self._kept_until_ms = 0  # before, nobody looks whether what is kept unread has been read
+        self._unread: Counter[tuple[str, str]] = Counter()  # of this pass, by group and topic
         self._now_ms = 0
         self._last_ms: dict[int, int] = {}  # segment base: store time of its last record
 
@@ -108,18 +117,28 @@ class Retention:
     def _end(self) -> None:
         self._pass = None
         self._state.timers_touched = None
+        for (group, topic), count in self._unread.items():
+            log.warning(
+                "messages removed unread", extra={"group": group, "topic": topic, "count": count}
+            )
+        self._unread.clear()
 
     def _run(self) -> Iterator[int]:
-        due = 0
+        due, kept_for = 0, ("", "")
         while self._may_go(due) and self._is_due(due):
+            if not self._goes_unread(due):
+                kept_for = yield from self._unread_of(self._row.row[due])
+                if kept_for[0]:
+                    break
             due += 1
+        self._keep_unread(due, kept_for)
         if due:  # at once: what entered a queue late may need an older segment
             yield from self._trim(self._row.row[due - 1])
         clean = 0
         while self._may_go(clean):
             segment = self._row.row[clean]
             if clean >= due:
-                if not (yield from self._all_read(segment)):
+                if kept_for[0] or not (yield from self._all_read(segment)):
                     self._early_from_ms = self._now_ms + EARLY_RETRY_MS
                     break
                 yield from self._trim(segment)
@@ -132,6 +151,8 @@ class Retention:
                 self._next_ms = self._now_ms + (EARLY_RETRY_MS if low else RETRY_MS)
                 break
             clean += 1
+        if kept_for[0]:
+            self._kept_until_ms = self._now_ms + EARLY_RETRY_MS
         if clean:
             self._drop(clean, max(0, clean - due))
 
@@ -151,7 +172,31 @@ class Retention:
         return early or self._is_due(index)
 
     def _is_due(self, index: int) -> bool:
-        return self._expired(self._row.row[index]) or self._oversize(index)
+        """Of one that is old, also that nothing unread keeps it, as far as was looked lately."""
+        if self._oversize(index):
+            return True
+        looks = self._now_ms >= self._kept_until_ms or self._goes_unread(index)
+        return looks and self._expired(self._row.row[index])
+
+    def _goes_unread(self, index: int) -> bool:
+        """Tell whether what is old goes though a group has not read it."""
+        age_ms = self._config.unread_retention_ms
+        if self._oversize(index) or self._state.store.disk.low:
+            return True
+        return bool(age_ms) and self._written_ms(self._row.row[index]) <= self._now_ms - age_ms
+
+    def _keep_unread(self, due: int, kept_for: tuple[str, str]) -> None:
+        """Note, and say once, that old segments from `due` on stay for a group."""
+        kept = 0
+        if kept_for[0]:
+            row = self._row.row[due:-1]
+            kept = sum(segment.size for segment in row if self._expired(segment))
+            if self.kept_for != kept_for:
+                log.warning(
+                    "old messages are kept: a group has not read them",
+                    extra={"group": kept_for[0], "topic": kept_for[1], "bytes": kept},
+                )
+        self.kept_unread_bytes, self.kept_for = kept, kept_for
 
     def _expired(self, segment: Segment) -> bool:
         age_ms = self._config.retention_ms
@@ -190,6 +235,27 @@ class Retention:
             if not groups or any(group.unread_from(key[1]) < boundary for group in groups):
                 return False
         return True
+
+    def _unread_of(self, segment: Segment) -> Generator[int, None, tuple[str, str]]:
+        """Name a group that was not given all that the segment has of a topic, and that topic; two
+        empty names: there is none."""
+        catalog = self._state.catalog
+        readers = self._readers()
+        for key in self._state.store.queue_keys():
+            topic = catalog.topic_by_id(key[0])
+            if topic is None or topic.internal or key[0] not in readers:
+                continue
+            queue = self._state.queue(*key)
+            boundary = self._boundary(queue, segment)
+            yield ROW_COST
+            if boundary == queue.first:
+                continue
+            for subscription in readers[key[0]]:
+                group = catalog.group_by_id(subscription.group_id)
+                cursor = max(subscription.unread_from(key[1]), queue.first)
+                if group is not None and cursor < boundary:
+                    return group.name, topic.name
+        return "", ""
 
     def _readers(self) -> dict[int, list[Subscription]]:
         readers: dict[int, list[Subscription]] = {}
@@ -272,6 +338,10 @@ class Retention:
             if unread:
                 self.entries_expired_unread += unread
                 subscription.flowing().expired_unread += unread
+                group = self._state.catalog.group_by_id(subscription.group_id)
+                topic = self._state.catalog.topic_by_id(subscription.topic_id)
+                if group is not None and topic is not None:
+                    self._unread[group.name, topic.name] += unread
 
     # --- drop ----------------------------------------------------------------------------------
 

@@ -128,6 +128,10 @@ def _retention(seen: Overview, config: Config) -> broker_pb2.BrokerRetention:
         segments_kept=done.segments_kept,
         drops_postponed=done.drops_postponed,
         early_drops=done.early_drops,
+        unread_retention_ms=config.store.unread_retention_ms,
+        kept_unread_bytes=done.kept_unread_bytes,
+        kept_for_group=done.kept_for[0],
+        kept_for_topic=done.kept_for[1],
     )
 
 
