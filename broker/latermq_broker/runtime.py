@@ -9,6 +9,7 @@ a write or sync failed → the same without the checkpoint → 3
 import asyncio
 import gc
 import logging
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -27,6 +28,7 @@ from latermq_broker.handover.replacing import LISTEN, METRICS, Sockets, open_rep
 from latermq_broker.observability import log as logs
 from latermq_broker.observability.metrics import Edges, render
 from latermq_broker.observability.metrics_endpoint import MetricsEndpoint
+from latermq_broker.observability.service_manager import ServiceNotices
 from latermq_broker.pump.disk_work import THREADS_MAX
 from latermq_broker.pump.pump import Pump
 from latermq_broker.services.call.handler import MethodTable
@@ -192,7 +194,7 @@ async def _serve(
         services = assemble(engine, pump, config, shards)
         _look_at_the_door(engine, clock, config)
         pump.on_ready = services.parked.wake
-        pump.on_second = services.on_second
+        manager = _managed(services, pump)
         server = _server(services.methods, config)
         if isinstance(server, LeanServer):
             services.transport_view.transport = server.figures
@@ -209,9 +211,9 @@ async def _serve(
             services.health.set_serving(True)
             gc.collect()
             gc.freeze()  # what lives as long as the process need not be looked at again
-            announce(f"latermq ready on {server.address}")
-            log.info("ready", extra={"address": server.address, "compiled": is_compiled()})
+            _say_ready(server.address, announce, manager)
             await stop.wait()
+            manager.stopping()
             if meeting is not None:
                 meeting.close()  # before the ports: who comes now waits for LOCK
             drained = await _drain(services, server, FAILED_DRAIN_MS if failed else drain_ms_max)
@@ -256,6 +258,24 @@ def _look_at_the_door(engine: Engine, clock: SystemClock, config: Config) -> Non
         make_first_admin(engine, config.auth, directory, clock.now_ms())
         warn_of_open_files(directory / LOG_NAME)
     warn_of_open_door(config)
+
+
+def _say_ready(address: str, announce: Callable[[str], None], manager: ServiceNotices) -> None:
+    announce(f"latermq ready on {address}")
+    manager.ready(address)
+    log.info("ready", extra={"address": address, "compiled": is_compiled()})
+
+
+def _managed(services: Services, pump: Pump) -> ServiceNotices:
+    """Do each second what the services do, and tell who started the broker that it lives."""
+    manager = ServiceNotices(os.environ)
+
+    def on_second() -> None:
+        services.on_second()
+        manager.alive()
+
+    pump.on_second = on_second
+    return manager
 
 
 def _metrics(

@@ -162,7 +162,7 @@ def _transport(seen: Any) -> list[str]:
 
 def _retention(done: Any) -> list[str]:
     lines = [
-        *_what_goes_when(done),
+        *what_goes_when(done),
         f"dropped {counted(done.segments_dropped, 'segment')}, {size(done.bytes_dropped)}; "
         f"{counted(done.entries_expired, 'message')} expired, "
         f"{done.entries_expired_unread:,} unread",
@@ -176,7 +176,7 @@ def _retention(done: Any) -> list[str]:
     return lines
 
 
-def _what_goes_when(done: Any) -> list[str]:
+def what_goes_when(done: Any) -> list[str]:
     """What will be deleted, and when."""
     age_ms, unread_ms = done.retention_ms, done.unread_retention_ms
     if not age_ms:

@@ -3,6 +3,7 @@
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -56,6 +57,23 @@ class TestLife:
         ended = broker.terminate()
         assert ended.stdout == f"latermq ready on {broker.endpoint}\n"
         clean(ended)
+
+    def test_tells_who_started_it(
+        self, broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As systemd wants to know; the watchdog hears it each second."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+            listener.bind(str(tmp_path / "notify"))
+            listener.settimeout(patient(30))
+            monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+            monkeypatch.setenv("WATCHDOG_USEC", "60000000")
+            broker.start()
+            heard = [listener.recv(1_000), listener.recv(1_000)]
+            assert heard[0] == f"READY=1\nSTATUS=serving on {broker.endpoint}".encode()
+            assert heard[1] == b"WATCHDOG=1"
+            clean(broker.terminate())
+            while not heard[-1].startswith(b"STOPPING=1"):
+                heard.append(listener.recv(1_000))
 
     def test_an_interrupt_stops_it_in_order_too(self, broker: BrokerProcess) -> None:
         broker.start()

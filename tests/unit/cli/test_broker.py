@@ -1,10 +1,13 @@
 """`latermq broker show`."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from latermq_broker.store.files import Space
+from latermq_cli.broker import what_goes_when
+from latermq_proto.latermq.v1 import broker_pb2
 from support.cli_rig import CliRig
 
 
@@ -52,6 +55,33 @@ def test_as_json(rig: CliRig) -> None:
     assert told["totals"]["messages_sent"] == 1
     assert told["waiting"]["delayed"] == 0
     assert told["retention"]["segments_dropped"] == 0
+
+
+@pytest.mark.parametrize(
+    ("seen", "lines"),
+    [
+        (
+            {"retention_ms": 259_200_000, "dead_letter_retention_ms": 1_209_600_000},
+            ["messages go after 3d once every group has read them; unread when the disk is nearly "
+             "full, the oldest first", "dead letters go after 14d"],
+        ),
+        (
+            {"retention_ms": 3_600_000, "unread_retention_ms": 7_200_000},
+            ["messages go after 1h once every group has read them; unread after 2h, the oldest "
+             "first", "dead letters are kept for ever"],
+        ),
+        (
+            {"retention_ms": 3_600_000, "unread_retention_ms": 3_600_000,
+             "retention_bytes": 1 << 30, "kept_unread_bytes": 1 << 20, "kept_for_group": "g", "kept_for_topic": "t"},
+            ["messages go after 1h, read or not", "beyond 1 GiB of log the oldest go, read or not",
+             "dead letters are kept for ever",
+             "1 MiB are old and kept: group g has not read all of t"],
+        ),
+        ({}, ["messages are kept for ever", "dead letters are kept for ever"]),
+    ],
+)  # fmt: skip
+def test_what_goes_when(seen: dict[str, Any], lines: list[str]) -> None:
+    assert what_goes_when(broker_pb2.BrokerRetention(**seen)) == lines
 
 
 def test_reconnect_says_whom_it_told(rig: CliRig) -> None:

@@ -7,12 +7,13 @@ from typing import Any, Final
 
 import pytest
 
+import latermq_broker.config
 from latermq_broker.config.addresses import listen_address
 from latermq_broker.config.config import Config, Flush
 from latermq_broker.config.toml_file import load, to_toml
 from latermq_broker.errors import ConfigError
 
-EXAMPLE = Path(__file__).resolve().parents[3] / "docker" / "latermq.toml"
+EXAMPLE = Path(latermq_broker.config.__file__).with_name("latermq.toml")
 
 
 @pytest.fixture

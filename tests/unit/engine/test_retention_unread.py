@@ -167,7 +167,7 @@ def test_what_a_message_group_holds_back_is_unread() -> None:
         [Outgoing("orders", b"r", b"s", name, message_group="g") for name in "ab"], rig.now_ms
     )
     rig.engine.write()
-    rig.receive("ledger", lease_ms=3_600_000)
+    rig.receive("ledger", count=1, lease_ms=3_600_000)
     fill(rig, topic="filler")
     grow_old(rig)
     assert rig.engine.retention.kept_for == ("ledger", "orders")

@@ -172,7 +172,7 @@ class Retention:
         return early or self._is_due(index)
 
     def _is_due(self, index: int) -> bool:
-        """Of one that is old, also that nothing unread keeps it, as far as was looked lately."""
+        """Tell whether it is too much, or old and not known to be kept by what is unread."""
         if self._oversize(index):
             return True
         looks = self._now_ms >= self._kept_until_ms or self._goes_unread(index)
@@ -221,7 +221,7 @@ class Retention:
 
         What nobody has read yet keeps its full time; so does a topic that no group reads.
         """
-        readers = self._readers()
+        readers = _readers(self._state)
         for key in self._state.store.queue_keys():
             topic = self._state.catalog.topic_by_id(key[0])
             if topic is None or topic.internal:
@@ -240,7 +240,7 @@ class Retention:
         """Name a group that was not given all that the segment has of a topic, and that topic; two
         empty names: there is none."""
         catalog = self._state.catalog
-        readers = self._readers()
+        readers = _readers(self._state)
         for key in self._state.store.queue_keys():
             topic = catalog.topic_by_id(key[0])
             if topic is None or topic.internal or key[0] not in readers:
@@ -257,17 +257,11 @@ class Retention:
                     return group.name, topic.name
         return "", ""
 
-    def _readers(self) -> dict[int, list[Subscription]]:
-        readers: dict[int, list[Subscription]] = {}
-        for (_, topic_id), subscription in self._state.subscriptions.items():
-            readers.setdefault(topic_id, []).append(subscription)
-        return readers
-
     # --- trim ----------------------------------------------------------------------------------
 
     def _trim(self, segment: Segment) -> Iterator[int]:
         """Queues lose what entered them before the end of the segment; the letters, their old."""
-        readers = self._readers()
+        readers = _readers(self._state)
         batch: list[TrimmedQueue] = []
         rows = 0
         for key in self._state.store.queue_keys():
@@ -363,3 +357,11 @@ class Retention:
         self.bytes_dropped += freed
         self.early_drops += early
         self._last_ms = {base: ms for base, ms in self._last_ms.items() if base >= end}
+
+
+def _readers(state: EngineState) -> dict[int, list[Subscription]]:
+    """List by topic id the groups that read it."""
+    readers: dict[int, list[Subscription]] = {}
+    for (_, topic_id), subscription in state.subscriptions.items():
+        readers.setdefault(topic_id, []).append(subscription)
+    return readers

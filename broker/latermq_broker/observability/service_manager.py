@@ -1,0 +1,54 @@
+"""Tells systemd how the broker is: ready, stopping, alive. Silent where nobody asked for it.
+
+Protocol: sd_notify(3). A unit of `Type=notify` hands over a socket in NOTIFY_SOCKET, and with
+`WatchdogSec=` the longest silence in WATCHDOG_USEC.
+"""
+
+import logging
+import socket
+from collections.abc import Mapping
+from typing import Final
+
+log = logging.getLogger("latermq.runtime")
+
+READY: Final = "READY=1"
+STOPPING: Final = "STOPPING=1"
+ALIVE: Final = "WATCHDOG=1"
+
+
+class ServiceNotices:
+    """Who started the broker, if it wants to know.
+
+    Args:
+        environment: has NOTIFY_SOCKET, or nobody is told.
+    """
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        path = environment.get("NOTIFY_SOCKET", "")
+        self._address = f"\0{path[1:]}" if path.startswith("@") else path
+        self._watches = bool(self._address) and environment.get("WATCHDOG_USEC", "").isdigit()
+
+    def ready(self, address: str) -> None:
+        """Calls are served there."""
+        self._tell(READY, f"STATUS=serving on {address}")
+
+    def stopping(self) -> None:
+        """Calls are answered that have begun, and no further ones."""
+        self._tell(STOPPING, "STATUS=draining")
+
+    def alive(self) -> None:
+        """The event loop goes round: called once a second, which is often enough for a watchdog."""
+        if self._watches:
+            self._tell(ALIVE)
+
+    def _tell(self, *lines: str) -> None:
+        if not self._address:
+            return
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as one_way:
+                one_way.setblocking(False)
+                one_way.sendto("\n".join(lines).encode(), self._address)
+        except OSError as error:
+            log.warning("the service manager is not told", extra={"reason": str(error)})
+            self._address = ""
+            self._watches = False

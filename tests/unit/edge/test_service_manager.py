@@ -1,0 +1,72 @@
+"""What systemd is told, and the unit that is shipped."""
+
+import configparser
+import shlex
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from latermq_broker.observability.service_manager import ServiceNotices
+from latermq_cli.root import latermq
+
+UNIT: Final = Path(__file__).resolve().parents[3] / "docs" / "operating" / "latermq.service"
+
+
+@pytest.fixture
+def systemd(tmp_path: Path) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(str(tmp_path / "notify"))
+        listener.settimeout(10)
+        yield listener
+
+
+def test_it_hears_of_a_life(systemd: socket.socket) -> None:
+    manager = ServiceNotices({"NOTIFY_SOCKET": systemd.getsockname(), "WATCHDOG_USEC": "60000000"})
+    manager.ready("127.0.0.1:8081")
+    manager.alive()
+    manager.stopping()
+    heard = [systemd.recv(1_000).decode() for _ in range(3)]
+    assert heard == [
+        "READY=1\nSTATUS=serving on 127.0.0.1:8081", "WATCHDOG=1", "STOPPING=1\nSTATUS=draining",
+    ]  # fmt: skip
+
+
+def test_without_a_watchdog_it_is_not_told_each_second(systemd: socket.socket) -> None:
+    manager = ServiceNotices({"NOTIFY_SOCKET": systemd.getsockname()})
+    manager.alive()
+    manager.stopping()
+    assert systemd.recv(1_000).startswith(b"STOPPING")
+
+
+def test_nobody_asked() -> None:
+    for environment in ({}, {"WATCHDOG_USEC": "1"}, {"NOTIFY_SOCKET": ""}):
+        manager = ServiceNotices(environment)
+        manager.ready("x")
+        manager.alive()
+
+
+def test_one_that_is_gone_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    manager = ServiceNotices({"NOTIFY_SOCKET": str(tmp_path / "gone"), "WATCHDOG_USEC": "1"})
+    manager.ready("x")
+    manager.alive()
+    assert len(caplog.records) == 1
+
+
+def test_the_unit_starts_what_there_is() -> None:
+    unit = configparser.ConfigParser(strict=False, interpolation=None)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read(UNIT, encoding="utf-8")
+    service = unit["Service"]
+    program, *words = shlex.split(service["ExecStart"])
+    assert program.endswith("/bin/latermq")
+    context = latermq.make_context("latermq", words, resilient_parsing=False)
+    serve = latermq.get_command(context, words[0])
+    assert serve is not None
+    options = {option for parameter in serve.params for option in parameter.opts}
+    assert {word for word in words if word.startswith("--")} <= options
+    assert service["Type"] == "notify"
+    assert service["StateDirectory"] in service["ExecStart"]
+    assert service["RestartPreventExitStatus"] == "2 3"
