@@ -72,9 +72,10 @@ def test_as_json(rig: CliRig) -> None:
         ),
         (
             {"retention_ms": 3_600_000, "unread_retention_ms": 3_600_000,
-             "retention_bytes": 1 << 30, "kept_unread_bytes": 1 << 20, "kept_for_group": "g", "kept_for_topic": "t"},
-            ["messages go after 1h, read or not", "beyond 1 GiB of log the oldest go, read or not",
-             "dead letters are kept for ever",
+             "retention_bytes": 1 << 30, "kept_unread_bytes": 1 << 20,
+             "kept_for_group": "g", "kept_for_topic": "t"},
+            ["messages go after 1h, read or not",
+             "beyond 1 GiB of log the oldest go, read or not", "dead letters are kept for ever",
              "1 MiB are old and kept: group g has not read all of t"],
         ),
         ({}, ["messages are kept for ever", "dead letters are kept for ever"]),
