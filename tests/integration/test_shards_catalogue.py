@@ -10,8 +10,11 @@ import pytest
 import latermq
 from latermq import admin
 from latermq.errors import LaterMQError
+from latermq_broker.transport.lean import TLS_DIRECTORY
+from latermq_broker.transport.tls import OWN_CERTIFICATE, OWN_KEY
 from latermq_proto.latermq.v1 import cluster_pb2, limit_pb2, topic_pb2, user_pb2
 from support import wire_requests
+from support.broker_process import BrokerProcess
 from support.cluster_process import Machines
 from support.machine import patient
 from support.wire_client import WireClient, require_ok
@@ -160,5 +163,24 @@ async def test_users_are_known_to_all_shards(tmp_path: Path) -> None:
         with pytest.raises(LaterMQError):
             async with latermq.connect(machines.shards[0].endpoint) as mq:
                 await mq.send("orders", b"body")
+    finally:
+        machines.stop()
+
+
+async def test_shards_call_each_other_over_tls(tmp_path: Path) -> None:
+    """With a certificate that both have; nothing is taken in clear text."""
+    with BrokerProcess(tmp_path / "maker", config="[tls]\nenabled = true\n") as maker:
+        maker.start()
+    own = maker.data_dir / TLS_DIRECTORY
+    certificate = own / OWN_CERTIFICATE
+    files = f'certificate = "{certificate}"\nkey = "{own / OWN_KEY}"\n'
+    tls = f"[tls]\nenabled = true\nclear_text = false\n{files}"
+    machines = Machines(tmp_path, tls, cluster=f'ca = "{certificate}"\n')
+    try:
+        machines.start()
+        for shard in machines.shards:
+            async with latermq.connect(shard.endpoint, tls=latermq.Tls(ca=certificate)) as mq:
+                for number in range(4):
+                    await mq.send("orders", b"body", message_group=f"group-{number}")
     finally:
         machines.stop()

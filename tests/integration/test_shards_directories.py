@@ -1,8 +1,12 @@
 """From a broker that was alone to a cluster and back, and what is refused on the way."""
 
+import os
 import shutil
+import signal
+import socket
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
@@ -15,12 +19,12 @@ from support.machine import patient
 from support.wire_client import WireClient, now_ms, require_ok
 
 
-def refused(*words: str) -> str:
-    """The last line that `latermq serve` says before it ends with code 2."""
-    command = [sys.executable, "-m", "latermq_broker", "serve", "--listen", "127.0.0.1:0", *words]
+def refused(*words: str, listen: str = "127.0.0.1:0") -> str:
+    """What `latermq serve` says before it ends with code 2."""
+    command = [sys.executable, "-m", "latermq_broker", "serve", "--listen", listen, *words]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=patient(60))
     assert ended.returncode == 2, ended.stderr
-    return ended.stderr.splitlines()[-1]
+    return ended.stderr
 
 
 def bodies(client: WireClient, topic: str, group: str) -> list[bytes]:
@@ -86,3 +90,33 @@ def test_there_and_back(tmp_path: Path) -> None:
         assert bodies(client, "orders", "other-group") == [b"old"]
         for number in range(4):
             assert bodies(client, f"fifo-{number}", "g") == [], "its group is where it was"
+
+
+def test_a_port_that_is_taken_ends_all_that_were_started(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        words = ("--shards", "2", "--data-dir", str(tmp_path / "data"))
+        said = refused(*words, listen=f"127.0.0.1:{port - 1}")
+    assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in said
+
+
+def test_shards_whose_supervisor_was_killed_serve_until_another_takes_them(tmp_path: Path) -> None:
+    with ClusterProcess(tmp_path / "data", 2) as cluster:
+        cluster.start()
+        orphans = cluster.pids()
+        os.kill(cluster.pid, signal.SIGKILL)
+        cluster.wait_end()
+        try:
+            with WireClient(cluster.endpoints[1]) as client:
+                require_ok(client.send(wire_requests.message("orders", b"served")))
+            words = ("--shards", "2", "--data-dir", str(tmp_path / "data"))
+            assert "is in use by another broker" in refused(*words, listen=cluster.endpoint)
+            cluster.start("--replace")
+            with WireClient(cluster.endpoints[1]) as client:
+                assert bodies(client, "orders", "g") == [b"served"]
+        finally:
+            for pid in orphans.values():
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)

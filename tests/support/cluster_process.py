@@ -75,9 +75,10 @@ class Machines:
 
     Args:
         more: text for both files.
+        cluster: text for their section `[cluster]`.
     """
 
-    def __init__(self, path: Path, more: str = "") -> None:
+    def __init__(self, path: Path, more: str = "", *, cluster: str = "") -> None:
         ports = free_ports(4)
         addresses = [f"127.0.0.1:{port}" for port in ports]
         self.metrics = addresses[2:]
@@ -86,7 +87,7 @@ class Machines:
             BrokerProcess(
                 path / str(number),
                 listen=addresses[number],
-                config=f"[cluster]\n{listed}\nshard = {number}\n"
+                config=f"[cluster]\n{listed}\nshard = {number}\n{cluster}"
                 f'[metrics]\nlisten = "{self.metrics[number]}"\n{more}',
             )
             for number in range(2)
