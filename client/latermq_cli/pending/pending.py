@@ -107,7 +107,7 @@ def list_(limit: int, endpoint: str, as_json: bool, **wanted: Any) -> None:
         return
     now_ms = clock.now_ms()
     columns: tuple[Column, ...] = (
-        Column("DUE"),
+        Column("DUE", optional=True),
         Column("DUE IN", right=True),
         Column("KIND"),
         Column("TOPIC", flex=True),

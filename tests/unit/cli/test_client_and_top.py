@@ -64,6 +64,16 @@ def test_pending_names_the_client(rig: CliRig) -> None:
     assert (held["kind"], held["client_id"], held["message_id"]) == ("in_flight", "client-1", "m-1")
 
 
+def test_pending_suits_a_terminal_of_80_columns(rig: CliRig) -> None:
+    rig.make_group(wait_ms=60_000)
+    rig.send_message("m-1")
+    rig.fail(Failure("TimeoutError", "the bank did not answer in 30 s"))
+    lines = rig.ok("pending", "list").splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[0].split()[:3] == ["DUE", "IN", "KIND"]
+    assert "client-1" in lines[1]
+
+
 def test_a_listing_goes_on_until_it_is_ended(rig: CliRig, monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
 
