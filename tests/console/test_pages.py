@@ -94,6 +94,7 @@ def test_keys(browser: Browser, url: str, told: str) -> None:
         page.keyboard.press("?")
         expect(page.get_by_role("dialog")).to_be_visible()
         page.keyboard.press("Escape")
+        expect(page.get_by_role("dialog")).to_be_hidden()
         page.keyboard.press("/")
         page.keyboard.type(shop.GROUP)
         page.keyboard.press("Enter")

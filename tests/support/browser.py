@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Final
 
-from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 
 from support.machine import patient
 
@@ -32,9 +32,13 @@ def aside(work: Coroutine[Any, Any, None]) -> None:
 
 @contextmanager
 def launched(path: str) -> Iterator[Browser]:
+    """Chromium; while it runs, Playwright's loop runs in this thread, so that no other may."""
+    expect.set_options(timeout=WAIT_MS)
     with sync_playwright() as playwright:
         # Inside a container its sandbox needs rights that nobody gives it; our own pages need none.
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(
+            executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"]
+        )
         try:
             yield browser
         finally:
