@@ -117,6 +117,11 @@ async def test_a_user_does_what_its_rights_allow(endpoint: str) -> None:
         page = await visitor.sign_in(SHOP, SHOP_SECRET)
         page = await visitor.until("/", "the right browse on all groups")
         assert "billing" not in page, "it may not list groups"
+        for to in ("dead", "groups"):
+            assert "Open a group by its name" in await visitor.get(f"/{to}")
+            await visitor.get(f"/go?to={to}&q=billing")
+            assert visitor.path == f"/{to}/billing"
+            assert visitor.status == 200
         page = await visitor.until("/dead/billing", "no failure told")
         await visitor.get("/dead/billing/letters/0")
         assert visitor.status == 200

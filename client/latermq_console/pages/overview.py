@@ -16,6 +16,7 @@ from latermq_proto.latermq.v1 import broker_pb2, cluster_pb2
 
 FIRST_LOOK_S: Final = 1.5  # a page waits so long for figures that nobody has asked for yet
 GROUPS_SHOWN: Final = 8
+NAMED_PAGES: Final = ("dead", "groups")
 CLUSTER_S: Final = 60.0  # a cluster has the shards it was made with
 
 
@@ -67,6 +68,8 @@ async def jump(view: View) -> Response:
     wanted = view.asked("q")
     if not wanted:
         return view.go("/messages")
+    if view.asked("to") in NAMED_PAGES:  # by whoever may not list groups
+        return view.go(f"/{view.asked('to')}/{quote(wanted, safe='')}")
     if wanted in view.watch.groups:
         return view.go(f"/groups/{quote(wanted, safe='')}")
     if len(wanted) >= 32 and all(ch in "0123456789abcdefABCDEF" for ch in wanted):
