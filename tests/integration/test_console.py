@@ -312,3 +312,22 @@ async def test_the_shards_of_a_cluster_are_listed(tmp_path: Path) -> None:
             page = await visitor.get("/broker")
             assert "one of 2 shards" in page
             assert cluster.endpoints[1] in page
+
+
+async def test_text_of_strangers_stays_text(endpoint: str, name: str) -> None:
+    evil = '"><script>alert(1)</script>'
+    await shop.make_topic(endpoint, name)
+    await shop.make_groups(endpoint, name)
+    async with visiting(endpoint) as (_, visitor), latermq.connect(endpoint) as mq:
+        await mq.send(name, f"\u202e{evil}".encode(), keys=[evil], properties={"p": evil})
+        async with mq.simple_consumer(name, group=name) as consumer:
+            [delivery] = await consumer.receive()
+            await delivery.dead_letter(evil, ValueError(evil))
+        pages = [f"/dead/{name}", f"/dead/{name}/letters/0", f"/messages/{delivery.message_id}",
+                 f"/dead/{name}?q={evil}", f"/messages?q={evil}", f"/go?q={evil}"]  # fmt: skip
+        for path in pages:
+            raw = (await visitor.client.get(path)).text
+            assert "&lt;script&gt;alert(1)" in raw, path
+            assert "<script>alert" not in raw, path
+        body = await visitor.get(f"/messages/{delivery.message_id}")
+        assert r"\u202e" in body, "what turns text around is shown, not obeyed"

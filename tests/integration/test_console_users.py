@@ -1,5 +1,6 @@
 """The console before a broker that has users: signing in, rights, and who is put out."""
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
@@ -8,11 +9,13 @@ import latermq
 from latermq import admin
 from latermq_console.pages import sign_in
 from latermq_console.reading.jobs import Plan
+from latermq_console.serving import console as serving
+from latermq_console.serving import sessions
 from latermq_console.serving.sessions import FormSeal
 from latermq_proto.latermq.v1 import dead_letter_pb2, user_pb2
 from support import console_story as shop
 from support.broker_process import BrokerProcess
-from support.console_rig import Visitor, visiting
+from support.console_rig import WAIT_S, Visitor, visiting
 
 ROOT, SECRET = "root", "the-secret-of-root"
 SHOP, SHOP_SECRET = "support", "the-secret-of-support"
@@ -213,3 +216,17 @@ async def test_the_consoles_own_user_is_nobody_elses(endpoint: str) -> None:
         assert len(console.sessions) == 0
         await visitor.sign_in(ROOT, SECRET)
         await visitor.until("/", "billing")
+
+
+async def test_who_is_idle_is_forgotten_with_its_watch(
+    endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "SWEEP_S", 0.02)
+    async with visiting(endpoint) as (console, visitor):
+        await visitor.sign_in(ROOT, SECRET)
+        [session] = console.sessions.of_user(ROOT)
+        watch = console.watch_of(session)
+        monkeypatch.setattr(sessions, "IDLE_S_MAX", 0.0)
+        async with asyncio.timeout(WAIT_S):
+            while len(console.sessions) or not watch.over:
+                await asyncio.sleep(0.02)

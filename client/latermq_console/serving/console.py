@@ -42,6 +42,7 @@ COOKIE: Final = "latermq_console"
 FORM_BYTES_MAX: Final = 1 << 20
 LIVE_HEADER: Final = "x-console-live"
 SIGN_IN: Final = "/sign-in"
+SWEEP_S: Final = 30.0
 OPEN_S: Final = 5.0  # that the broker asks for names is known for so long
 
 Handler = Callable[["View"], Awaitable[Response]]
@@ -125,6 +126,7 @@ class Console:
         self._samples: deque[Sample] = deque()  # of the last watch that ended
         self._closing: set[asyncio.Task[None]] = set()
         self._own_watch = settings.access_key
+        self._sweeper = asyncio.ensure_future(self._sweep())
         if settings.access_key:
             self._begin_watch(settings.access_key, self.desk(settings.access_key, settings.secret))
 
@@ -236,6 +238,7 @@ class Console:
         return self._shelves.setdefault(id(session), Shelves(session.desk))
 
     async def close(self) -> None:
+        self._sweeper.cancel()
         await self.jobs.stop_all()
         self.sessions.end_all()
         for watch in list(self._watches.values()):
@@ -243,6 +246,12 @@ class Console:
         if self._closing:
             await asyncio.wait(self._closing)
         await self._outside.close()
+
+    async def _sweep(self) -> None:
+        """End sessions in time, with their secrets and watches, where nobody comes to notice."""
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            self.sessions.sweep()
 
     def _begin_watch(self, user: str, desk: Desk) -> None:
         samples = next((each.samples for each in self._watches.values()), self._samples)
