@@ -330,6 +330,8 @@ async def _drain(services: Services, server: "GrpcioServer | LeanServer", grace_
     services.health.set_serving(False)
     services.parked.drain()
     services.reconnects.drain()
+    if services.shards is not None:
+        services.shards.drain()
     drained = await server.drain(grace_ms)
     if services.shards is not None:
         await services.shards.close()

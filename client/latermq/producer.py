@@ -175,7 +175,7 @@ class Producer:
         self._check_sizes([message])
         now = self._now()
         draft = wire.Draft(message, self._ids.next(), now, None, True, check_after)
-        choices = candidates(queues, next(self._turn), message.message_group)
+        choices = self._there_first(candidates(queues, next(self._turn), message.message_group))
         try:
             for retry in range(1, TRIES):
                 queue = choices[(retry - 1) % len(choices)]
@@ -207,9 +207,14 @@ class Producer:
             raise ForbiddenError(Code.FORBIDDEN, f"no queue of {topic} can be written")
         return queues
 
+    def _there_first(self, queues: list[Queue]) -> list[Queue]:
+        """Put last the brokers that nobody was reached at; a heartbeat finds them again."""
+        return sorted(queues, key=lambda queue: self._session.outages.away(queue.endpoints))
+
     async def _try(
         self, queues: list[Queue], drafts: Sequence[wire.Draft], headers: Metadata, tries: int
     ) -> list[SendReceipt]:
+        queues = self._there_first(queues)
         for retry in range(1, tries):
             queue = queues[(retry - 1) % len(queues)]
             try:

@@ -223,7 +223,10 @@ class AskingConsumer:
         queues = (await self._session.route(topic)).readable()
         if not queues:
             raise ForbiddenError(Code.FORBIDDEN, f"no queue of {topic} can be read")
-        return candidates(queues, turn, None)
+        choices = candidates(queues, turn, None)
+        return [
+            each for each in choices if not self._session.outages.away(each.endpoints)
+        ] or choices
 
 
 class SimpleConsumer(AskingConsumer):

@@ -1,7 +1,9 @@
 """Shards of several machines: `[cluster]`, one catalogue, users, limits; a shard that was away."""
 
+import asyncio
 import urllib.request
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +78,8 @@ def test_a_shard_that_was_away_has_what_was_changed(machines: Machines, name: st
     assert first.terminate().code == 0
     first.start()
     other.start()
+    assert "drained=True" in first.terminate().stderr, "nobody is waited for"
+    first.start()
     known = topics(other.endpoint)
     assert f"{name}-goes" not in known
     assert known.keys() >= {f"{name}-stays", f"{name}-anew"}
@@ -102,6 +106,31 @@ def test_without_shard_0_the_others_serve_and_changes_are_refused(
         require_ok(client.send(wire_requests.message(name, b"starts without it")))
         first.start()
         client.create_topic(f"{name}-again")
+
+
+async def test_the_sdk_works_around_a_shard_that_is_away(machines: Machines, name: str) -> None:
+    """One that knew it, a new topic and a new client: nobody waits for it to come back."""
+    first, other = machines.shards
+    with WireClient(first.endpoint) as client:
+        for topic in (name, f"{name}-new"):
+            client.create_topic(topic)
+    async with asyncio.timeout(patient(60)):
+        async with latermq.connect(first.endpoint) as mq:
+            await mq.send(name, b"0")
+            other.terminate()
+            try:
+                for number in range(1, 5):
+                    await mq.send(name, b"%d" % number)
+                await mq.send(f"{name}-new", b"new")
+                async with latermq.connect(first.endpoint) as anew:
+                    await anew.send(name, b"5")
+                    consumer = anew.simple_consumer(name, group=name)
+                    bodies: set[bytes] = set()
+                    while not bodies >= {b"%d" % number for number in range(1, 6)}:
+                        for delivery in await consumer.receive(10, wait=timedelta(seconds=1)):
+                            bodies.add(delivery.body)
+            finally:
+                other.start()
 
 
 def test_a_limit_is_divided(machines: Machines, name: str) -> None:

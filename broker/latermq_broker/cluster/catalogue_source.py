@@ -8,6 +8,7 @@ answered ◄──────────────────────�
 import asyncio
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -86,11 +87,10 @@ class CatalogueSource:
         if request.version == self.version:
             self._has(request.shard, self._number)
             caller.call.on_cancel(lambda: self._leaves(request.shard))
-            changed = self._changed
             wait_s = min(max(request.wait_ms, 0), WAIT_MS_MAX) / 1_000
-            try:
-                await asyncio.wait_for(changed.wait(), wait_s)
-            except TimeoutError:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), wait_s)
+            if request.version == self.version:
                 self._has(request.shard, self._number)
                 return cluster_pb2.CopyCatalogueResponse(status=ok_status(), version=self.version)
         self._has(request.shard, 0)
@@ -123,6 +123,10 @@ class CatalogueSource:
     def on_second(self) -> None:
         """Look for what first use has made."""
         self._look()
+
+    def drain(self) -> None:
+        """Answer the copies that wait: this shard goes down."""
+        self._changed.set()  # and stays so: who asks again does not wait
 
     def _look(self) -> None:
         """Count the version up if anything has changed, and see what was deleted."""

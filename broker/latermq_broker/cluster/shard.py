@@ -198,6 +198,11 @@ class Shard:
         """Yield a page of metrics with this shard in every sample."""
         return labelled(pieces, self._own)
 
+    def drain(self) -> None:
+        """Answer what other shards wait for: this one goes down."""
+        if self._source is not None:
+            self._source.drain()
+
     async def close(self) -> None:
         """Call no other shard any more."""
         if self._asking is not None:

@@ -45,6 +45,10 @@ class Outages:
         """Return how many brokers do not answer, short absences included."""
         return len(self._away)
 
+    def away(self, endpoints: Endpoints) -> bool:
+        """Tell whether the last call to a broker reached nobody."""
+        return endpoints in self._away
+
     def lost(self, endpoints: Endpoints, error: Exception) -> None:
         """Note a call that reached no broker; the first one after a second of them is logged."""
         now_s = self._now_s()

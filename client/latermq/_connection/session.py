@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import Final
 
+from latermq._connection.meetings import meet_all
 from latermq._connection.outages import Outages, log_failure
 from latermq._connection.tasks import Tasks
 from latermq._connection.telemetry import Telemetry
@@ -76,6 +77,11 @@ class Session:
         self._closed = False
 
     @property
+    def outages(self) -> Outages:
+        """Return which brokers are away."""
+        return self._connections.outages
+
+    @property
     def timeout(self) -> float:
         """Return how long a call may take, in seconds."""
         return self.profile.request_timeout.total_seconds()
@@ -112,9 +118,14 @@ class Session:
         self.forget_route(topic)
 
     async def announce(self) -> None:
-        """Tell every broker our settings again."""
-        for stream in list(self._streams.values()):
-            await stream.announce()
+        """Tell every broker our settings again; one that is away hears them when it is back."""
+        announcements = [
+            self.tasks.start(stream.announce(), f"latermq settings {endpoints}", awaited=True)
+            for endpoints, stream in self._streams.items()
+            if len(self._streams) == 1 or not self.outages.away(endpoints)
+        ]
+        if announcements:
+            await asyncio.wait(announcements, timeout=self.timeout)
 
     async def call(
         self,
@@ -160,10 +171,26 @@ class Session:
         try:
             answer = await transport.unary(path, request, self._headers(headers), limit)
         except UnavailableError as error:
-            self._connections.outages.lost(endpoints, error)
+            self.outages.lost(endpoints, error)
             raise
-        self._connections.outages.reached(endpoints)
+        self.outages.reached(endpoints)
         return answer
+
+    async def ask_any(self, path: str, request: bytes) -> bytes:
+        """Ask the access point; where that does not answer, another broker that is there."""
+        access_point = self.profile.access_point
+        others = [
+            each for each in self._streams if each != access_point and not self.outages.away(each)
+        ]
+        if not others:
+            return await self.call(access_point, path, request)
+        first = [] if self.outages.away(access_point) else [access_point]
+        for endpoints in (*first, *others):
+            try:
+                return await self.call_once(endpoints, path, request)
+            except UnavailableError as error:
+                failure = error
+        raise failure
 
     async def stream(
         self, endpoints: Endpoints, path: str, request: bytes, timeout: float
@@ -172,9 +199,14 @@ class Session:
         self._check_open()
         transport = self._connections.to(endpoints)
         answers = transport.server_stream(path, request, self._headers(), timeout)
-        async with aclosing(answers):
-            async for answer in answers:
-                yield answer
+        try:
+            async with aclosing(answers):
+                async for answer in answers:
+                    self.outages.reached(endpoints)
+                    yield answer
+        except UnavailableError as error:
+            self.outages.lost(endpoints, error)
+            raise
 
     async def close(self, farewell_s_max: float = FAREWELL_S_MAX) -> None:
         """Say farewell, so that our leases are free at once, and end every stream.
@@ -199,10 +231,11 @@ class Session:
         try:
             route = await self._query_route(topic)
             if topic not in self.profile.topics:
-                self._remember_topic(topic)
+                while len(self.profile.topics) >= TOPICS_MAX:
+                    self.forget_topic(next(iter(self.profile.topics)))
+                self.profile.topics[topic] = ""
                 await self.announce()
-            for endpoints in route.endpoints():
-                await self._meet(endpoints)
+            await meet_all(self._meet, route.endpoints(), self.tasks, self.outages)
             self._routes[topic] = route
             return route
         finally:
@@ -210,13 +243,7 @@ class Session:
 
     async def _query_route(self, topic: str) -> Route:
         request = wire.ask_route(self.profile, topic)
-        answer = await self.call(self.profile.access_point, wire.QUERY_ROUTE, request)
-        return wire.read_route(answer)
-
-    def _remember_topic(self, topic: str) -> None:
-        while len(self.profile.topics) >= TOPICS_MAX:
-            self.forget_topic(next(iter(self.profile.topics)))
-        self.profile.topics[topic] = ""
+        return wire.read_route(await self.ask_any(wire.QUERY_ROUTE, request))
 
     async def _meet(self, endpoints: Endpoints) -> None:
         """Return when that broker has answered our settings."""
@@ -275,8 +302,7 @@ class Session:
         for topic in list(self._routes):
             try:
                 route = await self._query_route(topic)
-                for endpoints in route.endpoints():
-                    await self._meet(endpoints)
+                await meet_all(self._meet, route.endpoints(), self.tasks, self.outages)
                 self._routes[topic] = route
             except TopicNotFoundError:
                 self.forget_route(topic)

@@ -52,7 +52,7 @@ class Assignment:
         """Receive from exactly the topic's queues that the broker assigns."""
         session = self._session
         request = wire.ask_assignment(session.profile, topic)
-        answer = await session.call(session.profile.access_point, wire.QUERY_ASSIGNMENT, request)
+        answer = await session.ask_any(wire.QUERY_ASSIGNMENT, request)
         assigned = {queue for queue in wire.read_assignment(answer) if queue.readable}
         self._drop(topic, keep=assigned)
         for queue in assigned - self._loops.keys():

@@ -64,5 +64,8 @@ class Shards(Protocol):
     def page(self, pieces: Iterable[str]) -> Iterator[str]:
         """Yield a page of metrics with this shard in every sample."""
 
+    def drain(self) -> None:
+        """Answer what other shards wait for: this one goes down."""
+
     async def close(self) -> None:
         """Call no other shard any more."""
