@@ -46,14 +46,14 @@ async def bill(order: Order, delivery: latermq.Delivery) -> None:
     say("done", order)
 """
 THREADS: Final = """
-import time, latermq
+import os, time, latermq
 app = latermq.App()
 
 @app.listener("TOPIC", group="TOPIC")
 def bill(text: str) -> None:
-    print("began", text, flush=True)
+    os.write(1, f"began {text}\\n".encode())  # whole lines, whatever the other thread does
     time.sleep(0.2)
-    print("done", text, flush=True)
+    os.write(1, f"done {text}\\n".encode())
 """
 
 

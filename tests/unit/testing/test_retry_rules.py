@@ -179,6 +179,12 @@ async def test_a_rate_lets_them_wait_and_fails_none(latermq_time: HeldBroker) ->
     assert latermq_time.dead("billing") == []
 
 
+def said(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
+    """List what the worker logged; the broker of the same loop has its say elsewhere."""
+    records = [one for one in caplog.records if one.name == "latermq.worker"]
+    return [one.getMessage() for one in records if one.levelno == level]
+
+
 async def test_a_worker_makes_what_is_missing_and_warns_of_what_differs(
     latermq_time: HeldBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -197,15 +203,14 @@ async def test_a_worker_makes_what_is_missing_and_warns_of_what_differs(
         assert (found.type, found.queue_count) == (topic_pb2.NORMAL, 3)
     caplog.clear()
     async with latermq_time.working(app):
-        assert [r.getMessage() for r in caplog.records] == ["worker ready: orders for billing"]
+        assert said(caplog, logging.INFO) == ["worker ready: orders for billing"]
 
     newer = latermq.App()
     listening(newer, Seen(latermq_time), retry="1s 1m", max_attempts=3)
     newer.topic("orders", queues=4)
     caplog.clear()
     async with latermq_time.working(newer):
-        warnings = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
-        assert [text.partition(";")[0] for text in warnings] == [
+        assert [text.partition(";")[0] for text in said(caplog, logging.WARNING)] == [
             "topic orders: queues: 3 at the broker, 4 in the code",
             "group billing: retry: 1s 5s at the broker, 1s 1m in the code",
         ]
