@@ -303,7 +303,13 @@ class Guard:
             if self._brakes(error, call):
                 await self._brake.hold(call.peer, None, self._wall_ms())
                 raise UnauthorizedError(BRAKED) from error
-            raise self._explained(error, call) from error
+            refusal = self._explained(error, call)
+            try:
+                if refusal is error:
+                    raise
+                raise refusal from error
+            finally:
+                del refusal  # an error that its frame holds, or that is its own cause, is a circle
 
     def _still(self, user: User) -> User:
         """Find what the user may by now. Raises UnauthorizedError."""
