@@ -96,6 +96,7 @@ def test_keys(browser: Browser, url: str, told: str) -> None:
         page.keyboard.press("Escape")
         expect(page.get_by_role("dialog")).to_be_hidden()
         page.keyboard.press("/")
+        expect(page.get_by_role("searchbox")).to_be_focused()
         page.keyboard.type(shop.GROUP)
         page.keyboard.press("Enter")
         goes_to(page, "/groups/billing$")

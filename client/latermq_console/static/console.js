@@ -174,7 +174,7 @@
     all[next].querySelector("a").focus();
   };
   document.addEventListener("keydown", (event) => {
-    const typing = event.target.closest("input:not([type=checkbox]):not([type=radio]), select, textarea, dialog");
+    const typing = event.target.closest("input:not([type=checkbox]):not([type=radio]), select, textarea, dialog[open]");
     if (typing || event.metaKey || event.ctrlKey || event.altKey) return;
     const key = event.key;
     if (Date.now() - going < 1500) {
