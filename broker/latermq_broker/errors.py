@@ -76,6 +76,14 @@ class StoreReadOnlyError(StoreError):
     """A write or sync failed; nothing is accepted any more until a restart has recovered."""
 
 
+class FencedError(StoreError):
+    """Another owner's fence stands in the replicated log: this one writes no more, for ever."""
+
+
+class EngineGoneError(StoreError):
+    """The replication engine did not answer: what it was asked to do may or may not happen."""
+
+
 class StoreFullError(StoreError):
     """No room for another segment; nothing of the refused request was stored."""
 

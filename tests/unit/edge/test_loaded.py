@@ -6,7 +6,9 @@ from typing import Final
 
 # 9 MiB: the other transport's, and what shards call each other with; and a reader of mail, which
 # importlib.metadata brings.
-UNUSED: Final = ("grpc", "email", "csv", "latermq", "latermq_broker.cluster")
+UNUSED: Final = (
+    "grpc", "email", "csv", "latermq", "latermq_broker.cluster", "latermq_broker.replication",
+)  # fmt: skip
 
 
 def test_the_broker_loads_no_grpcio_and_no_client() -> None:

@@ -1,0 +1,81 @@
+"""What replication asks of an engine: one totally ordered log of entries, kept by a quorum.
+
+An engine is Kafka or whatever speaks its protocol; an adapter puts these calls on a client of it.
+Adapters carry bytes and know nothing of what is in them: who owns the log, and which entries count,
+is a rule that every reader applies to the same entries in the same order. So of an engine three
+things are asked, and nothing else:
+
+1. **One order.** An entry has an offset, and every reader sees the same entries in that order.
+2. **Acknowledged is kept.** An offset is told when a quorum has the entry, and all before it.
+3. **Nothing is made up.** An entry is what some `claim` or `append` was given, whole.
+
+Entries may come twice, late, or from a writer that everybody believes dead: the rule copes. Offsets
+of one writer are dense as long as nobody else writes: that is how an owner knows, without reading,
+that nothing came in between. What an engine keeps for itself (control records) may take offsets.
+
+All calls are made in the event loop, and all answers come there.
+"""
+
+from collections.abc import AsyncIterator
+from typing import Final, NamedTuple, Protocol, TypeAlias
+
+from latermq_broker.deferred import Later
+
+Offset: TypeAlias = int  # of an entry in the engine's log, from 0
+
+UNTOLD: Final[Offset] = -1  # a quorum has it, but the engine does not say where
+
+
+class Entry(NamedTuple):
+    """One entry as it stands in the engine's log."""
+
+    offset: Offset
+    data: bytes
+
+
+class ReplicatedLog(Protocol):
+    """One shard's log in the engine.
+
+    Errors, all of `latermq_broker.errors`:
+        EngineGoneError: what was to be written may be there, may come to be there later, or never;
+            nothing is wrong with asking again.
+        FencedError: the engine itself refuses this writer, for ever. Engines that never do so are
+            as safe: the rule does not count on it.
+    """
+
+    async def claim(self, fence: bytes) -> Offset:
+        """Append a fence when all earlier appends are settled; where it stands, never UNTOLD.
+
+        A new owner begins with it. All entries before it are final then: it reads up to the fence
+        to see whether it is the owner. Raises EngineGoneError: claim again, with another fence.
+        """
+
+    def append(self, batch: bytes) -> Later[Offset]:
+        """Append behind whatever this writer appended before; settled when a quorum has it.
+
+        Several may be in flight, and they stand in the order of the calls. Gives its offset, or
+        UNTOLD; fails with EngineGoneError or FencedError. After an EngineGoneError later ones may
+        stand in the log all the same; the caller appends again from the failed one on.
+        """
+
+    def follow(self, offset: Offset) -> AsyncIterator[Entry]:
+        """Read entries in order from `offset` on, or from the first that trim left; never ends.
+
+        Yields only what a quorum has. Closing the generator ends it. Raises EngineGoneError after
+        the adapter's own attempts; then follow again from the last entry's offset + 1.
+        """
+
+    async def trim(self, offset: Offset) -> None:
+        """Let the engine delete what stands before `offset`; never the entry at it.
+
+        May do less, and later. Raises EngineGoneError.
+        """
+
+    async def end(self) -> Offset:
+        """Return the offset behind the last entry that a quorum has; 0 when there is none.
+
+        Raises EngineGoneError.
+        """
+
+    async def close(self) -> None:
+        """Settle what is in flight, with EngineGoneError if need be, and let the engine go."""
