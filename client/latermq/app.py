@@ -34,6 +34,7 @@ from latermq.backoff import Backoff
 from latermq.client import Client, connect
 from latermq.delivery import Delivery
 from latermq.message import Message, SendReceipt
+from latermq.middleware import Middleware
 from latermq.push_consumer import CONCURRENCY, GRACE
 
 
@@ -89,7 +90,7 @@ class Listener(Generic[Payload]):
         Raises: as `message`, and as `Client.send`.
         """
         message = self.message(payload, **fields)
-        return await self._app.client._sender().send_one(self.topic, message, None)
+        return await self._app.client._send_one(self.topic, message)
 
 
 class _Decorator:
@@ -133,6 +134,7 @@ class App:
         self._client: Client | None = None
         self._listeners: list[Listener[Any]] = []
         self._declared = Declared()
+        self._middleware: list[Middleware] = []
 
     @property
     def listeners(self) -> Sequence[Listener[Any]]:
@@ -144,7 +146,27 @@ class App:
         """Return the client of this app, made on first use: for the running loop, until `close`."""
         if self._client is None:
             self._client = self._open()
+            for each in self._middleware:
+                self._client.use(each)
         return self._client
+
+    @property
+    def middleware(self) -> Sequence[Middleware]:
+        """Return what is used, the outermost first."""
+        return tuple(self._middleware)
+
+    def use(self, middleware: Middleware) -> None:
+        """Have it called around what is sent through this app, and around its listeners.
+
+        Raises:
+            TypeError: it is no `latermq.middleware.Middleware`.
+            ValueError: the app is in use.
+        """
+        if not isinstance(middleware, Middleware):
+            raise arguments.wrong("middleware", "a latermq.middleware.Middleware", middleware)
+        if self._client is not None:
+            raise ValueError("this app is in use: say what to use before its first send")
+        self._middleware.append(middleware)
 
     def listener(
         self,

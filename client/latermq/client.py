@@ -1,10 +1,10 @@
 """The way in: `connect`, and the `Client` it returns."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from latermq._connection.batching import Batching
 from latermq._connection.session import Connections, Session
@@ -25,9 +25,11 @@ from latermq._values.settings import (
     Profile,
 )
 from latermq._values.tls import Tls, tls_of
+from latermq._wire.transactions import Half
 from latermq.errors import ClosedError
 from latermq.lite_consumers import LitePushConsumer, LiteSimpleConsumer
 from latermq.message import NO_PROPERTIES, Message, SendReceipt
+from latermq.middleware import Around, Middleware
 from latermq.producer import TRIES, Producer, time_of_day, within
 from latermq.push_consumer import CONCURRENCY, PushConsumer
 from latermq.simple_consumer import AskingConsumer, SimpleConsumer
@@ -70,6 +72,7 @@ class Client:
         self._producer: Producer | None = None
         self._batching = batching
         self._now = now
+        self._around = Around()
         self._consumers: list[AskingConsumer | PushConsumer] = []
         self._closed = False
 
@@ -77,6 +80,14 @@ class Client:
     def reachable(self) -> bool:
         """Tell whether the last call to each broker was answered; True before the first."""
         return not self._connections.outages.count
+
+    def use(self, middleware: Middleware) -> None:
+        """Have it called around sends, and around listeners that are not called yet.
+
+        Raises:
+            TypeError: it is no `latermq.middleware.Middleware`.
+        """
+        self._around.use(middleware)
 
     @property
     def admin(self) -> "AsyncAdmin":
@@ -120,7 +131,7 @@ class Client:
             deliver_at=deliver_at,
             delay=delay,
         )
-        work = self._sender().send_one(topic, message, delay_level, tries)
+        work = self._send_one(topic, message, delay_level, tries)
         return await (work if timeout is None else within(timeout, work))
 
     async def send_batch(
@@ -144,7 +155,12 @@ class Client:
                 may or may not be stored.
             TooManyRequestsError: after the last try; not stored.
         """
-        work = self._sender().send(topic, messages, delay_level, tries)
+        sender = self._sender()
+
+        async def send(topic: str, changed: Sequence[Message]) -> Sequence[SendReceipt]:
+            return await sender.send(topic, changed, delay_level, tries)
+
+        work = self._around.send(topic, messages, send)
         return await (work if timeout is None else within(timeout, work))
 
     def transaction(
@@ -174,7 +190,19 @@ class Client:
             raise ValueError(f"check_after must be positive, not {check_after}")
         message = Message(body, tag=tag, keys=keys, properties=properties)
         sender = self._sender()
-        return Transaction(lambda: sender.send_half(topic, message, check_after), sender.ends)
+
+        async def send_half() -> tuple[Half, Endpoints]:
+            stored: list[tuple[Half, Endpoints]] = []
+
+            async def send(topic: str, changed: Sequence[Message]) -> Sequence[SendReceipt]:
+                stored.append(await sender.send_half(topic, changed[0], check_after))
+                half, _ = stored[-1]
+                return [SendReceipt(topic=topic, message_id=half.message_id, queue_offset=-1)]
+
+            await self._around.send(topic, [message], send)
+            return stored[-1]
+
+        return Transaction(send_half, sender.ends)
 
     async def check_transactions(self, topic: str, checker: Checker) -> None:
         """Answer the broker when it asks how transactions of the topic ended.
@@ -217,7 +245,7 @@ class Client:
             tags: "a || b", "*" for all, or an `Sql`; for the one topic.
         """
         session = self._session(ClientKind.SIMPLE_CONSUMER, group, _subscriptions(topics, tags))
-        consumer = SimpleConsumer(session)
+        consumer = SimpleConsumer(session, self._around)
         self._keep(consumer)
         return consumer
 
@@ -244,6 +272,7 @@ class Client:
         arguments.name_of("group", group)
         consumer = PushConsumer(
             lambda: self._session(ClientKind.PUSH_CONSUMER, group, subscriptions),
+            self._around,
             concurrency=concurrency,
             cached_count_max=cached_count_max,
             cached_bytes_max=cached_bytes_max,
@@ -260,7 +289,7 @@ class Client:
         """
         topics = LiteTopics(parent, taken)
         session = self._session(ClientKind.LITE_SIMPLE_CONSUMER, group, {parent: MATCH_ALL})
-        consumer = LiteSimpleConsumer(session, topics)
+        consumer = LiteSimpleConsumer(session, topics, self._around)
         self._keep(consumer)
         return consumer
 
@@ -285,6 +314,7 @@ class Client:
         consumer = LitePushConsumer(
             lambda: self._session(ClientKind.LITE_PUSH_CONSUMER, group, {parent: MATCH_ALL}),
             LiteTopics(parent, taken),
+            self._around,
             concurrency=concurrency,
             cached_count_max=cached_count_max,
             cached_bytes_max=cached_bytes_max,
@@ -311,6 +341,23 @@ class Client:
         trace: TracebackType | None,
     ) -> None:
         await self.close()
+
+    def _send_one(
+        self, topic: str, message: Message, delay_level: int | None = None, tries: int = TRIES
+    ) -> Coroutine[Any, Any, SendReceipt]:
+        """Return the work of `send`: with middleware around it, or without a step more."""
+        sender = self._sender()
+        if not self._around.sends:
+            return sender.send_one(topic, message, delay_level, tries)
+
+        async def send(topic: str, changed: Sequence[Message]) -> Sequence[SendReceipt]:
+            return [await sender.send_one(topic, changed[0], delay_level, tries)]
+
+        async def first() -> SendReceipt:
+            (receipt,) = await self._around.send(topic, [message], send)
+            return receipt
+
+        return first()
 
     def _sender(self) -> Producer:
         if self._producer is None:

@@ -66,6 +66,9 @@ class Verdict(NamedTuple):
 class Settler(Protocol):
     """The consumer a delivery came from, as the delivery sees it."""
 
+    @property
+    def group(self) -> str: ...
+
     async def ack(self, delivery: "Delivery") -> None: ...
 
     async def nack(
@@ -103,6 +106,16 @@ class Delivery(Received):
         self._settler = settler
         self._outcome: Outcome | None = None
         self._verdict = Verdict()
+
+    @property
+    def group(self) -> str:
+        """Return the group that consumes it here."""
+        return self._settler.group
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """Return how it left this consumer; None: it has not."""
+        return self._outcome
 
     @property
     def settled(self) -> bool:

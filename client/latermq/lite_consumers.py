@@ -10,6 +10,7 @@ from collections.abc import Callable
 from latermq._connection.session import Session
 from latermq._consuming.lite_topics import LiteTopics
 from latermq.message import Begin
+from latermq.middleware import Around
 from latermq.push_consumer import PushConsumer
 from latermq.simple_consumer import AskingConsumer
 
@@ -22,6 +23,7 @@ class LitePushConsumer(PushConsumer):
         self,
         open_session: Callable[[], Session],
         topics: LiteTopics,
+        around: Around,
         *,
         concurrency: int,
         cached_count_max: int,
@@ -29,6 +31,7 @@ class LitePushConsumer(PushConsumer):
     ) -> None:
         super().__init__(
             lambda: topics.attach(open_session()),
+            around,
             concurrency=concurrency,
             cached_count_max=cached_count_max,
             cached_bytes_max=cached_bytes_max,
@@ -64,8 +67,8 @@ class LitePushConsumer(PushConsumer):
 class LiteSimpleConsumer(AskingConsumer):
     """Made by `Client.lite_simple_consumer`. A receive may bring several lite topics' messages."""
 
-    def __init__(self, session: Session, topics: LiteTopics) -> None:
-        super().__init__(topics.attach(session))
+    def __init__(self, session: Session, topics: LiteTopics, around: Around) -> None:
+        super().__init__(topics.attach(session), around)
         self._topics = topics
 
     @property

@@ -1,7 +1,7 @@
 """What goes in and what comes back: `Message`, `SendReceipt`, and what a delivery holds."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import Enum
 from types import MappingProxyType
@@ -79,6 +79,10 @@ class Message:
                 raise ValueError("deliver_at must know its time zone, e.g. datetime.now(UTC) + …")
         if self.delay is not None and self.delay < timedelta(0):
             raise ValueError(f"delay must not be negative: {self.delay}")
+
+    def with_properties(self, **properties: str) -> "Message":
+        """Return this message with further properties, or others of these names."""
+        return replace(self, properties={**self.properties, **properties})
 
     def due(self, now: datetime) -> datetime | None:
         """Return the instant to deliver at, None for at once."""

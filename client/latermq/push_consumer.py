@@ -24,15 +24,16 @@ from latermq._consuming.identities import Identities, Identity
 from latermq._consuming.inbox import CACHED_BYTES_MAX, CACHED_COUNT_MAX, Inbox, Window
 from latermq._consuming.settle import give_all_back
 from latermq._values import arguments
-from latermq.delivery import Delivery, Outcome
+from latermq.delivery import Delivery, Outcome, Verdict
 from latermq.errors import ClosedError
 from latermq.message import ConsumeResult
+from latermq.middleware import Around, HandleNext
 
 log = logging.getLogger("latermq.client")
 
-Listener: TypeAlias = Callable[[Delivery], Awaitable[ConsumeResult | None]]
-
+Listener: TypeAlias = HandleNext
 Turn: TypeAlias = Callable[[], Awaitable[None]]
+Judge: TypeAlias = Callable[[Exception], Verdict]
 
 CONCURRENCY: Final = 20
 GRACE: Final = timedelta(seconds=30)
@@ -75,6 +76,7 @@ class PushConsumer:
     def __init__(
         self,
         open_session: Callable[[], Session],
+        around: Around,
         *,
         concurrency: int = CONCURRENCY,
         cached_count_max: int = CACHED_COUNT_MAX,
@@ -90,6 +92,8 @@ class PushConsumer:
         self._listener: Listener | None = None
         self._result_due = False
         self._turn: Turn | None = None
+        self._judge: Judge | None = None
+        self._around = around
         self._inbox = Inbox()
         self._identities = Identities(open_session, window, self._arrived, self._left)
         self._in_hand: dict[Delivery, object] = {}  # and with whom: a task, or a thread
@@ -229,14 +233,23 @@ class PushConsumer:
         for behind in self._inbox.finished(delivery, failed=not outcome.final):
             self._workers.start(behind._settler.return_it(behind), "latermq return")
         self._released.set()
+        self._around.settled(delivery, outcome)
 
-    def _listen(self, listener: Listener, result_due: bool, turn: Turn | None = None) -> None:
-        """Call `listener` with each delivery, once `turn` lets it."""
+    def _listen(
+        self,
+        listener: Listener,
+        result_due: bool,
+        turn: Turn | None = None,
+        judge: Judge | None = None,
+    ) -> None:
+        """Call `listener` with each delivery, once `turn` lets it; `judge` what it raises."""
         if self._started:
             raise ValueError("set the listener before the consumer starts")
-        self._listener, self._result_due, self._turn = listener, result_due, turn
+        self._listener, self._result_due = listener, result_due
+        self._turn, self._judge = turn, judge
 
     async def _dispatch(self, listener: Listener) -> None:
+        listener = self._around.handling(listener)
         free = asyncio.Semaphore(self._concurrency)
         while True:
             await free.acquire()
@@ -253,7 +266,12 @@ class PushConsumer:
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         async with delivery:
-            result = await listener(delivery)
+            try:
+                result = await listener(delivery)
+            except Exception as error:
+                if self._judge is not None:
+                    delivery._verdict = self._judge(error)
+                raise
             later = result is None if self._result_due else result is ConsumeResult.RECONSUME_LATER
             if (later or result is ConsumeResult.RECONSUME_LATER) and not delivery.settled:
                 await delivery._settler.end(delivery, None, later=True)

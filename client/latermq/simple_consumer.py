@@ -17,8 +17,9 @@ from latermq._values.route import Queue, candidates
 from latermq._values.settings import MATCH_ALL
 from latermq._wire import messages as wire
 from latermq.codes import Code
-from latermq.delivery import Delivery, Outcome
+from latermq.delivery import Delivery
 from latermq.errors import ClosedError, ForbiddenError, UnavailableError
+from latermq.middleware import Around
 
 INVISIBLE: Final = timedelta(seconds=30)
 WAIT: Final = timedelta(seconds=5)
@@ -34,9 +35,9 @@ class AskingConsumer:
     more.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, around: Around) -> None:
         self._session = session
-        self._settler = LeaseSettler(session, _nothing_to_do, SETTLE_TRIES_MAX)
+        self._settler = LeaseSettler(session, around.settled, SETTLE_TRIES_MAX)
         self._turn = itertools.count()
         # Attempt ids by topic and broker: replies may be lost.
         self._unanswered: dict[tuple[str, str], list[str]] = {}
@@ -254,7 +255,3 @@ class SimpleConsumer(AskingConsumer):
         arguments.name_of("topic", topic)
         self._session.forget_topic(topic)
         await self._session.announce()
-
-
-def _nothing_to_do(delivery: Delivery, outcome: Outcome) -> None:
-    """Nobody counts what a simple consumer holds."""

@@ -55,6 +55,10 @@ class LeaseSettler:
         self._tries_max = tries_max
         self._acks = Batches(Batching(), self._ack_all)
 
+    @property
+    def group(self) -> str:
+        return self._session.profile.group
+
     async def ack(self, delivery: Delivery) -> None:
         """Acknowledgements that wait at the same time share a call; each has its own answer.
         One that was answered before says the same again."""

@@ -5,6 +5,7 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
+from contextvars import copy_context
 from datetime import timedelta
 from typing import Any, Final, NamedTuple, get_type_hints
 
@@ -84,7 +85,7 @@ class Call:
         threads: Executor | None,
         rules: Rules,
     ) -> None:
-        self._judge = Judge(rules)
+        self.judge = Judge(rules)
         self._function = function
         self._shape = shape
         self.result_due = result_is_due(function)
@@ -105,13 +106,10 @@ class Call:
             return None
         try:
             result = await self._in_time(given)
-        except Exception as error:
-            delivery._verdict = self._judge.verdict(error)
-            raise
         except asyncio.CancelledError:
             self.cut_off += 1
             raise
-        self._judge.succeeded()
+        self.judge.succeeded()
         return result
 
     async def _in_time(self, given: tuple[Any, ...]) -> Outcome:
@@ -135,4 +133,5 @@ class Call:
             result: Awaitable[Outcome] = self._function(*given)
             return result
         loop = asyncio.get_running_loop()
-        return loop.run_in_executor(self._threads, self._function, *given)
+        run = copy_context().run  # a trace, for example
+        return loop.run_in_executor(self._threads, run, self._function, *given)

@@ -115,7 +115,7 @@ class Worker:
             listener.topic, group=listener.group, tags=listener.tags, concurrency=count
         )
         turn = None if listener.interval is None else Pacer(listener.interval).turn
-        consumer._listen(call, call.result_due, turn)
+        consumer._listen(call, call.result_due, turn, call.judge.verdict)
         return consumer
 
     async def _drain(self, grace: timedelta) -> None:

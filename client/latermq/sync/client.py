@@ -20,6 +20,7 @@ from latermq.message import (
     Resolution,
     SendReceipt,
 )
+from latermq.middleware import Middleware
 from latermq.producer import TRIES
 from latermq.push_consumer import CONCURRENCY
 from latermq.sync.consumers import (
@@ -147,6 +148,10 @@ class Client:
             return await asyncio.to_thread(checker, half)
 
         self._loop.call(self._client.check_transactions(topic, in_thread))
+
+    def use(self, middleware: Middleware) -> None:
+        """Use as `latermq.Client.use`; its methods are called in the client's own loop."""
+        self._client.use(middleware)
 
     def recall(self, topic: str, recall_handle: str) -> str:
         return self._loop.call(self._client.recall(topic, recall_handle))

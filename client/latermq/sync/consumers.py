@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import fields
 from datetime import timedelta
 from types import TracebackType
@@ -30,6 +31,14 @@ class Delivery(Received):
         super().__init__(**{name: getattr(inner, name) for name in _FIELDS})
         self._loop = loop
         self._delivery = inner
+
+    @property
+    def group(self) -> str:
+        return self._delivery.group
+
+    @property
+    def outcome(self) -> delivery.Outcome | None:
+        return self._delivery.outcome
 
     @property
     def settled(self) -> bool:
@@ -189,7 +198,8 @@ class PushConsumer(Consumer[push_consumer.PushConsumer]):
 
         async def in_pool(inner: delivery.Delivery) -> ConsumeResult | None:
             loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(pool, listener, Delivery(self._loop, inner))
+            run = copy_context().run
+            return await loop.run_in_executor(pool, run, listener, Delivery(self._loop, inner))
 
         self._consumer._listen(in_pool, push_consumer.result_is_due(listener))
         self._pool = pool

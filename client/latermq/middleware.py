@@ -1,0 +1,116 @@
+"""Code of yours around whatever a client sends and hands to listeners: `App.use`, `Client.use`.
+
+    class Timed(Middleware):
+        async def handle(self, delivery: Delivery, call_next: HandleNext) -> ConsumeResult | None:
+            began = monotonic()
+            try:
+                return await call_next(delivery)
+            finally:
+                print(delivery.topic, delivery.group, monotonic() - began)
+
+What was used first is outermost. What a method does not call through to does not happen; what it
+raises counts as raised by what it is around: a send fails, an attempt fails.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TypeAlias
+
+from latermq._values import arguments
+from latermq.delivery import Delivery, Outcome
+from latermq.message import ConsumeResult, Message, SendReceipt
+
+log = logging.getLogger("latermq.client")
+
+__all__ = ["HandleNext", "Middleware", "Outcome", "SendNext"]
+
+SendNext: TypeAlias = Callable[[str, Sequence[Message]], Awaitable[Sequence[SendReceipt]]]
+HandleNext: TypeAlias = Callable[[Delivery], Awaitable[ConsumeResult | None]]
+Settled: TypeAlias = Callable[[Delivery, Outcome], None]
+
+
+class Middleware:
+    """What a client calls around its work. Override what you need; the rest costs nothing."""
+
+    async def send(
+        self, topic: str, messages: Sequence[Message], call_next: SendNext
+    ) -> Sequence[SendReceipt]:
+        """Be called around each send: of one message, of a batch, of a transaction's half message.
+
+        Messages are frozen: hand `call_next` others, as many, such as `Message.with_properties` and
+        `dataclasses.replace` make.
+        """
+        return await call_next(topic, messages)
+
+    async def handle(self, delivery: Delivery, call_next: HandleNext) -> ConsumeResult | None:
+        """Be called around each call of a listener, before its outcome is told to the broker.
+
+        A loop over a consumer is your own code: nothing is called around that.
+        """
+        return await call_next(delivery)
+
+    def settled(self, delivery: Delivery, outcome: Outcome) -> None:
+        """Be told once how each delivery left this client, whoever consumed it."""
+
+
+class Around:
+    """The middleware of one client, which its producer and its consumers ask."""
+
+    def __init__(self) -> None:
+        self._sends: list[Middleware] = []
+        self._handles: list[Middleware] = []
+        self._settled: list[Settled] = []
+
+    def use(self, middleware: Middleware) -> None:
+        """Have it called inside those used before. Raises TypeError: it is no Middleware."""
+        if not isinstance(middleware, Middleware):
+            raise arguments.wrong("middleware", "a latermq.middleware.Middleware", middleware)
+        kind = type(middleware)
+        if kind.send is not Middleware.send:
+            self._sends.append(middleware)
+        if kind.handle is not Middleware.handle:
+            self._handles.append(middleware)
+        if kind.settled is not Middleware.settled:
+            self._settled.append(middleware.settled)
+
+    @property
+    def sends(self) -> bool:
+        """Tell whether anything is called around sends."""
+        return bool(self._sends)
+
+    async def send(
+        self, topic: str, messages: Sequence[Message], last: SendNext
+    ) -> list[SendReceipt]:
+        """Send with everything around `last`.
+
+        Raises:
+            ValueError: not as many messages came out of it as went in, or not as many receipts.
+        """
+
+        async def checked(topic: str, changed: Sequence[Message]) -> Sequence[SendReceipt]:
+            if len(changed) != len(messages):
+                raise ValueError(f"middleware made {len(changed)} messages of {len(messages)}")
+            return await last(topic, changed)
+
+        send: SendNext = checked
+        for each in reversed(self._sends):
+            send = partial(each.send, call_next=send)
+        receipts = list(await send(topic, messages))
+        if len(receipts) != len(messages):
+            raise ValueError(f"middleware returned {len(receipts)} receipts of {len(messages)}")
+        return receipts
+
+    def handling(self, listener: HandleNext) -> HandleNext:
+        """Return `listener` with everything around it that is used by now."""
+        for each in reversed(self._handles):
+            listener = partial(each.handle, call_next=listener)
+        return listener
+
+    def settled(self, delivery: Delivery, outcome: Outcome) -> None:
+        """Tell all of them; what they raise is logged, and changes nothing."""
+        for listener in self._settled:
+            try:
+                listener(delivery, outcome)
+            except Exception:
+                log.exception("middleware failed: %s", listener)
