@@ -90,6 +90,21 @@ bench: $(READY) ## measure sends, receives, delays, start and memory into docs/b
 	@$(BIN)/python tests/bench/run.py $(if $(filter full,$(BENCH)),--full)
 	@$(BIN)/python tests/bench/transport.py --half $(if $(filter full,$(BENCH)),,--passes 1)
 
+# The wheels are made from the sdist, so it is known to be whole; what builds them is in $(VENV).
+.PHONY: dist
+dist: $(STAMP) ## sdist, a pure wheel and one compiled for this platform, in dist/ (four minutes)
+	@$(INSTALL) --constraint constraints.txt --group dist
+	@rm -rf dist
+	@LATERMQ_NATIVE=0 $(BIN)/python -m build --no-isolation --outdir dist
+	@echo "Compiling (two to four minutes)"
+	@LATERMQ_NATIVE=1 $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-build-isolation \
+		--no-deps --wheel-dir dist dist/*.tar.gz
+	$(BIN)/python -m twine check --strict dist/*
+
+.PHONY: dist-test
+dist-test: $(STAMP) ## install what `make dist` built in clean environments, and use it (two minutes)
+	$(PYTEST) tests/wheels
+
 .PHONY: image
 image: ## build the Docker image (IMAGE=latermq:latest)
 	@docker info >/dev/null 2>&1 || \

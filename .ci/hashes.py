@@ -1,7 +1,8 @@
 """Fill in the hashes of those versions that have none: `make hashes`.
 
 Asks pip which wheel it would take on each platform below, and for a source archive where there is
-no wheel; pip says so without installing anything. Versions that have hashes are left alone.
+no wheel; pip says so without installing anything. Where two far ends take one pure wheel, they are
+enough. Versions that have hashes are left alone.
 """
 
 import json
@@ -9,6 +10,8 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Final
 
@@ -24,10 +27,11 @@ PLATFORMS: Final = (
     *([f"musllinux_1_{minor}_{machine}" for minor in (1, 2)] for machine in ("x86_64", "aarch64")),
     *([f"macosx_14_0_{machine}"] for machine in ("x86_64", "arm64")),
 )
+FOR_ALL: Final = "-none-any.whl"  # one wheel, for every Python and platform
 
 
-def report(*arguments: str) -> list[str]:
-    """The hashes of the files that such a `pip install` would take; none: there are no such."""
+def report(*arguments: str) -> dict[str, str]:
+    """Map the files that such a `pip install` would take to their hashes; {}: there are none."""
     with tempfile.TemporaryDirectory() as nowhere:
         command = [
             sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
@@ -35,22 +39,26 @@ def report(*arguments: str) -> list[str]:
         ]  # fmt: skip
         done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
     if done.returncode:
-        return []
-    infos = [each["download_info"]["archive_info"] for each in json.loads(done.stdout)["install"]]
-    return [f"sha256:{info['hashes']['sha256']}" for info in infos]
+        return {}
+    infos = [each["download_info"] for each in json.loads(done.stdout)["install"]]
+    return {info["url"]: f"sha256:{info['archive_info']['hashes']['sha256']}" for info in infos}
 
 
 def hashes_of(pin: str) -> list[str]:
     """Raises SystemExit: pip knows no file of this version."""
-    found = set()
-    for python in PYTHONS:
-        for platform in PLATFORMS:
-            names = [f"--platform={name}" for name in platform]
-            found.update(report("--only-binary=:all:", f"--python-version={python}", *names, pin))
-    found.update(found or report("--no-build-isolation", f"--no-binary={pin.split('==')[0]}", pin))
+
+    def wheels(python: str, platform: Sequence[str]) -> dict[str, str]:
+        names = [f"--platform={name}" for name in platform]
+        return report("--only-binary=:all:", f"--python-version={python}", *names, pin)
+
+    found = wheels(PYTHONS[0], PLATFORMS[0]) | wheels(PYTHONS[-1], PLATFORMS[-1])
+    if not (len(found) == 1 and next(iter(found)).endswith(FOR_ALL)):
+        for python, platform in product(PYTHONS, PLATFORMS):
+            found |= wheels(python, platform)
+    found = found or report("--no-build-isolation", f"--no-binary={pin.split('==')[0]}", pin)
     if not found:
         raise SystemExit(f"{pin}: pip finds no file of it")
-    return sorted(found)
+    return sorted(set(found.values()))
 
 
 def fill_in(file: Path) -> None:

@@ -6,7 +6,7 @@
             async with delivery:  # ack on exit; on raise, delivered again after its backoff
                 await bill(delivery.body)
 
-It is a RocketMQ 5 client: it speaks `apache.rocketmq.v2` and needs grpcio and protobuf only.
+It is a RocketMQ 5 client: it speaks `apache.rocketmq.v2` and needs protobuf only.
 `latermq.sync` is the same for threads, `latermq.errors` has every error, and with `latermq.admin`
 brokers are administered.
 

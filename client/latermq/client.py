@@ -418,6 +418,7 @@ def connect(
         ValueError: not an endpoint, no such transport, a namespace, or one of key and secret is
             missing.
         OSError: a file of `tls` cannot be read.
+        ImportError: grpcio is asked for and not installed.
         TypeError: an argument is of the wrong type, here as everywhere.
     """
     for name, value in (("endpoint", endpoint), ("transport", transport)):

@@ -2,13 +2,15 @@
 
 import sys
 
+from latermq_cli.extras import hint
+
 
 def main() -> None:
     """Run the command named by sys.argv; ends the process with its exit code."""
     try:
         import click  # noqa: F401  is the extra installed?
-    except ModuleNotFoundError:
-        print("latermq: this needs more packages: pip install 'latermq[broker]'", file=sys.stderr)
+    except ModuleNotFoundError as error:
+        print(f"latermq: {hint(error.name, sys.argv[1:])}", file=sys.stderr)
         sys.exit(2)
 
     from latermq_cli.root import latermq

@@ -100,7 +100,8 @@ def _loaded(application: str) -> App:
         value: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise  # what the module itself imports
+            text = f"module {module_name} imports {error.name}, which is not installed"
+            raise RefusedError(text) from None
         raise RefusedError(f"no module {module_name}, here or installed") from None
     for part in name.split("."):
         if not hasattr(value, part):

@@ -82,11 +82,7 @@ def console(**options: Any) -> None:
     may do what that user may. LATERMQ_ACCESS_KEY and LATERMQ_SECRET_KEY name a user as whom it
     samples figures from its start on; nobody else acts with that user's rights.
     """
-    try:
-        from latermq_console.server import serve
-    except ModuleNotFoundError as error:
-        needed = "the console needs more packages: pip install 'latermq[broker,console]'"
-        raise click.ClickException(f"{needed} ({error.name} is missing)") from None
+    from latermq_console.server import serve
     from latermq_console.settings import (
         LOOPBACK_NAMES,
         ListenError,

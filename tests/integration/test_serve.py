@@ -280,7 +280,7 @@ def test_without_the_broker_extra_it_says_what_to_install() -> None:
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert ended.returncode == 2
-    assert ended.stderr == "latermq: this needs more packages: pip install 'latermq[broker]'\n"
+    assert ended.stderr == "latermq: this needs click: pip install 'latermq[broker]'\n"
 
 
 def silent() -> Iterator[bytes]:

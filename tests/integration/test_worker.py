@@ -296,6 +296,7 @@ async def test_functions_that_block_run_in_threads(
     [
         ("shop", "'shop' is not MODULE:APP"),
         ("nowhere:app", "no module nowhere"),
+        ("hungry:app", "module hungry imports absent, which is not installed"),
         ("json:app", "module json has no app"),
         ("json:dumps", "json:dumps is a function, not a latermq.App"),
     ],
@@ -303,6 +304,7 @@ async def test_functions_that_block_run_in_threads(
 def test_what_is_no_application_is_said_in_a_line(
     application: str, message: str, tmp_path: Path
 ) -> None:
+    (tmp_path / "hungry.py").write_text("import absent")
     command = [sys.executable, "-m", "latermq_cli", "worker", application]
     ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert ended.returncode == 2

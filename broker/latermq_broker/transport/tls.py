@@ -136,7 +136,7 @@ def _make_own(certificate_path: Path, key_path: Path) -> None:
     except ImportError:
         raise ConfigError(
             "tls.certificate",
-            "none is given, and making one needs the extra tls: pip install 'latermq[tls]'",
+            "none is given, and making one needs cryptography: pip install 'latermq[tls]'",
         ) from None
     key = ec.generate_private_key(ec.SECP256R1())
     host = socket.gethostname()

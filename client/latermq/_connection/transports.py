@@ -1,6 +1,7 @@
 """Which transport a client uses."""
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Final
 
 from latermq._connection.lean.transport import LeanTransport
@@ -35,11 +36,14 @@ def chosen(
     Raises:
         ValueError: no such transport.
         OSError: a file of `tls` cannot be read.
+        ImportError: grpcio is not installed.
     """
     name = name or TRANSPORT
     if name not in _TRANSPORTS:
         known = " or ".join(repr(known_name) for known_name in _TRANSPORTS)
         raise ValueError(f"transport must be {known}, not {name!r}")
+    if name == "grpcio" and find_spec("grpc") is None:
+        raise ImportError("this transport needs grpcio: pip install 'latermq[grpcio]'")
     make = _TRANSPORTS[name]
     security = (Tls() if tls else None) if isinstance(tls, bool) else tls
     if security is not None:

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 import click
 
+from latermq_cli.extras import hint
 from latermq_cli.terminal.failures import CommandError, RefusedError, one_line
 from latermq_cli.terminal.output import guarded_output
 
@@ -114,6 +115,12 @@ class RootGroup(CommandGroup):
         except (click.Abort, KeyboardInterrupt):
             click.echo("latermq: interrupted", err=True)
             sys.exit(INTERRUPTED)
+        except ModuleNotFoundError as error:
+            needed = hint(error.name, sys.argv[1:] if args is None else args)
+            if not needed:
+                _bug(error, as_json=as_json)
+            click.echo(one_line(RefusedError(needed), as_json=as_json), err=True)
+            sys.exit(RefusedError.exit_code)
         except Exception as error:  # noqa: BLE001  the last line of defence: a bug of ours
             _bug(error, as_json=as_json)
         if not standalone_mode:
