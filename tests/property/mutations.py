@@ -112,8 +112,8 @@ MUTATIONS: Final = (
         "UpdateOffset backwards loses what was redriven of a topic that had the name before",
         ANEW,
         "engine/receive/queues.py",
-        "        again = enumerate(self._redriven_from(subscription, queue_id, offset))\n",
-        "        again = enumerate(())\n",
+        "        redriven = self._redriven_from(subscription, queue_id, offset)\n",
+        "        redriven = iter(())\n",
     ),
     Mutation(
         "a letter of a life in a topic made anew says that it is of that topic",

@@ -3,6 +3,8 @@ no offset of the new topic is theirs, whatever stands where they stood."""
 
 import pytest
 
+from latermq_broker.config.config import StoreConfig
+from latermq_broker.engine.receive.queues import REWOUND_REDRIVES_MAX
 from latermq_broker.engine.state.model import DeadFilter, DeadLetter, Delivered, TopicType
 from latermq_broker.errors import PreconditionFailedError
 from support.engine_facts import facts
@@ -11,7 +13,7 @@ from support.memory_files import MemoryFiles, lose_checkpoints
 
 
 def letters(rig: EngineRig) -> list[DeadLetter]:
-    return list(rig.engine.dead.scan("billing", DeadFilter()).letters)
+    return list(rig.engine.dead.scan("billing", DeadFilter(), count_max=1_000).letters)
 
 
 def redrive(rig: EngineRig, letter: DeadLetter, to_topic: str = "") -> None:
@@ -114,6 +116,35 @@ def test_what_was_redriven_to_a_topic_is_in_hand_there() -> None:
     assert rig.names(topic="other") == ["m"]
     with pytest.raises(PreconditionFailedError, match="in hand already"):
         redrive(rig, letter)
+
+
+@pytest.mark.parametrize("count", [REWOUND_REDRIVES_MAX, REWOUND_REDRIVES_MAX + 1])
+def test_a_group_is_set_back_over_so_many_of_them(count: int) -> None:
+    rig = EngineRig(store=StoreConfig(segment_bytes=320 << 10, message_body_bytes_max=8 << 10))
+    rig.engine.topics.create("orders", TopicType.MIXED, 1, rig.now_ms)
+    for index in range(count):
+        rig.send(f"m{index}")
+    while got := rig.receive():
+        for one in got:
+            forward(rig, one)
+    made_anew(rig)
+    for letter in letters(rig):
+        redrive(rig, letter)
+    rig.send("new")
+    while rig.receive():
+        pass
+    if count > REWOUND_REDRIVES_MAX:
+        before = facts(rig.engine)
+        with pytest.raises(PreconditionFailedError, match="has more than 256 messages in hand"):
+            set_back(rig)
+        assert facts(rig.engine) == before
+        return
+    set_back(rig)
+    given = 0
+    while names := rig.names():
+        given += len(names)
+    assert given == count + 1
+    same_after_starts(rig)
 
 
 @pytest.mark.parametrize("fifo", [False, True])

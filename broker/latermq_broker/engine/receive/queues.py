@@ -1,6 +1,7 @@
 """A topic's queues, read without a lease: bulk readers, pull consumers, offsets."""
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Final
 
 from latermq_broker.engine.journal.journal import Journal
@@ -32,6 +33,7 @@ from latermq_broker.store.records.record import RecordType
 
 PULL_SCAN_MAX: Final = 2_048  # entries one filtered pull looks at
 HOLE_SCAN_MAX: Final = 2_048  # damaged entries in a row that one answer speaks of
+REWOUND_REDRIVES_MAX: Final = 256  # in one atomic group, which has to fit into the smallest segment
 
 
 class QueueReads:
@@ -192,7 +194,8 @@ class QueueReads:
         is given everything from there on anew; its leases and retries from there on are void. What
         was redriven into the topic, and is of one that had its name before, is at no offset of it:
         it is redriven again.
-        Raises as `committed` does, and IllegalOffsetError.
+        Raises as `committed` does, and IllegalOffsetError; PreconditionFailedError (backwards,
+        more than `REWOUND_REDRIVES_MAX` to redrive again): nothing has changed.
         """
         topic = self._topic(topic_name)
         queue = self._queue(topic, queue_id)
@@ -206,10 +209,17 @@ class QueueReads:
             self._journal.write(RecordType.OFFSET, payload, now_ms)
             return
         payload = OffsetPayload(group.id, topic.id, queue_id, offset, OFFSET_REWIND)
-        again = enumerate(self._redriven_from(subscription, queue_id, offset))
+        redriven = self._redriven_from(subscription, queue_id, offset)
+        again = list(islice(redriven, REWOUND_REDRIVES_MAX + 1))
+        if len(again) > REWOUND_REDRIVES_MAX:
+            raise PreconditionFailedError(
+                f"group {group_name} has more than {REWOUND_REDRIVES_MAX} messages in hand that "
+                f"were redriven from a former topic {topic_name}; acknowledge them first"
+            )
         first_id = self._state.leases.next_id
         items = [
-            (RecordType.REDRIVE, redrive._replace(id=first_id + index)) for index, redrive in again
+            (RecordType.REDRIVE, redrive._replace(id=first_id + index))
+            for index, redrive in enumerate(again)
         ]
         self._journal.write_group([(RecordType.OFFSET, payload), *items], now_ms)
 
