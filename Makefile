@@ -127,11 +127,11 @@ beside: $(STAMP)
 	@if $(BIN)/python tests/support/machine.py roomy; then \
 		set -m; $(MAKE) soak-short NATIVE=1 >.cache/soak.log 2>&1 & soak=$$!; \
 		trap 'kill -- -$$soak 2>/dev/null || true' EXIT; \
-		$(MAKE) integration console-test transports spark crash; \
+		$(MAKE) integration console-test transports spark kafka crash; \
 		wait $$soak || { cat .cache/soak.log; exit 1; }; \
 		cat .cache/soak.log; \
 	else \
-		$(MAKE) integration console-test transports spark crash; \
+		$(MAKE) integration console-test transports spark kafka crash; \
 		$(MAKE) soak-short NATIVE=1; \
 	fi
 
@@ -225,6 +225,10 @@ soak-short: $(READY) ## the same for five minutes, without replacements
 .PHONY: spark
 spark: $(READY) ## the Spark source (needs Java 17 or 21)
 	$(PYTEST) tests/spark
+
+.PHONY: kafka
+kafka: $(READY) ## what works with Kafka, against a node of it (needs Java 17 and Maven)
+	$(PYTEST) -rs tests/kafka
 
 .PHONY: console-test
 console-test: $(READY) ## the console in a headless Chromium: a stranger's way, keys, phones, axe-core
