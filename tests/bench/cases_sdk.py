@@ -17,7 +17,8 @@ from bench.measured import HIGHER, Group, Result, medians
 KIB: Final = 1 << 10
 CLIENTS: Final = ("lean", "grpcio", "official")
 PROMISED: Final = {"send": 4.0, "receive": 5.0}  # times the official client
-IN_FLIGHT: Final = {"send": 256, "receive": 4}
+IN_FLIGHT: Final = {"send": 256, "receive": 4, "listen": 20}
+TRACED: Final = {"": "without", "api": "no SDK", "sdk": "SDK"}  # OpenTelemetry
 SPARE: Final = 2_000  # messages more than are received: no consumer waits for the last
 
 
@@ -75,6 +76,32 @@ def beside_official(do: str, runs: int, counts: dict[str, int]) -> Iterator[Resu
         )  # fmt: skip
 
 
+def traced(do: str, runs: int, count: int) -> Iterator[Result]:
+    """What OpenTelemetry costs a send, and an attempt: turn by turn on one broker."""
+    values: dict[str, list[dict[str, float]]] = {how: [] for how in TRACED}
+    for _ in range(runs):
+        with running() as broker:
+            if do == "listen":
+                load(broker.endpoint, "fill", count=count + SPARE, body_bytes=KIB)
+            for how in TRACED:
+                values[how].append(
+                    client_process(
+                        broker.endpoint, "lean", do, count=count, traced=how,
+                        concurrency=IN_FLIGHT[do], group=f"bench-{how or 'plain'}",
+                    )
+                )  # fmt: skip
+    what = {"send": "sends", "listen": "calls of a listener"}[do]
+    for how, said in TRACED.items():
+        cpu = tuple(run["CPU us"] for run in values[how])
+        more = tuple(run["CPU us"] - plain["CPU us"]
+                     for run, plain in zip(values[how], values[""], strict=True))  # fmt: skip
+        yield Result(
+            case=f"sdk_{do}_otel_{how or 'none'}", what=f"SDK: {what}, OpenTelemetry: {said}",
+            unit="messages/s", better=HIGHER, runs=tuple(run["per_second"] for run in values[how]),
+            details=medians({"CPU us": cpu} | ({"CPU us more": more} if how else {})),
+        )  # fmt: skip
+
+
 def groups(full: bool) -> Iterator[Group]:
     """The cases of this module."""
     runs = 5 if full else 3
@@ -84,3 +111,6 @@ def groups(full: bool) -> Iterator[Group]:
     for do, counts in (("send", sends), ("receive", receives)):
         names = tuple(f"sdk_{do}_{client}" for client in CLIENTS)
         yield names, partial(beside_official, do, runs, counts)
+    for do in ("send", "listen"):
+        names = tuple(f"sdk_{do}_otel_{how or 'none'}" for how in TRACED)
+        yield names, partial(traced, do, runs, 10_000 * scale)

@@ -4,7 +4,8 @@
 
 `client`: "lean" or "grpcio", our SDK on that transport; "official", the RocketMQ client. Both send
 1 KiB with `concurrency` calls that wait, and receive 32 a call and acknowledge each message. Prints
-JSON: messages a second, and CPU microseconds of this process for a message.
+JSON: messages a second, and CPU microseconds of this process for a message. `traced`: sends, and
+calls of a listener, under OpenTelemetry: "api" alone, or with the "sdk", which exports nowhere.
 """
 
 import asyncio
@@ -57,6 +58,10 @@ async def ours(spec: dict[str, Any]) -> dict[str, float]:
             await mq.send(topic, BODY)
             return 1
 
+        if spec.get("traced"):
+            mq.use(telemetry(spec["traced"]))
+        if spec["do"] == "listen":
+            return await listened(mq, spec)
         if spec["do"] == "send":
             await shared(WARM_UP, concurrency, send)
             watch = Stopwatch()
@@ -75,6 +80,46 @@ async def ours(spec: dict[str, Any]) -> dict[str, float]:
             watch = Stopwatch()
             await shared(count, concurrency, receive)
             return watch.figures(count)
+
+
+async def listened(mq: Any, spec: dict[str, Any]) -> dict[str, float]:
+    """Be handed `count` messages, each acknowledged by the listener's end."""
+    count, began, ended = 0, asyncio.Event(), asyncio.Event()
+    consumer = mq.push_consumer(spec["topic"], group=spec["group"], concurrency=spec["concurrency"])
+
+    async def listener(delivery: Any) -> None:
+        nonlocal count
+        count += 1
+        if count == WARM_UP:
+            began.set()
+        if count == WARM_UP + spec["count"]:
+            ended.set()
+
+    consumer.listener(listener)
+    await consumer.start()
+    await began.wait()
+    watch, from_count = Stopwatch(), count
+    await ended.wait()
+    return watch.figures(count - from_count)
+
+
+def telemetry(traced: str) -> Any:
+    """Make the middleware, after the SDK it finds."""
+    from latermq.otel import OpenTelemetry
+
+    if traced == "api":
+        return OpenTelemetry()
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+
+    class Nowhere(SpanExporter):
+        def export(self, spans: Any) -> SpanExportResult:
+            return SpanExportResult.SUCCESS
+
+    tracers = TracerProvider()
+    tracers.add_span_processor(BatchSpanProcessor(Nowhere(), max_queue_size=1 << 16))
+    return OpenTelemetry(tracer_provider=tracers, meter_provider=MeterProvider())
 
 
 def like_the_main_thread() -> None:
