@@ -88,6 +88,19 @@ class StoreFullError(StoreError):
     """No room for another segment; nothing of the refused request was stored."""
 
 
+class EntriesGoneError(StoreError):
+    """The replicated log begins behind the entry that a reader needs next."""
+
+
+class DamagedBatchError(StoreError):
+    """An entry of the replicated log is not what was written, or does not follow what is there."""
+
+    def __init__(self, offset: int, reason: str) -> None:
+        super().__init__(f"damaged batch at offset {offset} of the replicated log: {reason}")
+        self.offset = offset
+        self.reason = reason
+
+
 class RequestError(LaterMQError):
     """A request that is answered with a RocketMQ status code."""
 

@@ -59,10 +59,11 @@ class ReplicatedLog(Protocol):
         """
 
     def follow(self, offset: Offset) -> AsyncIterator[Entry]:
-        """Read entries in order from `offset` on, or from the first that trim left; never ends.
+        """Read entries in order from `offset` on; 0: from the first that trim left. Never ends.
 
         Yields only what a quorum has. Closing the generator ends it. Raises EngineGoneError after
-        the adapter's own attempts; then follow again from the last entry's offset + 1.
+        the adapter's own attempts: then follow again from the last entry's offset + 1; and
+        EntriesGoneError: `offset` is not 0, and the log begins behind it.
         """
 
     async def trim(self, offset: Offset) -> None:

@@ -1,0 +1,187 @@
+"""An owner's time: what it knows of the log without reading it, and whether it still serves.
+
+It knows an entry when a report says where its own batch stands and nothing is between that and what
+it knew: offsets are dense. At a gap it reads what stands there, and applies to it the rule that all
+readers apply. So what it takes for acknowledged is what every reader takes for valid:
+
+    report at the next offset ──────────► judged ──► valid: promises up to its end hold
+    report further on ──► gap, read ──────► judged ──► another's fence: it is over
+    no report, or not where ──► sent again, or read up to the log's end
+
+A proof that it is the owner is as old as the batch that proved it was when it was shipped. Without
+one for SILENT_MS it does not serve: a standby waits longer than that before it takes over. After a
+pause of its own, of which nothing else may tell, only a batch shipped since then is a proof.
+"""
+
+from collections.abc import Iterable
+from heapq import heappop, heappush
+from itertools import count
+from typing import Final, NamedTuple
+
+from latermq_broker.replication.batch import Batch
+from latermq_broker.replication.reader import Piece, Reader
+from latermq_broker.replication.replicated_log import UNTOLD, Entry, Offset
+from latermq_broker.replication.shipper import SIZES, Shipment, Shipper, ShipSizes
+from latermq_broker.replication.validity import Verdict
+
+TAKE_OVER_MS: Final = 2_000  # of silence: then the first standby claims the log
+SILENT_MS: Final = 1_000  # without a proof: the owner does not serve
+PAUSE_MS: Final = TAKE_OVER_MS // 2  # between two looks: the owner was not there
+BEAT_MS: Final = 300  # without anything appended
+RESEND_MS: Final = 100
+
+
+class Gap(NamedTuple):
+    """Entries that the owner does not know: from `begin` to before `end`."""
+
+    begin: Offset
+    end: Offset | None  # None: the log's, as the engine says it when it is asked now
+    shipments: tuple[Shipment, ...]  # of which it was not told where they stand
+
+
+class Tenure:
+    """
+    Args:
+        fence: the owner's own.
+        reader: has read up to the fence, and it counted.
+        claimed_ms: when the claim began, by the clock that all methods are given: it never falls.
+    """
+
+    def __init__(
+        self, fence: Batch, reader: Reader, claimed_ms: int, sizes: ShipSizes = SIZES
+    ) -> None:
+        standing = reader.standing
+        assert standing is not None
+        assert (standing.epoch, standing.token) == (fence.epoch, fence.token)
+        self.fenced = False
+        self.valid_end = standing.whole_end  # of the groups that every reader takes for valid
+        self.gaps = 0  # that were read
+        self._reader = reader
+        self._shipper = Shipper(fence, standing.end, sizes)
+        self._reports: list[tuple[Offset, int, Shipment]] = []  # a heap
+        self._ties = count()
+        self._untold: list[Shipment] = []  # acknowledged, but not where
+        self._reading = False
+        self._proven_ms = claimed_ms
+        self._proof_from_ms = claimed_ms  # only what was shipped since is a proof
+        self._looked_ms = claimed_ms
+        self._shipped_ms = claimed_ms
+        self._resend_ms: int | None = None
+
+    # --- time ----------------------------------------------------------------------------------
+
+    def look(self, now_ms: int) -> bool:
+        """Note that the owner is there. True: it was not, for long, and may have been replaced.
+
+        To be called before anything else when the loop turns; after True connections are dropped.
+        """
+        paused = now_ms - self._looked_ms > PAUSE_MS
+        self._looked_ms = now_ms
+        if paused:
+            self._proof_from_ms = now_ms
+        return paused
+
+    def serving(self, now_ms: int) -> bool:
+        """Tell whether clients may be answered."""
+        proven = self._proven_ms >= self._proof_from_ms
+        return proven and not self.fenced and now_ms - self._proven_ms < SILENT_MS
+
+    # --- what is appended ----------------------------------------------------------------------
+
+    def add(self, piece: Piece, *, last: bool) -> None:
+        """Add what was appended to the shard's log; `last` ends the group."""
+        self._shipper.add(piece, last=last)
+
+    def step(self, now_ms: int) -> list[Shipment]:
+        """Return what is to be appended to the engine's log now, in this order."""
+        if self.fenced:
+            return []
+        if self._resend_ms is not None and self._shipper.open:
+            shipments = self._shipper.resend() if now_ms >= self._resend_ms else []
+            if shipments:
+                self._resend_ms = None
+            return shipments
+        self._resend_ms = None
+        quiet = now_ms - self._shipped_ms >= BEAT_MS or not self.serving(now_ms)
+        shipments = self._shipper.ship(now_ms, beat=quiet)
+        if shipments:
+            self._shipped_ms = now_ms
+        return shipments
+
+    # --- what becomes of it --------------------------------------------------------------------
+
+    def reported(self, shipment: Shipment, offset: Offset, now_ms: int) -> None:
+        """Take note that a quorum has a copy of `shipment`, and where it stands."""
+        if offset == UNTOLD:
+            self._untold.append(shipment)
+            return
+        heappush(self._reports, (offset, next(self._ties), shipment))
+        self._take_reports(now_ms)
+
+    def failed(self, shipment: Shipment, now_ms: int) -> None:
+        """Take note that nobody knows what became of a copy of `shipment`."""
+        shipment.in_flight = False
+        self._resend_from(now_ms)
+
+    def gap(self) -> Gap | None:
+        """Return what is to be read before anything else can be judged; None while it is read."""
+        if self._reading or self.fenced:
+            return None
+        if self._untold:
+            shipments, self._untold = tuple(self._untold), []
+            gap = Gap(self._reader.offset, None, shipments)
+        elif self._reports:
+            gap = Gap(self._reader.offset, self._reports[0][0], ())
+        else:
+            return None
+        self._reading = True
+        self.gaps += 1
+        return gap
+
+    def unread(self, gap: Gap) -> None:
+        """Take note that a gap could not be read: it is still there."""
+        self._reading = False
+        self._untold = [*gap.shipments, *self._untold]
+
+    def read(self, gap: Gap, entries: Iterable[Entry], end: Offset, now_ms: int) -> None:
+        """Take the entries of a gap, which were read up to `end`.
+
+        Raises as `Reader.read`: this owner cannot go on.
+        """
+        self._reading = False
+        for entry in entries:
+            if entry.offset >= self._reader.offset and not self.fenced:
+                self._judged(self._reader.read(entry)[0])
+        self._reader.offset = max(self._reader.offset, end)
+        self._take_reports(now_ms)
+        for shipment in gap.shipments:
+            self._unless_valid(shipment, now_ms)
+
+    def _take_reports(self, now_ms: int) -> None:
+        """Judge what stands where the known part of the log ends, as far as it goes."""
+        while self._reports and self._reports[0][0] <= self._reader.offset and not self.fenced:
+            offset, _, shipment = heappop(self._reports)
+            if offset == self._reader.offset:
+                self._judged(self._reader.skip(shipment.batch, offset))
+            self._unless_valid(shipment, now_ms)
+
+    def _judged(self, verdict: Verdict) -> None:
+        standing = self._reader.standing
+        assert standing is not None
+        if verdict is Verdict.FENCE:  # its own stands before all that it reads
+            self.fenced = True
+        elif verdict is Verdict.VALID:
+            self.valid_end = standing.whole_end
+            shipped_ms = self._shipper.settle(standing.sequence)
+            if shipped_ms is not None:
+                self._proven_ms = max(self._proven_ms, shipped_ms)
+
+    def _unless_valid(self, shipment: Shipment, now_ms: int) -> None:
+        """Have it sent again if the copy that was reported does not count, nor any before it."""
+        shipment.in_flight = False
+        if shipment in self._shipper.open:
+            self._resend_from(now_ms)
+
+    def _resend_from(self, now_ms: int) -> None:
+        if self._resend_ms is None:
+            self._resend_ms = now_ms + RESEND_MS
