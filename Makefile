@@ -25,6 +25,7 @@ IMAGE ?= latermq:latest
 DATA_DIR ?= data
 ROUNDS ?= 10000
 SEED ?= 1
+SEEDS ?= 100000
 MINUTES ?= 60
 LISTEN ?= 127.0.0.1:8081
 NATIVE_DIR := .native
@@ -212,6 +213,10 @@ crash: $(READY) ## kill -9, power loss, full and failing disks: nothing acknowle
 .PHONY: crash-long
 crash-long: $(READY) ## the same for hours, seed by seed, and a table (ROUNDS=10000 SEED=1; it goes on where it stopped)
 	PYTHONPATH=$(TESTS_PATH) ROUNDS=$(ROUNDS) SEED=$(SEED) nice $(BIN)/python -m crash.long
+
+.PHONY: replication-long
+replication-long: $(READY) ## who owns a replicated log, by 100,000 seeds: a quarter of an hour (SEEDS=100000 SEED=1)
+	PYTHONPATH=$(TESTS_PATH) SEEDS=$(SEEDS) SEED=$(SEED) nice $(BIN)/python -m property.fence_long
 
 .PHONY: soak
 soak: $(READY) ## everything at once for an hour, and a table: flat memory, nothing leaked or lost (MINUTES=60 SEED=1)

@@ -9,8 +9,9 @@ readers apply. So what it takes for acknowledged is what every reader takes for 
     no report, or not where ──► sent again, or read up to the log's end
 
 A proof that it is the owner is as old as the batch that proved it was when it was shipped. Without
-one for SILENT_MS it does not serve: a standby waits longer than that before it takes over. After a
-pause of its own, of which nothing else may tell, only a batch shipped since then is a proof.
+one for SILENT_MS it does not serve. Nor does a new owner until SILENT_MS after it last heard of the
+one before, so there are never two. After a pause of its own no proof is that new; but what its
+clients still wait for was decided long ago: it drops them, and proves itself with a beat.
 """
 
 from collections.abc import Iterable
@@ -45,10 +46,16 @@ class Tenure:
         fence: the owner's own.
         reader: has read up to the fence, and it counted.
         claimed_ms: when the claim began, by the clock that all methods are given: it never falls.
+        heard_ms: when the reader last read a fence or a valid batch of an owner before.
     """
 
     def __init__(
-        self, fence: Batch, reader: Reader, claimed_ms: int, sizes: ShipSizes = SIZES
+        self,
+        fence: Batch,
+        reader: Reader,
+        claimed_ms: int,
+        heard_ms: int,
+        sizes: ShipSizes = SIZES,
     ) -> None:
         standing = reader.standing
         assert standing is not None
@@ -63,7 +70,7 @@ class Tenure:
         self._untold: list[Shipment] = []  # acknowledged, but not where
         self._reading = False
         self._proven_ms = claimed_ms
-        self._proof_from_ms = claimed_ms  # only what was shipped since is a proof
+        self._serve_from_ms = heard_ms + SILENT_MS
         self._looked_ms = claimed_ms
         self._shipped_ms = claimed_ms
         self._resend_ms: int | None = None
@@ -77,14 +84,12 @@ class Tenure:
         """
         paused = now_ms - self._looked_ms > PAUSE_MS
         self._looked_ms = now_ms
-        if paused:
-            self._proof_from_ms = now_ms
         return paused
 
     def serving(self, now_ms: int) -> bool:
         """Tell whether clients may be answered."""
-        proven = self._proven_ms >= self._proof_from_ms
-        return proven and not self.fenced and now_ms - self._proven_ms < SILENT_MS
+        proven = now_ms - self._proven_ms < SILENT_MS
+        return proven and now_ms >= self._serve_from_ms and not self.fenced
 
     # --- what is appended ----------------------------------------------------------------------
 

@@ -1,0 +1,72 @@
+"""Owners, standbys and zombies by seeds: no promise lost, never two that serve."""
+
+from collections.abc import Callable
+from typing import Final
+
+import pytest
+
+from latermq_broker.replication.replicated_log import Offset
+from latermq_broker.replication.shipper import Shipment
+from latermq_broker.replication.tenure import Tenure
+from support.fence_sim import Idempotent, World
+
+SEEDS: Final = 1_000
+PARTS: Final = 8
+CONTROL_SEEDS: Final = 100
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_the_ledger_holds(part: int) -> None:
+    """Whatever the engine, the network and stopped nodes do; `make replication-long` does more."""
+    promises = 0
+    for seed in range(part, SEEDS, PARTS):
+        story = World(seed).run()
+        assert not story.faults, f"seed {seed}: python -m support.fence_sim {seed}"
+        promises += story.kept
+    assert promises > SEEDS
+
+
+class Everlasting(Tenure):
+    """Serves for as long as nothing tells it that it was fenced."""
+
+    def serving(self, now_ms: int) -> bool:
+        return not self.fenced
+
+
+class Hasty(Tenure):
+    """Takes for valid what a quorum has, and reads no gap first."""
+
+    def reported(self, shipment: Shipment, offset: Offset, now_ms: int) -> None:
+        self._reader.offset = max(self._reader.offset, offset)
+        super().reported(shipment, offset, now_ms)
+
+
+class Piecemeal(Tenure):
+    """Promises what is valid before its group is whole."""
+
+    def _judged(self, *verdict: object) -> None:
+        super()._judged(*verdict)  # type: ignore[arg-type]
+        assert self._reader.standing is not None
+        self.valid_end = self._reader.standing.end
+
+
+def without_rule(seed: int) -> World:
+    """The measured alternative: an idempotent producer, on an engine that does all it promises."""
+    return World(seed, rule=False, owner=Idempotent)
+
+
+CONTROLS: Final[dict[str, tuple[Callable[[int], World], str]]] = {
+    "no rule, an idempotent producer alone": (without_rule, "promised and is lost"),
+    "no silence": (lambda seed: World(seed, owner=Everlasting), "serves"),
+    "gaps not read": (lambda seed: World(seed, owner=Hasty), "promised and is lost"),
+    "groups not whole": (lambda seed: World(seed, owner=Piecemeal), "promised and is lost"),
+}
+
+
+@pytest.mark.parametrize("control", CONTROLS)
+def test_a_weaker_rule_is_seen_to_fail(control: str) -> None:
+    make, fault = CONTROLS[control]
+    for seed in range(CONTROL_SEEDS):
+        if any(fault in line for line in make(seed).run().faults):
+            return
+    pytest.fail(f"{CONTROL_SEEDS} seeds without a fault: the ledger shows nothing")

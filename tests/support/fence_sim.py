@@ -1,0 +1,407 @@
+"""Owners, standbys and zombies over an engine in memory, by one seed, and a ledger.
+
+Nothing waits: the next event is simply the next. What an engine and its client may do happens: an
+append stands there late, twice, in another order or never, and what is reported of it is the truth
+late, an error, or that it is there but not where. Nodes stop for seconds and go on as if nothing
+had been; some die; standbys race; for a while the engine takes nothing from anybody.
+
+The ledger, after each seed:
+    what was promised is in the log that a new reader reads, at the position it was promised for;
+    nobody serves after somebody with a newer epoch has begun to;
+    the log's positions have no gap, and every node's copy is the same bytes.
+
+`Believer` and `Idempotent` are the control: the same without the rule, on an engine that keeps the
+order of each writer and takes each batch once. It must fail, or the ledger would show nothing.
+"""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from heapq import heappop, heappush
+from random import Random
+from typing import Final
+
+from latermq_broker.replication.batch import Batch, decode_batch, encode_batch, fence_of
+from latermq_broker.replication.reader import Piece, Reader
+from latermq_broker.replication.replicated_log import UNTOLD, Entry, Offset
+from latermq_broker.replication.shipper import Shipment, ShipSizes
+from latermq_broker.replication.tenure import TAKE_OVER_MS, Gap, Tenure
+from latermq_broker.replication.validity import EMPTY, Standing, Verdict
+
+SEGMENT_BYTES: Final = 320
+SEGMENT_BEGIN: Final = b"SEGMENT!"
+MESSAGE_BYTES: Final = 8
+SIZES: Final = ShipSizes(ship_bytes=48, batch_bytes_max=80 + 64)
+NODES: Final = 3
+TURN_MS: Final = 150  # at most, between two of a node that is not stopped
+
+
+class Copy:
+    """A shard's log as one reader has it; refuses, if it is `strict`, what does not follow."""
+
+    def __init__(self, *, strict: bool = True) -> None:
+        self.bytes = bytearray()
+        self._strict = strict
+
+    def write(self, piece: Piece) -> None:
+        if not self._strict:
+            end = piece.position + len(piece.data)
+            self.bytes.extend(bytes(max(0, end - len(self.bytes))))
+            self.bytes[piece.position : end] = piece.data
+            return
+        if piece.segment:
+            assert piece.position % SEGMENT_BYTES == 0
+            assert piece.data.startswith(SEGMENT_BEGIN)
+            assert 0 <= piece.position - len(self.bytes) < SEGMENT_BYTES, "a gap"
+            self.bytes.extend(bytes(piece.position - len(self.bytes)))
+        assert piece.position == len(self.bytes), "a gap"
+        self.bytes += piece.data
+
+    def holds(self, message: int, position: int) -> bool:
+        place = self.bytes[position : position + MESSAGE_BYTES]
+        return place == message.to_bytes(MESSAGE_BYTES, "little")
+
+
+class Believer(Reader):
+    """Takes whatever comes for the first time, as if nobody but the owner could write."""
+
+    def _verdict(self, entry: Entry) -> tuple[Verdict, Batch | None]:
+        batch = decode_batch(entry.data, entry.offset)
+        end = self.standing.end if self.standing is not None else 0
+        segment_end = self.standing.segment_end if self.standing is not None else 0
+        if batch.segment:
+            segment_end = max(segment_end, batch.position + batch.segment)
+        end = max(end, batch.position + len(batch.data))
+        place = end, segment_end, end, segment_end
+        self.standing = Standing(batch.epoch, batch.token, batch.sequence, *place)
+        return Verdict.FENCE if batch.fence else Verdict.VALID, batch
+
+
+class Idempotent(Tenure):
+    """Believes what it is told: it was taken, so it is there, and nobody else writes."""
+
+    def reported(self, shipment: Shipment, offset: Offset, now_ms: int) -> None:
+        shipment.in_flight = False
+        self.valid_end = max(self.valid_end, shipment.batch.position + len(shipment.batch.data))
+        self._proven_ms = max(self._proven_ms, shipment.shipped_ms)
+        self._shipper.settle(shipment.batch.sequence)
+
+
+@dataclass
+class Promise:
+    """What a client waits for: `message` at `position`, and that the log up to `end` is valid."""
+
+    message: int
+    position: int
+    end: int
+
+
+@dataclass
+class Story:
+    """What happened under one seed."""
+
+    kept: int = 0  # promises
+    owners: int = 0  # that began to serve
+    fenced: int = 0
+    outrun: int = 0  # claims that lost a race
+    gaps: int = 0
+    stale: int = 0  # batches of owners before, among those of the next
+    pauses: int = 0
+    faults: list[str] = field(default_factory=list)
+
+
+class Node:
+    """One broker's part for the shard: follows, claims, owns, is stopped, wakes, begins anew."""
+
+    def __init__(self, world: "World", rank: int) -> None:
+        self.world = world
+        self.rank = rank
+        self.reader = world.new_reader(EMPTY, 0)
+        self.copy = Copy(strict=world.rule)
+        self.tenure: Tenure | None = None
+        self.claiming: Batch | None = None
+        self.claimed_ms = 0
+        self.heard_ms = 0
+        self.epoch = 0
+        self.end = self.segment_end = 0  # of what it wrote
+        self.promises: list[Promise] = []
+        self.stopped_until_ms = 0
+        self.life = 0  # what was begun in an earlier one comes to nobody
+
+    def turn(self) -> None:
+        world = self.world
+        self.world.after(world.random.randint(10, TURN_MS), self.turn)
+        if world.now_ms < self.stopped_until_ms:
+            return
+        if self.tenure is not None:
+            self._own(self.tenure)
+        elif self.claiming is None:
+            self._follow(len(world.entries))
+            silent_ms = world.now_ms - self.heard_ms
+            forced = world.random.random() < 0.002
+            if forced or silent_ms >= TAKE_OVER_MS + world.random.choice((0, 0, 700)) * self.rank:
+                self._claim()
+
+    # --- a standby -----------------------------------------------------------------------------
+
+    def _follow(self, end: int) -> None:
+        for offset in range(self.reader.offset, end):
+            verdict, pieces = self.reader.read(Entry(offset, self.world.entries[offset]))
+            if verdict in (Verdict.FENCE, Verdict.VALID):
+                self.heard_ms = self.world.now_ms
+            for piece in pieces:
+                self.copy.write(piece)
+
+    def _claim(self) -> None:
+        world = self.world
+        assert self.reader.standing is not None
+        epoch = self.reader.standing.epoch + 1
+        self.claiming = fence_of(1, 1, epoch, world.random.getrandbits(64))
+        self.claimed_ms = world.now_ms
+        world.append(encode_batch(self.claiming), self._when_up(self._claimed))
+
+    def _claimed(self, offset: int | None) -> None:
+        """Read up to the fence: whose is the log?"""
+        fence, self.claiming = self.claiming, None
+        assert fence is not None
+        if offset is None or offset == UNTOLD:
+            return  # claims again, if nobody else does
+        self._follow(offset)
+        heard_ms = self.heard_ms
+        self._follow(offset + 1)
+        standing = self.reader.standing
+        assert standing is not None
+        if (standing.epoch, standing.token) != (fence.epoch, fence.token):
+            self.world.story.outrun += 1
+            return
+        self.epoch = fence.epoch
+        self.end, self.segment_end = standing.whole_end, standing.whole_segment_end
+        known = self.world.new_reader(standing, offset + 1)
+        self.tenure = self.world.owner(fence, known, self.claimed_ms, heard_ms, SIZES)
+        self.promises = []
+
+    # --- an owner ------------------------------------------------------------------------------
+
+    def _own(self, tenure: Tenure) -> None:
+        world = self.world
+        if tenure.look(world.now_ms):
+            self.promises.clear()  # the connections they are for
+        self._answer(tenure)
+        if world.random.random() < 0.6:
+            self._write(tenure)
+        self._exchange(tenure)
+
+    def _exchange(self, tenure: Tenure) -> None:
+        """Hand the engine what is to go, and read what is not known."""
+        for shipment in tenure.step(self.world.now_ms):
+            done = self._when_up(partial(self._reported, tenure, shipment))
+            self.world.append(shipment.entry, done)
+        gap = tenure.gap()
+        if gap is not None:
+            delay_ms = self.world.random.choice((5, 30, 400))
+            self.world.after(delay_ms, self._when_up(partial(self._read, tenure, gap)))
+
+    def _reported(self, tenure: Tenure, shipment: Shipment, offset: int | None) -> None:
+        if tenure.look(self.world.now_ms):
+            self.promises.clear()
+        if offset is None:
+            tenure.failed(shipment, self.world.now_ms)
+        else:
+            tenure.reported(shipment, offset, self.world.now_ms)
+        self._answer(tenure)
+        if self.world.random.random() < 0.5:
+            self._exchange(tenure)
+
+    def _read(self, tenure: Tenure, gap: Gap) -> None:
+        if tenure.look(self.world.now_ms):
+            self.promises.clear()
+        if self.world.random.random() < 0.1:
+            tenure.unread(gap)
+            return
+        end = len(self.world.entries) if gap.end is None else gap.end
+        entries = [Entry(at, self.world.entries[at]) for at in range(gap.begin, end)]
+        tenure.read(gap, entries, end, self.world.now_ms)
+        self._answer(tenure)
+
+    def _answer(self, tenure: Tenure) -> None:
+        world = self.world
+        if tenure.fenced:
+            world.story.fenced += 1
+            self.begin_anew()
+            return
+        if not tenure.serving(world.now_ms):
+            return
+        world.serves(self)
+        while self.promises and self.promises[0].end <= tenure.valid_end:
+            world.promised.append(self.promises.pop(0))
+
+    def _write(self, tenure: Tenure) -> None:
+        """Append a group: some messages, over the end of a segment if need be."""
+        pieces: list[Piece] = []
+        data, position, segment = b"", self.end, 0
+        positions: list[tuple[int, int]] = []
+        for _ in range(self.world.random.choice((1, 1, 2, 3, 20))):
+            if position + len(data) + MESSAGE_BYTES > self.segment_end:
+                if data:
+                    pieces.append(Piece(position, data, segment))
+                position, data, segment = self.segment_end, SEGMENT_BEGIN, SEGMENT_BYTES
+                self.segment_end += SEGMENT_BYTES
+            self.world.messages += 1
+            positions.append((self.world.messages, position + len(data)))
+            data += self.world.messages.to_bytes(MESSAGE_BYTES, "little")
+        pieces.append(Piece(position, data, segment))
+        self.end = position + len(data)
+        for piece in pieces:
+            tenure.add(piece, last=piece is pieces[-1])
+        self.promises += [Promise(message, at, self.end) for message, at in positions]
+
+    # --- what befalls it -----------------------------------------------------------------------
+
+    def begin_anew(self) -> None:
+        """Die and start again, as a standby, with what the log said when it claimed."""
+        if self.tenure is not None:
+            self.world.story.gaps += self.tenure.gaps
+        self.tenure = self.claiming = None
+        self.life += 1
+        self.heard_ms = self.world.now_ms
+
+    def _when_up(self, done: Callable[..., None]) -> Callable[..., None]:
+        """Have `done` called in this life only, and when the node is not stopped."""
+        life = self.life
+
+        def call(*given: int | None) -> None:
+            if self.life != life:
+                return
+            wait_ms = self.stopped_until_ms - self.world.now_ms
+            if wait_ms > 0:
+                self.world.after(wait_ms, partial(call, *given))
+            else:
+                done(*given)
+
+        return call
+
+
+class World:
+    """The engine, the time and what befalls all of them, by `seed`."""
+
+    def __init__(self, seed: int, *, rule: bool = True, owner: type[Tenure] = Tenure) -> None:
+        self.random = Random(seed)
+        self.rule = rule
+        self.owner = owner
+        self.now_ms = 10_000
+        self.entries: list[bytes] = []
+        self.promised: list[Promise] = []
+        self.messages = 0
+        self.story = Story()
+        self.trouble = self.random.choice((0.0, 0.05, 0.2, 0.5)) if rule else 0.0
+        self._away_until_ms = 0
+        self._served_epoch = 0
+        self._events: list[tuple[int, int, Callable[[], None]]] = []
+        self._ties = 0
+        self._nodes = [Node(self, rank) for rank in range(NODES)]
+
+    def new_reader(self, standing: Standing | None, offset: Offset) -> Reader:
+        return (Reader if self.rule else Believer)(1, 1, standing, offset)
+
+    def after(self, delay_ms: int, call: Callable[[], None]) -> None:
+        self._ties += 1
+        heappush(self._events, (self.now_ms + delay_ms, self._ties, call))
+
+    def run(self, seconds: int = 10) -> Story:
+        end_ms = self.now_ms + seconds * 1_000
+        for node in self._nodes:
+            self.after(0, node.turn)
+        self.after(500, self._befall)
+        while self._events and self._events[0][0] < end_ms:
+            self.now_ms, _, call = heappop(self._events)
+            call()
+        self._audit()
+        return self.story
+
+    def append(self, entry: bytes, done: Callable[[int | None], None]) -> None:
+        """Do with an append what engines and networks do."""
+        random = self.random
+        if random.random() >= self.trouble:
+            self.after(
+                random.randint(1, 15), partial(self._land, entry, done, random.randint(1, 9))
+            )
+            return
+        late_ms = random.choice((30, 300, 1_500, 4_000))
+        quick_ms = random.choice((5, 100))
+        match random.randrange(7):
+            case 0:  # there, and told late
+                self.after(quick_ms, partial(self._land, entry, done, late_ms))
+            case 1:  # there late, and told so
+                self.after(late_ms, partial(self._land, entry, done, 5))
+            case 2:  # there, and nobody knows
+                self.after(quick_ms, partial(self._land, entry, None, 0))
+                self.after(late_ms, partial(done, None))
+            case 3:  # there long after everybody gave it up
+                self.after(quick_ms, partial(done, None))
+                self.after(late_ms, partial(self._land, entry, None, 0))
+            case 4:  # never
+                self.after(late_ms, partial(done, None))
+            case 5:  # there twice, one of them told
+                told = [done, None]
+                random.shuffle(told)
+                self.after(quick_ms, partial(self._land, entry, told[0], 5))
+                self.after(late_ms, partial(self._land, entry, told[1], 5))
+            case _:  # there, but where?
+                self.after(quick_ms, partial(self._land, entry, None, 0))
+                self.after(quick_ms + 5, partial(done, UNTOLD))
+
+    def _land(self, entry: bytes, done: Callable[[int | None], None] | None, told_ms: int) -> None:
+        self.entries.append(entry)
+        if done is not None:
+            self.after(told_ms, partial(done, len(self.entries) - 1))
+
+    def _befall(self) -> None:
+        random = self.random
+        node = random.choice(self._nodes)
+        what = random.random()
+        if what < 0.5:
+            self.story.pauses += 1
+            node.stopped_until_ms = self.now_ms + random.choice((200, 900, 1_500, 2_500, 5_000))
+        elif what < 0.6:
+            node.begin_anew()
+        elif what < 0.65:
+            self._away_until_ms = self.now_ms + random.choice((500, 2_000, 4_000))
+        self.after(random.randint(200, 2_500), self._befall)
+
+    def serves(self, node: Node) -> None:
+        """Note that a node answers its clients at this moment."""
+        if node.epoch > self._served_epoch:
+            self._served_epoch = node.epoch
+            self.story.owners += 1
+        elif node.epoch < self._served_epoch:
+            fault = f"epoch {node.epoch} serves at {self.now_ms}, after {self._served_epoch} did"
+            self.story.faults.append(fault)
+
+    def _audit(self) -> None:
+        story, whole = self.story, Copy(strict=self.rule)
+        reader = self.new_reader(None, 0)
+        for offset, data in enumerate(self.entries):
+            verdict, pieces = reader.read(Entry(offset, data))
+            story.stale += verdict is Verdict.STALE
+            for piece in pieces:
+                whole.write(piece)
+        for promise in self.promised:
+            story.kept += 1
+            if not whole.holds(promise.message, promise.position):
+                story.faults.append(f"message {promise.message} was promised and is lost")
+        for node in self._nodes:
+            story.gaps += node.tenure.gaps if node.tenure is not None else 0
+            if self.rule and whole.bytes[: len(node.copy.bytes)] != node.copy.bytes:
+                story.faults.append(f"node {node.rank} has another copy")
+
+
+def main() -> None:
+    """Tell what happened under one seed."""
+    story = World(int(sys.argv[1])).run()
+    print(story)
+    sys.exit(1 if story.faults else 0)
+
+
+if __name__ == "__main__":
+    main()
