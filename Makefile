@@ -94,7 +94,7 @@ bench: $(READY) ## measure sends, receives, delays, start and memory into docs/b
 # The wheels are made from the sdist, so it is known to be whole; what builds them is in $(VENV).
 .PHONY: dist
 dist: $(STAMP) ## sdist, a pure wheel and one compiled for this platform, in dist/ (four minutes)
-	@$(INSTALL) --constraint constraints.txt --group dist
+	@$(INSTALL) --no-require-hashes --constraint constraints.txt --group dist
 	@rm -rf dist
 	@LATERMQ_NATIVE=0 $(BIN)/python -m build --no-isolation --outdir dist
 	@echo "Compiling (two to four minutes)"
@@ -105,6 +105,17 @@ dist: $(STAMP) ## sdist, a pure wheel and one compiled for this platform, in dis
 .PHONY: dist-test
 dist-test: $(STAMP) ## install what `make dist` built in clean environments, and use it (two minutes)
 	$(PYTEST) tests/wheels
+
+DOCS_STAMP := $(VENV)/.docs
+$(DOCS_STAMP): $(STAMP)
+	@$(INSTALL) --no-require-hashes --constraint constraints.txt --group docs
+	@touch $@
+
+.PHONY: docs
+docs: $(DOCS_STAMP) ## the guides and the reference as a site of its own, in site/; a warning is an error
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@! grep -rlE '(src|href)="https?://[^"]*\.(css|js|woff2?|png|svg)"' site || \
+		{ echo "make docs: these pages ask others for parts" >&2; exit 1; }
 
 .PHONY: image
 image: ## build the Docker image (IMAGE=latermq:latest)
@@ -259,5 +270,5 @@ hashes: $(STAMP) ## ask for the hashes of the pinned versions that have none
 .PHONY: clean
 clean: ## remove .venv, caches and build products; never a broker's data
 	rm -rf $(VENV) $(NATIVE_DIR) $(NATIVE_DIR).new .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	rm -rf build dist spark-warehouse metastore_db derby.log
+	rm -rf build dist site spark-warehouse metastore_db derby.log
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -161,6 +161,7 @@ class AsyncAdmin(_Services):
                 yield parsed(method.answer, data)
 
     async def close(self) -> None:
+        """Close the connection; calls that are under way fail."""
         await self._transport.close()
 
     def _headers(self, more: Metadata) -> Metadata:
@@ -246,6 +247,7 @@ class Admin(_Services):
                 return
 
     def close(self) -> None:
+        """Close the connection, and end its thread."""
         if not self._loop.running:
             return
         try:

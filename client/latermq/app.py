@@ -37,6 +37,8 @@ from latermq.message import Message, SendReceipt
 from latermq.middleware import Middleware
 from latermq.push_consumer import CONCURRENCY, GRACE
 
+__all__ = ["App", "Listener", "MessageFields"]
+
 
 class MessageFields(TypedDict, total=False):
     """What `Message` takes beside the body."""

@@ -18,6 +18,8 @@ from typing import Any, Final, TypeVar, cast
 
 from latermq_text.durations import format_exact, parse_duration_ms
 
+__all__ = ["Backoff", "retry"]
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 # 2 ** 32 of anything is past every maximum, and a larger power could leave the floats.

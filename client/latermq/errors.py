@@ -17,6 +17,33 @@ from latermq.codes import Code
 if TYPE_CHECKING:
     from latermq.message import SendReceipt
 
+__all__ = [
+    "BadRequestError",
+    "ClosedError",
+    "ForbiddenError",
+    "GroupNotFoundError",
+    "IllegalFilterError",
+    "IllegalGroupError",
+    "IllegalMessageError",
+    "IllegalTimeError",
+    "IllegalTopicError",
+    "InvalidReceiptHandleError",
+    "InvalidTransactionError",
+    "LaterMQError",
+    "LiteQuotaError",
+    "MessageTooLargeError",
+    "NotFoundError",
+    "PartialSendError",
+    "RequestError",
+    "RequestTimeoutError",
+    "ServerError",
+    "TooManyRequestsError",
+    "TopicNotFoundError",
+    "UnauthorizedError",
+    "UnavailableError",
+    "UnsupportedError",
+]
+
 
 class LaterMQError(Exception):
     """Root of the tree.

@@ -116,7 +116,9 @@ class DeadLetterOrigin:
 class Begin:
     """Where a lite topic begins for a group that subscribes to it. `Begin()`: its oldest message.
 
-    Fields: at most one of them.
+    At most one of the fields is given.
+
+    Fields:
         new_only: with what is sent from now on.
         last: so many messages before where the group is, if it has read of it.
         offset: an offset of the parent's queue.
@@ -145,6 +147,7 @@ class ConsumeResult(Enum):
 
 
 RECONSUME_LATER: Final = ConsumeResult.RECONSUME_LATER
+"""What a listener returns to have the message come again, without raising."""
 
 
 class Resolution(Enum):

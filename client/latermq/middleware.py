@@ -26,7 +26,9 @@ log = logging.getLogger("latermq.client")
 __all__ = ["HandleNext", "Middleware", "Outcome", "SendNext"]
 
 SendNext: TypeAlias = Callable[[str, Sequence[Message]], Awaitable[Sequence[SendReceipt]]]
+"""What `Middleware.send` calls with topic and messages, to go on."""
 HandleNext: TypeAlias = Callable[[Delivery], Awaitable[ConsumeResult | None]]
+"""What `Middleware.handle` calls with the delivery, to go on."""
 Settled: TypeAlias = Callable[[Delivery, Outcome], None]
 
 

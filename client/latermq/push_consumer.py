@@ -106,10 +106,12 @@ class PushConsumer:
 
     @property
     def group(self) -> str:
+        """Return the consumer group's name."""
         return self._identities.present.session.profile.group
 
     @property
     def closed(self) -> bool:
+        """Tell whether `close` was called: nothing more is received."""
         return self._closing is not None
 
     @property

@@ -45,10 +45,12 @@ class AskingConsumer:
 
     @property
     def group(self) -> str:
+        """Return the consumer group's name."""
         return self._session.profile.group
 
     @property
     def closed(self) -> bool:
+        """Tell whether `close` was called."""
         return self._closed
 
     async def receive(

@@ -33,7 +33,9 @@ SendHalf: TypeAlias = Callable[[], Awaitable[tuple[wire.Half, Endpoints]]]
 class Transaction:
     """One half message and its end. Made by `Client.transaction`; used as a block, once.
 
-    Fields, from the block's beginning on:
+    Its fields are known from the block's beginning on.
+
+    Fields:
         message_id: the message's.
         transaction_id: what the broker calls it, as in `latermq pending list`.
     """

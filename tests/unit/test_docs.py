@@ -22,7 +22,7 @@ from latermq_proto.latermq.v1 import (
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PAGES: Final = sorted(
-    path for path in ROOT.glob("**/*.md") if not {".venv", ".cache"} & set(path.parts)
+    path for path in ROOT.glob("**/*.md") if not {".venv", ".cache", "site"} & set(path.parts)
 )
 LINK: Final = re.compile(r"\[[^]]*\]\(([^)\s]+)\)")
 TARGET: Final = re.compile(r"^([a-z-]+):.*?## ", re.MULTILINE)
@@ -117,6 +117,16 @@ def test_every_decision_is_found_by_its_question() -> None:
     index = (ROOT / "docs" / "adr" / "README.md").read_text(encoding="utf-8")
     decisions = sorted(path.name for path in (ROOT / "docs" / "adr").glob("0*.md"))
     assert sorted(re.findall(r"\]\((0[\w-]+\.md)\)", index)) == decisions
+
+
+def test_every_page_is_found_from_the_navigation_and_the_guide() -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    guide = (ROOT / "docs" / "guide" / "README.md").read_text(encoding="utf-8")
+    pages = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
+    pages = {page for page in pages if not page.startswith("adr/")}  # docs/pages.py lists them
+    assert {page for page in pages if not re.search(rf"[ :]{page}$", navigation, re.M)} == set()
+    told = {page for page in pages if page.startswith("guide/")} - {"guide/README.md"}
+    assert {page for page in told if f"]({Path(page).name})" not in guide} == set()
 
 
 def test_modules_that_are_named_are_there() -> None:

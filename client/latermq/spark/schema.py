@@ -65,6 +65,7 @@ def ddl(names: Sequence[str]) -> str:
 
 
 SCHEMA: Final = ddl(tuple(COLUMNS))
+"""All columns, as DDL."""
 DEAD_FACTS: Final = ddl(
     (
         "queue_offset",
@@ -80,6 +81,7 @@ DEAD_FACTS: Final = ddl(
         "signature",
     )
 )
+"""The columns that say what died and why, without bodies and stacks."""
 """What most questions about dead letters need: no body, no properties, a third of the time."""
 
 

@@ -53,16 +53,20 @@ class LaterMQDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
+        """Return what `format` takes."""
         return FORMAT
 
     def schema(self) -> str:
+        """Return all columns, as DDL; who gives a schema has only what is in it read."""
         parse(self.options)  # so that a wrong option is refused by load(), not by the first action
         return SCHEMA
 
     def reader(self, schema: "StructType") -> "LaterMQReader":
+        """Return what plans and reads a batch."""
         return LaterMQReader(parse(self.options), _names(schema))
 
     def streamReader(self, schema: "StructType") -> "LaterMQStreamReader":
+        """Return what plans and reads a stream. Raises OptionError: an end was given."""
         options = parse(self.options)
         if options.ending.edge is not Edge.LATEST:
             raise OptionError("endingOffsets and endingTimestamp are for batch reads only")

@@ -23,6 +23,7 @@ from latermq.message import (
 from latermq.middleware import Middleware
 from latermq.producer import TRIES
 from latermq.push_consumer import CONCURRENCY
+from latermq.sync._twins import like
 from latermq.sync.consumers import (
     LitePushConsumer,
     LiteSimpleConsumer,
@@ -31,6 +32,7 @@ from latermq.sync.consumers import (
 )
 
 
+@like(transaction.Transaction)
 class Transaction:
     """`latermq.Transaction` for threads."""
 
@@ -40,10 +42,12 @@ class Transaction:
 
     @property
     def message_id(self) -> str:
+        """Return the half message's id."""
         return self._transaction.message_id
 
     @property
     def transaction_id(self) -> str:
+        """Return what the broker calls the transaction: `latermq pending commit` takes it."""
         return self._transaction.transaction_id
 
     def commit(self) -> None:
@@ -68,6 +72,7 @@ class Transaction:
 Checker: TypeAlias = Callable[[Received], Resolution]
 
 
+@like(client.Client)
 class Client:
     """`latermq.Client` for threads. Made by `connect`; to be closed, or used as a block."""
 

@@ -16,12 +16,14 @@ from latermq._values.settings import MATCH_ALL
 from latermq.message import Begin, ConsumeResult, Received
 from latermq.push_consumer import GRACE
 from latermq.simple_consumer import INVISIBLE, WAIT
+from latermq.sync._twins import like
 
 Result = TypeVar("Result")
 Inner = TypeVar("Inner", bound=simple_consumer.AskingConsumer | push_consumer.PushConsumer)
 _FIELDS: Final = tuple(field.name for field in fields(Received))
 
 
+@like(delivery.Delivery)
 class Delivery(Received):
     """`latermq.Delivery` for threads."""
 
@@ -75,6 +77,7 @@ class Delivery(Received):
 Listener: TypeAlias = Callable[[Delivery], ConsumeResult | None]
 
 
+@like(push_consumer.PushConsumer)
 class Consumer(Generic[Inner]):
     """What all consumers for threads have in common; as a block it is closed at the end."""
 
@@ -106,6 +109,7 @@ class Consumer(Generic[Inner]):
         self.close()
 
 
+@like(simple_consumer.AskingConsumer)
 class AskingConsumer(Consumer[simple_consumer.AskingConsumer]):
     """What simple consumers for threads have in common."""
 
@@ -136,6 +140,7 @@ class AskingConsumer(Consumer[simple_consumer.AskingConsumer]):
         delivery.dead_letter(reason, error)
 
 
+@like(simple_consumer.SimpleConsumer)
 class SimpleConsumer(AskingConsumer):
     """`latermq.SimpleConsumer` for threads."""
 
@@ -154,6 +159,7 @@ class SimpleConsumer(AskingConsumer):
         self._loop.call(self._whole.unsubscribe(topic))
 
 
+@like(lite_consumers.LiteSimpleConsumer)
 class _LiteReader:
     """What both kinds of lite consumers have."""
 
@@ -179,6 +185,7 @@ class LiteSimpleConsumer(_LiteReader, AskingConsumer):
         self._lite = inner
 
 
+@like(push_consumer.PushConsumer)
 class PushConsumer(Consumer[push_consumer.PushConsumer]):
     """`latermq.PushConsumer` for threads: iterate from any of them, or set a listener."""
 
