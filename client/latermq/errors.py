@@ -6,11 +6,13 @@
     └ RequestError        a broker answered, and refused
       └ one class per kind of refusal, listed in `_CLASSES`
 
-`code` is the RocketMQ status (`latermq.Code`), 0 where no broker gave one. Arguments that make no
+`code` is the RocketMQ status (`latermq.Code`), 0 where no broker gave one. `stored` says of a send
+that failed whether the message is stored all the same: False, surely not; None, nobody knows, and
+sending it again may store it twice. Arguments that make no
 sense on their own raise ValueError or TypeError, as anywhere in Python.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from latermq.codes import Code
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BadRequestError",
     "ClosedError",
+    "DiskFullError",
     "ForbiddenError",
     "GroupNotFoundError",
     "IllegalFilterError",
@@ -50,8 +53,10 @@ class LaterMQError(Exception):
 
     Fields:
         grpc_code, grpc_text: how gRPC ended the call; 0 where a broker answered, or none was asked.
+        stored: of a send: False: it is surely not stored, by none of its tries. None: not known.
     """
 
+    stored: bool | None = None
     code: int = 0
     grpc_code: int = 0
     grpc_text: str = ""
@@ -59,6 +64,8 @@ class LaterMQError(Exception):
 
 class ClosedError(LaterMQError):
     """Used after it was closed."""
+
+    stored = False
 
 
 class UnavailableError(LaterMQError):
@@ -73,14 +80,16 @@ class RequestError(LaterMQError):
         message: the broker's sentence about it.
     """
 
+    stored: bool | None = False
+
     def __init__(self, code: int, message: str) -> None:
         name = Code(code).name if code in set(Code) else "status"
         super().__init__(f"{message} [{name} {code}]")
         self.code = code
         self.message = message
 
-    def __reduce__(self) -> tuple[type["RequestError"], tuple[int, str]]:
-        return type(self), (self.code, self.message)
+    def __reduce__(self) -> tuple[type["RequestError"], tuple[Any, ...], dict[str, Any]]:
+        return type(self), (self.code, self.message), vars(self)
 
 
 class BadRequestError(RequestError):
@@ -142,6 +151,8 @@ class GroupNotFoundError(RequestError):
 class RequestTimeoutError(RequestError):
     """No answer in time, here or inside the broker; a send may or may not have been stored."""
 
+    stored = None
+
 
 class TooManyRequestsError(RequestError):
     """Flow control: try again later, and slower."""
@@ -158,13 +169,22 @@ class UnsupportedError(RequestError):
 class ServerError(RequestError):
     """The broker failed; nothing is known about the outcome."""
 
+    stored = None
+
+
+class DiskFullError(RequestError):
+    """The broker's disk is full. What it has goes on; sends are taken again when there is room."""
+
 
 class PartialSendError(RequestError):
     """Some messages of a batch were stored, others not.
 
     Fields:
-        outcomes: for each message of the batch, in order, its receipt or its error.
+        outcomes: for each message of the batch, in order, its receipt or its error, which says
+            whether that one is stored.
     """
+
+    stored = None
 
     def __init__(self, outcomes: "list[SendReceipt | RequestError]") -> None:
         failed = sum(isinstance(outcome, RequestError) for outcome in outcomes)
@@ -172,6 +192,9 @@ class PartialSendError(RequestError):
             Code.MULTIPLE_RESULTS, f"{failed} of {len(outcomes)} messages were not stored"
         )
         self.outcomes = outcomes
+
+    def __reduce__(self) -> tuple[type["RequestError"], tuple[Any, ...], dict[str, Any]]:
+        return type(self), (self.outcomes,), vars(self)
 
 
 _CLASSES: Final[dict[int, type[RequestError]]] = {
@@ -216,10 +239,13 @@ _CLASSES: Final[dict[int, type[RequestError]]] = {
 }
 BAD_REQUESTS: Final = range(40000, 40100)
 SERVER_FAILURES: Final = range(50000, 50100)
+FULL: Final = "disk full:"  # the protocol has no code of its own for it
 
 
 def error_for(code: int, message: str) -> RequestError:
     """Return the error for a status that is not OK; a code from the future has a class too."""
+    if code == Code.INTERNAL_SERVER_ERROR and message.startswith(FULL):
+        return DiskFullError(code, message)
     if code in _CLASSES:
         return _CLASSES[code](code, message)
     if code in BAD_REQUESTS:

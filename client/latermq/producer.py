@@ -20,6 +20,7 @@ from latermq._wire.transactions import RECALL_MESSAGE, Half, ask_recall, read_ha
 from latermq.backoff import SEND_BACKOFF
 from latermq.codes import Code
 from latermq.errors import (
+    DiskFullError,
     ForbiddenError,
     LaterMQError,
     MessageTooLargeError,
@@ -40,8 +41,13 @@ Result = TypeVar("Result")
 
 TRIES: Final = 3
 DELAY_LEVELS: Final = range(1, 19)
-# Nothing is known about what became of these; a repeated send has the same message id.
-WORTH_ANOTHER_TRY: Final = (UnavailableError, RequestTimeoutError, ServerError)
+# Nothing is known about what became of these, or another broker may have room; a repeated send has
+# the same message id.
+WORTH_ANOTHER_TRY: Final = (UnavailableError, RequestTimeoutError, ServerError, DiskFullError)
+NOTES: Final[dict[bool | None, str]] = {
+    False: "surely not stored",
+    None: "whether it is stored is not known: sending it again may store it twice",
+}
 
 
 def time_of_day() -> datetime:
@@ -202,7 +208,11 @@ class Producer:
         await self._session.close()
 
     async def _writable(self, topic: str) -> tuple[Queue, ...]:
-        queues = (await self._session.route(topic)).writable()
+        try:
+            queues = (await self._session.route(topic)).writable()
+        except LaterMQError as error:
+            _tell_stored(error, False)  # it was not sent yet
+            raise
         if not queues:
             raise ForbiddenError(Code.FORBIDDEN, f"no queue of {topic} can be written")
         return queues
@@ -215,15 +225,23 @@ class Producer:
         self, queues: list[Queue], drafts: Sequence[wire.Draft], headers: Metadata, tries: int
     ) -> list[SendReceipt]:
         queues = self._there_first(queues)
-        for retry in range(1, tries):
+        doubtful = False  # an earlier try may have stored it
+        for retry in itertools.count(1):
             queue = queues[(retry - 1) % len(queues)]
             try:
                 return await self._send_once(queue, drafts, headers)
-            except TooManyRequestsError as error:
-                await self._slow_down(error, queue, retry)
-            except WORTH_ANOTHER_TRY as error:
-                self._tell(error, queue, 0)
-        return await self._send_once(queues[(tries - 1) % len(queues)], drafts, headers)
+            except LaterMQError as error:
+                for each in (error, *getattr(error, "outcomes", ())):
+                    if isinstance(each, LaterMQError):
+                        _tell_stored(each, None if doubtful else each.stored)
+                doubtful = error.stored is None
+                if retry < tries and isinstance(error, TooManyRequestsError):
+                    await self._slow_down(error, queue, retry)
+                elif retry < tries and isinstance(error, WORTH_ANOTHER_TRY):
+                    self._tell(error, queue, 0)
+                else:
+                    raise
+        raise AssertionError("tries end")
 
     async def _send_once(
         self, queue: Queue, drafts: Sequence[wire.Draft], headers: Metadata
@@ -261,6 +279,13 @@ class Producer:
     def _tell(self, error: LaterMQError, queue: Queue, wait: float) -> None:
         about = {"topic": queue.topic, "reason": str(error), "wait_s": wait}
         log.info("send is tried again", extra=about)
+
+
+def _tell_stored(error: LaterMQError, stored: bool | None) -> None:
+    """Have an error say whether what was sent is stored, below its traceback, too."""
+    error.stored = stored
+    if not isinstance(error, PartialSendError):  # each of its outcomes says
+        error.__notes__ = [NOTES[stored]]
 
 
 async def within(limit: timedelta, work: Coroutine[Any, Any, Result]) -> Result:

@@ -12,6 +12,8 @@ from typing import Final
 
 import pytest
 
+from latermq.errors import DiskFullError
+from latermq.sync import connect
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 from support import wire_requests
 from support.broker_process import BrokerProcess
@@ -146,7 +148,10 @@ def test_it_fills_refuses_drains_and_goes_on(disk: Path) -> None:
             for _ in range(2):
                 refusal = shop.fill()
                 assert refusal.code == definition_pb2.Code.INTERNAL_SERVER_ERROR
-                assert "disk full: need" in refusal.message
+                with connect(broker.endpoint) as mq, pytest.raises(DiskFullError) as told:
+                    mq.send(TOPIC, bytes(BODY_BYTES))
+                assert told.value.stored is False
+                assert str(told.value).startswith("disk full: need")
                 held = shop.receive(16)
                 assert len(held) == 16
                 shop.ack(held[:8])

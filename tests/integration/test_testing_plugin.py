@@ -86,7 +86,13 @@ def run(directory: Path, files: dict[str, str], *arguments: str) -> str:
 
 @pytest.mark.parametrize(
     ("page", "count"),
-    [("testing.md", 3), ("retries.md", 4), ("idempotency.md", 3), ("middleware.md", 2)],
+    [
+        ("testing.md", 3),
+        ("retries.md", 4),
+        ("idempotency.md", 3),
+        ("middleware.md", 2),
+        ("errors.md", 3),
+    ],
 )
 def test_the_guide_s_tests_pass(page: str, count: int, tmp_path: Path) -> None:
     files = blocks(GUIDE / page)

@@ -107,7 +107,7 @@ class GrpcTransport:
         code = error.code()
         late = code is grpc.StatusCode.DEADLINE_EXCEEDED
         if late and self._channel.get_state() is not grpc.ChannelConnectivity.READY:
-            return nobody_answers(self._endpoints)
+            return nobody_answers(self._endpoints, stored=None)  # it may have been ready before
         return error_of(code.value[0], error.details() or "", self._endpoints)
 
 

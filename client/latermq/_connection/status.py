@@ -33,9 +33,12 @@ def error_of(code: int, details: str, endpoints: Endpoints) -> LaterMQError:
     return _ended(_error_of(status, details, endpoints), status, details)
 
 
-def nobody_answers(endpoints: Endpoints, why: str = "") -> UnavailableError:
-    """Return the error of a connection that did not come to be."""
+def nobody_answers(
+    endpoints: Endpoints, why: str = "", *, stored: bool | None = False
+) -> UnavailableError:
+    """Return the error of a connection that did not come to be, so that nothing was sent on it."""
     error = UnavailableError(f"no broker answers at {endpoints}{why and f': {why}'}")
+    error.stored = stored
     return _ended(error, GrpcCode.UNAVAILABLE, why)
 
 

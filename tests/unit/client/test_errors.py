@@ -49,6 +49,17 @@ def test_errors_can_be_pickled() -> None:
     assert (error.code, error.message) == (Code.TOPIC_NOT_FOUND, "no topic orders")
 
 
+def test_pickled_they_still_say_what_is_stored() -> None:
+    late = error_for(Code.REQUEST_TIMEOUT, "late")
+    full = error_for(Code.INTERNAL_SERVER_ERROR, "disk full: need 2 bytes")
+    full.stored = None  # as a send notes whose first try may have stored it
+    partial = pickle.loads(pickle.dumps(latermq.errors.PartialSendError([late, full])))
+    assert isinstance(partial, latermq.errors.PartialSendError)
+    kinds = [type(each) for each in partial.outcomes]
+    assert kinds == [latermq.errors.RequestTimeoutError, latermq.errors.DiskFullError]
+    assert partial.outcomes[1].stored is None  # type: ignore[union-attr]
+
+
 def test_errors_without_a_broker_have_no_code() -> None:
     assert latermq.errors.UnavailableError("gone").code == 0
     assert latermq.errors.ClosedError("closed").code == 0

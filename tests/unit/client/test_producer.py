@@ -11,7 +11,9 @@ from latermq.client import Client
 from latermq.codes import Code
 from latermq.errors import (
     ClosedError,
+    DiskFullError,
     IllegalMessageError,
+    LaterMQError,
     MessageTooLargeError,
     PartialSendError,
     RequestTimeoutError,
@@ -29,6 +31,8 @@ BUSY = v2.Status(code=v2.TOO_MANY_REQUESTS, message="slow down")
 GONE = UnavailableError("gone")
 LATE = RequestTimeoutError(Code.REQUEST_TIMEOUT, "late")
 BROKEN = v2.Status(code=v2.INTERNAL_SERVER_ERROR, message="broken")
+FULL = v2.Status(code=v2.INTERNAL_SERVER_ERROR, message="disk full: need 2 bytes free")
+WRONG = v2.Status(code=v2.ILLEGAL_MESSAGE_KEY, message="no such key")
 
 
 @virtually
@@ -233,3 +237,54 @@ async def test_a_closed_client(connect: Connect) -> None:
         await mq.send("orders", b"two")
     with pytest.raises(ClosedError):
         mq.simple_consumer("orders", group="billing")
+
+
+@virtually
+async def test_a_full_disk_has_an_error_of_its_own(
+    broker: ScriptedBroker, connect: Connect
+) -> None:
+    broker.refuse("SendMessage", FULL, FULL, FULL)
+    async with connect() as mq:
+        with pytest.raises(DiskFullError, match="need 2 bytes free") as told:
+            await mq.send("orders", b"one")
+    assert told.value.stored is False
+    assert told.value.__notes__ == ["surely not stored"]
+
+
+@pytest.mark.parametrize(
+    ("failures", "stored"),
+    [
+        ([WRONG], False),
+        ([BUSY] * 3, False),
+        ([FULL, BUSY, WRONG], False),
+        ([BROKEN] * 3, None),
+        ([LATE] * 3, None),
+        ([GONE] * 3, None),
+        ([LATE, FULL, FULL], None),  # the first try may have stored it
+        ([GONE, WRONG], None),
+        ([FULL, FULL, LATE], None),
+    ],
+)
+@virtually
+async def test_an_error_says_whether_the_message_is_stored(
+    broker: ScriptedBroker, connect: Connect, failures: list[LaterMQError | v2.Status], stored: bool
+) -> None:
+    for alone in (True, False):  # with a call of its own, and with others
+        broker.refuse("SendMessage", *failures)
+        async with connect() as mq:
+            sent = mq.send_batch("orders", [Message(b"one")]) if alone else mq.send("orders", b"")
+            with pytest.raises(LaterMQError) as told:
+                await sent
+        assert told.value.stored is stored
+        assert ("surely not" in told.value.__notes__[0]) is (stored is False)
+
+
+@virtually
+async def test_what_was_never_sent_is_not_stored(broker: ScriptedBroker, connect: Connect) -> None:
+    async with connect() as mq:
+        with pytest.raises(TopicNotFoundError) as unknown:
+            await mq.send("nowhere", b"one")
+    assert unknown.value.stored is False
+    with pytest.raises(ClosedError) as closed:
+        await mq.send("orders", b"one")
+    assert closed.value.stored is False
