@@ -10,6 +10,7 @@ from latermq_broker.config.config import (
     CatalogConfig,
     CompatConfig,
     Config,
+    DedupConfig,
     DeliveryConfig,
     StoreConfig,
     TransactionConfig,
@@ -59,6 +60,7 @@ class EngineRig:
         delivery: DeliveryConfig | None = None,
         catalog: CatalogConfig | None = None,
         transaction: TransactionConfig | None = None,
+        dedup: DedupConfig | None = None,
         strict: bool = False,
         store: StoreConfig = SMALL_STORE,
         files: Files | None = None,
@@ -70,6 +72,7 @@ class EngineRig:
             store=store,
             delivery=delivery or DeliveryConfig(),
             transaction=transaction or TransactionConfig(),
+            dedup=dedup or DedupConfig(),
             compat=CompatConfig(strict=strict),
             catalog=catalog or CatalogConfig(default_queue_count=1),
         )

@@ -230,6 +230,19 @@ class LiteConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DedupConfig:
+    """Ids that senders give their messages: of each, one message of a topic in a window."""
+
+    window_ms: int = 300_000  # as SQS has it; what an id was given keeps it
+    bytes_max: int = 64 * MIB  # of ids, some 110 bytes each; a quarter of a segment at most
+
+    def __post_init__(self) -> None:
+        for name in ("window_ms", "bytes_max"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"dedup.{name}", "must be at least 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
     """The port, the clients behind it, and how they are let go."""
 
@@ -366,6 +379,7 @@ class Config:
     catalog: CatalogConfig = field(default_factory=CatalogConfig)
     compat: CompatConfig = field(default_factory=CompatConfig)
     lite: LiteConfig = field(default_factory=LiteConfig)
+    dedup: DedupConfig = field(default_factory=DedupConfig)
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
 
     def __post_init__(self) -> None:

@@ -11,7 +11,6 @@ from typing import Final, Self
 
 from latermq_broker.catalog.access import User
 from latermq_broker.config.config import Config
-from latermq_broker.delivery.filters.filter import hash64
 from latermq_broker.delivery.leases.lease import Delivery, State
 from latermq_broker.engine.catalog.group_progress import GroupProgress
 from latermq_broker.engine.catalog.groups import GroupAdmin
@@ -31,6 +30,7 @@ from latermq_broker.engine.receive.lanes import Lanes
 from latermq_broker.engine.receive.queues import QueueReads
 from latermq_broker.engine.retention.retention import Retention
 from latermq_broker.engine.send.plain_sends import PlainSends
+from latermq_broker.engine.send.sends import Sends
 from latermq_broker.engine.send.transactions import Transactions
 from latermq_broker.engine.state.model import (
     Delivered,
@@ -41,7 +41,6 @@ from latermq_broker.engine.state.model import (
     ReceiveRequest,
     Sent,
     Topic,
-    TopicType,
 )
 from latermq_broker.engine.state.state import EngineState
 from latermq_broker.engine.views.holdings import Holdings
@@ -49,7 +48,7 @@ from latermq_broker.engine.views.message_groups import MessageGroups
 from latermq_broker.engine.views.message_life import MessageLives
 from latermq_broker.engine.views.message_query import MessageQuery
 from latermq_broker.engine.views.overview import overview
-from latermq_broker.engine.views.pending import PendingView, delayed_id
+from latermq_broker.engine.views.pending import PendingView
 from latermq_broker.engine.views.watched import Watched
 from latermq_broker.errors import (
     GivenUpError,
@@ -57,20 +56,10 @@ from latermq_broker.errors import (
     RequestError,
     StoreFullError,
 )
-from latermq_broker.schedule.levels import level_ms
 from latermq_broker.store.records.lease_records import (
     ExtendPayload,
 )
 from latermq_broker.store.records.letter_records import DEAD_FORWARDED, DEAD_REJECTED
-from latermq_broker.store.records.message_records import (
-    MESSAGE_LETTER,
-    MESSAGE_LITE,
-    MESSAGE_ORDERED,
-    MESSAGE_PRIORITY,
-    NO_PRIORITY,
-    QUEUE_UNSET,
-    MessagePayload,
-)
 from latermq_broker.store.records.record import RecordType
 from latermq_broker.store.recovery import RecoveryReport
 from latermq_broker.store.store import Store
@@ -96,6 +85,7 @@ class Engine:
         self._attempts = Attempts(state, journal, self.topics.dead_letter_topic)
         self._due = DueWork(state, journal, self._attempts)
         self.plain = PlainSends(state, journal, self.topics)
+        self._sends = Sends(state, journal, self.topics, self.lites)
         self.transactions = Transactions(state, journal, self.topics)
         self._lanes = Lanes(state, journal, self._attempts)
         self.pending = PendingView(state, journal, self._attempts, self.transactions)
@@ -114,6 +104,7 @@ class Engine:
             self._due.end_leases,
             self.transactions.tick,
             self.lites.tick,
+            self._sends.tick,
             self.retention.step,
             self._index_rebuild.step,
         )
@@ -154,70 +145,11 @@ class Engine:
     def send(
         self, messages: Sequence[Outgoing], now_ms: int, user: User | None = None
     ) -> list[Sent]:
-        """Store messages of one topic, all or none; the delayed among them wait in the timer.
+        """Store messages of one topic, all or none, but for those whose dedup id is known.
 
-        The topic is made, on its first use, by `user`.
-        Raises TopicNotFoundError, LiteTopicQuotaError, StoreFullError.
+        Raises as `Sends.send`.
         """
-        state = self._state
-        self.store.disk.admit()
-        topic = self.ensure_topic(messages[0].topic, now_ms, user)
-        lite = topic.type is TopicType.LITE
-        if lite:
-            self.lites.check_room(topic, (message.lite_topic for message in messages))
-        turn = -1  # the queue of those that have no message group
-        nexts: dict[int, int] = {}
-        letter = MESSAGE_LETTER if topic.internal else 0
-        levels_ms = self._config.delivery.delay_levels_ms
-        wall_ms = state.wall.at(now_ms)
-        payloads: list[MessagePayload] = []
-        for message in messages:
-            due_ms = _due_ms(message, wall_ms, levels_ms)
-            waits = due_ms > wall_ms
-            order_key = hash64(message.message_group or message.lite_topic)
-            if order_key or topic.type is TopicType.PRIORITY:
-                queue_id = state.turns.next_queue(topic, order_key, message.priority)
-            else:
-                queue_id = turn = state.turns.next_queue(topic) if turn < 0 else turn
-            offset = nexts.get(queue_id, -1)
-            if offset < 0:
-                offset = state.queue(topic.id, queue_id).next
-            nexts[queue_id] = offset + (not waits)
-            payloads.append(
-                MessagePayload(
-                    topic.id,
-                    QUEUE_UNSET if waits else queue_id,
-                    letter | _kind_bits(message, order_key, lite=lite),
-                    -1 if waits else offset,
-                    due_ms,
-                    hash64(message.tag),
-                    hash64(message.message_id),
-                    message.delay_level,
-                    tuple(map(hash64, message.keys)) if message.keys else (),
-                    message.rest,
-                    message.sys,
-                    order_key,
-                    message.priority,
-                    message.lite_topic,
-                )
-            )
-        log_end = self.store.log.end
-        positions = self._store_messages(payloads, now_ms)
-        self.figures.messages_sent += len(positions)
-        self.figures.bytes_sent += self.store.log.end - log_end
-        return [
-            Sent(position, payload.queue_id, payload.queue_offset, 0, "")
-            if payload.queue_offset >= 0
-            else Sent(position, -1, -1, payload.due_ms, delayed_id(payload.due_ms, position))
-            for payload, position in zip(payloads, positions, strict=True)
-        ]
-
-    def _store_messages(self, payloads: list[MessagePayload], now_ms: int) -> list[int]:
-        try:
-            return self._journal.write_mixed(payloads, now_ms)
-        except StoreFullError as error:
-            self.store.disk.no_room()
-            raise self.store.disk.refusal() from error
+        return self._sends.send(messages, now_ms, user)
 
     def receive(self, request: ReceiveRequest, now_ms: int) -> list[Delivered]:
         """Lease up to `count_max` messages to the group; [] when nothing is receivable now.
@@ -359,6 +291,7 @@ class Engine:
             self._state.halves.deadlines.next_deadline_ms(),
             self.retention.next_deadline_ms(),
             self.lites.next_deadline_ms(),
+            self._sends.next_deadline_ms(),
             self._index_rebuild.next_deadline_ms(),
         ):
             if deadline_ms is not None and (next_ms is None or deadline_ms < next_ms):
@@ -388,18 +321,6 @@ class Engine:
         """Let go of the directory without writing anything; again is harmless."""
         self.checkpoints.release()
         self.store.abandon()
-
-
-def _kind_bits(message: Outgoing, order_key: int, *, lite: bool) -> int:
-    if order_key:
-        return MESSAGE_ORDERED | MESSAGE_LITE if lite else MESSAGE_ORDERED
-    return MESSAGE_PRIORITY if message.priority != NO_PRIORITY else 0
-
-
-def _due_ms(message: Outgoing, wall_ms: int, delay_levels_ms: tuple[int, ...]) -> int:
-    if message.delay_level:
-        return wall_ms + level_ms(message.delay_level, delay_levels_ms)
-    return message.deliver_at_ms
 
 
 def _live(state: EngineState, group: str, handle: str, now_ms: int, topic: str | None) -> Delivery:

@@ -3,7 +3,7 @@
 import json
 import logging
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -260,6 +260,9 @@ def test_query_message_finds_dead_letters_and_splits_what_is_large(
     assert count == 3
 
 
+ONCE: Final = {"LATERMQ_DEDUP_ID": "order-17"}
+
+
 def test_admin_send_message(rig: AdminRig) -> None:
     sent = rig.admin(
         "AdminSendMessage",
@@ -274,6 +277,11 @@ def test_admin_send_message(rig: AdminRig) -> None:
     assert (found.body, dict(found.user_properties)) == (b"hello", {"p": "v"})
     assert found.system_properties.message_id == sent.message_id
     assert found.system_properties.body_digest.checksum
+    first, second = (
+        rig.admin("AdminSendMessage", topic=ORDERS, body=b"x", user_properties=ONCE)
+        for _ in range(2)
+    )
+    assert first == second
     later = v2.SystemProperties(delivery_timestamp=instant(rig.now_ms + 60_000), message_id="mine")
     sent = rig.admin("AdminSendMessage", topic=ORDERS, body=b"x", system_properties=later)
     assert sent.message_id == "mine"

@@ -69,6 +69,14 @@ def with_message_id(message_id: str) -> Change:
     return lambda made: setattr(made.system_properties, "message_id", message_id)
 
 
+def with_half(dedup_id: str) -> Change:
+    def change(made: definition_pb2.Message) -> None:
+        made.system_properties.message_type = definition_pb2.TRANSACTION
+        made.user_properties["LATERMQ_DEDUP_ID"] = dedup_id
+
+    return change
+
+
 # Row of the table in the protocol facts §4.1, what breaks it, the code, what the text says.
 RULES: Final[list[tuple[str, Change, int, str]]] = [
     ("4 too large", with_body(b"x" * (BODY_MAX + 1)), Code.MESSAGE_BODY_TOO_LARGE, "65537"),
@@ -94,6 +102,9 @@ RULES: Final[list[tuple[str, Change, int, str]]] = [
         Code.MESSAGE_PROPERTIES_TOO_LARGE,
         "16385",
     ),
+    ("9 blank dedup id", with_properties(LATERMQ_DEDUP_ID=" "), Code.BAD_REQUEST, "blank"),
+    ("9 no dedup id", with_properties(LATERMQ_DEDUP_ID=""), Code.BAD_REQUEST, "blank"),
+    ("9 long dedup id", with_properties(LATERMQ_DEDUP_ID="é" * 65), Code.BAD_REQUEST, "130"),
     ("10 blank", with_message_id("  "), Code.ILLEGAL_MESSAGE_ID, "blank"),
     ("10 missing", with_message_id(""), Code.ILLEGAL_MESSAGE_ID, "blank"),
     ("10 escape", with_message_id("\x1b[2J"), Code.ILLEGAL_MESSAGE_ID, "control"),
@@ -126,6 +137,12 @@ RULES: Final[list[tuple[str, Change, int, str]]] = [
         with_system(message_group="g", delivery_timestamp=timestamp(START_MS + 1)),
         Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
         "not both",
+    ),
+    (
+        "15 transaction with a dedup id",
+        with_half("once"),
+        Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+        "LATERMQ_DEDUP_ID",
     ),
     (
         "15 priority",

@@ -65,6 +65,7 @@ def is_plain(message: Outgoing) -> bool:
     return not (
         message.delay_level
         or message.lite_topic
+        or message.dedup_id
         or message.first_check_ms
         or message.priority != NO_PRIORITY
         or not message.message_id
@@ -180,6 +181,7 @@ def test_what_is_rare_or_wrong_takes_the_whole_way() -> None:
         like(3, keys=["\x07"]),
         like(3, properties={"KEYS": "x"}), like(3, properties={"a": "\x07"}),
         like(3, properties={"__SHARDINGKEY": "x"}),
+        like(3, properties={"LATERMQ_DEDUP_ID": "x"}),
         like(3, keys=["k"] * 65), like(3, properties={"a": "x" * 4_096}),
         like(3, properties={str(n): "" for n in range(65)}),
     ):  # fmt: skip
@@ -269,7 +271,9 @@ looks = st.fixed_dictionaries(
     {},
     optional={
         "keys": st.lists(st.sampled_from(["", "k", "key-2"]), max_size=2),
-        "properties": st.dictionaries(st.sampled_from(["a", "b"]), st.text("xy", max_size=3)),
+        "properties": st.dictionaries(
+            st.sampled_from(["a", "b", "LATERMQ_DEDUP_ID"]), st.text("xy", max_size=3)
+        ),
     },
 )
 

@@ -13,6 +13,11 @@ from latermq_broker.store.records.catalog_records import (
     ResetPayload,
 )
 from latermq_broker.store.records.change_records import PUT, REMOVE, ChangePayload
+from latermq_broker.store.records.dedup_records import (
+    DedupValue,
+    dedup_key,
+    encode_dedup_value,
+)
 from latermq_broker.store.records.kind import Fields, Names
 from latermq_broker.store.records.kinds import KINDS
 from latermq_broker.store.records.lease_records import (
@@ -241,6 +246,23 @@ OTHERS: Final = {
         "01 00000000000000",
         LIMIT,
         {"scope": "client", "name": "c", "in_flight": 10},
+    ),
+    RecordType.DEDUP: Golden(
+        [
+            (
+                dedup_key(1, "order-17"),
+                encode_dedup_value(DedupValue(0x40, 3, 0, 301_000, b"m-1")),
+            ),
+            (dedup_key(1, "é"), encode_dedup_value(DedupValue(0x98, -1, 2000, 301_000, b"m-2"))),
+        ],
+        "01000000 08 6f726465722d3137 4000000000000000 0300000000000000 0000000000000000"
+        "c897040000000000 0300 6d2d31 01000000 02 c3a9 9800000000000000 ffffffffffffffff"
+        "d007000000000000 c897040000000000 0300 6d2d32",
+        b"",
+        {
+            "topic": "orders", "dedup_ids": ["order-17", "é"], "messages_at": [64, 152],
+            "until_ms": 301_000,
+        },
     ),
     RecordType.MOVE: Golden(
         MovePayload(

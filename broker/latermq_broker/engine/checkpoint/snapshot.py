@@ -20,6 +20,7 @@ fifo           what is held back and what is parked, per message group: `fifo_se
 done           handles of what is over while their leases would last: `recently_done.py`
 timers_moved   whose time an operator moved, and until when they wait: `timers_moved.py`
 lites          lite topics, and how far groups are on them: `lite_section.py`
+dedup          ids that senders gave their messages: `dedup_ids.py`
 """
 
 import json
@@ -88,6 +89,7 @@ def snapshot(state: EngineState, new_run: str = "") -> dict[str, bytes]:
         "done": state.recently_done.snapshot(),
         "timers_moved": state.timers_moved.snapshot(),
         "lites": pack_lites(state),
+        "dedup": state.dedup.snapshot(),
     }
 
 
@@ -115,6 +117,7 @@ def restore(state: EngineState, sections: Mapping[str, bytes]) -> None:
     restore_lites(state, sections.get("lites", b""))
     state.recently_done.restore(sections.get("done", b""))
     state.timers_moved.restore(sections.get("timers_moved", b""))
+    state.dedup.restore(sections.get("dedup", b""))
     if whole:
         state.timer.restore(sections, runs)
         state.uses.restore(sections["uses"])

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from latermq_broker.engine.journal.apply_catalog import CatalogApplier
+from latermq_broker.engine.journal.apply_dedup import DedupApplier
 from latermq_broker.engine.journal.apply_deliveries import DeliveryApplier
 from latermq_broker.engine.journal.apply_lite import LiteApplier
 from latermq_broker.engine.journal.apply_messages import MessageApplier
@@ -19,6 +20,15 @@ from latermq_broker.engine.journal.apply_transactions import TransactionApplier
 from latermq_broker.engine.state.state import Appliers, EngineState, Stamp
 from latermq_broker.errors import StoreError
 from latermq_broker.store.log.commit_log import NO_SPARE_TYPES
+from latermq_broker.store.records.dedup_records import (
+    DedupId,
+    DedupRow,
+    DedupValue,
+    dedup_bytes,
+    dedup_chunks,
+    encode_dedup,
+    encode_dedup_value,
+)
 from latermq_broker.store.records.kind import Bytes, Kind
 from latermq_broker.store.records.kinds import KINDS
 from latermq_broker.store.records.message_records import (
@@ -58,12 +68,14 @@ class Journal:
         self.deliveries = DeliveryApplier(state)
         self._messages = MessageApplier(state)
         self.catalog = CatalogApplier(state)
+        self._dedup = DedupApplier(state)
         for appliers in (
             self._messages.appliers(),
             TransactionApplier(state).appliers(),
             self.deliveries.appliers(),
             self.catalog.appliers(),
             LiteApplier(state).appliers(),
+            self._dedup.appliers(),
             RetentionApplier(state).appliers(),
         ):
             self.register(appliers)
@@ -95,6 +107,45 @@ class Journal:
         positions, lengths = self._log.append_group(RecordType.MESSAGE, payloads, now_ms)
         rows = message_rows(messages, positions, lengths, self._log.last_store_ms)
         self._apply(self._messages.messages, rows)
+        return positions
+
+    def write_once(
+        self,
+        messages: Sequence[MessagePayload],
+        ids: Sequence[DedupId],
+        until_ms: int,
+        now_ms: int,
+    ) -> list[int]:
+        """Write and apply messages and, in one group with them, the dedup ids that some have.
+
+        Raises as `write_mixed`.
+        """
+        payloads = [b"".join(encode_message(message)) for message in messages]
+        sizes = list(map(len, payloads))
+        chunks = dedup_chunks(ids)
+        id_sizes = [sum([dedup_bytes(id.key, id.message_id) for id in chunk]) for chunk in chunks]
+        self._log.reserve([*sizes, *id_sizes])
+        positions = [
+            self._log.append(RecordType.MESSAGE, [payload], now_ms, more=True)
+            for payload in payloads
+        ]
+        store_ms = self._log.last_store_ms
+        lengths = [HEADER_BYTES + size for size in sizes]
+        self._apply(self._messages.messages, message_rows(messages, positions, lengths, store_ms))
+        for chunk in chunks:
+            rows: list[DedupRow] = []
+            for index, key, message_id in chunk:
+                message = messages[index]
+                value = DedupValue(
+                    positions[index], message.queue_offset, message.due_ms, until_ms, message_id
+                )
+                rows.append((key, encode_dedup_value(value)))
+            parts = encode_dedup(rows)
+            position = self._log.append(
+                RecordType.DEDUP, parts, now_ms, more=chunk is not chunks[-1]
+            )
+            stamp = Stamp(position, store_ms, HEADER_BYTES + sum(map(len, parts)))
+            self._apply(self._dedup.dedup, rows, stamp)
         return positions
 
     def write_refs(self, refs: Sequence[RefPayload], now_ms: int) -> None:

@@ -52,6 +52,7 @@ class Figures:
 
     def __init__(self) -> None:
         self.messages_sent = 0  # stored for their producers, delayed ones included
+        self.messages_duplicate = 0  # not stored: their dedup id was known
         self.bytes_sent = 0  # of the log, for them
         self.messages_due = 0  # delayed ones whose time came
         self.messages_delivered = 0  # leases, each attempt counted

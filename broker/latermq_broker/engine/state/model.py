@@ -53,6 +53,7 @@ class Outgoing(NamedTuple):
     message_group: str = ""  # delivered in order to groups that keep it
     priority: int = NO_PRIORITY  # of a message without a message group
     lite_topic: str = ""  # of a topic of type LITE
+    dedup_id: str = ""  # its sender's: of each, one message of the topic is stored in a window
 
 
 class PlainMessages(NamedTuple):
@@ -87,6 +88,7 @@ class Sent(NamedTuple):
     due_ms: int  # 0: delivered at once
     pending_id: str  # names the wait; "" unless delayed
     transaction_id: str = ""  # of a half message
+    first_id: str = ""  # it was not stored: the message id of the one that has its dedup id
 
 
 class OrphanCheck(NamedTuple):

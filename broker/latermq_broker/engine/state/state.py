@@ -21,6 +21,7 @@ from latermq_broker.delivery.leases.recently_done import RecentlyDone
 from latermq_broker.delivery.order.fifo import FifoGate, Letter
 from latermq_broker.delivery.order.lane import Lane, RankedLanes
 from latermq_broker.delivery.order.lite import LiteParent, LiteReader
+from latermq_broker.engine.state.dedup_ids import DedupIds
 from latermq_broker.engine.state.figures import Figures
 from latermq_broker.engine.state.group_flow import Flow
 from latermq_broker.engine.state.letter_states import LetterStates
@@ -274,6 +275,7 @@ class EngineState:
         self.uses = SegmentUses(store.log)
         self.timers_moved = TimersMoved()
         self.delayed_counts: dict[int, int] = {}  # topic id → messages not yet due
+        self.dedup = DedupIds()
         self.clients = Clients(store, config.delivery.client_names_max)
         self.recently_done = RecentlyDone(config.delivery.done_handles_max)
         self.handles = ReceiptHandles(store.log.uuid)

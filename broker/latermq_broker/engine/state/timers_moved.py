@@ -21,6 +21,11 @@ assert _ROW.size == 24
 _FORGOT: Final = struct.Struct("<Q")
 
 
+def delayed_id(due_ms: int, position: int) -> str:
+    """Name a message that waits, in recall handles and listings."""
+    return f"d-{due_ms:x}-{position:x}"
+
+
 class TimersMoved:
     """By the position of the message's record; `first` is where it stood when it was sent."""
 

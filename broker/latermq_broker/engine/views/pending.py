@@ -22,6 +22,7 @@ from latermq_broker.engine.outcome.attempts import Attempts, has_id, stored_slic
 from latermq_broker.engine.send.transactions import Transactions
 from latermq_broker.engine.state.model import PendingCount, PendingFilter, PendingItem, PendingKind
 from latermq_broker.engine.state.state import EngineState
+from latermq_broker.engine.state.timers_moved import delayed_id
 from latermq_broker.engine.views.pending_counts import Key, pending_count, ready_counts
 from latermq_broker.engine.views.pending_place import (
     BEFORE_ALL,
@@ -48,10 +49,6 @@ from latermq_broker.store.records.retention_records import first_position, origi
 from latermq_broker.store.records.transaction_records import CAUSE_OPERATOR
 
 READY_ROWS: Final = 4_096  # put in order for a page: some 2 ms
-
-
-def delayed_id(due_ms: int, position: int) -> str:
-    return f"d-{due_ms:x}-{position:x}"
 
 
 def delivery_pending_id(delivery_id: int) -> str:

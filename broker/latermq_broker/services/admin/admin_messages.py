@@ -128,7 +128,7 @@ class AdminMessages:
         self, request: admin_pb2.AdminSendMessageRequest, caller: Caller
     ) -> admin_pb2.AdminSendMessageResponse:
         """Store a message as if a producer had sent it; with an id of the broker's unless it has
-        one.
+        one. The answer has the id of the first one where its dedup id was known.
 
         Raises:
             BadRequestError: no topic, or a transaction.
@@ -161,8 +161,9 @@ class AdminMessages:
         # As bytes once more: what comes in is learned from by its form.
         sent = service_pb2.SendMessageRequest(messages=[message])
         data = sent.SerializeToString()
-        await self._send.send_message(sent, Caller(caller.client_id, caller.call, data))
-        return admin_pb2.AdminSendMessageResponse(status=ok_status(), message_id=system.message_id)
+        answer = await self._send.send_message(sent, Caller(caller.client_id, caller.call, data))
+        (entry,) = service_pb2.SendMessageResponse.FromString(answer).entries
+        return admin_pb2.AdminSendMessageResponse(status=ok_status(), message_id=entry.message_id)
 
     async def verify_message(
         self, request: admin_pb2.VerifyMessageRequest, caller: Caller

@@ -29,6 +29,7 @@ TOPIC_CHARACTERS_MAX: Final = 127
 INTERNAL_TOPIC_CHARACTERS_MAX: Final = 255  # %RETRY%group, %DLQ%group
 GROUP_CHARACTERS_MAX: Final = 120
 MESSAGE_GROUP_BYTES_MAX: Final = 63
+DEDUP_ID_BYTES_MAX: Final = 128  # its size is a byte in DEDUP records
 USER_PROPERTIES_COUNT_MAX: Final = 128
 PROPERTIES_BYTES_MAX: Final = 16_384  # property keys and values, tag and keys, as UTF-8
 
@@ -203,6 +204,24 @@ def check_message_id(message_id: str) -> None:
         raise IllegalMessageIdError(
             f"message id {shown(message_id)} must not contain control characters"
         )
+
+
+def check_dedup_id(dedup_id: str) -> None:
+    """Check a dedup id.
+
+    Raises:
+        BadRequestError: blank, longer than 128 bytes, a control character.
+    """
+    if not dedup_id or dedup_id.isspace():
+        raise BadRequestError("dedup id is blank")
+    size = utf8_bytes(dedup_id)
+    if size > DEDUP_ID_BYTES_MAX:
+        raise BadRequestError(
+            f"dedup id {shown(dedup_id)} has {size} bytes of UTF-8, at most {DEDUP_ID_BYTES_MAX} "
+            "are allowed"
+        )
+    if has_control_character(dedup_id):
+        raise BadRequestError(f"dedup id {shown(dedup_id)} must not contain control characters")
 
 
 def check_born_host(born_host: str) -> None:

@@ -39,7 +39,8 @@ class Shards(Protocol):
 
         Args:
             topic: None: not known here yet.
-            ordered: messages of message groups, which have one home in each topic.
+            ordered: messages of message groups, or with a dedup id, which have one home in each
+                topic.
 
         Raises:
             ElsewhereError: it has a home, and that is another shard.

@@ -17,6 +17,7 @@ from latermq_broker.errors import (
     BodyTooLargeError,
     PropertiesTooLargeError,
 )
+from latermq_broker.services.call import names
 from latermq_broker.services.call.answers import (
     CLIENT_ID_HEADER,
     Caller,
@@ -30,6 +31,7 @@ from latermq_broker.services.messaging import validate
 from latermq_broker.services.messaging.flow import FlowControl
 from latermq_broker.services.wire import wire
 from latermq_broker.services.wire.wire_messages import (
+    DEDUP_PROPERTY,
     DELAY,
     FIFO,
     NORMAL,
@@ -185,7 +187,10 @@ class SendService:
         topic = self._engine.catalog.topic(topic_name)
         kinds = [message_type(message, level) for message in messages]
         if self._shards is not None:
-            ordered = any(message.system_properties.message_group for message in messages)
+            ordered = any(
+                message.system_properties.message_group or DEDUP_PROPERTY in message.user_properties
+                for message in messages
+            )
             self._shards.require_home(topic_name, topic, caller.call, ordered=ordered)
         for message, kind in zip(messages, kinds, strict=True):
             validate.check_order(message, kind)
@@ -211,6 +216,7 @@ class SendService:
             _check_overhead(size - body_bytes)
             outgoing.append(stored)
         stored_bytes = sum(len(stored.rest) + len(stored.sys) for stored in outgoing)
+        stored_bytes += sum(_dedup_bytes(stored) for stored in outgoing if stored.dedup_id)
         keys = sum(len(stored.keys) for stored in outgoing)
         self._check_group(stored_bytes, len(outgoing), keys)
         return outgoing
@@ -227,6 +233,11 @@ class SendService:
                 f"the messages of one request take {total_bytes} bytes together, at most "
                 f"{self._group_bytes_max} can be stored at once"
             )
+
+
+def _dedup_bytes(message: Outgoing) -> int:
+    """Count what is stored of its dedup id, at most: both ids, and a record for them."""
+    return 2 * _RECORD_BYTES + names.utf8_bytes(message.dedup_id + message.message_id)
 
 
 def _check_overhead(size: int) -> None:

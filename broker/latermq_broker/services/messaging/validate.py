@@ -24,7 +24,13 @@ from latermq_broker.errors import (
 from latermq_broker.services.call import names
 from latermq_broker.services.call.bounds import Bounds
 from latermq_broker.services.wire import wire
-from latermq_broker.services.wire.wire_messages import DELAY, LITE, PRIORITY, TRANSACTION
+from latermq_broker.services.wire.wire_messages import (
+    DEDUP_PROPERTY,
+    DELAY,
+    LITE,
+    PRIORITY,
+    TRANSACTION,
+)
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 
 KEYS_COUNT_MAX: Final = 255
@@ -79,7 +85,7 @@ class MessageRules:
             IllegalPropertyKeyError, IllegalTagError, IllegalKeyError, IllegalMessageIdError,
             IllegalMessageGroupError, IllegalLiteTopicError: as their names say.
             BadRequestError: a transaction to be checked for the first time after over an hour; a
-                negative priority; a born host with control characters.
+                negative priority; a born host with control characters; a dedup id that is none.
             IllegalDeliveryTimeError: beyond `delivery.delay_ms_max`.
         """
         self._check_body(message.body)
@@ -87,6 +93,8 @@ class MessageRules:
         size = names.check_properties(message.user_properties)
         size += _check_labels(properties)
         names.check_properties_size(size)
+        if DEDUP_PROPERTY in message.user_properties:
+            names.check_dedup_id(message.user_properties[DEDUP_PROPERTY])
         names.check_message_id(properties.message_id)
         names.check_born_host(properties.born_host)
         if properties.message_type == TRANSACTION:
@@ -184,13 +192,16 @@ def check_lite_topic(lite_topic: str) -> None:
 
 
 def check_order(message: definition_pb2.Message, kind: definition_pb2.MessageType) -> None:
-    """Check that a message has not both an order and a delay.
+    """Check that a message has not both an order and a delay, nor a transaction and a dedup id.
 
     Raises:
-        TypeConflictError: a message group and a delay: what is delayed keeps no order.
+        TypeConflictError: what is delayed keeps no order; and who sends a half message again has
+            begun another transaction, whatever becomes of the first.
     """
     if kind == DELAY and message.system_properties.message_group:
         raise TypeConflictError("a message has a message group or a delivery time, not both")
+    if kind == TRANSACTION and DEDUP_PROPERTY in message.user_properties:
+        raise TypeConflictError(f"a message of a transaction has no dedup id ({DEDUP_PROPERTY})")
 
 
 def check_type(

@@ -57,6 +57,9 @@ _DROPPED_FIELDS: Final = {
 # group, and the message id of what belonged to a transaction.
 MESSAGE_GROUP_PROPERTY: Final = "__SHARDINGKEY"
 TRANSACTION_PROPERTY: Final = "__transactionId__"
+# A user property by which any client gives a message a dedup id (docs/protocol.md).
+DEDUP_PROPERTY: Final = "LATERMQ_DEDUP_ID"
+DUPLICATE_FIELD: Final = bytes_field(b"\x0a", wire.status(definition_pb2.OK, "DUPLICATE"))
 
 DIGEST_HEAD: Final = b"\x22\x24\x08\x02\x12\x20"  # body_digest, 36 bytes: MD5, 32 hex digits
 
@@ -129,6 +132,9 @@ class StoreSide:
         message_group = properties.message_group
         priority = properties.priority if properties.HasField("priority") else NO_PRIORITY
         lite_topic = properties.lite_topic
+        dedup_id = ""
+        if message.user_properties:
+            dedup_id = message.user_properties.get(DEDUP_PROPERTY, "")
         message.ClearField("topic")
         message.ClearField("system_properties")
         return Outgoing(
@@ -143,6 +149,7 @@ class StoreSide:
             message_group=message_group,
             priority=priority,
             lite_topic=lite_topic,
+            dedup_id=dedup_id,
         )
 
     def completed(
@@ -198,13 +205,15 @@ def sent_response(outgoing: Sequence[Outgoing], sent: Sequence[Sent]) -> bytes:
     """Make the OK response: one entry per message in their order (clients index by position).
 
     The transaction id of what belongs to no transaction is the message id, as in RocketMQ; the
-    recall handle names the wait of a delayed message and is empty for others.
+    recall handle names the wait of a delayed message and is empty for others. Of a message that
+    was not stored because of its dedup id, all is said of the first one that had it.
     """
     parts = [wire.OK_FIELD]
     for message, place in zip(outgoing, sent, strict=True):
-        message_id = message.message_id.encode()
+        message_id = (place.first_id or message.message_id).encode()
         size = varint(len(message_id))
-        entry = [wire.OK_FIELD, b"\x12", size, message_id]
+        status = DUPLICATE_FIELD if place.first_id else wire.OK_FIELD
+        entry = [status, b"\x12", size, message_id]
         if place.transaction_id:
             entry.append(text_field(b"\x1a", place.transaction_id))
         else:

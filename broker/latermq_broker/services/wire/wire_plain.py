@@ -8,9 +8,9 @@ What is kept of a message is kept as it came: nothing is parsed into objects and
 is right where the bytes are those that protobuf itself would write: fields in the order of their
 numbers, none twice but properties and keys, no length longer than it has to be. On any doubt, and
 for whatever breaks a rule, the request takes the whole way (`wire_messages`), which knows what to
-say. Only messages without delay level, priority, lite topic or transaction are read here; the whole
-way stores the same for each of them. What has a message group or a delivery time takes a third less
-to send than the whole way takes (docs/benchmarks.md, "One lone message, and 32").
+say. Only messages without delay level, priority, lite topic, dedup id or transaction are read here;
+the whole way stores the same for each of them. What has a message group or a delivery time takes a
+third less to send than the whole way takes (docs/benchmarks.md, "One lone message, and 32").
 """
 
 from typing import Final
@@ -30,6 +30,7 @@ from latermq_broker.services.wire.wire_fields import (
     text_field,
 )
 from latermq_broker.services.wire.wire_messages import (
+    DEDUP_PROPERTY,
     DELAY,
     DIGEST_HEAD,
     FIFO,
@@ -174,7 +175,9 @@ def _properties_end(data: bytes, at: int) -> int:
         count += 1
         at = end
     if count:
-        if len(properties) < count or count > REPEATED_MAX or MESSAGE_GROUP_PROPERTY in properties:
+        if len(properties) < count or count > REPEATED_MAX:
+            raise Doubt
+        if MESSAGE_GROUP_PROPERTY in properties or DEDUP_PROPERTY in properties:
             raise Doubt
         names.check_properties(properties)
     return at

@@ -6,6 +6,7 @@ from typing import Final
 from latermq_broker.store.records import (
     catalog_records,
     change_records,
+    dedup_records,
     lease_records,
     letter_records,
     lite_records,
@@ -27,6 +28,7 @@ KINDS: Final[Mapping[RecordType, Kind]] = {
         *catalog_records.KINDS,
         *change_records.KINDS,
         *lite_records.KINDS,
+        *dedup_records.KINDS,
         *retention_records.KINDS,
         *own_records.KINDS,
     )

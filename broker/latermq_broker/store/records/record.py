@@ -79,6 +79,7 @@ class RecordType(IntEnum):
     LITE = 24  # lite topics: a group's progress was moved, or one has expired
     ACCESS = 26  # a user was put or deleted
     LIMIT = 28  # of a client or a group: put or removed
+    DEDUP = 29  # ids that senders gave their messages, so that each is stored once
 
 
 INTERNAL_TYPES: Final = frozenset({RecordType.MARK, RecordType.BLANK})

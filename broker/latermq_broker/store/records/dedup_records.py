@@ -1,0 +1,118 @@
+"""DEDUP records: ids that senders gave their messages, so that each is stored once.
+
+Little-endian. A row is what memory and checkpoints keep, too (`engine/state/dedup_ids.py`): a key,
+then a value, each of which tells its own length.
+"""
+
+import struct
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from latermq_broker.store.records.kind import Bytes, Fields, Kind, Names
+from latermq_broker.store.records.record import Record, RecordType
+
+#  DEDUP   rows, each a key and a value
+#  key     0      4        5
+#          | topic| id size| id
+#  value   0         8             16      24        32               34
+#          | position| queue_offset| due_ms| until_ms| message id size| message id
+#  The message at `position`, sent to the topic with that id, is the only one until `until_ms`. It
+#  entered its queue at `queue_offset`; -1: it waits for `due_ms`. Comes after the messages it tells
+#  of, in one atomic group with them.
+_KEY: Final = struct.Struct("<IB")
+assert _KEY.size == 5
+_VALUE: Final = struct.Struct("<QqQQH")
+DEDUP_VALUE_BYTES: Final = 34  # before the message id
+assert _VALUE.size == DEDUP_VALUE_BYTES
+_UNTIL: Final = struct.Struct("<Q")
+_UNTIL_AT: Final = 24
+DEDUP_RECORD_BYTES: Final = 32 << 10  # of rows; one row alone may have more: it fits any segment
+
+DedupRow = tuple[bytes, bytes]  # key, value
+
+
+class DedupValue(NamedTuple):
+    position: int
+    queue_offset: int
+    due_ms: int
+    until_ms: int
+    message_id: bytes
+
+
+class DedupId(NamedTuple):
+    """An id of a message that is about to be stored."""
+
+    at: int  # of the message among those of its group
+    key: bytes
+    message_id: bytes
+
+
+def dedup_key(topic_id: int, dedup_id: str) -> bytes:
+    name = dedup_id.encode()
+    return _KEY.pack(topic_id, len(name)) + name
+
+
+def dedup_bytes(key: bytes, message_id: bytes) -> int:
+    """Count what a row takes."""
+    return len(key) + DEDUP_VALUE_BYTES + len(message_id)
+
+
+def dedup_chunks(ids: Sequence[DedupId]) -> list[list[DedupId]]:
+    """Put ids together that share a record."""
+    chunks: list[list[DedupId]] = []
+    room = 0
+    for each in ids:
+        size = dedup_bytes(each.key, each.message_id)
+        if size > room:
+            chunks.append([])
+            room = DEDUP_RECORD_BYTES
+        chunks[-1].append(each)
+        room -= size
+    return chunks
+
+
+def encode_dedup_value(value: DedupValue) -> bytes:
+    position, queue_offset, due_ms, until_ms, message_id = value
+    return _VALUE.pack(position, queue_offset, due_ms, until_ms, len(message_id)) + message_id
+
+
+def decode_dedup_value(value: bytes) -> DedupValue:
+    position, queue_offset, due_ms, until_ms, _ = _VALUE.unpack_from(value)
+    return DedupValue(position, queue_offset, due_ms, until_ms, value[DEDUP_VALUE_BYTES:])
+
+
+def dedup_until_ms(value: bytes) -> int:
+    """Read until when a value counts."""
+    until_ms: int = _UNTIL.unpack_from(value, _UNTIL_AT)[0]
+    return until_ms
+
+
+def encode_dedup(rows: Sequence[DedupRow]) -> list[Bytes]:
+    return [part for row in rows for part in row]
+
+
+def decode_dedup(payload: Bytes) -> list[DedupRow]:
+    data = bytes(payload)
+    rows: list[DedupRow] = []
+    at = 0
+    while at < len(data):
+        value_at = at + _KEY.size + data[at + _KEY.size - 1]
+        size: int = _VALUE.unpack_from(data, value_at)[4]
+        end = value_at + DEDUP_VALUE_BYTES + size
+        rows.append((data[at:value_at], data[value_at:end]))
+        at = end
+    return rows
+
+
+def _dedup_text(record: Record, names: Names) -> Fields:
+    rows = decode_dedup(record.payload)
+    (topic_id, _), first = _KEY.unpack_from(rows[0][0]), decode_dedup_value(rows[0][1])
+    return {
+        "topic": names.topic(topic_id),
+        "dedup_ids": [str(key[_KEY.size :], "utf-8") for key, _ in rows],
+        "messages_at": [decode_dedup_value(value).position for _, value in rows],
+        "until_ms": first.until_ms,
+    }
+
+
+KINDS: Final[tuple[Kind, ...]] = (Kind(RecordType.DEDUP, encode_dedup, decode_dedup, _dedup_text),)

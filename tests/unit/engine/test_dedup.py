@@ -1,0 +1,213 @@
+"""Dedup ids: one message of each in a window, over restarts, whatever sort of message it is."""
+
+from typing import Any, Final
+
+import pytest
+
+from latermq_broker.config.config import DedupConfig
+from latermq_broker.engine.state.dedup_ids import FORGET_LATE_MS
+from latermq_broker.engine.state.model import Outgoing, Sent, TopicType
+from latermq_broker.errors import StoreFullError, TooManyRequestsError
+from latermq_broker.store.files import Space
+from latermq_broker.store.records.dedup_records import DEDUP_RECORD_BYTES
+from latermq_broker.store.records.record import RecordType
+from support.engine_rig import EngineRig, short_store
+from support.memory_files import MemoryFiles, lose_checkpoints
+
+WINDOW_MS: Final = 10_000
+DEDUP: Final = DedupConfig(window_ms=WINDOW_MS)
+
+
+def outgoing(name: str, dedup_id: str = "once", topic: str = "orders", **fields: Any) -> Outgoing:
+    return Outgoing(topic, b"body", name.encode(), name, dedup_id=dedup_id, **fields)
+
+
+def send(rig: EngineRig, *messages: Outgoing) -> list[Sent]:
+    sent = rig.engine.send(messages, rig.now_ms)
+    rig.engine.write()
+    return sent
+
+
+def test_the_second_is_not_stored_and_told_of_the_first() -> None:
+    rig = EngineRig(dedup=DEDUP)
+    (first,) = send(rig, outgoing("m1"))
+    assert first.first_id == ""
+    end = rig.engine.store.log.end
+    (second,) = send(rig, outgoing("m2"))
+    assert second == first._replace(queue_id=-1, first_id="m1")
+    assert rig.engine.store.log.end == end
+    assert rig.names() == ["m1"]
+    figures = rig.engine.figures
+    assert (figures.messages_sent, figures.messages_duplicate) == (1, 1)
+
+
+def test_another_id_another_topic_and_none_are_other_messages() -> None:
+    rig = EngineRig(dedup=DEDUP)
+    send(rig, outgoing("m1"))
+    for other in (outgoing("m2", "twice"), outgoing("m3", topic="bills"), outgoing("m4", "")):
+        assert send(rig, other)[0].first_id == ""
+    assert rig.names() == ["m1", "m2", "m4"]
+
+
+def test_of_one_send_one_is_stored_and_all_are_answered() -> None:
+    rig = EngineRig(dedup=DEDUP)
+    send(rig, outgoing("m0", "known"))
+    messages = [
+        outgoing("m1"), outgoing("m2"), outgoing("m3", ""), outgoing("m4", "known"),
+        outgoing("m5", "other"), outgoing("m6", "other"),
+    ]  # fmt: skip
+    sent = send(rig, *messages)
+    assert [one.first_id for one in sent] == ["", "m1", "", "m0", "", "m5"]
+    assert [one.queue_offset for one in sent] == [1, 1, 2, 0, 3, 3]
+    assert rig.names() == ["m0", "m1", "m3", "m5"]
+
+
+def test_the_window_ends_to_the_millisecond() -> None:
+    rig = EngineRig(dedup=DEDUP)
+    send(rig, outgoing("m1"))
+    rig.advance(WINDOW_MS - 1)
+    assert send(rig, outgoing("m2"))[0].first_id == "m1"
+    rig.advance(1)
+    assert send(rig, outgoing("m3"))[0].first_id == ""  # a window of its own begins
+    rig.advance(WINDOW_MS - 1)
+    assert send(rig, outgoing("m4"))[0].first_id == "m3"
+
+
+def test_what_is_over_is_forgotten_without_any_send() -> None:
+    rig = EngineRig(dedup=DEDUP)
+    send(rig, *[outgoing(f"m{n}", f"id-{n}") for n in range(5)])
+    ids = rig.engine._state.dedup
+    assert len(ids) == 5
+    assert rig.engine.next_deadline_ms() == rig.now_ms + WINDOW_MS + FORGET_LATE_MS
+    rig.advance(WINDOW_MS + FORGET_LATE_MS)
+    assert (len(ids), ids.bytes, rig.engine.next_deadline_ms()) == (0, 0, None)
+
+
+@pytest.mark.parametrize("how", ["crash", "restart", "crash after checkpoint", "no checkpoint"])
+def test_it_holds_over_starts(how: str) -> None:
+    files = MemoryFiles()
+    rig = EngineRig(dedup=DEDUP, files=files)
+    (first,) = send(rig, outgoing("m1", deliver_at_ms=rig.now_ms + 60_000))
+    if how == "crash after checkpoint":
+        rig.checkpoint()
+    send(rig, outgoing("m2", "other"))
+    if how == "restart":
+        rig.restart()
+    elif how == "no checkpoint":
+        rig.engine.close(rig.now_ms)
+        lose_checkpoints(files)
+        rig.engine = rig.reopened()
+    else:
+        rig.crash()
+    rig.advance(WINDOW_MS - 1)
+    assert send(rig, outgoing("m3")) == [first._replace(first_id="m1")]
+    assert send(rig, outgoing("m4", "other"))[0].first_id == "m2"
+    rig.advance(1)
+    assert send(rig, outgoing("m5"))[0].first_id == ""
+
+
+def test_ids_outlive_the_segment_of_their_message() -> None:
+    """Retention may be shorter than the window, and no checkpoint may be left."""
+    files = MemoryFiles()
+    store = short_store(retention_ms=1_000)
+    rig = EngineRig(dedup=DedupConfig(window_ms=600_000), store=store, files=files)
+    send(rig, outgoing("m1"))
+    first = rig.segments()[0]
+    for _ in range(60):
+        rig.send("filler", topic="fillers", body=bytes(1_000))
+    rig.advance(2_000)
+    rig.retain()
+    assert rig.segments()[0] > first
+    assert rig.names() == []
+    assert send(rig, outgoing("m2"))[0].first_id == "m1"
+    rig.engine.close(rig.now_ms)
+    lose_checkpoints(files)
+    rig.engine = rig.reopened()
+    assert send(rig, outgoing("m3"))[0].first_id == "m1"
+
+
+def test_a_topic_made_anew_knows_no_ids() -> None:
+    rig = EngineRig(dedup=DEDUP)
+    send(rig, outgoing("m1"))
+    rig.engine.topics.delete("orders", rig.now_ms)
+    assert send(rig, outgoing("m2"))[0].first_id == ""
+    assert send(rig, outgoing("m3"))[0].first_id == "m2"
+
+
+@pytest.mark.parametrize("type", [TopicType.FIFO, TopicType.PRIORITY, TopicType.LITE])
+def test_every_sort_of_topic_knows_ids(type: TopicType) -> None:
+    rig = EngineRig(dedup=DEDUP)
+    rig.engine.topics.create("orders", type, 0, rig.now_ms)
+    sorts: dict[TopicType, dict[str, Any]] = {
+        TopicType.FIFO: {"message_group": "a"},
+        TopicType.PRIORITY: {"priority": 3},
+        TopicType.LITE: {"lite_topic": "room-7"},
+    }
+    (first,) = send(rig, outgoing("m1", **sorts[type]))
+    rig.crash()
+    (second,) = send(rig, outgoing("m2", **sorts[type]))
+    assert second == first._replace(queue_id=-1, first_id="m1")
+
+
+def test_a_refused_send_leaves_no_id() -> None:
+    rig = EngineRig(dedup=DEDUP)
+    rig.send("m0")
+    rig.engine.store.disk.look(Space(0, 1 << 30))
+    with pytest.raises(StoreFullError):
+        send(rig, outgoing("m1"))
+    rig.engine.store.disk.look(Space(1 << 30, 1 << 30))
+    assert send(rig, outgoing("m2"))[0].first_id == ""
+    rig.engine.store.disk.look(Space(0, 1 << 30))
+    assert (
+        send(rig, outgoing("m3"))[0].first_id == "m2"
+    )  # it is stored: a full disk does not matter
+
+
+def test_beyond_the_limit_sends_with_an_id_are_refused_and_none_is_forgotten() -> None:
+    rig = EngineRig(dedup=DedupConfig(window_ms=WINDOW_MS, bytes_max=200))
+    ids = rig.engine._state.dedup
+    for number in range(4):
+        send(rig, outgoing(f"m{number}", f"id-{number}"))
+    assert ids.bytes == 4 * (5 + 4 + 34 + 2)
+    end = rig.engine.store.log.end
+    with pytest.raises(TooManyRequestsError, match=r"dedup\.bytes_max"):
+        send(rig, outgoing("m5", "id-5"), outgoing("m6", ""))
+    assert rig.engine.store.log.end == end
+    assert send(rig, outgoing("m7", "id-0"))[0].first_id == "m0"
+    assert rig.send("m8")[0].first_id == ""
+    rig.now_ms += WINDOW_MS  # no tick
+    assert send(rig, outgoing("m9", "id-5"))[0].first_id == ""
+    assert len(ids) == 1
+
+
+def test_many_long_ids_of_one_send_share_records() -> None:
+    rig = EngineRig(dedup=DEDUP)
+    messages = [outgoing(f"m{n}", f"{n:0128}") for n in range(1_000)]
+    before = rig.engine.store.log.appended
+    send(rig, *messages)
+    records = rig.engine.store.log.appended - before - len(messages) - 1  # and the topic's
+    assert records == -(-1_000 * 170 // DEDUP_RECORD_BYTES)
+    rig.crash()
+    assert {one.first_id for one in send(rig, *messages)} == {one.message_id for one in messages}
+
+
+def test_a_torn_group_brings_neither_message_nor_id() -> None:
+    """One atomic group: what a crash cut off is sent again, and stored."""
+    rig = EngineRig(dedup=DEDUP)
+    rig.send("m0")
+    rig.engine.send([outgoing("m1")], rig.now_ms)  # never written
+    rig.engine.abandon()
+    rig.engine = rig.reopened()
+    assert send(rig, outgoing("m2"))[0].first_id == ""
+    assert rig.names() == ["m0", "m2"]
+
+
+def test_a_replay_holds_no_more_ids_than_were_held() -> None:
+    rig = EngineRig(dedup=DEDUP)
+    for number in range(50):
+        send(rig, outgoing(f"m{number}", f"id-{number}"))
+        rig.advance(WINDOW_MS // 5)
+    rig.crash()
+    assert len(rig.engine._state.dedup) <= 7
+    record = rig.engine.store.log.read(rig.engine.store.log.last_position)
+    assert record.type is RecordType.MARK
