@@ -50,6 +50,7 @@ class MessageFields(TypedDict, total=False):
     priority: int | None
     deliver_at: datetime | None
     delay: timedelta | None
+    dedup_id: str | None
 
 
 class Listener(Generic[Payload]):

@@ -111,14 +111,16 @@ class Client:
         deliver_at: datetime | None = None,
         delay: timedelta | None = None,
         delay_level: int | None = None,
+        dedup_id: str | None = None,
         tries: int = TRIES,
         timeout: timedelta | None = None,
     ) -> SendReceipt:
         """Store one message; it is safe with the broker when this returns.
 
         At most one of the three times: an instant, a time from now, or a level (1 to 18) of the
-        broker's ladder 1s 5s 10s 30s 1m … 2h. A priority needs a topic of that type. Tries, time
-        and errors: as `send_batch`.
+        broker's ladder 1s 5s 10s 30s 1m … 2h. A priority needs a topic of that type. If another
+        message of the topic had the `dedup_id` within 5 minutes, nothing is stored, and the receipt
+        is a `duplicate`. Tries, time and errors: as `send_batch`.
         """
         message = Message(
             body,
@@ -130,6 +132,7 @@ class Client:
             lite_topic=lite_topic,
             deliver_at=deliver_at,
             delay=delay,
+            dedup_id=dedup_id,
         )
         work = self._send_one(topic, message, delay_level, tries)
         return await (work if timeout is None else within(timeout, work))

@@ -10,6 +10,8 @@ from typing import Final
 from latermq._values import arguments
 
 PRIORITY_MAX: Final = (1 << 31) - 1
+DEDUP_ID_BYTES_MAX: Final = 128
+DEDUP_PROPERTY: Final = "LATERMQ_DEDUP_ID"  # as which it travels
 NO_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -37,6 +39,8 @@ class Message:
         lite_topic: the queue of its own inside a topic of type lite.
         deliver_at: not before this instant; must know its time zone. The past means at once.
         delay: not before so much from now, by this machine's clock. Excludes `deliver_at`.
+        dedup_id: of messages of the topic with the same id, the broker stores one in 5 minutes,
+            unless it is configured otherwise. At most 128 bytes of UTF-8.
     """
 
     body: bytes
@@ -48,6 +52,7 @@ class Message:
     lite_topic: str | None = field(default=None, kw_only=True)
     deliver_at: datetime | None = field(default=None, kw_only=True)
     delay: timedelta | None = field(default=None, kw_only=True)
+    dedup_id: str | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         if not isinstance(self.body, bytes):
@@ -79,6 +84,16 @@ class Message:
                 raise ValueError("deliver_at must know its time zone, e.g. datetime.now(UTC) + …")
         if self.delay is not None and self.delay < timedelta(0):
             raise ValueError(f"delay must not be negative: {self.delay}")
+        if self.dedup_id is not None:
+            self._check_dedup_id(self.dedup_id)
+
+    def _check_dedup_id(self, dedup_id: str) -> None:
+        arguments.name_of("dedup_id", dedup_id)
+        size = len(dedup_id.encode())
+        if size > DEDUP_ID_BYTES_MAX:
+            raise ValueError(f"dedup_id has {size} bytes, {DEDUP_ID_BYTES_MAX} are allowed")
+        if DEDUP_PROPERTY in self.properties:
+            raise ValueError(f"give dedup_id or the property {DEDUP_PROPERTY}, not both")
 
     def with_properties(self, **properties: str) -> "Message":
         """Return this message with further properties, or others of these names."""
@@ -96,12 +111,16 @@ class SendReceipt:
     Fields:
         queue_offset: its place in its queue; -1 while it is delayed.
         recall_handle: names a delayed message; "" for others.
+        duplicate: nothing was stored, for another message with this `dedup_id` was, not long ago:
+            all that the receipt says is said of that one. False for what only a try of the same
+            send had stored.
     """
 
     topic: str
     message_id: str
     queue_offset: int
     recall_handle: str = ""
+    duplicate: bool = False
 
 
 @dataclass(frozen=True, slots=True)

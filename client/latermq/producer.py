@@ -249,7 +249,7 @@ class Producer:
         profile = self._session.profile
         request = wire.ask_send(profile, queue, drafts, delayed=bool(headers))
         answer = await self._session.call_once(queue.endpoints, wire.SEND_MESSAGE, request, headers)
-        outcomes = wire.read_send(answer, queue.topic, len(drafts))
+        outcomes = wire.read_send(answer, queue.topic, [draft.message_id for draft in drafts])
         receipts = [outcome for outcome in outcomes if isinstance(outcome, SendReceipt)]
         if len(receipts) == len(outcomes):
             return receipts

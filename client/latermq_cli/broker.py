@@ -131,6 +131,14 @@ def _facts(state: Any) -> Iterator[tuple[str, list[str]]]:
             f"{counted(totals.dead_letters, 'dead letter')}",
         ],
     )
+    if state.dedup.ids or totals.messages_duplicate:
+        yield (
+            "dedup",
+            [
+                f"{counted(state.dedup.ids, 'id')} remembered, {size(state.dedup.bytes)} of "
+                f"{size(state.dedup.bytes_max)}; {totals.messages_duplicate:,} not stored again"
+            ],
+        )
     if totals.messages_unreadable:
         yield "damaged", [f"{counted(totals.messages_unreadable, 'message')} given up"]
     if state.HasField("transport"):

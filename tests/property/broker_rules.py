@@ -8,11 +8,11 @@ from hypothesis.stateful import initialize, precondition, rule
 
 from latermq_broker.delivery.halves import HalfEvent, HalfState
 from latermq_broker.engine.state.model import Outgoing
-from latermq_broker.errors import StoreFullError
+from latermq_broker.errors import StoreFullError, TooManyRequestsError
 from latermq_broker.schedule.run_merge import merge_runs
 from latermq_broker.store.files import Space
 from latermq_broker.store.offline.inspect import verify_directory
-from support.engine_bench import DIRECTORY, TOPIC, Bench
+from support.engine_bench import DIRECTORY, LOST, TOPIC, Bench
 from support.engine_facts import facts
 from support.group_model import Group
 from support.memory_files import lose_checkpoints
@@ -150,8 +150,8 @@ class BrokerRules(Bench):
 
     def do_what_is_never_written(self) -> None:
         """Not acknowledged: I2, it is there as a whole or not at all; here, not at all."""
-        lost = Outgoing(topic=TOPIC, rest=b"l", sys=b"l", message_id="l", message_group="a")
-        with suppress(StoreFullError):
+        lost = Outgoing(TOPIC, b"l", b"l", "l", message_group="a", dedup_id=LOST)
+        with suppress(StoreFullError, TooManyRequestsError):
             self.engine.send([lost], self.now_ms)
         for name, half in self.model.halves.items():
             if half.state is HalfState.PENDING:

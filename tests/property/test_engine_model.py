@@ -25,7 +25,8 @@ from latermq_broker.delivery.order.fifo import MessageGroup
 from latermq_broker.engine.receive import leasing, ordered_lane
 from latermq_broker.engine.state.model import DeadFilter, PendingFilter, PendingKind
 from property.broker_rules import BrokerRules
-from property.client_rules import SORTS, ClientRules
+from property.client_rules import SORTS
+from property.dedup_rules import DedupRules
 from property.operator_rules import OperatorRules
 from property.progress_rules import NAMES, ProgressRules
 from support.engine_bench import KEYS
@@ -56,7 +57,7 @@ SELDOM = [
 ]
 
 
-class EngineMachine(ClientRules, OperatorRules, ProgressRules, BrokerRules):
+class EngineMachine(DedupRules, OperatorRules, ProgressRules, BrokerRules):
     @rule(
         draw=st.data(),
         name=NAMES,

@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine
 from latermq_broker.config.config import (
     CatalogConfig,
     Config,
+    DedupConfig,
     DeliveryConfig,
     TransactionConfig,
 )
@@ -48,6 +49,8 @@ FILLER: Final = Outgoing(topic="filler", rest=bytes(1_000), sys=b"f", message_id
 KEYS: Final = ("", "a", "b", "c")  # message groups
 LETTERS_MS: Final = 9_000  # retention of dead letters
 HELD_MAX: Final = 6
+DEDUP: Final = DedupConfig(window_ms=4_000, bytes_max=180)  # of 4 ids
+LOST: Final = "lost"  # a dedup id of what is never written
 
 
 def config(retention_ms: int) -> Config:
@@ -67,6 +70,7 @@ def config(retention_ms: int) -> Config:
             half_messages_max=HALVES_MAX,
         ),
         catalog=CatalogConfig(default_queue_count=2),
+        dedup=DEDUP,
     )
 
 
@@ -312,7 +316,11 @@ class Bench(RuleBasedStateMachine):
                 lose_checkpoints(copy)
             engine = self.start(copy)
             assert facts(engine) == before, f"I8, I11: checkpoints lost: {lost}"
+            self.replayed(engine)
             engine.abandon()
+
+    def replayed(self, engine: Engine) -> None:
+        """What rules ask of an engine that was made of a copy."""
 
 
 def _turn(message: Message) -> tuple[int, int]:

@@ -40,6 +40,11 @@ COUNTERS: Final[tuple[tuple[str, str, Callable[[Overview], float]], ...]] = (
         lambda seen: seen.figures.messages_sent,
     ),
     (
+        "messages_duplicate",
+        "Messages that were not stored because another had their dedup id.",
+        lambda seen: seen.figures.messages_duplicate,
+    ),
+    (
         "sent_bytes",
         "Bytes of the log that messages sent took.",
         lambda seen: seen.figures.bytes_sent,
@@ -180,6 +185,16 @@ GAUGES: Final[tuple[tuple[str, str, Callable[[Overview], float]], ...]] = (
         "half_messages",
         "Messages that wait for the end of their transaction.",
         lambda seen: seen.half_messages,
+    ),
+    (
+        "dedup_ids",
+        "Dedup ids that are remembered.",
+        lambda seen: len(seen.dedup),
+    ),
+    (
+        "dedup_bytes",
+        "What remembered dedup ids take in a checkpoint, at most dedup.bytes_max.",
+        lambda seen: seen.dedup.bytes,
     ),
     (
         "log_bytes",

@@ -27,7 +27,7 @@ from latermq._wire.session_calls import (
 )
 from latermq.codes import Code
 from latermq.errors import RequestError, ServerError, error_for
-from latermq.message import DeadLetterOrigin, Message, Received, SendReceipt
+from latermq.message import DEDUP_PROPERTY, DeadLetterOrigin, Message, Received, SendReceipt
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
 from latermq_proto.apache.rocketmq.v2 import service_pb2 as rpc
 from latermq_proto.latermq.v1 import failure_pb2
@@ -44,6 +44,7 @@ INSISTENCE: Final = (
     "insist",
 )  # the wait asked for, whatever the group's backoff is
 DELAY_LEVEL_HEADER: Final = "latermq-delay-level"
+DUPLICATE: Final = "DUPLICATE"  # as the message of a status that is OK: nothing was stored
 # A compressed body may unpack to no more than this; what is larger counts as damaged.
 UNPACKED_BYTES_MAX: Final = 128 << 20
 # CRC32 is left alone: its text form differs from one client to the next.
@@ -109,15 +110,20 @@ def _message(profile: Profile, queue: Queue, draft: Draft, delayed: bool) -> v2.
     if draft.check_after is not None:
         wait = duration_of(draft.check_after)
         system.orphaned_transaction_recovery_duration.CopyFrom(wait)
+    properties = message.properties
+    if message.dedup_id is not None:
+        properties = {**properties, DEDUP_PROPERTY: message.dedup_id}
     return v2.Message(
         topic=resource_of(profile, queue.topic),
-        user_properties=message.properties,
+        user_properties=properties,
         system_properties=system,
         body=message.body,
     )
 
 
-def read_send(data: bytes, topic: str, count: int) -> list[SendReceipt | RequestError]:
+def read_send(
+    data: bytes, topic: str, message_ids: Sequence[str]
+) -> list[SendReceipt | RequestError]:
     """Return each message's receipt or error, in order.
 
     Raises:
@@ -126,9 +132,9 @@ def read_send(data: bytes, topic: str, count: int) -> list[SendReceipt | Request
     answer = parsed(rpc.SendMessageResponse, data)
     if int(answer.status.code) != Code.MULTIPLE_RESULTS:
         check(answer.status)
-    if len(answer.entries) != count:
+    if len(answer.entries) != len(message_ids):
         raise ServerError(
-            Code.INTERNAL_ERROR, f"{len(answer.entries)} results for {count} messages"
+            Code.INTERNAL_ERROR, f"{len(answer.entries)} results for {len(message_ids)} messages"
         )
     return [
         SendReceipt(
@@ -136,10 +142,11 @@ def read_send(data: bytes, topic: str, count: int) -> list[SendReceipt | Request
             message_id=entry.message_id,
             queue_offset=entry.offset,
             recall_handle=entry.recall_handle,
+            duplicate=entry.status.message == DUPLICATE and entry.message_id != message_id,
         )
         if int(entry.status.code) == Code.OK
         else error_for(int(entry.status.code), entry.status.message)
-        for entry in answer.entries
+        for entry, message_id in zip(answer.entries, message_ids, strict=True)
     ]
 
 

@@ -95,6 +95,7 @@ class Client:
         deliver_at: datetime | None = None,
         delay: timedelta | None = None,
         delay_level: int | None = None,
+        dedup_id: str | None = None,
         tries: int = TRIES,
         timeout: timedelta | None = None,
     ) -> SendReceipt:
@@ -110,6 +111,7 @@ class Client:
             deliver_at=deliver_at,
             delay=delay,
             delay_level=delay_level,
+            dedup_id=dedup_id,
             tries=tries,
             timeout=timeout,
         )

@@ -10,6 +10,7 @@ from typing import Any, BinaryIO, Final
 import click
 
 from latermq.admin import message_ids
+from latermq.message import DEDUP_PROPERTY
 from latermq_cli import clock
 from latermq_cli.connection.connection import Connection
 from latermq_cli.connection.options import broker_options, duration, example, instant, pair, text
@@ -25,6 +26,7 @@ BATCH_COUNT_MAX: Final = 100
 BATCH_BYTES_MAX: Final = 2 << 20
 COUNT_MAX: Final = 1_000_000
 PRIORITY_MAX: Final = (1 << 31) - 1
+DUPLICATE: Final = "DUPLICATE"  # as the message of an entry's status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +34,7 @@ class Sent:
     message_id: str
     offset: int  # in its queue; 0 while delayed
     pending_id: str  # "" unless delayed
+    duplicate: bool  # nothing was stored: it is another message that has the dedup id
 
 
 @click.command(
@@ -41,6 +44,7 @@ class Sent:
         "latermq send orders 'pay up' --delay 30m",
         "latermq send orders @order.json --at 2026-05-01T18:30:00",
         "latermq send alarms 'fire' --priority 9",
+        "latermq send orders @order.json --dedup-id order-17",
         "date | latermq send orders -",
     )
 )
@@ -68,6 +72,10 @@ class Sent:
 @click.option(
     "--lite-topic", type=text, default="", metavar="NAME",
     help="In a topic of type lite: its queue.",
+)  # fmt: skip
+@click.option(
+    "--dedup-id", type=text, default="", metavar="ID",
+    help="Store nothing if a message with this ID was sent to TOPIC not long ago (5 minutes).",
 )  # fmt: skip
 @click.option("--delay", type=duration, default=None, help="Deliver after this long.")
 @click.option("--at", type=instant, default=None, metavar="TIME", help="Deliver then.")
@@ -102,6 +110,8 @@ def send(
     names = [name for name, _ in labels["properties"]]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise click.UsageError(f"--property {twice} is given more than once")
+    if count > 1 and labels["dedup_id"]:
+        raise click.UsageError("say one of --count and --dedup-id")
     now_ms = clock.now_ms()
     due_ms = at if delay is None else now_ms + delay
     template = _template(topic, _read_body(body), message_group, due_ms, now_ms, labels)
@@ -130,6 +140,10 @@ def send(
         when = f", due {format_due(due_ms)} ({format_ago(due_ms, now_ms)})"
     if delay_level:
         when += f", delayed by level {delay_level} or, if it has fewer, the broker's last"
+    if sent[0].duplicate:
+        first = plain(sent[0].message_id)
+        click.echo(f"not stored: {plain(topic)} has {first} with this dedup id")
+        return
     if count == 1:
         click.echo(f"sent {plain(sent[0].message_id)} to {plain(topic)}{when}")
         return
@@ -194,6 +208,8 @@ def _template(
     if labels["priority"] is not None:
         system.priority = labels["priority"]
         system.message_type = definition_pb2.PRIORITY
+    if labels["dedup_id"]:
+        message.user_properties[DEDUP_PROPERTY] = labels["dedup_id"]
     if labels["lite_topic"]:
         system.lite_topic = labels["lite_topic"]
         system.message_type = definition_pb2.LITE
@@ -236,6 +252,7 @@ def _send_batch(
                     message_id=entry.message_id,
                     offset=entry.offset,
                     pending_id=entry.recall_handle,
+                    duplicate=entry.status.message == DUPLICATE,
                 )
             )
     for entry in response.entries:
@@ -259,6 +276,7 @@ def _print_sent_json(topic: str, sent: list[Sent], due_ms: int | None, error: st
             "message_id": each.message_id,
             "queue_offset": None if each.pending_id else each.offset,
             "pending_id": each.pending_id,
+            "duplicate": each.duplicate,
         }
         for each in sent
     ]

@@ -35,6 +35,10 @@ def test_it_tells_how_the_broker_is(rig: CliRig) -> None:
     ):
         assert words in shown, shown
     assert "clock" not in shown
+    assert "dedup" not in shown
+    for _ in range(3):
+        rig.ok("send", "orders", "hello", "--dedup-id", "order-17")
+    assert "1 id remembered, 81 bytes of 256 KiB; 2 not stored again" in rig.ok("broker", "show")
 
 
 def test_it_tells_what_is_not_as_it_should_be(rig: CliRig) -> None:

@@ -64,6 +64,19 @@ def test_a_refused_receive_makes_no_topic_and_says_so_of_none(rig: CliRig) -> No
     assert "orders" not in rig.ok("topic", "list")
 
 
+def test_what_has_a_known_dedup_id_is_not_stored(rig: CliRig) -> None:
+    words = ("send", "orders", "hello", "--dedup-id", "order-17")
+    message_id = rig.ok(*words).split()[1]
+    assert rig.ok(*words) == f"not stored: orders has {message_id} with this dedup id\n"
+    (told,) = rig.json(*words)["messages"]
+    assert (told["message_id"], told["duplicate"]) == (message_id, True)
+    assert rig.json(*words[:-1], "order-18")["messages"][0]["duplicate"] is False
+    assert "LATERMQ_DEDUP_ID = order-17" in rig.ok(*RECEIVE)
+    assert "at most 128" in rig.refused(*words[:-1], "o" * 129)
+    result = rig.run(*words, "--count", "2")
+    assert (result.exit_code, "--count and --dedup-id" in result.stderr) == (2, True)
+
+
 def test_an_empty_topic_is_no_error(rig: CliRig) -> None:
     result = rig.run(*RECEIVE)
     assert (result.exit_code, result.stdout) == (0, "")

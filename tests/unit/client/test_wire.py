@@ -217,15 +217,35 @@ def test_send_results() -> None:
         rpc.SendResultEntry(status=status(v2.HA_NOT_AVAILABLE)),
     ]
     answer = rpc.SendMessageResponse(status=status(v2.MULTIPLE_RESULTS), entries=entries)
-    stored, refused = messages.read_send(answer.SerializeToString(), "orders", 2)
+    stored, refused = messages.read_send(answer.SerializeToString(), "orders", ["a", "b"])
     assert stored == SendReceipt(topic="orders", message_id="a", queue_offset=7, recall_handle="h")
     assert isinstance(refused, ServerError)
+
+
+def test_a_dedup_id_travels_as_a_property() -> None:
+    made = sent(Message(b"b", properties={"a": "b"}, dedup_id="order-17"))
+    assert dict(made.user_properties) == {"a": "b", "LATERMQ_DEDUP_ID": "order-17"}
+
+
+def test_what_another_message_has_stored_is_a_duplicate() -> None:
+    """Not what an earlier try of the same send has."""
+    once_more = v2.Status(code=v2.OK, message="DUPLICATE")
+    entries = [
+        rpc.SendResultEntry(status=status(v2.OK), message_id="a"),
+        rpc.SendResultEntry(status=once_more, message_id="first"),
+        rpc.SendResultEntry(status=once_more, message_id="c"),
+    ]
+    answer = rpc.SendMessageResponse(status=status(v2.OK), entries=entries).SerializeToString()
+    receipts = messages.read_send(answer, "orders", ["a", "b", "c"])
+    assert [
+        (each.message_id, each.duplicate) for each in receipts if isinstance(each, SendReceipt)
+    ] == [("a", False), ("first", True), ("c", False)]
 
 
 def test_send_results_that_do_not_fit_the_request() -> None:
     answer = rpc.SendMessageResponse(status=status(v2.OK))
     with pytest.raises(ServerError, match="0 results for 1"):
-        messages.read_send(answer.SerializeToString(), "orders", 1)
+        messages.read_send(answer.SerializeToString(), "orders", ["a"])
 
 
 def delivered(body: bytes, **system: Any) -> messages.Arrival:

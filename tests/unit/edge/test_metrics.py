@@ -10,6 +10,7 @@ import pytest
 from latermq_broker.config.config import DeliveryConfig, MetricsConfig
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.figures import Histogram
+from latermq_broker.engine.state.model import Outgoing
 from latermq_broker.errors import ConfigError
 from latermq_broker.observability.metrics import Edges, render
 from latermq_broker.observability.metrics_endpoint import CONNECTIONS_MAX, MetricsEndpoint
@@ -66,6 +67,8 @@ def test_it_counts_what_happens() -> None:
     rig = EngineRig(delivery=DeliveryConfig(max_attempts=2))
     rig.send("a", "b", "c")
     rig.send("late", wait_ms=10_000)
+    once = Outgoing("others", b"b", b"s", "m", dedup_id="order-17")
+    rig.engine.send([once, once, once], rig.now_ms)
     first, second, third = rig.receive(push=True, lease_ms=1_000)
     rig.ack(first)
     rig.engine.change_invisible("billing", second.handle, 1_000, rig.now_ms)
@@ -78,7 +81,8 @@ def test_it_counts_what_happens() -> None:
         if re.fullmatch(r"latermq_(messages|attempts|dead|clients|retries).*", name) and value
     }
     assert told == {
-        "latermq_messages_sent_total": 4,
+        "latermq_messages_sent_total": 5,
+        "latermq_messages_duplicate_total": 2,
         "latermq_messages_due_total": 1,
         "latermq_messages_delivered_total": 3,
         "latermq_messages_acknowledged_total": 1,

@@ -5,7 +5,7 @@ in the same send, is not stored; its sender is told where the first one is.
 """
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from latermq_broker.engine.state.model import Outgoing
 from latermq_broker.engine.state.state import EngineState
@@ -16,8 +16,6 @@ from latermq_broker.store.records.dedup_records import (
     dedup_bytes,
     dedup_key,
 )
-
-SEGMENT_SHARE: Final = 4  # ids take at most a quarter: a BASE record has them, in one segment
 
 
 class Fate(NamedTuple):
@@ -33,8 +31,6 @@ class DedupSends:
         self._ids = state.dedup
         self._catalog = state.catalog
         self._window_ms = state.config.dedup.window_ms
-        share = state.config.store.segment_bytes // SEGMENT_SHARE
-        self.bytes_max = min(state.config.dedup.bytes_max, share)
 
     def sort_out(
         self, messages: Sequence[Outgoing], now_ms: int
@@ -82,11 +78,11 @@ class DedupSends:
 
     def _check_room(self, needed: int, now_ms: int) -> None:
         ids = self._ids
-        while ids.bytes + needed > self.bytes_max:
+        while ids.bytes + needed > ids.bytes_max:
             before = len(ids)
             ids.forget(now_ms)
             if len(ids) == before:
                 raise TooManyRequestsError(
                     f"{before} dedup ids of the last {self._window_ms} ms take {ids.bytes} of "
-                    f"{self.bytes_max} bytes (dedup.bytes_max): send again later; not stored"
+                    f"{ids.bytes_max} bytes (dedup.bytes_max): send again later; not stored"
                 )

@@ -25,9 +25,14 @@ FORGET_SLICE: Final = 4_096  # at a tick: 2 ms
 
 
 class DedupIds:
-    """See the module. `bytes` is what the rows take in a checkpoint."""
+    """See the module. `bytes` is what the rows take in a checkpoint.
 
-    def __init__(self) -> None:
+    Args:
+        bytes_max: what they may take, as far as senders decide.
+    """
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
         self.bytes = 0
         self._rows: OrderedDict[bytes, bytes] = OrderedDict()  # the oldest first
 

@@ -39,6 +39,7 @@ from latermq_broker.store.store import Store
 
 log = logging.getLogger("latermq.engine")
 
+DEDUP_SEGMENT_SHARE: Final = 4  # ids have a quarter: a BASE record has all, in one segment
 DAMAGED_REMEMBERED_MAX: Final = 1 << 16  # positions; more damaged messages are not counted
 
 
@@ -275,7 +276,8 @@ class EngineState:
         self.uses = SegmentUses(store.log)
         self.timers_moved = TimersMoved()
         self.delayed_counts: dict[int, int] = {}  # topic id → messages not yet due
-        self.dedup = DedupIds()
+        share = config.store.segment_bytes // DEDUP_SEGMENT_SHARE
+        self.dedup = DedupIds(min(config.dedup.bytes_max, share))
         self.clients = Clients(store, config.delivery.client_names_max)
         self.recently_done = RecentlyDone(config.delivery.done_handles_max)
         self.handles = ReceiptHandles(store.log.uuid)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from latermq_broker.delivery.leases.lease import State
 from latermq_broker.engine.outcome.due import DueWork
 from latermq_broker.engine.retention.retention import Retention
+from latermq_broker.engine.state.dedup_ids import DedupIds
 from latermq_broker.engine.state.figures import Figures
 from latermq_broker.engine.state.state import EngineState
 from latermq_broker.errors import CorruptRecordError
@@ -25,6 +26,7 @@ class Overview:
     backoff: int
     ready_retries: int
     half_messages: int
+    dedup: DedupIds
     unreadable: (
         int  # damaged messages that were given up, each once; DAMAGED_REMEMBERED_MAX at most
     )
@@ -56,6 +58,7 @@ def overview(state: EngineState, retention: Retention, due: DueWork) -> Overview
         backoff=state.leases.count(State.BACKOFF),
         ready_retries=state.leases.count(State.READY),
         half_messages=len(state.halves),
+        dedup=state.dedup,
         unreadable=len(state.damaged),
         scrubbed=state.store.scrubbed,
         log_start=log.segments[0].base,

@@ -57,6 +57,12 @@ class BrokersService:
             ),
             totals=_totals(seen),
             transport=_transport(self._transport_view),
+            dedup=broker_pb2.BrokerDedup(
+                ids=len(seen.dedup),
+                bytes=seen.dedup.bytes,
+                bytes_max=seen.dedup.bytes_max,
+                window_ms=self._config.dedup.window_ms,
+            ),
         )
         return broker_pb2.GetBrokerResponse(status=ok_status(), broker=broker)
 
@@ -149,6 +155,7 @@ def _totals(seen: Overview) -> broker_pb2.BrokerTotals:
         lateness_p99_ms=figures.lateness_ms.quantile(0.99),
         loop_lag_p99_ms=figures.loop_lag_ms.quantile(0.99),
         sync_p99_ms=figures.sync_ms.quantile(0.99),
+        messages_duplicate=figures.messages_duplicate,
     )
 
 

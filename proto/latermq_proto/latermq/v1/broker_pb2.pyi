@@ -111,7 +111,7 @@ class BrokerWaiting(_message.Message):
     def __init__(self, delayed: _Optional[int] = ..., in_flight: _Optional[int] = ..., backoff: _Optional[int] = ..., ready_retries: _Optional[int] = ..., half_messages: _Optional[int] = ...) -> None: ...
 
 class BrokerTotals(_message.Message):
-    __slots__ = ("messages_sent", "bytes_sent", "messages_due", "messages_delivered", "messages_acknowledged", "attempts_failed", "dead_letters", "messages_unreadable", "lateness_p99_ms", "loop_lag_p99_ms", "sync_p99_ms")
+    __slots__ = ("messages_sent", "bytes_sent", "messages_due", "messages_delivered", "messages_acknowledged", "attempts_failed", "dead_letters", "messages_unreadable", "lateness_p99_ms", "loop_lag_p99_ms", "sync_p99_ms", "messages_duplicate")
     MESSAGES_SENT_FIELD_NUMBER: _ClassVar[int]
     BYTES_SENT_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_DUE_FIELD_NUMBER: _ClassVar[int]
@@ -123,6 +123,7 @@ class BrokerTotals(_message.Message):
     LATENESS_P99_MS_FIELD_NUMBER: _ClassVar[int]
     LOOP_LAG_P99_MS_FIELD_NUMBER: _ClassVar[int]
     SYNC_P99_MS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_DUPLICATE_FIELD_NUMBER: _ClassVar[int]
     messages_sent: int
     bytes_sent: int
     messages_due: int
@@ -134,7 +135,20 @@ class BrokerTotals(_message.Message):
     lateness_p99_ms: float
     loop_lag_p99_ms: float
     sync_p99_ms: float
-    def __init__(self, messages_sent: _Optional[int] = ..., bytes_sent: _Optional[int] = ..., messages_due: _Optional[int] = ..., messages_delivered: _Optional[int] = ..., messages_acknowledged: _Optional[int] = ..., attempts_failed: _Optional[int] = ..., dead_letters: _Optional[int] = ..., messages_unreadable: _Optional[int] = ..., lateness_p99_ms: _Optional[float] = ..., loop_lag_p99_ms: _Optional[float] = ..., sync_p99_ms: _Optional[float] = ...) -> None: ...
+    messages_duplicate: int
+    def __init__(self, messages_sent: _Optional[int] = ..., bytes_sent: _Optional[int] = ..., messages_due: _Optional[int] = ..., messages_delivered: _Optional[int] = ..., messages_acknowledged: _Optional[int] = ..., attempts_failed: _Optional[int] = ..., dead_letters: _Optional[int] = ..., messages_unreadable: _Optional[int] = ..., lateness_p99_ms: _Optional[float] = ..., loop_lag_p99_ms: _Optional[float] = ..., sync_p99_ms: _Optional[float] = ..., messages_duplicate: _Optional[int] = ...) -> None: ...
+
+class BrokerDedup(_message.Message):
+    __slots__ = ("ids", "bytes", "bytes_max", "window_ms")
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_MS_FIELD_NUMBER: _ClassVar[int]
+    ids: int
+    bytes: int
+    bytes_max: int
+    window_ms: int
+    def __init__(self, ids: _Optional[int] = ..., bytes: _Optional[int] = ..., bytes_max: _Optional[int] = ..., window_ms: _Optional[int] = ...) -> None: ...
 
 class BrokerTransportCount(_message.Message):
     __slots__ = ("kind", "reason", "count")
@@ -167,7 +181,7 @@ class BrokerTransport(_message.Message):
     def __init__(self, calls: _Optional[int] = ..., connections: _Optional[int] = ..., calls_open: _Optional[int] = ..., connections_open: _Optional[int] = ..., deadline_timers: _Optional[int] = ..., tasks: _Optional[int] = ..., receives_parked: _Optional[int] = ..., others: _Optional[_Iterable[_Union[BrokerTransportCount, _Mapping]]] = ...) -> None: ...
 
 class Broker(_message.Message):
-    __slots__ = ("name", "version", "started_at_ms", "now_ms", "wall_ahead_ms", "topics", "groups", "clients", "log", "disk", "retention", "waiting", "totals", "transport")
+    __slots__ = ("name", "version", "started_at_ms", "now_ms", "wall_ahead_ms", "topics", "groups", "clients", "log", "disk", "retention", "waiting", "totals", "transport", "dedup")
     NAME_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     STARTED_AT_MS_FIELD_NUMBER: _ClassVar[int]
@@ -182,6 +196,7 @@ class Broker(_message.Message):
     WAITING_FIELD_NUMBER: _ClassVar[int]
     TOTALS_FIELD_NUMBER: _ClassVar[int]
     TRANSPORT_FIELD_NUMBER: _ClassVar[int]
+    DEDUP_FIELD_NUMBER: _ClassVar[int]
     name: str
     version: str
     started_at_ms: int
@@ -196,7 +211,8 @@ class Broker(_message.Message):
     waiting: BrokerWaiting
     totals: BrokerTotals
     transport: BrokerTransport
-    def __init__(self, name: _Optional[str] = ..., version: _Optional[str] = ..., started_at_ms: _Optional[int] = ..., now_ms: _Optional[int] = ..., wall_ahead_ms: _Optional[int] = ..., topics: _Optional[int] = ..., groups: _Optional[int] = ..., clients: _Optional[int] = ..., log: _Optional[_Union[BrokerLog, _Mapping]] = ..., disk: _Optional[_Union[BrokerDisk, _Mapping]] = ..., retention: _Optional[_Union[BrokerRetention, _Mapping]] = ..., waiting: _Optional[_Union[BrokerWaiting, _Mapping]] = ..., totals: _Optional[_Union[BrokerTotals, _Mapping]] = ..., transport: _Optional[_Union[BrokerTransport, _Mapping]] = ...) -> None: ...
+    dedup: BrokerDedup
+    def __init__(self, name: _Optional[str] = ..., version: _Optional[str] = ..., started_at_ms: _Optional[int] = ..., now_ms: _Optional[int] = ..., wall_ahead_ms: _Optional[int] = ..., topics: _Optional[int] = ..., groups: _Optional[int] = ..., clients: _Optional[int] = ..., log: _Optional[_Union[BrokerLog, _Mapping]] = ..., disk: _Optional[_Union[BrokerDisk, _Mapping]] = ..., retention: _Optional[_Union[BrokerRetention, _Mapping]] = ..., waiting: _Optional[_Union[BrokerWaiting, _Mapping]] = ..., totals: _Optional[_Union[BrokerTotals, _Mapping]] = ..., transport: _Optional[_Union[BrokerTransport, _Mapping]] = ..., dedup: _Optional[_Union[BrokerDedup, _Mapping]] = ...) -> None: ...
 
 class GetBrokerRequest(_message.Message):
     __slots__ = ()

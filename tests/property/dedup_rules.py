@@ -1,0 +1,125 @@
+"""What senders do who send again: messages with dedup ids, of each one in a window is stored."""
+
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from latermq_broker.engine.engine import Engine
+from latermq_broker.engine.state.model import Outgoing, Sent
+from latermq_broker.errors import StoreFullError, TooManyRequestsError
+from latermq_broker.store.records.dedup_records import dedup_bytes, dedup_key
+from property.client_rules import ClientRules
+from support.engine_bench import DEDUP, KEYS, LOST, TOPIC
+from support.group_model import Where
+
+IDS = ("", "a", "b", "c", "order-17", "é")
+
+
+@dataclass
+class Once:
+    """The message that has a dedup id, as its sender was told of it."""
+
+    message_id: str
+    sent: Sent
+    until_ms: int
+    bytes: int
+
+
+class DedupRules(ClientRules):
+    def __init__(self) -> None:
+        self.once: dict[str, Once] = {}  # by dedup id
+        super().__init__()
+
+    @rule(
+        sorts=st.lists(
+            st.tuples(st.sampled_from(IDS), st.sampled_from(KEYS)), min_size=1, max_size=4
+        ),
+        wait_ms=st.sampled_from([0, 0, 700]),
+    )
+    def send_again(self, sorts: list[tuple[str, str]], wait_ms: int) -> None:
+        """Some of the ids are known, some stand in the send twice."""
+        due_ms = self.wall_ms + wait_ms if wait_ms else 0
+        self.once = {name: one for name, one in self.once.items() if one.until_ms > self.now_ms}
+        new = self.new_of(sorts, due_ms)
+        messages = [
+            new.get(index, Outgoing(TOPIC, b"d", b"d", "twice", dedup_id=name))
+            for index, (name, _) in enumerate(sorts)
+        ]
+        if self.refused_again(messages, list(new.values())):
+            return
+        results = self.engine.send(messages, self.now_ms)
+        for index, ((name, _), sent) in enumerate(zip(sorts, results, strict=True)):
+            if index in new:
+                assert sent.first_id == ""
+                message = self.known(new[index], Where.WAITS if due_ms else Where.ENTERS)
+                message.due_ms, message.pending_id = due_ms, sent.pending_id
+                message.shown_id = sent.pending_id
+                if name:
+                    size = self.size(new[index])
+                    until_ms = self.now_ms + DEDUP.window_ms
+                    self.once[name] = Once(new[index].message_id, sent, until_ms, size)
+            else:
+                once = self.once[name]
+                assert sent.first_id == once.message_id
+                told = sent._replace(first_id="", queue_id=once.sent.queue_id)
+                assert told == once.sent, "not told what the first sender was"
+
+    def new_of(self, sorts: list[tuple[str, str]], due_ms: int) -> dict[int, Outgoing]:
+        """What of a send is to be stored, by its place there."""
+        places: dict[str, int] = {}
+        for index, (name, _) in enumerate(sorts):
+            if name not in self.once:
+                places.setdefault(name or str(index), index)
+        indices = sorted(places.values())
+        keys = [("a", "" if due_ms else sorts[index][1]) for index in indices]
+        made = self.outgoing(keys, due_ms=due_ms)
+        return {
+            index: one._replace(dedup_id=sorts[index][0])
+            for index, one in zip(indices, made, strict=True)
+        }
+
+    def refused_again(self, messages: list[Outgoing], new: list[Outgoing]) -> bool:
+        """I2: no room for the ids, or for the messages; nothing of them is there."""
+        needed = sum(self.size(one) for one in new if one.dedup_id)
+        held = sum(one.bytes for one in self.once.values())
+        error: type[Exception]
+        if needed and held + needed > DEDUP.bytes_max:
+            error = TooManyRequestsError
+        elif new and self.engine.store.disk.full:
+            error = StoreFullError
+        else:
+            return False
+        before = self.engine.store.log.end
+        with pytest.raises(error):
+            self.engine.send(messages, self.now_ms)
+        assert self.engine.store.log.end == before, "I2"
+        return True
+
+    def size(self, message: Outgoing) -> int:
+        return dedup_bytes(dedup_key(0, message.dedup_id), message.message_id.encode())
+
+    def look(self) -> None:
+        super().look()
+        self.remembers(self.engine)
+
+    def remembers(self, engine: Engine) -> None:
+        """Each id whose window is not over, and what has it; and no other (I1, I8)."""
+        topic = engine.catalog.topic(TOPIC)
+        assert topic is not None
+        ids = engine._state.dedup
+        assert ids.bytes == len(ids.snapshot())
+        for name in (*IDS, LOST):
+            found = ids.get(dedup_key(topic.id, name), self.now_ms)
+            once = self.once.get(name)
+            if once is None or once.until_ms <= self.now_ms:
+                assert found is None, f"{name} has no window, or it is over"
+            else:
+                assert found is not None, f"{name} is forgotten"
+                assert found.message_id == once.message_id.encode()
+                assert (found.position, found.until_ms) == (once.sent.position, once.until_ms)
+
+    def replayed(self, engine: Engine) -> None:
+        super().replayed(engine)
+        self.remembers(engine)
