@@ -1,6 +1,7 @@
 """Our client sends, a real broker stores: fields, times, batches, refusals, restarts."""
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 
 import latermq
 from latermq import Message
+from latermq.errors import IllegalMessageError
 from support.broker_process import BrokerProcess
 from support.machine import patient
 from support.wire_client import WireClient
@@ -83,6 +85,28 @@ async def test_a_batch_is_stored_in_order(sdk_broker: BrokerProcess, name: str) 
         found = await receive(mq, name, len(bodies))
     assert sorted(delivery.body for delivery in found) == sorted(bodies)
     assert len({receipt.message_id for receipt in receipts}) == len(bodies)
+
+
+async def test_a_dedup_id_is_stored_once(sdk_broker: BrokerProcess, name: str) -> None:
+    """Of sends one after another, at a time, in a batch; each is told of the first."""
+    later = timedelta(milliseconds=1)
+    async with latermq.connect(sdk_broker.endpoint) as mq:
+        first = await mq.send(name, b"one", dedup_id="1")
+        assert not first.duplicate
+        again = await mq.send(name, b"again", dedup_id="1", delay=later)
+        assert again == replace(first, duplicate=True)
+        sends = [mq.send(name, b"two", dedup_id="2", message_group="g") for _ in range(5)]
+        together = await asyncio.gather(*sends)
+        assert len({each.message_id for each in together}) == 1
+        assert sorted(each.duplicate for each in together) == [False] + [True] * 4
+        batch = [Message(b"x", dedup_id=each) for each in ("1", "3", "3")]
+        told = await mq.send_batch(name, [*batch, Message(b"three")])
+        assert [each.duplicate for each in told] == [True, False, True, False]
+        with pytest.raises(IllegalMessageError, match="transaction"):
+            async with mq.transaction(name, b"half", properties={"LATERMQ_DEDUP_ID": "4"}):
+                pass
+        bodies = [delivery.body for delivery in await receive(mq, name, 4)]
+    assert sorted(bodies) == [b"one", b"three", b"two", b"x"]
 
 
 async def test_bodies_of_the_largest_size(sdk_broker: BrokerProcess, name: str) -> None:

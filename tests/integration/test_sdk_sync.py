@@ -40,6 +40,12 @@ def test_receive_and_ack(sdk_broker: BrokerProcess, name: str) -> None:
     assert sorted(delivery.body for delivery in found) == [b"one", b"two"]
 
 
+def test_a_dedup_id_is_stored_once(sdk_broker: BrokerProcess, name: str) -> None:
+    with latermq.sync.connect(sdk_broker.endpoint) as mq:
+        first, second = (mq.send(name, b"one", dedup_id="order-17") for _ in range(2))
+    assert (first.message_id, first.duplicate) == (second.message_id, not second.duplicate)
+
+
 def test_a_listener(sdk_broker: BrokerProcess, name: str) -> None:
     seen: set[bytes] = set()
     complete = threading.Event()

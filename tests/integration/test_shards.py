@@ -114,6 +114,22 @@ def test_message_groups_have_one_shard_whoever_sends(
     assert {text(message) for message in messages} == {f"{n % 4} {n}" for n in range(20)}
 
 
+def test_a_dedup_id_has_one_shard_whoever_sends(cluster: ClusterProcess, name: str) -> None:
+    """So each shard answers with what the home has stored, of a topic that spreads, too."""
+    typed(cluster, name, topic_pb2.NORMAL)
+    once = {"LATERMQ_DEDUP_ID": "order-17"}
+    entries: list[service_pb2.SendResultEntry] = []
+    for endpoint in cluster.endpoints:
+        with WireClient(endpoint) as client:
+            answer = client.send(wire_requests.message(name, b"x", properties=once))
+            require_ok(answer)
+            entries += answer.entries
+    assert len({entry.message_id for entry in entries}) == 1
+    assert [entry.status.message for entry in entries] == ["OK", "DUPLICATE", "DUPLICATE"]
+    home = home_by_name(name, SHARDS)
+    assert held(cluster, name) == [int(number == home) for number in range(SHARDS)]
+
+
 def typed(cluster: ClusterProcess, name: str, kind: topic_pb2.TopicType) -> int:
     """Make a topic of the type, asking the last shard; its home."""
     with WireClient(cluster.endpoints[2]) as client:

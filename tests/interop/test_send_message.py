@@ -71,6 +71,21 @@ def test_send_message_keeps_tag_keys_and_properties_in_unicode(
     assert message["properties"] == sent["properties"]
 
 
+def test_send_message_stores_a_dedup_id_once(
+    official: OfficialClient, broker: Any, producer: str, name: str
+) -> None:
+    """By a user property; the receipt of the second is that of the first."""
+    once = {"properties": {"LATERMQ_DEDUP_ID": "order-17"}}
+    first, second = (
+        official.call("send", name=producer, topic=name, text=body, **once)
+        for body in ("the order", "the order again")
+    )
+    assert (second["message_id"], second["offset"]) == (first["message_id"], first["offset"])
+    message = receive_one(official, broker.endpoint, name)
+    assert (text(message), message["message_id"]) == ("the order", first["message_id"])
+    assert message["properties"] == once["properties"]
+
+
 @pytest.mark.parametrize("body_bytes", [MIB, 4 * MIB - 1000, 4 * MIB])
 def test_send_message_with_a_big_body(
     official: OfficialClient, broker: Any, producer: str, name: str, body_bytes: int
