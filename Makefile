@@ -189,7 +189,7 @@ abuse: $(READY) ## attacks on a broker process: memory, a neighbour, recovery (A
 	else ALL=$(ALL) $(PYTEST) tests/abuse; fi
 
 .PHONY: mutations
-mutations: $(READY) ## put mended faults back, one at a time: the models must find each (ten minutes)
+mutations: $(READY) ## put mended faults back, one at a time: the models must find each (fifteen minutes)
 	PYTHONPATH=tests $(BIN)/python -m property.mutations
 
 # `make integration TRANSPORT=grpcio` and `make interop TRANSPORT=grpcio`: the same on grpc.aio.

@@ -247,14 +247,58 @@ class AnewMachine(AnewRules):
         if self.owed and here:
             self.what_is_owed_comes_here()
 
+    @rule(
+        draw=st.data(),
+        group=st.sampled_from(GROUPS),
+        topic=st.sampled_from(TOPICS),
+        types=st.tuples(TYPES, TYPES),
+        queues=st.integers(1, 2),
+        dies=st.booleans(),
+        here=st.booleans(),
+    )
+    def made_anew_under_letters_of_one_message(
+        self,
+        draw: st.DataObject,
+        group: str,
+        topic: str,
+        types: tuple[TopicType, TopicType],
+        queues: int,
+        dies: bool,
+        here: bool,
+    ) -> None:
+        """The group was set back behind its letter; in the new topic it may die once more, where
+        another message may stand at the offset that it had."""
+        self.make_topic_anew(topic, types[0], 1)
+        self.some_die(group, topic, [*KEYS])
+        self.go_on_at(group, topic, {0: 0})
+        self.receive(group, topic)
+        self.all_fail()
+        self.make_topic_anew(topic, types[1], queues)
+        self.redrive(draw, group, "")
+        self.receive(group, topic)
+        if dies:
+            self.all_fail()
+            self.send(topic, [*KEYS])
+        self.redrive(draw, group, "")
+        self.set_back(draw, group, topic)
+        if self.owed and here:
+            self.what_is_owed_comes_here()
+
     @rule(draw=st.data(), group=st.sampled_from(GROUPS), topic=st.sampled_from(TOPICS))
     def set_back(self, draw: st.DataObject, group: str, topic: str) -> None:
         """It is given again what its letters hold, too, but not of topics that had the name."""
         known = self.engine.catalog.topic(topic)
         assert known is not None
+        offsets = {}
         for queue_id in range(known.queue_count):
             ends = self.engine.queues.ends(topic, queue_id)
-            offset = draw.draw(st.integers(ends.earliest_offset, ends.next_offset))
+            offsets[queue_id] = draw.draw(st.integers(ends.earliest_offset, ends.next_offset))
+        self.go_on_at(group, topic, offsets)
+
+    def go_on_at(self, group: str, topic: str, offsets: dict[int, int]) -> None:
+        known = self.engine.catalog.topic(topic)
+        assert known is not None
+        for queue_id, offset in offsets.items():
             self.engine.queues.commit(group, topic, queue_id, offset, self.rig.now_ms)
         self.engine.write()
         given = {name for name, epoch in self.sent_to.items() if epoch == known.epoch}
