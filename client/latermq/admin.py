@@ -35,6 +35,7 @@ from latermq.codes import Code
 from latermq.errors import error_for
 from latermq_proto.apache.rocketmq.v2 import service_pb2
 from latermq_proto.latermq.v1 import (
+    backup_pb2,
     broker_pb2,
     client_pb2,
     cluster_pb2,
@@ -103,6 +104,7 @@ class _Services:
     clients: ClassVar = Service(client_pb2, "Clients")
     dead_letters: ClassVar = Service(dead_letter_pb2, "DeadLetters")
     queues: ClassVar = Service(queue_pb2, "Queues")
+    backups: ClassVar = Service(backup_pb2, "Backups")
     cluster: ClassVar = Service(cluster_pb2, "Cluster")
 
 

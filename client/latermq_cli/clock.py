@@ -10,6 +10,11 @@ def sleep(seconds: float) -> None:
     time.sleep(seconds)
 
 
+def monotonic_s() -> float:
+    """Read a clock that nobody sets, in seconds."""
+    return time.monotonic()
+
+
 def now_ms() -> int:
     """Read the wall clock, in milliseconds since the Unix epoch."""
     return time.time_ns() // _NS

@@ -64,6 +64,10 @@ def _show_version(context: click.Context, _: click.Parameter, asked: bool) -> No
         "log": Lazy(
             f"{_OFFLINE}.log_commands", "log", "Read, check or repair a data directory, offline."
         ),
+        "backup": Lazy(f"{_CLI}.backup.backup", "backup", "Back up a broker that runs."),
+        "restore": Lazy(
+            f"{_OFFLINE}.backup_commands", "restore", "Make a data directory of a backup."
+        ),
         "console": Lazy("latermq_console.command", "console", "Serve a console for the browser."),
         "bench": Lazy(f"{_CLI}.bench.bench", "bench", "Measure a broker under load."),
     },

@@ -43,6 +43,12 @@ class RigCommitter(FakeCommitter):
         self._rig.engine.write()
         return super().written()
 
+    def synced(self) -> Later[None]:
+        log = self._rig.engine.store.log
+        self._rig.engine.write()
+        log.synced(log.sync())
+        return super().synced()
+
 
 class V1Rig(EngineRig):
     """`call` and `stream` reach any service; `send_message` and `die` fill the engine."""

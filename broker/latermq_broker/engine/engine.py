@@ -44,6 +44,7 @@ from latermq_broker.engine.state.model import (
 )
 from latermq_broker.engine.state.state import EngineState
 from latermq_broker.engine.views.holdings import Holdings
+from latermq_broker.engine.views.log_copy import LogCopy
 from latermq_broker.engine.views.message_groups import MessageGroups
 from latermq_broker.engine.views.message_life import MessageLives
 from latermq_broker.engine.views.message_query import MessageQuery
@@ -92,6 +93,7 @@ class Engine:
         self.dead = DeadLetters(state, journal)
         self.queues = QueueReads(state, journal, self.dead)
         self.retention = Retention(state, journal, self._attempts)
+        self.log_copy = LogCopy(state, self.retention)
         self.progress = GroupProgress(state)
         self.messages = MessageQuery(state)
         self.lives = MessageLives(state)

@@ -45,6 +45,7 @@ from latermq_broker.services.messaging.transaction import TransactionService, an
 from latermq_broker.services.rpcs import methods_of, path_of
 from latermq_broker.services.standard.health import HealthService
 from latermq_broker.services.standard.reflection import ReflectionService
+from latermq_broker.services.v1.v1_backups import BackupsService
 from latermq_broker.services.v1.v1_broker import BrokersService
 from latermq_broker.services.v1.v1_clients import ClientsService
 from latermq_broker.services.v1.v1_dead_letters import DeadLettersService
@@ -57,6 +58,7 @@ from latermq_broker.services.v1.v1_topics import TopicsService
 from latermq_broker.services.v1.v1_users import USERS, UsersService
 from latermq_proto.apache.rocketmq.v2 import admin_pb2, service_pb2
 from latermq_proto.latermq.v1 import (
+    backup_pb2,
     broker_pb2,
     client_pb2,
     dead_letter_pb2,
@@ -72,7 +74,7 @@ from latermq_proto.latermq.v1 import (
 FILES: Final = (
     service_pb2, admin_pb2, topic_pb2, group_pb2, pending_pb2, dead_letter_pb2, queue_pb2,
     message_pb2,
-    broker_pb2, client_pb2, user_pb2, limit_pb2,
+    broker_pb2, client_pb2, user_pb2, limit_pb2, backup_pb2,
 )  # fmt: skip
 
 
@@ -181,6 +183,7 @@ def _v1(
         "/latermq.v1.Clients": (ClientsService(*rooms, subscriptions),),
         USERS: (UsersService(*rooms),),
         "/latermq.v1.Limits": (LimitsService(*rooms),),
+        "/latermq.v1.Backups": (BackupsService(*rooms),),
     }
 
 

@@ -29,7 +29,13 @@ from latermq_broker.services.call.answers import (
     unary,
 )
 from latermq_broker.services.call.handler import Method, MethodTable
-from latermq_broker.services.v1 import v1_dead_letters, v1_messages, v1_pending, v1_queues
+from latermq_broker.services.v1 import (
+    v1_backups,
+    v1_dead_letters,
+    v1_messages,
+    v1_pending,
+    v1_queues,
+)
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 
 _CAPITAL: Final = re.compile(r"(?<!^)(?=[A-Z])")
@@ -55,6 +61,7 @@ NEEDS: Final[Mapping[str, Needs]] = {
     "/latermq.v1.Messages/DescribeMessage": Needs(reply_bytes=v1_messages.LIVES_BYTES_MAX),
     "/latermq.v1.Pending/ListPending": Needs(reply_bytes=v1_pending.PAGE_BYTES),
     "/latermq.v1.Queues/DescribeQueues": Needs(reply_bytes=v1_queues.PAGE_BYTES_MAX),
+    "/latermq.v1.Backups/ReadLog": Needs(reply_bytes=v1_backups.SLICE_BYTES),
     "/latermq.v1.Queues/ReadQueue": Needs(reply_bytes=v1_queues.PAGE_BYTES_MAX),
 }
 _NONE: Final = Needs()

@@ -105,6 +105,7 @@ class Connection:
         self.messages = self._admin.messages
         self.brokers = self._admin.brokers
         self.clients = self._admin.clients
+        self.backups = self._admin.backups
         self.dead_letters = self._admin.dead_letters
 
     def __enter__(self) -> Self:

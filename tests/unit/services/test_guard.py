@@ -148,6 +148,9 @@ ROWS: Final[list[tuple[str, dict[str, Any], Sequence[Granted] | None]]] = [
     ("latermq.v1.Limits/SetLimit", {}, None),
     ("latermq.v1.Limits/UnsetLimit", {}, None),
     ("latermq.v1.Limits/ListLimits", {}, NOBODY),
+    ("latermq.v1.Backups/BeginBackup", {}, None),
+    ("latermq.v1.Backups/KeepBackup", {}, None),
+    ("latermq.v1.Backups/ReadLog", {}, None),
     *((f"latermq.v1.Users/{name}", {"access_key": USER}, None) for name in (
         "CreateUser", "AlterUser", "GetUser", "RotateUser", "DeleteUser", "GrantRights",
         "RevokeRights",

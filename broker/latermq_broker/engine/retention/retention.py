@@ -23,6 +23,7 @@ from typing import Final
 from latermq_broker.engine.journal.apply_retention import base_sections
 from latermq_broker.engine.journal.journal import Journal
 from latermq_broker.engine.outcome.attempts import Attempts
+from latermq_broker.engine.retention.holds import LogHolds
 from latermq_broker.engine.retention.roll_forward import RollForward
 from latermq_broker.engine.retention.withheld import WithheldMessages, expiring
 from latermq_broker.engine.state.state import EngineState, Subscription
@@ -67,6 +68,7 @@ class Retention:
         self.kept_unread_bytes = 0  # of segments that only an unread message keeps
         self.kept_for = ("", "")  # the first group and topic of which that is so
         self.step_cost = STEP_COST
+        self.holds = LogHolds(state.store.disk)
         self.roll_forward = RollForward(state, journal, attempts)
         self._withheld = WithheldMessages(state, journal)
         self._state = state
@@ -163,6 +165,8 @@ class Retention:
         row = self._row.row
         segment = row[index]
         if index == len(row) - 1 or segment.end > self._state.store.checkpointed:
+            return False
+        if self.holds.needs(segment.end, self._now_ms):
             return False
         early = (
             self._state.store.disk.low
@@ -340,6 +344,10 @@ class Retention:
     # --- drop ----------------------------------------------------------------------------------
 
     def _drop(self, count: int, early: int) -> None:
+        if self.holds.needs(
+            self._row.row[count - 1].end, self._now_ms
+        ):  # since the pass began: the next finds it done
+            return
         end = self._row.row[count - 1].end
         freed = end - self._row.row[0].base
         sections = base_sections(self._state)

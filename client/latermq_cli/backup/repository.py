@@ -1,0 +1,192 @@
+"""Backups on a shelf: pieces of logs, and for each backup a manifest that names what it needs.
+
+    log/<20-digit begin>-<length>-<32 hex digits of SHA-256>   bytes of the log, at most 16 MiB
+    backups/<name>.json                                        a backup, whole
+    backups/<name>.part                                        one that did not come to its end
+
+Pieces lie on a grid in each segment, so that the next backup needs those anew only that were not
+full. A manifest is written after all its pieces were read again; what none names is swept.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from hashlib import sha256
+from typing import Final, NamedTuple
+
+from latermq_cli.backup.shelf import Shelf
+from latermq_cli.terminal.failures import CommandError, NotThereError, RefusedError
+
+FORMAT: Final = 1
+PIECE_BYTES: Final = 16 << 20
+PIECES: Final = "log"
+BACKUPS: Final = "backups"
+WHOLE: Final = ".json"
+PART: Final = ".part"
+SHARD: Final = "shard-"  # folders, where the shelf is of a cluster
+_DIGITS: Final = 32
+
+
+class Piece(NamedTuple):
+    begin: int  # position in the log
+    length: int
+    digest: str
+
+    @property
+    def end(self) -> int:
+        return self.begin + self.length
+
+    @property
+    def name(self) -> str:
+        return f"{self.begin:020d}-{self.length}-{self.digest}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """One backup: the log from its first segment's base up to `position`."""
+
+    name: str
+    taken_at_ms: int  # by the broker's clock, when the log was cut
+    version: str  # of the broker
+    broker: str
+    log_uuid: str
+    position: int
+    newest: tuple[int, int]  # position and checksum of the last record
+    repairs: int
+    shard_mark: str
+    segments: tuple[tuple[int, int], ...]  # (base, size)
+    pieces: tuple[Piece, ...]
+    format: int = FORMAT
+
+    @property
+    def log_bytes(self) -> int:
+        return self.position - self.segments[0][0]
+
+    def encode(self) -> bytes:
+        fields = asdict(self)
+        text = json.dumps(fields, sort_keys=True)
+        return json.dumps({"backup": fields, "digest": digest_of(text.encode())}).encode()
+
+
+def decode_manifest(data: bytes, name: str) -> Manifest:
+    """Read a manifest.
+
+    Raises:
+        CommandError: it is damaged.
+        RefusedError: of a newer version.
+    """
+    try:
+        outer = json.loads(data)
+        fields = outer["backup"]
+        if fields["format"] > FORMAT:
+            raise RefusedError(
+                f"backup {name} has format {fields['format']}, this version reads up to {FORMAT}"
+            )
+        if outer["digest"] != digest_of(json.dumps(fields, sort_keys=True).encode()):
+            raise ValueError("digest")
+        return replace(
+            Manifest(**fields),
+            newest=tuple(fields["newest"]),
+            segments=tuple((base, size) for base, size in fields["segments"]),
+            pieces=tuple(Piece(*piece) for piece in fields["pieces"]),
+        )
+    except (ValueError, TypeError, KeyError):
+        raise CommandError(f"the manifest of backup {name} is damaged") from None
+
+
+def digest_of(data: bytes | bytearray) -> str:
+    return sha256(data).hexdigest()[:_DIGITS]
+
+
+def grid(segments: Sequence[tuple[int, int]], position: int) -> Iterator[tuple[int, int]]:
+    """Yield (begin, end) of the pieces of a log up to a position."""
+    for base, size in segments:
+        for begin in range(base, min(base + size, position), PIECE_BYTES):
+            yield begin, min(begin + PIECE_BYTES, base + size, position)
+
+
+class Repository:
+    def __init__(self, shelf: Shelf) -> None:
+        self.shelf = shelf
+
+    def names(self, suffix: str = WHOLE) -> list[str]:
+        """List the backups, the oldest first."""
+        names = self.shelf.names(BACKUPS)
+        return sorted(name.removesuffix(suffix) for name in names if name.endswith(suffix))
+
+    def manifest(self, name: str, suffix: str = WHOLE) -> Manifest:
+        """Read one's manifest. Raises CommandError, NotThereError."""
+        try:
+            data = self.shelf.read(BACKUPS, name + suffix)
+        except FileNotFoundError:
+            raise NotThereError(f"there is no backup {name} in {self.shelf.place}") from None
+        return decode_manifest(data, name)
+
+    def chosen(self, name: str | None) -> Manifest:
+        """Read the manifest of the backup whose name begins like this; None: of the newest.
+
+        Raises:
+            NotThereError: there is none.
+            RefusedError: there are several.
+        """
+        names = self.names()
+        if not names:
+            raise NotThereError(f"there is no backup in {self.shelf.place}")
+        if name is None:
+            return self.manifest(names[-1])
+        alike = [each for each in names if each.startswith(name)]
+        if name not in alike and len(alike) > 1:
+            raise RefusedError(f"several backups begin with {name}: {', '.join(alike)}")
+        return self.manifest(name if name in alike or not alike else alike[0])
+
+    def save(self, manifest: Manifest, suffix: str) -> None:
+        self.shelf.write(BACKUPS, manifest.name + suffix, manifest.encode())
+
+    def read(self, piece: Piece) -> bytes:
+        """Read a piece and check it. Raises CommandError."""
+        try:
+            data = self.shelf.read(PIECES, piece.name)
+        except FileNotFoundError:
+            raise CommandError(f"{self.shelf.place}: {PIECES}/{piece.name} is missing") from None
+        if len(data) != piece.length or digest_of(data) != piece.digest:
+            raise CommandError(
+                f"{self.shelf.place}: {PIECES}/{piece.name} does not match its checksum"
+            )
+        return data
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Delete backups; `sweep` deletes what only they needed."""
+        for name in names:
+            self.shelf.delete(BACKUPS, name + WHOLE)
+
+    def sweep(self, *, parts: bool = False) -> int:
+        """Delete the pieces that no backup needs; how many.
+
+        While a manifest cannot be read none is: it may need them.
+        Args:
+            parts: those of backups that did not come to their end are needed; else these are
+                deleted.
+        """
+        needed: set[str] = set()
+        for suffix in (WHOLE, PART):
+            for name in self.names(suffix):
+                if suffix == PART and not parts:
+                    self.shelf.delete(BACKUPS, name + PART)
+                    continue
+                try:
+                    needed.update(piece.name for piece in self.manifest(name, suffix).pieces)
+                except CommandError:
+                    return 0
+        unneeded = [name for name in self.shelf.names(PIECES) if name not in needed]
+        for name in unneeded:
+            self.shelf.delete(PIECES, name)
+        return len(unneeded)
+
+
+def repositories(shelf: Shelf) -> list[tuple[str, Repository]]:
+    """List what backups are in a place: of a broker, named "", or of each shard of a cluster."""
+    shards = [name for name in shelf.folders() if name.startswith(SHARD)]
+    if not shards:
+        return [("", Repository(shelf))]
+    numbers = sorted((name.removeprefix(SHARD) for name in shards), key=lambda n: (len(n), n))
+    return [(number, Repository(shelf.below(SHARD + number))) for number in numbers]
