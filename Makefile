@@ -229,6 +229,10 @@ crash-long: $(READY) ## the same for hours, seed by seed, and a table (ROUNDS=10
 replication-long: $(READY) ## who owns a replicated log, by 100,000 seeds: a quarter of an hour (SEEDS=100000 SEED=1)
 	PYTHONPATH=$(TESTS_PATH) SEEDS=$(SEEDS) SEED=$(SEED) nice $(BIN)/python -m property.fence_long
 
+.PHONY: backup-drill
+backup-drill: $(READY) ## 100 backups under load and kills, each restored and compared, and a table (BACKUPS=100 SEED=1; 5 min)
+	PYTHONPATH=$(TESTS_PATH) BACKUPS=$(BACKUPS) SEED=$(SEED) nice $(BIN)/python -m crash.backup_drill
+
 .PHONY: soak
 soak: $(READY) ## everything at once for an hour, and a table: flat memory, nothing leaked or lost (MINUTES=60 SEED=1)
 	REPLACEMENTS=50 $(PYTEST) tests/interop/test_replacement.py
