@@ -242,6 +242,10 @@ soak: $(READY) ## everything at once for an hour, and a table: flat memory, noth
 soak-short: $(READY) ## the same for five minutes, without replacements
 	PYTHONPATH=$(TESTS_PATH) $(BIN)/python tests/soak/run.py --minutes 5 --seed $(SEED)
 
+.PHONY: game-day
+game-day: $(READY) ## six faults in a broker that a Prometheus watches: which alert fires (6 min; PAGE=1: the table)
+	PAGE=$(PAGE) $(PYTEST) -x -rs tests/gameday
+
 .PHONY: spark
 spark: $(READY) ## the Spark source (needs Java 17 or 21)
 	$(PYTEST) tests/spark

@@ -99,6 +99,17 @@ def test_every_alert_has_a_page_that_says_what_to_do() -> None:
         )
 
 
+def test_every_alert_is_tried_in_the_tests_of_the_rules() -> None:
+    loaded = yaml.safe_load((RULES.parent / "latermq.test.yml").read_text(encoding="utf-8"))
+    tried = {
+        case["alertname"]
+        for test in loaded["tests"]
+        for case in test["alert_rule_test"]
+        if case["exp_alerts"]
+    }
+    assert tried == {rule["alert"] for rule in rules()}
+
+
 def test_panels_stand_beside_each_other() -> None:
     taken: set[tuple[int, int]] = set()
     for panel in panels():

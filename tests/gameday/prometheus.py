@@ -1,0 +1,101 @@
+"""A real Prometheus that scrapes a broker and evaluates the hurried rules (Debian: prometheus)."""
+
+import json
+import shutil
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Self
+
+from gameday.rules import SPEED, write_hurried
+from support.cluster_process import free_ports
+from support.machine import patient
+
+SCRAPE_MS: Final = 10_000 // SPEED
+LOOK_S: Final = 0.1
+CONFIG: Final = """
+global: {{scrape_interval: {ms}ms, scrape_timeout: {ms}ms, evaluation_interval: {ms}ms}}
+rule_files: [rules.yml]
+scrape_configs:
+  - job_name: latermq
+    static_configs: [{{targets: ["{target}"]}}]
+"""
+
+
+class Alert(NamedTuple):
+    """One that fires."""
+
+    name: str
+    labels: dict[str, str]
+    summary: str
+    runbook: str
+
+
+class Prometheus:
+    """Use it as a context manager."""
+
+    def __init__(self, directory: Path, target: str) -> None:
+        directory.mkdir(parents=True)
+        self._directory = directory
+        write_hurried(directory / "rules.yml")
+        config = CONFIG.format(ms=SCRAPE_MS, target=target)
+        (directory / "prometheus.yml").write_text(config, encoding="utf-8")
+        self._url = f"http://127.0.0.1:{free_ports(1)[0]}"
+
+    def __enter__(self) -> Self:
+        command = shutil.which("prometheus")
+        assert command is not None
+        with (self._directory / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [
+                    command, "--config.file=prometheus.yml", "--storage.tsdb.path=data",
+                    f"--web.listen-address={self._url.removeprefix('http://')}",
+                    f"--query.lookback-delta={300_000 // SPEED}ms",
+                ],
+                cwd=self._directory, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            )  # fmt: skip
+        self.wait_until(lambda: bool(self._ask("query?query=up")["result"]), patient(30))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        self._process.wait()
+
+    def firing(self) -> list[Alert]:
+        return [
+            Alert(
+                each["labels"]["alertname"], each["labels"],
+                each["annotations"]["summary"], each["annotations"]["runbook"],
+            )
+            for each in self._ask("alerts")["alerts"]
+            if each["state"] == "firing"
+        ]  # fmt: skip
+
+    def wait_scraped(self) -> None:
+        """Wait until it has seen the broker as it is now."""
+        asked_s = time.time()
+
+        def seen() -> bool:
+            (up,) = self._ask("query?query=timestamp(up==1)")["result"] or [None]
+            return up is not None and float(up["value"][1]) > asked_s
+
+        self.wait_until(seen, patient(30))
+
+    def wait_until(self, happened: Callable[[], bool], limit_s: float) -> float:
+        """Wait for it; return after how many seconds it was so. Raises AssertionError: too long."""
+        began_s = time.monotonic()
+        while True:
+            try:
+                if happened():
+                    return time.monotonic() - began_s
+            except urllib.error.URLError:  # it starts
+                assert self._process.poll() is None, (self._directory / "log").read_text()
+            assert time.monotonic() < began_s + limit_s, self.firing()
+            time.sleep(LOOK_S)
+
+    def _ask(self, path: str) -> Any:
+        with urllib.request.urlopen(f"{self._url}/api/v1/{path}", timeout=patient(10)) as answer:
+            return json.load(answer)["data"]
