@@ -18,9 +18,11 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, TypedDict, Unpack, overload
+from typing import Any, Final, Generic, TypedDict, Unpack, overload
 
+from latermq._consuming.calling import Batch
 from latermq._values import arguments
+from latermq._values.durations import span_of
 from latermq._values.settings import MATCH_ALL
 from latermq._values.tls import Tls
 from latermq._worker.calls import Function, shape_of
@@ -36,6 +38,8 @@ from latermq.delivery import Delivery
 from latermq.message import Message, SendReceipt
 from latermq.middleware import Middleware
 from latermq.push_consumer import CONCURRENCY, GRACE
+
+BATCH_WAIT: Final = timedelta(milliseconds=200)
 
 __all__ = ["App", "Listener", "MessageFields"]
 
@@ -110,12 +114,41 @@ class _Decorator:
     def __call__(self, function: Callable[[Payload, Delivery], Any]) -> Listener[Payload]: ...
 
     def __call__(self, function: Function) -> Listener[Any]:
-        listening = Listening(function=function, shape=shape_of(function), **self._about)
-        if listening.timeout is not None and not listening.shape.waits:
-            raise ValueError("timeout needs an `async def` function: a thread cannot be stopped")
-        made: Listener[Any] = Listener(self._app, listening)
-        self._app._listeners.append(made)
-        return made
+        return self._app._listen(function, **self._about)
+
+
+class _BatchDecorator:
+    """Makes a listener of a function that takes lists; typed by their payload."""
+
+    def __init__(self, app: "App", **about: Any) -> None:
+        self._app = app
+        self._about = about
+
+    @overload
+    def __call__(self, function: Callable[[list[Payload]], Any]) -> Listener[Payload]: ...
+
+    @overload
+    def __call__(
+        self, function: Callable[[list[Payload], list[Delivery]], Any]
+    ) -> Listener[Payload]: ...
+
+    def __call__(self, function: Function) -> Listener[Any]:
+        return self._app._listen(function, **self._about)
+
+
+class ListenerFields(TypedDict, total=False):
+    """What `App.listener` takes, of single messages and of batches."""
+
+    tags: str
+    concurrency: int
+    timeout: timedelta | None
+    rate: str | None
+    retry: Backoff | str | None
+    max_attempts: int | None
+    retry_on: Kinds | None
+    dead_letter_on: Kinds
+    give_back_on: Kinds
+    retry_in: WaitOf
 
 
 class App:
@@ -171,11 +204,29 @@ class App:
             raise ValueError("this app is in use: say what to use before its first send")
         self._middleware.append(middleware)
 
+    @overload
+    def listener(
+        self, topic: str, *, group: str, **fields: Unpack[ListenerFields]
+    ) -> _Decorator: ...
+
+    @overload
     def listener(
         self,
         topic: str,
         *,
         group: str,
+        batch: int,
+        batch_wait: timedelta | str = BATCH_WAIT,
+        **fields: Unpack[ListenerFields],
+    ) -> _BatchDecorator: ...
+
+    def listener(
+        self,
+        topic: str,
+        *,
+        group: str,
+        batch: int | None = None,
+        batch_wait: timedelta | str = BATCH_WAIT,
         tags: str = MATCH_ALL,
         concurrency: int = CONCURRENCY,
         timeout: timedelta | None = None,
@@ -186,7 +237,7 @@ class App:
         dead_letter_on: Kinds = (),
         give_back_on: Kinds = (),
         retry_in: WaitOf = RETRY_IN,
-    ) -> _Decorator:
+    ) -> _Decorator | _BatchDecorator:
         """Decorate a function that is to be called with each message of the topic.
 
         It takes a payload, a `Delivery`, or both in this order; the payload's annotation says how
@@ -195,6 +246,9 @@ class App:
         once. A function that is not `async` is called in a thread.
 
         Args:
+            batch: a call gets a list of so many at most, and may return how many of them, from the
+                first, are done: the others, or all if it raises, have failed, each by itself.
+            batch_wait: how long the first of a batch waits for others.
             tags: "a || b", "*" for all, or an `Sql`.
             concurrency: how many calls of it run at a time.
             timeout: a call that takes longer is cancelled, and its attempt has failed.
@@ -216,11 +270,25 @@ class App:
             raise ValueError(f"timeout must be positive, not {timeout}")
         rules = Rules(retry_on, dead_letter_on, give_back_on, retry_in)
         rules.check()
+        several: Batch | None = None
+        if batch is not None:
+            arguments.at_least_one("batch", batch)
+            several = Batch(batch, span_of("batch_wait", batch_wait))
         self.group(group, retry=retry, max_attempts=max_attempts)
-        return _Decorator(
+        return (_Decorator if several is None else _BatchDecorator)(
             self, topic=topic, group=group, tags=tags, concurrency=concurrency, timeout=timeout,
-            interval=None if rate is None else interval_of(rate), rules=rules,
+            interval=None if rate is None else interval_of(rate), rules=rules, batch=several,
         )  # fmt: skip
+
+    def _listen(self, function: Function, **about: Any) -> Listener[Any]:
+        """Make a listener of the function, and have it called by workers."""
+        shape = shape_of(function, batches=about["batch"] is not None)
+        listening = Listening(function=function, shape=shape, **about)
+        if listening.timeout is not None and not shape.waits:
+            raise ValueError("timeout needs an `async def` function: a thread cannot be stopped")
+        made: Listener[Any] = Listener(self, listening)
+        self._listeners.append(made)
+        return made
 
     def group(
         self,

@@ -23,12 +23,14 @@ from latermq.message import ConsumeResult, Message, SendReceipt
 
 log = logging.getLogger("latermq.client")
 
-__all__ = ["HandleNext", "Middleware", "Outcome", "SendNext"]
+__all__ = ["BatchNext", "HandleNext", "Middleware", "Outcome", "SendNext"]
 
 SendNext: TypeAlias = Callable[[str, Sequence[Message]], Awaitable[Sequence[SendReceipt]]]
 """What `Middleware.send` calls with topic and messages, to go on."""
 HandleNext: TypeAlias = Callable[[Delivery], Awaitable[ConsumeResult | None]]
 """What `Middleware.handle` calls with the delivery, to go on."""
+BatchNext: TypeAlias = Callable[[Sequence[Delivery]], Awaitable[int]]
+"""What `Middleware.handle_batch` calls with the deliveries, to go on."""
 Settled: TypeAlias = Callable[[Delivery, Outcome], None]
 
 
@@ -52,6 +54,11 @@ class Middleware:
         """
         return await call_next(delivery)
 
+    async def handle_batch(self, deliveries: Sequence[Delivery], call_next: BatchNext) -> int:
+        """Be called around each call of a batch listener; return how many, from the first, are
+        done. Who overrides `handle` and has a batch listener overrides this, too."""
+        return await call_next(deliveries)
+
     def settled(self, delivery: Delivery, outcome: Outcome) -> None:
         """Be told once how each delivery left this client, whoever consumed it."""
 
@@ -62,6 +69,7 @@ class Around:
     def __init__(self) -> None:
         self._sends: list[Middleware] = []
         self._handles: list[Middleware] = []
+        self._batch_handles: list[Middleware] = []
         self._settled: list[Settled] = []
 
     def use(self, middleware: Middleware) -> None:
@@ -73,6 +81,8 @@ class Around:
             self._sends.append(middleware)
         if kind.handle is not Middleware.handle:
             self._handles.append(middleware)
+        if kind.handle_batch is not Middleware.handle_batch:
+            self._batch_handles.append(middleware)
         if kind.settled is not Middleware.settled:
             self._settled.append(middleware.settled)
 
@@ -107,6 +117,20 @@ class Around:
         """Return `listener` with everything around it that is used by now."""
         for each in reversed(self._handles):
             listener = partial(each.handle, call_next=listener)
+        return listener
+
+    def handling_batches(self, listener: BatchNext) -> BatchNext:
+        """Return `listener` with everything around it that is used by now.
+
+        Raises:
+            TypeError: what is done around single deliveries would not be done around batches.
+        """
+        for each in self._handles:
+            if each not in self._batch_handles:
+                kind = type(each).__name__
+                raise TypeError(f"{kind} has no `handle_batch`, and there is a batch listener")
+        for each in reversed(self._batch_handles):
+            listener = partial(each.handle_batch, call_next=listener)
         return listener
 
     def settled(self, delivery: Delivery, outcome: Outcome) -> None:

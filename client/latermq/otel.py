@@ -22,7 +22,7 @@ from opentelemetry.trace import Link, Span, SpanKind, StatusCode, TracerProvider
 from latermq._values.identity import __version__
 from latermq.delivery import Delivery, Outcome
 from latermq.message import ConsumeResult, Message, Received, SendReceipt
-from latermq.middleware import HandleNext, Middleware, SendNext
+from latermq.middleware import BatchNext, HandleNext, Middleware, SendNext
 
 __all__ = ["OpenTelemetry"]
 
@@ -107,6 +107,38 @@ class OpenTelemetry(Middleware):
                 _fail(span, delivery.outcome.value)
             return result
 
+    async def handle_batch(self, deliveries: Sequence[Delivery], call_next: BatchNext) -> int:
+        """Make a span around a batch, in a trace of its own, with links to all sends."""
+        topic, group = deliveries[0].topic, deliveries[0].group
+        figures = _about("process", topic, group)
+        sent = [self._origin(each)[1] for each in deliveries]
+        began_s = perf_counter()
+        try:
+            with self._tracer.start_as_current_span(
+                f"process {topic}",
+                kind=SpanKind.CONSUMER,
+                links=[Link(each) for each in sent if each.is_valid],
+                attributes={
+                    **figures,
+                    "messaging.operation.type": "process",
+                    "messaging.batch.message_count": len(deliveries),
+                },
+            ) as span:
+                done = await call_next(deliveries)
+                if done < len(deliveries):
+                    _fail(span, f"{done} of {len(deliveries)} done")
+                return done
+        except BaseException as error:
+            figures["error.type"] = type(error).__qualname__
+            raise
+        finally:
+            self._process_s.record(perf_counter() - began_s, figures)
+
+    def _origin(self, delivery: Received) -> tuple[context.Context, trace.SpanContext]:
+        """Return the context in which a message was sent, and of it the span."""
+        origin = (self._propagator or propagate).extract(delivery.properties)
+        return origin, trace.get_current_span(origin).get_span_context()
+
     @contextmanager
     def attempt(self, delivery: Received, group: str | None = None) -> Iterator[Span]:
         """Make the span of an attempt in a loop of your own; listeners have theirs already.
@@ -119,8 +151,7 @@ class OpenTelemetry(Middleware):
         if group is None and isinstance(delivery, Delivery):
             group = delivery.group
         figures = _about("process", delivery.topic, group)
-        origin = (self._propagator or propagate).extract(delivery.properties)
-        sent = trace.get_current_span(origin).get_span_context()
+        origin, sent = self._origin(delivery)
         began_s = perf_counter()
         # What else travels, such as baggage, is there for the listener, whatever its span's parent.
         token = context.attach(

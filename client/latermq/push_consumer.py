@@ -12,28 +12,25 @@ import asyncio
 import inspect
 import logging
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from types import TracebackType
-from typing import Final, Self, TypeAlias
+from typing import Final, Self
 
 from latermq._connection.session import Session
 from latermq._connection.tasks import Tasks
+from latermq._consuming.calling import Calls, Handling, Listener
 from latermq._consuming.identities import Identities, Identity
 from latermq._consuming.inbox import CACHED_BYTES_MAX, CACHED_COUNT_MAX, Inbox, Window
 from latermq._consuming.settle import give_all_back
 from latermq._values import arguments
-from latermq.delivery import Delivery, Outcome, Verdict
+from latermq.delivery import Delivery, Outcome
 from latermq.errors import ClosedError
 from latermq.message import ConsumeResult
-from latermq.middleware import Around, HandleNext
+from latermq.middleware import Around
 
 log = logging.getLogger("latermq.client")
-
-Listener: TypeAlias = HandleNext
-Turn: TypeAlias = Callable[[], Awaitable[None]]
-Judge: TypeAlias = Callable[[Exception], Verdict]
 
 CONCURRENCY: Final = 20
 GRACE: Final = timedelta(seconds=30)
@@ -50,16 +47,6 @@ def _at_work(holder: object) -> bool:
     if isinstance(holder, asyncio.Task):
         return not holder.done()
     return not isinstance(holder, threading.Thread) or holder.is_alive()
-
-
-async def _had_turn(consumer: "PushConsumer", delivery: Delivery, turn: Turn) -> bool:
-    """Wait for its turn; False: the consumer closes, and it was given back."""
-    try:
-        await turn()
-    finally:
-        if consumer.closed:
-            await delivery._settler.give_back(delivery)
-    return not consumer.closed
 
 
 class DamagedBodyError(ValueError):
@@ -89,10 +76,7 @@ class PushConsumer:
         self._is_open.set()
         window = partial(Window, cached_count_max, cached_bytes_max, self._is_open)
         self._concurrency = concurrency
-        self._listener: Listener | None = None
-        self._result_due = False
-        self._turn: Turn | None = None
-        self._judge: Judge | None = None
+        self._handling: Handling | None = None
         self._around = around
         self._inbox = Inbox()
         self._identities = Identities(open_session, window, self._arrived, self._left)
@@ -147,7 +131,7 @@ class PushConsumer:
         """
         if not inspect.iscoroutinefunction(listener):
             raise TypeError("a listener is an `async def` function; see latermq.sync for threads")
-        self._listen(listener, result_is_due(listener))
+        self._listen(Handling(listener, result_due=result_is_due(listener)))
         return listener
 
     async def start(self) -> None:
@@ -162,14 +146,15 @@ class PushConsumer:
                 raise ClosedError("this consumer is closed")
             if self._started:
                 return
+            calls = None if self._handling is None else self._calls(self._handling)
             await self._identities.start()
             self._started = True
-            if self._listener is not None:
-                self._workers.start(self._dispatch(self._listener), "latermq dispatch")
+            if calls is not None:
+                self._workers.start(calls.run(), "latermq dispatch")
 
     async def run(self) -> None:
         """Call the listener until the consumer is closed, by `close` or by cancelling this."""
-        if self._listener is None:
+        if self._handling is None:
             raise ValueError("set a listener first")
         try:
             await self.start()
@@ -202,7 +187,7 @@ class PushConsumer:
         await self.close()
 
     def __aiter__(self) -> Self:
-        if self._listener is not None:
+        if self._handling is not None:
             raise ValueError("this consumer has a listener")
         return self
 
@@ -237,52 +222,17 @@ class PushConsumer:
         self._released.set()
         self._around.settled(delivery, outcome)
 
-    def _listen(
-        self,
-        listener: Listener,
-        result_due: bool,
-        turn: Turn | None = None,
-        judge: Judge | None = None,
-    ) -> None:
-        """Call `listener` with each delivery, once `turn` lets it; `judge` what it raises."""
+    def _listen(self, handling: Handling) -> None:
+        """Call a listener with what comes."""
         if self._started:
             raise ValueError("set the listener before the consumer starts")
-        self._listener, self._result_due = listener, result_due
-        self._turn, self._judge = turn, judge
+        self._handling = handling
 
-    async def _dispatch(self, listener: Listener) -> None:
-        listener = self._around.handling(listener)
-        free = asyncio.Semaphore(self._concurrency)
-        while True:
-            await free.acquire()
-            delivery = await self._inbox.take()
-            if delivery is None:
-                return
-            if self._turn is not None and not await _had_turn(self, delivery, self._turn):
-                return
-            work = self._workers.start(self._consume(listener, delivery), "latermq listener")
-            self._in_hand[delivery] = work
-            work.add_done_callback(lambda _: free.release())
-
-    async def _consume(self, listener: Listener, delivery: Delivery) -> None:
-        loop = asyncio.get_running_loop()
-        began_s = loop.time()
-        async with delivery:
-            try:
-                result = await listener(delivery)
-            except Exception as error:
-                if self._judge is not None:
-                    delivery._verdict = self._judge(error)
-                raise
-            later = result is None if self._result_due else result is ConsumeResult.RECONSUME_LATER
-            if (later or result is ConsumeResult.RECONSUME_LATER) and not delivery.settled:
-                await delivery._settler.end(delivery, None, later=True)
-        if delivery._outcome is Outcome.ACKNOWLEDGED:
-            log.debug(
-                "message %s of topic %s done: attempt %d, %.1f ms",
-                delivery.message_id, delivery.topic, delivery.attempt,
-                (loop.time() - began_s) * 1_000,
-            )  # fmt: skip
+    def _calls(self, handling: Handling) -> Calls:
+        """Raises TypeError: some middleware cannot be around batches."""
+        return Calls(
+            handling, self._around, self._inbox, self._in_hand, self._workers, self._concurrency
+        )
 
     async def _close_for(self, holder: object, grace: timedelta) -> None:
         if self._closing is None:

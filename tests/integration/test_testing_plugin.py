@@ -92,6 +92,7 @@ def run(directory: Path, files: dict[str, str], *arguments: str) -> str:
         ("idempotency.md", 3),
         ("middleware.md", 2),
         ("errors.md", 3),
+        ("batches.md", 1),
     ],
 )
 def test_the_guide_s_tests_pass(page: str, count: int, tmp_path: Path) -> None:

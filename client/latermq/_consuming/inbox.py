@@ -2,11 +2,11 @@
 
 `Window` bounds one queue's share: messages and bytes received and not yet settled. `Inbox` holds
 what waits for a listener; in an ordered group it hands out a message only when no earlier one of
-its message group, or lite topic, is still being worked on.
+its message group, or lite topic, is still being worked on, or several of it together.
 """
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from typing import Final, TypeAlias
 
 from latermq.delivery import Delivery
@@ -71,9 +71,14 @@ class Inbox:
     def __init__(self) -> None:
         self._waiting: deque[Delivery] = deque()
         self._in_order: set[Delivery] = set()  # of those waiting
-        self._busy: dict[OrderKey, Delivery] = {}  # what is being worked on
+        self._worked_on: dict[Delivery, OrderKey] = {}  # of those that have an order
+        self._busy: Counter[OrderKey] = Counter()  # how many of them
         self._news = asyncio.Event()
         self._closed = False
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -94,6 +99,32 @@ class Inbox:
             await self._news.wait()
         return None
 
+    async def take_several(self, count_max: int, wait_s: float) -> list[Delivery]:
+        """Return the next deliveries that may be worked on together, in their order; none once the
+        inbox is closed.
+
+        They are as many as allowed, or those there are `wait_s` after the first. Of a message
+        group there may be several, if none is being worked on.
+        """
+        loop = asyncio.get_running_loop()
+        end_s: float | None = None
+        waited = False
+        while not self._closed:
+            ready = self._ready(count_max)
+            if len(ready) == count_max or (ready and waited):
+                return self._handed_out(ready)
+            if not ready:
+                end_s, waited = None, False
+            elif end_s is None:
+                end_s = loop.time() + wait_s
+            self._news.clear()
+            try:
+                async with asyncio.timeout_at(end_s):
+                    await self._news.wait()
+            except TimeoutError:
+                waited = True
+        return []
+
     def finished(self, delivery: Delivery, *, failed: bool) -> list[Delivery]:
         """Let the next of its message group go.
 
@@ -101,11 +132,13 @@ class Inbox:
             what waited behind it and must go back to the broker, because it failed and has to
             come again before them.
         """
-        key = _order_of(delivery)
-        if key is None or self._busy.get(key) is not delivery:
+        key = self._worked_on.pop(delivery, None)
+        if key is None:
             return []
-        del self._busy[key]
-        self._news.set()
+        self._busy[key] -= 1
+        if not self._busy[key]:
+            del self._busy[key]
+            self._news.set()
         behind = [d for d in self._in_order if _order_of(d) == key] if failed else []
         for waiting in behind:
             self._waiting.remove(waiting)
@@ -132,9 +165,31 @@ class Inbox:
                 del self._waiting[index]
                 self._in_order.discard(delivery)
                 if key is not None:
-                    self._busy[key] = delivery
+                    self._work_on(delivery, key)
                 return delivery
         return None
+
+    def _ready(self, count_max: int) -> list[Delivery]:
+        ready: list[Delivery] = []
+        for delivery in self._waiting:
+            if delivery not in self._in_order or _order_of(delivery) not in self._busy:
+                ready.append(delivery)
+                if len(ready) == count_max:
+                    break
+        return ready
+
+    def _handed_out(self, ready: list[Delivery]) -> list[Delivery]:
+        for delivery in ready:
+            self._waiting.remove(delivery)  # among the first
+            if delivery in self._in_order:
+                self._in_order.discard(delivery)
+                if (key := _order_of(delivery)) is not None:
+                    self._work_on(delivery, key)
+        return ready
+
+    def _work_on(self, delivery: Delivery, key: OrderKey) -> None:
+        self._worked_on[delivery] = key
+        self._busy[key] += 1
 
 
 def _order_of(delivery: Delivery) -> OrderKey | None:

@@ -227,6 +227,14 @@ def _lease(delivery: Delivery) -> wire.Lease:
     return wire.Lease(delivery.message_id, delivery._handle, delivery.lite_topic)
 
 
+async def end_all(deliveries: Sequence[Delivery], done: int, error: Exception | None) -> None:
+    """End the first `done` as acknowledged, together, and the others, one by one, by the error."""
+    await asyncio.gather(*(d._settler.end(d, None) for d in deliveries[:done] if not d.settled))
+    for delivery in deliveries[done:]:
+        if not delivery.settled:
+            await delivery._settler.end(delivery, error)
+
+
 async def give_all_back(deliveries: Iterable[Delivery]) -> None:
     """Give back several, some at a time."""
     gate = asyncio.Semaphore(RETURNS_AT_ONCE_MAX)

@@ -1,13 +1,13 @@
-"""What is done with one delivery: read its payload, call the function, say how it ended."""
+"""What is done with a delivery, or a batch: read payloads, call the function, say how it ended."""
 
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from contextvars import copy_context
 from datetime import timedelta
-from typing import Any, Final, NamedTuple, get_type_hints
+from typing import Any, Final, NamedTuple, get_args, get_origin, get_type_hints
 
 from latermq._values.arguments import wrong
 from latermq._worker.payloads import CONTENT_TYPE, Codec, PayloadError, codec_for
@@ -41,8 +41,9 @@ class Shape(NamedTuple):
     waits: bool
 
 
-def shape_of(function: Function) -> Shape:
-    """Read a listener's parameters: a payload, a `Delivery`, or a payload and a `Delivery`.
+def shape_of(function: Function, *, batches: bool = False) -> Shape:
+    """Read a listener's parameters: a payload, a `Delivery`, or a payload and a `Delivery`; of
+    `batches`, lists of them.
 
     Raises:
         TypeError: it has others, or they are not annotated.
@@ -55,6 +56,11 @@ def shape_of(function: Function) -> Shape:
     known = [hints.get(each.name) for each in parameters]
     waits = inspect.iscoroutinefunction(function)
     takes = f"{name} must take a payload, a Delivery, or both in this order"
+    if batches:
+        takes = f"{name} must take a list of payloads, of Delivery, or both in this order"
+        if any(get_origin(each) is not list for each in known if each is not None):
+            raise TypeError(takes)
+        known = [each and get_args(each)[0] for each in known]
     if not 1 <= len(parameters) <= 2 or any(each.kind not in POSITIONAL for each in parameters):
         raise TypeError(takes)
     if None in known:
@@ -85,6 +91,7 @@ class Call:
         threads: Executor | None,
         rules: Rules,
     ) -> None:
+        self.name = getattr(function, "__name__", repr(function))
         self.judge = Judge(rules)
         self._function = function
         self._shape = shape
@@ -96,23 +103,61 @@ class Call:
     async def __call__(self, delivery: Delivery) -> Outcome:
         """Treat a delivery as `App.listener` says; a bad payload is a dead letter."""
         try:
-            given = self._arguments(delivery)
+            payload = self._payload(delivery)
         except PayloadError as error:
-            log.warning(
-                "dead letter: message %s of topic %s: %s",
-                delivery.message_id, delivery.topic, error,
-            )  # fmt: skip
-            await delivery.dead_letter(str(error), error)
+            await _refuse(delivery, error)
             return None
         try:
-            result = await self._in_time(given)
+            result: Outcome = await self._in_time(self._arguments(payload, delivery))
         except asyncio.CancelledError:
             self.cut_off += 1
             raise
         self.judge.succeeded()
         return result
 
-    async def _in_time(self, given: tuple[Any, ...]) -> Outcome:
+    async def batch(self, deliveries: Sequence[Delivery]) -> int:
+        """Treat several at a time; a bad payload is a dead letter, and not in the list.
+
+        Returns:
+            how many are done, from the first.
+        """
+        fit: list[Delivery] = []
+        payloads: list[Any] = []
+        for delivery in deliveries:
+            try:
+                payloads.append(self._payload(delivery))
+            except PayloadError as error:
+                await _refuse(delivery, error)
+            else:
+                fit.append(delivery)
+        if not fit:
+            return len(deliveries)
+        try:
+            result = await self._in_time(self._arguments(payloads, fit))
+        except asyncio.CancelledError:
+            self.cut_off += sum(not each.settled for each in fit)
+            raise
+        done = self._done(result, len(fit))
+        self.judge.succeeded()
+        return len(deliveries) if done == len(fit) else deliveries.index(fit[done])
+
+    def _done(self, result: Any, count: int) -> int:
+        """Read what a batch function returned.
+
+        Raises:
+            ValueError: it is no number of messages of this batch.
+        """
+        if result is ConsumeResult.RECONSUME_LATER or (result is None and self.result_due):
+            return 0
+        if result is None or result is ConsumeResult.SUCCESS:
+            return count
+        if isinstance(result, int) and not isinstance(result, bool) and 0 <= result <= count:
+            return result
+        raise ValueError(
+            f"{self.name} returns None, or how many of its {count} are done: {result!r}"
+        )
+
+    async def _in_time(self, given: tuple[Any, ...]) -> Any:
         try:
             async with asyncio.timeout(self._timeout_s) as limit:
                 return await self._run(given)
@@ -121,17 +166,29 @@ class Call:
                 raise  # the function's own
             raise TimeoutError(f"not done after {self._timeout_s:g} s, its time limit") from None
 
-    def _arguments(self, delivery: Delivery) -> tuple[Any, ...]:
+    def _payload(self, delivery: Delivery) -> Any:
         codec = self._shape.codec
         if codec is None:
+            return None
+        return codec.read(delivery.body, delivery.properties.get(CONTENT_TYPE))
+
+    def _arguments(self, payload: Any, delivery: Any) -> tuple[Any, ...]:
+        """Return what the function is called with: of one, or of a batch in lists."""
+        if self._shape.codec is None:
             return (delivery,)
-        payload = codec.read(delivery.body, delivery.properties.get(CONTENT_TYPE))
         return (payload, delivery) if self._shape.with_delivery else (payload,)
 
-    def _run(self, given: tuple[Any, ...]) -> Awaitable[Outcome]:
+    def _run(self, given: tuple[Any, ...]) -> Awaitable[Any]:
         if self._shape.waits:
-            result: Awaitable[Outcome] = self._function(*given)
+            result: Awaitable[Any] = self._function(*given)
             return result
         loop = asyncio.get_running_loop()
         run = copy_context().run  # a trace, for example
         return loop.run_in_executor(self._threads, run, self._function, *given)
+
+
+async def _refuse(delivery: Delivery, error: PayloadError) -> None:
+    log.warning(
+        "dead letter: message %s of topic %s: %s", delivery.message_id, delivery.topic, error
+    )
+    await delivery.dead_letter(str(error), error)

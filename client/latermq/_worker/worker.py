@@ -13,6 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from latermq._consuming.calling import SINGLE, Batch, Handling
 from latermq._worker.calls import Call, Function, Shape
 from latermq._worker.rates import Pacer
 from latermq._worker.verdicts import Rules
@@ -36,6 +37,7 @@ class Listening(NamedTuple):
     timeout: timedelta | None
     interval: timedelta | None  # between two calls
     rules: Rules
+    batch: Batch | None  # None: one message a call
     function: Function
     shape: Shape
 
@@ -115,7 +117,16 @@ class Worker:
             listener.topic, group=listener.group, tags=listener.tags, concurrency=count
         )
         turn = None if listener.interval is None else Pacer(listener.interval).turn
-        consumer._listen(call, call.result_due, turn, call.judge.verdict)
+        several = listener.batch is not None
+        handling = Handling(
+            listener=None if several else call,
+            batch_listener=call.batch if several else None,
+            batch=listener.batch or SINGLE,
+            result_due=call.result_due,
+            turn=turn,
+            judge=call.judge.verdict,
+        )
+        consumer._listen(handling)
         return consumer
 
     async def _drain(self, grace: timedelta) -> None:

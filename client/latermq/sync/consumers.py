@@ -12,6 +12,7 @@ from typing import Final, Generic, Self, TypeAlias, TypeVar
 
 from latermq import delivery, lite_consumers, push_consumer, simple_consumer
 from latermq._connection.loop_thread import LoopThread
+from latermq._consuming.calling import Handling
 from latermq._values.settings import MATCH_ALL
 from latermq.message import Begin, ConsumeResult, Received
 from latermq.push_consumer import GRACE
@@ -208,7 +209,8 @@ class PushConsumer(Consumer[push_consumer.PushConsumer]):
             run = copy_context().run
             return await loop.run_in_executor(pool, run, listener, Delivery(self._loop, inner))
 
-        self._consumer._listen(in_pool, push_consumer.result_is_due(listener))
+        due = push_consumer.result_is_due(listener)
+        self._consumer._listen(Handling(in_pool, result_due=due))
         self._pool = pool
         return listener
 

@@ -38,7 +38,7 @@ class Seen:
 
 
 def listening(app: latermq.App, seen: Seen, **rules: object) -> None:
-    @app.listener("orders", group="billing", **rules)  # type: ignore[arg-type]
+    @app.listener("orders", group="billing", **rules)  # type: ignore[call-overload,untyped-decorator]
     async def bill(delivery: latermq.Delivery) -> None:
         seen(delivery)
 
@@ -255,14 +255,14 @@ def test_what_contradicts_itself_or_makes_no_sense_is_refused() -> None:
     with pytest.raises(TypeError, match="retry must be a Backoff"):
         app.group("others", retry=3)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="dead_letter_on must be an exception class"):
-        app.listener("orders", group="g", dead_letter_on="ValueError")  # type: ignore[arg-type]
+        app.listener("orders", group="g", dead_letter_on="ValueError")  # type: ignore[call-overload]
     with pytest.raises(TypeError, match="retry_in must be the name"):
-        app.listener("orders", group="g", retry_in=3)  # type: ignore[arg-type]
+        app.listener("orders", group="g", retry_in=3)  # type: ignore[call-overload]
     for rate in ("10", "0/s", "10/0s", "ten/s", "10/week"):
         with pytest.raises(ValueError, match="rate must be such as"):
             app.listener("orders", group="g", rate=rate)
     with pytest.raises(TypeError, match="rate must be text"):
-        app.listener("orders", group="g", rate=10)  # type: ignore[arg-type]
+        app.listener("orders", group="g", rate=10)  # type: ignore[call-overload]
 
 
 async def test_success_is_a_line_for_those_who_look(

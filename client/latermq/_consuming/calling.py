@@ -1,0 +1,172 @@
+"""Calls a listener with what an inbox holds: one delivery a call, or batches."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from datetime import timedelta
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from latermq._connection.tasks import Tasks
+from latermq._consuming.inbox import Inbox
+from latermq._consuming.settle import end_all, give_all_back
+from latermq.delivery import Delivery, Outcome, Verdict
+from latermq.message import ConsumeResult
+from latermq.middleware import Around, BatchNext, HandleNext
+
+log = logging.getLogger("latermq.client")
+
+Listener: TypeAlias = HandleNext
+Turn: TypeAlias = Callable[[], Awaitable[None]]
+Judge: TypeAlias = Callable[[Exception], Verdict]
+
+
+class Batch(NamedTuple):
+    """How many deliveries a listener gets at a time, and how long the first waits for others."""
+
+    count_max: int
+    wait: timedelta
+
+
+SINGLE: Final = Batch(1, timedelta(0))
+
+
+class Handling(NamedTuple):
+    """How a listener is called.
+
+    Fields:
+        listener: called with a delivery; None where batches are.
+        batch_listener: called with each batch; it returns how many, from the first, are done.
+        result_due: returning nothing is no success.
+        turn: waited for before each call.
+        judge: decides on what a call raised.
+    """
+
+    listener: Listener | None = None
+    batch_listener: BatchNext | None = None
+    batch: Batch = SINGLE
+    result_due: bool = False
+    turn: Turn | None = None
+    judge: Judge | None = None
+
+
+class NotDoneError(Exception):
+    """A listener says that it did not come to this message of its batch; told to the broker."""
+
+
+class Calls:
+    """The calls of one consumer's listener, `concurrency` at a time.
+
+    Args:
+        in_hand: what is being worked on, and by which task.
+        workers: the tasks.
+    Raises:
+        TypeError: some middleware cannot be around batches.
+    """
+
+    def __init__(
+        self,
+        handling: Handling,
+        around: Around,
+        inbox: Inbox,
+        in_hand: dict[Delivery, object],
+        workers: Tasks,
+        concurrency: int,
+    ) -> None:
+        self._handling = handling
+        self._inbox = inbox
+        self._in_hand = in_hand
+        self._workers = workers
+        self._free = asyncio.Semaphore(concurrency)
+        self._listener: Listener | None = None
+        self._batch_listener: BatchNext | None = None
+        if handling.listener is not None:
+            self._listener = around.handling(handling.listener)
+        if handling.batch_listener is not None:
+            self._batch_listener = around.handling_batches(handling.batch_listener)
+
+    async def run(self) -> None:
+        """Call until the inbox is closed."""
+        if self._listener is not None:
+            await self._call_each(self._listener)
+        if self._batch_listener is not None:
+            await self._call_batches(self._batch_listener)
+
+    async def _call_each(self, listener: Listener) -> None:
+        while True:
+            await self._free.acquire()
+            delivery = await self._inbox.take()
+            if delivery is None or not await self._had_turn([delivery]):
+                return
+            self._start(self._consume(listener, delivery), [delivery])
+
+    async def _call_batches(self, listener: BatchNext) -> None:
+        count_max, wait = self._handling.batch
+        while True:
+            await self._free.acquire()
+            deliveries = await self._inbox.take_several(count_max, wait.total_seconds())
+            if not deliveries or not await self._had_turn(deliveries):
+                return
+            self._start(self._consume_batch(listener, deliveries), deliveries)
+
+    def _start(self, work: Coroutine[Any, Any, None], deliveries: Sequence[Delivery]) -> None:
+        task = self._workers.start(work, "latermq listener")
+        for delivery in deliveries:
+            self._in_hand[delivery] = task
+        task.add_done_callback(lambda _: self._free.release())
+
+    async def _had_turn(self, deliveries: Sequence[Delivery]) -> bool:
+        """Wait for their turn; False: the consumer closes, and they were given back."""
+        if self._handling.turn is None:
+            return True
+        try:
+            await self._handling.turn()
+        finally:
+            if self._inbox.closed:
+                await give_all_back(deliveries)
+        return not self._inbox.closed
+
+    async def _consume(self, listener: Listener, delivery: Delivery) -> None:
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        async with delivery:
+            try:
+                result = await listener(delivery)
+            except Exception as error:
+                if self._handling.judge is not None:
+                    delivery._verdict = self._handling.judge(error)
+                raise
+            later = result is None and self._handling.result_due
+            if (later or result is ConsumeResult.RECONSUME_LATER) and not delivery.settled:
+                await delivery._settler.end(delivery, None, later=True)
+        if delivery._outcome is Outcome.ACKNOWLEDGED:
+            log.debug(
+                "message %s of topic %s done: attempt %d, %.1f ms",
+                delivery.message_id, delivery.topic, delivery.attempt,
+                (loop.time() - began_s) * 1_000,
+            )  # fmt: skip
+
+    async def _consume_batch(self, listener: BatchNext, deliveries: list[Delivery]) -> None:
+        count, topic = len(deliveries), deliveries[0].topic
+        try:
+            try:
+                done = await listener(deliveries)
+                if done < count:
+                    why = f"{done} of the {count} of its batch were done before it"
+                    log.warning(
+                        "%d of a batch of %d not done, topic %s", count - done, count, topic
+                    )
+                    await end_all(deliveries, done, NotDoneError(why))
+                else:
+                    await end_all(deliveries, done, None)
+            except Exception as error:
+                verdict = Verdict() if self._handling.judge is None else self._handling.judge(error)
+                for delivery in deliveries:
+                    delivery._verdict = verdict
+                log.warning(
+                    "a batch of %d failed, topic %s: %s: %s",
+                    count, topic, type(error).__name__, error, exc_info=error,
+                )  # fmt: skip
+                await end_all(deliveries, 0, error)
+        except BaseException:
+            await give_all_back(each for each in deliveries if not each.settled)
+            raise
