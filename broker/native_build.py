@@ -62,6 +62,7 @@ PURE: Final = (  # stay as they are
 )
 PLAIN: Final = (  # folders that stay as they are: what operators ask for
     "broker/latermq_broker/services/admin",
+    "broker/latermq_broker/services/scheduling",
     "broker/latermq_broker/services/v1",
 )
 SEARCHED: Final = ("broker", "client", "proto")  # for imports

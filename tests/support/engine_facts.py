@@ -15,6 +15,7 @@ def facts(engine: Engine) -> dict[str, object]:
         "catalog": state.catalog.snapshot(),
         "users": state.users.snapshot(),
         "limits": state.limits.snapshot(),
+        "schedules": state.schedules.snapshot(),
         "dead": {id: dict(letters.items()) for id, letters in state.dead.items() if letters},
         "done": state.recently_done.snapshot(),
         "moved": state.timers_moved.snapshot(),

@@ -12,6 +12,7 @@ from latermq_broker.config.config import (
     Config,
     DedupConfig,
     DeliveryConfig,
+    SchedulesConfig,
     StoreConfig,
     TransactionConfig,
 )
@@ -61,6 +62,7 @@ class EngineRig:
         catalog: CatalogConfig | None = None,
         transaction: TransactionConfig | None = None,
         dedup: DedupConfig | None = None,
+        schedules: SchedulesConfig | None = None,
         strict: bool = False,
         store: StoreConfig = SMALL_STORE,
         files: Files | None = None,
@@ -73,6 +75,7 @@ class EngineRig:
             delivery=delivery or DeliveryConfig(),
             transaction=transaction or TransactionConfig(),
             dedup=dedup or DedupConfig(),
+            schedules=schedules or SchedulesConfig(),
             compat=CompatConfig(strict=strict),
             catalog=catalog or CatalogConfig(default_queue_count=1),
         )

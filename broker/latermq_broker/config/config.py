@@ -243,6 +243,20 @@ class DedupConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulesConfig:
+    """What is sent again and again."""
+
+    count_max: int = 1_000
+    message_bytes_max: int = 4 * KIB  # body, properties, tag and keys together; held in memory
+    catch_up_ms_max: int = 86_400_000  # ticks missed for longer are not sent, whatever the policy
+
+    def __post_init__(self) -> None:
+        for name in ("count_max", "message_bytes_max", "catch_up_ms_max"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"schedules.{name}", "must be at least 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
     """The port, the clients behind it, and how they are let go."""
 
@@ -380,6 +394,7 @@ class Config:
     compat: CompatConfig = field(default_factory=CompatConfig)
     lite: LiteConfig = field(default_factory=LiteConfig)
     dedup: DedupConfig = field(default_factory=DedupConfig)
+    schedules: SchedulesConfig = field(default_factory=SchedulesConfig)
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
 
     def __post_init__(self) -> None:

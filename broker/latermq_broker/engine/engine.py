@@ -30,6 +30,7 @@ from latermq_broker.engine.receive.lanes import Lanes
 from latermq_broker.engine.receive.queues import QueueReads
 from latermq_broker.engine.retention.retention import Retention
 from latermq_broker.engine.send.plain_sends import PlainSends
+from latermq_broker.engine.send.scheduled_sends import ScheduleAdmin
 from latermq_broker.engine.send.sends import Sends
 from latermq_broker.engine.send.transactions import Transactions
 from latermq_broker.engine.state.model import (
@@ -88,6 +89,7 @@ class Engine:
         self.plain = PlainSends(state, journal, self.topics)
         self._sends = Sends(state, journal, self.topics, self.lites)
         self.transactions = Transactions(state, journal, self.topics)
+        self.schedules = ScheduleAdmin(state, journal)
         self._lanes = Lanes(state, journal, self._attempts)
         self.pending = PendingView(state, journal, self._attempts, self.transactions)
         self.dead = DeadLetters(state, journal)
@@ -105,6 +107,7 @@ class Engine:
             self._due.fire_timers,
             self._due.end_leases,
             self.transactions.tick,
+            self.schedules.tick,
             self.lites.tick,
             self._sends.tick,
             self.retention.step,
@@ -291,6 +294,7 @@ class Engine:
         for deadline_ms in (
             self._state.leases.deadlines.next_deadline_ms(),
             self._state.halves.deadlines.next_deadline_ms(),
+            self.schedules.next_deadline_ms(),
             self.retention.next_deadline_ms(),
             self.lites.next_deadline_ms(),
             self._sends.next_deadline_ms(),

@@ -100,7 +100,7 @@ def test_one_more_is_refused_by_name_and_bound(room: str, name: str) -> None:
 def test_at_its_largest_a_broker_does_what_it_does(room: str, name: str) -> None:
     config = at_its_largest(room, name)
     tell(config)
-    if room not in ("store", "delivery", "transaction", "catalog", "lite", "http2"):
+    if room not in ("store", "delivery", "transaction", "catalog", "lite", "schedules", "http2"):
         return  # the core knows nothing of it
     if room == "http2" and name not in ("requests_bytes_max", "assembly_bytes_max"):
         Peer(**asdict(config.http2))

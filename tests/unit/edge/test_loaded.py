@@ -5,9 +5,10 @@ import sys
 from typing import Final
 
 # 9 MiB: the other transport's, and what shards call each other with; and a reader of mail, which
-# importlib.metadata brings.
+# importlib.metadata brings; calendars, before there is a schedule by one.
 UNUSED: Final = (
     "grpc", "email", "csv", "latermq", "latermq_broker.cluster", "latermq_broker.replication",
+    "cronsim", "zoneinfo",
 )  # fmt: skip
 
 

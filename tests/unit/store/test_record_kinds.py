@@ -4,6 +4,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
+from latermq_broker.catalog.schedules import decode_schedule, encode_schedule
 from latermq_broker.store.records.catalog_records import (
     CONFIG_PUT,
     CONFIG_TOPIC,
@@ -62,12 +63,23 @@ from latermq_broker.store.records.retention_records import (
     MovePayload,
     TrimmedQueue,
 )
+from latermq_broker.store.records.schedule_records import (
+    SCHEDULE_PUT,
+    SCHEDULE_REMOVE,
+    SCHEDULE_TICK,
+    SchedulePayload,
+)
 from latermq_broker.store.records.transaction_records import TXN_CHECKED, TxnPayload
 
 REST: Final = b'"\x05hello'  # v2.Message: the body
 SYS: Final = b"\x0a\x03new\x12\x02k1\x1a\x03m-1"  # v2.SystemProperties: tag, key, message id
 HISTORY: Final = b'{"signature":"s"}'
 TOPIC: Final = b'{"name":"orders","type":1,"queue_count":4,"epoch":"e"}'
+SCHEDULE: Final = (
+    b'{"changed_ms":5,"created_ms":5,"cron":"0 6 * * 1-5","every_ms":0,"fault":"","last_ms":0,'
+    b'"message":"Kgdyb3V0aW5l","missed":2,"name":"report","next_ms":9000,"paused":false,"ticks":0,'
+    b'"topic":"orders","zone":"Europe/Berlin"}'
+)
 LIMIT: Final = b'{"scope":1,"name":"c","in_flight":10}'
 
 
@@ -264,6 +276,12 @@ OTHERS: Final = {
             "until_ms": 301_000,
         },
     ),
+    RecordType.SCHEDULE: Golden(
+        SchedulePayload(SCHEDULE_TICK, b"report", 9000, 12000),
+        "03 00000000000000 2823000000000000 e02e000000000000",
+        b"report",
+        {"schedule": "report", "tick_ms": 9000, "next_ms": 12000},
+    ),
     RecordType.MOVE: Golden(
         MovePayload(
             MOVE_MESSAGE, RecordType.MESSAGE, 99, 0x40, 0x30, 1000, 500, (7,),
@@ -313,6 +331,33 @@ def test_golden(number: RecordType) -> None:
     record = Record(0x200, number, FLAG_CLEAN, 5, 1, payload, HEADER_BYTES + len(payload))
     text = kind.text(record, names)
     assert list(text.items()) == list(golden.text.items())
+
+
+@pytest.mark.parametrize(
+    ("payload", "text"),
+    [
+        (
+            SchedulePayload(SCHEDULE_PUT, SCHEDULE),
+            {
+                "schedule": "report", "topic": "orders", "every_ms": 0, "cron": "0 6 * * 1-5",
+                "zone": "Europe/Berlin", "missed": "one", "paused": False, "next_ms": 9000,
+            },
+        ),
+        (SchedulePayload(SCHEDULE_REMOVE, b"report"), {"removed_schedule": "report"}),
+        (
+            SchedulePayload(SCHEDULE_TICK, b"report", 0, 9),
+            {"schedule": "report", "passed_over": True, "next_ms": 9},
+        ),
+    ],
+)  # fmt: skip
+def test_what_else_a_schedule_record_says(payload: SchedulePayload, text: Fields) -> None:
+    kind = KINDS[RecordType.SCHEDULE]
+    written = b"".join(kind.encode(payload))
+    assert kind.decode(written) == payload
+    record = Record(0x200, RecordType.SCHEDULE, 0, 5, 1, written, HEADER_BYTES + len(written))
+    assert kind.text(record, Names()) == text
+    if payload.operation == SCHEDULE_PUT:
+        assert encode_schedule(decode_schedule(SCHEDULE)) == SCHEDULE
 
 
 def test_texts_teach_names() -> None:

@@ -16,6 +16,7 @@ ended          fixed structs, below: the last transactions that ended, in that o
 order_keys     u64 pairs (delivery id, order key) of those in `deliveries` that have one: only read
 users          JSON, as `catalog/access.py` writes them, secrets included; empty without users
 limits         a line of JSON (catalog/limits.py) for each; empty without limits
+schedules      a line of JSON (catalog/schedules.py) for each; empty without schedules
 fifo           what is held back and what is parked, per message group: `fifo_section.py`
 done           handles of what is over while their leases would last: `recently_done.py`
 timers_moved   whose time an operator moved, and until when they wait: `timers_moved.py`
@@ -71,6 +72,7 @@ def snapshot(state: EngineState, new_run: str = "") -> dict[str, bytes]:
         "catalog": state.catalog.snapshot(),
         "users": state.users.snapshot(),
         "limits": state.limits.snapshot(),
+        "schedules": state.schedules.snapshot(),
         "subscriptions": _json(subscriptions),
         "leases": pack_leases(state),
         **state.timer.snapshot(),
@@ -104,6 +106,7 @@ def restore(state: EngineState, sections: Mapping[str, bytes]) -> None:
     state.catalog.restore(sections["catalog"])
     state.users.restore(sections.get("users", b""))
     state.limits.restore(sections.get("limits", b""))
+    state.schedules.restore(sections.get("schedules", b""))
     for group_id, topic_id, cursors, last_consumed_ms in json.loads(sections["subscriptions"]):
         subscription = state.subscription(group_id, topic_id)
         subscription.cursors = {int(queue_id): offset for queue_id, offset in cursors.items()}

@@ -16,6 +16,7 @@ from latermq_broker.engine.journal.apply_deliveries import DeliveryApplier
 from latermq_broker.engine.journal.apply_lite import LiteApplier
 from latermq_broker.engine.journal.apply_messages import MessageApplier
 from latermq_broker.engine.journal.apply_retention import RetentionApplier
+from latermq_broker.engine.journal.apply_schedules import ScheduleApplier
 from latermq_broker.engine.journal.apply_transactions import TransactionApplier
 from latermq_broker.engine.state.state import Appliers, EngineState, Stamp
 from latermq_broker.errors import StoreError
@@ -76,6 +77,7 @@ class Journal:
             self.catalog.appliers(),
             LiteApplier(state).appliers(),
             self._dedup.appliers(),
+            ScheduleApplier(state).appliers(),
             RetentionApplier(state).appliers(),
         ):
             self.register(appliers)

@@ -6,26 +6,17 @@ Plain messages, which are nearly all, have a shorter way (`plain_sends.py`).
 from collections.abc import Sequence
 
 from latermq_broker.catalog.access import User
-from latermq_broker.delivery.filters.filter import hash64
 from latermq_broker.engine.catalog.lites import Lites
 from latermq_broker.engine.catalog.topics import TopicAdmin
 from latermq_broker.engine.journal.journal import Journal
 from latermq_broker.engine.send.dedup_sends import DedupSends
+from latermq_broker.engine.send.outgoing import payloads_of
 from latermq_broker.engine.state.model import Outgoing, Sent, TopicType
 from latermq_broker.engine.state.state import EngineState
 from latermq_broker.engine.state.timers_moved import delayed_id
 from latermq_broker.errors import StoreFullError
-from latermq_broker.schedule.levels import level_ms
 from latermq_broker.store.records.dedup_records import DedupId
-from latermq_broker.store.records.message_records import (
-    MESSAGE_LETTER,
-    MESSAGE_LITE,
-    MESSAGE_ORDERED,
-    MESSAGE_PRIORITY,
-    NO_PRIORITY,
-    QUEUE_UNSET,
-    MessagePayload,
-)
+from latermq_broker.store.records.message_records import MessagePayload
 
 
 class Sends:
@@ -86,45 +77,9 @@ class Sends:
         state = self._state
         state.store.disk.admit()
         topic = self._topics.ensure(messages[0].topic, now_ms, user)
-        lite = topic.type is TopicType.LITE
-        if lite:
+        if topic.type is TopicType.LITE:
             self._lites.check_room(topic, (message.lite_topic for message in messages))
-        turn = -1  # the queue of those that have no message group
-        nexts: dict[int, int] = {}
-        letter = MESSAGE_LETTER if topic.internal else 0
-        levels_ms = state.config.delivery.delay_levels_ms
-        wall_ms = state.wall.at(now_ms)
-        payloads: list[MessagePayload] = []
-        for message in messages:
-            due_ms = _due_ms(message, wall_ms, levels_ms)
-            waits = due_ms > wall_ms
-            order_key = hash64(message.message_group or message.lite_topic)
-            if order_key or topic.type is TopicType.PRIORITY:
-                queue_id = state.turns.next_queue(topic, order_key, message.priority)
-            else:
-                queue_id = turn = state.turns.next_queue(topic) if turn < 0 else turn
-            offset = nexts.get(queue_id, -1)
-            if offset < 0:
-                offset = state.queue(topic.id, queue_id).next
-            nexts[queue_id] = offset + (not waits)
-            payloads.append(
-                MessagePayload(
-                    topic.id,
-                    QUEUE_UNSET if waits else queue_id,
-                    letter | _kind_bits(message, order_key, lite=lite),
-                    -1 if waits else offset,
-                    due_ms,
-                    hash64(message.tag),
-                    hash64(message.message_id),
-                    message.delay_level,
-                    tuple(map(hash64, message.keys)) if message.keys else (),
-                    message.rest,
-                    message.sys,
-                    order_key,
-                    message.priority,
-                    message.lite_topic,
-                )
-            )
+        payloads = payloads_of(state, topic, messages, now_ms)
         log_end = state.store.log.end
         ids = self._dedup.ids(messages, topic.id) if once else []
         positions = self._store_messages(payloads, ids, now_ms)
@@ -152,15 +107,3 @@ def _sent(position: int, queue_id: int, queue_offset: int, due_ms: int) -> Sent:
     if queue_offset >= 0:
         return Sent(position, queue_id, queue_offset, 0, "")
     return Sent(position, -1, -1, due_ms, delayed_id(due_ms, position))
-
-
-def _kind_bits(message: Outgoing, order_key: int, *, lite: bool) -> int:
-    if order_key:
-        return MESSAGE_ORDERED | MESSAGE_LITE if lite else MESSAGE_ORDERED
-    return MESSAGE_PRIORITY if message.priority != NO_PRIORITY else 0
-
-
-def _due_ms(message: Outgoing, wall_ms: int, delay_levels_ms: tuple[int, ...]) -> int:
-    if message.delay_level:
-        return wall_ms + level_ms(message.delay_level, delay_levels_ms)
-    return message.deliver_at_ms

@@ -55,6 +55,7 @@ class Figures:
         self.messages_duplicate = 0  # not stored: their dedup id was known
         self.bytes_sent = 0  # of the log, for them
         self.messages_due = 0  # delayed ones whose time came
+        self.schedule_ticks = 0  # messages that schedules have sent
         self.messages_delivered = 0  # leases, each attempt counted
         self.messages_acknowledged = 0
         self.attempts_failed = 0  # nacks and leases that ran out

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from latermq_broker.catalog.access import Users
 from latermq_broker.catalog.catalog import Catalog
 from latermq_broker.catalog.limits import Limits
+from latermq_broker.catalog.schedules import Schedules
 from latermq_broker.config.config import Config, OnCorrupt
 from latermq_broker.delivery.halves import HalfMessages
 from latermq_broker.delivery.leases.lease import State
@@ -263,6 +264,7 @@ class EngineState:
         self.catalog = Catalog()
         self.users = Users()
         self.limits = Limits()
+        self.schedules = Schedules()
         self.leases = Leases()
         self.timer = Timer()
         self.lites: dict[int, LiteParent] = {}  # by topic id, once something was sent to one

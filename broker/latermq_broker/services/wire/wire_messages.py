@@ -9,10 +9,9 @@ upper-case hex: the clients disagree on the text form of a CRC32, and C++ dies o
 import hashlib
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Final
+from typing import Final, Protocol
 
 from latermq_broker.engine.state.model import NO_PRIORITY, Outgoing, Sent
-from latermq_broker.services.call.handler import Call
 from latermq_broker.services.wire import wire
 from latermq_broker.services.wire.wire_fields import (
     bytes_field,
@@ -83,6 +82,18 @@ def message_type(message: definition_pb2.Message, delay_level: int) -> definitio
     return NORMAL
 
 
+class Ends(Protocol):
+    """The two ends of the connection that a message came by: of a `Call`, or none."""
+
+    @property
+    def local(self) -> str:
+        """The address that was called; "" when there is none."""
+
+    @property
+    def peer(self) -> str:
+        """The caller's address; "" when there is none."""
+
+
 class StoreSide:
     """What the broker adds to every message of one request.
 
@@ -92,7 +103,7 @@ class StoreSide:
 
     __slots__ = ("_call", "_now_ms")
 
-    def __init__(self, *, now_ms: int, call: Call) -> None:
+    def __init__(self, *, now_ms: int, call: Ends) -> None:
         self._now_ms = now_ms
         self._call = call
 

@@ -13,6 +13,7 @@ from latermq_broker.store.records import (
     message_records,
     own_records,
     retention_records,
+    schedule_records,
     transaction_records,
 )
 from latermq_broker.store.records.kind import Kind
@@ -29,6 +30,7 @@ KINDS: Final[Mapping[RecordType, Kind]] = {
         *change_records.KINDS,
         *lite_records.KINDS,
         *dedup_records.KINDS,
+        *schedule_records.KINDS,
         *retention_records.KINDS,
         *own_records.KINDS,
     )

@@ -80,6 +80,7 @@ class RecordType(IntEnum):
     ACCESS = 26  # a user was put or deleted
     LIMIT = 28  # of a client or a group: put or removed
     DEDUP = 29  # ids that senders gave their messages, so that each is stored once
+    SCHEDULE = 30  # put or removed; or it has ticked
 
 
 INTERNAL_TYPES: Final = frozenset({RecordType.MARK, RecordType.BLANK})

@@ -1,0 +1,245 @@
+"""Schedules: put, paused, resumed, removed; and what they send when their time comes.
+
+A tick is one atomic group of the log: the MESSAGE, and the SCHEDULE record that says which tick it
+was for and when the next one is. So whenever the broker dies, a tick was sent and counted or
+neither, and a replay knows the next one without a calendar. When a schedule ticks, and what it
+sends, is asked of `Ticks` while the broker lives; nothing ticks before it is there.
+"""
+
+import logging
+from dataclasses import replace
+from typing import Final, NamedTuple, Protocol
+
+from latermq_broker.catalog.schedules import NEVER, Missed, Schedule, Schedules, encode_schedule
+from latermq_broker.engine.journal.journal import Journal
+from latermq_broker.engine.send.outgoing import payloads_of
+from latermq_broker.engine.state.model import Outgoing
+from latermq_broker.engine.state.state import EngineState
+from latermq_broker.errors import (
+    BadRequestError,
+    NotFoundError,
+    RequestError,
+    StoreFullError,
+    TooManyRequestsError,
+    TopicNotFoundError,
+)
+from latermq_broker.store.records.record import RecordType
+from latermq_broker.store.records.schedule_records import (
+    SCHEDULE_PUT,
+    SCHEDULE_REMOVE,
+    SCHEDULE_TICK,
+    SchedulePayload,
+)
+
+log = logging.getLogger("latermq.engine")
+
+SENT_AT_ONCE: Final = 100  # messages that one tick of the engine sends for schedules
+LATE_MS_MAX: Final = 60_000  # a tick that is later is missed, where missed ones are skipped
+
+
+class Ticks(Protocol):
+    """Knows calendars, time zones and messages: the edge's."""
+
+    def first_after(self, schedule: Schedule, after_ms: int) -> int:
+        """Find its first tick after that. Raises RequestError: it has none, or none is known."""
+
+    def last_until(self, schedule: Schedule, first_ms: int, until_ms: int) -> int:
+        """Find its last tick up to `until_ms`, which is not before its tick `first_ms`.
+
+        Raises RequestError.
+        """
+
+    def message(self, schedule: Schedule, tick_ms: int) -> Outgoing:
+        """Make the message of a tick. Raises RequestError: its topic takes no such message."""
+
+
+class Put(NamedTuple):
+    """What came of putting a schedule.
+
+    before: as it was; None: it is new. The same object as `after` where nothing changed.
+    """
+
+    before: Schedule | None
+    after: Schedule
+
+
+class ScheduleAdmin:
+    """Names, calendars and messages are checked by the edge, which sets `ticks`."""
+
+    def __init__(self, state: EngineState, journal: Journal) -> None:
+        self._state = state
+        self._journal = journal
+        self.ticks: Ticks | None = None
+
+    @property
+    def table(self) -> Schedules:
+        return self._state.schedules
+
+    def get(self, name: str) -> Schedule:
+        """Raises NotFoundError."""
+        schedule = self.table.get(name)
+        if schedule is None:
+            raise NotFoundError(f"schedule not found: {name}")
+        return schedule
+
+    def put(self, wanted: Schedule, now_ms: int, *, alter: bool = True) -> Put:
+        """Have a schedule be as declared: its calendar, topic, message; it stays paused if it is.
+
+        Args:
+            alter: False: one that is there otherwise is left as it is, for the caller to tell.
+        Raises:
+            BadRequestError: it sends to another topic; or never.
+            TooManyRequestsError: there are as many as there may be.
+        """
+        known = self.table.get(wanted.name)
+        wall_ms = self._state.wall.at(now_ms)
+        if known is None:
+            count_max = self._state.config.schedules.count_max
+            if len(self.table) >= count_max:
+                raise TooManyRequestsError(
+                    f"not made: there are {count_max} schedules, as many as there may be "
+                    "(schedules.count_max)"
+                )
+            made = replace(wanted, created_ms=wall_ms)
+            return Put(None, self._write(made, wall_ms, now_ms))
+        if not alter or not wanted.differences(known):
+            return Put(known, known)
+        if wanted.topic != known.topic:
+            raise BadRequestError(
+                f"schedule {wanted.name} sends to topic {known.topic}, not to {wanted.topic}: "
+                "remove it first"
+            )
+        changed = replace(
+            known,
+            every_ms=wanted.every_ms,
+            cron=wanted.cron,
+            zone=wanted.zone,
+            missed=wanted.missed,
+            message=wanted.message,
+        )
+        return Put(known, self._write(changed, wall_ms, now_ms))
+
+    def pause(self, name: str, now_ms: int, fault: str = "") -> Schedule:
+        """Have it send nothing until it is resumed. Raises NotFoundError."""
+        known = self.get(name)
+        if known.paused:
+            return known
+        changed = replace(known, paused=True, fault=fault)
+        return self._write(changed, self._state.wall.at(now_ms), now_ms)
+
+    def resume(self, name: str, now_ms: int) -> Schedule:
+        """Have it tick from now on; what was due meanwhile is not sent.
+
+        Raises NotFoundError; RequestError: it never would.
+        """
+        known = self.get(name)
+        if not known.paused:
+            return known
+        changed = replace(known, paused=False, fault="")
+        return self._write(changed, self._state.wall.at(now_ms), now_ms)
+
+    def remove(self, name: str, now_ms: int) -> None:
+        """Raises NotFoundError."""
+        self.get(name)
+        payload = SchedulePayload(SCHEDULE_REMOVE, name.encode())
+        self._journal.write(RecordType.SCHEDULE, payload, now_ms)
+
+    def _write(self, schedule: Schedule, wall_ms: int, now_ms: int) -> Schedule:
+        """Put it, with its next tick: never one that was sent."""
+        next_ms = NEVER
+        if not schedule.paused:
+            next_ms = self._first_after(schedule, max(wall_ms, schedule.last_ms))
+        put = replace(schedule, next_ms=next_ms, changed_ms=wall_ms)
+        payload = SchedulePayload(SCHEDULE_PUT, encode_schedule(put))
+        self._journal.write(RecordType.SCHEDULE, payload, now_ms)
+        return put
+
+    def _first_after(self, schedule: Schedule, after_ms: int) -> int:
+        assert self.ticks is not None, "whoever puts schedules knows calendars"
+        return self.ticks.first_after(schedule, after_ms)
+
+    # --- ticks ---------------------------------------------------------------------------------
+
+    def tick(self, now_ms: int) -> None:
+        """Send what is due, a bounded number. Raises StoreFullError; the rest stays due."""
+        next_ms = self.next_deadline_ms()
+        if next_ms is None or next_ms > now_ms:
+            return
+        left = SENT_AT_ONCE
+        for schedule in self.table.due(self._state.wall.at(now_ms)):
+            left -= self._fire(schedule, now_ms, left)
+            if left <= 0:
+                return
+
+    def next_deadline_ms(self) -> int | None:
+        """When the next tick is, on the broker's own clock."""
+        next_ms = self.table.next_ms()
+        if next_ms is None or self.ticks is None:
+            return None
+        return next_ms - self._state.wall.ahead_ms
+
+    def _fire(self, schedule: Schedule, now_ms: int, most: int) -> int:
+        """Send what is due of a schedule, at most so much; return how many messages.
+
+        One that cannot be sent pauses its schedule.
+        """
+        wall_ms = self._state.wall.at(now_ms)
+        sent = 0
+        try:
+            while sent < most and NEVER < schedule.next_ms <= wall_ms:
+                tick_ms = self._due(schedule, wall_ms)
+                if tick_ms != schedule.next_ms:
+                    log.warning(
+                        "schedule: ticks were missed and are not sent",
+                        extra={"schedule": schedule.name, "from_ms": schedule.next_ms},
+                    )
+                if tick_ms == NEVER:
+                    next_ms = self._first_after(schedule, wall_ms)
+                    payload = SchedulePayload(SCHEDULE_TICK, schedule.name.encode(), NEVER, next_ms)
+                    self._journal.write(RecordType.SCHEDULE, payload, now_ms)
+                    return sent
+                self._send(schedule, tick_ms, now_ms)
+                sent += 1
+                schedule = self.get(schedule.name)
+        except RequestError as error:
+            log.error(
+                "schedule paused: its message cannot be sent",
+                extra={"schedule": schedule.name, "reason": str(error)},
+            )
+            self.pause(schedule.name, now_ms, str(error))
+        return sent
+
+    def _due(self, schedule: Schedule, wall_ms: int) -> int:
+        """Decide which of the ticks that are due is sent next; NEVER: none of them."""
+        assert self.ticks is not None
+        due_ms = schedule.next_ms
+        if schedule.missed is Missed.ALL:
+            floor_ms = wall_ms - self._state.config.schedules.catch_up_ms_max
+            if due_ms < floor_ms:
+                due_ms = self.ticks.first_after(schedule, floor_ms - 1)
+            return due_ms if due_ms <= wall_ms else NEVER
+        due_ms = self.ticks.last_until(schedule, due_ms, wall_ms)
+        if schedule.missed is Missed.SKIP and wall_ms - due_ms > LATE_MS_MAX:
+            return NEVER
+        return due_ms
+
+    def _send(self, schedule: Schedule, tick_ms: int, now_ms: int) -> None:
+        """Store the message of a tick and what comes next, both or neither."""
+        assert self.ticks is not None
+        state = self._state
+        disk = state.store.disk
+        disk.admit()
+        topic = state.catalog.topic(schedule.topic)
+        if topic is None:
+            raise TopicNotFoundError(schedule.topic)
+        message = self.ticks.message(schedule, tick_ms)
+        next_ms = self.ticks.first_after(schedule, tick_ms)
+        (payload,) = payloads_of(state, topic, [message], now_ms)
+        change = SchedulePayload(SCHEDULE_TICK, schedule.name.encode(), tick_ms, next_ms)
+        group = ((RecordType.MESSAGE, payload), (RecordType.SCHEDULE, change))
+        try:
+            self._journal.write_group(group, now_ms)
+        except StoreFullError as error:
+            disk.no_room()
+            raise disk.refusal() from error
+        state.figures.schedule_ticks += 1

@@ -1,0 +1,1 @@
+"""Schedules between wire and core: when they tick, and what they send."""

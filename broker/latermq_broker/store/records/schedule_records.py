@@ -1,0 +1,66 @@
+"""SCHEDULE records: a schedule was put or removed, or has ticked.
+
+Little-endian. A tick and the MESSAGE it sends are one atomic group: both are there, or neither.
+"""
+
+import struct
+from typing import Final, NamedTuple
+
+from latermq_broker.catalog.schedules import decode_schedule
+from latermq_broker.store.records.kind import Bytes, Fields, Kind, Names
+from latermq_broker.store.records.record import Record, RecordType
+
+#  0   1    8         16        24
+#  | op| pad| tick_ms | next_ms | op 1, put: JSON body of `catalog/schedules.py`; 2, removed, and 3,
+#  |   |    |         |         | ticked: the name, UTF-8. tick_ms and next_ms of 3 only: what was
+#  sent for, 0: ticks were passed over; and the next one
+_SCHEDULE: Final = struct.Struct("<B7xQQ")
+assert _SCHEDULE.size == 24
+SCHEDULE_PUT: Final = 1
+SCHEDULE_REMOVE: Final = 2
+SCHEDULE_TICK: Final = 3
+
+
+class SchedulePayload(NamedTuple):
+    operation: int
+    body: bytes
+    tick_ms: int = 0
+    next_ms: int = 0
+
+
+def encode_schedule_change(change: SchedulePayload) -> list[Bytes]:
+    return [_SCHEDULE.pack(change.operation, change.tick_ms, change.next_ms), change.body]
+
+
+def decode_schedule_change(payload: Bytes) -> SchedulePayload:
+    operation, tick_ms, next_ms = _SCHEDULE.unpack_from(payload)
+    return SchedulePayload(operation, bytes(payload[_SCHEDULE.size :]), tick_ms, next_ms)
+
+
+def _schedule_text(record: Record, names: Names) -> Fields:
+    """All of a schedule but its message."""
+    del names
+    change = decode_schedule_change(record.payload)
+    if change.operation == SCHEDULE_REMOVE:
+        return {"removed_schedule": change.body.decode()}
+    if change.operation == SCHEDULE_TICK:
+        fields: Fields = {"schedule": change.body.decode()}
+        if change.tick_ms:
+            return fields | {"tick_ms": change.tick_ms, "next_ms": change.next_ms}
+        return fields | {"passed_over": True, "next_ms": change.next_ms}
+    schedule = decode_schedule(change.body)
+    return {
+        "schedule": schedule.name,
+        "topic": schedule.topic,
+        "every_ms": schedule.every_ms,
+        "cron": schedule.cron,
+        "zone": schedule.zone,
+        "missed": schedule.missed.name.lower(),
+        "paused": schedule.paused,
+        "next_ms": schedule.next_ms,
+    }
+
+
+KINDS: Final[tuple[Kind, ...]] = (
+    Kind(RecordType.SCHEDULE, encode_schedule_change, decode_schedule_change, _schedule_text),
+)
