@@ -45,6 +45,7 @@ from latermq_proto.latermq.v1 import (
     message_pb2,
     pending_pb2,
     queue_pb2,
+    schedule_pb2,
     topic_pb2,
     user_pb2,
 )
@@ -106,6 +107,7 @@ class _Services:
     queues: ClassVar = Service(queue_pb2, "Queues")
     backups: ClassVar = Service(backup_pb2, "Backups")
     cluster: ClassVar = Service(cluster_pb2, "Cluster")
+    schedules: ClassVar = Service(schedule_pb2, "Schedules")
 
 
 class AsyncAdmin(_Services):

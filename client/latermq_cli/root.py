@@ -32,6 +32,11 @@ def _show_version(context: click.Context, _: click.Parameter, asked: bool) -> No
             f"{_CLI}.catalog.group", "group", "The same for consumer groups; reset one in time."
         ),
         "limit": Lazy(f"{_CLI}.catalog.limit", "limit", "Limit what clients and groups may do."),
+        "schedule": Lazy(
+            f"{_CLI}.catalog.schedule",
+            "schedule",
+            "Send a message again and again, by interval or cron.",
+        ),
         "send": Lazy(f"{_CLI}.messages.send", "send", "Send a message, now or later."),
         "receive": Lazy(f"{_CLI}.messages.receive", "receive", "Receive messages and print them."),
         "worker": Lazy(f"{_CLI}.worker", "worker", "Run an application's listeners."),

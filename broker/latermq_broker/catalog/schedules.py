@@ -16,7 +16,7 @@ DECLARED: Final = ("topic", "every_ms", "cron", "zone", "missed", "message")
 
 
 class Missed(IntEnum):
-    """What is done about ticks that nobody was there for. Numbers are latermq.v1.Missed's."""
+    """What is done about ticks that nobody was there for. Numbers are Schedule.Missed's."""
 
     SKIP = 1
     ONE = 2

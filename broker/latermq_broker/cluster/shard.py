@@ -40,9 +40,9 @@ from latermq_broker.services.clients.session import Sessions
 from latermq_broker.services.clients.shards import ElsewhereError
 from latermq_broker.services.messaging.route import endpoints_of
 from latermq_broker.services.registry import FILES
-from latermq_broker.services.rpcs import methods_of
+from latermq_broker.services.rpcs import methods_of, path_of
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
-from latermq_proto.latermq.v1 import cluster_pb2
+from latermq_proto.latermq.v1 import cluster_pb2, schedule_pb2
 
 log = logging.getLogger("latermq.cluster")
 
@@ -121,10 +121,15 @@ class Shard:
 
     def require_home(self, name: str, topic: Topic | None, call: Call, *, ordered: bool) -> None:
         """Check that what is sent to a topic is stored here; see `Shards`."""
-        kind = TopicType.MIXED if topic is None else topic.type
-        home = self._placement.home_of_send(name, kind, ordered=ordered)
+        home = self.elsewhere(name, topic, ordered=ordered)
         if home is not None:
             self._require_own(home, call, f"the home of topic {name}")
+
+    def elsewhere(self, name: str, topic: Topic | None, *, ordered: bool) -> int | None:
+        """Give the shard that has all of what is so sent to a topic; None: this one may."""
+        kind = TopicType.MIXED if topic is None else topic.type
+        home = self._placement.home_of_send(name, kind, ordered=ordered)
+        return None if home == self._own else home
 
     def handle(self, handle: str) -> str:
         """Name this shard in a handle of its own."""
@@ -155,6 +160,9 @@ class Shard:
                 if source is None
                 else spreading(method, source)
             )
+        for rpc in schedule_pb2.DESCRIPTOR.services_by_name["Schedules"].methods:
+            if self._own != FIRST:  # which has them all
+                table[path_of(rpc)] = forwarding.always(FIRST, methods[path_of(rpc)], rpc)
         handlers = (self, NotTheSource() if source is None else source)
         table |= methods_of(cluster_pb2.DESCRIPTOR.services_by_name[CLUSTER], handlers)
         return table

@@ -55,6 +55,11 @@ COUNTERS: Final[tuple[tuple[str, str, Callable[[Overview], float]], ...]] = (
         lambda seen: seen.figures.messages_due,
     ),
     (
+        "schedule_ticks",
+        "Messages that schedules have sent.",
+        lambda seen: seen.figures.schedule_ticks,
+    ),
+    (
         "messages_delivered",
         "Messages given to consumers, each attempt counted.",
         lambda seen: seen.figures.messages_delivered,

@@ -54,6 +54,7 @@ from latermq_broker.services.v1.v1_limits import LimitsService
 from latermq_broker.services.v1.v1_messages import MessagesService
 from latermq_broker.services.v1.v1_pending import PendingService
 from latermq_broker.services.v1.v1_queues import QueuesService
+from latermq_broker.services.v1.v1_schedules import SchedulesService
 from latermq_broker.services.v1.v1_topics import TopicsService
 from latermq_broker.services.v1.v1_users import USERS, UsersService
 from latermq_proto.apache.rocketmq.v2 import admin_pb2, service_pb2
@@ -67,6 +68,7 @@ from latermq_proto.latermq.v1 import (
     message_pb2,
     pending_pb2,
     queue_pb2,
+    schedule_pb2,
     topic_pb2,
     user_pb2,
 )
@@ -74,7 +76,7 @@ from latermq_proto.latermq.v1 import (
 FILES: Final = (
     service_pb2, admin_pb2, topic_pb2, group_pb2, pending_pb2, dead_letter_pb2, queue_pb2,
     message_pb2,
-    broker_pb2, client_pb2, user_pb2, limit_pb2, backup_pb2,
+    broker_pb2, client_pb2, user_pb2, limit_pb2, backup_pb2, schedule_pb2,
 )  # fmt: skip
 
 
@@ -140,7 +142,7 @@ def assemble(
             RecallService(*rooms, shards),
             offsets,
         ),
-        **_v1(rooms, transport_view, reconnects, subscriptions),
+        **_v1(rooms, transport_view, reconnects, subscriptions, shards),
         ADMIN: (
             AdminTopics(*rooms),
             AdminGroups(*rooms, subscriptions),
@@ -170,6 +172,7 @@ def _v1(
     transport_view: TransportView,
     reconnects: Reconnects,
     subscriptions: LiteSubscriptions,
+    shards: Shards | None,
 ) -> dict[str, tuple[object, ...]]:
     """List who answers latermq.v1, by service."""
     return {
@@ -184,6 +187,7 @@ def _v1(
         USERS: (UsersService(*rooms),),
         "/latermq.v1.Limits": (LimitsService(*rooms),),
         "/latermq.v1.Backups": (BackupsService(*rooms),),
+        "/latermq.v1.Schedules": (SchedulesService(*rooms, shards),),
     }
 
 

@@ -107,6 +107,7 @@ class Connection:
         self.clients = self._admin.clients
         self.backups = self._admin.backups
         self.dead_letters = self._admin.dead_letters
+        self.schedules = self._admin.schedules
 
     def __enter__(self) -> Self:
         return self

@@ -114,7 +114,7 @@ def send(
         raise click.UsageError("say one of --count and --dedup-id")
     now_ms = clock.now_ms()
     due_ms = at if delay is None else now_ms + delay
-    template = _template(topic, _read_body(body), message_group, due_ms, now_ms, labels)
+    template = _template(topic, read_body(body), message_group, due_ms, now_ms, labels)
     level = (("latermq-delay-level", str(delay_level)),) if delay_level else ()
     with Connection(endpoint) as broker:
         require_topic(broker, topic)
@@ -159,7 +159,8 @@ def require_topic(broker: Connection, topic: str) -> None:
     broker.call(broker.messaging.QueryRoute, request)
 
 
-def _read_body(body: str) -> bytes:
+def read_body(body: str) -> bytes:
+    """Return the bytes of a BODY: text, - for standard input, @FILE. Raises RefusedError."""
     if body == "-":
         if sys.stdin is None:  # `<&-`
             raise RefusedError("standard input is closed: there is no body to read")

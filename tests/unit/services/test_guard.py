@@ -151,6 +151,15 @@ ROWS: Final[list[tuple[str, dict[str, Any], Sequence[Granted] | None]]] = [
     ("latermq.v1.Backups/BeginBackup", {}, None),
     ("latermq.v1.Backups/KeepBackup", {}, None),
     ("latermq.v1.Backups/ReadLog", {}, None),
+    (
+        "latermq.v1.Schedules/PutSchedule",
+        {"schedule": {"name": "report", "topic": "orders"}},
+        [(T, "orders", PUB)],
+    ),
+    *((f"latermq.v1.Schedules/{name}", {"name": "report"}, NOBODY) for name in (
+        "GetSchedule", "PauseSchedule", "ResumeSchedule", "RemoveSchedule", "RunSchedule",
+    )),
+    ("latermq.v1.Schedules/ListSchedules", {}, NOBODY),
     *((f"latermq.v1.Users/{name}", {"access_key": USER}, None) for name in (
         "CreateUser", "AlterUser", "GetUser", "RotateUser", "DeleteUser", "GrantRights",
         "RevokeRights",

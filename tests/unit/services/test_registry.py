@@ -40,7 +40,7 @@ async def test_every_rpc_of_the_descriptors_is_answered_in_its_kind(methods: Met
         for service in SERVICES
         for rpc in service.methods
     }
-    assert len(SERVICES) == 13
+    assert len(SERVICES) == 14
     assert set(methods) == set(kinds) | HEALTH | REFLECTION
     assert {path: methods[path].kind for path in kinds} == kinds
 

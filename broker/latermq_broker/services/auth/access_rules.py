@@ -266,6 +266,13 @@ RULES: Final[Mapping[str, Wants]] = {
     f"{V1}.Backups/BeginBackup": _admin,
     f"{V1}.Backups/KeepBackup": _admin,
     f"{V1}.Backups/ReadLog": _admin,
+    f"{V1}.Schedules/PutSchedule": lambda request: topic(request.schedule.topic, PUB),
+    f"{V1}.Schedules/GetSchedule": _known,  # by what it sends to: its service looks
+    f"{V1}.Schedules/ListSchedules": _known,
+    f"{V1}.Schedules/PauseSchedule": _known,
+    f"{V1}.Schedules/ResumeSchedule": _known,
+    f"{V1}.Schedules/RemoveSchedule": _known,
+    f"{V1}.Schedules/RunSchedule": _known,
     f"{V1}.Users/CreateUser": _admin,
     f"{V1}.Users/AlterUser": _admin,
     f"{V1}.Users/GetUser": _admin,

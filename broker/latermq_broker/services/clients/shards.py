@@ -47,6 +47,9 @@ class Shards(Protocol):
             InternalServerError: a shard that forwarded it takes this one for its home.
         """
 
+    def elsewhere(self, name: str, topic: Topic | None, *, ordered: bool) -> int | None:
+        """Give the shard that has all of what is so sent to a topic; None: this one may."""
+
     def handle(self, handle: str) -> str:
         """Name this shard in a recall handle or a transaction id of its own; "" stays so."""
 

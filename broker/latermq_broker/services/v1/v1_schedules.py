@@ -1,0 +1,274 @@
+"""latermq.v1 Schedules: put, show, list, pause, resume, remove, run. The engine keeps them."""
+
+import re
+from typing import Final
+
+from latermq_broker.catalog.access import User
+from latermq_broker.catalog.catalog import INTERNAL_PREFIXES
+from latermq_broker.catalog.schedules import Missed, Schedule
+from latermq_broker.config.config import Config
+from latermq_broker.config.number_bounds import MS_MAX
+from latermq_broker.engine.engine import Engine
+from latermq_broker.errors import (
+    BadRequestError,
+    BodyTooLargeError,
+    ForbiddenError,
+    IllegalPropertyKeyError,
+)
+from latermq_broker.services.auth.access_rules import BROWSE, PUB, topic
+from latermq_broker.services.auth.guard import require
+from latermq_broker.services.call import names
+from latermq_broker.services.call.answers import Caller, ok_status
+from latermq_broker.services.call.handler import Committer
+from latermq_broker.services.call.paging import after, page_size, page_token
+from latermq_broker.services.clients.session import Sessions
+from latermq_broker.services.clients.shards import Shards
+from latermq_broker.services.messaging import validate
+from latermq_broker.services.scheduling.ticks import OWN_PROPERTIES, TickMaker, tick_id
+from latermq_broker.services.wire.wire_messages import message_type
+from latermq_proto.apache.rocketmq.v2 import definition_pb2
+from latermq_proto.latermq.v1 import schedule_pb2
+
+EVERY_MS_MIN: Final = 1_000
+_NAME: Final = re.compile(r"[a-zA-Z0-9_.-]{1,127}")
+
+
+class SchedulesService:
+    def __init__(
+        self,
+        engine: Engine,
+        committer: Committer,
+        sessions: Sessions,
+        config: Config,
+        shards: Shards | None = None,
+    ) -> None:
+        self._engine = engine
+        self._schedules = engine.schedules
+        self._committer = committer
+        self._shards = shards
+        self._rules = validate.MessageRules(config)
+        self._message_bytes_max = config.schedules.message_bytes_max
+        self._ticks = self._schedules.ticks = TickMaker(engine, committer)
+
+    async def put_schedule(
+        self, request: schedule_pb2.PutScheduleRequest, caller: Caller
+    ) -> schedule_pb2.PutScheduleResponse:
+        """Answer PutSchedule of schedule.proto.
+
+        Raises:
+            RequestError: as `validate` says of its message.
+            BadRequestError: no name, no such interval, cron expression or time zone; another topic
+                than before; in a cluster, a topic whose home is another shard.
+            TopicNotFoundError: it is not there, and not made on demand.
+            TooManyRequestsError: too many schedules.
+        """
+        now_ms = self._committer.now_ms()
+        wanted = self._wanted(request.schedule, now_ms)
+        self._check_topic(wanted, caller.call.user, now_ms)
+        put = self._schedules.put(wanted, now_ms, alter=not request.keep)
+        await self._committer.written()
+        response = schedule_pb2.PutScheduleResponse(
+            status=ok_status(), schedule=_message(put.after, whole=True)
+        )
+        if put.before is not None:
+            response.before.CopyFrom(_message(put.before, whole=True))
+            response.differences.extend(wanted.differences(put.before))
+        return response
+
+    def get_schedule(
+        self, request: schedule_pb2.ScheduleRequest, caller: Caller
+    ) -> schedule_pb2.ScheduleResponse:
+        """Answer GetSchedule of schedule.proto. Raises NotFoundError, ForbiddenError."""
+        return self._response(self._own(request, caller))
+
+    def list_schedules(
+        self, request: schedule_pb2.ListSchedulesRequest, caller: Caller
+    ) -> schedule_pb2.ListSchedulesResponse:
+        """Answer ListSchedules of schedule.proto."""
+        start, size = after(request.page_token), page_size(request.page_size)
+        schedules = [
+            each
+            for each in self._schedules.table.all()
+            if each.name > start and _may_see(caller.call.user, each)
+        ]
+        page = schedules[:size]
+        return schedule_pb2.ListSchedulesResponse(
+            status=ok_status(),
+            schedules=[_message(each, whole=False) for each in page],
+            next_page_token=page_token(page[-1].name) if len(schedules) > size else "",
+        )
+
+    async def pause_schedule(
+        self, request: schedule_pb2.ScheduleRequest, caller: Caller
+    ) -> schedule_pb2.ScheduleResponse:
+        """Answer PauseSchedule of schedule.proto. Raises NotFoundError, ForbiddenError."""
+        known = self._own(request, caller)
+        paused = self._schedules.pause(known.name, self._committer.now_ms())
+        await self._committer.written()
+        return self._response(paused)
+
+    async def resume_schedule(
+        self, request: schedule_pb2.ScheduleRequest, caller: Caller
+    ) -> schedule_pb2.ScheduleResponse:
+        """Answer ResumeSchedule of schedule.proto.
+
+        Raises:
+            NotFoundError, ForbiddenError.
+            RequestError: its message cannot be sent, or its time zone is not known any more.
+        """
+        known, now_ms = self._own(request, caller), self._committer.now_ms()
+        self._check_topic(known, caller.call.user, now_ms)
+        resumed = self._schedules.resume(known.name, now_ms)
+        await self._committer.written()
+        return self._response(resumed)
+
+    async def remove_schedule(
+        self, request: schedule_pb2.ScheduleRequest, caller: Caller
+    ) -> schedule_pb2.RemoveScheduleResponse:
+        """Answer RemoveSchedule of schedule.proto. Raises NotFoundError, ForbiddenError."""
+        known = self._own(request, caller)
+        self._schedules.remove(known.name, self._committer.now_ms())
+        await self._committer.written()
+        return schedule_pb2.RemoveScheduleResponse(status=ok_status())
+
+    async def run_schedule(
+        self, request: schedule_pb2.ScheduleRequest, caller: Caller
+    ) -> schedule_pb2.RunScheduleResponse:
+        """Answer RunSchedule of schedule.proto.
+
+        Raises:
+            NotFoundError, ForbiddenError.
+            RequestError: its message cannot be sent.
+            StoreFullError: no room now.
+        """
+        known, now_ms = self._own(request, caller), self._committer.now_ms()
+        user = caller.call.user
+        self._check_topic(known, user, now_ms)
+        wall_ms = self._engine.wall.at(now_ms)
+        self._engine.send([self._ticks.message(known, wall_ms)], now_ms, user)
+        await self._committer.written()
+        return schedule_pb2.RunScheduleResponse(
+            status=ok_status(), message_id=tick_id(known, wall_ms)
+        )
+
+    def _own(self, request: schedule_pb2.ScheduleRequest, caller: Caller) -> Schedule:
+        """Find a schedule whose messages the caller might send. Raises as its callers say."""
+        known = self._schedules.get(request.name)
+        if caller.call.user is not None:
+            require(caller.call.user, topic(known.topic, PUB))
+        return known
+
+    def _wanted(self, asked: schedule_pb2.Schedule, now_ms: int) -> Schedule:
+        """Read what is declared, when everything in it is checked."""
+        if _NAME.fullmatch(asked.name) is None:
+            raise BadRequestError(
+                f"the name of a schedule has 1 to 127 of a-z A-Z 0-9 _ - . : not "
+                f"{names.shown(asked.name)}"
+            )
+        names.check_topic(asked.topic)
+        if asked.topic.startswith(INTERNAL_PREFIXES):
+            raise BadRequestError(f"no schedule sends to {names.shown(asked.topic)}")
+        wanted = Schedule(
+            name=asked.name,
+            topic=asked.topic,
+            every_ms=asked.every_ms,
+            cron=asked.cron.strip(),
+            zone=asked.zone.strip(),
+            missed=names.choice(Missed, asked.missed, "missed") or Missed.ONE,
+            message=self._template(asked, now_ms),
+        )
+        if bool(wanted.every_ms) == bool(wanted.cron):
+            raise BadRequestError(f"schedule {wanted.name} needs either every_ms or cron")
+        if wanted.every_ms and not EVERY_MS_MIN <= wanted.every_ms <= MS_MAX:
+            raise BadRequestError(
+                f"every {wanted.every_ms} ms is not within {EVERY_MS_MIN} ms to {MS_MAX} ms"
+            )
+        if wanted.every_ms and wanted.zone:
+            raise BadRequestError(
+                f"time zone {names.shown(wanted.zone)} is for cron: an interval is as long anywhere"
+            )
+        self._ticks.first_after(wanted, self._engine.wall.at(now_ms))
+        return wanted
+
+    def _template(self, asked: schedule_pb2.Schedule, now_ms: int) -> bytes:
+        """Make the message that every tick begins with; the same of the same."""
+        for name in OWN_PROPERTIES:
+            if name in asked.properties:
+                raise IllegalPropertyKeyError(f"property {name} is the broker's to set")
+        message = definition_pb2.Message(body=asked.body, user_properties=asked.properties)
+        properties = message.system_properties
+        properties.tag = asked.tag
+        properties.keys.extend(asked.keys)
+        properties.message_group = asked.message_group
+        if asked.HasField("priority"):
+            properties.priority = asked.priority
+        template: bytes = message.SerializeToString(deterministic=True)
+        if len(template) > self._message_bytes_max:
+            raise BodyTooLargeError(
+                f"the message of schedule {asked.name} has {len(template)} bytes, at most "
+                f"{self._message_bytes_max} are allowed (schedules.message_bytes_max)"
+            )
+        message.body = message.body or b"a time"
+        properties.message_id = asked.name
+        self._rules.check(message, self._engine.wall.at(now_ms))
+        return template
+
+    def _check_topic(self, schedule: Schedule, user: User | None, now_ms: int) -> None:
+        """See that its topic is there, here, and takes its messages. Raises RequestError."""
+        message = definition_pb2.Message.FromString(schedule.message)
+        ordered = bool(message.system_properties.message_group)
+        known = self._engine.catalog.topic(schedule.topic)
+        validate.check_type(known, message_type(message, 0))
+        if self._shards is not None:
+            home = self._shards.elsewhere(schedule.topic, known, ordered=ordered)
+            if home is not None:
+                raise BadRequestError(
+                    f"shard {home} is the home of topic {schedule.topic}, and schedules are kept "
+                    "by shard 0: have it send to a topic that spreads"
+                )
+        self._engine.ensure_topic(schedule.topic, now_ms, user)
+
+    def _response(self, schedule: Schedule) -> schedule_pb2.ScheduleResponse:
+        return schedule_pb2.ScheduleResponse(
+            status=ok_status(), schedule=_message(schedule, whole=True)
+        )
+
+
+def _may_see(user: User | None, schedule: Schedule) -> bool:
+    try:
+        if user is not None:
+            require(user, topic(schedule.topic, PUB, BROWSE))
+    except ForbiddenError:
+        return False
+    return True
+
+
+def _message(schedule: Schedule, *, whole: bool) -> schedule_pb2.Schedule:
+    """Tell all of a schedule; of its message only if it is to be `whole`."""
+    shown = schedule_pb2.Schedule(
+        name=schedule.name,
+        topic=schedule.topic,
+        every_ms=schedule.every_ms,
+        cron=schedule.cron,
+        zone=schedule.zone,
+        missed=int(schedule.missed),
+        paused=schedule.paused,
+        fault=schedule.fault,
+        created_at_ms=schedule.created_ms,
+        changed_at_ms=schedule.changed_ms,
+        next_at_ms=schedule.next_ms,
+        last_at_ms=schedule.last_ms,
+        ticks=schedule.ticks,
+    )
+    if not whole:
+        return shown
+    message = definition_pb2.Message.FromString(schedule.message)
+    properties = message.system_properties
+    shown.body = message.body
+    shown.properties.update(message.user_properties)
+    shown.tag = properties.tag
+    shown.keys.extend(properties.keys)
+    shown.message_group = properties.message_group
+    if properties.HasField("priority"):
+        shown.priority = properties.priority
+    return shown

@@ -1,0 +1,263 @@
+"""`latermq schedule`: list, show, create, pause, resume, remove, run-now."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import click
+
+from latermq_cli import clock
+from latermq_cli.connection.connection import Connection
+from latermq_cli.connection.options import (
+    broker_options,
+    confirmed,
+    duration,
+    example,
+    limit_option,
+    pair,
+    text,
+    yes_option,
+)
+from latermq_cli.messages.send import PRIORITY_MAX, read_body
+from latermq_cli.terminal.bodies import printable_lines
+from latermq_cli.terminal.commands import CommandGroup
+from latermq_cli.terminal.console import page_width, print_json, print_table, styled
+from latermq_cli.terminal.facts import fact
+from latermq_cli.terminal.failures import RefusedError
+from latermq_cli.terminal.jsonable import jsonable
+from latermq_cli.terminal.table import Column, plain
+from latermq_cli.terminal.times import format_ago, format_due, format_instant
+from latermq_cli.terminal.watch import watch_option
+from latermq_proto.latermq.v1 import schedule_pb2
+from latermq_text.durations import format_exact
+
+MISSED: Final = ("skip", "one", "all")
+_NAME: Final = click.argument("name")
+
+
+@click.group(cls=CommandGroup)
+def schedule() -> None:
+    """Send a message again and again: one for each tick, over restarts of the broker.
+
+    A schedule says when: every so often, or by a cron expression in a time zone. It is kept in the
+    broker, which sends its message to a topic; any consumer group takes it from there.
+    """
+
+
+@schedule.command(
+    epilog=example(
+        "latermq schedule create sweep --topic sweeps --every 15m",
+        "latermq schedule create report --topic reports --cron '0 6 * * 1-5' --tz Europe/Berlin",
+        "latermq schedule create report --topic reports --cron @daily --replace",
+    )
+)
+@_NAME
+@click.option("--topic", required=True, help="Where its messages go.")
+@click.option(
+    "--every", type=duration, metavar="DURATION",
+    help="How often: 15m is at :00, :15, :30 and :45, by UTC; at least 1s.",
+)  # fmt: skip
+@click.option(
+    "--cron", type=text, default="", metavar="FIELDS",
+    help="Instead: 'minute hour day month weekday', or @hourly, @daily, @weekly, @monthly.",
+)  # fmt: skip
+@click.option(
+    "--tz", "zone", type=text, default="", metavar="ZONE",
+    help="The time zone of --cron, such as Europe/Berlin [UTC].",
+)  # fmt: skip
+@click.option(
+    "--missed", type=click.Choice(MISSED), default="one", show_default=True,
+    help="Of ticks that are due together, after an outage: the last; the last if it is less than a "
+    "minute late (skip); or each of the last day.",
+)  # fmt: skip
+@click.option("--body", default="", help="As of `latermq send` [the tick's time, in ISO 8601].")
+@click.option("--tag", type=text, default="")
+@click.option("--key", "keys", type=text, multiple=True, help="Repeatable.")
+@click.option("--property", "properties", type=pair, multiple=True, metavar="NAME=VALUE")
+@click.option("--message-group", type=text, default="", metavar="NAME")
+@click.option("--priority", type=click.IntRange(0, PRIORITY_MAX), metavar="N")
+@click.option("--replace", is_flag=True, help="Alter it if it is there and says something else.")
+@broker_options
+def create(
+    name: str,
+    every: int | None,
+    missed: str,
+    body: str,
+    properties: tuple[tuple[str, str], ...],
+    replace: bool,
+    endpoint: str,
+    as_json: bool,
+    **fields: Any,
+) -> None:
+    """Create the schedule NAME.
+
+    Doing it twice is no error as long as it says the same. Each message has the properties
+    latermq-schedule, the name, and latermq-tick, the time it is for; its id is the tick's.
+    """
+    wanted = schedule_pb2.Schedule(
+        name=name,
+        every_ms=every or 0,
+        missed=missed.upper(),
+        body=read_body(body),
+        properties=dict(properties),
+        **fields,
+    )
+    request = schedule_pb2.PutScheduleRequest(schedule=wanted, keep=not replace)
+    with Connection(endpoint) as broker:
+        put = broker.call(broker.schedules.PutSchedule, request)
+    if put.differences and not replace:
+        raise RefusedError(
+            f"schedule {plain(name)} is there already, with another "
+            f"{', '.join(put.differences)}; --replace alters it"
+        )
+    _print_one(put.schedule, as_json)
+
+
+@schedule.command("list", epilog=example("latermq schedule list"))
+@limit_option
+@watch_option
+@broker_options
+def list_(limit: int, endpoint: str, as_json: bool) -> None:
+    """List the schedules: when each ticks next, and when it did last."""
+    with Connection(endpoint) as broker:
+        entries, more = broker.pages(
+            broker.schedules.ListSchedules, schedule_pb2.ListSchedulesRequest(), "schedules", limit
+        )
+    if as_json:
+        print_json({"schedules": [_listed(each) for each in entries], "more": more})
+        return
+    if not entries:
+        click.echo("no schedules; `latermq schedule create NAME --topic T --every 15m` makes one")
+        return
+    columns = (
+        Column("SCHEDULE", flex=True),
+        Column("WHEN"),
+        Column("TOPIC"),
+        Column("NEXT"),
+        Column("LAST"),
+        Column("TICKS", right=True),
+    )
+    print_table(columns, [_row(each) for each in entries])
+    if more:
+        click.echo(f"… more than {limit:,}; raise --limit to see them")
+
+
+@schedule.command(epilog=example("latermq schedule show report"))
+@_NAME
+@broker_options
+def show(name: str, endpoint: str, as_json: bool) -> None:
+    """Show the schedule NAME, with its message."""
+    entry = _ask(endpoint, lambda broker: broker.schedules.GetSchedule, name).schedule
+    if as_json:
+        print_json(jsonable(entry))
+        return
+    width, now_ms = page_width(), clock.now_ms()
+    next_at = f"{format_due(entry.next_at_ms)} ({format_ago(entry.next_at_ms, now_ms)})"
+    facts = (
+        ("when", [when(entry)]),
+        ("topic", [entry.topic]),
+        ("next", [_paused(entry) if entry.paused else next_at]),
+        ("last", [format_due(entry.last_at_ms)] if entry.last_at_ms else ["-"]),
+        ("ticks", [f"{entry.ticks:,}"]),
+        ("missed", [schedule_pb2.Schedule.Missed.Name(entry.missed).lower()]),
+        ("created", [format_instant(entry.created_at_ms)]),
+        ("tag", [entry.tag] if entry.tag else []),
+        ("keys", entry.keys),
+        ("group", [entry.message_group] if entry.message_group else []),
+        ("priority", [str(entry.priority)] if entry.HasField("priority") else []),
+        ("properties", [f"{key}={value}" for key, value in sorted(entry.properties.items())]),
+        ("body", printable_lines(entry.body) if entry.body else ["the tick's time"]),
+    )
+    click.echo(styled(f"schedule {plain(entry.name)}", bold=True))
+    for label, values in facts:
+        for line in fact(label, values, width):
+            click.echo(line)
+
+
+@schedule.command(epilog=example("latermq schedule pause report"))
+@_NAME
+@broker_options
+def pause(name: str, endpoint: str, as_json: bool) -> None:
+    """Have the schedule NAME send nothing until it is resumed."""
+    answer = _ask(endpoint, lambda broker: broker.schedules.PauseSchedule, name)
+    _print_one(answer.schedule, as_json)
+
+
+@schedule.command(epilog=example("latermq schedule resume report"))
+@_NAME
+@broker_options
+def resume(name: str, endpoint: str, as_json: bool) -> None:
+    """Have the schedule NAME tick again; what was due meanwhile is not made up for."""
+    answer = _ask(endpoint, lambda broker: broker.schedules.ResumeSchedule, name)
+    _print_one(answer.schedule, as_json)
+
+
+@schedule.command(epilog=example("latermq schedule remove report --yes"))
+@_NAME
+@yes_option
+@broker_options
+def remove(name: str, yes: bool, endpoint: str, as_json: bool) -> None:
+    """Remove the schedule NAME; what it has sent stays.
+
+    Asks first, unless --yes.
+    """
+    confirmed(f"Remove schedule {plain(name)}?", yes=yes)
+    _ask(endpoint, lambda broker: broker.schedules.RemoveSchedule, name)
+    if as_json:
+        print_json({"name": name, "removed": True})
+    else:
+        click.echo(f"schedule {plain(name)} removed")
+
+
+@schedule.command("run-now", epilog=example("latermq schedule run-now report"))
+@_NAME
+@broker_options
+def run_now(name: str, endpoint: str, as_json: bool) -> None:
+    """Send the message of the schedule NAME now, paused or not; its ticks stay as they are."""
+    answer = _ask(endpoint, lambda broker: broker.schedules.RunSchedule, name)
+    if as_json:
+        print_json({"name": name, "message_id": answer.message_id})
+    else:
+        click.echo(f"schedule {plain(name)} sent {answer.message_id}")
+
+
+def when(entry: Any) -> str:
+    """Say when a schedule ticks: `every 15m`, `0 6 * * 1-5 Europe/Berlin`."""
+    if entry.every_ms:
+        return f"every {format_exact(entry.every_ms)}"
+    return f"{entry.cron} {entry.zone or 'UTC'}"
+
+
+def _ask(endpoint: str, method: Callable[[Connection], Any], name: str) -> Any:
+    with Connection(endpoint) as broker:
+        return broker.call(method(broker), schedule_pb2.ScheduleRequest(name=name))
+
+
+def _listed(entry: Any) -> dict[str, Any]:
+    """Return what a listing tells, which is not the message."""
+    hidden = ("body", "tag", "keys", "properties", "message_group", "priority")
+    return {name: value for name, value in jsonable(entry).items() if name not in hidden}
+
+
+def _print_one(entry: Any, as_json: bool) -> None:
+    if as_json:
+        print_json(jsonable(entry))
+        return
+    next_at = _paused(entry) if entry.paused else f"next at {format_due(entry.next_at_ms)}"
+    click.echo(f"schedule {plain(entry.name)}: {plain(when(entry))}, {plain(next_at)}")
+
+
+def _paused(entry: Any) -> str:
+    return f"paused by the broker: {entry.fault}" if entry.fault else "paused"
+
+
+def _row(entry: Any) -> tuple[str, ...]:
+    return (
+        entry.name,
+        when(entry),
+        entry.topic,
+        ("failed" if entry.fault else "paused")
+        if entry.paused
+        else format_instant(entry.next_at_ms),
+        format_instant(entry.last_at_ms),
+        f"{entry.ticks:,}",
+    )

@@ -1,0 +1,227 @@
+"""latermq.v1 Schedules (schedule.proto): what is taken, what is refused, who may."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from latermq_broker.catalog.access import Kind, Right
+from latermq_broker.engine.state.model import TopicType
+from latermq_proto.apache.rocketmq.v2 import definition_pb2
+from latermq_proto.apache.rocketmq.v2.definition_pb2 import Code
+from latermq_proto.latermq.v1 import schedule_pb2
+from support.access_rig import AccessRig
+from support.v1_rig import V1Rig
+
+SCHEDULES = "/latermq.v1.Schedules"
+MINUTE = 60_000
+
+
+@pytest.fixture
+def rig() -> Iterator[V1Rig]:
+    rig = V1Rig()
+    yield rig
+    rig.close()
+
+
+def put(rig: V1Rig, *, keep: bool = False, **fields: Any) -> schedule_pb2.PutScheduleResponse:
+    about = {"name": "report", "topic": "reports"} | fields
+    if "cron" not in about:
+        about = {"every_ms": MINUTE} | about
+    request = schedule_pb2.PutScheduleRequest(schedule=schedule_pb2.Schedule(**about), keep=keep)
+    return rig.call(f"{SCHEDULES}/PutSchedule", request, schedule_pb2.PutScheduleResponse)
+
+
+def response_of(verb: str) -> type[Any]:
+    own = {"Run": schedule_pb2.RunScheduleResponse, "Remove": schedule_pb2.RemoveScheduleResponse}
+    return own.get(verb, schedule_pb2.ScheduleResponse)
+
+
+def ask(rig: V1Rig, verb: str, name: str = "report") -> Any:
+    request = schedule_pb2.ScheduleRequest(name=name)
+    return rig.call(f"{SCHEDULES}/{verb}Schedule", request, response_of(verb))
+
+
+def listed(rig: V1Rig, **fields: Any) -> tuple[list[str], str]:
+    request = schedule_pb2.ListSchedulesRequest(**fields)
+    page = rig.call(f"{SCHEDULES}/ListSchedules", request, schedule_pb2.ListSchedulesResponse)
+    assert not any(each.body or each.properties for each in page.schedules)
+    return [each.name for each in page.schedules], page.next_page_token
+
+
+def came(rig: V1Rig, topic: str = "reports") -> list[tuple[definition_pb2.Message, Any]]:
+    found = []
+    for each in rig.receive("readers", topic=topic):
+        system = definition_pb2.SystemProperties.FromString(each.sys)
+        found.append((definition_pb2.Message.FromString(each.rest), system))
+    return found
+
+
+def test_the_message_of_a_tick(rig: V1Rig) -> None:
+    put(
+        rig, body=b"routine", tag="daily", keys=["k1", "k2"], properties={"tenant": "north"},
+        every_ms=1_000,
+    )  # fmt: skip
+    rig.advance(1_000)
+    ((message, system),) = came(rig)
+    tick = message.user_properties["latermq-tick"]
+    assert message.body == b"routine"
+    assert dict(message.user_properties) == {
+        "tenant": "north", "latermq-schedule": "report", "latermq-tick": tick,
+    }  # fmt: skip
+    assert tick.endswith(".000Z")
+    assert (system.tag, list(system.keys)) == ("daily", ["k1", "k2"])
+    assert len(system.message_id) == 34
+    assert system.message_id.startswith("01")
+    assert system.body_digest.checksum
+
+
+def test_without_a_body_it_is_the_time(rig: V1Rig) -> None:
+    put(rig, every_ms=1_000)
+    rig.advance(1_000)
+    ((message, _),) = came(rig)
+    assert message.body.decode() == message.user_properties["latermq-tick"]
+
+
+def test_made_altered_and_the_same_again(rig: V1Rig) -> None:
+    made = put(rig, properties={"a": "1", "b": "2"})
+    assert made.status.code == Code.OK
+    assert not made.HasField("before")
+    again = put(rig, properties={"b": "2", "a": "1"})
+    assert again.before == again.schedule == made.schedule
+    assert list(again.differences) == []
+    kept = put(rig, keep=True, cron="0 6 * * 1-5", zone="Europe/Berlin")
+    assert list(kept.differences) == ["every_ms", "cron", "zone", "message"]
+    assert kept.schedule == made.schedule
+    altered = put(rig, cron="0 6 * * 1-5", zone="Europe/Berlin")
+    assert altered.before == made.schedule
+    assert altered.schedule.cron == "0 6 * * 1-5"
+    assert ask(rig, "Get").schedule == altered.schedule
+
+
+def test_pause_resume_run_and_remove(rig: V1Rig) -> None:
+    put(rig, every_ms=1_000)
+    paused = ask(rig, "Pause").schedule
+    assert (paused.paused, paused.next_at_ms) == (True, 0)
+    rig.advance(10_000)
+    assert came(rig) == []
+    assert ask(rig, "Run").status.code == Code.OK
+    assert len(came(rig)) == 1
+    resumed = ask(rig, "Resume").schedule
+    assert resumed.next_at_ms > rig.now_ms
+    assert (resumed.ticks, resumed.last_at_ms) == (0, 0)
+    assert ask(rig, "Remove").status.code == Code.OK
+    for verb in ("Get", "Pause", "Resume", "Run", "Remove"):
+        assert ask(rig, verb).status.code == Code.NOT_FOUND
+
+
+def test_pages(rig: V1Rig) -> None:
+    for name in ("c", "a", "b"):
+        put(rig, name=name)
+    names, token = listed(rig, page_size=2)
+    assert names == ["a", "b"]
+    assert listed(rig, page_token=token) == (["c"], "")
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"name": ""}, "name of a schedule"),
+        ({"name": "a b"}, "not 'a b'"),
+        ({"name": "x" * 128}, "1 to 127"),
+        ({"topic": ""}, "topic is blank"),
+        ({"topic": "%DLQ%billing"}, "no schedule sends to '%DLQ%billing'"),
+        ({"every_ms": 0}, "either every_ms or cron"),
+        ({"every_ms": 1_000, "cron": "@daily"}, "either every_ms or cron"),
+        ({"every_ms": 999}, "every 999 ms is not within 1000 ms"),
+        ({"every_ms": -5}, "every -5 ms"),
+        ({"every_ms": 1 << 60}, "is not within"),
+        ({"zone": "Europe/Berlin"}, "time zone 'Europe/Berlin' is for cron"),
+        ({"cron": "61 * * * *"}, "cron '61 * * * *': bad minute"),
+        ({"cron": "@daily", "zone": "Mars/Base"}, "time zone 'Mars/Base' is not known"),
+        ({"missed": 7}, "missed 7 is unknown"),
+        ({"properties": {"latermq-tick": "x"}}, "latermq-tick is the broker's"),
+        ({"properties": {"KEYS": "x"}}, "reserved"),
+        ({"tag": "a|b"}, "tag"),
+        ({"keys": [" "]}, "only blanks"),
+        ({"body": b"x" * 5_000}, "schedules.message_bytes_max"),
+        ({"priority": -1}, "negative"),
+        ({"priority": 1}, "PRIORITY does not fit"),
+        ({"message_group": "g" * 64}, "64 bytes"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(rig: V1Rig, fields: dict[str, Any], said: str) -> None:
+    answer = put(rig, **fields)
+    assert 40_000 <= answer.status.code < 50_000
+    assert said in answer.status.message
+    assert listed(rig) == ([], "")
+
+
+def test_a_topic_that_takes_no_such_message(rig: V1Rig) -> None:
+    rig.engine.topics.create("lanes", TopicType.FIFO, 1, rig.now_ms)
+    refused = put(rig, topic="lanes")
+    assert "does not fit topic lanes" in refused.status.message
+    assert put(rig, topic="lanes", message_group="g").status.code == Code.OK
+    rig.advance(MINUTE)
+    ((_, system),) = came(rig, "lanes")
+    assert system.message_group == "g"
+
+
+def test_a_topic_that_is_not_there() -> None:
+    rig = V1Rig(auto_create=False)
+    try:
+        assert put(rig).status.code == Code.TOPIC_NOT_FOUND
+    finally:
+        rig.close()
+
+
+def test_resuming_one_whose_topic_is_gone_says_so(rig: V1Rig) -> None:
+    put(rig, every_ms=1_000)
+    rig.engine.topics.delete("reports", rig.now_ms)
+    rig.advance(1_000)
+    assert ask(rig, "Get").schedule.fault == "topic not found: reports"
+    rig.engine.topics.create("reports", TopicType.FIFO, 1, rig.now_ms)
+    assert "does not fit" in ask(rig, "Resume").status.message
+    rig.engine.topics.delete("reports", rig.now_ms)
+    assert ask(rig, "Resume").schedule.fault == ""
+
+
+def test_who_may() -> None:
+    """Whoever may send to a schedule's topic may do all with it; who may look there sees it."""
+    rig = AccessRig()
+
+    def code(verb: str, request: Any, response: Any) -> int:
+        return rig.code_of(f"{SCHEDULES}/{verb}", request, response, rig.by())
+
+    def seen() -> list[str]:
+        data = schedule_pb2.ListSchedulesRequest().SerializeToString()
+        answer = rig.raw(f"{SCHEDULES}/ListSchedules", data, rig.by())
+        page = schedule_pb2.ListSchedulesResponse.FromString(answer)
+        return [each.name for each in page.schedules]
+
+    try:
+        rig.grant(Kind.TOPIC, "reports", Right.PUB)
+        for name, topic in (("report", "reports"), ("secret", "others")):
+            schedule = schedule_pb2.Schedule(name=name, topic=topic, every_ms=MINUTE)
+            request = schedule_pb2.PutScheduleRequest(schedule=schedule)
+            answer = rig.code_of(
+                f"{SCHEDULES}/PutSchedule",
+                request,
+                schedule_pb2.PutScheduleResponse,
+                rig.by("root", "the-secret-of-root"),
+            )
+            assert answer == Code.OK
+            expected = Code.OK if topic == "reports" else Code.FORBIDDEN
+            assert code("PutSchedule", request, schedule_pb2.PutScheduleResponse) == expected
+            for verb in ("Get", "Pause", "Resume", "Run"):
+                named = schedule_pb2.ScheduleRequest(name=name)
+                answer = code(f"{verb}Schedule", named, response_of(verb))
+                assert answer == expected, verb
+        assert seen() == ["report"]
+        rig.grant(Kind.TOPIC, "others", Right.BROWSE)
+        assert seen() == ["report", "secret"]
+        named = schedule_pb2.ScheduleRequest(name="secret")
+        response = schedule_pb2.RemoveScheduleResponse
+        assert code("RemoveSchedule", named, response) == Code.FORBIDDEN
+    finally:
+        rig.close()
