@@ -398,9 +398,20 @@ class App:
         prepare = partial(self._declared.prepare, self.client.admin, alter=declare)
         worker = Worker(self.client, listening, prepare, concurrency)
         try:
-            return await worker.run(end, grace, health_file, ready)
+            return await self._work(worker, end, grace, health_file, ready)
         finally:
             await self.close()
+
+    async def _work(
+        self,
+        worker: Worker,
+        end: asyncio.Event,
+        grace: timedelta,
+        health_file: Path | None,
+        ready: asyncio.Event | None,
+    ) -> bool:
+        """Run the worker, and what an app has beside it."""
+        return await worker.run(end, grace, health_file, ready)
 
     @contextmanager
     def _connecting(self, open_client: Callable[[], Client]) -> Iterator[None]:

@@ -92,10 +92,7 @@ class Client:
     @property
     def admin(self) -> "AsyncAdmin":
         """Return what administers this broker, over the connection of this client."""
-        from latermq.admin import AsyncAdmin  # with every service's messages, which few need
-
-        profile = self._profile(ClientKind.PRODUCER, "", {})
-        return AsyncAdmin(profile, self._connections.to(self._endpoints))
+        return self._admin_at(self._endpoints)
 
     async def send(
         self,
@@ -361,6 +358,13 @@ class Client:
             return receipt
 
         return first()
+
+    def _admin_at(self, endpoints: Endpoints) -> "AsyncAdmin":
+        """Return what administers one of the brokers that routes name."""
+        from latermq.admin import AsyncAdmin  # with every service's messages, which few need
+
+        profile = self._profile(ClientKind.PRODUCER, "", {})
+        return AsyncAdmin(profile, self._connections.to(endpoints))
 
     def _sender(self) -> Producer:
         if self._producer is None:

@@ -19,6 +19,7 @@ from latermq._values import arguments
 from latermq._values.endpoints import Endpoints
 from latermq._values.failure import Failure, describe, rejection
 from latermq._wire.messages import Arrival
+from latermq.backoff import RetryPolicy
 from latermq.message import Received
 
 log = logging.getLogger("latermq.client")
@@ -57,10 +58,12 @@ class Verdict(NamedTuple):
     Fields:
         outcome: FAILED, RETURNED (uncounted) or DEAD_LETTERED.
         after: before it comes again; None: as the group's retry policy says, and returned at once.
+        failure: what the broker is told, instead of the error.
     """
 
     outcome: Outcome = Outcome.FAILED
     after: timedelta | None = None
+    failure: Failure | None = None
 
 
 class Settler(Protocol):
@@ -68,6 +71,10 @@ class Settler(Protocol):
 
     @property
     def group(self) -> str: ...
+
+    @property
+    def retry(self) -> RetryPolicy:
+        """Return the group's, as the broker told it."""
 
     async def ack(self, delivery: "Delivery") -> None: ...
 

@@ -14,7 +14,7 @@ from latermq._connection.transport import Metadata
 from latermq._values.endpoints import Endpoints
 from latermq._values.failure import Failure, describe, rejection
 from latermq._wire import messages as wire
-from latermq.backoff import SETTLE_BACKOFF
+from latermq.backoff import SETTLE_BACKOFF, RetryPolicy
 from latermq.codes import Code
 from latermq.delivery import AT_ONCE, WAIT_MAX, Delivery, Outcome
 from latermq.errors import (
@@ -58,6 +58,11 @@ class LeaseSettler:
     @property
     def group(self) -> str:
         return self._session.profile.group
+
+    @property
+    def retry(self) -> RetryPolicy:
+        """Return the group's, as the broker told it."""
+        return self._session.settings.retry
 
     async def ack(self, delivery: Delivery) -> None:
         """Acknowledgements that wait at the same time share a call; each has its own answer.
@@ -138,17 +143,17 @@ class LeaseSettler:
     async def end(
         self, delivery: Delivery, error: Exception | None, *, later: bool = False
     ) -> None:
-        verdict, after = delivery._verdict
+        verdict, after, failure = delivery._verdict
         if error is None and not later:
             await self._insist(delivery, lambda: self.ack(delivery))
         elif error is not None and verdict is Outcome.RETURNED:
             await self._insist(delivery, lambda: self._return_once(delivery, after or AT_ONCE))
         elif error is not None and verdict is Outcome.DEAD_LETTERED:
-            refusal = rejection(str(error), error)
+            refusal = failure or rejection(str(error), error)
             await self._insist(delivery, lambda: self.forward(delivery, refusal))
         else:
-            failure = None if error is None else describe(error)
-            await self._insist(delivery, lambda: self.nack(delivery, after, failure))
+            account = failure or (None if error is None else describe(error))
+            await self._insist(delivery, lambda: self.nack(delivery, after, account))
 
     async def _insist(self, delivery: Delivery, settle: Callable[[], Awaitable[None]]) -> None:
         about = {"topic": delivery.topic, "message_id": delivery.message_id}

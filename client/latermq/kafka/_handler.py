@@ -1,0 +1,67 @@
+"""Calls of a handler: at Kafka, and when LaterMQ brings a record back."""
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any, Final, TypeAlias
+
+from latermq._values.arguments import wrong
+from latermq.kafka._record import Record
+
+HandlerFunction: TypeAlias = Callable[[Record], Any]
+
+THREADS_MAX: Final = 64  # of a handler that is not `async`
+
+
+class Handler:
+    """Calls a function that takes a record; one that is not `async` in a thread.
+
+    Args:
+        timeout: after it a call is cancelled, and its attempt has failed.
+    Raises:
+        TypeError: no function of one argument.
+        ValueError: a timeout, and a thread cannot be stopped.
+    """
+
+    def __init__(self, function: HandlerFunction, timeout: timedelta | None) -> None:
+        if not callable(function):
+            raise wrong("a handler", "a function", function)
+        parameters = list(inspect.signature(function).parameters.values())
+        if len(parameters) != 1:
+            raise TypeError(f"{function!r} must take a Record, and nothing else")
+        self._waits = inspect.iscoroutinefunction(function)
+        if timeout is not None and not self._waits:
+            raise ValueError("timeout needs an `async def` function: a thread cannot be stopped")
+        self._function = function
+        self._timeout_s = None if timeout is None else timeout.total_seconds()
+        self._threads: ThreadPoolExecutor | None = None
+
+    async def __call__(self, record: Record) -> None:
+        """Call the function. Raises what it raises, and TimeoutError."""
+        if self._timeout_s is None:
+            await self._run(record)
+            return
+        try:
+            async with asyncio.timeout(self._timeout_s) as limit:
+                await self._run(record)
+        except TimeoutError:
+            if not limit.expired():
+                raise  # the function's own
+            raise TimeoutError(f"not done after {self._timeout_s:g} s, its time limit") from None
+
+    def close(self) -> None:
+        """Begin no more calls in threads; those that run cannot be stopped."""
+        threads, self._threads = self._threads, None
+        if threads is not None:
+            threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _run(self, record: Record) -> None:
+        if self._waits:
+            await self._function(record)
+            return
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="latermq-kafka")
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._threads, self._function, record)

@@ -1,0 +1,248 @@
+"""`latermq.kafka` between a Kafka node and a broker: what fails waits there, and is not lost."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from latermq import admin
+from latermq.kafka import ATTEMPT_HEADER, KafkaApp, Record
+from latermq.testing import BrokerProcess
+from latermq_proto.latermq.v1 import dead_letter_pb2
+from support.kafka.cluster import KafkaCluster
+from support.machine import patient
+
+Headers = list[tuple[str, bytes | None]]
+
+
+@pytest.fixture(scope="module")
+def broker(room: Path) -> Iterator[BrokerProcess]:
+    with BrokerProcess(room / "latermq") as broker:
+        yield broker
+
+
+class Shop:
+    """What a test sends to its topic, and what its handler was called with."""
+
+    def __init__(self, kafka: KafkaCluster, broker: BrokerProcess, name: str) -> None:
+        self.name = name
+        self.kafka = kafka
+        self.broker = broker
+        self.app = KafkaApp({"bootstrap.servers": kafka.bootstrap})
+        self.seen: list[Record] = []
+        self.more = asyncio.Condition()
+
+    async def see(self, record: Record) -> None:
+        async with self.more:
+            self.seen.append(record)
+            self.more.notify_all()
+
+    async def until(self, count: int) -> list[Record]:
+        """Wait until the handler was called so often; return the records."""
+        async with asyncio.timeout(patient(30)), self.more:
+            await self.more.wait_for(lambda: len(self.seen) >= count)
+        return self.seen
+
+    def produce(
+        self, *values: bytes | None, key: bytes | None = None, headers: Headers | None = None,
+        partition: int = 0,
+    ) -> None:  # fmt: skip
+        producer = Producer({"bootstrap.servers": self.kafka.bootstrap})
+        for value in values:
+            producer.produce(self.name, value, key, partition, headers=headers or [])
+        assert producer.flush(patient(30)) == 0
+
+    @asynccontextmanager
+    async def working(self) -> AsyncIterator[None]:
+        async with self.broker.working(self.app):
+            yield
+
+    def committed(self, group: str = "", partition: int = 0) -> int:
+        consumer = Consumer(
+            {"bootstrap.servers": self.kafka.bootstrap, "group.id": group or self.name}
+        )
+        try:
+            (place,) = consumer.committed([TopicPartition(self.name, partition)], patient(30))
+            return int(place.offset)
+        finally:
+            consumer.close()
+
+
+@pytest.fixture
+def shop(kafka: KafkaCluster, broker: BrokerProcess, name: str) -> Shop:
+    kafka.create_topic(name, 2)
+    return Shop(kafka, broker, name)
+
+
+async def test_what_fails_comes_again_and_holds_up_nothing(shop: Shop) -> None:
+    @shop.app.kafka_listener(shop.name, group=shop.name, retry="1ms", max_attempts=3)
+    async def handle(record: Record) -> None:
+        await shop.see(record)
+        if record.value == b"bad":
+            raise ValueError(f"attempt {record.attempt}")
+
+    odd: Headers = [("a", b"1"), ("a", None), ("b", b"\xff\x00"), ("long", b"x" * 9_000)]
+    shop.produce(b"bad", b"good", key=b"\xfe", headers=odd)
+    async with shop.working():
+        seen = await shop.until(4)
+        (letter,) = await dead(shop)
+    bad = [each for each in seen if each.value == b"bad"]
+    assert [each.attempt for each in bad] == [1, 2, 3]
+    assert seen[1].value == b"good"
+    first = bad[0]
+    assert {(each.key, each.headers, each.timestamp, each.place) for each in bad} == {
+        (b"\xfe", tuple(odd), first.timestamp, f"{shop.name}-0-0")
+    }
+    assert letter.keys == (first.place,)
+    assert [each.text for each in letter.failures] == ["attempt 1", "attempt 2", "attempt 3"]
+    assert shop.committed() == 2
+
+
+async def dead(shop: Shop) -> Any:
+    async with asyncio.timeout(patient(30)):
+        while not (letters := shop.broker.dead(shop.name)):
+            await asyncio.sleep(0.02)
+    return letters
+
+
+def redrive(shop: Shop) -> None:
+    request = dead_letter_pb2.RedriveDeadLettersRequest(group=shop.name)
+    with admin.connect(shop.broker.endpoint) as broker:
+        for _ in broker.stream(broker.dead_letters.RedriveDeadLetters, request):
+            pass
+
+
+async def test_a_letter_that_is_redriven_goes_to_the_handler(shop: Shop) -> None:
+    fine: list[bytes | None] = []
+
+    @shop.app.kafka_listener(shop.name, group=shop.name, dead_letter_on=ValueError)
+    def handle(record: Record) -> None:
+        asyncio.run_coroutine_threadsafe(shop.see(record), loop).result()
+        if record.value not in fine:
+            raise ValueError("no")
+
+    loop = asyncio.get_running_loop()
+    shop.produce(b"", headers=[(ATTEMPT_HEADER, b"many")])
+    async with shop.working():
+        (letter,) = await dead(shop)
+        assert (letter.attempts, letter.kind, letter.text) == (1, "ValueError", "no")
+        assert "in handle" in (await asyncio.to_thread(stack_of, shop))
+        fine.append(b"")
+        await asyncio.to_thread(redrive, shop)
+        seen = await shop.until(2)
+    assert [(each.attempt, each.value, each.headers) for each in seen] == [(1, b"", ())] * 2
+    assert not shop.broker.dead(shop.name)
+
+
+def stack_of(shop: Shop) -> str:
+    request = dead_letter_pb2.GetDeadLetterRequest(group=shop.name, queue_offset=0)
+    with admin.connect(shop.broker.endpoint) as broker:
+        return str(broker.call(broker.dead_letters.GetDeadLetter, request))
+
+
+async def test_what_is_written_again_is_for_its_group_alone(shop: Shop) -> None:
+    fine: list[bytes | None] = []
+    other = KafkaApp({"bootstrap.servers": shop.kafka.bootstrap})
+    others: list[bytes | None] = []
+
+    @shop.app.kafka_listener(
+        shop.name, group=shop.name, republish=True, retry="1ms", max_attempts=3
+    )
+    async def handle(record: Record) -> None:
+        await shop.see(record)
+        if record.value not in fine:
+            raise ValueError(f"attempt {record.attempt}")
+
+    @other.kafka_listener(shop.name, group=f"{shop.name}-2")
+    async def handle_too(record: Record) -> None:
+        others.append(record.value)
+
+    shop.produce(None, key=b"k", headers=[("a", b"1")], partition=1)
+    async with shop.working(), shop.broker.working(other):
+        (letter,) = await dead(shop)
+        assert (letter.text, len(shop.seen)) == ("attempt 3", 3)
+        fine.append(None)
+        await asyncio.to_thread(redrive, shop)
+        await shop.until(4)
+        shop.produce(b"last", partition=1)
+        fine.append(b"last")
+        seen = await shop.until(5)
+        async with asyncio.timeout(patient(30)):
+            while b"last" not in others:
+                await asyncio.sleep(0.02)
+    assert [each.attempt for each in seen] == [1, 2, 3, 1, 1]
+    assert {(each.partition, each.key, each.headers) for each in seen[:4]} == {
+        (1, b"k", (("a", b"1"),))
+    }
+    assert [each.offset for each in seen] == [0, 1, 2, 3, 4]
+    assert others == [None, b"last"]
+
+
+async def test_order_is_kept_by_key(shop: Shop) -> None:
+    tries: dict[bytes, int] = {}
+
+    @shop.app.kafka_listener(shop.name, group=shop.name, ordered=True, retry="20ms")
+    async def handle(record: Record) -> None:
+        assert record.value is not None
+        tries[record.value] = tries.get(record.value, 0) + 1
+        if record.value.endswith(b"0") and tries[record.value] < 3:
+            raise ValueError("not yet")
+        await shop.see(record)
+
+    async with shop.working():
+        for number in range(25):
+            for key in (b"a", b"b", b"\xff", b"long" * 20):
+                shop.produce(key[:2] + b" %02d" % number, key=key)
+        await shop.until(100)
+        detours = shop.app._bridges[0].detours
+        assert detours is not None
+        async with asyncio.timeout(patient(30)):
+            while len(detours):
+                await asyncio.sleep(0.02)
+        shop.produce(b"a end", key=b"a")
+        seen = [each.value or b"" for each in await shop.until(101)]
+    for key in (b"a ", b"b ", b"\xff", b"lo"):
+        values = [each for each in seen if each.startswith(key)]
+        assert values == sorted(values)
+    assert len(shop.broker.sent(f"{shop.name}-{shop.name}")) < 100  # those that never waited
+
+
+async def test_an_offset_waits_for_a_broker_that_is_away(
+    kafka: KafkaCluster, shop: Shop, tmp_path: Path
+) -> None:
+    @shop.app.kafka_listener(shop.name, group=shop.name, retry="1ms")
+    async def handle(record: Record) -> None:
+        await shop.see(record)
+        if record.attempt == 1:
+            raise ValueError("once")
+
+    with BrokerProcess(tmp_path / "latermq") as broker:
+        shop.broker = broker
+        async with shop.working():
+            broker.kill()
+            shop.produce(b"bad", b"next")
+            await shop.until(1)
+            assert len(shop.seen) == 1  # the partition waits with it
+            broker.start()
+            seen = await shop.until(4)
+    assert sorted((each.value, each.attempt) for each in seen) == [
+        (b"bad", 1), (b"bad", 2), (b"next", 1), (b"next", 2)
+    ]  # fmt: skip
+    assert shop.committed() == 2
+
+
+async def test_a_message_that_is_no_record_is_a_dead_letter(shop: Shop) -> None:
+    @shop.app.kafka_listener(shop.name, group=shop.name, retry_topic=f"{shop.name}-again")
+    async def handle(record: Record) -> None:
+        await shop.see(record)
+
+    async with shop.working():
+        properties = {"kafka-record": '{"topic":7}'}
+        await shop.app.client.send(f"{shop.name}-again", b"body", properties=properties)
+        (letter,) = await dead(shop)
+    assert letter.body == b"body"
+    assert "no record of Kafka" in letter.text
