@@ -87,6 +87,9 @@ def run(directory: Path, files: dict[str, str], *arguments: str) -> str:
 @pytest.mark.parametrize(
     ("page", "count"),
     [
+        ("delays.md", 3),
+        ("transactions.md", 3),
+        ("ordering.md", 3),
         ("testing.md", 3),
         ("retries.md", 4),
         ("idempotency.md", 3),
