@@ -117,6 +117,12 @@ docs: $(DOCS_STAMP) ## the guides and the reference as a site of its own, in sit
 	@! grep -rlE '(src|href)="https?://[^"]*\.(css|js|woff2?|png|svg)"' site || \
 		{ echo "make docs: these pages ask others for parts" >&2; exit 1; }
 
+.PHONY: bench-worker
+bench-worker: $(STAMP) $(NATIVE_STAMP) ## the SDK and @app.listener beside Celery, dramatiq and arq (ten minutes; needs redis-server)
+	@command -v redis-server >/dev/null || \
+		{ echo "make bench-worker: needs redis-server (apt install redis-server)" >&2; exit 1; }
+	@$(BIN)/python tests/bench/worker/run.py
+
 .PHONY: image
 image: ## build the Docker image (IMAGE=latermq:latest)
 	@docker info >/dev/null 2>&1 || \

@@ -35,6 +35,7 @@ COMPILED: Final = is_compiled()
 PAGE: Final = ROOT / "docs" / ("benchmarks-compiled.md" if COMPILED else "benchmarks.md")
 HISTORY: Final = ROOT / "docs" / "benchmarks-history.md"
 LAST: Final = ROOT / ".cache" / PAGE.with_suffix(".jsonl").name
+KEPT: Final = "<!-- From here on `make bench` keeps what stands here. -->"
 CALM_LOAD: Final = 0.5  # a load average above it: somebody else is at work
 WORTH_TELLING: Final = 0.1  # a change against the last run
 
@@ -105,7 +106,7 @@ def main(words: list[str]) -> int:
     page = "\n".join([*lines, ""])
     print("\n" + page)
     if not options.no_page and not options.only:
-        PAGE.write_text(page, encoding="utf-8")
+        PAGE.write_text(page + kept(), encoding="utf-8")
         add_to_history(results, mode, load)
     broken = [one for one in results if one.holds is False]
     for one in broken:
@@ -134,6 +135,13 @@ def add_to_history(results: Iterable[Result], mode: str, load: float) -> None:
     ]  # fmt: skip
     page = HISTORY.read_text(encoding="utf-8") if HISTORY.exists() else HISTORY_HEAD
     HISTORY.write_text(f"{page}| {' | '.join(cells)} |\n", encoding="utf-8")
+
+
+def kept() -> str:
+    """Return the page's sections that other measurements wrote."""
+    text = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
+    _, mark, sections = text.partition(f"{KEPT}\n")
+    return mark and f"\n{mark}{sections}"
 
 
 def machine(mode: str) -> Iterator[str]:
