@@ -27,7 +27,8 @@ from latermq_broker.handover.passing import MeetingPoint, Port
 from latermq_broker.handover.replacing import LISTEN, METRICS, Sockets, open_replacing
 from latermq_broker.observability import log as logs
 from latermq_broker.observability.metrics import Edges, render
-from latermq_broker.observability.metrics_endpoint import MetricsEndpoint
+from latermq_broker.observability.metrics_endpoint import MetricsEndpoint, Page
+from latermq_broker.observability.otlp_export import OtlpExport
 from latermq_broker.observability.service_manager import ServiceNotices
 from latermq_broker.pump.disk_work import THREADS_MAX
 from latermq_broker.pump.pump import Pump
@@ -198,7 +199,11 @@ async def _serve(
         server = _server(services.methods, config)
         if isinstance(server, LeanServer):
             services.transport_view.transport = server.figures
-        async with _metrics(engine, services, pump, config, sockets) as metrics:
+        page = _page(engine, services, pump, config)
+        async with (
+            _metrics(services, config, page, sockets) as metrics,
+            OtlpExport(config.metrics, page, config.server.broker_name),
+        ):
             await _copy_first(services, stop)
             meeting: MeetingPoint | None = None
             if isinstance(server, LeanServer):
@@ -278,9 +283,7 @@ def _managed(services: Services, pump: Pump) -> ServiceNotices:
     return manager
 
 
-def _metrics(
-    engine: Engine, services: Services, pump: Pump, config: Config, sockets: Sockets
-) -> MetricsEndpoint:
+def _page(engine: Engine, services: Services, pump: Pump, config: Config) -> Page:
     """The page of metrics, with what only the edges know."""
 
     def pieces(openmetrics: bool) -> Iterator[str]:
@@ -294,10 +297,14 @@ def _metrics(
         page = render(engine, edges, openmetrics=openmetrics)
         return page if services.shards is None else services.shards.page(page)
 
+    return pieces
+
+
+def _metrics(services: Services, config: Config, page: Page, sockets: Sockets) -> MetricsEndpoint:
     def ready() -> bool:
         return services.health.serving
 
-    return MetricsEndpoint(config.metrics, pieces, ready, sockets.get(METRICS, ()))
+    return MetricsEndpoint(config.metrics, page, ready, sockets.get(METRICS, ()))
 
 
 def _server(methods: MethodTable, config: Config) -> "GrpcioServer | LeanServer":

@@ -1,4 +1,6 @@
-"""`HOST:PORT`, as settings have it."""
+"""`HOST:PORT` and URLs, as settings have them."""
+
+from urllib.parse import urlsplit
 
 from latermq_broker.errors import ConfigError
 
@@ -20,3 +22,20 @@ def listen_address(setting: str, text: str) -> tuple[str, int]:
     if port > 65_535:
         raise ConfigError(setting, f"{text!r}: a port is 0 to 65535")
     return host, port
+
+
+def http_url(setting: str, text: str) -> None:
+    """Check that a URL can be posted to, and holds no password: settings are printed.
+
+    Raises:
+        ConfigError: naming `setting`.
+    """
+    try:
+        parts = urlsplit(text)
+        known = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        known = False
+    if not known:
+        raise ConfigError(setting, f"{text!r} is not http://HOST:PORT or https://HOST:PORT")
+    if parts.username or parts.password:
+        raise ConfigError(setting, "a URL here has no user and no password")

@@ -7,7 +7,7 @@ section is built, before the first request. Names end in their unit; `_max` boun
 from dataclasses import dataclass, field, fields
 from enum import Enum
 
-from latermq_broker.config.addresses import listen_address
+from latermq_broker.config.addresses import http_url, listen_address
 from latermq_broker.config.auth import AuthConfig
 from latermq_broker.config.cluster import ClusterConfig
 from latermq_broker.config.number_bounds import check_maxima
@@ -357,14 +357,20 @@ class LogConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsConfig:
-    """Prometheus text over HTTP."""
+    """Figures of the broker: as text over HTTP, and sent to a collector of OpenTelemetry."""
 
     listen: str = ""  # HOST:PORT or [IPV6]:PORT, e.g. 127.0.0.1:9464; "": off
     subscriptions_max: int = 1_000  # groups on topics with series of their own; and topics
+    otlp: str = ""  # http://HOST:PORT of a collector, or a whole URL; "": off
+    otlp_interval_ms: int = 15_000
 
     def __post_init__(self) -> None:
         if self.subscriptions_max < 1:
             raise ConfigError("metrics.subscriptions_max", "must be at least 1")
+        if self.otlp_interval_ms < 100:
+            raise ConfigError("metrics.otlp_interval_ms", "must be at least 100")
+        if self.otlp:
+            http_url("metrics.otlp", self.otlp)
         if self.listen:
             listen_address("metrics.listen", self.listen)
 
