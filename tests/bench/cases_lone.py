@@ -125,7 +125,13 @@ class Client(WireClient):
         self._number = 0
 
     def send_one(
-        self, topic: str, *, keyed: bool = False, due_ms: int = 0, message_group: str = ""
+        self,
+        topic: str,
+        *,
+        keyed: bool = False,
+        due_ms: int = 0,
+        message_group: str = "",
+        dedup_id: str = "",
     ) -> None:
         number = self._number
         message = wire_requests.message(topic, BODY, tag="TagA", deliver_at_ms=due_ms)
@@ -135,6 +141,8 @@ class Client(WireClient):
             system.keys.append(f"order-{number * 7919}")
             message.user_properties["customer"] = f"c{number * 31}"
             message.user_properties["amount"] = f"{number}.00"
+        if dedup_id:
+            message.user_properties["LATERMQ_DEDUP_ID"] = dedup_id
         if message_group:
             system.message_type = definition_pb2.MessageType.FIFO
             system.message_group = message_group
@@ -197,10 +205,14 @@ class Sheet:
         for topic, kind in TOPICS.items():
             client.create_topic(topic, type=kind)
         groups = (f"customer-{number % MESSAGE_GROUPS}" for number in range(1 << 30))
+        dedup_ids = (f"order-{number * 7919:020}" for number in range(1 << 30))
         handles: list[str] = []
 
         def send_fifo() -> None:
             client.send_one(FIFO, keyed=True, message_group=next(groups))
+
+        def send_once() -> None:
+            client.send_one(PLAIN, keyed=True, dedup_id=next(dedup_ids))
 
         def send_delayed() -> None:
             client.send_one(DELAYED, keyed=True, due_ms=now_ms() + HOUR_MS)
@@ -226,6 +238,11 @@ class Sheet:
         yield (
             "send, with a key and properties",
             self._measure(partial(client.send_one, PLAIN, keyed=True)),
+        )
+        yield "send, with a dedup id too", self._measure(send_once)
+        yield (
+            "send, of a dedup id that is known",
+            self._measure(partial(client.send_one, PLAIN, keyed=True, dedup_id=next(dedup_ids))),
         )
         yield "FIFO send", self._measure(send_fifo)
         yield "FIFO receive", self._measure(partial(receive, FIFO))

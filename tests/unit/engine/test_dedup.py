@@ -9,10 +9,12 @@ from latermq_broker.engine.state.dedup_ids import FORGET_LATE_MS
 from latermq_broker.engine.state.model import Outgoing, Sent, TopicType
 from latermq_broker.errors import StoreFullError, TooManyRequestsError
 from latermq_broker.store.files import Space
+from latermq_broker.store.offline.inspect import scan_directory
 from latermq_broker.store.records.dedup_records import DEDUP_RECORD_BYTES
 from latermq_broker.store.records.record import RecordType
 from support.engine_rig import EngineRig, short_store
 from support.memory_files import MemoryFiles, lose_checkpoints
+from support.mended import repair_log
 
 WINDOW_MS: Final = 10_000
 DEDUP: Final = DedupConfig(window_ms=WINDOW_MS)
@@ -200,6 +202,28 @@ def test_a_torn_group_brings_neither_message_nor_id() -> None:
     rig.engine = rig.reopened()
     assert send(rig, outgoing("m2"))[0].first_id == ""
     assert rig.names() == ["m0", "m2"]
+
+
+@pytest.mark.parametrize("spoilt", [RecordType.MESSAGE, RecordType.DEDUP])
+def test_what_a_repair_gives_up_may_be_sent_again(spoilt: RecordType) -> None:
+    """And nothing is swallowed: without its message an id is forgotten."""
+    files = MemoryFiles()
+    rig = EngineRig(dedup=DEDUP, files=files)
+    send(rig, outgoing("m0", "kept"))
+    send(rig, outgoing("m1"))
+    send(rig, outgoing("m2", "kept too"))
+    rig.engine.store.log.synced(rig.engine.store.log.sync())
+    rig.engine.store.log.mark(rig.now_ms)
+    rig.engine.write()
+    rig.engine.abandon()
+    records = [one for one in scan_directory(rig.DIRECTORY, files) if one.type is spoilt]
+    [path] = [path for path in files.inodes if path.suffix == ".seg"]
+    files.inodes[path].data[records[1].position - int(path.stem) + records[1].length - 1] ^= 1
+    done = repair_log(rig.DIRECTORY, files, rig.config, rig.now_ms)
+    assert [loss.position for loss in done.losses] == [records[1].position]
+    rig.engine = rig.reopened()
+    told = [send(rig, outgoing("again", name))[0].first_id for name in ("kept", "once", "kept too")]
+    assert told == ["m0", "", "m2"]
 
 
 def test_a_replay_holds_no_more_ids_than_were_held() -> None:

@@ -1,6 +1,7 @@
 """Queues, timers and what is dropped behind a lost range: see `lossy.py`."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from latermq_broker.delivery.halves import HalfMessage, HalfState
@@ -8,9 +9,11 @@ from latermq_broker.engine.journal.apply_deliveries import DeliveryApplier
 from latermq_broker.engine.journal.apply_retention import BASE_QUEUE, QUEUES_SECTION, trim
 from latermq_broker.engine.journal.indexing import reach
 from latermq_broker.engine.state.state import EngineState, Stamp
+from latermq_broker.errors import CorruptRecordError
 from latermq_broker.offline.mending.lossy_catalog import CatalogMender, Menders
 from latermq_broker.store.derived.checkpoint import decode_sections
 from latermq_broker.store.derived.consume_queue import Entry
+from latermq_broker.store.records.dedup_records import DedupRow, decode_dedup_value
 from latermq_broker.store.records.message_records import (
     QUEUE_UNSET,
     REF_COMMITTED,
@@ -32,7 +35,7 @@ from latermq_broker.store.records.transaction_records import TxnPayload
 
 
 class QueueMender:
-    """MESSAGE, REF, TIMER, HALF, TXN, MOVE, DROP."""
+    """MESSAGE, REF, TIMER, HALF, TXN, MOVE, DROP, DEDUP."""
 
     def __init__(
         self, state: EngineState, deliveries: DeliveryApplier, catalog: CatalogMender
@@ -52,6 +55,7 @@ class QueueMender:
             RecordType.TXN: self.txn,
             RecordType.MOVE: self.move,
             RecordType.DROP: self.drop,
+            RecordType.DEDUP: self.dedup,
         }
 
     def begin(self, *, first: bool) -> None:
@@ -88,6 +92,18 @@ class QueueMender:
         elif ref.reason == REF_COMMITTED:
             self._ensure_half(ref.origin, ref.length, ref.topic_id, at)
         return ref
+
+    def dedup(self, rows: Sequence[DedupRow], at: Stamp) -> list[DedupRow]:
+        """Keep the ids of messages that are there: a lost one may be sent again."""
+        del at
+        return [row for row in rows if self._is_there(decode_dedup_value(row[1]).position)]
+
+    def _is_there(self, position: int) -> bool:
+        try:
+            self._state.read(position)
+        except CorruptRecordError:
+            return False
+        return True
 
     def half(self, message: MessageHead, at: Stamp) -> MessageHead:
         self._catalog.ensure_topic(message.topic_id, QUEUE_UNSET, at)

@@ -5,7 +5,7 @@ then a value, each of which tells its own length.
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from latermq_broker.store.records.kind import Bytes, Fields, Kind, Names
@@ -25,6 +25,7 @@ _VALUE: Final = struct.Struct("<QqQQH")
 DEDUP_VALUE_BYTES: Final = 34  # before the message id
 assert _VALUE.size == DEDUP_VALUE_BYTES
 _UNTIL: Final = struct.Struct("<Q")
+_SIZE: Final = struct.Struct("<H")
 _UNTIL_AT: Final = 24
 DEDUP_RECORD_BYTES: Final = 32 << 10  # of rows; one row alone may have more: it fits any segment
 
@@ -76,32 +77,47 @@ def encode_dedup_value(value: DedupValue) -> bytes:
     return _VALUE.pack(position, queue_offset, due_ms, until_ms, len(message_id)) + message_id
 
 
-def decode_dedup_value(value: bytes) -> DedupValue:
-    position, queue_offset, due_ms, until_ms, _ = _VALUE.unpack_from(value)
-    return DedupValue(position, queue_offset, due_ms, until_ms, value[DEDUP_VALUE_BYTES:])
+def decode_dedup_value(data: Bytes | bytearray, at: int = 0) -> DedupValue:
+    """Decode the value that begins at `at`."""
+    position, queue_offset, due_ms, until_ms, size = _VALUE.unpack_from(data, at)
+    at += DEDUP_VALUE_BYTES
+    return DedupValue(position, queue_offset, due_ms, until_ms, bytes(data[at : at + size]))
 
 
-def dedup_until_ms(value: bytes) -> int:
-    """Read until when a value counts."""
-    until_ms: int = _UNTIL.unpack_from(value, _UNTIL_AT)[0]
+def dedup_until_ms(data: Bytes | bytearray, at: int) -> int:
+    """Read until when the value that begins at `at` counts."""
+    until_ms: int = _UNTIL.unpack_from(data, at + _UNTIL_AT)[0]
     return until_ms
+
+
+def dedup_value_end(data: Bytes | bytearray, at: int) -> int:
+    """Find where the value ends that begins at `at`."""
+    size: int = _SIZE.unpack_from(data, at + DEDUP_VALUE_BYTES - _SIZE.size)[0]
+    return at + DEDUP_VALUE_BYTES + size
+
+
+def dedup_key_at(data: Bytes | bytearray, at: int) -> bytes:
+    """Read the key that begins at `at`."""
+    size = data[at + _KEY.size - 1]
+    return bytes(data[at : at + _KEY.size + size])
 
 
 def encode_dedup(rows: Sequence[DedupRow]) -> list[Bytes]:
     return [part for row in rows for part in row]
 
 
-def decode_dedup(payload: Bytes) -> list[DedupRow]:
-    data = bytes(payload)
-    rows: list[DedupRow] = []
+def dedup_rows(data: Bytes) -> Iterator[DedupRow]:
+    """Read row after row."""
     at = 0
     while at < len(data):
-        value_at = at + _KEY.size + data[at + _KEY.size - 1]
-        size: int = _VALUE.unpack_from(data, value_at)[4]
-        end = value_at + DEDUP_VALUE_BYTES + size
-        rows.append((data[at:value_at], data[value_at:end]))
+        key = dedup_key_at(data, at)
+        end = dedup_value_end(data, at + len(key))
+        yield key, bytes(data[at + len(key) : end])
         at = end
-    return rows
+
+
+def decode_dedup(payload: Bytes) -> list[DedupRow]:
+    return list(dedup_rows(payload))
 
 
 def _dedup_text(record: Record, names: Names) -> Fields:
