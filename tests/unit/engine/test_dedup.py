@@ -182,6 +182,15 @@ def test_beyond_the_limit_sends_with_an_id_are_refused_and_none_is_forgotten() -
     assert len(ids) == 1
 
 
+def test_room_is_made_of_what_was_given_anew() -> None:
+    rig = EngineRig(dedup=DedupConfig(window_ms=WINDOW_MS, bytes_max=100))
+    send(rig, outgoing("m1"), outgoing("m2", "twice"))
+    rig.now_ms += WINDOW_MS  # no tick: the row of the first window is still there
+    send(rig, outgoing("m3"))
+    assert send(rig, outgoing("m4", "twice"))[0].first_id == ""
+    assert len(rig.engine._state.dedup) == 2
+
+
 def test_many_long_ids_of_one_send_share_records() -> None:
     rig = EngineRig(dedup=DEDUP)
     messages = [outgoing(f"m{n}", f"{n:0128}") for n in range(1_000)]

@@ -27,6 +27,8 @@ class Fate(NamedTuple):
 
 
 class DedupSends:
+    """Decides what of a send is stored, by the ids of its messages; writes nothing."""
+
     def __init__(self, state: EngineState) -> None:
         self._ids = state.dedup
         self._catalog = state.catalog
@@ -79,10 +81,10 @@ class DedupSends:
     def _check_room(self, needed: int, now_ms: int) -> None:
         ids = self._ids
         while ids.bytes + needed > ids.bytes_max:
-            before = len(ids)
+            before = ids.bytes
             ids.forget(now_ms)
-            if len(ids) == before:
+            if ids.bytes == before:
                 raise TooManyRequestsError(
-                    f"{before} dedup ids of the last {self._window_ms} ms take {ids.bytes} of "
+                    f"{len(ids)} dedup ids of the last {self._window_ms} ms take {ids.bytes} of "
                     f"{ids.bytes_max} bytes (dedup.bytes_max): send again later; not stored"
                 )

@@ -1,6 +1,6 @@
 """Sends of messages that enter a queue at once, many in one go: what nearly all messages are.
 
-The records and the state are those of `Engine.send`, message by message; only the work that all
+The records and the state are those of `Sends.send`, message by message; only the work that all
 have in common is done once for them. Of 32 a send, that saves 1.2 to 2.7 us a message of a compiled
 broker (docs/transport.md, "32 a send").
 """
