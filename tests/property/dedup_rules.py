@@ -102,6 +102,8 @@ class DedupRules(ClientRules):
 
     def look(self) -> None:
         super().look()
+        ends = {one.until_ms for one in self.once.values()}
+        self.model.windows = {until_ms for until_ms in ends if until_ms > self.now_ms}
         self.remembers(self.engine)
 
     def remembers(self, engine: Engine) -> None:

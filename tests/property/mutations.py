@@ -147,20 +147,6 @@ MUTATIONS: Final = (
         "",
     ),
     Mutation(
-        "a dedup id counts a millisecond longer than it was promised",
-        ENGINE,
-        "engine/state/dedup_ids.py",
-        "        if dedup_until_ms(block, at) <= now_ms:\n",
-        "        if dedup_until_ms(block, at) < now_ms:\n",
-    ),
-    Mutation(
-        "a dedup id that is given anew goes with its first window",
-        ENGINE,
-        "engine/state/dedup_ids.py",
-        "            if self._places[key] == self._first * BLOCK_BYTES + at:",
-        "            if self._places.setdefault(key, 0) >= 0:",
-    ),
-    Mutation(
         "a forward after a nack adds an attempt that never was",
         ENGINE,
         "engine/outcome/attempts.py",

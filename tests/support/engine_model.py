@@ -36,6 +36,7 @@ class Model:
         self.groups = {group.name: group for group in groups}
         self.messages: dict[str, Message] = {}
         self.halves: dict[str, Half] = {}  # by transaction id, the oldest first
+        self.windows: set[int] = set()  # when those of dedup ids end
 
     def send(self, name: str, tag: str, key: str, due_ms: int, where: Where) -> Message:
         message = Message(name, len(self.messages), tag, key, due_ms, where)
@@ -70,7 +71,7 @@ class Model:
         times = {message.due_ms - ahead_ms for message in self.at(Where.WAITS)}
         for _, held in self.held(*IN_HAND):
             times |= {held.deadline_ms, held.look_ms or held.deadline_ms}
-        return times | {half.due_ms for half in self.pending_halves()}
+        return times | self.windows | {half.due_ms for half in self.pending_halves()}
 
     # --- transactions --------------------------------------------------------------------------
 
