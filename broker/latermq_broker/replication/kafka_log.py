@@ -1,0 +1,345 @@
+"""A shard's log as one partition of a topic of Kafka, or of what speaks its protocol.
+
+    append ─→ producer (idempotent, acks=all) ─→ partition ─→ a quorum ─→ report
+                                                                            │ thread: poll
+    loop: Later settled, in the order of the reports ←── one wake-up for all ┘
+
+An entry is one record's value. Offsets of a producer are dense but for records that librdkafka
+sends again and does not know the place of: those are UNTOLD. Loaded with `[replication]` alone.
+"""
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, NamedTuple
+from uuid import uuid4
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from latermq_broker.deferred import Later
+from latermq_broker.errors import EngineGoneError, FencedError
+from latermq_broker.replication.replicated_log import UNTOLD, Entry, Offset
+
+log = logging.getLogger("latermq.replication")
+
+POLL_S: Final = 0.2
+READ_MAX: Final = 64  # entries at a time
+CALL_S: Final = 10.0
+CLOSE_S: Final = 5.0
+ENTRY_BYTES_MAX: Final = 1_000_000
+CANARY: Final = b"canary"
+PRODUCER: Final = {
+    "acks": "all",
+    "enable.idempotence": True,
+    "linger.ms": 0,
+    "compression.type": "none",  # what is in an entry is compressed already, or small
+    "message.max.bytes": ENTRY_BYTES_MAX,
+}
+# Unless the operator's file says otherwise.
+PATIENCE: Final = {"delivery.timeout.ms": 10_000, "request.timeout.ms": 5_000}
+CONSUMER: Final = {
+    "enable.auto.commit": False,
+    "auto.offset.reset": "error",  # never skip: what was trimmed is told from what was lost
+    "fetch.wait.max.ms": 100,
+    "queued.max.messages.kbytes": 16_384,
+}
+# The engine knows a newer producer of this name; only engines that look at epochs say so.
+FENCED: Final = frozenset(
+    [KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED]
+)
+
+
+LEADERLESS: Final = frozenset(
+    [KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE]
+)
+
+
+class Report(NamedTuple):
+    """What the engine said of one append."""
+
+    number: int
+    offset: Offset
+    error: Any  # KafkaError, or None
+
+
+class KafkaWriter:
+    """Appends to one partition. Used in the event loop; its thread waits for the reports.
+
+    Args:
+        settings: librdkafka's, for every client: addresses, TLS, SASL.
+        make: the producer; after a fatal error another one.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        topic: str,
+        partition: int,
+        make: Callable[[dict[str, Any]], Any] = Producer,
+    ) -> None:
+        self._settings = {**PATIENCE, **settings, **PRODUCER}
+        self._topic = topic
+        self._partition = partition
+        self._make = make
+        self._loop = asyncio.get_running_loop()
+        self._producer: Any = None
+        self._waiting: dict[int, Later[Offset]] = {}
+        self._number = 0
+        self._reports: deque[Report] = deque()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._closed = False
+
+    def append(self, data: bytes) -> Later[Offset]:
+        """Send an entry; as `ReplicatedLog.append`."""
+        later: Later[Offset] = Later()
+        if self._closed:
+            later.fail(EngineGoneError("the log is closed"))
+            return later
+        number = self._number = self._number + 1
+        try:
+            self._open().produce(
+                self._topic, data, partition=self._partition,
+                on_delivery=lambda error, sent: self._reports.append(
+                    Report(number, UNTOLD if error else max(sent.offset(), UNTOLD), error)
+                ),
+            )  # fmt: skip
+        except (BufferError, KafkaException) as error:
+            later.fail(EngineGoneError(f"not sent: {error}"))
+            return later
+        self._waiting[number] = later
+        self._idle.clear()
+        return later
+
+    async def settled(self) -> None:
+        """Wait until nothing is in flight."""
+        await self._idle.wait()
+
+    async def close(self) -> None:
+        """Wait a while for what is in flight, then fail it."""
+        self._closed = True
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                await self._idle.wait()
+        except TimeoutError:
+            log.warning("%s-%d: closed with appends in flight", self._topic, self._partition)
+        self._producer = None  # its thread sees that it was let go
+        self._fail_all(EngineGoneError("closed before the engine answered"))
+
+    def _open(self) -> Any:
+        if self._producer is None:
+            self._producer = self._make(self._settings)
+            name = f"kafka {self._topic}-{self._partition}"
+            arguments = (self._producer,)
+            threading.Thread(target=self._hear, args=arguments, name=name, daemon=True).start()
+        return self._producer
+
+    def _hear(self, producer: Any) -> None:
+        """Wait for reports, until the producer was let go. A fatal error ends it without reports
+        of what is in flight, so whoever waits for those is told here."""
+        while self._producer is producer:
+            try:
+                producer.poll(POLL_S)
+            except Exception as error:  # noqa: BLE001  KafkaException, or what a callback raised
+                self._in_loop(self._broken, producer, error)
+                return
+            if self._reports:
+                self._in_loop(self._settle)
+
+    def _in_loop(self, call: Callable[..., None], *arguments: Any) -> None:
+        try:
+            self._loop.call_soon_threadsafe(call, *arguments)
+        except RuntimeError:  # the loop has ended, and nobody waits
+            log.debug("reports came too late")
+
+    def _settle(self) -> None:
+        while self._reports:
+            number, offset, error = self._reports.popleft()
+            later = self._waiting.pop(number, None)
+            if later is None:
+                continue
+            if error is None:
+                later.give(offset)
+            else:
+                later.fail(_error_of(error))
+                if error.fatal():
+                    self._broken(self._producer, KafkaException(error))
+        if not self._waiting:
+            self._idle.set()
+
+    def _broken(self, producer: Any, error: Exception) -> None:
+        """Fail all who wait, and begin anew with the next append."""
+        if producer is None or self._producer is not producer:
+            return
+        self._settle_what_came()
+        log.error("%s-%d: the producer failed: %s", self._topic, self._partition, error)
+        self._producer = None
+        reason = error.args[0] if isinstance(error, KafkaException) and error.args else None
+        known = isinstance(reason, KafkaError)
+        self._fail_all(_error_of(reason) if known else EngineGoneError(str(error)))
+
+    def _settle_what_came(self) -> None:
+        for number, offset, error in list(self._reports):
+            if error is None and (later := self._waiting.pop(number, None)) is not None:
+                later.give(offset)
+        self._reports.clear()
+
+    def _fail_all(self, error: Exception) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for later in waiting.values():
+            later.fail(error)
+        self._idle.set()
+
+
+class KafkaLog:
+    """The `ReplicatedLog` of one shard: partition `shard` of the cluster's topic.
+
+    Args:
+        settings: librdkafka's, for every client.
+        canary_topic: takes records of no meaning, which tell whether the engine takes any.
+    """
+
+    def __init__(
+        self, settings: Mapping[str, Any], topic: str, partition: int, canary_topic: str
+    ) -> None:
+        self._settings = dict(settings)
+        self._place = (topic, partition)
+        self._writer = KafkaWriter(settings, topic, partition)
+        self._canary = KafkaWriter(settings, canary_topic, partition)
+        # Calls that wait for an answer; what is read has threads of its own.
+        self._calls = ThreadPoolExecutor(2, thread_name_prefix="kafka-calls")
+
+    async def claim(self, fence: bytes) -> Offset:
+        """Append a fence; as `ReplicatedLog.claim`."""
+        await self._writer.settled()
+        offset = await self._writer.append(fence)
+        if offset == UNTOLD:
+            raise EngineGoneError("the fence stands, and the engine does not say where")
+        return offset
+
+    def append(self, batch: bytes) -> Later[Offset]:
+        """Append a batch; as `ReplicatedLog.append`."""
+        return self._writer.append(batch)
+
+    async def canary(self) -> None:
+        """Have a quorum take a record of no meaning. Raises EngineGoneError: it does not."""
+        await self._canary.append(CANARY)
+
+    async def follow(self, offset: Offset) -> AsyncIterator[Entry]:
+        """Read entries; as `ReplicatedLog.follow`."""
+        loop = asyncio.get_running_loop()
+        reading = ThreadPoolExecutor(1, thread_name_prefix="kafka-follow")
+        reader = _Reader(self._settings, *self._place, offset)
+        try:
+            while True:
+                for entry in await loop.run_in_executor(reading, reader.read):
+                    yield entry
+        finally:
+            reading.submit(reader.close)
+            reading.shutdown(wait=False)
+
+    async def trim(self, offset: Offset) -> None:
+        """Let the engine delete; as `ReplicatedLog.trim`."""
+        await self._call(self._trim, offset)
+
+    async def end(self) -> Offset:
+        """Return the offset behind the last entry; as `ReplicatedLog.end`."""
+        return int(await self._call(self._end))
+
+    async def close(self) -> None:
+        """Let the engine go; as `ReplicatedLog.close`."""
+        await asyncio.gather(self._writer.close(), self._canary.close())
+        self._calls.shutdown(wait=False, cancel_futures=True)
+
+    async def _call(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        """Call in a thread, again where a partition has no leader yet, or another one now."""
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + CALL_S
+        while True:
+            try:
+                return await loop.run_in_executor(self._calls, call, *arguments)
+            except KafkaException as error:
+                if error.args[0].code() not in LEADERLESS or loop.time() > end_s:
+                    raise EngineGoneError(str(error)) from error
+            await asyncio.sleep(POLL_S)
+
+    def _trim(self, offset: Offset) -> None:
+        place = TopicPartition(*self._place, offset)
+        admin = AdminClient(self._settings)
+        for future in admin.delete_records([place], request_timeout=CALL_S).values():
+            future.result(CALL_S)
+
+    def _end(self) -> Offset:
+        with_group = {**self._settings, **CONSUMER, "group.id": _no_group()}
+        consumer = Consumer(with_group)
+        try:
+            _, end = consumer.get_watermark_offsets(TopicPartition(*self._place), CALL_S)
+        finally:
+            consumer.close()
+        return int(end)
+
+
+class _Reader:
+    """A consumer of one partition, used in one thread."""
+
+    def __init__(
+        self, settings: Mapping[str, Any], topic: str, partition: int, offset: Offset
+    ) -> None:
+        self._settings = {**settings, **CONSUMER, "group.id": _no_group()}
+        self._topic = topic
+        self._partition = partition
+        self._next = offset
+        self._consumer: Any = None
+
+    def read(self) -> list[Entry]:
+        """Wait a moment for entries. Raises EngineGoneError."""
+        try:
+            if self._consumer is None:
+                self._consumer = Consumer(self._settings)
+                self._assign(self._next)
+            first = self._consumer.poll(POLL_S)
+            messages = [] if first is None else [first, *self._consumer.consume(READ_MAX - 1, 0)]
+        except KafkaException as error:
+            raise EngineGoneError(str(error)) from error
+        entries: list[Entry] = []
+        for each in messages:
+            refusal = each.error()
+            if refusal is not None:
+                self._mend(refusal)
+                break  # from here on it is read again
+            entries.append(Entry(each.offset(), each.value() or b""))
+            self._next = each.offset() + 1
+        return entries
+
+    def close(self) -> None:
+        if self._consumer is not None:
+            self._consumer.close()
+
+    def _assign(self, offset: Offset) -> None:
+        self._consumer.assign([TopicPartition(self._topic, self._partition, offset)])
+
+    def _mend(self, error: Any) -> None:
+        """Go on with what trim left. Raises EngineGoneError: that is not what is wrong."""
+        if error.code() not in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+            raise EngineGoneError(error.str())
+        place = TopicPartition(self._topic, self._partition)
+        start, end = self._consumer.get_watermark_offsets(place, CALL_S)
+        if not self._next < start:
+            why = f"asked for entry {self._next} of a log that ends at {end}: entries were lost"
+            raise EngineGoneError(why)
+        self._next = start
+        self._assign(start)
+
+
+def _no_group() -> str:
+    """Name a group that nobody joins; a consumer must have one."""
+    return f"latermq-{uuid4()}"
+
+
+def _error_of(error: Any) -> Exception:
+    kind = FencedError if error.code() in FENCED else EngineGoneError
+    return kind(error.str())

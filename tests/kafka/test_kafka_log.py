@@ -1,0 +1,140 @@
+"""The adapter of the replicated log against a real Kafka node."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+
+import pytest
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
+
+from latermq_broker.config.replication import SERVERS
+from latermq_broker.errors import ConfigError, EngineGoneError
+from latermq_broker.replication.kafka_log import KafkaLog
+from latermq_broker.replication.kafka_topics import Wanted, ensure_topics
+from latermq_broker.replication.replicated_log import Entry, ReplicatedLog
+from support.kafka.cluster import KafkaCluster
+from support.machine import patient
+
+SHARDS = 3
+SHARD = 1
+
+
+@pytest.fixture
+def wanted(kafka: KafkaCluster, name: str) -> Wanted:
+    wanted = Wanted(cluster=name, shards=SHARDS, replicas=1, replicas_min=1)
+    ensure_topics({SERVERS: kafka.bootstrap}, wanted)
+    return wanted
+
+
+def opened(kafka: KafkaCluster, wanted: Wanted, **settings: str) -> KafkaLog:
+    given = {SERVERS: kafka.bootstrap, **{k.replace("_", "."): v for k, v in settings.items()}}
+    return KafkaLog(given, wanted.log_topic, SHARD, wanted.canary_topic)
+
+
+@pytest.fixture
+async def owner(kafka: KafkaCluster, wanted: Wanted) -> AsyncIterator[KafkaLog]:
+    owner = opened(kafka, wanted)
+    yield owner
+    await owner.close()
+
+
+async def read(log: ReplicatedLog, offset: int, count: int) -> list[Entry]:
+    entries: list[Entry] = []
+    following = log.follow(offset)
+    async with asyncio.timeout(patient(30)):
+        async for entry in following:
+            entries.append(entry)
+            if len(entries) == count:
+                break
+    await following.aclose()  # type: ignore[attr-defined]
+    return entries
+
+
+async def test_what_is_appended_is_read_from_anywhere_and_trimmed(owner: KafkaLog) -> None:
+    assert await owner.end() == 0
+    assert await owner.claim(b"fence") == 0
+    laters = [owner.append(b"%d" % number * 1_000) for number in range(1, 200)]
+    assert [await each for each in laters] == list(range(1, 200))
+    everything = [Entry(0, b"fence"), *(Entry(n, b"%d" % n * 1_000) for n in range(1, 200))]
+    assert await read(owner, 0, 200) == everything
+    assert await read(owner, 150, 50) == everything[150:]
+    await owner.trim(120)
+    assert await read(owner, 0, 1) == [everything[120]]
+    assert await owner.end() == 200
+    await owner.canary()
+    with pytest.raises(EngineGoneError, match="entries were lost"):
+        await read(owner, 201, 1)
+
+
+async def test_another_writer_leaves_a_gap_and_a_reader_sees_it_come(
+    kafka: KafkaCluster, wanted: Wanted, owner: KafkaLog
+) -> None:
+    other = opened(kafka, wanted)
+    following = asyncio.create_task(read(other, 0, 4))
+    assert await owner.append(b"a") == 0
+    assert await other.claim(b"fence") == 1
+    assert [await each for each in (owner.append(b"b"), owner.append(b"c"))] == [2, 3]
+    assert [each.data for each in await following] == [b"a", b"fence", b"b", b"c"]
+    await other.close()
+    with pytest.raises(EngineGoneError):
+        await other.append(b"d")
+
+
+async def test_a_node_that_does_not_answer_fails_who_waits_and_goes_on(
+    kafka: KafkaCluster, wanted: Wanted
+) -> None:
+    owner = opened(kafka, wanted, delivery_timeout_ms="1000", request_timeout_ms="500")
+    assert await owner.append(b"before") == 0
+    (node,) = kafka.nodes
+    node.send_signal(signal.SIGSTOP)
+    try:
+        laters = [owner.append(b"%d" % number) for number in range(3)]
+        for later in laters:
+            with pytest.raises(EngineGoneError):
+                await later
+    finally:
+        node.send_signal(signal.SIGCONT)
+    async with asyncio.timeout(patient(30)):
+        while True:
+            try:
+                offset = await owner.claim(b"fence")
+                break
+            except EngineGoneError:
+                continue
+    entries = await read(owner, 0, offset + 1)
+    assert (entries[0].data, entries[-1].data) == (b"before", b"fence")
+    assert {each.data for each in entries[1:-1]} <= {b"0", b"1", b"2", b"fence"}
+    await owner.close()
+
+
+def alter(kafka: KafkaCluster, topic: str, **config: str) -> None:
+    admin = AdminClient({SERVERS: kafka.bootstrap})
+    entries = [
+        ConfigEntry(key.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
+        for key, value in config.items()
+    ]
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+    for future in admin.incremental_alter_configs([resource]).values():
+        future.result(patient(30))
+
+
+def test_a_topic_that_would_lose_messages_is_refused(kafka: KafkaCluster, wanted: Wanted) -> None:
+    settings = {SERVERS: kafka.bootstrap}
+    ensure_topics(settings, wanted)
+    alter(kafka, wanted.log_topic, retention_ms="60000", cleanup_policy="compact")
+    with pytest.raises(ConfigError) as refused:
+        ensure_topics(settings, wanted._replace(shards=4, replicas=3, replicas_min=2))
+    assert "has 3 partitions for 4 shards" in str(refused.value)
+    assert "has 1 replicas, not 3: `kafka-reassign-partitions.sh" in str(refused.value)
+    assert (
+        f"--entity-name {wanted.log_topic} --add-config min.insync.replicas=2,retention.ms=-1,"
+        "cleanup.policy=delete`"
+    ) in str(refused.value)
+    alter(kafka, wanted.log_topic, retention_ms="-1", cleanup_policy="delete")
+    ensure_topics(settings, wanted)
