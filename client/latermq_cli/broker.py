@@ -206,11 +206,23 @@ def what_goes_when(done: Any) -> list[str]:
         if letters_ms
         else "dead letters are kept for ever"
     )
+    if done.kept_longer_bytes:
+        lines.append(
+            f"{size(done.kept_longer_bytes)} are older and kept: topic "
+            f"{plain(done.kept_for_topic)} keeps its messages longer"
+        )
     if done.kept_unread_bytes:
         lines.append(
             f"{size(done.kept_unread_bytes)} are old and kept: group {plain(done.kept_for_group)} "
             f"has not read all of {plain(done.kept_for_topic)}"
+            + (f"; they go from {format_instant(done.kept_until_ms)} on" * bool(done.kept_until_ms))
         )
+    if done.topics_with_own_retention:
+        topics = counted(done.topics_with_own_retention, "topic")
+        lines.append(f"{topics} with a retention of their own: `latermq topic show` says which")
+    if done.unread_going_soon:
+        pairs = counted(done.unread_going_soon, "group and topic", "groups and topics")
+        lines.append(f"{pairs} will soon lose messages unread: see the log")
     return lines
 
 

@@ -6,6 +6,7 @@ from contextlib import suppress
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
+from latermq_broker.catalog.catalog import UNSET, TopicAges
 from latermq_broker.delivery.halves import HalfEvent, HalfState
 from latermq_broker.engine.state.model import Outgoing
 from latermq_broker.errors import StoreFullError, TooManyRequestsError
@@ -19,6 +20,7 @@ from support.memory_files import lose_checkpoints
 
 HOUR_MS = 3_600_000
 RETENTIONS_MS = (0, 0, 5_000, 20_000)
+UNREAD_TIMES = (1, 1, 0, 3)
 
 
 class BrokerRules(Bench):
@@ -97,9 +99,22 @@ class BrokerRules(Bench):
 
     # --- lives ---------------------------------------------------------------------------------
 
-    @initialize(retention_ms=st.sampled_from(RETENTIONS_MS))
-    def begin(self, retention_ms: int) -> None:
-        self.restart("stop", 0, retention_ms)
+    @rule(
+        read_ms=st.sampled_from((UNSET, UNSET, 0, 3_000, 60_000)),
+        unread_times=st.sampled_from((UNSET, UNSET, 0, 1, 3)),
+    )
+    def messages_stay_for_another_time(self, read_ms: int, unread_times: int) -> None:
+        """A setting of the topic; what a pass of retention found before counts no more."""
+        effective_ms = self.retention_ms if read_ms == UNSET else read_ms
+        unread_ms = unread_times * effective_ms if unread_times > 0 else unread_times
+        self.own_ages = TopicAges(read_ms, unread_ms)
+        self.engine.topics.alter(TOPIC, None, 0, self.now_ms, self.own_ages)
+        self.engine.write()
+        self.expiring = self.expiring or bool(effective_ms)
+
+    @initialize(retention_ms=st.sampled_from(RETENTIONS_MS), times=st.sampled_from(UNREAD_TIMES))
+    def begin(self, retention_ms: int, times: int) -> None:
+        self.restart("stop", 0, retention_ms, times)
 
     @rule()
     def replay_beside_it(self) -> None:
@@ -112,9 +127,14 @@ class BrokerRules(Bench):
         ),
         jump_ms=st.sampled_from([0, 0, -HOUR_MS, HOUR_MS]),
         retention_ms=st.sampled_from(RETENTIONS_MS),
+        times=st.sampled_from(UNREAD_TIMES),
     )
-    def restart(self, how: str, jump_ms: int, retention_ms: int) -> None:
-        """`stop`: every reply went out; `cut`: in order too, but somebody did not get his."""
+    def restart(self, how: str, jump_ms: int, retention_ms: int, times: int = 1) -> None:
+        """`stop`: every reply went out; `cut`: in order too, but somebody did not get his.
+
+        Args:
+            times: unread messages stay so many times as long as read ones; 0: till the disk is low.
+        """
         self.now_ms += 1
         self.tick()
         before, written = facts(self.engine), self.engine.store.log.written
@@ -129,7 +149,7 @@ class BrokerRules(Bench):
         if how == "lose":
             lose_checkpoints(self.files)
         assert verify_directory(DIRECTORY, self.files).ok
-        self.retention_ms = retention_ms
+        self.retention_ms, self.unread_ms = retention_ms, times * retention_ms
         self.expiring = self.expiring or bool(retention_ms)
         for group in self.model.groups.values():
             group.life_ended(drained=how == "stop")

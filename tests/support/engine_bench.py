@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine
 
+from latermq_broker.catalog.catalog import UNSET, TopicAges
 from latermq_broker.config.config import (
     CatalogConfig,
     Config,
@@ -53,9 +54,13 @@ DEDUP: Final = DedupConfig(window_ms=4_000, bytes_max=180)  # of 4 ids
 LOST: Final = "lost"  # a dedup id of what is never written
 
 
-def config(retention_ms: int) -> Config:
+def config(retention_ms: int, unread_ms: int | None = None) -> Config:
     return Config(
-        store=short_store(retention_ms=retention_ms, dead_letter_retention_ms=LETTERS_MS),
+        store=short_store(
+            retention_ms=retention_ms,
+            unread_retention_ms=retention_ms if unread_ms is None else unread_ms,
+            dead_letter_retention_ms=LETTERS_MS,
+        ),
         delivery=DeliveryConfig(
             max_attempts=3,
             held_messages_max=HELD_MAX,
@@ -100,6 +105,9 @@ class Bench(RuleBasedStateMachine):
         self.wall_ahead_ms = 0
         self.ticked_ms = self.tick_ms = 0  # the last time but one, and the last
         self.retention_ms = 0
+        self.unread_ms = 0  # as the configuration has it
+        self.own_ages = TopicAges(UNSET, UNSET)  # of the topic
+        self.was_low = False  # the disk, while retention decided what may have gone since
         self.expiring = False  # retention was ever on
         self.over: list[Over] = []
         self.seen: dict[int, int] = {}  # queue id → offset up to which `look` has looked
@@ -131,7 +139,8 @@ class Bench(RuleBasedStateMachine):
 
     def start(self, files: MemoryFiles, *, back_ms: int = 0) -> Engine:
         """A start, whose first look at the wall clock may see it set back; what is due is done."""
-        settings, began_ms = config(self.retention_ms), self.now_ms - back_ms
+        settings = config(self.retention_ms, self.unread_ms)
+        began_ms = self.now_ms - back_ms
         store = Store.open(DIRECTORY, settings.store, files, began_ms)
         engine = Engine.open(store, settings, began_ms)
         engine.client_gone("client", self.now_ms)  # it never comes back to renew
@@ -147,7 +156,20 @@ class Bench(RuleBasedStateMachine):
         for group in self.model.groups.values():
             (engine.client_seen if group.renews else engine.client_gone)(pusher(group), self.now_ms)
 
+    @property
+    def ages(self) -> tuple[int, int]:
+        """How long what is read stays in the topic, and what is not; 0: for no time of its own."""
+        read_ms, unread_ms = self.own_ages
+        read_ms = self.retention_ms if read_ms == UNSET else read_ms
+        unread_ms = self.unread_ms if unread_ms == UNSET else unread_ms
+        assert read_ms is not None
+        assert unread_ms is not None
+        return read_ms, max(unread_ms, read_ms) if unread_ms else 0
+
     def tick(self) -> None:
+        if self.engine.retention._pass is None:
+            self.was_low = False
+        self.was_low |= self.engine.store.disk.low
         self.ticked_ms, self.tick_ms = self.tick_ms, self.now_ms
         self.beat(self.engine)
         self.model.time_passes(self.now_ms, self.wall_ms)
@@ -210,8 +232,12 @@ class Bench(RuleBasedStateMachine):
             place = held.message.place
             if place[0] == queue_id and place[1] < first:
                 old_ms = self.now_ms - held.message.entered_ms
-                assert self.retention_ms, "nothing is to expire"
-                assert old_ms >= self.retention_ms, "it went too early"
+                read_ms, unread_ms = self.ages
+                assert read_ms, "nothing is to expire"
+                assert old_ms >= read_ms, "it went too early"
+                if held.state == "fresh" and not self.was_low:
+                    assert unread_ms, "it was not read, and the disk has room"
+                    assert old_ms >= unread_ms, "it went too early, unread"
                 assert not self._is_in_the_way(group, held), "it went, and was withheld"
                 held.state = "expired"
 
@@ -284,7 +310,9 @@ class Bench(RuleBasedStateMachine):
         assert facts(self.engine) == before, "I8: another state than before"
         assert self.engine.recovery is not None
         assert self.engine.recovery.end >= written, "I10: what was written is cut off"
-        locked(DIRECTORY, config(self.retention_ms).store, self.files, self.now_ms)  # I12
+        locked(
+            DIRECTORY, config(self.retention_ms, self.unread_ms).store, self.files, self.now_ms
+        )  # I12
         check_uses(self.engine)  # I9
 
     def i1_every_send_is_there_once_with_its_bytes(self) -> None:

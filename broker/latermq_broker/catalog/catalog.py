@@ -7,13 +7,14 @@ is ever given twice. Never creates anything by itself: that is the engine's.
 import json
 from dataclasses import asdict, dataclass
 from enum import IntEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from latermq_broker.catalog.shares import count_up
 
 DLQ_PREFIX: Final = "%DLQ%"
 RETRY_PREFIX: Final = "%RETRY%"  # names what a group will be given again; no topic stands behind
 INTERNAL_PREFIXES: Final = (DLQ_PREFIX, RETRY_PREFIX)
+UNSET: Final = -1  # of a topic's setting: what holds for all of them
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"  # the classic name of what is delayed
 
 
@@ -54,6 +55,16 @@ class Backoff:
     jitter: float = 0.0  # 0…1
 
 
+class TopicAges(NamedTuple):
+    """How long a topic's messages are to stay; None leaves an age as it is, UNSET takes it away."""
+
+    read_ms: int | None = None
+    unread_ms: int | None = None
+
+
+AS_THEY_ARE: Final = TopicAges()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
     id: int
@@ -64,6 +75,8 @@ class Topic:
     epoch: str  # creation id, 16 hex digits: another one when a topic is deleted and made anew
     ordered_queue_count: int = 0  # as many as at its creation; 0: it never got more
     made_by: str = ""  # access key of the user whose first use made it; "": nobody's share
+    retention_ms: int = UNSET  # of what every group has read; 0: for ever
+    unread_retention_ms: int = UNSET  # of what one has not; 0: until the disk is nearly full
 
     @property
     def internal(self) -> bool:
@@ -129,6 +142,9 @@ def _topic_fields(topic: Topic) -> dict[str, Any]:
     fields = asdict(topic)
     if not topic.made_by:
         del fields["made_by"]
+    for name in ("retention_ms", "unread_retention_ms"):
+        if fields[name] == UNSET:
+            del fields[name]
     return fields
 
 

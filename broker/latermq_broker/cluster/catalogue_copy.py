@@ -16,6 +16,7 @@ from latermq_broker.catalog.access import decode_user
 from latermq_broker.catalog.catalog import (
     Group,
     Topic,
+    TopicAges,
     decode_group,
     decode_topic,
     encode_group,
@@ -142,7 +143,9 @@ class CatalogueCopy:
             engine.topics.delete(name, now_ms)
         for name in steps.made:
             topic = first[name]
-            create = partial(engine.topics.create, name, topic.type, topic.queue_count, now_ms)
+            create = partial(
+                engine.topics.create, name, topic.type, topic.queue_count, now_ms, _ages(topic)
+            )
             self._try(name, create)
         for name in steps.compared:
             self._try(name, partial(self._alike, first[name], now_ms))
@@ -156,7 +159,7 @@ class CatalogueCopy:
         own = self._engine.catalog.topic(first.name)
         assert own is not None
         more = first.queue_count if first.queue_count > own.queue_count else 0
-        self._engine.topics.alter(first.name, first.type, more, now_ms)
+        self._engine.topics.alter(first.name, first.type, more, now_ms, _ages(first))
 
     def _take_groups(self, answer: cluster_pb2.CopyCatalogueResponse) -> None:
         engine, now_ms = self._engine, self._committer.now_ms()
@@ -241,6 +244,10 @@ class CatalogueCopy:
                 "what shard 0 has cannot be made here",
                 extra={"name_there": name, "reason": str(error)},
             )
+
+
+def _ages(topic: Topic) -> TopicAges:
+    return TopicAges(topic.retention_ms, topic.unread_retention_ms)
 
 
 def _kind(group: Group) -> Group:

@@ -228,6 +228,12 @@ GAUGES: Final[tuple[tuple[str, str, Callable[[Overview], float]], ...]] = (
         lambda seen: seen.retention.kept_unread_bytes,
     ),
     (
+        "unread_going_soon",
+        "Consumer groups, by topic, of which a message will be removed unread before long: it has "
+        "nine tenths of the age that is set for what is unread.",
+        lambda seen: len(seen.retention.soon.pairs),
+    ),
+    (
         "timer_runs",
         "Files of delayed messages.",
         lambda seen: seen.timer_runs,

@@ -9,7 +9,9 @@ from latermq_cli.connection.connection import Connection
 from latermq_cli.connection.options import (
     broker_options,
     confirmed,
+    duration,
     example,
+    filter_options,
     limit_option,
     yes_option,
 )
@@ -18,11 +20,31 @@ from latermq_cli.terminal.commands import CommandGroup
 from latermq_cli.terminal.console import counted, print_json, print_table, styled
 from latermq_cli.terminal.jsonable import jsonable
 from latermq_cli.terminal.table import Column, plain
-from latermq_cli.terminal.times import format_instant
+from latermq_cli.terminal.times import format_duration, format_instant
 from latermq_cli.terminal.watch import watch_option
 from latermq_proto.latermq.v1 import pending_pb2, topic_pb2
 
 TYPES: Final = ("normal", "fifo", "delay", "transaction", "priority", "lite", "mixed")
+
+
+def _age(given: str) -> int:
+    """A duration, or a word for none → milliseconds; a `type=` for options."""
+    return _NO_AGE[given] if given in _NO_AGE else duration(given)
+
+
+_NO_AGE: Final = {"default": -1, "forever": 0, "disk": 0}
+_retention_options: Final = filter_options(
+    click.option(
+        "--retention", type=_age, metavar="DURATION",
+        help="How long messages stay once every group has read them: 12h, 30d, forever, or "
+        "default: as the broker's settings say.",
+    ),
+    click.option(
+        "--unread-retention", type=_age, metavar="DURATION",
+        help="How long what a group has not read stays: 7d, disk: until that is nearly full, or "
+        "default.",
+    ),
+)  # fmt: skip
 
 
 @click.group(cls=CommandGroup)
@@ -50,13 +72,28 @@ def topic() -> None:
     metavar="N",
     help="How many queues [broker's default]; of type priority: how many priorities [10].",
 )
+@_retention_options
 @broker_options
-def create(name: str, kind: str, queues: int | None, endpoint: str, as_json: bool) -> None:
+def create(
+    name: str,
+    kind: str,
+    queues: int | None,
+    retention: int | None,
+    unread_retention: int | None,
+    endpoint: str,
+    as_json: bool,
+) -> None:
     """Create the topic NAME.
 
-    Doing it twice is no error as long as type and queues are the same.
+    Doing it twice is no error as long as type, queues and retention are the same.
     """
-    request = topic_pb2.CreateTopicRequest(name=name, type=kind.upper(), queue_count=queues or 0)
+    request = topic_pb2.CreateTopicRequest(
+        name=name,
+        type=kind.upper(),
+        queue_count=queues or 0,
+        retention_ms=retention,
+        unread_retention_ms=unread_retention,
+    )
     with Connection(endpoint) as broker:
         made = broker.call(broker.topics.CreateTopic, request).topic
     if as_json:
@@ -65,23 +102,40 @@ def create(name: str, kind: str, queues: int | None, endpoint: str, as_json: boo
         click.echo(f"topic {plain(made.name)}: {_policy(made)}")
 
 
-@topic.command(epilog=example("latermq topic alter orders --queues 8"))
+@topic.command(
+    epilog=example(
+        "latermq topic alter orders --queues 8", "latermq topic alter audit --retention 30d"
+    )
+)
 @click.argument("name")
 @click.option("--type", "kind", type=click.Choice(TYPES), help="What the topic accepts from now.")
 @click.option("--queues", type=click.IntRange(min=1), metavar="N", help="More queues; never fewer.")
+@_retention_options
 @broker_options
-def alter(name: str, kind: str | None, queues: int | None, endpoint: str, as_json: bool) -> None:
-    """Change the type or the number of queues of the topic NAME.
+def alter(
+    name: str,
+    kind: str | None,
+    queues: int | None,
+    retention: int | None,
+    unread_retention: int | None,
+    endpoint: str,
+    as_json: bool,
+) -> None:
+    """Change the topic NAME: its type, the number of its queues, how long its messages stay.
 
     The type is asked of new messages; what is there already is delivered as it was sent. To and
     from priority and lite there is no way: their queues are others.
     """
-    if kind is None and queues is None:
-        raise click.UsageError("say what to change: --type, --queues")
+    if (kind, queues, retention, unread_retention) == (None, None, None, None):
+        raise click.UsageError(
+            "say what to change: --type, --queues, --retention, --unread-retention"
+        )
     request = topic_pb2.AlterTopicRequest(
         name=name,
         type=(kind or "topic_type_unspecified").upper(),
         queue_count=queues or 0,
+        retention_ms=retention,
+        unread_retention_ms=unread_retention,
     )
     with Connection(endpoint) as broker:
         before = broker.call(broker.topics.GetTopic, topic_pb2.GetTopicRequest(name=name)).topic
@@ -171,6 +225,8 @@ def show(name: str, endpoint: str, as_json: bool) -> None:
         f"  messages  {settings.message_count:,} in its queues, {settings.delayed_count:,} delayed"
     )
     click.echo(f"  read by   {groups}")
+    for index, line in enumerate(_stays(settings)):
+        click.echo(f"  {'' if index else 'kept':<8}  {line}")
     click.echo()
     columns = (
         Column("QUEUE", right=True),
@@ -243,6 +299,24 @@ def _policy(settings: Any) -> str:
     if settings.type == topic_pb2.PRIORITY:
         return f"{policy}: priorities 0 to {settings.queue_count - 1}, higher ones first"
     return policy
+
+
+def _stays(settings: Any) -> list[str]:
+    """Say what goes when."""
+    age_ms, unread_ms = settings.kept_ms, settings.unread_kept_ms
+    own = settings.HasField("retention_ms") or settings.HasField("unread_retention_ms")
+    whose = "set for this topic" if own else "as the broker's settings say"
+    if not age_ms:
+        return [f"for ever, {whose}"]
+    unread = f"after {format_duration(unread_ms)}" if unread_ms else "when the disk is nearly full"
+    lines = [
+        f"{format_duration(age_ms)} once every group has read it; unread goes {unread}; {whose}"
+    ]
+    if settings.oldest_at_ms:
+        stored_ms = settings.oldest_at_ms
+        goes = format_instant(stored_ms + age_ms)
+        lines.append(f"the oldest is of {format_instant(stored_ms)}; read, it goes from {goes} on")
+    return lines
 
 
 def _row(settings: Any) -> tuple[str, ...]:

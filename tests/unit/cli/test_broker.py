@@ -82,6 +82,15 @@ def test_as_json(rig: CliRig) -> None:
              "beyond 1 GiB of log the oldest go, read or not", "dead letters are kept for ever",
              "1 MiB are old and kept: group g has not read all of t"],
         ),
+        (
+            {"retention_ms": 3_600_000, "unread_retention_ms": 3_600_000,
+             "kept_longer_bytes": 1 << 20, "kept_for_topic": "t", "topics_with_own_retention": 1,
+             "unread_going_soon": 2},
+            ["messages go after 1h, read or not", "dead letters are kept for ever",
+             "1 MiB are older and kept: topic t keeps its messages longer",
+             "1 topic with a retention of their own: `latermq topic show` says which",
+             "2 groups and topics will soon lose messages unread: see the log"],
+        ),
         ({}, ["messages are kept for ever", "dead letters are kept for ever"]),
     ],
 )  # fmt: skip

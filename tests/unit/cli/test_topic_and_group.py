@@ -44,6 +44,28 @@ def test_topics_as_json(rig: CliRig) -> None:
     assert rig.json("topic", "delete", "orders", "--yes") == {"name": "orders", "deleted": True}
 
 
+def test_how_long_messages_of_a_topic_stay(rig: CliRig) -> None:
+    rig.ok("topic", "create", "orders")
+    shown = rig.ok("topic", "show", "orders")
+    assert (
+        "  kept      3d once every group has read it; unread goes when the disk is nearly full; as "
+        "the broker's settings say\n"
+    ) in shown
+    made = rig.json("topic", "create", "audit", "--retention", "30d", "--unread-retention", "60d")
+    assert (made["retention_ms"], made["kept_ms"]) == (30 * 86_400_000, 30 * 86_400_000)
+    rig.send_message("m-1", topic="audit")
+    shown = rig.ok("topic", "show", "audit")
+    assert "30d once every group has read it; unread goes after 60d; set for this topic" in shown
+    assert "            the oldest is of " in shown
+    rig.ok("topic", "alter", "audit", "--retention", "forever", "--unread-retention", "disk")
+    assert "kept      for ever, set for this topic" in rig.ok("topic", "show", "audit")
+    altered = rig.json("topic", "alter", "audit", "--retention", "default")
+    assert (altered.get("retention_ms"), altered["kept_ms"]) == (None, 3 * 86_400_000)
+    assert altered["unread_retention_ms"] == 0
+    assert "at least as long" in rig.refused("topic", "alter", "audit", "--unread-retention", "1h")
+    assert "1 topic with a retention" in rig.ok("broker", "show")
+
+
 def test_topics_that_are_refused(rig: CliRig) -> None:
     assert "one queue" in rig.refused("topic", "create", "o", "--type", "lite", "--queues", "2")
     assert "other characters" in rig.refused("topic", "create", "a b")

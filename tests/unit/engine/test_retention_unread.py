@@ -67,7 +67,7 @@ def test_old_messages_stay_for_the_group_that_has_not_read_them(
     retention = rig.engine.retention
     assert retention.segments_dropped == retention.entries_expired_unread == 0
     assert retention.kept_unread_bytes > 0
-    assert retention.kept_for == ("billing", "orders")
+    assert retention.kept_for[:2] == ("billing", "orders")
     (kept,) = [record for record in caplog.records if record.message == KEPT]
     assert (kept.__dict__["group"], kept.__dict__["topic"]) == ("billing", "orders")
     read_all(rig)
@@ -75,7 +75,7 @@ def test_old_messages_stay_for_the_group_that_has_not_read_them(
     assert retention.segments_dropped > 0
     assert earliest(rig) > 0
     assert retention.entries_expired_unread == 0
-    assert (retention.kept_unread_bytes, retention.kept_for) == (0, ("", ""))
+    assert (retention.kept_unread_bytes, *retention.kept_for) == (0, "", "", 0)
 
 
 def test_what_every_group_has_read_of_older_segments_goes() -> None:
@@ -170,7 +170,7 @@ def test_what_a_message_group_holds_back_is_unread() -> None:
     rig.receive("ledger", count=1, lease_ms=3_600_000)
     fill(rig, topic="filler")
     grow_old(rig)
-    assert rig.engine.retention.kept_for == ("ledger", "orders")
+    assert rig.engine.retention.kept_for[:2] == ("ledger", "orders")
 
 
 def test_who_set_the_age_before_there_were_two_meant_all_messages(

@@ -5,7 +5,14 @@ from dataclasses import replace
 from typing import Final
 
 from latermq_broker.catalog.access import User
-from latermq_broker.catalog.catalog import RETRY_PREFIX, consumer_group_of, encode_topic
+from latermq_broker.catalog.catalog import (
+    AS_THEY_ARE,
+    RETRY_PREFIX,
+    UNSET,
+    TopicAges,
+    consumer_group_of,
+    encode_topic,
+)
 from latermq_broker.catalog.shares import Shares, key_of, maker
 from latermq_broker.engine.journal.journal import Journal
 from latermq_broker.engine.state.model import Group, QueueEnds, Topic, TopicInfo, TopicType
@@ -25,6 +32,7 @@ from latermq_broker.store.records.catalog_records import (
 )
 from latermq_broker.store.records.record import RecordType
 
+AGE_MS_MAX: Final = 100 * 365 * 86_400_000
 PRIORITIES: Final = 10  # queues of a topic of type PRIORITY, if nothing else is asked for
 _RANKED: Final = (TopicType.PRIORITY, TopicType.LITE)  # what their queues hold is by their type
 
@@ -78,16 +86,27 @@ class TopicAdmin:
         """`%DLQ%group`: one queue, made when first needed."""
         return self.ensure(group.dead_letter_topic, now_ms)
 
-    def create(self, name: str, type: TopicType, queue_count: int, now_ms: int) -> Topic:
+    def create(
+        self,
+        name: str,
+        type: TopicType,
+        queue_count: int,
+        now_ms: int,
+        ages: TopicAges = AS_THEY_ARE,
+    ) -> Topic:
         """queue_count 0: the default. The same again is OK.
 
-        Raises BadRequestError when it exists otherwise, or queue_count is out of bounds.
+        Raises BadRequestError when it exists otherwise, or queue_count or an age is out of bounds.
         """
         existing = self._state.catalog.topic(name)
         if existing is None:
-            topic = self._plan(name, type, queue_count, now_ms)
+            topic = self._aged(self._plan(name, type, queue_count, now_ms), ages)
             self._put(topic, now_ms)
             return topic
+        if self._aged(existing, ages) != existing:
+            raise BadRequestError(
+                f"topic {name} exists and keeps its messages for another time; alter it"
+            )
         if existing.type is not type or queue_count not in (0, existing.queue_count):
             raise BadRequestError(
                 f"topic {name} exists with type {existing.type.name.lower()} and "
@@ -95,7 +114,14 @@ class TopicAdmin:
             )
         return existing
 
-    def alter(self, name: str, type: TopicType | None, queue_count: int, now_ms: int) -> Topic:
+    def alter(
+        self,
+        name: str,
+        type: TopicType | None,
+        queue_count: int,
+        now_ms: int,
+        ages: TopicAges = AS_THEY_ARE,
+    ) -> Topic:
         """None and 0 leave as it is; queues may grow, never shrink."""
         topic = self._get(name)
         if topic.internal:
@@ -114,13 +140,28 @@ class TopicAdmin:
                 f"topic {name} of type {topic.type.name.lower()} cannot become "
                 f"{type.name.lower()}: make another topic"
             )
-        changed = replace(topic, type=type)
+        changed = self._aged(replace(topic, type=type), ages)
         if queue_count not in (0, topic.queue_count):
             ordered = topic.ordered_queue_count or topic.queue_count
             changed = replace(changed, queue_count=queue_count, ordered_queue_count=ordered)
         if changed != topic:
             self._put(changed, now_ms)
         return changed
+
+    def _aged(self, topic: Topic, ages: TopicAges) -> Topic:
+        """Give the topic ages of its own. Raises BadRequestError."""
+        read_ms = topic.retention_ms if ages.read_ms is None else ages.read_ms
+        unread_ms = topic.unread_retention_ms if ages.unread_ms is None else ages.unread_ms
+        if ages == AS_THEY_ARE:
+            return topic
+        if min(read_ms, unread_ms) < UNSET or max(read_ms, unread_ms) > AGE_MS_MAX:
+            raise BadRequestError(f"a retention is from 0 to {AGE_MS_MAX} ms")
+        effective_ms = self._state.config.store.retention_ms if read_ms == UNSET else read_ms
+        if unread_ms > 0 and not 0 < effective_ms <= unread_ms:
+            raise BadRequestError(
+                f"what is unread in topic {topic.name} must stay at least as long as what is read"
+            )
+        return replace(topic, retention_ms=read_ms, unread_retention_ms=unread_ms)
 
     def delete(self, name: str, now_ms: int) -> None:
         """Its messages, what is delayed for it and every group's progress on it go with it."""
@@ -147,6 +188,12 @@ class TopicAdmin:
     def ends(self, topic: Topic) -> tuple[QueueEnds, ...]:
         queues = (self._state.queue(topic.id, queue_id) for queue_id in range(topic.queue_count))
         return tuple(QueueEnds(queue.queue_id, queue.first, queue.next) for queue in queues)
+
+    def oldest_ms(self, topic: Topic) -> int:
+        """When the oldest message in its queues was stored; 0: there is none."""
+        queues = (self._state.queue(topic.id, queue_id) for queue_id in range(topic.queue_count))
+        times = (queue.get(queue.first).time_ms for queue in queues if queue.first < queue.next)
+        return min(times, default=0)
 
     def delayed_count(self, topic: Topic) -> int:
         """Messages accepted for the topic and not yet due."""

@@ -1,35 +1,42 @@
 """Old segments go: what has expired leaves its queues, what is still needed is rolled forward.
 
 One pass looks at the segments from the oldest on, as far as they may go: below the newest
-checkpoint, and older than `retention_ms`, or beyond `retention_bytes`, or, on a disk that is
-nearly full, read by every group. What a group has not read keeps a segment that is only old, until
-`unread_retention_ms`, or until the disk is nearly full. Each in turn:
+checkpoint, and nothing of a topic in them younger than that topic's messages stay (`ages.py`), or
+beyond `retention_bytes`, or, on a disk that is nearly full, read by every group. What a group has
+not read keeps a segment that is only old, until its age for that, or until the disk is nearly full.
+Each in turn:
 
     trim ──► nothing needs it ─────────────────────────────────► next segment
          └─► little does ─► survey ─► move a bit at a time ─┘
          └─► much does: kept, and all after it; looked at again later
 
-and then one DROP record for all of them. A pass is a generator that is given a budget per tick, so
-the loop is never held up, and needs no state on disk: everything it did is a record, whole in
-itself, and a pass begun anew finds it done. Never drops what cannot be read: damage keeps its
-segment.
+and then one DROP record for all of them. The log is shared, so a topic whose messages stay longer
+keeps the segments it has something in; one whose messages stay shorter leaves its queues at its
+time, and room is made when all else in the segment may go. A pass is a generator that is given a
+budget per tick, so the loop is never held up, and needs no state on disk: everything it did is a
+record, whole in itself, and a pass begun anew finds it done. Never drops what cannot be read:
+damage keeps its segment.
 """
 
 import logging
 from collections import Counter
-from collections.abc import Generator, Iterator
-from typing import Final
+from collections.abc import Callable, Generator, Iterator
+from typing import Final, NamedTuple, TypeAlias
 
+from latermq_broker.catalog.catalog import Topic
 from latermq_broker.engine.journal.apply_retention import base_sections
 from latermq_broker.engine.journal.journal import Journal
 from latermq_broker.engine.outcome.attempts import Attempts
+from latermq_broker.engine.retention.ages import Ages
+from latermq_broker.engine.retention.expiring_soon import ExpiringSoon
 from latermq_broker.engine.retention.holds import LogHolds
 from latermq_broker.engine.retention.roll_forward import RollForward
+from latermq_broker.engine.retention.segment_times import SegmentTimes
 from latermq_broker.engine.retention.withheld import WithheldMessages, expiring
 from latermq_broker.engine.state.state import EngineState, Subscription
 from latermq_broker.errors import CorruptRecordError, DamagedQueueError, StoreFullError
 from latermq_broker.store.derived.consume_queue import ConsumeQueue
-from latermq_broker.store.log.segment import SEGMENT_HEADER_BYTES, Segment
+from latermq_broker.store.log.segment import Segment
 from latermq_broker.store.records.record import RecordType
 from latermq_broker.store.records.retention_records import (
     DROP_TRIM,
@@ -52,6 +59,20 @@ BASE_PERCENT_MAX: Final = 90  # of a segment: it is one atomic group
 BASE_SHARE: Final = 4  # a drop frees at least so many times what it writes
 
 
+Trimmer: TypeAlias = Callable[[Topic, ConsumeQueue], int]  # up to where a queue is trimmed
+
+
+class Keeper(NamedTuple):
+    """Who an old segment stays for."""
+
+    group: str  # that has not read all of the topic; "": the topic's messages stay longer
+    topic: str
+    goes_ms: int  # when it may go, if nothing else keeps it; 0: when the disk is nearly full
+
+
+NOBODY: Final = Keeper("", "", 0)
+
+
 class Retention:
     """See the module. The counters are since the start."""
 
@@ -65,9 +86,13 @@ class Retention:
         self.early_drops = (
             0  # segments that went before their age, because the disk was nearly full
         )
-        self.kept_unread_bytes = 0  # of segments that only an unread message keeps
-        self.kept_for = ("", "")  # the first group and topic of which that is so
+        self.kept_unread_bytes = 0  # of old segments, which a group keeps
+        self.kept_longer_bytes = 0  # of segments that a topic keeps longer than is set for all
+        self.kept_for = NOBODY  # whoever keeps the first of them
         self.step_cost = STEP_COST
+        self._times = SegmentTimes(state.store.log)
+        self.ages = Ages(state.config.store, state.catalog)
+        self.soon = ExpiringSoon(state, self.ages)
         self.holds = LogHolds(state.store.disk)
         self.roll_forward = RollForward(state, journal, attempts)
         self._withheld = WithheldMessages(state, journal)
@@ -77,32 +102,38 @@ class Retention:
         self._row = state.store.log.row
         self._pass: Iterator[int] | None = None
         self._next_ms = 0
+        self._ages_of_pass = 0  # `ages.changes` when it began
+        self._own_from_ms = 0  # before, nobody looks at topics that have ages of their own
         self._early_from_ms = 0  # before, nothing goes before its age
-        self._kept_until_ms = 0  # before, nobody looks whether what is kept unread has been read
+        self._kept_until_ms = 0  # before, nobody looks whether what is kept may go
         self._unread: Counter[tuple[str, str]] = Counter()  # of this pass, by group and topic
         self._now_ms = 0
-        self._last_ms: dict[int, int] = {}  # segment base: store time of its last record
 
     def next_deadline_ms(self) -> int | None:
         """When `step` wants to be called; None while there is nothing that could ever go."""
-        return self._next_ms if len(self._row.row) > 1 and self._wanted else None
+        return self._next_ms if self._wanted else None
 
     @property
     def _wanted(self) -> bool:
-        return bool(self._config.retention_ms or self._config.retention_bytes)
+        if self.ages.own or self._config.unread_retention_ms:
+            return True
+        return len(self._row.row) > 1 and bool(
+            self._config.retention_ms or self._config.retention_bytes
+        )
 
     def step(self, now_ms: int) -> None:
         """A bounded slice of work, if it is time. Raises StoreReadOnlyError."""
-        if now_ms < self._next_ms or len(self._row.row) < 2 or not self._wanted:
+        if now_ms < self._next_ms or not self._wanted:
             return
         self._now_ms = now_ms
         self._next_ms = now_ms + CHECK_MS
         cost = 0
         try:
-            if self._pass is None:
-                if not self._may_go(0):
-                    return
-                self._pass = self._run()
+            if self._pass is not None and self.ages.changes != self._ages_of_pass:
+                self._end()  # what it found may have to stay now
+            if self._pass is None and not self._begin():
+                return
+            assert self._pass is not None
             while cost < self.step_cost:
                 cost += next(self._pass)
             self._next_ms = now_ms + STEP_MS
@@ -116,6 +147,24 @@ class Retention:
             self._end()
             raise
 
+    def _begin(self) -> bool:
+        """Begin a pass, if there may be something to do."""
+        own = self._now_ms >= self._own_from_ms and bool(
+            self.ages.own or self._config.unread_retention_ms
+        )
+        segments = len(self._row.row) > 1 and self._may_go(0)
+        if own or segments:
+            self._pass = self._whole(segments=segments, own=own)
+            self._ages_of_pass = self.ages.changes
+        return own or segments
+
+    def _whole(self, *, segments: bool, own: bool) -> Iterator[int]:
+        if segments:
+            yield from self._run()
+        if own:
+            self._own_from_ms = self._now_ms + EARLY_RETRY_MS
+            yield from self._trim_own()
+
     def _end(self) -> None:
         self._pass = None
         self._state.timers_touched = None
@@ -126,24 +175,25 @@ class Retention:
         self._unread.clear()
 
     def _run(self) -> Iterator[int]:
-        due, kept_for = 0, ("", "")
+        due, keeper = 0, None
         while self._may_go(due) and self._is_due(due):
-            if not self._goes_unread(due):
-                kept_for = yield from self._unread_of(self._row.row[due])
-                if kept_for[0]:
+            if not self._oversize(due):
+                keeper = yield from self._keeper_of(self._row.row[due])
+                if keeper is not None:
                     break
             due += 1
-        self._keep_unread(due, kept_for)
+        self._note_kept(due, keeper)
         if due:  # at once: what entered a queue late may need an older segment
-            yield from self._trim(self._row.row[due - 1])
+            yield from self._trim(self._trimmer(self._row.row[due - 1]))
         clean = 0
         while self._may_go(clean):
             segment = self._row.row[clean]
             if clean >= due:
-                if kept_for[0] or not (yield from self._all_read(segment)):
+                unread = keeper is not None and keeper.group
+                if unread or not (yield from self._all_read(segment)):
                     self._early_from_ms = self._now_ms + EARLY_RETRY_MS
                     break
-                yield from self._trim(segment)
+                yield from self._trim(self._trimmer(segment))
             affordable = self.roll_forward.affordable(segment)
             if not (
                 affordable and (yield from self.roll_forward.empty(segment, lambda: self._now_ms))
@@ -153,7 +203,7 @@ class Retention:
                 self._next_ms = self._now_ms + (EARLY_RETRY_MS if low else RETRY_MS)
                 break
             clean += 1
-        if kept_for[0]:
+        if keeper is not None:
             self._kept_until_ms = self._now_ms + EARLY_RETRY_MS
         if clean:
             self._drop(clean, max(0, clean - due))
@@ -170,7 +220,7 @@ class Retention:
             return False
         early = (
             self._state.store.disk.low
-            and bool(self._config.retention_ms)
+            and bool(self.ages.shortest_ms)
             and self._now_ms >= self._early_from_ms
         )
         return early or self._is_due(index)
@@ -179,46 +229,38 @@ class Retention:
         """Tell whether it is too much, or old and not known to be kept by what is unread."""
         if self._oversize(index):
             return True
-        looks = self._now_ms >= self._kept_until_ms or self._goes_unread(index)
-        return looks and self._expired(self._row.row[index])
+        if self._now_ms < self._kept_until_ms and not self._state.store.disk.low:
+            return False
+        return self._times.older(self._row.row[index], self.ages.shortest_ms, self._now_ms)
 
-    def _goes_unread(self, index: int) -> bool:
-        """Tell whether what is old goes though a group has not read it."""
-        age_ms = self._config.unread_retention_ms
-        if self._oversize(index) or self._state.store.disk.low:
-            return True
-        return bool(age_ms) and self._written_ms(self._row.row[index]) <= self._now_ms - age_ms
-
-    def _keep_unread(self, due: int, kept_for: tuple[str, str]) -> None:
-        """Note, and say once, that old segments from `due` on stay for a group."""
+    def _note_kept(self, due: int, keeper: Keeper | None) -> None:
+        """Note, and say once, that old segments from `due` on stay, and for whom."""
         kept = 0
-        if kept_for[0]:
+        if keeper is not None:
             row = self._row.row[due:-1]
-            kept = sum(segment.size for segment in row if self._expired(segment))
-            if self.kept_for != kept_for:
+            age_ms = self._config.retention_ms or self.ages.shortest_ms
+            kept = sum(
+                segment.size for segment in row if self._times.older(segment, age_ms, self._now_ms)
+            )
+            if kept and keeper.group and keeper[:2] != self.kept_for[:2]:
                 log.warning(
                     "old messages are kept: a group has not read them",
-                    extra={"group": kept_for[0], "topic": kept_for[1], "bytes": kept},
+                    extra={
+                        "group": keeper.group,
+                        "topic": keeper.topic,
+                        "bytes": kept,
+                        "go_in_ms": max(0, keeper.goes_ms - self._now_ms) if keeper.goes_ms else -1,
+                    },
                 )
-        self.kept_unread_bytes, self.kept_for = kept, kept_for
-
-    def _expired(self, segment: Segment) -> bool:
-        age_ms = self._config.retention_ms
-        return bool(age_ms) and self._written_ms(segment) <= self._now_ms - age_ms
+        self.kept_for = keeper if kept and keeper is not None else NOBODY
+        self.kept_unread_bytes = kept if self.kept_for.group else 0
+        self.kept_longer_bytes = kept - self.kept_unread_bytes
 
     def _oversize(self, index: int) -> bool:
         """The log is too large even without the segments before this one."""
         row = self._row.row
         limit = self._config.retention_bytes
         return bool(limit) and row[-1].end - row[index].base > limit
-
-    def _written_ms(self, segment: Segment) -> int:
-        """When its last record was stored, told by the first one behind it."""
-        known = self._last_ms.get(segment.base)
-        if known is None:
-            following = self._state.store.log.read(segment.end + SEGMENT_HEADER_BYTES)
-            known = self._last_ms[segment.base] = following.store_ms
-        return known
 
     def _all_read(self, segment: Segment) -> Generator[int, None, bool]:
         """Tell whether every group that reads a topic has passed what the segment has of it.
@@ -231,7 +273,7 @@ class Retention:
             if topic is None or topic.internal:
                 continue
             queue = self._state.queue(*key)
-            boundary = self._boundary(queue, segment)
+            boundary = self._boundary(topic, queue, segment)
             yield ROW_COST
             if boundary == queue.first:
                 continue
@@ -240,31 +282,68 @@ class Retention:
                 return False
         return True
 
-    def _unread_of(self, segment: Segment) -> Generator[int, None, tuple[str, str]]:
-        """Name a group that was not given all that the segment has of a topic, and that topic; two
-        empty names: there is none."""
+    def _keeper_of(self, segment: Segment) -> Generator[int, None, Keeper | None]:
+        """Tell who an old segment stays for: a topic whose messages stay longer, or a group that
+        was not given all that the segment has of a topic."""
         catalog = self._state.catalog
         readers = _readers(self._state)
+        written_ms = self._times.written_ms(segment)
+        low = self._state.store.disk.low
         for key in self._state.store.queue_keys():
             topic = catalog.topic_by_id(key[0])
-            if topic is None or topic.internal or key[0] not in readers:
+            if topic is None or topic.internal:
                 continue
             queue = self._state.queue(*key)
-            boundary = self._boundary(queue, segment)
+            boundary = self._boundary(topic, queue, segment)
             yield ROW_COST
             if boundary == queue.first:
                 continue
-            for subscription in readers[key[0]]:
+            age_ms = self.ages.read_ms(topic)
+            if not self._times.older(segment, age_ms, self._now_ms):
+                return Keeper("", topic.name, written_ms + age_ms if age_ms else 0)
+            age_ms = self.ages.unread_ms(topic)
+            if low or self._times.older(segment, age_ms, self._now_ms):
+                continue
+            for subscription in readers.get(key[0], []):
                 group = catalog.group_by_id(subscription.group_id)
                 cursor = max(subscription.unread_from(key[1]), queue.first)
                 if group is not None and cursor < boundary:
-                    return group.name, topic.name
-        return "", ""
+                    return Keeper(group.name, topic.name, written_ms + age_ms if age_ms else 0)
+        return None
 
     # --- trim ----------------------------------------------------------------------------------
 
-    def _trim(self, segment: Segment) -> Iterator[int]:
-        """Queues lose what entered them before the end of the segment; the letters, their old."""
+    def _trimmer(self, segment: Segment) -> Trimmer:
+        """Make what trims queues by what entered them before the end of the segment, and of the
+        letters the old."""
+
+        def end(topic: Topic, queue: ConsumeQueue) -> int:
+            if topic.internal:
+                age_ms = self._config.dead_letter_retention_ms
+                return queue.offset_at(self._now_ms - age_ms) if age_ms else queue.first
+            return self._boundary(topic, queue, segment)
+
+        return end
+
+    def _trim_own(self) -> Iterator[int]:
+        """Topics that have ages of their own lose what is older, whatever becomes of segments."""
+        readers = _readers(self._state)
+
+        def end(topic: Topic, queue: ConsumeQueue) -> int:
+            age_ms = self.ages.read_ms(topic)
+            if not age_ms or topic not in self.ages.own:
+                return queue.first
+            read = [each.unread_from(queue.queue_id) for each in readers.get(topic.id, [])]
+            kept = min(read, default=queue.next)
+            if unread_ms := self.ages.unread_ms(topic):
+                kept = max(kept, queue.offset_at(self._now_ms - unread_ms))
+            return min(kept, queue.offset_at(self._now_ms - age_ms))
+
+        yield from self._trim(end)
+        yield from self.soon.look(self._now_ms)
+
+    def _trim(self, end_of: Trimmer) -> Iterator[int]:
+        """Take from each queue what lies before its new end."""
         readers = _readers(self._state)
         batch: list[TrimmedQueue] = []
         rows = 0
@@ -273,9 +352,7 @@ class Retention:
             if topic is None:
                 continue
             queue = self._state.queue(*key)
-            boundary = (
-                self._letters_end(queue) if topic.internal else self._boundary(queue, segment)
-            )
+            boundary = end_of(topic, queue)
             first = queue.first
             while first < boundary:
                 upto = min(boundary, first + TRIM_ROWS - rows)
@@ -304,13 +381,13 @@ class Retention:
             payload = DropPayload(DROP_TRIM, queues=queues)
             self._journal.write(RecordType.DROP, payload, self._now_ms)
 
-    def _boundary(self, queue: ConsumeQueue, segment: Segment) -> int:
+    def _boundary(self, topic: Topic, queue: ConsumeQueue, segment: Segment) -> int:
         """Behind the last entry that came into being in the segment or before it."""
-        cut_ms = self._written_ms(segment)
+        cut_ms = self._times.written_ms(segment)
         if queue.first == queue.next or queue.get(queue.first).time_ms > cut_ms:
             return queue.first
         offset = boundary = queue.offset_at(cut_ms)
-        expired = self._expired(segment)
+        expired = self._times.older(segment, self.ages.read_ms(topic), self._now_ms)
         while offset < queue.next:  # of that very instant: what the segment's end divides
             for entry in queue.scan(offset, TRIM_ROWS):
                 if entry.time_ms > cut_ms or not (entry.flags or entry.position < segment.end):
@@ -319,10 +396,6 @@ class Retention:
                 if expired or not entry.flags:
                     boundary = offset
         return boundary
-
-    def _letters_end(self, queue: ConsumeQueue) -> int:
-        age_ms = self._config.dead_letter_retention_ms
-        return queue.offset_at(self._now_ms - age_ms) if age_ms else queue.first
 
     def _count_expired(
         self, queue: ConsumeQueue, first: int, upto: int, readers: list[Subscription]
@@ -364,7 +437,7 @@ class Retention:
         self.segments_dropped += count
         self.bytes_dropped += freed
         self.early_drops += early
-        self._last_ms = {base: ms for base, ms in self._last_ms.items() if base >= end}
+        self._times.forget_before(end)
 
 
 def _readers(state: EngineState) -> dict[int, list[Subscription]]:

@@ -138,6 +138,10 @@ def _retention(seen: Overview, config: Config) -> broker_pb2.BrokerRetention:
         kept_unread_bytes=done.kept_unread_bytes,
         kept_for_group=done.kept_for[0],
         kept_for_topic=done.kept_for[1],
+        kept_longer_bytes=done.kept_longer_bytes,
+        kept_until_ms=done.kept_for[2],
+        topics_with_own_retention=len(done.ages.own),
+        unread_going_soon=len(done.soon.pairs),
     )
 
 

@@ -7,7 +7,7 @@ reads answers only when the change is acknowledged by the flush policy.
 import asyncio
 from typing import Final
 
-from latermq_broker.catalog.catalog import INTERNAL_PREFIXES
+from latermq_broker.catalog.catalog import INTERNAL_PREFIXES, UNSET, TopicAges
 from latermq_broker.config.config import Config
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.model import QueueEnds, Topic, TopicType
@@ -46,7 +46,7 @@ class TopicsService:
         _check_queue_count(request.queue_count)
         kind = names.choice(TopicType, request.type, "topic type") or TopicType.MIXED
         topic = self._engine.topics.create(
-            request.name, kind, request.queue_count, self._committer.now_ms()
+            request.name, kind, request.queue_count, self._committer.now_ms(), _ages(request)
         )
         await self._committer.written()
         return self._response(topic)
@@ -65,7 +65,7 @@ class TopicsService:
         _check_queue_count(request.queue_count)
         kind = names.choice(TopicType, request.type, "topic type")
         topic = self._engine.topics.alter(
-            request.name, kind, request.queue_count, self._committer.now_ms()
+            request.name, kind, request.queue_count, self._committer.now_ms(), _ages(request)
         )
         await self._committer.written()
         return self._response(topic)
@@ -101,6 +101,7 @@ class TopicsService:
         info = self._engine.topics.describe(request.name)
         message = self._message(info.topic)
         message.consumer_groups.extend(info.groups)
+        message.oldest_at_ms = self._engine.topics.oldest_ms(info.topic)
         return topic_pb2.TopicResponse(status=ok_status(), topic=message)
 
     async def delete_topic(
@@ -121,6 +122,7 @@ class TopicsService:
 
     def _message(self, topic: Topic) -> topic_pb2.Topic:
         ends = self._engine.topics.ends(topic)
+        ages = self._engine.retention.ages
         return topic_pb2.Topic(
             name=topic.name,
             type=topic_pb2.TopicType.Name(topic.type),
@@ -131,7 +133,22 @@ class TopicsService:
             queues=map(_range, ends),
             message_count=sum(queue.next_offset - queue.earliest_offset for queue in ends),
             delayed_count=self._engine.topics.delayed_count(topic),
+            kept_ms=ages.read_ms(topic),
+            unread_kept_ms=ages.unread_ms(topic),
+            retention_ms=_set(topic.retention_ms),
+            unread_retention_ms=_set(topic.unread_retention_ms),
         )
+
+
+def _ages(request: topic_pb2.CreateTopicRequest | topic_pb2.AlterTopicRequest) -> TopicAges:
+    return TopicAges(
+        request.retention_ms if request.HasField("retention_ms") else None,
+        request.unread_retention_ms if request.HasField("unread_retention_ms") else None,
+    )
+
+
+def _set(age_ms: int) -> int | None:
+    return None if age_ms == UNSET else age_ms
 
 
 def _range(ends: QueueEnds) -> topic_pb2.QueueRange:

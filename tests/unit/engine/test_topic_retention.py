@@ -1,0 +1,224 @@
+"""Topics whose messages stay for a time of their own, in a log that all topics share."""
+
+import logging
+from typing import Final
+
+import pytest
+
+from latermq_broker.catalog.catalog import UNSET, TopicAges
+from latermq_broker.engine.state.model import TopicType
+from latermq_broker.errors import BadRequestError
+from latermq_broker.store.files import Space
+from support.engine_rig import EngineRig, short_store
+from support.recount import check_uses
+
+MINUTE_MS: Final = 60_000
+HOUR_MS: Final = 60 * MINUTE_MS
+BODY: Final = b"x" * 1_000
+
+
+def rig_with(**settings: int) -> EngineRig:
+    ages = {"retention_ms": HOUR_MS, "unread_retention_ms": 0, **settings}
+    return EngineRig(store=short_store(**ages))
+
+
+def topic(rig: EngineRig, name: str, read_ms: int = UNSET, unread_ms: int = UNSET) -> None:
+    ages = TopicAges(read_ms, unread_ms)
+    rig.engine.topics.create(name, TopicType.MIXED, 1, rig.now_ms, ages)
+
+
+def fill(rig: EngineRig, name: str, segments: int = 2) -> int:
+    """Messages over so many segments; how many."""
+    count, wanted = 0, len(rig.engine.store.log.segments) + segments
+    while len(rig.engine.store.log.segments) < wanted:
+        rig.send("f", topic=name, body=BODY)
+        count += 1
+    rig.checkpoint()
+    return count
+
+
+def pass_by(rig: EngineRig, passing_ms: int) -> None:
+    """So long, and 18 seconds in which retention does all that it can."""
+    rig.advance(passing_ms)
+    for _ in range(2):
+        rig.retain()
+    check_uses(rig.engine)
+
+
+def left(rig: EngineRig, name: str) -> int:
+    ends = rig.engine.queues.ends(name, 0)
+    return ends.next_offset - ends.earliest_offset
+
+
+def test_messages_that_stay_shorter_leave_their_queue_and_free_what_is_theirs_alone() -> None:
+    rig = rig_with()
+    topic(rig, "short", 2 * MINUTE_MS)
+    fill(rig, "short", 3)
+    before = len(rig.segments())
+    pass_by(rig, MINUTE_MS)
+    assert left(rig, "short") > 0
+    pass_by(rig, 2 * MINUTE_MS)
+    assert left(rig, "short") == 0
+    assert len(rig.segments()) == 1 < before
+    rig.crash()
+    assert left(rig, "short") == 0
+
+
+def test_in_one_segment_they_leave_their_queue_too() -> None:
+    rig = rig_with()
+    topic(rig, "short", 2 * MINUTE_MS)
+    rig.send("a", topic="short")
+    rig.send("b", topic="orders")
+    pass_by(rig, 3 * MINUTE_MS)
+    assert (left(rig, "short"), left(rig, "orders")) == (0, 1)
+
+
+def test_beside_others_they_go_and_the_segment_stays() -> None:
+    rig = rig_with()
+    topic(rig, "short", 2 * MINUTE_MS)
+    rig.send("kept", topic="orders")
+    fill(rig, "short", 3)
+    before = rig.segments()
+    pass_by(rig, 3 * MINUTE_MS)
+    assert (left(rig, "short"), left(rig, "orders")) == (0, 1)
+    assert rig.segments() == before
+    assert rig.engine.retention.kept_longer_bytes == 0  # nothing is older than it may be
+    pass_by(rig, HOUR_MS)
+    assert left(rig, "orders") == 0
+    assert len(rig.segments()) == 1
+
+
+def test_messages_that_stay_longer_keep_the_segments_they_are_in() -> None:
+    rig = rig_with()
+    topic(rig, "audit", 3 * HOUR_MS)
+    fill(rig, "orders")
+    rig.send("kept", topic="audit")
+    count = fill(rig, "orders")
+    pass_by(rig, 2 * HOUR_MS)
+    retention = rig.engine.retention
+    assert left(rig, "audit") == 1
+    assert left(rig, "orders") >= count  # what shares their segments stays as long
+    assert rig.segments()[0] > 0  # what is before has gone
+    assert retention.kept_for[:2] == ("", "audit")
+    assert retention.kept_longer_bytes > 0
+    assert retention.kept_unread_bytes == 0
+    pass_by(rig, HOUR_MS)
+    assert left(rig, "audit") == 0
+    assert retention.kept_for == ("", "", 0)
+
+
+def test_for_ever_is_for_ever() -> None:
+    rig = rig_with()
+    topic(rig, "audit", 0)
+    rig.send("kept", topic="audit")
+    fill(rig, "audit")
+    pass_by(rig, 1_000 * HOUR_MS)
+    assert rig.segments()[0] == 0
+
+
+def test_where_nothing_goes_by_its_age_one_topic_may() -> None:
+    rig = rig_with(retention_ms=0)
+    topic(rig, "short", 2 * MINUTE_MS)
+    fill(rig, "short", 3)
+    pass_by(rig, 3 * MINUTE_MS)
+    assert len(rig.segments()) == 1
+    rig.send("kept", topic="orders")
+    fill(rig, "short", 3)
+    pass_by(rig, 3 * HOUR_MS)
+    assert left(rig, "orders") == 1
+
+
+def test_what_is_unread_stays_until_the_disk_is_nearly_full() -> None:
+    rig = rig_with()
+    topic(rig, "short", 2 * MINUTE_MS)
+    rig.send("first", topic="short")
+    rig.ack(*rig.receive(topic="short"))
+    unread = fill(rig, "short")
+    pass_by(rig, HOUR_MS)
+    assert left(rig, "short") == unread
+    rig.engine.store.disk.look(Space(5, 100))
+    pass_by(rig, MINUTE_MS)
+    assert left(rig, "short") < unread
+    assert rig.engine.retention.entries_expired_unread > 0
+
+
+def test_what_is_unread_goes_at_its_age_and_it_is_said_before(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    rig = rig_with()
+    topic(rig, "short", MINUTE_MS, 10 * MINUTE_MS)
+    rig.send("first", topic="short")
+    rig.ack(*rig.receive(topic="short"))
+    rig.send("unread", topic="short")
+    pass_by(rig, 8 * MINUTE_MS)
+    assert left(rig, "short") == 1
+    assert not rig.engine.retention.soon.pairs
+    with caplog.at_level(logging.WARNING):
+        pass_by(rig, MINUTE_MS)
+    assert left(rig, "short") == 1
+    assert list(rig.engine.retention.soon.pairs) == [("billing", "short")]
+    said = [each.message for each in caplog.records]
+    assert said == ["messages will be removed unread"]
+    with caplog.at_level(logging.WARNING):
+        pass_by(rig, MINUTE_MS)
+    assert left(rig, "short") == 0
+    assert not rig.engine.retention.soon.pairs
+    said = [each.message for each in caplog.records]
+    assert said == ["messages will be removed unread", "messages removed unread"]
+
+
+def test_it_is_said_of_topics_without_an_age_of_their_own_too() -> None:
+    rig = rig_with(unread_retention_ms=10 * HOUR_MS)
+    rig.send("first")
+    rig.ack(*rig.receive())
+    rig.send("unread")
+    pass_by(rig, 9 * HOUR_MS)
+    assert list(rig.engine.retention.soon.pairs) == [("billing", "orders")]
+
+
+def test_a_longer_time_holds_for_what_a_pass_had_found() -> None:
+    rig = rig_with()
+    fill(rig, "orders", 4)
+    rig.now_ms += 2 * HOUR_MS
+    rig.engine.retention.step_cost = 1
+    rig.engine.retention.step(rig.now_ms)
+    ages = TopicAges(10 * HOUR_MS)
+    rig.engine.topics.alter("orders", None, 0, rig.now_ms, ages)
+    rig.engine.retention.step_cost = 1 << 30
+    before = rig.segments()
+    pass_by(rig, HOUR_MS)
+    assert rig.segments() == before
+
+
+def test_settings() -> None:
+    rig = rig_with()
+    topic(rig, "orders", 2 * MINUTE_MS)
+    topic(rig, "orders", 2 * MINUTE_MS)  # the same again
+    rig.engine.topics.create("orders", TopicType.MIXED, 1, rig.now_ms)  # or nothing said of it
+    with pytest.raises(BadRequestError, match="for another time"):
+        topic(rig, "orders", 3 * MINUTE_MS)
+    for ages in (
+        TopicAges(-2), TopicAges(1 << 62), TopicAges(unread_ms=-2), TopicAges(0, 5),
+        TopicAges(10, 9), TopicAges(unread_ms=MINUTE_MS), TopicAges(UNSET, MINUTE_MS),
+    ):  # fmt: skip
+        with pytest.raises(BadRequestError):
+            rig.engine.topics.alter("orders", None, 0, rig.now_ms, ages)
+    altered = rig.engine.topics.alter(
+        "orders", None, 0, rig.now_ms, TopicAges(unread_ms=9 * MINUTE_MS)
+    )
+    assert (altered.retention_ms, altered.unread_retention_ms) == (2 * MINUTE_MS, 9 * MINUTE_MS)
+    rig.restart()
+    known = rig.engine.catalog.topic("orders")
+    assert known == altered
+    plain = rig.engine.topics.alter("orders", None, 0, rig.now_ms, TopicAges(UNSET, UNSET))
+    assert (plain.retention_ms, plain.unread_retention_ms) == (UNSET, UNSET)
+    rig.crash()
+    assert rig.engine.catalog.topic("orders") == plain
+
+
+def test_unread_stays_at_least_as_long_as_read() -> None:
+    rig = rig_with(unread_retention_ms=2 * HOUR_MS)
+    topic(rig, "audit", 5 * HOUR_MS)
+    audit = rig.engine.catalog.topic("audit")
+    assert audit is not None
+    assert rig.engine.retention.ages.unread_ms(audit) == 5 * HOUR_MS
