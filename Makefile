@@ -260,6 +260,10 @@ spark: $(READY) ## the Spark source (needs Java 17 or 21)
 kafka: $(READY) ## what works with Kafka, against a node of it (needs Java 17 and Maven)
 	$(PYTEST) -rs tests/kafka
 
+.PHONY: kafka-long
+kafka-long: $(READY) ## records of Kafka through kill -9 of workers, brokers and nodes (RECORDS=100000 KILLS=20 ORDERED=1)
+	PYTHONPATH=$(TESTS_PATH) nice $(BIN)/python -m kafka.long
+
 .PHONY: console-test
 console-test: $(READY) ## the console in a headless Chromium: a stranger's way, keys, phones, axe-core
 	$(PYTEST) -rs tests/console
