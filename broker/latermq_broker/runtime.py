@@ -4,6 +4,9 @@ store opened, log replayed → engine → services → port → "latermq ready" 
 SIGTERM, SIGINT → not serving, parked receives answered → calls finish → checkpoint → 0
 another process takes over → the same, the port left open for it → 0
 a write or sync failed → the same without the checkpoint → 3
+
+With a replicated log: standby, following ─→ it has no owner → store opened, … serving
+another broker has taken over → 3
 """
 
 import asyncio
@@ -14,12 +17,13 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace as changed
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from latermq_broker.clock import SystemClock
 from latermq_broker.config.addresses import listen_address
-from latermq_broker.config.config import Config
+from latermq_broker.config.config import Config, Flush
 from latermq_broker.config.server_transport import Transport
 from latermq_broker.engine.engine import Engine
 from latermq_broker.errors import StoreError
@@ -40,7 +44,7 @@ from latermq_broker.services.v1.first_admin import (
     warn_of_open_door,
     warn_of_open_files,
 )
-from latermq_broker.store.directory import LOCK_NAME, LOG_NAME, refuse_shard
+from latermq_broker.store.directory import LOCK_NAME, LOG_NAME, refuse_replica, refuse_shard
 from latermq_broker.store.files import RealFiles
 from latermq_broker.store.recovery import RecoveryReport
 from latermq_broker.store.store import Store
@@ -50,6 +54,8 @@ from latermq_text.version import is_compiled
 
 if TYPE_CHECKING:
     from latermq_broker.cluster.membership import Membership
+    from latermq_broker.replication.owner import Owner
+    from latermq_broker.replication.replica import Replica
     from latermq_broker.transport.grpcio import GrpcioServer
 
 log = logging.getLogger("latermq.runtime")
@@ -82,6 +88,7 @@ def run(config: Config, announce: Callable[[str], None], *, replace: bool = Fals
     logs.set_up(config.log)
     refuse_open_door(config)
     directory = Path(config.server.data_dir).expanduser().absolute()
+    refuse_replica(directory)
     membership = _membership(config, directory)
     if membership is not None:
         config = membership.config
@@ -163,6 +170,50 @@ def _say_what_was_found(directory: Path, report: RecoveryReport, took_ms: int) -
     )
 
 
+def run_replica(
+    config: Config, announce: Callable[[str], None], replica_of: "Callable[[Config], Replica]"
+) -> int:
+    """Stand by for a replicated log, then serve it, until a signal or a failure; the exit code.
+
+    Args:
+        announce: gets `latermq standing by`, and when it serves `latermq ready on HOST:PORT`.
+        replica_of: makes this broker's part in it, in the running loop.
+
+    Raises:
+        ConfigError, StoreError: as `run`.
+    """
+    logs.set_up(config.log)
+    refuse_open_door(config)
+    config = changed(config, store=changed(config.store, flush=Flush.SYNC_STRICT))
+    _require_port(config)  # rather than find out at the moment that one is needed
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(_replicate(config, announce, replica_of))
+
+
+async def _replicate(
+    config: Config, announce: Callable[[str], None], replica_of: "Callable[[Config], Replica]"
+) -> int:
+    stop = asyncio.Event()
+    _on_signals(stop.set)
+    directory = Path(config.server.data_dir).expanduser().absolute()
+    opened: list[tuple[Engine, SystemClock]] = []
+
+    def open_directory() -> Store:
+        opened[:] = [_open(config, directory)]
+        return opened[0][0].store
+
+    replica = replica_of(config)
+    announce("latermq standing by")
+    try:
+        owner = await replica.take_over(open_directory, stop)
+        if owner is None:
+            return CLEAN
+        engine, clock = opened[0]
+        return await _serve(engine, clock, config, announce, {}, owner=owner)
+    finally:
+        await replica.close()
+
+
 async def _serve(
     engine: Engine,
     clock: SystemClock,
@@ -170,6 +221,7 @@ async def _serve(
     announce: Callable[[str], None],
     sockets: Sockets,
     membership: "Membership | None" = None,
+    owner: "Owner | None" = None,
 ) -> int:
     stop = asyncio.Event()
     failed: list[BaseException] = []
@@ -205,13 +257,9 @@ async def _serve(
             OtlpExport(config.metrics, page, config.server.broker_name),
         ):
             await _copy_first(services, stop)
-            meeting: MeetingPoint | None = None
-            if isinstance(server, LeanServer):
-                await server.start(sockets.get(LISTEN, ()))
-                meeting = _meeting_point(config, server, metrics, replaced)
-                meeting.open()
-            else:
-                await server.start()
+            if owner is not None:
+                await _own(owner, services, server, on_failure, stop)
+            meeting = await _start(server, sockets, config, metrics, replaced)
             pump.start()
             services.health.set_serving(True)
             gc.collect()
@@ -222,11 +270,58 @@ async def _serve(
             if meeting is not None:
                 meeting.close()  # before the ports: who comes now waits for LOCK
             drained = await _drain(services, server, FAILED_DRAIN_MS if failed else drain_ms_max)
+            if owner is not None:
+                await owner.stop(0 if failed else FAILED_DRAIN_MS)
             await pump.stop()
     finally:
         threads.shutdown()
-        closed = _close(engine, clock, store_failed=bool(failed), drained=drained)
+        closed = _close(
+            engine, clock, store_failed=bool(failed), drained=drained, owned=owner is not None
+        )
     return CLEAN if closed else STORE_FAILED
+
+
+async def _start(
+    server: "GrpcioServer | LeanServer",
+    sockets: Sockets,
+    config: Config,
+    metrics: MetricsEndpoint,
+    replaced: Callable[[], None],
+) -> MeetingPoint | None:
+    """Open the port, and where the lean transport is, the place where a successor asks for it."""
+    if not isinstance(server, LeanServer):
+        await server.start()
+        return None
+    await server.start(sockets.get(LISTEN, ()))
+    meeting = _meeting_point(config, server, metrics, replaced)
+    meeting.open()
+    return meeting
+
+
+async def _own(
+    owner: "Owner",
+    services: Services,
+    server: "GrpcioServer | LeanServer",
+    on_failure: Callable[[BaseException], None],
+    stop: asyncio.Event,
+) -> None:
+    """Have the owner of a replicated log at work, and return when clients may be answered."""
+    assert isinstance(server, LeanServer), "checked with the configuration"
+    serving = asyncio.Event()
+
+    def on_serving(now: bool) -> None:
+        if serving.is_set():  # what follows is of a server that has started
+            services.health.set_serving(now)
+            (server.come_back if now else server.go_away)()
+        elif now:
+            serving.set()
+
+    owner.on_failure, owner.on_pause, owner.on_serving = on_failure, server.drop, on_serving
+    owner.begin()
+    waits = [asyncio.ensure_future(event.wait()) for event in (serving, stop)]
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    for wait in waits:
+        wait.cancel()
 
 
 async def _copy_first(services: Services, stop: asyncio.Event) -> None:
@@ -317,11 +412,17 @@ def _server(methods: MethodTable, config: Config) -> "GrpcioServer | LeanServer"
     return GrpcioServer(methods, config.server)
 
 
-def _close(engine: Engine, clock: SystemClock, *, store_failed: bool, drained: bool) -> bool:
-    """Leave the directory in order if the store still works; whether it did."""
-    if store_failed:
+def _close(
+    engine: Engine, clock: SystemClock, *, store_failed: bool, drained: bool, owned: bool
+) -> bool:
+    """Leave the directory in order if the store still works; whether it did.
+
+    Args:
+        owned: the log is an engine's, too, which is no longer told what a checkpoint appends.
+    """
+    if store_failed or owned:
         engine.store.abandon()
-        return False
+        return not store_failed
     try:
         engine.close(clock.now_ms(), drained=drained)
     except (StoreError, OSError) as error:

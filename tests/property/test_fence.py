@@ -37,7 +37,7 @@ class Hasty(Tenure):
     """Takes for valid what a quorum has, and reads no gap first."""
 
     def reported(self, shipment: Shipment, offset: Offset, now_ms: int) -> None:
-        self._reader.offset = max(self._reader.offset, offset)
+        self.reader.offset = max(self.reader.offset, offset)
         super().reported(shipment, offset, now_ms)
 
 
@@ -46,8 +46,8 @@ class Piecemeal(Tenure):
 
     def _judged(self, *verdict: object) -> None:
         super()._judged(*verdict)  # type: ignore[arg-type]
-        assert self._reader.standing is not None
-        self.valid_end = self._reader.standing.end
+        assert self.reader.standing is not None
+        self.valid_end = self.reader.standing.end
 
 
 def without_rule(seed: int) -> World:

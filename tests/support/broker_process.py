@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import IO, Final, NamedTuple, Self
+from typing import IO, ClassVar, Final, NamedTuple, Self
 
 from support.broker_nursery import Nursery, NurseryChild
 from support.machine import patient
@@ -38,6 +38,8 @@ class BrokerProcess:
         config: a configuration file's text; "" for none.
         nursery: forks the process instead of starting an interpreter for it.
     """
+
+    program: ClassVar = ("-m", "latermq_broker")
 
     def __init__(
         self,
@@ -97,7 +99,7 @@ class BrokerProcess:
             if self._nursery is not None:
                 self._process = self._nursery.spawn(words, log.fileno())
             else:
-                command = [sys.executable, "-m", "latermq_broker", *words]
+                command = [sys.executable, *self.program, *words]
                 self._process = subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True
                 )

@@ -1,6 +1,6 @@
 """Reads entries of a replicated log in order and hands on the bytes that count, group by group.
 
-What it knows at some offset can be kept and given to a later reader, which goes on from there.
+What it knows between two groups can be kept and given to a later reader, which goes on from there.
 """
 
 from typing import NamedTuple
@@ -33,8 +33,15 @@ class Reader:
     ) -> None:
         self.standing = standing
         self.offset = offset  # of the next entry
+        self.segments: dict[int, Offset] = {}  # base: where the valid batch is that begins it
         self._address = cluster, shard
         self._begun: list[Piece] = []  # of a group that is not whole yet
+
+    @property
+    def between_groups(self) -> bool:
+        """Nothing of a group that is not whole was read: a later reader may go on from here."""
+        standing = self.standing
+        return standing is not None and standing.end == standing.whole_end and not self._begun
 
     def read(self, entry: Entry) -> tuple[Verdict, list[Piece]]:
         """Take the next entry; the verdict, and the pieces of the group that became whole with it.
@@ -53,6 +60,8 @@ class Reader:
             self._begun.clear()  # its owner will not end it any more
         if verdict is not Verdict.VALID or batch is None:
             return verdict, []
+        if batch.segment:
+            self.segments[batch.position] = entry.offset
         if batch.data:
             self._begun.append(Piece(batch.position, batch.data, batch.segment))
         if not batch.last:
@@ -66,6 +75,8 @@ class Reader:
         verdict, self.standing = judge(self.standing, batch, offset)
         self.offset = offset + 1
         self._begun.clear()
+        if verdict is Verdict.VALID and batch.segment:
+            self.segments[batch.position] = offset
         return verdict
 
     def _verdict(self, entry: Entry) -> tuple[Verdict, Batch | None]:

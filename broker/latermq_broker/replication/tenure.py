@@ -63,7 +63,7 @@ class Tenure:
         self.fenced = False
         self.valid_end = standing.whole_end  # of the groups that every reader takes for valid
         self.gaps = 0  # that were read
-        self._reader = reader
+        self.reader = reader
         self._shipper = Shipper(fence, standing.end, sizes)
         self._reports: list[tuple[Offset, int, Shipment]] = []  # a heap
         self._ties = count()
@@ -134,9 +134,9 @@ class Tenure:
             return None
         if self._untold:
             shipments, self._untold = tuple(self._untold), []
-            gap = Gap(self._reader.offset, None, shipments)
+            gap = Gap(self.reader.offset, None, shipments)
         elif self._reports:
-            gap = Gap(self._reader.offset, self._reports[0][0], ())
+            gap = Gap(self.reader.offset, self._reports[0][0], ())
         else:
             return None
         self._reading = True
@@ -155,23 +155,23 @@ class Tenure:
         """
         self._reading = False
         for entry in entries:
-            if entry.offset >= self._reader.offset and not self.fenced:
-                self._judged(self._reader.read(entry)[0])
-        self._reader.offset = max(self._reader.offset, end)
+            if entry.offset >= self.reader.offset and not self.fenced:
+                self._judged(self.reader.read(entry)[0])
+        self.reader.offset = max(self.reader.offset, end)
         self._take_reports(now_ms)
         for shipment in gap.shipments:
             self._unless_valid(shipment, now_ms)
 
     def _take_reports(self, now_ms: int) -> None:
         """Judge what stands where the known part of the log ends, as far as it goes."""
-        while self._reports and self._reports[0][0] <= self._reader.offset and not self.fenced:
+        while self._reports and self._reports[0][0] <= self.reader.offset and not self.fenced:
             offset, _, shipment = heappop(self._reports)
-            if offset == self._reader.offset:
-                self._judged(self._reader.skip(shipment.batch, offset))
+            if offset == self.reader.offset:
+                self._judged(self.reader.skip(shipment.batch, offset))
             self._unless_valid(shipment, now_ms)
 
     def _judged(self, verdict: Verdict) -> None:
-        standing = self._reader.standing
+        standing = self.reader.standing
         assert standing is not None
         if verdict is Verdict.FENCE:  # its own stands before all that it reads
             self.fenced = True

@@ -8,6 +8,7 @@
     index/<20-digit position>.idx messages by id and key, from that position on
     lost/                         what `latermq log repair` took out of the log, and why
     SHARD, CATALOGUE              of a cluster: which shard this is; what it copied from shard 0
+    REPLICA                       of a replicated log: how much of it the directory has
 
 Every refusal is one clear error raised before anything is created, changed or deleted.
 """
@@ -50,6 +51,7 @@ INDEX_NAME: Final = "index"
 LOST_NAME: Final = "lost"
 SHARD_NAME: Final = "SHARD"
 CATALOGUE_NAME: Final = "CATALOGUE"
+REPLICA_NAME: Final = "REPLICA"
 # Directories above ours that refuse a sync like this were there before us.
 NOT_OURS_ERRNOS: Final = frozenset(
     {errno.EACCES, errno.EPERM, errno.EINVAL, errno.ENOTSUP, errno.EROFS, errno.ENOSYS}
@@ -57,7 +59,7 @@ NOT_OURS_ERRNOS: Final = frozenset(
 OUR_DIRECTORIES: Final = (LOG_NAME, QUEUES_NAME, CHECKPOINTS_NAME, RUNS_NAME, INDEX_NAME)
 # A fresh mount has a lost+found.
 OUR_NAMES: Final = frozenset(
-    {*OUR_DIRECTORIES, LOCK_NAME, LOST_NAME, SHARD_NAME, CATALOGUE_NAME, "lost+found"}
+    {*OUR_DIRECTORIES, LOCK_NAME, LOST_NAME, SHARD_NAME, CATALOGUE_NAME, REPLICA_NAME, "lost+found"}
 )
 
 
@@ -101,6 +103,20 @@ def refuse_shard(directory: Path) -> None:
         raise StoreUnusableError(
             f"{directory} is a shard of a cluster: serve it with --shards, or with [cluster]; "
             "docs/cluster.md says how it becomes a broker's own. Nothing was changed"
+        )
+
+
+def refuse_replica(directory: Path) -> None:
+    """Refuse a copy of a replicated log to a broker that would go on with it alone.
+
+    Raises:
+        StoreUnusableError: it is one.
+    """
+    if (directory / REPLICA_NAME).exists():
+        raise StoreUnusableError(
+            f"{directory} is a copy of a replicated log: serve it with [replication]; what another "
+            "broker writes alone is cut off later. docs/cluster.md says how it becomes a broker's "
+            "own. Nothing was changed"
         )
 
 

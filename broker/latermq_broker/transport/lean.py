@@ -95,6 +95,7 @@ class LeanServer:
         self._connection_count = 0
         self._draining = False
         self._cut_off = False  # while draining, a connection was
+        self._away = False
         self._all_left = asyncio.Event()
         self._all_left.set()
         contexts = None
@@ -150,12 +151,30 @@ class LeanServer:
             ConfigError: the address cannot be bound.
         """
         keep_large_blocks()
-        self._listener.start(sockets)
+        if not self._away:
+            self._listener.start(sockets)
         self._each_second.start()
 
     def leave_port(self) -> None:
         """Accept nothing more; what waits at the port is for the process that has it now."""
         self._listener.leave()
+
+    def go_away(self) -> None:
+        """Close the port and end every connection without a word: nobody may be answered now."""
+        self._away = True
+        self._listener.leave()
+        self.drop()
+
+    def come_back(self) -> None:
+        """Serve again at the port. Raises ConfigError: somebody else has it."""
+        if self._away and not self._draining:
+            self._away = False
+            self._listener.start()
+
+    def drop(self) -> None:
+        """End every connection without a word: what their calls wait for is too late."""
+        for connection in list(self._connections):
+            connection.abort()
 
     async def drain(self, grace_ms: int) -> bool:
         """Accept nothing new, let calls finish for `grace_ms`, then end the rest.
@@ -195,6 +214,8 @@ class LeanServer:
         self._all_left.clear()
         if self._draining:
             asyncio.get_running_loop().call_soon(protocol.shut_down)
+        elif self._away:  # it was being greeted
+            asyncio.get_running_loop().call_soon(protocol.abort)
 
     def left(self, protocol: ShellProtocol) -> None:
         self._connections.discard(protocol)

@@ -62,6 +62,9 @@ class _Piece:
         self.chunks: list[bytes] = []
 
 
+WrittenPiece = tuple[Segment, int, bytes]  # into which, at which position, what
+
+
 class CommitLog:
     """See the module. Built by `Store`, which recovers it and then calls `resume`."""
 
@@ -87,6 +90,9 @@ class CommitLog:
         self._syncs: list[int] = []  # one entry per running `sync`
         self._failure: str | None = None
         self.after_roll: Callable[[], None] = _nothing  # when a further segment is in use
+        # Where others keep the log, too: what was written, piece by piece, and that they have it.
+        self.after_write: Callable[[Sequence[WrittenPiece]], None] | None = None
+        self.until_kept: Callable[[int], None] | None = None
 
     # --- start ---------------------------------------------------------------------------------
 
@@ -310,6 +316,7 @@ class CommitLog:
         if self.written == self.end:
             return self.written
         assert not self._group_open, "a batch ends between groups"
+        pieces: list[WrittenPiece] = []
         try:
             for piece in self._pieces:
                 if piece.chunks:
@@ -317,12 +324,15 @@ class CommitLog:
                     fd = segment.writable()
                     if segment not in self._unsynced:
                         self._unsynced.append(segment)
-                    offset = piece.position - segment.base
-                    write_all(self._files, fd, b"".join(piece.chunks), offset)
+                    data = b"".join(piece.chunks)
+                    write_all(self._files, fd, data, piece.position - segment.base)
+                    pieces.append((segment, piece.position, data))
         except OSError as error:
             _erase(self._files, self._pieces)
             self._fail("write", error)
         self.written = self.end
+        if self.after_write is not None:
+            self.after_write(pieces)
         self._pieces.clear()
         self._unwritten.clear()
         self._begin_piece()
@@ -331,6 +341,7 @@ class CommitLog:
     def sync(self) -> int:
         """Make what is written durable; the position to pass to `synced`. May run in a thread.
 
+        With `until_kept`, durable means that others have it, too: only a thread may wait for that.
         Raises StoreReadOnlyError: what was written since `durable` is in doubt until a restart.
         """
         self._require_open()
@@ -344,6 +355,8 @@ class CommitLog:
             self._fail("sync", error)
         finally:
             self._syncs.remove(target)
+        if self.until_kept is not None:
+            self.until_kept(target)
         return target
 
     def synced(self, position: int) -> None:

@@ -1,0 +1,180 @@
+"""A data directory that is filled from a replicated log, byte for byte, while none serves it.
+
+    open: locked; what is not known to be in the log is cut off ──► write, keep, write … ──► close
+
+A broker that then opens it starts as after a restart. The same directory comes from an engine
+alone, from its first entry on, so an empty one is as good as any other, but for the time it takes.
+"""
+
+from pathlib import Path
+
+from latermq_broker.config.config import StoreConfig
+from latermq_broker.errors import CorruptRecordError, StoreUnusableError
+from latermq_broker.replication.batch import cluster_hash
+from latermq_broker.replication.note import TEMPORARY_NAME, Note, read_note, write_note
+from latermq_broker.replication.reader import Piece, Reader
+from latermq_broker.store.directory import (
+    LOG_NAME,
+    OUR_DIRECTORIES,
+    find_log,
+    remove_leftovers,
+    require_local,
+    require_ours,
+    take_lock,
+    unusable,
+)
+from latermq_broker.store.files import Files, write_all
+from latermq_broker.store.log.segment import (
+    PREPARED_SUFFIX,
+    SEGMENT_HEADER_BYTES,
+    ZERO_CHUNK,
+    Segment,
+    decode_segment_header,
+    encode_segment_header,
+    segment_name,
+)
+
+
+class LocalCopy:
+    """
+    Raises, in all methods, StoreUnusableError: the file system refuses.
+
+    Args:
+        note: says which cluster and shard, for a directory that is new.
+    Raises:
+        StoreLockedError: a broker serves it.
+        StoreUnusableError: it is another shard's, or the log of a broker that was alone.
+        CorruptRecordError, UnsupportedFormatError: as `Store.open`.
+    """
+
+    def __init__(self, directory: Path, config: StoreConfig, files: Files, note: Note) -> None:
+        self._directory = directory
+        self._files = files
+        self._config = config
+        self._unsynced: list[Segment] = []
+        try:
+            require_ours(files, directory)
+            require_local(files, directory, config)
+            files.make_directory(directory)
+            self._lock_fd = take_lock(files, directory)
+        except OSError as error:
+            raise unusable(directory, error) from error
+        try:
+            self.note = self._noted(note)
+            self._segments = self._cut()
+        except OSError as error:
+            self.close()
+            raise unusable(directory, error) from error
+        except BaseException:
+            self.close()
+            raise
+        known = self.note
+        self.reader = Reader(cluster_hash(known.cluster), known.shard, known.standing, known.offset)
+        self.reader.segments.update(known.segments)
+
+    def write(self, pieces: list[Piece]) -> None:
+        """Add what became valid."""
+        try:
+            for piece in pieces:
+                self._write(piece)
+        except OSError as error:
+            raise unusable(self._directory, error) from error
+
+    def keep(self) -> None:
+        """Make what was read so far durable, and say so in the note."""
+        if not self.reader.between_groups:
+            return  # the next time
+        try:
+            for segment in self._unsynced:
+                self._files.datasync(segment.writable())
+                if segment is not self._segments[-1]:
+                    segment.release()
+            self._unsynced.clear()
+            self._files.sync_directory(self._directory / LOG_NAME)
+            self.note = self.note.of(self.reader)
+            write_note(self._files, self._directory, self.note)
+        except OSError as error:
+            raise unusable(self._directory, error) from error
+
+    def close(self) -> None:
+        """Let the directory go, for a broker to open."""
+        for segment in getattr(self, "_segments", ()):
+            segment.close()
+        self._files.close(self._lock_fd)
+
+    def _noted(self, new: Note) -> Note:
+        """Return what is known of the directory; of an empty one, `new`."""
+        note = read_note(self._files, self._directory)
+        if note is None:
+            for name in OUR_DIRECTORIES:
+                self._files.make_directory(self._directory / name)
+            if find_log(self._files, self._directory).segments:
+                raise StoreUnusableError(
+                    f"{self._directory} holds the log of a broker that was alone: name an empty "
+                    "directory. Nothing was changed"
+                )
+            write_note(self._files, self._directory, new)
+            return new
+        if (note.cluster, note.shard) != (new.cluster, new.shard):
+            raise StoreUnusableError(
+                f"{self._directory} is a copy of shard {note.shard} of the cluster "
+                f"{note.cluster!r}, not of shard {new.shard} of {new.cluster!r}"
+            )
+        return note
+
+    def _cut(self) -> list[Segment]:
+        """Remove what is not known to be in the replicated log; the segments that are left."""
+        files, log = self._files, self._directory / LOG_NAME
+        remove_leftovers(files, log, PREPARED_SUFFIX)
+        remove_leftovers(files, self._directory, TEMPORARY_NAME)
+        end = self.note.standing.whole_end if self.note.standing is not None else 0
+        segments = find_log(files, self._directory).segments
+        while segments and segments[-1].base >= end:
+            segment = segments.pop()
+            segment.close()
+            files.unlink(segment.path)
+            files.sync_directory(log)  # from behind, so that what is left is always in a row
+        reached = segments[-1].end if segments else 0
+        if reached < end:
+            raise CorruptRecordError(
+                reached,
+                f"the log ends here, and REPLICA says that the directory has it up to {end}: empty "
+                "the directory, and the broker fills it again from the engine",
+            )
+        if segments:
+            _zero(files, segments[-1], end)
+        return segments
+
+    def _write(self, piece: Piece) -> None:
+        position, data = piece.position, piece.data
+        if piece.segment:
+            self._begin_segment(position, data[:SEGMENT_HEADER_BYTES])
+            position, data = position + SEGMENT_HEADER_BYTES, data[SEGMENT_HEADER_BYTES:]
+        segment = self._segments[-1]
+        write_all(self._files, segment.writable(), data, position - segment.base)
+        if segment not in self._unsynced:
+            self._unsynced.append(segment)
+
+    def _begin_segment(self, base: int, data: bytes) -> None:
+        log = self._directory / LOG_NAME
+        name = segment_name(base)
+        header = decode_segment_header(data, base, name)
+        assert encode_segment_header(header) == data
+        path = log / f"{base:020d}{PREPARED_SUFFIX}"
+        segment = Segment.prepare(self._files, path, header, zero_fill=False)
+        segment.publish(log / name)
+        self._files.sync_directory(log)
+        self._segments.append(segment)
+
+
+def _zero(files: Files, segment: Segment, position: int) -> None:
+    """Put zeros where bytes of `segment` lie behind `position`."""
+    changed = False
+    while (position := segment.next_data(position)) < segment.end:
+        size = min(len(ZERO_CHUNK), segment.end - position)
+        if segment.pread(size, position) != ZERO_CHUNK[:size]:
+            write_all(files, segment.writable(), ZERO_CHUNK[:size], position - segment.base)
+            changed = True
+        position += size
+    if changed:
+        files.datasync(segment.writable())

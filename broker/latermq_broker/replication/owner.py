@@ -1,0 +1,282 @@
+"""An owner at work: carries what its tenure decides to the engine, and back to who waits for it.
+
+    written ─► tenure ─► engine ─► report ─► tenure ─► kept up to here ─► threads that sync go on
+
+Everything happens in the event loop but `until_kept`, in which the threads wait that the pump and
+the checkpoints sync in: so whatever waits for the disk waits for the engine, too, and a checkpoint
+is only of what every reader takes for valid. While the owner does not serve they wait on.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+from latermq_broker.deferred import Later
+from latermq_broker.errors import (
+    EngineGoneError,
+    FencedError,
+    StoreError,
+    StoreReadOnlyError,
+)
+from latermq_broker.replication.following import read_range
+from latermq_broker.replication.note import Note
+from latermq_broker.replication.reader import Piece
+from latermq_broker.replication.replicated_log import Offset, ReplicatedLog
+from latermq_broker.replication.shipper import Shipment
+from latermq_broker.replication.tenure import Gap, Tenure
+from latermq_broker.store.log.commit_log import CommitLog, WrittenPiece
+from latermq_broker.store.log.segment import SEGMENT_HEADER_BYTES, Segment
+
+log = logging.getLogger("latermq.replication")
+
+TICK_S: Final = 0.05
+NOTE_S: Final = 5.0
+
+
+class Owner:
+    """
+    Args:
+        note: of the directory, as its fence was appended.
+        keep_note: writes a note; called in a thread.
+        on_failure: called once: it is fenced, or cannot go on.
+        on_serving: whether clients may be answered, whenever that changes.
+        on_pause: the process stood still for long: whoever waits is not to be answered any more.
+    """
+
+    def __init__(
+        self,
+        engine: ReplicatedLog,
+        tenure: Tenure,
+        commit_log: CommitLog,
+        now_ms: Callable[[], int],
+        note: Note,
+        keep_note: Callable[[Note], None],
+    ) -> None:
+        self.on_failure: Callable[[BaseException], None] = _ignore
+        self.on_serving: Callable[[bool], None] = _ignore
+        self.on_pause: Callable[[], None] = _nothing
+        self._engine = engine
+        self._tenure = tenure
+        self._log = commit_log
+        self._now_ms = now_ms
+        self._note = note
+        self._keep_note = keep_note
+        self._loop = asyncio.get_running_loop()
+        self._kept = 0
+        self._failure: BaseException | None = None
+        self._changed = threading.Condition()  # guards the two
+        self._serving = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._trimmed = 0
+        self._dropped: tuple[int, int] | None = None  # the log's start, once valid up to here
+
+    # --- what the log asks ---------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Ship what the log has and the engine does not: what opening the directory appended."""
+        self._add(_unshipped(self._log, self._tenure.valid_end))
+        self._log.after_write = self._written
+        self._log.until_kept = self.until_kept
+        self._begin_task(self._tick())
+        self._begin_task(self._keep_notes())
+
+    def until_kept(self, position: int) -> None:
+        """Return when the engine has the log up to `position`; in a thread of its own.
+
+        Raises StoreReadOnlyError: it never will, from here.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._kept >= position or self._failure is not None)
+            if self._kept < position:
+                raise StoreReadOnlyError(f"not in the replicated log: {self._failure}")
+
+    async def stop(self, wait_ms: int) -> None:
+        """Let go, when the engine has all that was written, or after `wait_ms`."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait_ms / 1_000):
+                while self._failure is None and self._log.durable < self._log.written:
+                    await asyncio.sleep(TICK_S)
+        self._fail(StoreReadOnlyError("the broker stops"), say=False)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _written(self, pieces: Sequence[WrittenPiece]) -> None:
+        self._add([_piece(segment, position, data) for segment, position, data in pieces])
+
+    def _add(self, pieces: Sequence[Piece]) -> None:
+        for piece in pieces:
+            self._tenure.add(piece, last=piece is pieces[-1])
+        self._exchange()
+
+    # --- what the engine is told, and tells ----------------------------------------------------
+
+    def _exchange(self) -> None:
+        if self._failure is not None:
+            return
+        for shipment in self._tenure.step(self._now_ms()):
+            self._engine.append(shipment.entry).listen(partial(self._reported, shipment))
+        gap = self._tenure.gap()
+        if gap is not None:
+            self._begin_task(self._read(gap))
+
+    def _reported(self, shipment: Shipment, report: Later[Offset]) -> None:
+        if self._failure is not None:
+            return
+        self._look()
+        error = report.error
+        if error is None:
+            self._guarded(partial(self._tenure.reported, shipment, report.result()))
+        elif isinstance(error, EngineGoneError):
+            log.warning("the engine did not take a batch", extra={"reason": str(error)})
+            self._tenure.failed(shipment, self._now_ms())
+        else:
+            self._fail(error)
+        self._settle()
+
+    async def _read(self, gap: Gap) -> None:
+        try:
+            end = await self._engine.end() if gap.end is None else gap.end
+            entries = await read_range(self._engine, gap.begin, end)
+        except EngineGoneError as error:
+            log.warning("a gap could not be read", extra={"reason": str(error)})
+            await asyncio.sleep(TICK_S)
+            self._tenure.unread(gap)
+            return
+        except StoreError as error:
+            self._fail(error)
+            return
+        log.info("gap read", extra={"begin": gap.begin, "entries": len(entries)})
+        self._look()
+        self._guarded(partial(self._tenure.read, gap, entries, end))
+        self._settle()
+
+    def _guarded(self, step: Callable[[int], None]) -> None:
+        try:
+            step(self._now_ms())
+        except StoreError as error:  # what stands in the log is not what an owner can go on from
+            self._fail(error)
+
+    def _settle(self) -> None:
+        """Tell who waits what is known now, and go on."""
+        if self._tenure.fenced:
+            self._fail(FencedError("another broker has taken over this shard"))
+        if self._failure is not None:
+            return
+        serving = self._tenure.serving(self._now_ms())
+        if serving and self._kept < self._tenure.valid_end:
+            with self._changed:
+                self._kept = self._tenure.valid_end
+                self._changed.notify_all()
+        self._say(serving)
+        self._exchange()
+
+    def _look(self) -> None:
+        if self._tenure.look(self._now_ms()):
+            log.warning("the process stood still: connections are dropped")
+            self.on_pause()
+
+    def _say(self, serving: bool) -> None:
+        if serving != self._serving:
+            log.info("serves" if serving else "does not serve: no proof that it is the owner")
+            self._serving = serving
+            self.on_serving(serving)
+
+    def _fail(self, error: BaseException, *, say: bool = True) -> None:
+        with self._changed:
+            if self._failure is not None:
+                return
+            self._failure = error
+            self._changed.notify_all()
+        if say:
+            log.critical("no longer the owner", extra={"reason": str(error)})
+            self._say(serving=False)
+            self.on_failure(error)
+
+    # --- now and then --------------------------------------------------------------------------
+
+    async def _tick(self) -> None:
+        while self._failure is None:
+            self._look()
+            self._settle()
+            self._trim()
+            await asyncio.sleep(TICK_S)
+
+    async def _keep_notes(self) -> None:
+        """Write down what the directory has; durable is what the engine and the disk have."""
+        while True:
+            await asyncio.sleep(NOTE_S)
+            reader = self._tenure.reader
+            if not reader.between_groups:
+                continue
+            note = self._note.of(reader)
+            end = self._tenure.valid_end
+            while self._log.durable < end:
+                await asyncio.sleep(TICK_S)
+            if note != self._note:
+                await self._loop.run_in_executor(None, self._keep_note, note)
+                self._note = note
+
+    def _trim(self) -> None:
+        """Let the engine forget what the log has dropped, once the record that says so is valid."""
+        if self._dropped is not None and self._tenure.valid_end >= self._dropped[1]:
+            start, self._dropped = self._dropped[0], None
+            self._trimmed = start
+            segments = self._tenure.reader.segments
+            offset = segments.get(start)
+            for base in [base for base in segments if base < start]:
+                del segments[base]
+            if offset is not None:
+                self._begin_task(self._trim_before(offset))
+        start = self._log.segments[0].base
+        if self._dropped is None and start > self._trimmed:
+            self._dropped = start, self._log.end
+
+    async def _trim_before(self, offset: Offset) -> None:
+        try:
+            await self._engine.trim(offset)
+            log.info("the engine may forget what was dropped", extra={"before": offset})
+        except EngineGoneError as error:  # the next drop is behind this one
+            log.warning("the engine was not trimmed", extra={"reason": str(error)})
+
+    def _begin_task(self, work: Coroutine[object, object, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("replication failed", exc_info=error)
+            self._fail(error)
+
+
+def _piece(segment: Segment, position: int, data: bytes) -> Piece:
+    """Make a piece of what was written; with the segment's header in front if it is the first."""
+    if position != segment.base + SEGMENT_HEADER_BYTES:
+        return Piece(position, data, 0)
+    header = segment.pread(SEGMENT_HEADER_BYTES, segment.base)
+    return Piece(segment.base, header + data, segment.size)
+
+
+def _unshipped(commit_log: CommitLog, end: int) -> list[Piece]:
+    """Read what lies between the end of the valid bytes and that of the log, in its last segment.
+
+    A log that was opened goes on in its last segment, or in one that it has just begun.
+    """
+    segment = commit_log.segments[-1]
+    begin = max(end, segment.base + SEGMENT_HEADER_BYTES)
+    data = segment.pread(commit_log.written - begin, begin)
+    return [_piece(segment, begin, data)]
+
+
+def _ignore(_: object) -> None:
+    """Nobody listens yet."""
+
+
+def _nothing() -> None:
+    """Nobody listens yet."""

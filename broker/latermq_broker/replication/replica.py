@@ -1,0 +1,225 @@
+"""One broker's part in a replicated log: follow, take over when nobody owns it, own it.
+
+    follow ──silence──► open the directory ──► claim ──► own ──fenced──► exit, code 3
+      ▲                                          │
+      └──────────── somebody was faster ◄────────┘
+
+A standby is cold: it has the log's files and no engine. It claims when it has heard nothing valid
+for TAKE_OVER_MS, the engine answering all the while, or at once if the last owner was this
+directory's: its lock says that nobody is that any more.
+"""
+
+import asyncio
+import logging
+import random
+import secrets
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+from latermq_broker.config.config import StoreConfig
+from latermq_broker.errors import EngineGoneError, EntriesGoneError, StoreUnusableError
+from latermq_broker.replication.batch import cluster_hash, encode_batch, fence_of
+from latermq_broker.replication.following import read_range
+from latermq_broker.replication.local_copy import LocalCopy
+from latermq_broker.replication.note import Note, write_note
+from latermq_broker.replication.owner import Owner
+from latermq_broker.replication.reader import Reader
+from latermq_broker.replication.replicated_log import Entry, ReplicatedLog
+from latermq_broker.replication.tenure import TAKE_OVER_MS, Tenure
+from latermq_broker.replication.validity import EMPTY, Verdict
+from latermq_broker.store.files import Files
+from latermq_broker.store.log.commit_log import CommitLog
+
+log = logging.getLogger("latermq.replication")
+
+LOOK_S: Final = 0.1  # at the silence
+JITTER_MS: Final = 700  # of standbys, so that they seldom claim together
+KEEP_S: Final = 10.0
+AWAY_S: Final = 1.0  # before the engine is asked again
+
+
+class Opened(Protocol):
+    """What opening the directory made, as far as it concerns this room."""
+
+    @property
+    def log(self) -> CommitLog: ...
+
+    def abandon(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaPlace:
+    """Which log this is a replica of, and where."""
+
+    cluster: str
+    shard: int
+    directory: Path
+
+
+class Replica:
+    """
+    Args:
+        now_ms: a clock that never falls.
+    """
+
+    def __init__(
+        self,
+        place: ReplicaPlace,
+        engine: ReplicatedLog,
+        config: StoreConfig,
+        files: Files,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._place = place
+        self._engine = engine
+        self._config = config
+        self._files = files
+        self._now_ms = now_ms
+        self._heard_ms = 0
+        self._note = Note(place.cluster, place.shard)
+
+    async def take_over(
+        self, open_directory: Callable[[], Opened], stop: asyncio.Event
+    ) -> Owner | None:
+        """Follow until nobody owns the log, then own it; None: `stop` came first.
+
+        The owner is to `begin` at once: nobody hears of it before.
+
+        Args:
+            open_directory: recovers it, as any start does.
+        Raises:
+            StoreError: the directory or what stands in the log cannot be used.
+        """
+        while not stop.is_set():
+            copy = LocalCopy(self._place.directory, self._config, self._files, self._note)
+            try:
+                if not await self._follow(copy, stop):
+                    return None
+                copy.keep()
+            finally:
+                copy.close()
+            self._note = copy.note
+            opened = open_directory()
+            owner = None
+            try:
+                owner = await self._claim(copy.reader, opened.log)
+            finally:
+                if owner is None:
+                    opened.abandon()
+            if owner is not None:
+                return owner
+        return None
+
+    async def close(self) -> None:
+        """Let the engine go."""
+        await self._engine.close()
+
+    # --- follow --------------------------------------------------------------------------------
+
+    async def _follow(self, copy: LocalCopy, stop: asyncio.Event) -> bool:
+        """Copy what is valid until the log has no owner; False: `stop` came first."""
+        self._heard_ms = self._now_ms()
+        patience_ms = TAKE_OVER_MS + random.randrange(JITTER_MS)
+        reading = asyncio.create_task(self._copy(copy))
+        kept_s = asyncio.get_running_loop().time()
+        log.info("following the replicated log", extra={"offset": copy.reader.offset})
+        try:
+            while not stop.is_set():
+                if reading.done():
+                    reading.result()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_S):
+                        await stop.wait()
+                        return False
+                if await self._caught_up(copy.reader):
+                    if self._was_mine(copy):
+                        self._heard_ms = 0  # of nobody who may still be there
+                        return True
+                    if self._now_ms() - self._heard_ms >= patience_ms:
+                        return True
+                if asyncio.get_running_loop().time() - kept_s >= KEEP_S:
+                    copy.keep()
+                    kept_s = asyncio.get_running_loop().time()
+        finally:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+        return False
+
+    async def _copy(self, copy: LocalCopy) -> None:
+        while True:
+            try:
+                async for entry in self._engine.follow(copy.reader.offset):
+                    self._take(copy, entry)
+            except EntriesGoneError as error:
+                raise StoreUnusableError(
+                    f"{self._place.directory} is too old: the engine no longer has what comes next "
+                    f"({error}). Empty the directory, and the broker fills it again"
+                ) from error
+            except EngineGoneError as error:
+                log.warning("the engine does not answer", extra={"reason": str(error)})
+                await asyncio.sleep(AWAY_S)
+
+    def _take(self, copy: LocalCopy, entry: Entry) -> None:
+        verdict, pieces = copy.reader.read(entry)
+        if verdict is Verdict.ELSEWHERE:
+            raise StoreUnusableError(
+                f"the entry at offset {entry.offset} of the replicated log is of another cluster "
+                f"or shard than {self._place.cluster!r}, {self._place.shard}: two clusters may "
+                "not share a topic"
+            )
+        if verdict in (Verdict.FENCE, Verdict.VALID):
+            self._heard_ms = self._now_ms()
+        copy.write(pieces)
+
+    async def _caught_up(self, reader: Reader) -> bool:
+        """Tell whether all that the engine has was read. Its silence is not the owner's."""
+        try:
+            return reader.offset >= await self._engine.end()
+        except EngineGoneError:
+            self._heard_ms = self._now_ms()
+            return False
+
+    def _was_mine(self, copy: LocalCopy) -> bool:
+        standing = copy.reader.standing
+        if standing is None or not standing.epoch:
+            return standing is None or standing == EMPTY
+        return copy.note.mine == (standing.epoch, standing.token)
+
+    # --- claim ---------------------------------------------------------------------------------
+
+    async def _claim(self, reader: Reader, commit_log: CommitLog) -> Owner | None:
+        """Fence the log and become its owner; None: somebody else did, or went on."""
+        standing = reader.standing or EMPTY
+        mine = standing.epoch + 1, secrets.randbits(64)
+        self._note = self._note._replace(mine=mine)
+        write_note(self._files, self._place.directory, self._note)
+        fence = fence_of(cluster_hash(self._place.cluster), self._place.shard, *mine)
+        claimed_ms = self._now_ms()
+        heard_ms = self._heard_ms
+        pieces = []
+        try:
+            offset = await self._engine.claim(encode_batch(fence))
+            for entry in await read_range(self._engine, reader.offset, offset + 1):
+                if entry.offset == offset:
+                    heard_ms = self._heard_ms
+                verdict, whole = reader.read(entry)
+                if verdict in (Verdict.FENCE, Verdict.VALID):
+                    self._heard_ms = self._now_ms()
+                pieces += whole
+        except EngineGoneError as error:
+            log.warning("no claim", extra={"reason": str(error)})
+            return None
+        after = reader.standing
+        assert after is not None
+        if pieces or (after.epoch, after.token) != mine:
+            log.info("somebody else owns the log", extra={"epoch": after.epoch})
+            return None
+        log.info("owner of the log", extra={"epoch": after.epoch, "offset": offset})
+        tenure = Tenure(fence, reader, claimed_ms, heard_ms)
+        return Owner(self._engine, tenure, commit_log, self._now_ms, self._note, self._write_note)
+
+    def _write_note(self, note: Note) -> None:
+        write_note(self._files, self._place.directory, note)

@@ -1,0 +1,36 @@
+"""`latermq serve` for a log in a LogServer: `serve --listen … --data-dir … --engine PORT`.
+
+Run by `support.replica_process`.
+"""
+
+import argparse
+from pathlib import Path
+from typing import Final
+
+from latermq_broker import runtime
+from latermq_broker.clock import monotonic_ms
+from latermq_broker.config.config import Config
+from latermq_broker.config.toml_file import load
+from latermq_broker.replication.replica import Replica, ReplicaPlace
+from latermq_broker.store.files import RealFiles
+from support.log_server import ServedLog
+
+CLUSTER: Final = "test"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("verb", choices=["serve"])
+    for name in ("listen", "data-dir", "engine"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--config", type=Path)
+    chosen = parser.parse_args()
+    flags = {"server.listen": chosen.listen, "server.data_dir": chosen.data_dir}
+    place = ReplicaPlace(cluster=CLUSTER, shard=0, directory=Path(chosen.data_dir).absolute())
+
+    def replica_of(config: Config) -> Replica:
+        engine = ServedLog(int(chosen.engine))
+        return Replica(place, engine, config.store, RealFiles(), monotonic_ms)
+
+    config = load(chosen.config, {}, flags)
+    return runtime.run_replica(config, lambda line: print(line, flush=True), replica_of)

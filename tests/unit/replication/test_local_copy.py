@@ -1,0 +1,155 @@
+"""A directory filled from a replicated log: cut behind what is known, refused where it is not."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from latermq_broker.config.config import StoreConfig
+from latermq_broker.errors import (
+    CorruptRecordError,
+    StoreLockedError,
+    StoreUnusableError,
+    UnsupportedFormatError,
+)
+from latermq_broker.offline.log_repair import repair
+from latermq_broker.replication.batch import Batch, cluster_hash, encode_batch, fence_of
+from latermq_broker.replication.local_copy import LocalCopy
+from latermq_broker.replication.note import Note, read_note
+from latermq_broker.replication.replicated_log import Entry
+from latermq_broker.store.directory import LOG_NAME, REPLICA_NAME, refuse_replica
+from latermq_broker.store.files import RealFiles
+from latermq_broker.store.log.segment import SegmentHeader, encode_segment_header, segment_name
+
+SIZE = 8_192
+CONFIG = StoreConfig()
+NEW = Note("shop", 3)
+SHOP = cluster_hash("shop")
+
+
+def opened(directory: Path, note: Note = NEW) -> LocalCopy:
+    return LocalCopy(directory, CONFIG, RealFiles(), note)
+
+
+def entries() -> list[bytes]:
+    """A fence, a segment that begins and is full, and one that begins behind it."""
+    fence = fence_of(SHOP, 3, 1, 77)
+    headers = [encode_segment_header(SegmentHeader(base, SIZE, b"u" * 16, 5)) for base in (0, SIZE)]
+    batches: list[Batch] = [
+        fence,
+        fence._replace(sequence=1, data=headers[0] + b"one", segment=SIZE, fence=False),
+        fence._replace(sequence=2, position=67, data=b"two", fence=False),
+        fence._replace(sequence=3, position=SIZE, data=headers[1], segment=SIZE, fence=False),
+    ]
+    return [encode_batch(batch) for batch in batches]
+
+
+def feed(copy: LocalCopy, begin: int, end: int) -> None:
+    for offset, data in enumerate(entries()[begin:end], begin):
+        copy.write(copy.reader.read(Entry(offset, data))[1])
+
+
+def content(directory: Path, base: int = 0) -> bytes:
+    return (directory / LOG_NAME / segment_name(base)).read_bytes()
+
+
+def test_what_was_kept_stays_and_what_lies_behind_is_cut_off(tmp_path: Path) -> None:
+    copy = opened(tmp_path)
+    feed(copy, 0, 2)
+    copy.keep()
+    feed(copy, 2, 4)
+    copy.close()
+    assert content(tmp_path)[64:71] == b"onetwo\0"
+    again = opened(tmp_path)
+    assert content(tmp_path)[64:71] == b"one\0\0\0\0"
+    assert len(content(tmp_path)) == SIZE
+    assert not (tmp_path / LOG_NAME / segment_name(SIZE)).exists()
+    assert again.reader.offset == 2
+    feed(again, 2, 4)
+    again.keep()
+    again.close()
+    assert content(tmp_path)[64:71] == b"onetwo\0"
+    assert content(tmp_path, SIZE)[64:] == bytes(SIZE - 64)
+    note = read_note(RealFiles(), tmp_path)
+    assert note is not None
+    assert note.segments == ((0, 1), (SIZE, 3))
+
+
+def test_nothing_known_leaves_nothing(tmp_path: Path) -> None:
+    copy = opened(tmp_path)
+    feed(copy, 0, 4)
+    copy.close()
+    opened(tmp_path).close()
+    assert not list((tmp_path / LOG_NAME).iterdir())
+
+
+def test_a_log_that_is_shorter_than_its_note_is_refused(tmp_path: Path) -> None:
+    copy = opened(tmp_path)
+    feed(copy, 0, 4)
+    copy.keep()
+    copy.close()
+    for base in (0, SIZE):
+        (tmp_path / LOG_NAME / segment_name(base)).unlink()
+    with pytest.raises(CorruptRecordError, match="empty the directory"):
+        opened(tmp_path)
+
+
+def test_it_is_locked(tmp_path: Path) -> None:
+    copy = opened(tmp_path)
+    with pytest.raises(StoreLockedError):
+        opened(tmp_path)
+    copy.close()
+    opened(tmp_path).close()
+
+
+def test_another_shard_and_the_log_of_a_broker_that_was_alone_are_refused(tmp_path: Path) -> None:
+    opened(tmp_path).close()
+    with pytest.raises(StoreUnusableError, match="shard 3 of the cluster 'shop'"):
+        opened(tmp_path, Note("shop", 4))
+    (tmp_path / REPLICA_NAME).unlink()
+    copy = opened(tmp_path)
+    feed(copy, 0, 2)
+    copy.close()
+    (tmp_path / REPLICA_NAME).unlink()
+    with pytest.raises(StoreUnusableError, match="a broker that was alone"):
+        opened(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 1}', '{"format": 1, "standing": 5}'])
+def test_a_damaged_note_says_what_to_do(tmp_path: Path, text: str) -> None:
+    opened(tmp_path).close()
+    (tmp_path / REPLICA_NAME).write_text(text)
+    with pytest.raises(StoreUnusableError, match="empty the directory"):
+        opened(tmp_path)
+
+
+def test_a_newer_note_is_refused(tmp_path: Path) -> None:
+    opened(tmp_path).close()
+    (tmp_path / REPLICA_NAME).write_text(json.dumps({"format": 2}))
+    with pytest.raises(UnsupportedFormatError, match="newer version"):
+        opened(tmp_path)
+
+
+# Never changed: what a directory says stays readable.
+GOLDEN = """{"format": 1, "cluster": "shop", "shard": 3, "offset": 2,
+ "standing": [1, 77, 1, 67, 8192, 67, 8192], "segments": {"0": 1}, "mine": [1, 77]}"""
+
+
+def test_the_golden_note_is_read(tmp_path: Path) -> None:
+    copy = opened(tmp_path, NEW._replace(mine=(1, 77)))
+    feed(copy, 0, 2)
+    copy.keep()
+    copy.close()
+    assert json.loads((tmp_path / REPLICA_NAME).read_text()) == json.loads(GOLDEN)
+    (tmp_path / REPLICA_NAME).write_text(GOLDEN)
+    assert read_note(RealFiles(), tmp_path) == copy.note
+
+
+def test_nobody_goes_on_with_it_alone_and_nobody_repairs_it(tmp_path: Path) -> None:
+    opened(tmp_path).close()
+    with pytest.raises(StoreUnusableError, match=r"serve it with \[replication\]"):
+        refuse_replica(tmp_path)
+    ended = CliRunner().invoke(repair, [str(tmp_path), "--skip", "--yes"])
+    assert ended.exit_code == 2
+    assert "fills it again from the engine" in ended.output
