@@ -12,9 +12,10 @@ from latermq_cli.terminal.console import counted, page_width, print_json, styled
 from latermq_cli.terminal.facts import fact
 from latermq_cli.terminal.jsonable import jsonable
 from latermq_cli.terminal.table import plain
-from latermq_cli.terminal.times import format_ago, format_duration, format_instant
+from latermq_cli.terminal.times import format_ago, format_instant
 from latermq_cli.terminal.watch import watch_option
 from latermq_proto.latermq.v1 import broker_pb2
+from latermq_text.durations import format_duration
 
 _UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
 _UNUSUAL: Final = (

@@ -1,4 +1,7 @@
-"""Durations as people write them: `500ms 10s 5m 2h 1d 1h30m`; inside, an int of milliseconds."""
+"""Durations as people write and read them; inside, an int of milliseconds.
+
+Written: `500ms 10s 5m 2h 1d 1h30m`.
+"""
 
 import re
 from typing import Final
@@ -38,3 +41,23 @@ def format_exact(ms: int) -> str:
         if count:
             parts.append(f"{count}{unit}")
     return "".join(parts)
+
+
+def format_duration(ms: float) -> str:
+    """Two units at most, e.g. `850 ms`, `12.3 s`, `4m 12s`, `3d 4h`."""
+    ms = round(ms)
+    if ms < 0:
+        return f"-{format_duration(-ms)}"
+    if ms < 1_000:
+        return f"{ms} ms"
+    if ms < 59_950:
+        return f"{ms / 1000:.1f}".removesuffix(".0") + " s"
+    ms = (ms + 500) // 1_000 * 1_000
+    names = ("d", "h", "m", "s")
+    first = next(index for index, name in enumerate(names) if ms >= UNITS_MS[name])
+    whole, rest = divmod(ms, UNITS_MS[names[first]])
+    text = f"{whole}{names[first]}"
+    if first + 1 == len(names):
+        return text
+    part = rest // UNITS_MS[names[first + 1]]
+    return f"{text} {part}{names[first + 1]}" if part else text

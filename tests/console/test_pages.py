@@ -17,7 +17,7 @@ PAGES = (
     "/", "/dead", "/dead/billing", "/dead/billing?q=nothing-like-it", "/dead/billing/letters/0",
     "/dead/billing/change?verb=redrive", "/dead/billing/change?verb=drop", "/jobs", "/groups",
     "/groups/billing", "/topics", "/topics/orders", "/pending", "/transactions", "/messages",
-    "/clients", "/messages?q=A-1003", "/access", "/broker", "/nowhere",
+    "/clients", "/messages?q=A-1003", "/access", "/broker", "/cluster", "/nowhere",
 )  # fmt: skip
 COLOURED = (
     "/",

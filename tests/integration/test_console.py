@@ -16,7 +16,7 @@ from latermq_console.reading import letters as shelves
 from latermq_console.serving.headers import POLICY
 from support import console_story as shop
 from support.broker_process import BrokerProcess
-from support.cluster_process import ClusterProcess
+from support.cluster_process import Machines
 from support.console_rig import visiting
 from support.machine import patient
 
@@ -305,13 +305,25 @@ def test_the_command_serves_and_ends(endpoint: str) -> None:
     assert "clear text" in refused.stderr
 
 
-async def test_the_shards_of_a_cluster_are_listed(tmp_path: Path) -> None:
-    with ClusterProcess(tmp_path / "data", 2) as cluster:
-        cluster.start()
-        async with visiting(cluster.endpoints[0]) as (_, visitor):
-            page = await visitor.get("/broker")
-            assert "one of 2 shards" in page
-            assert cluster.endpoints[1] in page
+async def test_the_shards_of_a_cluster_are_on_one_page(tmp_path: Path, endpoint: str) -> None:
+    machines = Machines(tmp_path)
+    try:
+        machines.start()
+        first, second = (shard.endpoint for shard in machines.shards)
+        async with visiting(first) as (_, visitor):
+            assert "one of 2 shards" in await visitor.get("/broker")
+            page = await visitor.until("/cluster", "2 of 2 answer", first, second)
+            assert page.count("keeps the catalogue") == 1
+            assert "silent" not in page
+            machines.shards[1].terminate()
+            page = await visitor.until("/cluster", "1 of 2 answer", "silent")
+            assert f"Shard 1 at {second} does not answer" in page
+            machines.shards[1].start()
+            await visitor.until("/cluster", "2 of 2 answer")
+    finally:
+        machines.stop()
+    async with visiting(endpoint) as (_, visitor):
+        assert "This broker is alone" in await visitor.get("/cluster")
 
 
 async def test_text_of_strangers_stays_text(endpoint: str, name: str) -> None:

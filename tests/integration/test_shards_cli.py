@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from latermq_cli.clients.top import Top
+from latermq_cli.connection.connection import Connection
 from latermq_cli.root import latermq
 from latermq_proto.latermq.v1 import topic_pb2
 from support import wire_requests
@@ -124,6 +126,27 @@ def test_a_client_is_known_to_both(commands: Commands, name: str) -> None:
     assert kicked["released_count"] == 2
 
 
+def test_top_has_the_groups_of_both(commands: Commands, name: str) -> None:
+    commands.fill(name)
+    for shard in commands.machines.shards:
+        with WireClient(shard.endpoint, name) as client:
+            client.receive(name, name, wait_ms=0)
+    rows = [row for row in commands.json("top")["groups"] if row["name"] == name]
+    assert (sorted(shards_of(rows)), [row["progress"]["in_flight_count"] for row in rows]) == (
+        [0, 1], [1, 1],
+    )  # fmt: skip
+    text = commands.said("top", "--once")
+    assert text.startswith("2 shards ")
+    rows_shown = [line.removeprefix(">").split() for line in text.splitlines()]
+    assert sorted(row[0] for row in rows_shown if row[1:2] == [name]) == ["0", "1"]
+    with Connection(commands.machines.shards[1].endpoint) as broker:
+        screen = Top(broker)
+        screen.inside = name
+        shown = [line.split() for line in screen.lines(160, 40)]
+        shards = [line[0] for line in shown if line[1:2] == [name] and line[0] != "group"]
+        assert shards[:2] == ["0", "1"]
+
+
 def test_dead_letters_of_both(commands: Commands, name: str) -> None:
     ids = commands.fill(name)
     for shard in commands.machines.shards:
@@ -171,6 +194,10 @@ def test_a_silent_shard_is_told_behind_what_was_had(commands: Commands, name: st
             in json.loads(result.stderr)["error"]
         )
         assert commands.run("broker", "show").stdout.count("broker shard-01") == 1
+        result = commands.run("top", "--once")
+        assert result.exit_code == 1
+        assert "no answer: shard 0: no broker answers" in result.stdout
+        assert "what is above is not all: shard 0" in result.stderr
     finally:
         silent.start()
     blocks = commands.said("broker", "show")

@@ -20,9 +20,10 @@ from latermq_cli.terminal.commands import CommandGroup
 from latermq_cli.terminal.console import counted, print_json, print_table, styled
 from latermq_cli.terminal.jsonable import jsonable
 from latermq_cli.terminal.table import Column, plain
-from latermq_cli.terminal.times import format_duration, format_instant
+from latermq_cli.terminal.times import format_instant
 from latermq_cli.terminal.watch import watch_option
 from latermq_proto.latermq.v1 import pending_pb2, topic_pb2
+from latermq_text.durations import format_duration
 
 TYPES: Final = ("normal", "fifo", "delay", "transaction", "priority", "lite", "mixed")
 

@@ -1,6 +1,7 @@
 """`latermq top`: the groups on one screen, worst first; what one of them holds and fails on.
 
-A page is made of what the other commands ask for, so it shows nothing that they do not.
+A page is made of what the other commands ask for, so it shows nothing that they do not. Of a
+cluster it shows the groups of every shard; a shard that does not answer is named below the head.
 """
 
 import os
@@ -19,18 +20,18 @@ from latermq_cli.broker import disk_words
 from latermq_cli.catalog.group import LAG_COLUMNS, lag_cells, rate
 from latermq_cli.connection.connection import Connection
 from latermq_cli.connection.options import broker_options, example
-from latermq_cli.pending.pending import failure_words
 from latermq_cli.terminal.console import is_terminal, print_json, stdout_is_terminal
 from latermq_cli.terminal.failures import RefusedError
-from latermq_cli.terminal.jsonable import jsonable
 from latermq_cli.terminal.table import Column, cut, plain, render
-from latermq_cli.terminal.times import format_clock, format_duration
+from latermq_cli.terminal.times import format_clock
 from latermq_proto.latermq.v1 import (
     broker_pb2,
     client_pb2,
     dead_letter_pb2,
     group_pb2,
 )
+from latermq_text.durations import format_duration
+from latermq_text.letters import failure_of
 
 GROUPS_MAX: Final = 10_000
 ROWS_MAX: Final = 8  # of clients, and of failures, of one group
@@ -70,7 +71,11 @@ class Top:
         self.sort = next(iter(SORTS))
         self.inside = ""  # the group that is looked into
         self._chosen = 0
-        self._names: list[str] = []
+        self._names: list[str] = []  # of the rows
+
+    def forget_silent(self) -> None:
+        """Have the next screen name those shards alone that do not answer then."""
+        self._broker.shards.forget_silent()
 
     def press(self, key: str) -> bool:
         """Do what a key says; False: end."""
@@ -88,55 +93,74 @@ class Top:
 
     def lines(self, width: int, height: int) -> list[str]:
         """Ask the broker, and make the screen."""
-        lines = list(self._head())
-        if self.inside:
-            lines += self._group(self.inside, width)
-        else:
-            lines += self._groups(width, height - len(lines) - 2)
+        body_height = height - 6
+        head = list(self._head())
+        body = list(
+            self._group(self.inside, width) if self.inside else self._groups(width, body_height)
+        )
+        silent = self._broker.shards.silent()
+        lines = [*head, *(f"no answer: {plain(each)}" for each in silent), "", *body]
         lines = [cut(line, width) for line in lines[: height - 1]]
         return [*lines, *[""] * (height - 1 - len(lines)), cut(HELP, width)]
 
     def _head(self) -> Iterator[str]:
-        broker = self._broker
-        seen = broker.call(broker.brokers.GetBroker, broker_pb2.GetBrokerRequest()).broker
-        waiting, totals = seen.waiting, seen.totals
+        """Say of all shards how many wait, and of the worst how late it is."""
+        request = broker_pb2.GetBrokerRequest()
+        parts = self._broker.shards.each(lambda b: b.call(b.brokers.GetBroker, request).broker)
+        seen = [part for _, part in parts]
+        first = seen[0]
+        named = f"{len(seen)} shards" if self._broker.shards.several else plain(first.name)
         yield (
-            f"{plain(seen.name)} {seen.version}  {format_clock(clock.now_ms())[:8]}  "
-            f"groups by {self.sort}"
+            f"{named} {first.version}  {format_clock(clock.now_ms())[:8]}  groups by {self.sort}"
+        )
+        delayed, held, backoff, ready = (
+            sum(getattr(each.waiting, name) for each in seen)
+            for name in ("delayed", "in_flight", "backoff", "ready_retries")
         )
         yield (
-            f"{waiting.delayed:,} delayed, {waiting.in_flight:,} held, {waiting.backoff:,} in "
-            f"backoff, {waiting.ready_retries:,} ready again; {seen.clients:,} clients"
+            f"{delayed:,} delayed, {held:,} held, {backoff:,} in backoff, {ready:,} ready again; "
+            f"{max(each.clients for each in seen):,} clients"
         )
+        late, loop, sync = (
+            max(getattr(each.totals, name) for each in seen)
+            for name in ("lateness_p99_ms", "loop_lag_p99_ms", "sync_p99_ms")
+        )
+        worst = max(seen, key=lambda each: (each.disk.state, -each.disk.free_bytes))
         yield (
-            f"late ≤ {totals.lateness_p99_ms:.3g} ms, loop ≤ {totals.loop_lag_p99_ms:.3g} ms, "
-            f"sync ≤ {totals.sync_p99_ms:.3g} ms; disk {disk_words(seen.disk)}"
+            f"late ≤ {late:.3g} ms, loop ≤ {loop:.3g} ms, sync ≤ {sync:.3g} ms; "
+            f"disk {disk_words(worst.disk)}"
         )
-        yield ""
 
-    def listed(self) -> list[group_pb2.Group]:
-        """Ask for the groups, worst first."""
-        groups = self._broker.each(
-            self._broker.groups.ListGroups, group_pb2.ListGroupsRequest(), "groups", GROUPS_MAX
-        )
-        return sorted(groups, key=SORTS[self.sort], reverse=True)
+    def listed(self) -> list[tuple[int, group_pb2.Group]]:
+        """Ask each shard for its groups; they with its number, worst first."""
+
+        def of_one(broker: Connection) -> list[group_pb2.Group]:
+            request = group_pb2.ListGroupsRequest()
+            return list(broker.each(broker.groups.ListGroups, request, "groups", GROUPS_MAX))
+
+        parts = self._broker.shards.each(of_one)
+        rows = [(number, group) for number, groups in parts for group in groups]
+        return sorted(rows, key=lambda row: SORTS[self.sort](row[1]), reverse=True)
 
     def _groups(self, width: int, rows_max: int) -> Iterator[str]:
+        shards = self._broker.shards
         groups = self.listed()
-        self._names = [group.name for group in groups]
+        self._names = [group.name for _, group in groups]
         self._chosen = min(self._chosen, max(0, len(groups) - 1))
         first = max(0, self._chosen - max(1, rows_max) + 1)
         now_ms = clock.now_ms()
-        columns = (
-            Column("GROUP", flex=True), *LAG_COLUMNS,
-            Column("FAILED", right=True), Column("DEAD", right=True),
+        columns = shards.columns(
+            (
+                Column("GROUP", flex=True), *LAG_COLUMNS,
+                Column("FAILED", right=True), Column("DEAD", right=True),
+            )
         )  # fmt: skip
         rows = [
             (
-                group.name, *lag_cells(group.progress, now_ms),
+                *shards.cell(number), group.name, *lag_cells(group.progress, now_ms),
                 rate(group.progress.failed_per_s), f"{group.dead_letter_count:,}",
             )
-            for group in groups[first : first + max(1, rows_max)]
+            for number, group in groups[first : first + max(1, rows_max)]
         ]  # fmt: skip
         head, *lines = render(columns, rows, width - 2)
         yield f"  {head}"
@@ -144,44 +168,59 @@ class Top:
             yield f"{'>' if number == self._chosen else ' '} {line}"
 
     def _group(self, name: str, width: int) -> Iterator[str]:
-        broker = self._broker
+        shards = self._broker.shards
         request = group_pb2.GetGroupRequest(name=name)
-        group = broker.call(broker.groups.GetGroup, request).group
+        parts = shards.each(lambda b: b.call(b.groups.GetGroup, request).group)
         now_ms = clock.now_ms()
         yield f"group {plain(name)}"
         columns = (Column("TOPIC", flex=True), *LAG_COLUMNS, Column("FAILED", right=True))
-        rows = [(t.topic, *lag_cells(t, now_ms), rate(t.failed_per_s)) for t in group.topics]
-        yield from render(columns, rows, width)
+        rows = [
+            (*shards.cell(number), t.topic, *lag_cells(t, now_ms), rate(t.failed_per_s))
+            for number, group in parts
+            for t in group.topics
+        ]
+        yield from render(shards.columns(columns), rows, width)
         yield ""
-        clients, _ = broker.pages(
-            broker.clients.ListClients, client_pb2.ListClientsRequest(group=name), "clients", 1_000
-        )
-        clients.sort(key=lambda client: -client.held_count)
+        yield from self._clients(name, width, now_ms)
+        yield ""
+        yield from self._letters(name, sum(g.dead_letter_count for _, g in parts), width)
+
+    def _clients(self, name: str, width: int, now_ms: int) -> Iterator[str]:
+        """Say who consumes, and how much of each shard they hold, who has most first."""
+        shards = self._broker.shards
+
+        def of_one(broker: Connection) -> list[client_pb2.Client]:
+            request = client_pb2.ListClientsRequest(group=name)
+            return broker.pages(broker.clients.ListClients, request, "clients", 1_000)[0]
+
+        parts = shards.each(of_one)
+        clients = [(number, client) for number, listed in parts for client in listed]
+        clients.sort(key=lambda row: -row[1].held_count)
         held = [
             (
-                client.client_id, f"{client.held_count:,}",
+                *shards.cell(number), client.client_id, f"{client.held_count:,}",
                 format_duration(max(0, now_ms - client.since_at_ms)), client.address,
             )
-            for client in clients[:ROWS_MAX]
+            for number, client in clients[:ROWS_MAX]
         ]  # fmt: skip
         of_clients = (Column("CLIENT", flex=True), Column("HOLDS", right=True),
                    Column("SINCE", right=True), Column("ADDRESS", optional=True))  # fmt: skip
-        yield from render(of_clients, held, width)
-        yield ""
-        yield from self._letters(group, width)
+        yield from render(shards.columns(of_clients), held, width)
 
-    def _letters(self, group: group_pb2.Group, width: int) -> Iterator[str]:
-        """What its newest dead letters died of."""
-        if not group.dead_letter_count:
+    def _letters(self, name: str, count: int, width: int) -> Iterator[str]:
+        """Say what its newest dead letters died of."""
+        if not count:
             yield "no dead letters"
             return
-        broker = self._broker
-        request = dead_letter_pb2.ListDeadLettersRequest(group=group.name, newest_first=True)
-        letters = broker.each(broker.dead_letters.ListDeadLetters, request, "letters", LETTERS_MAX)
-        causes = Counter(
-            failure_words(letter.failure_class, letter.failure_text) or "no failure told"
-            for letter in letters
-        )
+
+        def of_one(broker: Connection) -> list[dead_letter_pb2.DeadLetter]:
+            request = dead_letter_pb2.ListDeadLettersRequest(group=name, newest_first=True)
+            method = broker.dead_letters.ListDeadLetters
+            return list(broker.each(method, request, "letters", LETTERS_MAX))
+
+        parts = self._broker.shards.each(of_one)
+        letters = [letter for _, listed in parts for letter in listed]
+        causes = Counter(failure_of(letter) or "no failure told" for letter in letters)
         columns = (Column("LETTERS", right=True), Column("DIED OF", flex=True))
         rows = [(f"{count:,}", cause) for cause, count in causes.most_common(ROWS_MAX)]
         yield from render(columns, rows, width)
@@ -195,17 +234,22 @@ class Top:
 def top(every: float, once: bool, endpoint: str, as_json: bool) -> None:
     """Watch the consumer groups: who is behind, who fails, how late the broker is.
 
-    READY, BEHIND, HELD and the rates are as in `latermq group list`.
+    READY, BEHIND, HELD and the rates are as in `latermq group list`. Of a cluster, all shards.
     """
     with Connection(endpoint) as broker:
         screen = Top(broker)
         if as_json:
-            print_json({"groups": [jsonable(group) for group in screen.listed()]})
+            shards, groups = broker.shards, screen.listed()
+            for number, group in groups:
+                shards.remember(number, [group])
+            print_json({"groups": [shards.jsonable(group) for _, group in groups]})
+            shards.finish()
         elif once:
             columns, _ = shutil.get_terminal_size()
             for line in screen.lines(columns, 1_000):
                 if line and line != HELP:
                     click.echo(line)
+            broker.shards.finish()
         elif not (stdout_is_terminal() and is_terminal(sys.stdin)):
             raise RefusedError("stdin or stdout is not a terminal; pass --once or --json")
         else:
@@ -217,6 +261,7 @@ def _run(screen: Top, every: float, pressed: Callable[[float], str]) -> None:
     going = True
     while going:
         size = shutil.get_terminal_size()
+        screen.forget_silent()
         text = f"{_LINE}\r\n".join(screen.lines(size.columns, size.lines))
         click.echo(_HOME + text + _LINE + _REST, nl=False)
         going = screen.press(pressed(every))

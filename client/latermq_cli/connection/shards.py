@@ -171,16 +171,27 @@ class Shards:
             return [tuple(row) for row in rows]
         return [(str(self.of(item)), *row) for row, item in zip(rows, items, strict=True)]
 
+    def cell(self, number: int) -> tuple[str, ...]:
+        """Return the cell of the column SHARD, where there is one."""
+        return (str(number),) if self.several else ()
+
     def jsonable(self, item: Any) -> dict[str, Any]:
         """Return an item for JSON, with its shard where there are several."""
         shown: dict[str, Any] = jsonable(item)
         return {"shard": self.of(item), **shown} if self.several else shown
 
+    def silent(self) -> list[str]:
+        """Return why each shard that did not answer did not."""
+        return list(dict.fromkeys(self._silent))
+
+    def forget_silent(self) -> None:
+        """Begin anew: for a command that asks again and again."""
+        self._silent.clear()
+
     def finish(self) -> None:
         """End the command. Raises CommandError: a shard did not answer, all else was printed."""
         if self._silent:
-            silent = "; ".join(dict.fromkeys(self._silent))
-            raise CommandError(f"what is above is not all: {silent}")
+            raise CommandError(f"what is above is not all: {'; '.join(self.silent())}")
 
     def close(self) -> None:
         """Close the connections but the one that was asked first."""

@@ -15,7 +15,7 @@ from latermq_cli.dead.dead_filter import (
     letter_filters,
     state_option,
 )
-from latermq_cli.dead.dead_story import Telling, failure_words, tell
+from latermq_cli.dead.dead_story import Telling, tell
 from latermq_cli.terminal.commands import CommandGroup, Lazy
 from latermq_cli.terminal.console import (
     counted,
@@ -25,9 +25,11 @@ from latermq_cli.terminal.console import (
 )
 from latermq_cli.terminal.failures import NotThereError, RefusedError
 from latermq_cli.terminal.table import Column, plain
-from latermq_cli.terminal.times import format_duration, format_instant
+from latermq_cli.terminal.times import format_instant
 from latermq_cli.terminal.watch import watch_option
 from latermq_proto.latermq.v1 import dead_letter_pb2 as dead_pb2
+from latermq_text.durations import format_duration
+from latermq_text.letters import failure_of
 
 _SUMMARY_ROWS_MAX: Final = 5
 _NOTHING_TOLD: Final = "no failure told (leases ended, or a client without failure reports)"
@@ -202,7 +204,7 @@ def _print_letters(letters: list[dead_pb2.DeadLetter], shards: Shards) -> None:
             str(each.attempt_count),
             _reason(each),
             each.origin_topic or "-",
-            failure_words(each) or _silence(each),
+            failure_of(each) or _silence(each),
             each.message_id,
         )
         for each in letters

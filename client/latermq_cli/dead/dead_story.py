@@ -5,7 +5,7 @@ happened in order of time, one entry per attempt with its wait, then why it died
 done about it. Text from messages and consumers is escaped, wrapped and indented here.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import tzinfo
 from typing import Final
@@ -14,14 +14,10 @@ from latermq_cli.terminal.bodies import decoded, printable_lines, text_of
 from latermq_cli.terminal.console import counted, styled
 from latermq_cli.terminal.facts import fact, room
 from latermq_cli.terminal.table import cut, display_width, pad, plain, plain_lines, wrap
-from latermq_cli.terminal.times import (
-    format_clock,
-    format_duration,
-    format_instant,
-    same_day,
-    zone_name,
-)
+from latermq_cli.terminal.times import format_clock, format_instant, same_day, zone_name
 from latermq_proto.latermq.v1 import dead_letter_pb2 as dead_pb2
+from latermq_text.durations import format_duration
+from latermq_text.letters import cause, failure_of, pattern
 
 BODY_LINES_MAX: Final = 6
 PROPERTIES_MAX: Final = 12
@@ -220,18 +216,12 @@ def _wait(previous: dead_pb2.Attempt, attempt: dead_pb2.Attempt, telling: Tellin
 
 def _ending(attempt: dead_pb2.Attempt, telling: Telling) -> Iterator[str]:
     text = ENDINGS.get(attempt.outcome, plain(attempt.outcome))
-    words = failure_words(attempt)
+    words = failure_of(attempt)
     if words:
         text = f"{text}: {words}"
     indent = " " * _NOTE_INDENT
     for piece in wrap(plain(text), telling.width - _NOTE_INDENT):
         yield indent + styled(piece, fg="red")
-
-
-def failure_words(failure: dead_pb2.Attempt | dead_pb2.DeadLetter) -> str:
-    """`TimeoutError: the bank did not answer`, whatever of it is known."""
-    class_name, text = failure.failure_class, " ".join(failure.failure_text.split())
-    return f"{class_name}: {text}" if class_name and text else class_name or text
 
 
 def _stack(attempt: dead_pb2.Attempt, attempts: dict[str, int], telling: Telling) -> Iterator[str]:
@@ -283,7 +273,7 @@ def _note(text: str, telling: Telling) -> str:
 
 def _why(letter: dead_pb2.DeadLetter, telling: Telling) -> Iterator[str]:
     yield styled("Why it died", bold=True)
-    sentences = [_cause(letter), _pattern(letter)]
+    sentences = [cause(letter), pattern(letter)]
     for piece in wrap(plain(" ".join(filter(None, sentences))), telling.width - 2):
         yield f"  {piece}"
     if letter.signature:
@@ -293,66 +283,6 @@ def _why(letter: dead_pb2.DeadLetter, telling: Telling) -> Iterator[str]:
             alike = f"{counted(telling.alike_count, 'other dead letter')} of this group {verb} it"
         for piece in wrap(f"Signature {letter.signature}: {alike}.", telling.width - 2):
             yield f"  {piece}"
-
-
-def _cause(letter: dead_pb2.DeadLetter) -> str:
-    if not letter.origin_topic:
-        return f"It did not: a producer sent it {_STRAIGHT}, and no consumer had it before."
-    words = failure_words(letter)
-    said = f" ({words})" if words else ""
-    if letter.reason == "rejected":
-        return f"The application refused it at attempt {letter.attempt_count}{said}."
-    if letter.reason == "forwarded":
-        return (
-            f"The consumer sent it to the dead letters itself at attempt {letter.attempt_count}"
-            f"{said}."
-        )
-    if letter.reason == "filtered":
-        return (
-            f"After attempt {letter.attempt_count}{said} no consumer wanted it again: the group's "
-            "filter was changed, and it withheld its message group."
-        )
-    attempts = letter.max_attempts or letter.attempt_count
-    life = " since its last redrive" if letter.redrive_count else ""
-    if letter.attempt_count > attempts:  # the policy was changed on the way
-        had = counted(letter.attempt_count, "attempt")
-        return f"The group allowed {attempts} when it died; it had had {had}{life} without success."
-    used = "all were used up" if attempts > 1 else "it was used up"
-    return f"The group allows {counted(attempts, 'attempt')}, and {used}{life} without success."
-
-
-def _pattern(letter: dead_pb2.DeadLetter) -> str:
-    """What the attempts have in common, where that says something."""
-    last_life = max((attempt.life for attempt in letter.attempts), default=1)
-    counted_ones = [
-        attempt
-        for attempt in letter.attempts
-        if attempt.life == last_life and attempt.outcome != "suspended"
-    ]
-    if not counted_ones:
-        return ""
-    if all(attempt.outcome == "expired" for attempt in counted_ones):
-        return (
-            "No attempt ended with an answer: the consumer hung, crashed, or needs a longer "
-            "invisible duration."
-        )
-    classes = _tally(counted_ones)
-    if len(counted_ones) < 2:
-        return ""
-    if len(classes) == 1:
-        name = next(iter(classes))
-        return f"Every attempt failed the same way ({name}); retrying did not help."
-    parts = ", ".join(f"{name} ({count})" for name, count in classes.items())
-    return f"The attempts ended differently: {parts}."
-
-
-def _tally(attempts: Sequence[dead_pb2.Attempt]) -> dict[str, int]:
-    tally: dict[str, int] = {}
-    for attempt in attempts:
-        silent = "lease ended" if attempt.outcome == "expired" else "no failure told"
-        name = attempt.failure_class or silent
-        tally[name] = tally.get(name, 0) + 1
-    return tally
 
 
 def _next_steps(letter: dead_pb2.DeadLetter, telling: Telling) -> Iterator[str]:

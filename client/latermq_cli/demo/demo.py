@@ -21,8 +21,9 @@ import click
 from latermq_cli import clock
 from latermq_cli.connection.connection import Connection
 from latermq_cli.demo.demo_stage import Event, Stage, StoryError
-from latermq_cli.terminal.times import format_clock, format_duration
+from latermq_cli.terminal.times import format_clock
 from latermq_proto.latermq.v1 import dead_letter_pb2, pending_pb2
+from latermq_text.durations import format_duration
 from latermq_text.version import is_compiled
 
 GROUP: Final = "billing"

@@ -12,9 +12,10 @@ from latermq_cli.terminal.bodies import decoded, printable_lines, text_of
 from latermq_cli.terminal.console import counted, styled
 from latermq_cli.terminal.facts import fact, room
 from latermq_cli.terminal.table import display_width, pad, plain, wrap
-from latermq_cli.terminal.times import format_ago, format_duration, format_instant, zone_name
+from latermq_cli.terminal.times import format_ago, format_instant, zone_name
 from latermq_proto.latermq.v1 import dead_letter_pb2 as dead_pb2
 from latermq_proto.latermq.v1 import message_pb2
+from latermq_text.durations import format_duration
 
 BODY_LINES_MAX: Final = 6
 PROPERTIES_MAX: Final = 12

@@ -17,9 +17,10 @@ from latermq_cli.connection.options import broker_options, duration, example, in
 from latermq_cli.terminal.console import print_json
 from latermq_cli.terminal.failures import OK, CommandError, RefusedError, error_of
 from latermq_cli.terminal.table import plain
-from latermq_cli.terminal.times import format_ago, format_due, format_duration
+from latermq_cli.terminal.times import format_ago, format_due
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 from latermq_proto.latermq.v1 import message_pb2
+from latermq_text.durations import format_duration
 
 BODY_BYTES_MAX: Final = 128 << 20  # a broker says how many it really takes
 BATCH_COUNT_MAX: Final = 100

@@ -27,6 +27,7 @@ from latermq_cli.terminal.table import Column, plain
 from latermq_cli.terminal.times import format_ago, format_due
 from latermq_cli.terminal.watch import watch_option
 from latermq_proto.latermq.v1 import pending_pb2
+from latermq_text.letters import failure_words
 
 KINDS: Final = {
     "delayed": pending_pb2.DELAYED,
@@ -305,11 +306,6 @@ def _due_in(due_ms: int, now_ms: int) -> str:
     if not due_ms or due_ms == now_ms:
         return "now"
     return format_ago(due_ms, now_ms).removeprefix("in ")
-
-
-def failure_words(class_name: str, text: str) -> str:
-    """`TimeoutError: the bank did not answer`, whatever of it is known."""
-    return f"{class_name}: {text}" if class_name and text else class_name or text
 
 
 def _report(changed: pending_pb2.ChangePendingResponse, done: str, as_json: bool) -> None:

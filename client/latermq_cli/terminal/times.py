@@ -9,7 +9,7 @@ import re
 from datetime import datetime, tzinfo
 from typing import Final
 
-from latermq_text.durations import parse_duration_ms
+from latermq_text.durations import format_duration, parse_duration_ms
 
 _EPOCH_MS: Final = re.compile(r"\d{12,14}")
 
@@ -39,26 +39,6 @@ def parse_instant_ms(text: str, now_ms: int, zone: tzinfo | None = None) -> int:
             f"{text!r} is not a time: say now, -1h, 10m, or a date such as 2026-05-01T18:30:00, "
             "2026-05-01T18:30:00Z"
         ) from None
-
-
-def format_duration(ms: int) -> str:
-    """Two units at most, e.g. `850 ms`, `12.3 s`, `4m 12s`, `3d 4h`."""
-    if ms < 0:
-        return f"-{format_duration(-ms)}"
-    if ms < 1_000:
-        return f"{ms} ms"
-    if ms < 60_000:
-        return f"{ms / 1000:.1f}".removesuffix(".0") + " s" if ms < 59_950 else "1m"
-    seconds = (ms + 500) // 1_000
-    names = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
-    first = next(index for index, (_, size) in enumerate(names) if seconds >= size)
-    big, big_size = names[first]
-    whole, rest = divmod(seconds, big_size)
-    if first + 1 == len(names):
-        return f"{whole}{big}"
-    small, small_size = names[first + 1]
-    part = rest // small_size
-    return f"{whole}{big} {part}{small}" if part else f"{whole}{big}"
 
 
 def format_instant(ms: int, zone: tzinfo | None = None, *, millis: bool = False) -> str:

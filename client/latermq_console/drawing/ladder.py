@@ -2,8 +2,8 @@
 
 from typing import Final, NamedTuple
 
-from latermq_console.drawing.words import duration
 from latermq_proto.latermq.v1 import group_pb2
+from latermq_text.durations import format_duration
 
 STEPS_MAX: Final = 40  # drawn; a policy may allow thousands
 WIDE: Final = 1000.0
@@ -65,12 +65,12 @@ def _wait_ms(backoff: group_pb2.Backoff, policy: str, number: int) -> int:
 def _words(backoff: group_pb2.Backoff, policy: str) -> str:
     jitter = f", give or take {backoff.jitter:.0%}" if backoff.jitter else ""
     if policy == "fixed_ms":
-        return f"always {duration(backoff.fixed_ms)}{jitter}"
+        return f"always {format_duration(backoff.fixed_ms)}{jitter}"
     if policy == "ladder":
-        delays = " ".join(duration(ms) for ms in backoff.ladder.delays_ms[:STEPS_MAX])
+        delays = " ".join(format_duration(ms) for ms in backoff.ladder.delays_ms[:STEPS_MAX])
         return f"a ladder: {delays}{jitter}"
     each = backoff.exponential
     return (
-        f"from {duration(each.initial_ms)}, times {each.multiplier:g} each, "
-        f"at most {duration(each.max_ms)}{jitter}"
+        f"from {format_duration(each.initial_ms)}, times {each.multiplier:g} each, "
+        f"at most {format_duration(each.max_ms)}{jitter}"
     )

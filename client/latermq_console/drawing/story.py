@@ -3,13 +3,14 @@
 Pure: a latermq.v1.DeadLetter in, values out. Times are the broker's, whose clock is one.
 """
 
-from collections import Counter
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from latermq_console.drawing.charts import Span, spans
-from latermq_console.drawing.words import counted, duration, lines_of
+from latermq_console.drawing.words import counted, lines_of
 from latermq_proto.latermq.v1 import dead_letter_pb2 as dead_pb2
+from latermq_text.durations import format_duration
+from latermq_text.letters import cause, failure_of, pattern
 
 SLACK_MS: Final = 1_000  # a wait that is not worth a word
 LINE_WIDE: Final = 1000.0
@@ -43,12 +44,6 @@ class Event(NamedTuple):
     stack_as: int = 0  # the attempt that had the same stack before; 0: none
     client_id: str = ""
     ran_ms: int = -1
-
-
-def failure_words(failure: dead_pb2.Attempt | dead_pb2.DeadLetter) -> str:
-    """Return `TimeoutError: the bank did not answer`, whatever of it is known."""
-    class_name, text = failure.failure_class, " ".join(failure.failure_text.split())
-    return f"{class_name}: {text}" if class_name and text else class_name or text
 
 
 def events(letter: dead_pb2.DeadLetter) -> list[Event]:
@@ -99,18 +94,18 @@ def _wait(
     if previous is None:
         waited_ms = attempt.started_at_ms - first_ms
         if attempt.attempt == 1 and waited_ms >= SLACK_MS:
-            yield Event("wait", 0, f"waited {duration(waited_ms)} for its first delivery")
+            yield Event("wait", 0, f"waited {format_duration(waited_ms)} for its first delivery")
         return
     waited_ms = attempt.started_at_ms - previous.ended_at_ms
     backoff_ms = previous.backoff_ms
     idle_ms = waited_ms - backoff_ms
     if backoff_ms and idle_ms >= SLACK_MS:
-        words = f"waited {duration(backoff_ms)} as the group's backoff says, then "
-        yield Event("wait", 0, f"{words}{duration(idle_ms)} for a consumer to ask")
+        words = f"waited {format_duration(backoff_ms)} as the group's backoff says, then "
+        yield Event("wait", 0, f"{words}{format_duration(idle_ms)} for a consumer to ask")
     elif backoff_ms:
-        yield Event("wait", 0, f"waited {duration(backoff_ms)}, as the group's backoff says")
+        yield Event("wait", 0, f"waited {format_duration(backoff_ms)}, as the group's backoff says")
     elif waited_ms >= SLACK_MS:
-        yield Event("wait", 0, f"waited {duration(waited_ms)} for a consumer to ask")
+        yield Event("wait", 0, f"waited {format_duration(waited_ms)} for a consumer to ask")
 
 
 def _attempt(attempt: dead_pb2.Attempt, stacks: dict[str, int]) -> Event:
@@ -141,52 +136,15 @@ def line(letter: dead_pb2.DeadLetter) -> list[Span]:
     for attempt in letter.attempts:
         if attempt.backoff_ms:
             until_ms = min(end_ms, attempt.ended_at_ms + attempt.backoff_ms)
-            words = f"waited {duration(attempt.backoff_ms)}"
+            words = f"waited {format_duration(attempt.backoff_ms)}"
             stretches.append((attempt.ended_at_ms, until_ms, "wait", words))
     for attempt in letter.attempts:
-        ran = duration(max(0, attempt.ended_at_ms - attempt.started_at_ms))
-        words = f"attempt {attempt.attempt}: {failure_words(attempt) or attempt.outcome}, ran {ran}"
+        ran = format_duration(max(0, attempt.ended_at_ms - attempt.started_at_ms))
+        words = f"attempt {attempt.attempt}: {failure_of(attempt) or attempt.outcome}, ran {ran}"
         stretches.append((attempt.started_at_ms, attempt.ended_at_ms, attempt.outcome, words))
     return spans(stretches, begin_ms, end_ms, LINE_WIDE)
 
 
 def why(letter: dead_pb2.DeadLetter) -> str:
     """Say in a sentence or two why it died, and what its attempts have in common."""
-    return " ".join(filter(None, (_cause(letter), _pattern(letter))))
-
-
-def _cause(letter: dead_pb2.DeadLetter) -> str:
-    if not letter.origin_topic:
-        return "It did not die: a producer sent it straight here."
-    if letter.reason == "rejected":
-        return f"The application refused it at attempt {letter.attempt_count}."
-    if letter.reason == "forwarded":
-        return f"The consumer sent it here itself, at attempt {letter.attempt_count}."
-    if letter.reason == "filtered":
-        return "The group's filter was changed: no consumer wanted it again."
-    since = " since its last redrive" if letter.redrive_count else ""
-    allowed = counted(letter.max_attempts or letter.attempt_count, "attempt")
-    return f"The group allows {allowed}, and all were used up{since}."
-
-
-def _pattern(letter: dead_pb2.DeadLetter) -> str:
-    last = max((attempt.life for attempt in letter.attempts), default=1)
-    lately = [a for a in letter.attempts if a.life == last and a.outcome != "suspended"]
-    if not lately:
-        return ""
-    if all(attempt.outcome == "expired" for attempt in lately):
-        return (
-            "No attempt ended with an answer: the consumer hung, crashed, or needs a longer lease."
-        )
-    kinds = Counter(_kind(attempt) for attempt in lately)
-    if len(lately) < 2:
-        return ""
-    if len(kinds) == 1:
-        return f"Every attempt failed the same way ({next(iter(kinds))}); retrying did not help."
-    parts = ", ".join(f"{kind} ({count})" for kind, count in kinds.most_common())
-    return f"The attempts ended differently: {parts}."
-
-
-def _kind(attempt: dead_pb2.Attempt) -> str:
-    silent = "lease ended" if attempt.outcome == "expired" else "no failure told"
-    return attempt.failure_class or silent
+    return " ".join(filter(None, (cause(letter), pattern(letter))))

@@ -5,11 +5,11 @@ from typing import Final
 
 from markupsafe import Markup, escape
 
+from latermq_text.durations import format_duration
 from latermq_text.printable import escaped
 
 BYTES_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _SHORT: Final = ((10**9, "G"), (10**6, "M"), (10**3, "k"))
-_UNITS: Final = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000))
 
 
 def number(value: float) -> str:
@@ -46,27 +46,6 @@ def size(count: float) -> str:
         count, unit = count / 1024, unit + 1
     digits = 0 if unit == 0 or abs(count) >= 100 else 1
     return f"{count:.{digits}f} {BYTES_UNITS[unit]}"
-
-
-def duration(ms: float) -> str:
-    """Write two units at most: `850 ms`, `12.3 s`, `4m 12s`, `3d 4h`."""
-    ms = round(ms)
-    if ms < 0:
-        return f"-{duration(-ms)}"
-    if ms < 1_000:
-        return f"{ms} ms"
-    if ms < 59_950:
-        return f"{ms / 1000:.1f}".removesuffix(".0") + " s"
-    ms = (ms + 500) // 1_000 * 1_000
-    for index, (unit, size_ms) in enumerate(_UNITS):
-        if ms >= size_ms:
-            whole, rest = divmod(ms, size_ms)
-            if index + 1 == len(_UNITS):
-                return f"{whole}{unit}"
-            small, small_ms = _UNITS[index + 1]
-            part = rest // small_ms
-            return f"{whole}{unit} {part}{small}" if part else f"{whole}{unit}"
-    return f"{ms} ms"
 
 
 def utc(ms: int, *, millis: bool = False) -> str:
@@ -111,7 +90,9 @@ def ago(ms: int, now_ms: int) -> Markup:
     if instant is None:
         return Markup('<span class="none">never</span>')
     distance = now_ms - ms
-    words = f"{duration(distance)} ago" if distance >= 0 else f"in {duration(-distance)}"
+    words = (
+        f"{format_duration(distance)} ago" if distance >= 0 else f"in {format_duration(-distance)}"
+    )
     if abs(distance) < 1_000:
         words = "now"
     return Markup('<time datetime="{}" data-form="ago" title="{} UTC">{}</time>').format(

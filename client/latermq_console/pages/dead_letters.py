@@ -14,6 +14,7 @@ from latermq_console.reading.letters import Kind, Tally, page_of, shown_topics
 from latermq_console.reading.watch import GroupState
 from latermq_console.serving.console import View
 from latermq_proto.latermq.v1 import dead_letter_pb2 as dead_pb2
+from latermq_text.letters import failure_of
 
 TALLY_S: Final = 0.6  # a page waits so long for the tally; then it says that it is coming
 FIRST_LOOK_S: Final = 1.5
@@ -67,7 +68,7 @@ async def group(view: View) -> Response:
         chosen=_chosen(tally, asked),
         page=page,
         after=view.asked("after"),
-        failure_words=story.failure_words,
+        failure_of=failure_of,
         states=dead_pb2,
     )
 
@@ -105,7 +106,7 @@ async def letter(view: View) -> Response:
         more_alike=tally is not None and not tally.whole,
         is_dead=dead_letter.state == dead_pb2.DEAD,
         state=dead_pb2.DeadLetterState.Name(dead_letter.state).lower(),
-        words=story.failure_words(dead_letter),
+        words=failure_of(dead_letter),
     )
 
 

@@ -13,6 +13,7 @@ from latermq_console.reading.findings import findings
 from latermq_console.reading.watch import Sample, Watch, grown, rates, thinned
 from latermq_console.serving.console import View
 from latermq_proto.latermq.v1 import broker_pb2, cluster_pb2
+from latermq_text.durations import format_duration
 
 FIRST_LOOK_S: Final = 1.5  # a page waits so long for figures that nobody has asked for yet
 GROUPS_SHOWN: Final = 8
@@ -47,7 +48,7 @@ async def overview(view: View) -> Response:
         broker=answer.broker,
         findings=findings(watch, now_ms),
         figures=_figures(answer.broker, samples, watch),
-        kept="hour" if kept_ms >= 3_540_000 else words.duration(kept_ms),
+        kept=_kept_words(kept_ms),
         groups=behind[:GROUPS_SHOWN],
         group_count=len(states),
         groups_error=watch.groups_error,
@@ -106,7 +107,7 @@ def _figures(state: broker_pb2.Broker, samples: Sequence[Sample], watch: Watch) 
     figures.append(
         Figure(
             "Lateness",
-            words.duration(late_ms),
+            format_duration(late_ms),
             "",
             charts.spark(
                 [sample.lateness_ms for sample in samples], "Lateness of delayed messages"
@@ -146,6 +147,13 @@ def _figures(state: broker_pb2.Broker, samples: Sequence[Sample], watch: Watch) 
         )
     )
     return figures
+
+
+def _kept_words(kept_ms: int) -> str:
+    """Name the stretch that the lines are of: `The last hour`, or how much of it is known yet."""
+    if kept_ms >= 3_540_000:
+        return "The last hour"
+    return f"The last {format_duration(kept_ms)}" if kept_ms >= 1_000 else "Now"
 
 
 def _recent(values: Sequence[float]) -> float:

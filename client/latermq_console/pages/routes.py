@@ -5,6 +5,7 @@ from starlette.routing import Route
 from latermq_console.pages import (
     access,
     clients,
+    cluster,
     dead_letters,
     groups,
     letter_jobs,
@@ -28,6 +29,7 @@ def routes(console: Console) -> list[Route]:
         page("/sign-out", sign_out, "POST"),
         page("/", overview.overview),
         page("/broker", overview.broker),
+        page("/cluster", cluster.cluster),
         page("/go", overview.jump),
         page("/dead", dead_letters.groups),
         page("/dead/{group}", dead_letters.group),

@@ -40,9 +40,10 @@ class Desk:
         self._looks: OrderedDict[_Key, tuple[float, asyncio.Future[Any]]] = OrderedDict()
         self._asking: set[asyncio.Task[None]] = set()
 
-    def another(self) -> "Desk":
-        """Return a way of its own for what outlives a session: a job."""
-        return Desk(*self._made_of)
+    def another(self, endpoint: str = "") -> "Desk":
+        """Return a way of its own for what outlives a session, a job; or to another shard."""
+        own, tls, access_key, secret = self._made_of
+        return Desk(endpoint or own, tls, access_key, secret)
 
     async def call(self, method: Method[Answer], request: Message) -> Answer:
         """Return the answer; what was looked at before is looked at anew afterwards.

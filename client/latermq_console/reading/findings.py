@@ -5,9 +5,10 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from latermq_console.drawing.links import segment
-from latermq_console.drawing.words import counted, duration, rate, size
+from latermq_console.drawing.words import counted, rate, size
 from latermq_console.reading.watch import GroupState, Sample, Watch
 from latermq_proto.latermq.v1 import broker_pb2
+from latermq_text.durations import format_duration
 
 LATE_MS: Final = 1_000
 LOOP_LAG_MS: Final = 250
@@ -72,7 +73,7 @@ def _late(sample: Sample) -> Iterator[Finding]:
     if sample.lateness_ms >= LATE_MS:
         yield Finding(
             "warn",
-            f"Delayed messages come up to {duration(sample.lateness_ms)} late",
+            f"Delayed messages come up to {format_duration(sample.lateness_ms)} late",
             "The 99th percentile since the broker's start.",
             "/broker",
             "Broker",
@@ -80,7 +81,7 @@ def _late(sample: Sample) -> Iterator[Finding]:
     if sample.loop_lag_ms >= LOOP_LAG_MS:
         yield Finding(
             "warn",
-            f"The broker answers up to {duration(sample.loop_lag_ms)} late",
+            f"The broker answers up to {format_duration(sample.loop_lag_ms)} late",
             "Its loop is busy: more load than its core can do.",
             "/broker",
             "Broker",
@@ -157,7 +158,7 @@ def _idle(state: GroupState, now_ms: int) -> bool:
 def _last_words(state: GroupState, now_ms: int) -> str:
     progress = state.group.progress
     if _idle(state, now_ms):
-        waited = duration(now_ms - progress.oldest_unread_at_ms)
+        waited = format_duration(now_ms - progress.oldest_unread_at_ms)
         return f"Nothing was acknowledged in the last minute; the oldest waits for {waited}."
     return (
         f"{rate(progress.in_per_s)} come each second and {rate(progress.out_per_s)} are done: "

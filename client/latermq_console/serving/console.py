@@ -28,6 +28,7 @@ from latermq_console.drawing.words import plain
 from latermq_console.reading.desk import Desk
 from latermq_console.reading.jobs import Jobs, words_of
 from latermq_console.reading.letters import Shelves
+from latermq_console.reading.shards import ShardLook
 from latermq_console.reading.watch import Sample, Watch
 from latermq_console.serving.headers import is_same_origin
 from latermq_console.serving.sessions import AGE_S_MAX, FormSeal, Session, Sessions
@@ -76,6 +77,10 @@ class View:
     def shelves(self) -> Shelves:
         return self.console.shelves_of(self.session)
 
+    @property
+    def shards(self) -> ShardLook:
+        return self.console.shards_of(self.session)
+
     def path(self, name: str) -> str:
         """Return a part of the path."""
         return str(self.request.path_params[name])
@@ -123,6 +128,7 @@ class Console:
         self._outside = self.desk()  # who has not signed in
         self._watches: dict[str, Watch] = {}
         self._shelves: dict[int, Shelves] = {}
+        self._shards: dict[int, ShardLook] = {}
         self._samples: deque[Sample] = deque()  # of the last watch that ended
         self._closing: set[asyncio.Task[None]] = set()
         self._own_watch = settings.access_key
@@ -237,6 +243,9 @@ class Console:
     def shelves_of(self, session: Session) -> Shelves:
         return self._shelves.setdefault(id(session), Shelves(session.desk))
 
+    def shards_of(self, session: Session) -> ShardLook:
+        return self._shards.setdefault(id(session), ShardLook(session.desk))
+
     async def close(self) -> None:
         self._sweeper.cancel()
         await self.jobs.stop_all()
@@ -263,6 +272,9 @@ class Console:
         shelves = self._shelves.pop(id(session), None)
         if shelves is not None:
             shelves.stop()
+        look = self._shards.pop(id(session), None)
+        if look is not None:
+            self._later(look.close())
         self._later(session.desk.close())
         user = session.user
         if user != self._own_watch and not self.sessions.of_user(user):

@@ -10,6 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from latermq_console import clock
 from latermq_console.drawing import charts, words
 from latermq_console.drawing.links import query, segment
+from latermq_text.durations import format_duration
 
 PACKAGE: Final = "latermq_console"
 
@@ -28,7 +29,7 @@ def environment() -> Environment:
         short=words.short,
         rate=words.rate,
         size=words.size,
-        duration=words.duration,
+        duration=format_duration,
         when=words.when,
         clock_time=words.clock_time,
         ago=_ago,

@@ -9,6 +9,7 @@ from markupsafe import Markup
 from latermq_console.drawing import bodies, charts, story, words
 from latermq_console.drawing.links import query, segment
 from latermq_proto.latermq.v1 import dead_letter_pb2 as dead_pb2
+from latermq_text.durations import format_duration
 
 T: int = 1_790_000_000_000
 
@@ -19,7 +20,7 @@ T: int = 1_790_000_000_000
      (3_600_000, "1h"), (93_600_000, "1d 2h"), (-2_000, "-2 s")],
 )  # fmt: skip
 def test_durations_have_two_units_at_most(ms: int, text: str) -> None:
-    assert words.duration(ms) == text
+    assert format_duration(ms) == text
 
 
 @pytest.mark.parametrize(
@@ -149,10 +150,10 @@ def test_why_it_died() -> None:
     same = letter(attempt(1, 0), attempt(2, 1_000))
     assert "Every attempt failed the same way (ValueError)" in story.why(same)
     hung = letter(attempt(1, 0, outcome="expired"), attempt(2, 9, outcome="expired"))
-    assert "hung, crashed, or needs a longer lease" in story.why(hung)
+    assert "hung, crashed, or needs a longer invisible duration" in story.why(hung)
     mixed = letter(attempt(1, 0), attempt(2, 9, failure_class="KeyError"))
     assert "ended differently: ValueError (1), KeyError (1)" in story.why(mixed)
-    assert "straight here" in story.why(letter(origin_topic=""))
+    assert "straight to the dead letters" in story.why(letter(origin_topic=""))
     assert "refused it" in story.why(letter(attempt(1, 0), reason="rejected"))
 
 
