@@ -20,6 +20,7 @@ PAGE: Final = 50
 TALLIED_MAX: Final = 2_000
 TALLY_PAGE: Final = 250
 SEARCHED_MAX: Final = 1_000  # letters looked through for a text, for one page
+TRIES_MAX: Final = 6  # looks at the broker for one page: each ends after a moment, found or not
 RELOAD_S_PER_LETTER: Final = 0.0075  # between two readings of all: 15 s of TALLIED_MAX
 LISTED_S: Final = 20.0  # a page of letters is that old at most, unless the count says otherwise
 SHELVES_MAX: Final = 64
@@ -204,7 +205,7 @@ async def page_of(
     `token` goes on from there.
     """
     listing = desk.admin.dead_letters.ListDeadLetters
-    searched, letters = 0, list[dead_pb2.DeadLetter]()
+    searched, tries, letters = 0, 0, list[dead_pb2.DeadLetter]()
     wanted = text.casefold()
     while True:
         request = dead_pb2.ListDeadLettersRequest(
@@ -212,11 +213,13 @@ async def page_of(
         )
         answer = await desk.look(listing, request, age_s=LISTED_S)
         token = answer.next_page_token
-        if not wanted:
+        if not wanted and (answer.letters or not token or tries >= TRIES_MAX):
             return Page(list(answer.letters), token, 0)
+        tries += 1
         searched += len(answer.letters)
         letters += [letter for letter in answer.letters if contains(letter, wanted)]
-        if not token or len(letters) >= PAGE or searched >= SEARCHED_MAX:
+        enough = len(letters) >= PAGE or searched >= SEARCHED_MAX or tries >= SEARCHED_MAX // PAGE
+        if not token or enough:
             return Page(letters, token, searched)
 
 

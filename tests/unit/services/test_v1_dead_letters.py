@@ -7,7 +7,11 @@ from typing import Any
 import pytest
 
 from latermq_broker.engine.state.model import Failure
-from latermq_broker.services.v1.v1_dead_letters import PAGE_BYTES_MAX, SLICE_LETTERS_MAX
+from latermq_broker.services.v1.v1_dead_letters import (
+    LOOK_MS_MAX,
+    PAGE_BYTES_MAX,
+    SLICE_LETTERS_MAX,
+)
 from latermq_proto.apache.rocketmq.v2.definition_pb2 import Code
 from latermq_proto.latermq.v1 import dead_letter_pb2 as pb
 from support.fake_call import FakeCall
@@ -334,3 +338,24 @@ def test_letters_of_a_deleted_group_can_go_to_a_topic_only(rig: V1Rig) -> None:
     assert refused.status.code == Code.CONSUMER_GROUP_NOT_FOUND
     rig.engine.ensure_topic("again", rig.now_ms)
     assert counts(redrive(rig, to_topic="again")[-1])[1:] == (1, 0, True)
+
+
+def test_a_page_that_is_hard_to_find_ends_after_a_moment(
+    rig: V1Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(SLICE_LETTERS_MAX * 2 + 1):
+        rig.die(f"m-{number}", BAD_CARD if number else TIMEOUT)
+    asked: list[int] = []
+
+    def a_look_takes_long() -> int:
+        asked.append(rig.now_ms)
+        return rig.now_ms + len(asked) * LOOK_MS_MAX
+
+    monkeypatch.setattr(rig.committer, "now_ms", a_look_takes_long)
+    wanted = {"failure_class": "TimeoutError"}
+    first = listed(rig, wanted, newest_first=True)
+    assert (list(first.letters), bool(first.next_page_token)) == ([], True)
+    second = listed(rig, wanted, newest_first=True, page_token=first.next_page_token)
+    third = listed(rig, wanted, newest_first=True, page_token=second.next_page_token)
+    found = [letter.message_id for page in (second, third) for letter in page.letters]
+    assert (found, third.next_page_token) == (["m-0"], "")

@@ -33,6 +33,9 @@ from latermq_proto.latermq.v1 import dead_letter_pb2
 
 SLICE_LETTERS_MAX: Final = 64  # looked at in one turn of the loop: with long lives, some 25 ms
 SEARCH_LETTERS_MAX: Final = 500  # … when only the ids are compared
+LOOK_MS_MAX: Final = (
+    150  # a page ends then with what was found: a filter may match one in a million
+)
 PAGE_BYTES_MAX: Final = 2 << 20  # then a page ends early; it has at least one letter
 PROGRESS_LETTERS: Final = 1_000
 PROGRESS_MS: Final = 1_000
@@ -65,7 +68,8 @@ class DeadLettersService:
     ) -> dead_letter_pb2.ListDeadLettersResponse:
         """Answer ListDeadLetters of dead_letter.proto.
 
-        A page may be short of page_size when its letters are large.
+        A page may be short of page_size, and empty, when its letters are large or hard to find; the
+        token leads on.
 
         Raises:
             GroupNotFoundError: neither the group nor dead letters of it exist.
@@ -75,7 +79,7 @@ class DeadLettersService:
         filter, size = dead_filter(request.filter), page_size(request.page_size)
         offset = _offset(request.page_token)
         response = dead_letter_pb2.ListDeadLettersResponse(status=ok_status())
-        taken_bytes = 0
+        taken_bytes, began_ms = 0, self._committer.now_ms()
         while True:
             wanted = min(size - len(response.letters), SLICE_LETTERS_MAX)
             page = self._engine.dead.scan(
@@ -96,7 +100,8 @@ class DeadLettersService:
             offset = page.next_offset
             if offset < 0 or caller.call.cancelled:
                 return response
-            if len(response.letters) >= size:
+            late = self._committer.now_ms() - began_ms >= LOOK_MS_MAX
+            if len(response.letters) >= size or late:
                 response.next_page_token = page_token(str(offset))
                 return response
             await asyncio.sleep(0)
