@@ -1,6 +1,7 @@
 """What systemd is told, and the unit that is shipped."""
 
 import configparser
+import re
 import shlex
 import socket
 from collections.abc import Iterator
@@ -70,3 +71,9 @@ def test_the_unit_starts_what_there_is() -> None:
     assert service["Type"] == "notify"
     assert service["StateDirectory"] in service["ExecStart"]
     assert service["RestartPreventExitStatus"] == "2 3"
+
+
+def test_the_unit_lets_the_scrub_step_back() -> None:
+    """Who is forbidden it is killed: no old file of the log was ever checked under systemd."""
+    filters = re.findall(r"^SystemCallFilter=(.*)$", UNIT.read_text("utf-8"), re.MULTILINE)
+    assert filters.index("setpriority") > filters.index("~@privileged @resources")
