@@ -87,6 +87,7 @@ def run(directory: Path, files: dict[str, str], *arguments: str) -> str:
 @pytest.mark.parametrize(
     ("page", "count"),
     [
+        ("coming-from.md", 2),
         ("delays.md", 3),
         ("transactions.md", 3),
         ("ordering.md", 3),

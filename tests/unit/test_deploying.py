@@ -1,0 +1,106 @@
+"""The guide's page for who deploys a worker, and the one that compares: what they say is so."""
+
+import configparser
+import json
+import os
+import re
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from latermq_cli.worker import worker
+
+GUIDE: Final = Path(__file__).resolve().parents[2] / "docs" / "guide"
+BLOCK: Final = re.compile(r"```\w+\n# (\S+)\n(.*?)```", re.DOTALL)
+BLOCKS: Final = dict(BLOCK.findall((GUIDE / "deploying.md").read_text(encoding="utf-8")))
+COMPARED: Final = (GUIDE / "coming-from.md").read_text(encoding="utf-8")
+
+
+def options(words: list[str]) -> dict[str, Any]:
+    """What the command line means. Raises click's errors."""
+    return worker.make_context("worker", words).params
+
+
+def unit() -> configparser.SectionProxy:
+    parser = configparser.ConfigParser(strict=False, interpolation=None)
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.read_string(BLOCKS["/etc/systemd/system/shop-worker.service"])
+    return parser["Service"]
+
+
+def dockerfile(word: str) -> str:
+    text = BLOCKS["Dockerfile"].replace("\\\n", " ")
+    [line] = [line for line in text.splitlines() if line.startswith(f"{word} ")]
+    return str(line).removeprefix(f"{word} ").strip()
+
+
+def pod() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load(BLOCKS["worker.yaml"])["spec"]["template"]["spec"]
+    return found
+
+
+def test_systemd_waits_longer_than_the_worker() -> None:
+    service = unit()
+    program, command, *words = shlex.split(service["ExecStart"])
+    assert program.startswith(f"{service['WorkingDirectory']}/.venv/bin/latermq")
+    asked = options(words)
+    assert command == "worker"
+    assert asked["grace"] < 1_000 * int(service["TimeoutStopSec"])
+    assert str(asked["health_file"].parent) == f"/run/{service['RuntimeDirectory']}"
+    assert service["RestartPreventExitStatus"] == "2"
+
+
+def test_the_image_runs_the_worker_itself() -> None:
+    program, command, *words = json.loads(dockerfile("ENTRYPOINT")) + json.loads(dockerfile("CMD"))
+    assert (program, command) == ("latermq", "worker")
+    asked = options(words)
+    assert asked["application"] == "shop:app"
+    assert str(asked["health_file"]) in dockerfile("HEALTHCHECK")
+    assert asked["grace"] < 60_000  # what the page has `docker stop` wait
+
+
+def test_kubernetes_waits_longer_than_the_worker() -> None:
+    [container] = pod()["containers"]
+    asked = options(["shop:app", *container["args"]])
+    assert asked["grace"] < 1_000 * pod()["terminationGracePeriodSeconds"]
+    mounted = [each["mountPath"] for each in container["volumeMounts"]]
+    assert mounted == [str(asked["health_file"].parent)]
+    liveness = container["livenessProbe"]
+    assert liveness["periodSeconds"] * liveness["failureThreshold"] >= 600
+
+
+def probes() -> list[list[str]]:
+    [container] = pod()["containers"]
+    of_pod = [container[name]["exec"]["command"] for name in ("readinessProbe", "livenessProbe")]
+    return [*of_pod, ["sh", "-c", dockerfile("HEALTHCHECK").partition("CMD ")[2]]]
+
+
+@pytest.mark.parametrize("probe", probes(), ids=["readiness", "liveness", "image"])
+def test_a_probe_tells_a_worker_that_is_well(probe: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "healthy"
+    here = [word.replace("/tmp/healthy", str(file)) for word in probe]
+
+    def well() -> bool:
+        return subprocess.run(here, capture_output=True, check=False).returncode == 0
+
+    assert not well()
+    file.touch()
+    assert well()
+    old_s = file.stat().st_mtime - 60
+    os.utime(file, (old_s, old_s))
+    assert not well()
+
+
+def test_the_lines_that_are_compared_are_counted() -> None:
+    files = dict(BLOCK.findall(COMPARED))
+    counts = {
+        name: sum(1 for line in text.splitlines() if line.strip()) for name, text in files.items()
+    }
+    told = re.search(r"lines, without blank ones \| (\d+) \| (\d+),", COMPARED)
+    assert told is not None
+    assert told.groups() == (str(counts["shop.py"]), str(counts["celery_shop.py"]))
+    compile(files["celery_shop.py"], "celery_shop.py", "exec")
