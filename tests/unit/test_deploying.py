@@ -82,7 +82,7 @@ def probes() -> list[list[str]]:
 @pytest.mark.parametrize("probe", probes(), ids=["readiness", "liveness", "image"])
 def test_a_probe_tells_a_worker_that_is_well(probe: list[str], tmp_path: Path) -> None:
     file = tmp_path / "healthy"
-    here = [word.replace("/tmp/healthy", str(file)) for word in probe]
+    here = [word.replace("/run/worker/healthy", str(file)) for word in probe]
 
     def well() -> bool:
         return subprocess.run(here, capture_output=True, check=False).returncode == 0
