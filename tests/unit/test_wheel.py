@@ -129,6 +129,8 @@ def test_what_a_wheel_holds(wheel: Path) -> None:
     assert [each.partition(">")[0] for each in needed] == ["protobuf"]
     extras = set(fields.get_all("Provides-Extra", []))
     assert extras >= {"broker", "console", "grpcio", "spark", "test", "tls", "worker"}
+    page = (ROOT / "docs" / "operating" / "install.md").read_text(encoding="utf-8")
+    assert {extra for extra in extras if f"| `{extra}` |" not in page} == set()
 
 
 def test_only_what_publishes_a_release_may_have_a_token() -> None:
