@@ -24,7 +24,9 @@ Header: TypeAlias = tuple[str, bytes | None]
 
 # Of a record that was written to its topic again, for one group alone.
 GROUP_HEADER: Final = "latermq-group"
+"""The header of a republished record that names the group which it is for."""
 ATTEMPT_HEADER: Final = "latermq-attempt"
+"""The header of a republished record that says which attempt it is."""
 
 RECORD_PROPERTY: Final = "kafka-record"
 IN_BODY: Final = "body"
