@@ -12,6 +12,7 @@ that was settled comes back.
 import asyncio
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -152,16 +153,17 @@ class Drill:
         Raises:
             AssertionError: with what is missing or came back.
         """
-        with tempfile.TemporaryDirectory(dir=self.place.parent) as directory:
-            data = Path(directory) / "data"
-            report = restored(self.repository, manifest, data)
-            assert report.ok
-            config = CONFIG.format(retention_ms=0)
-            with BrokerProcess(data, config=config, nursery=self.nursery) as broker:
-                broker.start()
-                self._compare(broker.endpoint, before, after, manifest.taken_at_ms)
-                ended = broker.terminate()
-                assert ended.code == 0, ended.stderr
+        directory = Path(tempfile.mkdtemp(dir=self.place.parent))
+        data = directory / "data"
+        report = restored(self.repository, manifest, data)
+        assert report.ok
+        config = CONFIG.format(retention_ms=0)
+        with BrokerProcess(data, config=config, nursery=self.nursery) as broker:
+            broker.start()
+            self._compare(broker.endpoint, before, after, manifest.taken_at_ms)
+            ended = broker.terminate()
+            assert ended.code == 0, ended.stderr
+        shutil.rmtree(directory)
         self.restored += 1
 
     def _compare(self, endpoint: str, before: Ledger, after: Ledger, taken_ms: int) -> None:
@@ -224,14 +226,15 @@ def main() -> None:
     seed = int(os.environ.get("SEED") or "1")
     print("| flush | backups | what became of their commands | all commands | messages checked |")
     print("|---|---|---|---|---|")
-    for flush in FLUSHES:
+    for flush in os.environ.get("FLUSH", " ".join(FLUSHES)).split():
         began, restored, messages, parts = time.monotonic(), 0, 0, 0
         made: Counter[str] = Counter()
         fates: Counter[str] = Counter()
         while restored < backups // len(FLUSHES):
             rng = random.Random(f"{seed} {flush} {restored}")
-            with tempfile.TemporaryDirectory(prefix="latermq-backups-") as directory:
-                drill = drilled(Path(directory), flush, rng, BACKUPS_OF_ONE)
+            directory = Path(tempfile.mkdtemp(prefix="latermq-backups-"))  # kept, if it fails
+            drill = drilled(directory, flush, rng, BACKUPS_OF_ONE)
+            shutil.rmtree(directory)
             restored += drill.restored
             messages += drill.messages
             parts += drill.cut_off

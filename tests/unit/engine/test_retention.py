@@ -222,6 +222,38 @@ def test_dead_letters_have_their_own_time() -> None:
     restarted(rig)
 
 
+def test_a_letter_that_moved_between_two_drops_comes_back_without_a_checkpoint() -> None:
+    """The log still has the state of the first drop, and not the record of the letter."""
+    rig = rig_with(short_store(dead_letter_retention_ms=HOUR_MS))
+    fill(rig)
+    rig.advance(30_000)
+    for name in ("a", "b"):
+        dead_letter(rig, name)
+    fill(rig)
+    rig.advance(40_000)
+    rig.retain()
+    first = rig.segments()[0]
+    assert first > 0
+    fill(rig)
+    rig.advance(25_000)
+    rig.retain()
+    bases = [
+        record
+        for record in scan_directory(DIRECTORY, rig.files)
+        if record.type is RecordType.DROP and decode_drop(record.payload).start
+    ]
+    assert rig.segments()[0] > first
+    assert len(bases) == 2
+    rig.engine.write()
+    files = rig.files
+    assert isinstance(files, MemoryFiles)
+    for path in [path for path in files.inodes if path.suffix == ".cq"]:
+        del files.inodes[path]  # as in a directory made of the log alone
+    restarted(rig, checkpoints=False)
+    letters = rig.engine.dead.scan("billing", DeadFilter()).letters
+    assert [one.sys.decode() for one in letters] == ["a", "b"]
+
+
 def test_a_letter_redriven_to_a_topic_keeps_its_bytes() -> None:
     rig = rig_with(short_store(dead_letter_retention_ms=30_000))
     dead_letter(rig, "back")

@@ -224,7 +224,7 @@ class ConsumeQueue:
         """Raises IndexError outside `first` … `next` - 1, DamagedQueueError."""
         if not self.first <= offset < self.next:
             raise IndexError(f"queue offset {offset} is not in {self.first} … {self.next - 1}")
-        if len(self.moved):
+        if offset < self.begin or len(self.moved):
             return self.scan(offset, 1)[0]
         if offset >= self._memory_first:
             at = (offset - self._memory_first) * ENTRY_BYTES
