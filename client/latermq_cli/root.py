@@ -73,6 +73,9 @@ def _show_version(context: click.Context, _: click.Parameter, asked: bool) -> No
         "restore": Lazy(
             f"{_OFFLINE}.backup_commands", "restore", "Make a data directory of a backup."
         ),
+        "upgrade-check": Lazy(
+            f"{_CLI}.upgrade_check", "upgrade_check", "Ask before an upgrade whether it will start."
+        ),
         "console": Lazy("latermq_console.command", "console", "Serve a console for the browser."),
         "bench": Lazy(f"{_CLI}.bench.bench", "bench", "Measure a broker under load."),
     },

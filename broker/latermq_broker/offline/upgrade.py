@@ -1,0 +1,105 @@
+"""What `latermq upgrade-check` finds without a broker: of the settings, and of the directory.
+
+The directory is opened by a trial start (`trial_files.py`): the very code of a start, with nothing
+written and no lock taken.
+"""
+
+import fcntl
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from latermq_broker.clock import SystemClock
+from latermq_broker.config.config import Config
+from latermq_broker.config.toml_file import load
+from latermq_broker.engine.engine import Engine
+from latermq_broker.errors import ConfigError, StoreError
+from latermq_broker.offline.trial_files import TrialFiles
+from latermq_broker.store.directory import LOCK_NAME, SHARD_NAME
+from latermq_broker.store.store import Store
+
+OK: Final = "ok"
+NOTE: Final = "note"
+PROBLEM: Final = "problem"
+Finding = tuple[str, str, str]  # how it is, of what, in words
+
+
+def check(
+    data: Path | None, file: Path | None, environment: Mapping[str, str]
+) -> tuple[list[Finding], Path]:
+    """Check settings and directory; what was found, and which directory that was.
+
+    Args:
+        data: None: the one that the settings name.
+    """
+    findings: list[Finding] = []
+    named = f"{file} and the environment" if file else "the defaults and the environment"
+    try:
+        config = load(file, environment, {})
+        findings.append((OK, "settings", f"{named} are understood"))
+    except ConfigError as error:
+        config = Config()
+        findings.append((PROBLEM, "settings", f"a broker would not start with them: {error}"))
+    directory = data or Path(config.server.data_dir)
+    findings += _directory(directory, config)
+    return findings, directory
+
+
+def _directory(directory: Path, config: Config) -> Iterator[Finding]:
+    if not directory.is_dir() or not any(directory.iterdir()):
+        yield NOTE, "data", f"{directory} is empty or not there: a broker begins a new log there"
+        return
+    if (directory / SHARD_NAME).exists():
+        yield NOTE, "data", "it is a shard of a cluster: ask of each shard's directory"
+    if _is_locked(directory / LOCK_NAME):
+        yield (
+            NOTE,
+            "data",
+            "a broker runs on it: what that writes from now on is not looked at",
+        )
+    yield _trial(directory, config)
+
+
+def _trial(directory: Path, config: Config) -> Finding:
+    files, now_ms = TrialFiles(), SystemClock().now_ms()
+    files_: Any = files  # a Protocol's every method is there
+    try:
+        store = Store.open(directory, config.store, files_, now_ms)
+        try:
+            engine = Engine.open(store, config, now_ms)
+            recovery = engine.recovery
+            assert recovery is not None
+            topics, groups = engine.catalog.topic_count(), engine.catalog.group_count()
+            engine.abandon()
+        finally:
+            store.abandon()
+    except StoreError as error:
+        return PROBLEM, "data", f"this version does not start on it: {error}"
+    except (ValueError, TypeError, KeyError) as error:  # as of a setting that it does not know
+        return PROBLEM, "data", f"this version cannot read a record of it: {error!r}"
+    finally:
+        files.close_all()
+    took_ms = SystemClock().now_ms() - now_ms
+    whole = (
+        "the whole log, as no checkpoint was usable" if recovery.rebuilt else "from a checkpoint"
+    )
+    words = (
+        f"this version starts on it: {recovery.records:,} records replayed in {took_ms:,} ms, "
+        f"{whole}; {topics:,} topics, {groups:,} groups; nothing was written"
+    )
+    return OK, "data", words
+
+
+def _is_locked(path: Path) -> bool:
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
