@@ -141,6 +141,7 @@ class ListenerFields(TypedDict, total=False):
 
     tags: str
     concurrency: int
+    broadcast: bool
     timeout: timedelta | None
     rate: str | None
     retry: Backoff | str | None
@@ -229,6 +230,7 @@ class App:
         batch_wait: timedelta | str = BATCH_WAIT,
         tags: str = MATCH_ALL,
         concurrency: int = CONCURRENCY,
+        broadcast: bool = False,
         timeout: timedelta | None = None,
         rate: str | None = None,
         retry: Backoff | str | None = None,
@@ -251,6 +253,8 @@ class App:
             batch_wait: how long the first of a batch waits for others.
             tags: "a || b", "*" for all, or an `Sql`.
             concurrency: how many calls of it run at a time.
+            broadcast: every worker gets every message, once, from its start on; what fails is a
+                warning, and is not tried again. The rules below are for listeners that share.
             timeout: a call that takes longer is cancelled, and its attempt has failed.
             rate: so many calls at most, evenly spaced: "10/s", "100/m"; the others wait, and no
                 attempt of theirs has begun.
@@ -274,10 +278,15 @@ class App:
         if batch is not None:
             arguments.at_least_one("batch", batch)
             several = Batch(batch, span_of("batch_wait", batch_wait))
-        self.group(group, retry=retry, max_attempts=max_attempts)
+        arguments.truth("broadcast", broadcast)
+        if broadcast and (retry is not None or max_attempts is not None or rules != Rules()):
+            raise ValueError("a broadcast is not tried again: leave out retry and rules")
+        if not broadcast:
+            self.group(group, retry=retry, max_attempts=max_attempts)
         return (_Decorator if several is None else _BatchDecorator)(
             self, topic=topic, group=group, tags=tags, concurrency=concurrency, timeout=timeout,
             interval=None if rate is None else interval_of(rate), rules=rules, batch=several,
+            broadcast=broadcast,
         )  # fmt: skip
 
     def _listen(self, function: Function, **about: Any) -> Listener[Any]:

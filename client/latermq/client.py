@@ -31,7 +31,7 @@ from latermq.lite_consumers import LitePushConsumer, LiteSimpleConsumer
 from latermq.message import NO_PROPERTIES, Message, SendReceipt
 from latermq.middleware import Around, Middleware
 from latermq.producer import TRIES, Producer, time_of_day, within
-from latermq.push_consumer import CONCURRENCY, PushConsumer
+from latermq.push_consumer import CONCURRENCY, BroadcastConsumer, PushConsumer
 from latermq.simple_consumer import AskingConsumer, SimpleConsumer
 from latermq.transaction import Checker, Transaction
 
@@ -258,6 +258,7 @@ class Client:
         concurrency: int = CONCURRENCY,
         cached_count_max: int = CACHED_COUNT_MAX,
         cached_bytes_max: int = CACHED_BYTES_MAX,
+        broadcast: bool = False,
     ) -> PushConsumer:
         """Make a consumer that is handed its messages: iterate over it, or give it a listener.
 
@@ -267,11 +268,14 @@ class Client:
             concurrency: how many listeners run at a time.
             cached_count_max: messages received and not settled, per queue.
             cached_bytes_max: their bodies together.
+            broadcast: every consumer gets every message, whoever else of the group does: once, from
+                its start on, without retries. The group is for rights, and a name in lists.
         """
         subscriptions = _subscriptions(topics, tags)
         arguments.name_of("group", group)
-        consumer = PushConsumer(
-            lambda: self._session(ClientKind.PUSH_CONSUMER, group, subscriptions),
+        kind = ClientKind.SIMPLE_CONSUMER if broadcast else ClientKind.PUSH_CONSUMER
+        consumer = (BroadcastConsumer if broadcast else PushConsumer)(
+            lambda: self._session(kind, group, subscriptions),
             self._around,
             concurrency=concurrency,
             cached_count_max=cached_count_max,

@@ -35,7 +35,7 @@ class Outcome(Enum):
 
     ACKNOWLEDGED = "acknowledged"
     DEAD_LETTERED = "dead-lettered"
-    FAILED = "given back"  # comes again, as a further attempt
+    FAILED = "given back"  # comes again, as a further attempt; a broadcast does not
     RETURNED = "returned"  # comes again, this attempt not counted
     LOST = "its lease was lost"  # it ended before we said anything
 

@@ -23,6 +23,7 @@ from latermq._connection.tasks import Tasks
 from latermq._consuming.calling import Calls, Handling, Listener
 from latermq._consuming.identities import Identities, Identity
 from latermq._consuming.inbox import CACHED_BYTES_MAX, CACHED_COUNT_MAX, Inbox, Window
+from latermq._consuming.pulling import Pulling
 from latermq._consuming.settle import give_all_back
 from latermq._values import arguments
 from latermq.delivery import Delivery, Outcome
@@ -79,7 +80,7 @@ class PushConsumer:
         self._handling: Handling | None = None
         self._around = around
         self._inbox = Inbox()
-        self._identities = Identities(open_session, window, self._arrived, self._left)
+        self._identities = self._source(open_session, window)
         self._in_hand: dict[Delivery, object] = {}  # and with whom: a task, or a thread
         self._released = asyncio.Event()
         self._workers = Tasks()
@@ -107,6 +108,12 @@ class PushConsumer:
     def paused(self) -> bool:
         """Tell whether it was paused and not resumed."""
         return not self._is_open.is_set()
+
+    def _source(
+        self, open_session: Callable[[], Session], window: Callable[[], Window]
+    ) -> Identities | Pulling:
+        """Return where deliveries come from."""
+        return Identities(open_session, window, self._arrived, self._left)
 
     async def pause(self) -> None:
         """Receive nothing until `resume`, and give back, uncounted, what nobody has in hand.
@@ -257,3 +264,24 @@ class PushConsumer:
                     await self._released.wait()
         except TimeoutError:
             log.warning("consumer closed with work in hand", extra={"count": len(self._in_hand)})
+
+
+class BroadcastConsumer(PushConsumer):
+    """Of every message, in every process. Made by `Client.push_consumer` with `broadcast`.
+
+    It begins with what is sent once it has started. A message comes once: what fails is a warning
+    and is not tried again, and what is in hand when the process ends is lost to it.
+    """
+
+    def _source(
+        self, open_session: Callable[[], Session], window: Callable[[], Window]
+    ) -> Identities | Pulling:
+        return Pulling(open_session(), window, self._pulled, self._left)
+
+    async def pause(self) -> None:
+        """Read no more until `resume`; what was read is still handed out."""
+        self._is_open.clear()
+
+    def _pulled(self, delivery: Delivery) -> None:
+        if self._closing is None:
+            self._inbox.put(delivery, in_order=False)

@@ -38,6 +38,7 @@ class Listening(NamedTuple):
     interval: timedelta | None  # between two calls
     rules: Rules
     batch: Batch | None  # None: one message a call
+    broadcast: bool  # every worker gets every message
     function: Function
     shape: Shape
 
@@ -114,7 +115,11 @@ class Worker:
         call = Call(listener.function, listener.shape, listener.timeout, threads, listener.rules)
         self._calls.append(call)
         consumer = self._client.push_consumer(
-            listener.topic, group=listener.group, tags=listener.tags, concurrency=count
+            listener.topic,
+            group=listener.group,
+            tags=listener.tags,
+            concurrency=count,
+            broadcast=listener.broadcast,
         )
         turn = None if listener.interval is None else Pacer(listener.interval).turn
         several = listener.batch is not None

@@ -178,6 +178,7 @@ class Client:
         concurrency: int = CONCURRENCY,
         cached_count_max: int = CACHED_COUNT_MAX,
         cached_bytes_max: int = CACHED_BYTES_MAX,
+        broadcast: bool = False,
     ) -> PushConsumer:
         inner = self._client.push_consumer(
             topics,
@@ -186,6 +187,7 @@ class Client:
             concurrency=concurrency,
             cached_count_max=cached_count_max,
             cached_bytes_max=cached_bytes_max,
+            broadcast=broadcast,
         )
         consumer = PushConsumer(self._loop, inner, concurrency)
         self._keep(consumer)
