@@ -228,6 +228,10 @@ transports: $(READY) ## what clients see most, once more on grpc.aio, the other 
 		tests/integration/test_sdk_send.py tests/integration/test_sdk_simple_consumer.py \
 		tests/integration/test_sdk_push_consumer.py tests/integration/test_sdk_lite.py
 
+.PHONY: worker-ends
+worker-ends: $(READY) ## 50 workers asked to end under load: nothing lost, no attempt burnt (ENDS=50; three minutes)
+	ENDS=$(or $(ENDS),50) $(PYTEST) -s -o timeout=900 tests/integration/test_worker.py -k asked_to_end
+
 .PHONY: crash
 crash: $(READY) ## kill -9, power loss, full and failing disks: nothing acknowledged is lost (< 6 min)
 	$(PYTEST) --numprocesses=auto tests/crash

@@ -76,6 +76,10 @@ class Listener(Generic[Payload]):
     def __call__(self, *given: Any) -> Any:
         return self.listening.function(*given)
 
+    def __repr__(self) -> str:
+        """Say all that it does, as `latermq worker --show` prints it."""
+        return f"{self.topic} for {self.group}: {self.__name__}, {self.listening}"
+
     def message(self, payload: Payload, **fields: Unpack[MessageFields]) -> Message:
         """Make the message that carries `payload`, for any client to send to `topic`.
 

@@ -10,6 +10,7 @@ from latermq._connection.batching import Batching
 from latermq._connection.session import Connections, Session
 from latermq._connection.transport import Transport
 from latermq._connection.transports import TRANSPORT_VARIABLE, chosen
+from latermq._consuming.figures import ConsumerStats
 from latermq._consuming.inbox import CACHED_BYTES_MAX, CACHED_COUNT_MAX
 from latermq._consuming.lite_topics import LiteTopics
 from latermq._values import arguments
@@ -31,7 +32,7 @@ from latermq.lite_consumers import LitePushConsumer, LiteSimpleConsumer
 from latermq.message import NO_PROPERTIES, Message, SendReceipt
 from latermq.middleware import Around, Middleware
 from latermq.producer import TRIES, Producer, time_of_day, within
-from latermq.push_consumer import CONCURRENCY, BroadcastConsumer, PushConsumer
+from latermq.push_consumer import BroadcastConsumer, PushConsumer
 from latermq.simple_consumer import AskingConsumer, SimpleConsumer
 from latermq.transaction import Checker, Transaction
 
@@ -255,9 +256,11 @@ class Client:
         *,
         group: str,
         tags: str = MATCH_ALL,
-        concurrency: int = CONCURRENCY,
+        concurrency: int | None = None,
         cached_count_max: int = CACHED_COUNT_MAX,
         cached_bytes_max: int = CACHED_BYTES_MAX,
+        receive_max: int | None = None,
+        receive_pause: timedelta = timedelta(0),
         broadcast: bool = False,
     ) -> PushConsumer:
         """Make a consumer that is handed its messages: iterate over it, or give it a listener.
@@ -265,9 +268,11 @@ class Client:
         Args:
             topics: one name, or names with their filters.
             tags: "a || b", "*" for all, or an `Sql`; for the one topic.
-            concurrency: how many listeners run at a time.
+            concurrency: how many calls of a listener run at a time; None: 20. Not for loops.
             cached_count_max: messages received and not settled, per queue.
             cached_bytes_max: their bodies together.
+            receive_max: messages of one receive; None: what the broker gives, 32 usually.
+            receive_pause: at least so long between two receives from a queue.
             broadcast: every consumer gets every message, whoever else of the group does: once, from
                 its start on, without retries. The group is for rights, and a name in lists.
         """
@@ -280,9 +285,17 @@ class Client:
             concurrency=concurrency,
             cached_count_max=cached_count_max,
             cached_bytes_max=cached_bytes_max,
+            receive_max=receive_max,
+            receive_pause=receive_pause,
         )
         self._keep(consumer)
         return consumer
+
+    @property
+    def stats(self) -> list[ConsumerStats]:
+        """Return what its push consumers did and hold: a row for each consumer and topic."""
+        pushed = [each for each in self._consumers if isinstance(each, PushConsumer)]
+        return [row for consumer in pushed for row in consumer.stats]
 
     def lite_simple_consumer(
         self, parent: str, *, group: str, taken: Callable[[str], None] | None = None
@@ -303,7 +316,7 @@ class Client:
         *,
         group: str,
         taken: Callable[[str], None] | None = None,
-        concurrency: int = CONCURRENCY,
+        concurrency: int | None = None,
         cached_count_max: int = CACHED_COUNT_MAX,
         cached_bytes_max: int = CACHED_BYTES_MAX,
     ) -> LitePushConsumer:

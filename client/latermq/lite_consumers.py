@@ -25,7 +25,7 @@ class LitePushConsumer(PushConsumer):
         topics: LiteTopics,
         around: Around,
         *,
-        concurrency: int,
+        concurrency: int | None,
         cached_count_max: int,
         cached_bytes_max: int,
     ) -> None:

@@ -278,7 +278,7 @@ class Producer:
 
     def _tell(self, error: LaterMQError, queue: Queue, wait: float) -> None:
         about = {"topic": queue.topic, "reason": str(error), "wait_s": wait}
-        log.info("send is tried again", extra=about)
+        log.info("send to %s is tried again: %s", queue.topic, error, extra=about)
 
 
 def _tell_stored(error: LaterMQError, stored: bool | None) -> None:

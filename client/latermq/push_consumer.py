@@ -14,13 +14,15 @@ import logging
 import threading
 from collections.abc import Callable
 from datetime import timedelta
-from functools import partial
+from time import monotonic
 from types import TracebackType
 from typing import Final, Self
+from weakref import WeakSet
 
 from latermq._connection.session import Session
 from latermq._connection.tasks import Tasks
 from latermq._consuming.calling import Calls, Handling, Listener
+from latermq._consuming.figures import ConsumerStats, Figures
 from latermq._consuming.identities import Identities, Identity
 from latermq._consuming.inbox import CACHED_BYTES_MAX, CACHED_COUNT_MAX, Inbox, Window
 from latermq._consuming.pulling import Pulling
@@ -66,17 +68,33 @@ class PushConsumer:
         open_session: Callable[[], Session],
         around: Around,
         *,
-        concurrency: int = CONCURRENCY,
+        concurrency: int | None = None,
         cached_count_max: int = CACHED_COUNT_MAX,
         cached_bytes_max: int = CACHED_BYTES_MAX,
+        receive_max: int | None = None,
+        receive_pause: timedelta = timedelta(0),
     ) -> None:
-        arguments.at_least_one("concurrency", concurrency)
+        if concurrency is not None:
+            arguments.at_least_one("concurrency", concurrency)
         arguments.at_least_one("cached_count_max", cached_count_max)
         arguments.at_least_one("cached_bytes_max", cached_bytes_max)
+        if receive_max is not None:
+            arguments.at_least_one("receive_max", receive_max)
+        arguments.span("receive_pause", receive_pause)
         self._is_open = asyncio.Event()
         self._is_open.set()
-        window = partial(Window, cached_count_max, cached_bytes_max, self._is_open)
-        self._concurrency = concurrency
+        self._concurrency = CONCURRENCY if concurrency is None else concurrency
+        self._says_concurrency = concurrency is not None
+        self._bounds = (cached_count_max, cached_bytes_max)
+
+        def window() -> Window:
+            made = Window(*self._bounds, self._is_open, receive_max, receive_pause)
+            self._windows.add(made)
+            return made
+
+        self._windows: WeakSet[Window] = WeakSet()
+        self._now_s = monotonic  # until there is a loop, whose clock tests may move
+        self._figures = Figures(lambda: self._now_s())
         self._handling: Handling | None = None
         self._around = around
         self._inbox = Inbox()
@@ -114,6 +132,42 @@ class PushConsumer:
     ) -> Identities | Pulling:
         """Return where deliveries come from."""
         return Identities(open_session, window, self._arrived, self._left)
+
+    @property
+    def stats(self) -> list[ConsumerStats]:
+        """Return what it did and holds, for each topic."""
+        windows = list(self._windows)
+        rows = []
+        for topic in self._identities.present.session.profile.topics:
+            counts, (ok_per_s, failed_per_s) = self._figures.of(topic)
+            rows.append(
+                ConsumerStats(
+                    topic=topic,
+                    group=self.group,
+                    ok=counts[Outcome.ACKNOWLEDGED],
+                    failed=counts[Outcome.FAILED],
+                    dead_lettered=counts[Outcome.DEAD_LETTERED],
+                    returned=counts[Outcome.RETURNED],
+                    lost=counts[Outcome.LOST],
+                    ok_per_s=ok_per_s,
+                    failed_per_s=failed_per_s,
+                    in_hand=len(self._in_hand),
+                    waiting=len(self._inbox),
+                    held_count=sum(window.held[0] for window in windows),
+                    held_bytes=sum(window.held[1] for window in windows),
+                    full=any(window.room() <= 0 for window in windows),
+                    paused=self.paused,
+                )
+            )
+        return rows
+
+    def __repr__(self) -> str:
+        topics = ", ".join(self._identities.present.session.profile.topics)
+        count_max, bytes_max = self._bounds
+        return (
+            f"<{type(self).__name__} of {topics} for {self.group}: concurrency "
+            f"{self._concurrency}, holds {count_max} messages and {bytes_max} bytes a queue>"
+        )
 
     async def pause(self) -> None:
         """Receive nothing until `resume`, and give back, uncounted, what nobody has in hand.
@@ -153,7 +207,13 @@ class PushConsumer:
                 raise ClosedError("this consumer is closed")
             if self._started:
                 return
-            calls = None if self._handling is None else self._calls(self._handling)
+            calls = None
+            if self._handling is not None:
+                calls = Calls(
+                    self._handling, self._around, self._inbox, self._in_hand, self._workers,
+                    self._concurrency,
+                )  # fmt: skip
+            self._now_s = asyncio.get_running_loop().time
             await self._identities.start()
             self._started = True
             if calls is not None:
@@ -196,6 +256,11 @@ class PushConsumer:
     def __aiter__(self) -> Self:
         if self._handling is not None:
             raise ValueError("this consumer has a listener")
+        if self._says_concurrency:
+            raise ValueError(
+                "a loop works on one message at a time: loop in several tasks and leave out "
+                "concurrency, or set a listener"
+            )
         return self
 
     async def __anext__(self) -> Delivery:
@@ -227,6 +292,7 @@ class PushConsumer:
         for behind in self._inbox.finished(delivery, failed=not outcome.final):
             self._workers.start(behind._settler.return_it(behind), "latermq return")
         self._released.set()
+        self._figures.left(delivery, outcome)
         self._around.settled(delivery, outcome)
 
     def _listen(self, handling: Handling) -> None:
@@ -234,12 +300,6 @@ class PushConsumer:
         if self._started:
             raise ValueError("set the listener before the consumer starts")
         self._handling = handling
-
-    def _calls(self, handling: Handling) -> Calls:
-        """Raises TypeError: some middleware cannot be around batches."""
-        return Calls(
-            handling, self._around, self._inbox, self._in_hand, self._workers, self._concurrency
-        )
 
     async def _close_for(self, holder: object, grace: timedelta) -> None:
         if self._closing is None:
@@ -263,7 +323,8 @@ class PushConsumer:
                     self._released.clear()
                     await self._released.wait()
         except TimeoutError:
-            log.warning("consumer closed with work in hand", extra={"count": len(self._in_hand)})
+            count = len(self._in_hand)
+            log.warning("consumer closed with work in hand: %d", count, extra={"count": count})
 
 
 class BroadcastConsumer(PushConsumer):

@@ -84,7 +84,9 @@ class Transaction:
             await self.rollback()
         except LaterMQError as lost:  # what was raised in the block says more
             log.warning(
-                "rollback not heard: the broker will ask",
+                "rollback of transaction %s not heard, the broker will ask: %s",
+                self.transaction_id,
+                lost,
                 extra={"transaction": self.transaction_id, "reason": str(lost)},
             )
 
@@ -125,11 +127,20 @@ class Ends:
         checker = self._checkers.get(half.topic)
         about = {"topic": half.topic, "transaction": half.transaction_id}
         if checker is None:
-            log.warning("asked how a transaction ended: no check_transactions", extra=about)
+            log.warning(
+                "asked how transaction %s of topic %s ended: no check_transactions",
+                half.transaction_id, half.topic, extra=about,
+            )  # fmt: skip
         elif arrival.damage:
-            log.error("half message damaged", extra={**about, "reason": arrival.damage})
+            log.error(
+                "half message of transaction %s damaged: %s",
+                half.transaction_id, arrival.damage, extra={**about, "reason": arrival.damage},
+            )  # fmt: skip
         elif self._running >= CHECKS_AT_ONCE_MAX:
-            log.info("too many checks at once: the broker asks again", extra=about)
+            log.info(
+                "too many checks at once: the broker asks again about transaction %s",
+                half.transaction_id, extra=about,
+            )  # fmt: skip
         else:
             self._running += 1
             work = self._answer(checker, half, arrival.received, endpoints)
@@ -151,8 +162,14 @@ class Ends:
         except asyncio.CancelledError:
             raise
         except LaterMQError as error:
-            log.warning("check not answered", extra={**about, "reason": str(error)})
+            log.warning(
+                "check of transaction %s not answered: %s",
+                half.transaction_id, error, extra={**about, "reason": str(error)},
+            )  # fmt: skip
         except Exception:
-            log.exception("transaction checker failed: the broker asks again", extra=about)
+            log.exception(
+                "checker of transaction %s failed: the broker asks again",
+                half.transaction_id, extra=about,
+            )  # fmt: skip
         finally:
             self._running -= 1

@@ -51,11 +51,15 @@ _OF_EVERY_RECORD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message
     "--declare", is_flag=True,
     help="Alter topics and groups that are not as APP declares them; without it, warn.",
 )  # fmt: skip
+@click.option(
+    "--show", is_flag=True,
+    help="Print what APP listens to, and its bounds, one listener a line; do nothing else.",
+)  # fmt: skip
 @click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Log JSON, one object a line.")
 def worker(
     application: str, concurrency: int | None, grace: int, endpoint: str | None,
-    health_file: Path | None, declare: bool, log_level: str, as_json: bool,
+    health_file: Path | None, declare: bool, show: bool, log_level: str, as_json: bool,
 ) -> None:  # fmt: skip
     """Run the listeners of APP, a `latermq.App` in MODULE, until SIGTERM or SIGINT.
 
@@ -69,6 +73,10 @@ def worker(
     """
     _log_to_stderr(log_level, as_json=as_json)
     app = _loaded(application)
+    if show:
+        for listener in app.listeners:
+            click.echo(repr(listener))
+        return
     if endpoint is not None:
         app.move_to(endpoint)
     span = timedelta(milliseconds=grace)

@@ -5,12 +5,14 @@ import json
 import os
 import re
 import signal
+import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from time import perf_counter
 from typing import Any, Final
 
 import pytest
@@ -131,11 +133,13 @@ async def test_asked_to_end_it_finishes_what_is_in_hand(
     sdk_broker: BrokerProcess, name: str, tmp_path: Path
 ) -> None:
     """Under load, again and again: nothing is lost, no attempt is burnt, nothing is done twice."""
-    count, ends = 120, 4
+    ends = int(os.environ.get("ENDS", "4"))
+    count = 30 * ends
     async with latermq.connect(sdk_broker.endpoint) as mq:
         for number in range(count):
             await mq.send(name, order(number, ms=20))
     said: list[str] = []
+    spans: list[float] = []
 
     def reached(before: list[str], worker: WorkerProcess, wanted: int) -> bool:
         return sum(line.startswith("done") for line in [*before, *worker.said]) >= wanted
@@ -144,13 +148,19 @@ async def test_asked_to_end_it_finishes_what_is_in_hand(
         with working(tmp_path / f"{end}", SHOP, name, sdk_broker.endpoint) as worker:
             wanted = (end + 1) * count // (ends + 1) if end < ends else count
             await until(partial(reached, said, worker, wanted), partial(getattr, worker, "log"))
+            asked_s = perf_counter()
             worker.process.send_signal(signal.SIGTERM)
             assert worker.ended() == 0, worker.log
             assert "all that was in hand is finished" in worker.log
             said += worker.said
+            spans.append(perf_counter() - asked_s)
     done_ids = sorted(int(line.split()[1]) for line in said if line.startswith("done"))
     assert done_ids == list(range(count))
     assert not [line for line in said if line.startswith("began-2")]
+    print(
+        f"{ends} ends under load, {count} messages: nothing lost, none twice, no attempt burnt; "
+        f"median {statistics.median(spans):.2f} s to drain and end, at most {max(spans):.2f} s"
+    )
 
 
 async def test_after_the_grace_the_rest_goes_back_uncounted(
@@ -289,6 +299,46 @@ async def test_functions_that_block_run_in_threads(
         text for what, text in words if what == "done"
     }
     assert [json.loads(line)["level"] for line in worker.log.splitlines()] == ["INFO"] * 3
+
+
+def test_what_it_listens_to_can_be_shown(tmp_path: Path) -> None:
+    """No broker is asked."""
+    source = """
+import latermq
+from datetime import timedelta
+app = latermq.App()
+
+@app.listener("orders", group="billing", tags="paid", concurrency=3, rate="10/s",
+              timeout=timedelta(seconds=30), dead_letter_on=(KeyError, ValueError))
+async def bill(order: str) -> None: ...
+
+@app.listener("rows", group="warehouse", batch=50, retry_on=OSError)
+def store(rows: list[bytes]) -> None: ...
+
+@app.listener("prices", group="cache", broadcast=True)
+async def learn(price: str) -> None: ...
+"""
+    (tmp_path / "shop.py").write_text(source, encoding="utf-8")
+    command = [sys.executable, "-m", "latermq_cli", "worker", "shop:app", "--show"]
+    shown = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    holds = "holds 1000 messages and 100 MiB a queue"
+    assert shown.stdout.splitlines() == [
+        "orders for billing: bill, tags paid, concurrency 3, timeout 30s, a call each 100ms, "
+        f"KeyError, ValueError dead letters, {holds}",
+        "rows for warehouse: store, tags *, concurrency 20, batches of 50 within 200ms, "
+        f"in threads, only OSError tried again, {holds}",
+        f"prices for cache: learn, tags *, concurrency 20, broadcast, {holds}",
+    ]
+    assert not shown.stderr
+
+
+async def test_a_topic_that_is_not_there_ends_it(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        broker.start("--no-auto-create")
+        with working(tmp_path / "a", SHOP, "nowhere", broker.endpoint) as worker:
+            assert worker.ended() == 1
+            assert "topic not found: nowhere" in worker.log
+            assert "Traceback" not in worker.log
 
 
 @pytest.mark.parametrize(

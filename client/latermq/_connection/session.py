@@ -223,7 +223,7 @@ class Session:
                     endpoints, wire.NOTIFY_TERMINATION, request, timeout=farewell_s_max
                 )
             except LaterMQError as error:
-                log.debug("farewell not heard", extra={"reason": str(error)})
+                log.debug("farewell not heard: %s", error, extra={"reason": str(error)})
         self._closed = True
         await self.tasks.cancel()
 

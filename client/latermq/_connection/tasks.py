@@ -45,4 +45,6 @@ class Tasks:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("background task failed", exc_info=error, extra={"task": task.get_name()})
+            name = task.get_name()
+            text = f"{type(error).__name__}: {error}"
+            log.error("%s failed: %s", name, text, exc_info=error, extra={"task": name})

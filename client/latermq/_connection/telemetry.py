@@ -81,7 +81,7 @@ class Telemetry:
             try:
                 await self._stream.write(self._settings_command())
             except LaterMQError as error:
-                log.debug("settings not sent", extra={"reason": str(error)})
+                log.debug("settings not sent: %s", error, extra={"reason": str(error)})
 
     async def _converse(self) -> None:
         self._stream = self._open_stream()

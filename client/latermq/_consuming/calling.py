@@ -147,6 +147,8 @@ class Calls:
 
     async def _consume_batch(self, listener: BatchNext, deliveries: list[Delivery]) -> None:
         count, topic = len(deliveries), deliveries[0].topic
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
         try:
             try:
                 done = await listener(deliveries)
@@ -158,6 +160,8 @@ class Calls:
                     await end_all(deliveries, done, NotDoneError(why))
                 else:
                     await end_all(deliveries, done, None)
+                    took_ms = (loop.time() - began_s) * 1_000
+                    log.debug("a batch of %d done, topic %s: %.1f ms", count, topic, took_ms)
             except Exception as error:
                 verdict = Verdict() if self._handling.judge is None else self._handling.judge(error)
                 for delivery in deliveries:

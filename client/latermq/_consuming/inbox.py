@@ -6,13 +6,19 @@ its message group, or lite topic, is still being worked on, or several of it tog
 """
 
 import asyncio
+import logging
 from collections import Counter, deque
+from datetime import timedelta
 from typing import Final, TypeAlias
 
 from latermq.delivery import Delivery
 
 CACHED_COUNT_MAX: Final = 1000
 CACHED_BYTES_MAX: Final = 100 << 20
+
+log = logging.getLogger("latermq.client")
+
+STUCK_S: Final = 60.0  # a window that was full so long, with nothing settled, is worth a warning
 
 OrderKey: TypeAlias = tuple[str, str]  # topic, and message group or lite topic
 
@@ -22,6 +28,8 @@ class Window:
 
     Args:
         is_open: there is no room while it is not set.
+        receive_max: messages of one receive; None: what the broker gives.
+        receive_pause: between two receives.
     """
 
     def __init__(
@@ -29,6 +37,8 @@ class Window:
         count_max: int = CACHED_COUNT_MAX,
         bytes_max: int = CACHED_BYTES_MAX,
         is_open: asyncio.Event | None = None,
+        receive_max: int | None = None,
+        receive_pause: timedelta = timedelta(0),
     ) -> None:
         if count_max < 1 or bytes_max < 1:
             raise ValueError("a window must have room for one message")
@@ -38,20 +48,43 @@ class Window:
         self._bytes = 0
         self._freed = asyncio.Event()
         self._is_open = is_open
+        self._receive_max = receive_max
+        self._pause_s = receive_pause.total_seconds()
+        self._next_s = 0.0
 
     def room(self) -> int:
         """Return how many messages may still come, 0 when they are too many or too large."""
         return self._count_max - self._count if self._bytes < self._bytes_max else 0
 
+    @property
+    def held(self) -> tuple[int, int]:
+        """Return how many messages it holds, and their bytes."""
+        return self._count, self._bytes
+
     async def wait_for_room(self) -> int:
-        """Return the room there is, waiting for some."""
+        """Return how much to receive, waiting for room; of a long wait there is a warning."""
+        loop = asyncio.get_running_loop()
+        if self._pause_s:
+            await asyncio.sleep(max(self._next_s - loop.time(), 0))
+            self._next_s = loop.time() + self._pause_s
         while True:
             if self._is_open is not None:
                 await self._is_open.wait()
             if (room := self.room()) > 0:
-                return room
+                return room if self._receive_max is None else min(room, self._receive_max)
             self._freed.clear()
-            await self._freed.wait()
+            timer = loop.call_later(STUCK_S, self._warn)
+            try:
+                await self._freed.wait()
+            finally:
+                timer.cancel()
+
+    def _warn(self) -> None:
+        log.warning(
+            "nothing is received: %d of %d messages and %d of %d bytes are held, and none was "
+            "settled for %d s",
+            self._count, self._count_max, self._bytes, self._bytes_max, STUCK_S,
+        )  # fmt: skip
 
     def enter(self, size: int) -> None:
         self._count += 1

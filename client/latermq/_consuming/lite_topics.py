@@ -28,7 +28,7 @@ def tell_taken(taken: Callable[[str], None], name: str) -> None:
     try:
         taken(name)
     except Exception:
-        log.exception("taken failed", extra={"lite_topic": name})
+        log.exception("taken failed: lite topic %s", name, extra={"lite_topic": name})
 
 
 class LiteTopics:
@@ -162,6 +162,6 @@ class LiteTopics:
         if session is not self._session or name not in self._names:
             return  # an identity of ours that is over made room for the next one
         self._names.discard(name)
-        log.info("lite topic taken by another client", extra={"lite_topic": name})
+        log.info("lite topic %s taken by another client", name, extra={"lite_topic": name})
         if self._taken is not None:
             tell_taken(self._taken, name)

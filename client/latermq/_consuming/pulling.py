@@ -22,7 +22,7 @@ from latermq._values.failure import Failure
 from latermq._values.route import Queue
 from latermq._wire import pulls as wire
 from latermq._wire.messages import Arrival
-from latermq.backoff import RECONNECT_BACKOFF
+from latermq.backoff import RECONNECT_BACKOFF, RetryPolicy
 from latermq.delivery import Delivery, Outcome
 from latermq.errors import LaterMQError, TopicNotFoundError
 
@@ -32,9 +32,14 @@ log = logging.getLogger("latermq.client")
 class _Nobody:
     """The `Settler` of what no broker waits for: every end is the end."""
 
-    def __init__(self, group: str, left: Callable[[Delivery, Outcome], None]) -> None:
-        self.group = group
+    def __init__(self, session: Session, left: Callable[[Delivery, Outcome], None]) -> None:
+        self.group = session.profile.group
+        self._session = session
         self._left = left
+
+    @property
+    def retry(self) -> RetryPolicy:
+        return self._session.settings.retry
 
     async def ack(self, delivery: Delivery) -> None:
         self._settle(delivery, Outcome.ACKNOWLEDGED)
@@ -87,7 +92,7 @@ class Pulling:
         self._window = window
         self._arrived = arrived
         self._tell_left = left
-        self._settler = _Nobody(session.profile.group, self._left)
+        self._settler = _Nobody(session, self._left)
         self._held: dict[Delivery, Window] = {}
         self._tasks = Tasks()
         self._queues: set[Queue] = set()

@@ -161,7 +161,10 @@ class LeaseSettler:
             try:
                 await settle()
             except InvalidReceiptHandleError:
-                log.warning("lease was lost before its end", extra=about)
+                log.warning(
+                    "message %s of topic %s: its lease was lost before its end; it comes again",
+                    delivery.message_id, delivery.topic, extra=about,
+                )  # fmt: skip
                 break
             except ClosedError:
                 break

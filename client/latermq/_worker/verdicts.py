@@ -27,6 +27,19 @@ class Rules(NamedTuple):
     give_back_on: Kinds = ()
     retry_in: WaitOf = RETRY_IN
 
+    def words(self) -> list[str]:
+        """Say what differs from having no rules."""
+        named = (
+            ("only", self.retry_on, "tried again"),
+            ("", self.dead_letter_on, "dead letters"),
+            ("", self.give_back_on, "given back uncounted"),
+        )
+        return [
+            " ".join(filter(None, (only, ", ".join(k.__name__ for k in _several(kinds)), what)))
+            for only, kinds, what in named
+            if kinds
+        ]
+
     def check(self) -> None:
         """Raises TypeError: not exception classes, or not a name or a function."""
         for name in ("retry_on", "dead_letter_on", "give_back_on"):

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from latermq._consuming.calling import SINGLE, Batch, Handling
+from latermq._consuming.inbox import CACHED_BYTES_MAX, CACHED_COUNT_MAX
 from latermq._worker.calls import Call, Function, Shape
 from latermq._worker.rates import Pacer
 from latermq._worker.verdicts import Rules
@@ -21,6 +22,7 @@ from latermq.backoff import RECONNECT_BACKOFF
 from latermq.client import Client
 from latermq.errors import RequestTimeoutError, UnavailableError
 from latermq.push_consumer import PushConsumer
+from latermq_text.durations import format_exact
 
 log = logging.getLogger("latermq.worker")
 
@@ -41,6 +43,23 @@ class Listening(NamedTuple):
     broadcast: bool  # every worker gets every message
     function: Function
     shape: Shape
+
+    def __str__(self) -> str:
+        parts = [f"tags {self.tags}", f"concurrency {self.concurrency}"]
+        if self.batch is not None:
+            parts.append(f"batches of {self.batch.count_max} within {_spelled(self.batch.wait)}")
+        if self.broadcast:
+            parts.append("broadcast")
+        if self.timeout is not None:
+            parts.append(f"timeout {_spelled(self.timeout)}")
+        if self.interval is not None:
+            parts.append(f"a call each {_spelled(self.interval)}")
+        if not self.shape.waits:
+            parts.append("in threads")
+        parts += self.rules.words()
+        mebibytes = CACHED_BYTES_MAX >> 20
+        parts.append(f"holds {CACHED_COUNT_MAX} messages and {mebibytes} MiB a queue")
+        return ", ".join(parts)
 
 
 class Worker:
@@ -150,6 +169,10 @@ class Worker:
                 await asyncio.sleep(HEALTH_S)
         finally:
             path.unlink(missing_ok=True)
+
+
+def _spelled(span: timedelta) -> str:
+    return format_exact(span // timedelta(milliseconds=1))
 
 
 async def _once_there(begin: Callable[[], Awaitable[None]]) -> None:

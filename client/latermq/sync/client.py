@@ -9,6 +9,7 @@ from typing import TypeAlias
 from latermq import client, transaction
 from latermq._connection.batching import Batching
 from latermq._connection.loop_thread import LoopThread
+from latermq._consuming.figures import ConsumerStats
 from latermq._consuming.inbox import CACHED_BYTES_MAX, CACHED_COUNT_MAX
 from latermq._consuming.lite_topics import tell_taken
 from latermq._values.settings import MATCH_ALL, REQUEST_TIMEOUT
@@ -22,7 +23,6 @@ from latermq.message import (
 )
 from latermq.middleware import Middleware
 from latermq.producer import TRIES
-from latermq.push_consumer import CONCURRENCY
 from latermq.sync._twins import like
 from latermq.sync.consumers import (
     LitePushConsumer,
@@ -175,9 +175,11 @@ class Client:
         *,
         group: str,
         tags: str = MATCH_ALL,
-        concurrency: int = CONCURRENCY,
+        concurrency: int | None = None,
         cached_count_max: int = CACHED_COUNT_MAX,
         cached_bytes_max: int = CACHED_BYTES_MAX,
+        receive_max: int | None = None,
+        receive_pause: timedelta = timedelta(0),
         broadcast: bool = False,
     ) -> PushConsumer:
         inner = self._client.push_consumer(
@@ -187,11 +189,17 @@ class Client:
             concurrency=concurrency,
             cached_count_max=cached_count_max,
             cached_bytes_max=cached_bytes_max,
+            receive_max=receive_max,
+            receive_pause=receive_pause,
             broadcast=broadcast,
         )
         consumer = PushConsumer(self._loop, inner, concurrency)
         self._keep(consumer)
         return consumer
+
+    @property
+    def stats(self) -> list[ConsumerStats]:
+        return self._client.stats
 
     def lite_simple_consumer(
         self, parent: str, *, group: str, taken: Callable[[str], None] | None = None
@@ -205,7 +213,7 @@ class Client:
         *,
         group: str,
         taken: Callable[[str], None] | None = None,
-        concurrency: int = CONCURRENCY,
+        concurrency: int | None = None,
         cached_count_max: int = CACHED_COUNT_MAX,
         cached_bytes_max: int = CACHED_BYTES_MAX,
     ) -> LitePushConsumer:

@@ -13,6 +13,7 @@ from typing import Final, Generic, Self, TypeAlias, TypeVar
 from latermq import delivery, lite_consumers, push_consumer, simple_consumer
 from latermq._connection.loop_thread import LoopThread
 from latermq._consuming.calling import Handling
+from latermq._consuming.figures import ConsumerStats
 from latermq._values.settings import MATCH_ALL
 from latermq.message import Begin, ConsumeResult, Received
 from latermq.push_consumer import GRACE
@@ -191,10 +192,10 @@ class PushConsumer(Consumer[push_consumer.PushConsumer]):
     """`latermq.PushConsumer` for threads: iterate from any of them, or set a listener."""
 
     def __init__(
-        self, loop: LoopThread, inner: push_consumer.PushConsumer, concurrency: int
+        self, loop: LoopThread, inner: push_consumer.PushConsumer, concurrency: int | None
     ) -> None:
         super().__init__(loop, inner)
-        self._concurrency = concurrency
+        self._concurrency = push_consumer.CONCURRENCY if concurrency is None else concurrency
         self._pool: ThreadPoolExecutor | None = None
 
     def listener(self, listener: Listener) -> Listener:
@@ -213,6 +214,13 @@ class PushConsumer(Consumer[push_consumer.PushConsumer]):
         self._consumer._listen(Handling(in_pool, result_due=due))
         self._pool = pool
         return listener
+
+    @property
+    def stats(self) -> list[ConsumerStats]:
+        return self._consumer.stats
+
+    def __repr__(self) -> str:
+        return repr(self._consumer)
 
     @property
     def paused(self) -> bool:
@@ -262,7 +270,7 @@ class LitePushConsumer(_LiteReader, PushConsumer):
     """`latermq.LitePushConsumer` for threads."""
 
     def __init__(
-        self, loop: LoopThread, inner: lite_consumers.LitePushConsumer, concurrency: int
+        self, loop: LoopThread, inner: lite_consumers.LitePushConsumer, concurrency: int | None
     ) -> None:
         super().__init__(loop, inner, concurrency)
         self._lite = inner
