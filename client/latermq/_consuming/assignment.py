@@ -36,6 +36,7 @@ class Assignment:
         self._broken = broken
         self._tasks = Tasks()
         self._loops: dict[Queue, asyncio.Task[None]] = {}
+        self._receivers: dict[Queue, Receiver] = {}
 
     async def start(self) -> None:
         """Begin to receive from what is assigned now, and follow the changes.
@@ -59,10 +60,14 @@ class Assignment:
             tags = session.profile.topics[topic]
             receiver = Receiver(session, queue, tags, self._window(), self._arrived, self._broken)
             name = f"latermq receive {topic} {queue.id}"
+            self._receivers[queue] = receiver
             self._loops[queue] = self._tasks.start(receiver.run(), name)
 
     async def cancel(self) -> None:
-        """Receive no more."""
+        """Receive no more; what is on its way is still read."""
+        late_s = [receiver.end() for receiver in self._receivers.values()]
+        if self._loops and max(late_s) > 0:
+            await asyncio.wait(self._loops.values(), timeout=max(late_s))
         await self._tasks.cancel()
 
     async def _follow(self) -> None:
@@ -78,4 +83,5 @@ class Assignment:
 
     def _drop(self, topic: str, keep: set[Queue]) -> None:
         for queue in [q for q in self._loops if q.topic == topic and q not in keep]:
+            self._receivers.pop(queue)
             self._loops.pop(queue).cancel()

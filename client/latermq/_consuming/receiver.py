@@ -20,6 +20,8 @@ log = logging.getLogger("latermq.client")
 
 # A broker that answers "nothing" at once instead of waiting must not make us spin.
 EMPTY_S_MIN: Final = 0.1
+# A reply that is on its way comes within this time; a receive that is older waits at the broker.
+ON_ITS_WAY_S: Final = 0.25
 FLOW_CONTROL: Final = Pace(
     initial=timedelta(milliseconds=20), multiplier=2, limit=timedelta(seconds=1), jitter=0.2
 )
@@ -48,22 +50,38 @@ class Receiver:
         self._tags = tags
         self._arrived = arrived
         self._broken = broken
+        self._began_s: float | None = None  # while one is under way
+        self._ending = False
+
+    def end(self) -> float:
+        """Receive no more; return for how many seconds a reply may still be on its way.
+
+        What is in it is leased to us: who does not read it burns an attempt of each message.
+        """
+        self._ending = True
+        if self._began_s is None:
+            return 0.0
+        return self._began_s + ON_ITS_WAY_S - asyncio.get_running_loop().time()
 
     async def run(self) -> None:
-        """Receive until cancelled."""
+        """Receive until cancelled, or told to end."""
         loop = asyncio.get_running_loop()
         failures = 0
         while True:
             room = await self.window.wait_for_room()
-            began = loop.time()
+            if self._ending:
+                return
+            self._began_s = began = loop.time()
             try:
                 count = await self._receive(room)
             except LaterMQError as error:
+                self._began_s = None
                 failures += 1
                 if isinstance(error, UnavailableError):
                     self._broken()
                 await self._pause(error, failures)
                 continue
+            self._began_s = None
             failures = 0
             if not count and loop.time() - began < EMPTY_S_MIN:
                 await asyncio.sleep(EMPTY_S_MIN)
