@@ -107,6 +107,9 @@ class ServedLog:
     async def end(self) -> Offset:
         return await self._ask({"end": True})
 
+    async def canary(self) -> None:
+        await self._ask({"end": True})
+
     async def close(self) -> None:
         for task in self._tasks:
             task.cancel()

@@ -11,6 +11,7 @@ from latermq_broker.config.addresses import http_url, listen_address
 from latermq_broker.config.auth import AuthConfig
 from latermq_broker.config.cluster import ClusterConfig
 from latermq_broker.config.number_bounds import check_maxima
+from latermq_broker.config.replication import ReplicationConfig
 from latermq_broker.config.server_transport import Http2Config, TlsConfig, Transport
 from latermq_broker.errors import ConfigError
 
@@ -402,6 +403,7 @@ class Config:
     dedup: DedupConfig = field(default_factory=DedupConfig)
     schedules: SchedulesConfig = field(default_factory=SchedulesConfig)
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
+    replication: ReplicationConfig = field(default_factory=ReplicationConfig)
 
     def __post_init__(self) -> None:
         for room in fields(self):
@@ -420,6 +422,10 @@ class Config:
             raise ConfigError(
                 "auth.certificate_users", "needs tls.enabled, and tls.client_certificates"
             )
+        if self.replication.kafka and self.server.transport is not Transport.LEAN:
+            raise ConfigError("replication.kafka", 'needs server.transport = "lean"')
+        if self.replication.kafka and self.cluster.shards:
+            raise ConfigError("replication.kafka", "does not go with cluster.shards yet")
         if self.cluster.shards:
             self._check_calls_between_shards()
 

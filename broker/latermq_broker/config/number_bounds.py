@@ -37,6 +37,8 @@ MAXIMA: Final = {
     "transaction.checks_max": U16_MAX,  # TXN, the section of half messages
     "catalog.default_queue_count": U16_MAX,  # ids are one less; FFFF is none
     "catalog.queue_count_max": U16_MAX,
+    "replication.replicas": 15,
+    "replication.replicas_min": 15,
     "http2.header_list_bytes_max": U32_MAX,  # told in SETTINGS
 }
 

@@ -21,7 +21,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient
 
 from latermq_broker.deferred import Later
-from latermq_broker.errors import EngineGoneError, FencedError
+from latermq_broker.errors import EngineGoneError, EntriesGoneError, FencedError
 from latermq_broker.replication.replicated_log import UNTOLD, Entry, Offset
 
 log = logging.getLogger("latermq.replication")
@@ -323,7 +323,8 @@ class _Reader:
         self._consumer.assign([TopicPartition(self._topic, self._partition, offset)])
 
     def _mend(self, error: Any) -> None:
-        """Go on with what trim left. Raises EngineGoneError: that is not what is wrong."""
+        """Begin with what trim left. Raises EngineGoneError: that is not what is wrong; and
+        EntriesGoneError: it was to be read from an entry on that is gone."""
         if error.code() not in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             raise EngineGoneError(error.str())
         place = TopicPartition(self._topic, self._partition)
@@ -331,6 +332,8 @@ class _Reader:
         if not self._next < start:
             why = f"asked for entry {self._next} of a log that ends at {end}: entries were lost"
             raise EngineGoneError(why)
+        if self._next:
+            raise EntriesGoneError(f"entry {self._next} is gone, the log begins at {start}")
         self._next = start
         self._assign(start)
 

@@ -36,6 +36,7 @@ from latermq_broker.store.log.commit_log import CommitLog
 log = logging.getLogger("latermq.replication")
 
 LOOK_S: Final = 0.1  # at the silence
+CANARY_MS: Final = 500  # of silence: then the engine is asked; and no answer for so long is none
 JITTER_MS: Final = 700  # of standbys, so that they seldom claim together
 KEEP_S: Final = 10.0
 AWAY_S: Final = 1.0  # before the engine is asked again
@@ -134,12 +135,14 @@ class Replica:
                     async with asyncio.timeout(LOOK_S):
                         await stop.wait()
                         return False
-                if await self._caught_up(copy.reader):
-                    if self._was_mine(copy):
+                silent_ms = self._now_ms() - self._heard_ms
+                mine = self._was_mine(copy)
+                if (mine or silent_ms >= CANARY_MS) and not await self._answers():
+                    continue
+                if (mine or silent_ms >= patience_ms) and await self._caught_up(copy.reader):
+                    if mine:
                         self._heard_ms = 0  # of nobody who may still be there
-                        return True
-                    if self._now_ms() - self._heard_ms >= patience_ms:
-                        return True
+                    return True
                 if asyncio.get_running_loop().time() - kept_s >= KEEP_S:
                     copy.keep()
                     kept_s = asyncio.get_running_loop().time()
@@ -174,8 +177,18 @@ class Replica:
             self._heard_ms = self._now_ms()
         copy.write(pieces)
 
+    async def _answers(self) -> bool:
+        """Tell whether the engine takes what others append; if not, silence is not the owner's."""
+        began_ms = self._now_ms()
+        with suppress(EngineGoneError):
+            await self._engine.canary()
+            if self._now_ms() - began_ms < CANARY_MS:
+                return True
+        self._heard_ms = self._now_ms()
+        return False
+
     async def _caught_up(self, reader: Reader) -> bool:
-        """Tell whether all that the engine has was read. Its silence is not the owner's."""
+        """Tell whether all that the engine has was read."""
         try:
             return reader.offset >= await self._engine.end()
         except EngineGoneError:

@@ -78,5 +78,11 @@ class ReplicatedLog(Protocol):
         Raises EngineGoneError.
         """
 
+    async def canary(self) -> None:
+        """Have a quorum take something of no meaning, elsewhere than in the log.
+
+        Raises EngineGoneError: it does not, so an owner that is not heard of may be there.
+        """
+
     async def close(self) -> None:
         """Settle what is in flight, with EngineGoneError if need be, and let the engine go."""

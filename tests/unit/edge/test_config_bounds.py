@@ -45,6 +45,7 @@ TOGETHER: Final = {
     "delivery.max_attempts": {"max_attempts_max"},
     "delivery.invisible_ms_min": {"invisible_ms_max"},
     "catalog.default_queue_count": {"queue_count_max"},
+    "replication.replicas_min": {"replicas"},
     "server.polling_ms_min": {"polling_ms_max"},
     "server.other_request_bytes_max": {"request_bytes_max"},
     "store.message_body_bytes_max": {"segment_bytes"},
