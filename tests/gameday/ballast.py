@@ -10,12 +10,12 @@ STEP_S: Final = 0.7
 
 
 class Ballast:
-    """Grows from entering it on until so much is free, and is gone when it is left."""
+    """Grows from entering it on until `free_bytes` are free, and is gone when it is left."""
 
     def __init__(self, disk: Path, free_bytes: int) -> None:
         self._disk = disk
         self._file = disk / "ballast"
-        self._free_bytes = free_bytes
+        self.free_bytes = free_bytes
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._grow)
 
@@ -35,6 +35,6 @@ class Ballast:
     def _grow(self) -> None:
         with self._file.open("wb", buffering=0) as file:
             while not self._over.wait(STEP_S):
-                room = shutil.disk_usage(self._disk).free - self._free_bytes
+                room = shutil.disk_usage(self._disk).free - self.free_bytes
                 if room > 0:
                     file.write(bytes(min(room, STEP_BYTES)))

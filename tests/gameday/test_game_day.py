@@ -198,7 +198,7 @@ def test_a_broker_that_is_killed(day: Day) -> None:
 
 def test_a_disk_that_fills(day: Day) -> None:
     alerts = ("LaterMQDiskFills", "LaterMQDiskLow", "LaterMQDiskFull")
-    with Ballast(day.disk, MIB) as ballast:
+    with Ballast(day.disk, DISK_MIB * MIB * 8 // 100) as ballast:
         day.fault("Something fills the disk", *alerts)
         alert = day.fires("LaterMQDiskFills", "in less than six hours")
         day.told(alert, "latermq broker show", "disk .*free")
@@ -208,6 +208,7 @@ def test_a_disk_that_fills(day: Day) -> None:
         alert = day.fires("LaterMQDiskLow", "nearly full")
         day.told(alert, "latermq broker show", "disk .*nearly full: .*old messages go early")
         day.fault("It is full", *alerts)
+        ballast.free_bytes = MIB
         day.watcher.wait_until(lambda: ballast.free_percent() < 5, ALERT_S)
         day.begin()
         alert = day.fires("LaterMQDiskFull", "sends are refused")
