@@ -13,131 +13,35 @@ receiving, lets what is in hand finish for a grace, and gives the rest back unco
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Generic, TypedDict, Unpack, overload
+from typing import Any, Final, TypedDict, Unpack, overload
 
 from latermq._consuming.calling import Batch
 from latermq._values import arguments
 from latermq._values.durations import span_of
 from latermq._values.settings import MATCH_ALL
 from latermq._values.tls import Tls
-from latermq._worker.calls import Function, shape_of
+from latermq._worker.calls import Function, Shape, shape_of
 from latermq._worker.declared import Declared, Group, Topic, TopicKind
-from latermq._worker.payloads import CONTENT_TYPE, Payload
+from latermq._worker.listeners import BatchDecorator, Decorator, Listener, MessageFields, Ticking
 from latermq._worker.rates import interval_of
+from latermq._worker.schedules import Missed, Schedule
 from latermq._worker.signals import asked_to_end
 from latermq._worker.verdicts import RETRY_IN, Kinds, Rules, WaitOf
 from latermq._worker.worker import Listening, Worker
 from latermq.backoff import Backoff
 from latermq.client import Client, connect
-from latermq.delivery import Delivery
-from latermq.message import Message, SendReceipt
+from latermq.message import Message
 from latermq.middleware import Middleware
 from latermq.push_consumer import CONCURRENCY, GRACE
 
 BATCH_WAIT: Final = timedelta(milliseconds=200)
 
 __all__ = ["App", "Listener", "MessageFields"]
-
-
-class MessageFields(TypedDict, total=False):
-    """What `Message` takes beside the body."""
-
-    tag: str | None
-    keys: Sequence[str]
-    properties: Mapping[str, str]
-    message_group: str | None
-    priority: int | None
-    deliver_at: datetime | None
-    delay: timedelta | None
-    dedup_id: str | None
-
-
-class Listener(Generic[Payload]):
-    """A function that is called for each message of a topic, and the way to send it one.
-
-    Made by `App.listener`. Calling it calls the function, with a payload that a test made.
-    """
-
-    def __init__(self, app: "App", listening: Listening) -> None:
-        self.topic = listening.topic
-        self.group = listening.group
-        self.tags = listening.tags
-        self.listening = listening
-        self._app = app
-        function = listening.function
-        self.__name__ = getattr(function, "__name__", repr(function))
-        self.__doc__ = function.__doc__
-
-    def __call__(self, *given: Any) -> Any:
-        return self.listening.function(*given)
-
-    def __repr__(self) -> str:
-        """Say all that it does, as `latermq worker --show` prints it."""
-        return f"{self.topic} for {self.group}: {self.__name__}, {self.listening}"
-
-    def message(self, payload: Payload, **fields: Unpack[MessageFields]) -> Message:
-        """Make the message that carries `payload`, for any client to send to `topic`.
-
-        Raises:
-            TypeError: the function takes deliveries, or the payload is not what it takes.
-            ValueError: as `Message` says.
-        """
-        codec = self.listening.shape.codec
-        if codec is None:
-            raise TypeError(f"{self.__name__} takes deliveries, not payloads: send bytes")
-        if codec.content_type:
-            properties = {**fields.get("properties", {}), CONTENT_TYPE: codec.content_type}
-            fields = {**fields, "properties": properties}
-        return Message(codec.encode(payload), **fields)
-
-    async def send(self, payload: Payload, **fields: Unpack[MessageFields]) -> SendReceipt:
-        """Send `payload` to the topic; it is safe with the broker when this returns.
-
-        Raises: as `message`, and as `Client.send`.
-        """
-        message = self.message(payload, **fields)
-        return await self._app.client._send_one(self.topic, message)
-
-
-class _Decorator:
-    """Makes a listener of the function it is given; typed by the function's payload."""
-
-    def __init__(self, app: "App", **about: Any) -> None:
-        self._app = app
-        self._about = about
-
-    @overload
-    def __call__(self, function: Callable[[Payload], Any]) -> Listener[Payload]: ...
-
-    @overload
-    def __call__(self, function: Callable[[Payload, Delivery], Any]) -> Listener[Payload]: ...
-
-    def __call__(self, function: Function) -> Listener[Any]:
-        return self._app._listen(function, **self._about)
-
-
-class _BatchDecorator:
-    """Makes a listener of a function that takes lists; typed by their payload."""
-
-    def __init__(self, app: "App", **about: Any) -> None:
-        self._app = app
-        self._about = about
-
-    @overload
-    def __call__(self, function: Callable[[list[Payload]], Any]) -> Listener[Payload]: ...
-
-    @overload
-    def __call__(
-        self, function: Callable[[list[Payload], list[Delivery]], Any]
-    ) -> Listener[Payload]: ...
-
-    def __call__(self, function: Function) -> Listener[Any]:
-        return self._app._listen(function, **self._about)
 
 
 class ListenerFields(TypedDict, total=False):
@@ -212,7 +116,7 @@ class App:
     @overload
     def listener(
         self, topic: str, *, group: str, **fields: Unpack[ListenerFields]
-    ) -> _Decorator: ...
+    ) -> Decorator: ...
 
     @overload
     def listener(
@@ -223,7 +127,7 @@ class App:
         batch: int,
         batch_wait: timedelta | str = BATCH_WAIT,
         **fields: Unpack[ListenerFields],
-    ) -> _BatchDecorator: ...
+    ) -> BatchDecorator: ...
 
     def listener(
         self,
@@ -243,7 +147,7 @@ class App:
         dead_letter_on: Kinds = (),
         give_back_on: Kinds = (),
         retry_in: WaitOf = RETRY_IN,
-    ) -> _Decorator | _BatchDecorator:
+    ) -> Decorator | BatchDecorator:
         """Decorate a function that is to be called with each message of the topic.
 
         It takes a payload, a `Delivery`, or both in this order; the payload's annotation says how
@@ -287,21 +191,99 @@ class App:
             raise ValueError("a broadcast is not tried again: leave out retry and rules")
         if not broadcast:
             self.group(group, retry=retry, max_attempts=max_attempts)
-        return (_Decorator if several is None else _BatchDecorator)(
+        return (Decorator if several is None else BatchDecorator)(
             self, topic=topic, group=group, tags=tags, concurrency=concurrency, timeout=timeout,
             interval=None if rate is None else interval_of(rate), rules=rules, batch=several,
             broadcast=broadcast,
         )  # fmt: skip
 
-    def _listen(self, function: Function, **about: Any) -> Listener[Any]:
+    def _listen(
+        self, function: Function, shape: Shape | None = None, **about: Any
+    ) -> Listener[Any]:
         """Make a listener of the function, and have it called by workers."""
-        shape = shape_of(function, batches=about["batch"] is not None)
+        shape = shape or shape_of(function, batches=about["batch"] is not None)
         listening = Listening(function=function, shape=shape, **about)
         if listening.timeout is not None and not shape.waits:
             raise ValueError("timeout needs an `async def` function: a thread cannot be stopped")
         made: Listener[Any] = Listener(self, listening)
         self._listeners.append(made)
         return made
+
+    def every(
+        self,
+        interval: timedelta | str,
+        *,
+        name: str | None = None,
+        missed: Missed = "one",
+        payload: Any = None,
+        **fields: Unpack[MessageFields],
+    ) -> Ticking:
+        """Decorate a function, or a listener, that is to be called every so often.
+
+        The broker sends one message a tick, however many workers there are, and over restarts; one
+        of them is called. A function that takes nothing, or the tick's time as a `datetime`, gets a
+        topic and a group of its own, named as the schedule; a listener is sent `payload`. Made by
+        the first worker, altered by `declare`.
+
+        Args:
+            interval: "15m" is at :00, :15, :30 and :45 of each hour of UTC; at least a second.
+            name: of the schedule; None: the function's.
+            missed: of ticks that are due together, after an outage: "one", the last; "skip", the
+                last if it is less than a minute late; "all", each of the last day.
+            payload: what a listener is sent; None: the tick's time, as text.
+            fields: as `Message` takes them, but for delays.
+        Raises:
+            ValueError: no such interval, or a listener of payloads without one.
+            TypeError: a function that takes something else.
+        """
+        return Ticking(self, name, {"every": interval, "missed": missed}, payload, fields)
+
+    def cron(
+        self,
+        expression: str,
+        *,
+        tz: str = "",
+        name: str | None = None,
+        missed: Missed = "one",
+        payload: Any = None,
+        **fields: Unpack[MessageFields],
+    ) -> Ticking:
+        """Decorate as `every` does, with what is to be called by a cron expression.
+
+        Args:
+            expression: "minute hour day month weekday", or "@hourly", "@daily", "@weekly",
+                "@monthly", "@yearly". What is wrong with it the broker says.
+            tz: the time zone, such as "Europe/Berlin"; "" is UTC.
+            name, missed, payload, fields: as there, which says what is raised, too.
+        """
+        about = {"cron": expression, "tz": tz, "missed": missed}
+        return Ticking(self, name, about, payload, fields)
+
+    def schedule(
+        self,
+        name: str,
+        topic: str,
+        *,
+        every: timedelta | str | None = None,
+        cron: str = "",
+        tz: str = "",
+        missed: Missed = "one",
+        message: Message | None = None,
+    ) -> None:
+        """Declare a schedule for a topic that this app need not listen to; see `declare`.
+
+        Args:
+            message: what is sent; an empty body is the tick's time.
+            the others: as of `every` and `cron`, one of which is given.
+        Raises:
+            ValueError: neither or both; no such interval; it is declared already.
+        """
+        self._declared.add_schedule(
+            Schedule(
+                name=name, topic=topic, every=every, cron=cron, tz=tz, missed=missed,
+                message=message,
+            )
+        )  # fmt: skip
 
     def group(
         self,
@@ -335,7 +317,7 @@ class App:
         self._declared.add_topic(Topic(name=name, kind=kind, queues=queues))
 
     async def declare(self) -> list[str]:
-        """Have the broker's topics and groups be as the code says: make them, alter them.
+        """Have the broker's topics, groups and schedules be as the code says: make, alter them.
 
         A worker makes what is missing, too, when it starts; of what differs it only warns.
 
@@ -396,7 +378,7 @@ class App:
             grace: how long to wait for calls to end; what is left then is given back uncounted.
             concurrency: instead of each listener's own.
             health_file: touched each second while all is well; not there when it is not.
-            declare: first have topics and groups as `declare` does.
+            declare: first have topics, groups and schedules as `declare` does.
             ready: set when all of them receive.
         Returns:
             Whether all that was in hand was finished within the grace.

@@ -115,6 +115,24 @@ def test_receives_from_both_and_settles_in_each(commands: Commands, name: str) -
     assert resets.count(f"group {name} goes on in {name} in shard") == 2
 
 
+def test_schedules_are_kept_by_shard_0(commands: Commands, name: str) -> None:
+    commands.said("schedule", "create", name, "--topic", name, "--every", "1h")
+    for shard in commands.machines.shards:
+        listed = commands.json("schedule", "list", "--endpoint", shard.endpoint)["schedules"]
+        assert [each["name"] for each in listed] == [name]
+    commands.said("schedule", "run-now", name)
+    assert commands.json("topic", "show", name, "--shard", "0")["message_count"] == 1
+    said = []
+    for number in range(16):  # one of their homes is shard 1, but for one time in 65,536
+        topic = f"{name}-{number}"
+        commands.said("topic", "create", topic, "--type", "fifo")
+        words = ("--topic", topic, "--every", "1h", "--message-group", "g")
+        said.append(commands.run("schedule", "create", topic, *words).output)
+        if "shard 1 is the home of topic" in said[-1]:
+            break
+    assert "schedules are kept by shard 0" in said[-1]
+
+
 def test_a_client_is_known_to_both(commands: Commands, name: str) -> None:
     commands.fill(name)
     for shard in commands.machines.shards:

@@ -95,6 +95,7 @@ def run(directory: Path, files: dict[str, str], *arguments: str) -> str:
         ("retries.md", 4),
         ("idempotency.md", 3),
         ("middleware.md", 2),
+        ("schedules.md", 3),
         ("errors.md", 3),
         ("batches.md", 1),
     ],

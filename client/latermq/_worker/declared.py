@@ -1,4 +1,4 @@
-"""Topics and groups that an application says it needs, beside those that its broker has."""
+"""Topics, groups and schedules that an application needs, beside those that its broker has."""
 
 import logging
 from collections.abc import Iterable
@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from latermq._values import arguments
+from latermq._worker.schedules import Schedule, put_schedule
 from latermq.admin import AsyncAdmin, backoff_message, read_backoff
 from latermq.backoff import Backoff
 from latermq.errors import (
@@ -104,6 +105,7 @@ class Declared:
 
     topics: dict[str, Topic] = field(default_factory=dict)
     groups: dict[str, Group] = field(default_factory=dict)
+    schedules: dict[str, Schedule] = field(default_factory=dict)
 
     def add_topic(self, topic: Topic) -> None:
         """Raises ValueError: it is declared already, otherwise."""
@@ -114,6 +116,12 @@ class Declared:
         """Add to what is said of the group. Raises ValueError: it contradicts it."""
         known = self.groups.get(group.name)
         self.groups[group.name] = group if known is None else known.together(group)
+
+    def add_schedule(self, schedule: Schedule) -> None:
+        """Raises ValueError: there is one of that name."""
+        if schedule.name in self.schedules:
+            raise ValueError(f"schedule {schedule.name} is declared twice: give one a name=")
+        self.schedules[schedule.name] = schedule
 
     async def prepare(self, admin: AsyncAdmin, *, alter: bool) -> None:
         """Make what is missing; alter what differs, or warn of it. Tells the log what was done.
@@ -128,10 +136,25 @@ class Declared:
             if alter:
                 raise
             log.info("topics and groups are not compared with the code's: %s", error)
+        for schedule in self.schedules.values():
+            try:
+                done, differs = await put_schedule(admin, schedule, alter=alter)
+            except NOT_TOLD as error:
+                if alter:
+                    raise
+                log.warning("schedule %s may not be there: %s", schedule.name, error)
+                continue
+            if done:
+                log.info("%s", done)
+            if differs:
+                log.warning("%s; %s", differs, HINT)
 
     async def put(self, admin: AsyncAdmin) -> list[str]:
         """Make what is missing, alter what differs; say what was done. Raises what a call does."""
-        return await self._each(admin, alter=True)
+        done = await self._each(admin, alter=True)
+        for schedule in self.schedules.values():
+            done.append((await put_schedule(admin, schedule, alter=True))[0])
+        return [line for line in done if line]
 
     async def _each(self, admin: AsyncAdmin, *, alter: bool) -> list[str]:
         done: list[str] = []

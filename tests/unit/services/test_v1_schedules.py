@@ -83,7 +83,8 @@ def test_without_a_body_it_is_the_time(rig: V1Rig) -> None:
     assert message.body.decode() == message.user_properties["latermq-tick"]
 
 
-def test_made_altered_and_the_same_again(rig: V1Rig) -> None:
+def test_made_altered_and_the_same_again(rig: V1Rig, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "latermq.services")
     made = put(rig, properties={"a": "1", "b": "2"})
     assert made.status.code == Code.OK
     assert not made.HasField("before")
@@ -93,7 +94,10 @@ def test_made_altered_and_the_same_again(rig: V1Rig) -> None:
     kept = put(rig, keep=True, cron="0 6 * * 1-5", zone="Europe/Berlin")
     assert list(kept.differences) == ["every_ms", "cron", "zone", "message"]
     assert kept.schedule == made.schedule
+    assert caplog.records == []
     altered = put(rig, cron="0 6 * * 1-5", zone="Europe/Berlin")
+    (line,) = caplog.records
+    assert vars(line)["fields"] == "every_ms, cron, zone, message"
     assert altered.before == made.schedule
     assert altered.schedule.cron == "0 6 * * 1-5"
     assert ask(rig, "Get").schedule == altered.schedule

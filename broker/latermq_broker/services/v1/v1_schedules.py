@@ -1,5 +1,6 @@
 """latermq.v1 Schedules: put, show, list, pause, resume, remove, run. The engine keeps them."""
 
+import logging
 import re
 from typing import Final
 
@@ -28,6 +29,8 @@ from latermq_broker.services.scheduling.ticks import OWN_PROPERTIES, TickMaker, 
 from latermq_broker.services.wire.wire_messages import message_type
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 from latermq_proto.latermq.v1 import schedule_pb2
+
+log = logging.getLogger("latermq.services")
 
 EVERY_MS_MIN: Final = 1_000
 _NAME: Final = re.compile(r"[a-zA-Z0-9_.-]{1,127}")
@@ -70,6 +73,15 @@ class SchedulesService:
         response = schedule_pb2.PutScheduleResponse(
             status=ok_status(), schedule=_message(put.after, whole=True)
         )
+        if put.before is not put.after and put.before is not None:
+            log.info(
+                "schedule altered",
+                extra={
+                    "schedule": wanted.name,
+                    "fields": ", ".join(wanted.differences(put.before)),
+                    "client": caller.client_id,
+                },
+            )
         if put.before is not None:
             response.before.CopyFrom(_message(put.before, whole=True))
             response.differences.extend(wanted.differences(put.before))

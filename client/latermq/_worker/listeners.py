@@ -1,0 +1,161 @@
+"""Listeners, and what makes them of functions: by message, by batch, by the ticks of a schedule."""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Generic, TypedDict, Unpack, overload
+
+from latermq._worker.calls import Function, Shape
+from latermq._worker.payloads import CONTENT_TYPE, TEXT, Payload
+from latermq._worker.schedules import TICK, of_ticks
+from latermq._worker.worker import Listening
+from latermq.delivery import Delivery
+from latermq.message import Message, SendReceipt
+
+
+class MessageFields(TypedDict, total=False):
+    """What `Message` takes beside the body."""
+
+    tag: str | None
+    keys: Sequence[str]
+    properties: Mapping[str, str]
+    message_group: str | None
+    priority: int | None
+    deliver_at: datetime | None
+    delay: timedelta | None
+    dedup_id: str | None
+
+
+class Listener(Generic[Payload]):
+    """A function that is called for each message of a topic, and the way to send it one.
+
+    Made by `App.listener`. Calling it calls the function, with a payload that a test made.
+    """
+
+    def __init__(self, app: Any, listening: Listening) -> None:
+        self.topic = listening.topic
+        self.group = listening.group
+        self.tags = listening.tags
+        self.listening = listening
+        self._app = app
+        function = listening.function
+        self.__name__ = getattr(function, "__name__", repr(function))
+        self.__doc__ = function.__doc__
+
+    def __call__(self, *given: Any) -> Any:
+        return self.listening.function(*given)
+
+    def __repr__(self) -> str:
+        """Say all that it does, as `latermq worker --show` prints it."""
+        return f"{self.topic} for {self.group}: {self.__name__}, {self.listening}"
+
+    def message(self, payload: Payload, **fields: Unpack[MessageFields]) -> Message:
+        """Make the message that carries `payload`, for any client to send to `topic`.
+
+        Raises:
+            TypeError: the function takes deliveries, or the payload is not what it takes.
+            ValueError: as `Message` says.
+        """
+        codec = self.listening.shape.codec
+        if codec is None:
+            raise TypeError(f"{self.__name__} takes deliveries, not payloads: send bytes")
+        if codec.content_type:
+            properties = {**fields.get("properties", {}), CONTENT_TYPE: codec.content_type}
+            fields = {**fields, "properties": properties}
+        return Message(codec.encode(payload), **fields)
+
+    async def send(self, payload: Payload, **fields: Unpack[MessageFields]) -> SendReceipt:
+        """Send `payload` to the topic; it is safe with the broker when this returns.
+
+        Raises: as `message`, and as `Client.send`.
+        """
+        message = self.message(payload, **fields)
+        receipt: SendReceipt = await self._app.client._send_one(self.topic, message)
+        return receipt
+
+
+class Decorator:
+    """Makes a listener of the function it is given; typed by the function's payload."""
+
+    def __init__(self, app: Any, **about: Any) -> None:
+        self._app = app
+        self._about = about
+
+    @overload
+    def __call__(self, function: Callable[[Payload], Any]) -> Listener[Payload]: ...
+
+    @overload
+    def __call__(self, function: Callable[[Payload, Delivery], Any]) -> Listener[Payload]: ...
+
+    def __call__(self, function: Function) -> Listener[Any]:
+        return self.listen(function)
+
+    def listen(self, function: Function, shape: Shape | None = None) -> Listener[Any]:
+        """Make it of a function that takes this; None: what its annotations say."""
+        made: Listener[Any] = self._app._listen(function, shape, **self._about)
+        return made
+
+
+class BatchDecorator:
+    """Makes a listener of a function that takes lists; typed by their payload."""
+
+    def __init__(self, app: Any, **about: Any) -> None:
+        self._app = app
+        self._about = about
+
+    @overload
+    def __call__(self, function: Callable[[list[Payload]], Any]) -> Listener[Payload]: ...
+
+    @overload
+    def __call__(
+        self, function: Callable[[list[Payload], list[Delivery]], Any]
+    ) -> Listener[Payload]: ...
+
+    def __call__(self, function: Function) -> Listener[Any]:
+        made: Listener[Any] = self._app._listen(function, **self._about)
+        return made
+
+
+class Ticking:
+    """Has what it is given called at the ticks of a schedule; see `App.every`."""
+
+    def __init__(
+        self, app: Any, name: str | None, about: Mapping[str, Any], payload: Any, fields: Any
+    ) -> None:
+        self._app = app
+        self._name = name
+        self._about = about
+        self._payload = payload
+        self._fields = fields
+
+    @overload
+    def __call__(self, function: Listener[Payload]) -> Listener[Payload]: ...
+
+    @overload
+    def __call__(self, function: Callable[..., Any]) -> Listener[Any]: ...
+
+    def __call__(self, function: Any) -> Listener[Any]:
+        listener = function if isinstance(function, Listener) else self._listener(function)
+        message = self._message(listener)
+        name = self._name or listener.__name__
+        self._app.schedule(name, listener.topic, message=message, **self._about)
+        return listener
+
+    def _listener(self, function: Function) -> Listener[Any]:
+        """Make a listener with a topic and a group of its own, named as the schedule."""
+        ticking = of_ticks(function)
+        name = self._name or getattr(function, "__name__", repr(function))
+        decorator = self._app.listener(name, group=name)
+        made: Listener[Any] = decorator(function) if ticking is None else decorator.listen(*ticking)
+        return made
+
+    def _message(self, listener: Listener[Any]) -> Message:
+        codec = listener.listening.shape.codec
+        if self._payload is None:
+            if codec is None or codec.content_type in ("", TEXT):
+                return Message(b"", **self._fields)  # the broker has it be the tick's time
+            raise ValueError(f"{listener.__name__} takes a payload: say payload=")
+        if codec is TICK:
+            raise ValueError(f"{listener.__name__} takes no payload")
+        if codec is None:
+            return Message(self._payload, **self._fields)
+        return listener.message(self._payload, **self._fields)
