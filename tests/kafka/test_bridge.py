@@ -1,6 +1,7 @@
 """`latermq.kafka` between a Kafka node and a broker: what fails waits there, and is not lost."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -248,3 +249,38 @@ async def test_a_message_that_is_no_record_is_a_dead_letter(shop: Shop) -> None:
         (letter,) = await dead(shop)
     assert letter.body == b"body"
     assert "no record of Kafka" in letter.text
+
+
+async def test_a_partition_that_was_paused_goes_on_when_it_comes_back(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG", "latermq.kafka")
+    gate = asyncio.Event()
+    other = KafkaApp({"bootstrap.servers": shop.kafka.bootstrap})
+    done: set[bytes | None] = set()
+
+    async def handle(record: Record) -> None:
+        await gate.wait()
+        done.add(record.value)
+
+    for app in (shop.app, other):
+        app.kafka_listener(shop.name, group=shop.name)(handle)
+    for partition in (0, 1):
+        values = [b"%d-%d" % (partition, number) for number in range(1_500)]
+        shop.produce(*values, partition=partition)
+    async with asyncio.timeout(patient(60)):
+        async with shop.working():
+            while paused(caplog.text) != {"0", "1"}:
+                await asyncio.sleep(0.02)
+            async with shop.broker.working(other):
+                while "partitions go" not in caplog.text:
+                    await asyncio.sleep(0.02)
+                gate.set()
+            while len(done) < 3_000:
+                await asyncio.sleep(0.02)
+
+
+def paused(text: str) -> set[str]:
+    """Return the partitions that a log says were paused."""
+    lists = re.findall(r"partitions paused, .*: \{(.*)\}", text)
+    return set(", ".join(lists).split(", "))

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import threading
 from collections import deque
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -137,27 +137,34 @@ class Feed:
         held = self._lanes.held()
         full = {p for p, count in held.items() if count >= HELD_MAX and p not in self._paused}
         free = {p for p in self._paused if held.get(p, 0) <= HELD_MIN}
-        try:
-            if full:
-                consumer.pause([TopicPartition(self._topic, each) for each in full])
-            if free:
-                consumer.resume([TopicPartition(self._topic, each) for each in free])
-        except KafkaException:  # one of them was given up meanwhile
-            log.debug("not paused or resumed", exc_info=True)
+        if full:
+            log.debug("partitions paused, their handlers are behind: %s", full)
+        self._set(consumer.pause, full)
+        self._set(consumer.resume, free)
         self._paused = (self._paused | full) - free
+
+    def _set(self, how: Callable[[list[Any]], None], partitions: Iterable[int]) -> None:
+        """Pause or resume each, whatever becomes of the others."""
+        for each in partitions:
+            try:
+                how([TopicPartition(self._topic, each)])
+            except KafkaException:  # it was given up meanwhile
+                log.debug("partition %d: not paused or resumed", each)
 
     def _assigned(self, _: Any, partitions: Sequence[Any]) -> None:
         self._in_loop(self._lanes.assigned([each.partition for each in partitions]))
 
     def _revoked(self, consumer: Any, partitions: Sequence[Any]) -> None:
-        self._give_up(partitions, self._wait_s)
+        self._give_up(consumer, partitions, self._wait_s)
         self._store(consumer)
 
-    def _lost(self, _: Any, partitions: Sequence[Any]) -> None:
-        self._give_up(partitions, 0.0)
+    def _lost(self, consumer: Any, partitions: Sequence[Any]) -> None:
+        self._give_up(consumer, partitions, 0.0)
 
-    def _give_up(self, partitions: Sequence[Any], wait_s: float) -> None:
+    def _give_up(self, consumer: Any, partitions: Sequence[Any], wait_s: float) -> None:
         numbers = [each.partition for each in partitions]
+        # librdkafka remembers what is paused, also of partitions that go and come back.
+        self._set(consumer.resume, self._paused & set(numbers))
         self._paused -= set(numbers)
         self._in_loop(self._lanes.revoked(numbers, wait_s))
 

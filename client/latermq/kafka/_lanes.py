@@ -96,6 +96,7 @@ class KafkaLanes:
 
     async def revoked(self, partitions: Sequence[int], wait_s: float) -> None:
         """Stop working on partitions; what is in hand is finished within the wait."""
+        log.info("partitions go: %s", ", ".join(map(str, partitions)))
         lanes = {number: self._lanes[number] for number in partitions if number in self._lanes}
         for lane in lanes.values():
             lane.give_up()
