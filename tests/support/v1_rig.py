@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 
 from latermq_broker.catalog.catalog import BackoffKind
 from latermq_broker.clock import SystemClock
-from latermq_broker.config.config import CatalogConfig, DeliveryConfig
+from latermq_broker.config.config import CatalogConfig, DeliveryConfig, SchedulesConfig
 from latermq_broker.deferred import Later
 from latermq_broker.engine.state.model import Backoff, Failure, Outgoing, Sent
 from latermq_broker.errors import StoreFullError
@@ -53,8 +53,15 @@ class RigCommitter(FakeCommitter):
 class V1Rig(EngineRig):
     """`call` and `stream` reach any service; `send_message` and `die` fill the engine."""
 
-    def __init__(self, *, queues: int = 1, auto_create: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        queues: int = 1,
+        auto_create: bool = True,
+        schedules: SchedulesConfig = SchedulesConfig(),  # noqa: B008  frozen
+    ) -> None:
         super().__init__(
+            schedules=schedules,
             delivery=DeliveryConfig(max_attempts=3),
             catalog=CatalogConfig(
                 default_queue_count=queues, auto_create=auto_create, auto_create_groups=auto_create

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from latermq_broker.catalog.access import Kind, Right
+from latermq_broker.config.config import SchedulesConfig
 from latermq_broker.engine.state.model import TopicType
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 from latermq_proto.apache.rocketmq.v2.definition_pb2 import Code
@@ -149,6 +150,7 @@ def test_pages(rig: V1Rig) -> None:
         ({"tag": "a|b"}, "tag"),
         ({"keys": [" "]}, "only blanks"),
         ({"body": b"x" * 5_000}, "schedules.message_bytes_max"),
+        ({"properties": {"LATERMQ_DEDUP_ID": "a"}}, "no dedup id"),
         ({"priority": -1}, "negative"),
         ({"priority": 1}, "PRIORITY does not fit"),
         ({"message_group": "g" * 64}, "64 bytes"),
@@ -169,6 +171,18 @@ def test_a_topic_that_takes_no_such_message(rig: V1Rig) -> None:
     rig.advance(MINUTE)
     ((_, system),) = came(rig, "lanes")
     assert system.message_group == "g"
+
+
+def test_what_is_refused_makes_no_topic() -> None:
+    rig = V1Rig(schedules=SchedulesConfig(count_max=1))
+    try:
+        assert put(rig).status.code == Code.OK
+        assert "as many as there may be" in put(rig, name="more", topic="new").status.message
+        assert "remove it first" in put(rig, topic="new").status.message
+        assert put(rig, topic="new", keep=True).differences == ["topic"]
+        assert rig.engine.catalog.topic("new") is None
+    finally:
+        rig.close()
 
 
 def test_a_topic_that_is_not_there() -> None:
@@ -221,6 +235,15 @@ def test_who_may() -> None:
                 named = schedule_pb2.ScheduleRequest(name=name)
                 answer = code(f"{verb}Schedule", named, response_of(verb))
                 assert answer == expected, verb
+        # By the name of another's schedule nobody learns what it sends, nor where.
+        mine = schedule_pb2.Schedule(name="secret", topic="reports", every_ms=MINUTE)
+        for keep in (True, False):
+            request = schedule_pb2.PutScheduleRequest(schedule=mine, keep=keep)
+            raw = rig.raw(f"{SCHEDULES}/PutSchedule", request.SerializeToString(), rig.by())
+            said = schedule_pb2.PutScheduleResponse.FromString(raw)
+            assert said.status.code == Code.FORBIDDEN
+            assert not said.HasField("schedule")
+            assert not said.HasField("before")
         assert seen() == ["report"]
         rig.grant(Kind.TOPIC, "others", Right.BROWSE)
         assert seen() == ["report", "secret"]

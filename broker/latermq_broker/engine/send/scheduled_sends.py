@@ -91,24 +91,14 @@ class ScheduleAdmin:
             BadRequestError: it sends to another topic; or never.
             TooManyRequestsError: there are as many as there may be.
         """
+        self.check(wanted, alter=alter)
         known = self.table.get(wanted.name)
         wall_ms = self._state.wall.at(now_ms)
         if known is None:
-            count_max = self._state.config.schedules.count_max
-            if len(self.table) >= count_max:
-                raise TooManyRequestsError(
-                    f"not made: there are {count_max} schedules, as many as there may be "
-                    "(schedules.count_max)"
-                )
             made = replace(wanted, created_ms=wall_ms)
             return Put(None, self._write(made, wall_ms, now_ms))
         if not alter or not wanted.differences(known):
             return Put(known, known)
-        if wanted.topic != known.topic:
-            raise BadRequestError(
-                f"schedule {wanted.name} sends to topic {known.topic}, not to {wanted.topic}: "
-                "remove it first"
-            )
         changed = replace(
             known,
             every_ms=wanted.every_ms,
@@ -118,6 +108,22 @@ class ScheduleAdmin:
             message=wanted.message,
         )
         return Put(known, self._write(changed, wall_ms, now_ms))
+
+    def check(self, wanted: Schedule, *, alter: bool) -> None:
+        """See that it may be put, before anything is made for it. Raises as `put`."""
+        known = self.table.get(wanted.name)
+        if known is None:
+            count_max = self._state.config.schedules.count_max
+            if len(self.table) >= count_max:
+                raise TooManyRequestsError(
+                    f"not made: there are {count_max} schedules, as many as there may be "
+                    "(schedules.count_max)"
+                )
+        elif alter and wanted.topic != known.topic:
+            raise BadRequestError(
+                f"schedule {wanted.name} sends to topic {known.topic}, not to {wanted.topic}: "
+                "remove it first"
+            )
 
     def pause(self, name: str, now_ms: int, fault: str = "") -> Schedule:
         """Have it send nothing until it is resumed. Raises NotFoundError."""

@@ -26,7 +26,7 @@ from latermq_broker.services.clients.session import Sessions
 from latermq_broker.services.clients.shards import Shards
 from latermq_broker.services.messaging import validate
 from latermq_broker.services.scheduling.ticks import OWN_PROPERTIES, TickMaker, tick_id
-from latermq_broker.services.wire.wire_messages import message_type
+from latermq_broker.services.wire.wire_messages import DEDUP_PROPERTY, message_type
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 from latermq_proto.latermq.v1 import schedule_pb2
 
@@ -62,12 +62,20 @@ class SchedulesService:
             RequestError: as `validate` says of its message.
             BadRequestError: no name, no such interval, cron expression or time zone; another topic
                 than before; in a cluster, a topic whose home is another shard.
+            ForbiddenError: there is one of the name, which sends where the caller may not.
             TopicNotFoundError: it is not there, and not made on demand.
             TooManyRequestsError: too many schedules.
         """
         now_ms = self._committer.now_ms()
+        user = caller.call.user
+        known = self._schedules.table.get(request.schedule.name)
+        if known is not None and user is not None:  # the answer tells all of it
+            require(user, topic(known.topic, PUB))
         wanted = self._wanted(request.schedule, now_ms)
-        self._check_topic(wanted, caller.call.user, now_ms)
+        self._schedules.check(wanted, alter=not request.keep)
+        if known is None or known.topic == wanted.topic:  # else it is kept as it is
+            self._check_topic(wanted)
+            self._engine.ensure_topic(wanted.topic, now_ms, user)
         put = self._schedules.put(wanted, now_ms, alter=not request.keep)
         await self._committer.written()
         response = schedule_pb2.PutScheduleResponse(
@@ -129,7 +137,9 @@ class SchedulesService:
             RequestError: its message cannot be sent, or its time zone is not known any more.
         """
         known, now_ms = self._own(request, caller), self._committer.now_ms()
-        self._check_topic(known, caller.call.user, now_ms)
+        self._check_topic(known)
+        self._ticks.first_after(known, self._engine.wall.at(now_ms))
+        self._engine.ensure_topic(known.topic, now_ms, caller.call.user)
         resumed = self._schedules.resume(known.name, now_ms)
         await self._committer.written()
         return self._response(resumed)
@@ -154,10 +164,9 @@ class SchedulesService:
             StoreFullError: no room now.
         """
         known, now_ms = self._own(request, caller), self._committer.now_ms()
-        user = caller.call.user
-        self._check_topic(known, user, now_ms)
+        self._check_topic(known)
         wall_ms = self._engine.wall.at(now_ms)
-        self._engine.send([self._ticks.message(known, wall_ms)], now_ms, user)
+        self._engine.send([self._ticks.message(known, wall_ms)], now_ms, caller.call.user)
         await self._committer.written()
         return schedule_pb2.RunScheduleResponse(
             status=ok_status(), message_id=tick_id(known, wall_ms)
@@ -207,6 +216,11 @@ class SchedulesService:
         for name in OWN_PROPERTIES:
             if name in asked.properties:
                 raise IllegalPropertyKeyError(f"property {name} is the broker's to set")
+        if DEDUP_PROPERTY in asked.properties:
+            raise IllegalPropertyKeyError(
+                f"property {DEDUP_PROPERTY}: the messages of a schedule have no dedup id, each "
+                "tick is sent once"
+            )
         message = definition_pb2.Message(body=asked.body, user_properties=asked.properties)
         properties = message.system_properties
         properties.tag = asked.tag
@@ -225,8 +239,11 @@ class SchedulesService:
         self._rules.check(message, self._engine.wall.at(now_ms))
         return template
 
-    def _check_topic(self, schedule: Schedule, user: User | None, now_ms: int) -> None:
-        """See that its topic is there, here, and takes its messages. Raises RequestError."""
+    def _check_topic(self, schedule: Schedule) -> None:
+        """See that its topic, if there is one, is here and takes its messages.
+
+        Raises RequestError.
+        """
         message = definition_pb2.Message.FromString(schedule.message)
         ordered = bool(message.system_properties.message_group)
         known = self._engine.catalog.topic(schedule.topic)
@@ -238,7 +255,6 @@ class SchedulesService:
                     f"shard {home} is the home of topic {schedule.topic}, and schedules are kept "
                     "by shard 0: have it send to a topic that spreads"
                 )
-        self._engine.ensure_topic(schedule.topic, now_ms, user)
 
     def _response(self, schedule: Schedule) -> schedule_pb2.ScheduleResponse:
         return schedule_pb2.ScheduleResponse(
