@@ -6,6 +6,7 @@ from typing import Final
 import pytest
 
 from latermq_broker.catalog.catalog import UNSET, TopicAges
+from latermq_broker.engine.retention.retention import ROW_COST, TRIM_ROWS
 from latermq_broker.engine.state.model import TopicType
 from latermq_broker.errors import BadRequestError
 from latermq_broker.store.files import Space
@@ -222,3 +223,16 @@ def test_unread_stays_at_least_as_long_as_read() -> None:
     audit = rig.engine.catalog.topic("audit")
     assert audit is not None
     assert rig.engine.retention.ages.unread_ms(audit) == 5 * HOUR_MS
+
+
+def test_a_look_at_thousands_of_queues_is_taken_in_parts() -> None:
+    rig = rig_with()
+    for number in range(TRIM_ROWS // 64 + 1):
+        made = rig.engine.topics.create(f"t{number}", TopicType.MIXED, 64, rig.now_ms)
+        rig.engine.topics.ends(made)
+    topic(rig, "short", MINUTE_MS)
+    rig.send("m", topic="short", body=BODY)
+    looked = list(rig.engine.retention._trim(lambda _, queue: queue.first))
+    assert looked == [TRIM_ROWS * ROW_COST]
+    pass_by(rig, 2 * MINUTE_MS)
+    assert left(rig, "short") == 0

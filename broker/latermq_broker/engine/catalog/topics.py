@@ -190,10 +190,10 @@ class TopicAdmin:
         return tuple(QueueEnds(queue.queue_id, queue.first, queue.next) for queue in queues)
 
     def oldest_ms(self, topic: Topic) -> int:
-        """When the oldest message in its queues was stored; 0: there is none."""
+        """When the oldest message in its queues was stored; 0: there is none that can be read."""
         queues = (self._state.queue(topic.id, queue_id) for queue_id in range(topic.queue_count))
-        times = (queue.get(queue.first).time_ms for queue in queues if queue.first < queue.next)
-        return min(times, default=0)
+        times = (queue.entered_ms(queue.first) for queue in queues if queue.first < queue.next)
+        return min(filter(None, times), default=0)
 
     def delayed_count(self, topic: Topic) -> int:
         """Messages accepted for the topic and not yet due."""

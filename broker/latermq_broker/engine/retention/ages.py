@@ -51,11 +51,16 @@ class Ages:
             return
         self._version = self._catalog.version
         before = {topic.id: _ages(topic) for topic in self._own}
-        self._own = [topic for topic in self._catalog.topics() if _ages(topic) != (UNSET, UNSET)]
+        self._own = [topic for topic in self._catalog.topics() if has_own(topic)]
         if before != {topic.id: _ages(topic) for topic in self._own}:
             self._changes += 1
         ages = [self._config.retention_ms, *(topic.retention_ms for topic in self._own)]
         self._shortest_ms = min((age_ms for age_ms in ages if age_ms > 0), default=0)
+
+
+def has_own(topic: Topic) -> bool:
+    """Tell whether an age is set for the topic itself."""
+    return _ages(topic) != (UNSET, UNSET)
 
 
 def _ages(topic: Topic) -> tuple[int, int]:

@@ -27,7 +27,7 @@ from latermq_broker.catalog.catalog import Topic
 from latermq_broker.engine.journal.apply_retention import base_sections
 from latermq_broker.engine.journal.journal import Journal
 from latermq_broker.engine.outcome.attempts import Attempts
-from latermq_broker.engine.retention.ages import Ages
+from latermq_broker.engine.retention.ages import Ages, has_own
 from latermq_broker.engine.retention.expiring_soon import ExpiringSoon
 from latermq_broker.engine.retention.holds import LogHolds
 from latermq_broker.engine.retention.roll_forward import RollForward
@@ -331,7 +331,7 @@ class Retention:
 
         def end(topic: Topic, queue: ConsumeQueue) -> int:
             age_ms = self.ages.read_ms(topic)
-            if not age_ms or topic not in self.ages.own:
+            if not age_ms or not has_own(topic):
                 return queue.first
             read = [each.unread_from(queue.queue_id) for each in readers.get(topic.id, [])]
             kept = min(read, default=queue.next)
@@ -367,6 +367,10 @@ class Retention:
                     if self._state.catalog.topic_by_id(key[0]) is None:
                         break  # deleted meanwhile
             rows += 1
+            if rows >= TRIM_ROWS:  # of many queues that lose nothing
+                yield from self._let_go(batch)
+                yield rows * ROW_COST
+                batch, rows = [], 0
         if batch:
             yield from self._let_go(batch)
             yield rows * ROW_COST
