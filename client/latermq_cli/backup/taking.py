@@ -33,6 +33,7 @@ KNOWN_MAX: Final = 64
 KEEP_S: Final = 10.0  # between two words to the broker; a hold lasts a minute
 READ_BYTES: Final = 1 << 20
 UUID_AT: Final = slice(32, 48)  # in a segment's header
+CHECKSUM_BYTES: Final = 8  # a record begins with its checksum
 
 
 class Done(NamedTuple):
@@ -60,13 +61,22 @@ class FileSource:
 
     @classmethod
     def of(cls, cut: Any) -> "FileSource | None":
-        """Give the source, if the directory here is the broker's and may be read."""
+        """Give the source, if the directory here is the broker's and may be read.
+
+        A restored copy has the log's uuid, too, and may lie at the same path of another machine: it
+        has not the newest record.
+        """
         source = cls(cut)
+        newest = cut.newest.position
         try:
-            for base, _ in source._segments:
+            for base, upto in source._segments:
                 with source._path(base).open("rb") as file:
                     if file.read(UUID_AT.stop)[UUID_AT] != cut.log_uuid:
                         return None
+                    if base <= newest < upto:
+                        checksum = os.pread(file.fileno(), CHECKSUM_BYTES, newest - base)
+                        if int.from_bytes(checksum, "little") != cut.newest.checksum:
+                            return None
         except OSError:
             return None
         return source
@@ -167,7 +177,9 @@ class Backup:
         finally:
             self._keep(cut.hold, 0)
         if keep is not None:
-            repository.forget(repository.names()[:-keep])
+            # Names are times by the broker's clock, which may have been put back.
+            others = [name for name in repository.names() if name != manifest.name]
+            repository.forget(others[: max(0, len(others) - keep + 1)])
         return Done(manifest, copied, repository.sweep(), source.through)
 
     def _earlier(self) -> list[Manifest]:

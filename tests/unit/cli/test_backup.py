@@ -124,6 +124,35 @@ def test_old_backups_go_with_what_only_they_needed(cli: CliRig, shelf: Path) -> 
     cli.ok("backup", "verify", str(shelf), "--all")
 
 
+def test_a_clock_that_was_put_back_does_not_cost_the_new_backup(cli: CliRig, shelf: Path) -> None:
+    fill(cli, "first")
+    names = [cli.json("backup", str(shelf), "--keep", "2")["name"]]
+    for _ in range(2):
+        cli.now_ms -= 3_600_000
+        names.append(cli.json("backup", str(shelf), "--keep", "2")["name"])
+    assert Repository(DirectoryShelf(shelf)).names() == [names[2], names[0]]
+
+
+def test_files_of_another_copy_of_the_log_are_not_taken_for_the_brokers(
+    cli: CliRig, shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(cli, *numbers(10))
+    cli.ok("backup", str(shelf))
+    copy = tmp_path / "copy"
+    cli.ok("restore", str(shelf), str(copy))
+    assert count_in(cli, copy) == 10  # a broker was started on it: its files are as long
+    fill(cli, "later")
+    begin = cli.engine.log_copy.cut
+    monkeypatch.setattr(
+        cli.engine.log_copy, "cut", lambda moment: begin(moment)._replace(directory=str(copy))
+    )
+    assert cli.json("backup", str(shelf))["through"] == "broker"
+    cli.ok("backup", "verify", str(shelf))
+    data = tmp_path / "data"
+    cli.ok("restore", str(shelf), str(data))
+    assert count_in(cli, data) == 11
+
+
 def test_a_backup_that_was_cut_off_goes_on(
     cli: CliRig, shelf: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
