@@ -66,6 +66,8 @@ class Feed:
         self._consumer: Any = None
         self._wait_s = int(settings.get(MAX_POLL_INTERVAL, MAX_POLL_INTERVAL_MS)) / 2000
         self._stopping = threading.Event()
+        self._taken = threading.Event()  # the loop has the last batch
+        self._taken.set()
         self._paused: set[int] = set()
         self._done: deque[tuple[int, int]] = deque()  # partitions, and offsets behind what is done
         self._reported: set[int] = set()  # codes of errors that are in the log
@@ -102,15 +104,22 @@ class Feed:
             consumer.close()
 
     def _turn(self, consumer: Any) -> None:
-        first = consumer.poll(POLL_S)
+        behind = not self._taken.wait(POLL_S)
+        first = consumer.poll(0 if behind else POLL_S)
         if first is not None:
             batch = [first, *consumer.consume(BATCH - 1, 0)]
             good = [each for each in batch if not self._is_error(each)]
             if good:
-                self._loop.call_soon_threadsafe(self._lanes.arrived, good)
+                self._taken.clear()
+                self._loop.call_soon_threadsafe(self._arrived, good)
                 self._reported.clear()
-        self._regulate(consumer)
+        self._regulate(consumer, behind=behind)
         self._store(consumer)
+
+    def _arrived(self, batch: Sequence[Raw]) -> None:
+        """Take a batch; in the loop."""
+        self._lanes.arrived(batch)
+        self._taken.set()
 
     def _store(self, consumer: Any) -> None:
         """Have librdkafka commit what is done; in this thread alone, or both wait for ever."""
@@ -132,11 +141,19 @@ class Feed:
             log.warning("Kafka, topic %s: %s", self._topic, error.str())
         return True
 
-    def _regulate(self, consumer: Any) -> None:
-        """Read no more of partitions whose lanes hold much."""
+    def _regulate(self, consumer: Any, *, behind: bool) -> None:
+        """Read no more of partitions whose lanes hold much.
+
+        Args:
+            behind: the loop is held up, and what was read waits before it, where nothing counts it:
+                no partition is read.
+        """
         held = self._lanes.held()
         full = {p for p, count in held.items() if count >= HELD_MAX and p not in self._paused}
         free = {p for p in self._paused if held.get(p, 0) <= HELD_MIN}
+        if behind:
+            assigned = {each.partition for each in consumer.assignment()}
+            full, free = assigned - self._paused, set()
         if full:
             log.debug("partitions paused, their handlers are behind: %s", full)
         self._set(consumer.pause, full)
