@@ -8,6 +8,7 @@ from google.protobuf.message import Message
 
 from latermq_broker.catalog.access import Kind, Right
 from latermq_broker.config.auth import AuthConfig
+from latermq_broker.config.config import SchedulesConfig
 from latermq_broker.config.server_transport import ClientCertificates, TlsConfig
 from latermq_broker.services.auth.signature import sign
 from latermq_broker.services.call.handler import MethodKind
@@ -31,11 +32,13 @@ def signed(access_key: str, secret: str, date: str) -> dict[str, str]:
 class AccessRig(V1Rig):
     """A root of the configuration, and a user `shop` who may do nothing yet."""
 
-    def __init__(self, auth: AuthConfig | None = None) -> None:
+    def __init__(
+        self, auth: AuthConfig | None = None, schedules: SchedulesConfig | None = None
+    ) -> None:
         self._auth = auth or AuthConfig(
             enabled=True, root_access_key=ROOT, root_secret_key=ROOT_SECRET
         )
-        super().__init__()
+        super().__init__(schedules=schedules)
         self.engine.users.create(USER, USER_SECRET, admin=False, now_ms=self.now_ms)
 
     async def _assemble(self) -> Services:

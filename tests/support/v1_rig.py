@@ -58,7 +58,7 @@ class V1Rig(EngineRig):
         *,
         queues: int = 1,
         auto_create: bool = True,
-        schedules: SchedulesConfig = SchedulesConfig(),  # noqa: B008  frozen
+        schedules: SchedulesConfig | None = None,
     ) -> None:
         super().__init__(
             schedules=schedules,

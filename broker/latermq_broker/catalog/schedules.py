@@ -34,6 +34,7 @@ class Schedule:
         next_ms: NEVER while it is paused.
         last_ms: its last tick that was sent; NEVER before the first.
         ticks: how many were sent.
+        made_by: in whose share it counts, a user's access key; "": in nobody's.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Schedule:
     next_ms: int = NEVER
     last_ms: int = NEVER
     ticks: int = 0
+    made_by: str = ""
 
     def differences(self, other: "Schedule") -> list[str]:
         """Name the fields that are declared otherwise."""
@@ -67,6 +69,8 @@ def encode_schedule(schedule: Schedule) -> bytes:
     fields: dict[str, Any] = {name: getattr(schedule, name) for name in _FIELDS}
     fields["missed"] = int(schedule.missed)
     fields["message"] = b64encode(schedule.message).decode()
+    if not schedule.made_by:
+        del fields["made_by"]
     return json.dumps(fields, separators=(",", ":"), sort_keys=True).encode()
 
 
@@ -94,6 +98,10 @@ class Schedules:
     def all(self) -> list[Schedule]:
         """By name."""
         return [self._schedules[name] for name in sorted(self._schedules)]
+
+    def count_of(self, user: str) -> int:
+        """Count those in a user's share."""
+        return sum(each.made_by == user for each in self._schedules.values())
 
     def next_ms(self) -> int | None:
         """The time of the next tick of all; None: none ticks."""

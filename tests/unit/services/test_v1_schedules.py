@@ -177,7 +177,9 @@ def test_what_is_refused_makes_no_topic() -> None:
     rig = V1Rig(schedules=SchedulesConfig(count_max=1))
     try:
         assert put(rig).status.code == Code.OK
-        assert "as many as there may be" in put(rig, name="more", topic="new").status.message
+        assert "at most 1 may be (schedules.count_max)" in (
+            put(rig, name="more", topic="new").status.message
+        )
         assert "remove it first" in put(rig, topic="new").status.message
         assert put(rig, topic="new", keep=True).differences == ["topic"]
         assert rig.engine.catalog.topic("new") is None
@@ -250,5 +252,31 @@ def test_who_may() -> None:
         named = schedule_pb2.ScheduleRequest(name="secret")
         response = schedule_pb2.RemoveScheduleResponse
         assert code("RemoveSchedule", named, response) == Code.FORBIDDEN
+    finally:
+        rig.close()
+
+
+def test_one_user_does_not_take_all_the_schedules_there_may_be() -> None:
+    rig = AccessRig(schedules=SchedulesConfig(count_max=4))
+
+    def make(name: str, *who: str) -> Any:
+        schedule = schedule_pb2.Schedule(name=name, topic="reports", every_ms=MINUTE)
+        request = schedule_pb2.PutScheduleRequest(schedule=schedule)
+        answer = rig.raw(f"{SCHEDULES}/PutSchedule", request.SerializeToString(), rig.by(*who))
+        return schedule_pb2.PutScheduleResponse.FromString(answer).status
+
+    root = "root", "the-secret-of-root"
+    try:
+        rig.grant(Kind.TOPIC, "reports", Right.PUB)
+        assert [make(name).code for name in "aba"] == [Code.OK] * 3
+        refused = make("c")
+        assert refused.code == Code.TOO_MANY_REQUESTS
+        assert "user shop has 2 schedules, at most 2 of 4" in refused.message
+        assert [make(name, *root).code for name in "cd"] == [Code.OK] * 2
+        assert "there are 4 schedules" in make("e", *root).message
+        rig.engine.schedules.remove("a", rig.now_ms)
+        rig.crash()
+        assert rig.engine.schedules.get("b").made_by == "shop"
+        assert rig.engine.schedules.get("c").made_by == ""
     finally:
         rig.close()

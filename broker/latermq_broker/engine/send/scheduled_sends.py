@@ -10,7 +10,9 @@ import logging
 from dataclasses import replace
 from typing import Final, NamedTuple, Protocol
 
+from latermq_broker.catalog.access import User
 from latermq_broker.catalog.schedules import NEVER, Missed, Schedule, Schedules, encode_schedule
+from latermq_broker.catalog.shares import Shares, key_of, maker
 from latermq_broker.engine.journal.journal import Journal
 from latermq_broker.engine.send.outgoing import payloads_of
 from latermq_broker.engine.state.model import Outgoing
@@ -20,7 +22,6 @@ from latermq_broker.errors import (
     NotFoundError,
     RequestError,
     StoreFullError,
-    TooManyRequestsError,
     TopicNotFoundError,
 )
 from latermq_broker.store.records.record import RecordType
@@ -69,6 +70,7 @@ class ScheduleAdmin:
     def __init__(self, state: EngineState, journal: Journal) -> None:
         self._state = state
         self._journal = journal
+        self._shares = Shares(state.config.auth)
         self.ticks: Ticks | None = None
 
     @property
@@ -82,20 +84,23 @@ class ScheduleAdmin:
             raise NotFoundError(f"schedule not found: {name}")
         return schedule
 
-    def put(self, wanted: Schedule, now_ms: int, *, alter: bool = True) -> Put:
+    def put(
+        self, wanted: Schedule, now_ms: int, *, alter: bool = True, user: User | None = None
+    ) -> Put:
         """Have a schedule be as declared: its calendar, topic, message; it stays paused if it is.
 
         Args:
             alter: False: one that is there otherwise is left as it is, for the caller to tell.
+            user: in whose share it counts, if it is new.
         Raises:
             BadRequestError: it sends to another topic; or never.
-            TooManyRequestsError: there are as many as there may be.
+            TooManyRequestsError: there are as many as there may be, or as may be the user's.
         """
-        self.check(wanted, alter=alter)
+        self.check(wanted, alter=alter, user=user)
         known = self.table.get(wanted.name)
         wall_ms = self._state.wall.at(now_ms)
         if known is None:
-            made = replace(wanted, created_ms=wall_ms)
+            made = replace(wanted, created_ms=wall_ms, made_by=maker(user))
             return Put(None, self._write(made, wall_ms, now_ms))
         if not alter or not wanted.differences(known):
             return Put(known, known)
@@ -109,16 +114,18 @@ class ScheduleAdmin:
         )
         return Put(known, self._write(changed, wall_ms, now_ms))
 
-    def check(self, wanted: Schedule, *, alter: bool) -> None:
+    def check(self, wanted: Schedule, *, alter: bool, user: User | None) -> None:
         """See that it may be put, before anything is made for it. Raises as `put`."""
         known = self.table.get(wanted.name)
         if known is None:
-            count_max = self._state.config.schedules.count_max
-            if len(self.table) >= count_max:
-                raise TooManyRequestsError(
-                    f"not made: there are {count_max} schedules, as many as there may be "
-                    "(schedules.count_max)"
-                )
+            self._shares.check(
+                user,
+                "schedules",
+                "schedules.count_max",
+                self._state.config.schedules.count_max,
+                len(self.table),
+                self.table.count_of(key_of(user)),
+            )
         elif alter and wanted.topic != known.topic:
             raise BadRequestError(
                 f"schedule {wanted.name} sends to topic {known.topic}, not to {wanted.topic}: "

@@ -72,11 +72,11 @@ class SchedulesService:
         if known is not None and user is not None:  # the answer tells all of it
             require(user, topic(known.topic, PUB))
         wanted = self._wanted(request.schedule, now_ms)
-        self._schedules.check(wanted, alter=not request.keep)
+        self._schedules.check(wanted, alter=not request.keep, user=user)
         if known is None or known.topic == wanted.topic:  # else it is kept as it is
             self._check_topic(wanted)
             self._engine.ensure_topic(wanted.topic, now_ms, user)
-        put = self._schedules.put(wanted, now_ms, alter=not request.keep)
+        put = self._schedules.put(wanted, now_ms, alter=not request.keep, user=user)
         await self._committer.written()
         response = schedule_pb2.PutScheduleResponse(
             status=ok_status(), schedule=_message(put.after, whole=True)
