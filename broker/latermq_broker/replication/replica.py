@@ -106,7 +106,8 @@ class Replica:
             opened = open_directory()
             owner = None
             try:
-                owner = await self._claim(copy.reader, opened.log)
+                claimed = await self._claim(copy.reader, opened.log)
+                owner = None if stop.is_set() else claimed  # else a start here takes it up at once
             finally:
                 if owner is None:
                     opened.abandon()

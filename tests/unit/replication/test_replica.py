@@ -1,0 +1,69 @@
+"""One broker's part in a replicated log, where it is asked to end at an awkward moment."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from latermq_broker.config.config import StoreConfig
+from latermq_broker.replication.note import read_note
+from latermq_broker.replication.replica import Replica, ReplicaPlace
+from latermq_broker.replication.replicated_log import Entry
+from latermq_broker.store.files import RealFiles
+
+
+class Engine:
+    """A log that takes what it is given; `claiming` is told of a claim under way."""
+
+    def __init__(self, claiming: asyncio.Event) -> None:
+        self._claiming = claiming
+        self.entries: list[bytes] = []
+
+    async def claim(self, fence: bytes) -> int:
+        self._claiming.set()
+        self.entries.append(fence)
+        return len(self.entries) - 1
+
+    def append(self, batch: bytes) -> Any:
+        raise AssertionError("nobody serves")
+
+    async def follow(self, offset: int) -> AsyncIterator[Entry]:
+        while True:
+            for at in range(offset, len(self.entries)):
+                yield Entry(at, self.entries[at])
+            offset = len(self.entries)
+            await asyncio.sleep(0)
+
+    async def trim(self, offset: int) -> None:
+        raise AssertionError("nobody serves")
+
+    async def end(self) -> int:
+        return len(self.entries)
+
+    async def canary(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class Opened:
+    log: Any = None
+
+    def __init__(self) -> None:
+        self.abandoned = False
+
+    def abandon(self) -> None:
+        self.abandoned = True
+
+
+async def test_who_is_told_to_end_while_it_claims_does_not_serve(tmp_path: Path) -> None:
+    """The signal would be lost otherwise: whoever serves waits for one of its own."""
+    stop = asyncio.Event()
+    engine, opened = Engine(stop), Opened()
+    place = ReplicaPlace(cluster="shop", shard=0, directory=tmp_path / "data")
+    replica = Replica(place, engine, StoreConfig(), RealFiles(), lambda: 1_000)
+    assert await replica.take_over(lambda: opened, stop) is None
+    assert opened.abandoned
+    assert len(engine.entries) == 1
+    note = read_note(RealFiles(), place.directory)
+    assert note is not None
+    assert note.mine[0] == 1  # so the next start there need not wait
