@@ -47,7 +47,12 @@ def check(
 
 
 def _directory(directory: Path, config: Config) -> Iterator[Finding]:
-    if not directory.is_dir() or not any(directory.iterdir()):
+    try:
+        is_empty = not directory.is_dir() or not any(directory.iterdir())
+    except OSError as error:
+        yield PROBLEM, "data", f"{directory} cannot be read: {error.strerror}; ask as its owner"
+        return
+    if is_empty:
         yield NOTE, "data", f"{directory} is empty or not there: a broker begins a new log there"
         return
     if (directory / SHARD_NAME).exists():

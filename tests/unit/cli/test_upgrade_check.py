@@ -1,9 +1,12 @@
 """`latermq upgrade-check`: a start that writes nothing, the settings, and who is connected."""
 
+import errno
 import hashlib
+import os
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -105,6 +108,34 @@ def test_damage_is_in_the_way(cli: CliRig, tmp_path: Path) -> None:
     result = cli.run("upgrade-check", str(tmp_path / "data"))
     assert result.exit_code == 1
     assert "damaged" in result.stdout
+
+
+@pytest.mark.parametrize("refused", ["data", "log"])
+def test_what_is_not_ours_to_read_is_said_in_words(
+    cli: CliRig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    made(tmp_path / "data").close(SystemClock().now_ms())
+    allowed = os.listdir, os.scandir
+
+    def deny(path: Any = ".") -> None:
+        if Path(path).name == refused:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    def listdir(path: Any = ".") -> list[str]:
+        deny(path)
+        return allowed[0](path)
+
+    def scandir(path: Any = ".") -> Any:
+        deny(path)
+        return allowed[1](path)
+
+    monkeypatch.setattr(os, "listdir", listdir)
+    monkeypatch.setattr(os, "scandir", scandir)
+    result = cli.run("upgrade-check", str(tmp_path / "data"))
+    assert result.exit_code == 1
+    assert "problem  data" in result.stdout
+    assert "Permission denied" in result.stdout
+    assert "unexpected" not in result.stderr
 
 
 def test_what_a_trial_writes_it_reads_again(tmp_path: Path) -> None:
