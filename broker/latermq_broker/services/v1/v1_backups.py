@@ -20,6 +20,7 @@ from latermq_text.version import own_version
 KNOWN_MAX: Final = 64
 SLICE_BYTES: Final = 128 << 10  # copied in one turn of the loop
 PACE_DEFAULT: Final = 32 << 20  # bytes a second
+PACE_MIN: Final = 64 << 10  # slower, a slice would keep its stream for minutes
 PACE_MAX: Final = 1 << 30
 
 
@@ -90,11 +91,14 @@ class BackupsService:
         if not 0 <= request.begin < request.end:
             raise BadRequestError("begin must be at least 0 and below end")
         pace = request.bytes_per_second or PACE_DEFAULT
-        if not 0 < pace <= PACE_MAX:
-            raise BadRequestError(f"bytes_per_second must be from 1 to {PACE_MAX}")
+        if not PACE_MIN <= pace <= PACE_MAX:
+            raise BadRequestError(
+                f"bytes_per_second must be from {PACE_MIN} to {PACE_MAX}, or 0, not {pace}"
+            )
         position = request.begin
         while position < request.end and not caller.call.cancelled:
             data = self._engine.log_copy.read(position, min(SLICE_BYTES, request.end - position))
             position += len(data)
             yield backup_pb2.ReadLogResponse(status=ok_status(), data=data)
-            await asyncio.sleep(len(data) / pace)
+            if position < request.end:
+                await asyncio.sleep(len(data) / pace)
