@@ -1,6 +1,7 @@
 """An engine on a simulated file system with a clock that the test turns."""
 
 from collections.abc import Callable
+from copy import copy
 from pathlib import Path
 from typing import Final
 
@@ -71,7 +72,7 @@ class EngineRig:
         self.now_ms = now_ms
         self.files = files or MemoryFiles()
         self.config = Config(
-            store=store,
+            store=copy(store),  # a test may set what no setting may be
             delivery=delivery or DeliveryConfig(),
             transaction=transaction or TransactionConfig(),
             dedup=dedup or DedupConfig(),

@@ -35,6 +35,7 @@ _BY_TYPE: Final[dict[int, st.SearchStrategy[Any]]] = {
     FieldDescriptor.TYPE_INT64: st.sampled_from(_EDGES_64),
     FieldDescriptor.TYPE_UINT32: st.sampled_from([0, 1, 2**32 - 1]),
     FieldDescriptor.TYPE_UINT64: st.sampled_from([0, 1, 2**64 - 1]),
+    FieldDescriptor.TYPE_FIXED64: st.sampled_from([0, 1, 2**64 - 1]),
     FieldDescriptor.TYPE_DOUBLE: st.floats(),
     FieldDescriptor.TYPE_FLOAT: st.floats(width=32),
 }

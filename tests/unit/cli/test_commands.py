@@ -275,6 +275,7 @@ def test_what_takes_away_for_good_is_this() -> None:
         "pending commit",
         "pending cancel",
         "dead drop",
+        "schedule remove",
     }
 
 

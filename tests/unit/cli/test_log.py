@@ -21,6 +21,8 @@ from latermq_broker.store.offline.inspect import Damage, VerifyReport
 from latermq_broker.store.records.record import RecordType
 from latermq_broker.store.store import Store
 from latermq_cli.root import latermq
+from latermq_proto.apache.rocketmq.v2.definition_pb2 import Code
+from latermq_proto.latermq.v1 import schedule_pb2
 from support.engine_rig import SMALL_STORE
 from support.v1_rig import V1Rig
 
@@ -84,6 +86,12 @@ def data(tmp_path: Path) -> Path:
     lite = Outgoing("chat", b"*\x04body", b"*\x03m-7", "m-7", lite_topic="room-7")
     rig.engine.send([lite], rig.now_ms)
     rig.engine.lites.begin(agents, ["room-7"], Beginning(Begin.END), rig.now_ms)
+    once = Outgoing("orders", b"*\x04body", b"*\x03m-8", "m-8", dedup_id="order-8")
+    rig.engine.send([once], rig.now_ms)
+    schedule = schedule_pb2.Schedule(name="report", topic="orders", every_ms=60_000)
+    request = schedule_pb2.PutScheduleRequest(schedule=schedule)
+    put = "/latermq.v1.Schedules/PutSchedule"
+    assert rig.call(put, request, schedule_pb2.PutScheduleResponse).status.code == Code.OK
     rig.engine.close(rig.now_ms)
     rig.close()
     return path
@@ -137,6 +145,13 @@ def test_every_record_is_explained(data: Path) -> None:
         record["position"]
         for record in dumped  # type: ignore[type-var]
     )
+
+
+def test_what_was_given_an_id_and_what_is_to_come_is_told(data: Path) -> None:
+    [once] = records(data, "--type", "dedup")
+    assert (once["topic"], once["dedup_ids"]) == ("orders", ["order-8"])
+    [schedule] = records(data, "--type", "schedule")
+    assert (schedule["schedule"], schedule["every_ms"]) == ("report", 60_000)
 
 
 def test_limits_are_told(data: Path) -> None:
