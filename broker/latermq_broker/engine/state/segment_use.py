@@ -110,9 +110,11 @@ class SegmentUses:
             self.unchain(delivery.first_attempt)
 
     def refer(self, position: int, key: QueueKey, offset: int) -> None:
-        """A queue entry that counts came into being."""
+        """A queue entry that counts came into being. What is below the log needs no segment."""
         if not self._near_base <= position < self._near_end:
             self._come_near(position)
+        if self._near_base < 0:
+            return
         queues = self._near.queues
         use = queues.get(key)
         if use is None:

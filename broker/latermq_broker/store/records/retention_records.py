@@ -182,6 +182,7 @@ class BaseParts:
 
     def __init__(self) -> None:
         self._parts: list[Bytes] = []
+        self._of = (0, 0)  # where the log begins by that BASE, and how many parts it has
 
     def forget(self) -> None:
         """Records are missing here."""
@@ -191,7 +192,8 @@ class BaseParts:
         """Return the sections of a BASE with its last part; None before."""
         if drop.part == 0:
             self._parts = []
-        if drop.part != len(self._parts):
+            self._of = (drop.start, drop.parts)
+        if drop.part != len(self._parts) or self._of != (drop.start, drop.parts):
             self._parts = []
             return None
         self._parts.append(drop.sections)
