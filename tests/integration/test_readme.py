@@ -73,7 +73,7 @@ async def leave_open(endpoint: str) -> str:
         return transaction.transaction_id
 
 
-def test_the_tour_of_the_command_line_works(broker: BrokerProcess) -> None:
+def test_the_tour_of_the_command_line_works(broker: BrokerProcess, tmp_path: Path) -> None:
     assert ten_lines(broker.endpoint).returncode == 0, "a reader takes them first"
     said: dict[str, str] = {}
     for words in tour():
@@ -85,9 +85,13 @@ def test_the_tour_of_the_command_line_works(broker: BrokerProcess) -> None:
             words = [*words[:-1], asyncio.run(leave_open(broker.endpoint)), "--yes"]
         if words[:2] == ["dead", "list"]:
             asyncio.run(bury(broker.endpoint))
+        if words[0] in ("backup", "restore"):
+            words = [word.replace("/mnt", str(tmp_path)) for word in words]
         if words[0] == "log":
             broker.terminate()
             words = [*words[:-1], str(broker.data_dir)]
+        elif words[0] == "restore":
+            words = [*words[:-1], str(tmp_path / words[-1])]
         else:
             words = [*words, "--endpoint", broker.endpoint]
         result = run(sys.executable, "-m", "latermq_broker", *words)
