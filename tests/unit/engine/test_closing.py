@@ -123,6 +123,36 @@ def test_what_only_a_checkpoint_knew_is_kept_in_the_log() -> None:
         rig.engine.abandon()
 
 
+def test_what_has_fired_since_a_repair_does_not_fire_after_the_next() -> None:
+    """The first repair's base alone tells that it waited: its own record is lost now."""
+    rig = EngineRig(store=short_store())
+    while len(rig.segments()) < 4:
+        rig.send("old", body=b"x" * 1_000)
+    rig.advance(55_000)
+    rig.send("first", "late", "later", wait_ms=1_000)
+    files = stop(rig)
+    lose_checkpoints(files)
+    *_, first, late, _ = records(files, RecordType.MESSAGE)
+    spoil(files, first)
+    repair_log(DIRECTORY, files, rig.config, rig.now_ms)
+    rig.engine = rig.reopened()
+    rig.advance(1_000)
+    rig.retain()
+    assert rig.segments()[0] > 0, "a replay has no state before it meets a newer base"
+    stop(rig)
+    lose_checkpoints(files)
+    spoil(files, late)
+    repair_log(DIRECTORY, files, rig.config, rig.now_ms)
+    for _ in range(2):
+        rig.engine = rig.reopened()
+        rig.advance(1)
+        assert rig.engine._state.uses.facts() == recount_lossy(rig.engine)
+        assert not records(files, RecordType.TIMER), "it was taken for one that waits"
+        rig.engine.write()
+        rig.engine.abandon()
+        lose_checkpoints(files)
+
+
 def test_a_second_repair_goes_on_from_the_first() -> None:
     """Whether the new damage lies before what closed the log, or behind it."""
     rig = EngineRig()

@@ -70,6 +70,8 @@ class LossyReplay:
             payload = self._menders[record.type](payload, at)
         if payload is not None:
             self._journal.apply(record.type, payload, at)
+            if self._queues.told_anew:
+                self._queues.note_armed()
 
     def _begin(self, record: Record) -> None:
         """A LOST record: ids that the lost records may have given out are never given again."""

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from latermq_broker.delivery.halves import HalfMessage, HalfState
+from latermq_broker.engine.checkpoint.snapshot import is_whole
 from latermq_broker.engine.journal.apply_deliveries import DeliveryApplier
 from latermq_broker.engine.journal.apply_retention import BASE_QUEUE, QUEUES_SECTION, trim
 from latermq_broker.engine.journal.indexing import reach
@@ -45,6 +46,7 @@ class QueueMender:
         self._deliveries = deliveries
         self._base = BaseParts()
         self._armed: dict[int, int] = {}  # position of what waits in the timer: due time
+        self.told_anew = False  # what waits, by a BASE that is about to be applied
 
     def menders(self) -> Menders:
         return {
@@ -62,8 +64,7 @@ class QueueMender:
         """A range is lost, the first one of this replay or a further one."""
         self._base.forget()
         if first:
-            timer = self._state.timer
-            self._armed = {position: due_ms for due_ms, position in timer.in_order()}
+            self.note_armed()
 
     def headless(self, type: RecordType, payload: Any, at: Stamp) -> Any:
         """Mend any record while replay has no state yet: only timers need it."""
@@ -204,9 +205,19 @@ class QueueMender:
             queues = tuple(queue for queue in drop.queues if self._may_trim(queue, at))
             return drop._replace(queues=queues)
         data = self._base.add(drop)
-        if data is not None and not self._state.store.dropped.headless:
-            self._settle(drop.start, decode_sections(data), at)
+        if data is None:
+            return drop
+        sections = decode_sections(data)
+        if self._state.store.dropped.headless:
+            self.told_anew = is_whole(sections)
+        else:
+            self._settle(drop.start, sections, at)
         return drop
+
+    def note_armed(self) -> None:
+        """Learn from the timer what waits in it."""
+        self.told_anew = False
+        self._armed = {position: due_ms for due_ms, position in self._state.timer.in_order()}
 
     def _settle(self, start: int, sections: dict[str, bytes], at: Stamp) -> None:
         """Nothing that counts lay below `start` then: what seems to is over, how is lost."""
