@@ -164,6 +164,7 @@ class Load:
                 system.message_id,
                 message.body,
                 system.delivery_attempt,
+                system.receipt_handle,
                 asked_ms,
                 broker_ms,
                 at_ms,
@@ -219,7 +220,7 @@ class Load:
             accepted = entry.status.code == Code.OK
             if not accepted and entry.status.code != Code.INVALID_RECEIPT_HANDLE:
                 self.errors.append(f"ack: {entry.status}")
-            self._ledger.acked(WORKERS, one.message_id, one.attempt, accepted=accepted, at_ms=at_ms)
+            self._ledger.acked(WORKERS, one.message_id, one.handle, accepted=accepted, at_ms=at_ms)
 
     async def _change(
         self, held: Held, invisible_ms: int, *, nack: bool, client_id: str = "load@1@0@crash"
@@ -237,9 +238,10 @@ class Load:
         if answer.status.code != Code.OK:
             self.errors.append(f"change: {answer.status}")
             return
-        self._ledger.waits(WORKERS, held.message_id, asked_ms, wait_ms)
+        handle = answer.receipt_handle
+        self._ledger.waits(WORKERS, held.message_id, asked_ms, wait_ms, handle)
         if not nack and self._rng.random() < 0.7:
-            await self._ack([held._replace(handle=answer.receipt_handle)])
+            await self._ack([held._replace(handle=handle)])
 
     async def _forward(self, held: Held) -> None:
         self._ledger.forwarding(WORKERS, held.message_id)

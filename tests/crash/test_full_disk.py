@@ -102,8 +102,8 @@ class Shop:
         for message in got.messages:
             system = message.system_properties
             delivery = Delivery(
-                system.message_id, message.body, system.delivery_attempt, asked_ms,
-                got.broker_ms, got.at_ms, 60_000,
+                system.message_id, message.body, system.delivery_attempt, system.receipt_handle,
+                asked_ms, got.broker_ms, got.at_ms, 60_000,
             )  # fmt: skip
             self.ledger.delivered(GROUP, delivery)
         return got.messages
@@ -115,7 +115,7 @@ class Shop:
             system = message.system_properties
             self.ledger.acking(GROUP, system.message_id)
             self.ledger.acked(
-                GROUP, system.message_id, system.delivery_attempt, accepted=True, at_ms=0
+                GROUP, system.message_id, system.receipt_handle, accepted=True, at_ms=0
             )
 
     def nack(self, message: definition_pb2.Message) -> None:

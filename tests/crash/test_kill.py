@@ -241,6 +241,7 @@ def drain(
                     system.message_id,
                     message.body,
                     system.delivery_attempt,
+                    system.receipt_handle,
                     asked_ms,
                     got.broker_ms,
                     got.at_ms,
@@ -254,7 +255,7 @@ def drain(
             for message in got.messages:
                 system = message.system_properties
                 ledger.acked(
-                    group, system.message_id, system.delivery_attempt, accepted=True, at_ms=0
+                    group, system.message_id, system.receipt_handle, accepted=True, at_ms=0
                 )
         elif done():
             return

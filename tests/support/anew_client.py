@@ -80,7 +80,7 @@ class Caller:
 
 class Held(NamedTuple):
     message_id: str
-    attempt: int
+    attempt: int  # 0: a crash may have forgotten it
     handle: str
     void: bool = False  # its lease was withdrawn
 
@@ -191,9 +191,10 @@ class Anew:
         for message, at_ms in received:
             system = message.system_properties
             times = (asked_ms, broker_ms, at_ms, LEASE_MS)
-            attempt = system.delivery_attempt
-            self.ledger.delivered(GROUP, Delivery(system.message_id, message.body, attempt, *times))
-            self._held.append(Held(system.message_id, attempt, system.receipt_handle))
+            attempt, handle = system.delivery_attempt, system.receipt_handle
+            delivery = Delivery(system.message_id, message.body, attempt, handle, *times)
+            self.ledger.delivered(GROUP, delivery)
+            self._held.append(Held(system.message_id, attempt, handle))
         del self._held[:-30]
 
     async def _ack(self) -> None:
@@ -207,8 +208,8 @@ class Anew:
         if held.void:
             self.ledger.acked_void(GROUP, held.message_id, accepted=accepted)
             return
-        where = (GROUP, held.message_id, held.attempt)
-        self.ledger.acked(*where, accepted=accepted, at_ms=now_ms())
+        handle = held.handle if held.attempt else ""
+        self.ledger.acked(GROUP, held.message_id, handle, accepted=accepted, at_ms=now_ms())
 
     async def _forward(self) -> None:
         held = self._take()
@@ -353,6 +354,7 @@ class Anew:
             changed = step.changed_count
         if changed:
             self.ledger.redriven(GROUP, letter.message_id)
+            self._withdraw([letter.message_id])
         else:
             self.ledger.progress[GROUP, letter.message_id] = before
 

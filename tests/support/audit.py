@@ -246,13 +246,13 @@ def _drain_once(engine: Engine, ledger: Ledger, group: str, steps: Steps) -> int
         name = name_of(one.sys)
         times = (now_ms, now_ms, now_ms, 60_000)
         number = -steps.count if engine.groups.get(group).fifo else 0
-        ledger.delivered(group, Delivery(name, one.rest, one.attempt, *times, number))
+        ledger.delivered(group, Delivery(name, one.rest, one.attempt, one.handle, *times, number))
     for one in delivered:
         name = name_of(one.sys)
         ledger.acking(group, name)
         if engine.ack(group, [one.handle], now_ms) != [None]:
             ledger.violated(3, f"{name}: the handle of a live lease was refused")
-        ledger.acked(group, name, one.attempt, accepted=True, at_ms=now_ms)
+        ledger.acked(group, name, one.handle, accepted=True, at_ms=now_ms)
     return len(delivered)
 
 

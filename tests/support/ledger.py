@@ -33,6 +33,7 @@ class Delivery(NamedTuple):
     message_id: str
     body: bytes
     attempt: int
+    handle: str
     asked_ms: int  # its request was sent
     broker_ms: int  # the broker's answer says so
     at_ms: int  # it was here
@@ -122,7 +123,7 @@ class Ledger(Anew):
         progress.redrive = progress.rewind = progress.skip = None
         progress.passed = progress.again = False
         progress.reply = delivery.reply
-        progress.attempt = delivery.attempt
+        progress.attempt, progress.handle = delivery.attempt, delivery.handle
         progress.unseen = 0
         progress.life = self.life
         progress.broker_ms = delivery.broker_ms
@@ -134,15 +135,22 @@ class Ledger(Anew):
         progress.ack = progress.ack or Outcome.UNKNOWN
 
     def acked(
-        self, group: str, message_id: str, attempt: int, *, accepted: bool, at_ms: int
+        self, group: str, message_id: str, handle: str, *, accepted: bool, at_ms: int
     ) -> None:
-        """The answer, here at `at_ms`; refused if the handle of that attempt was no longer good."""
+        """The answer, here at `at_ms`; refused if the handle was no longer good.
+
+        A number of attempts does not name a lease: what is redriven, or given anew, has it twice.
+
+        Args:
+            handle: "" if a crash may have forgotten it.
+        """
         progress = self.of(group, message_id)
         if accepted:  # of a message that is dead, or was, it says nothing: it is settled
             if progress.forward is None and progress.redrive is None:
                 progress.ack = Outcome.DONE
             return
-        live = attempt == progress.attempt and at_ms < progress.free_ms and not progress.unseen
+        last = bool(handle) and handle == progress.handle
+        live = last and at_ms < progress.free_ms and not progress.unseen
         if live and progress.ack is not Outcome.DONE:
             self.violated(3, f"{group} {message_id}: the handle of a live lease was refused")
 
@@ -152,9 +160,12 @@ class Ledger(Anew):
         progress.renewed_ms = 0
         progress.free_ms = min(progress.free_ms, asked_ms + wait_ms)
 
-    def waits(self, group: str, message_id: str, asked_ms: int, wait_ms: int) -> None:
-        """The nack or change was acknowledged."""
-        self.of(group, message_id).free_ms = asked_ms + wait_ms
+    def waits(
+        self, group: str, message_id: str, asked_ms: int, wait_ms: int, handle: str = ""
+    ) -> None:
+        """The nack or change was acknowledged; `handle`: of the changed lease, if it goes on."""
+        progress = self.of(group, message_id)
+        progress.free_ms, progress.handle = asked_ms + wait_ms, handle
 
     def freed(self, group: str, message_id: str) -> None:
         """Its holder left: the lease may end at any moment."""

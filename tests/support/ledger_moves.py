@@ -12,6 +12,7 @@ class Progress:
     """One message in one group, as far as its clients were told."""
 
     attempt: int = 0  # of the last delivery seen; 0: none
+    handle: str = ""  # of its lease
     unseen: int = 0  # leases since then that a crash may have hidden
     life: int = 1  # in which it was seen
     broker_ms: int = 0  # when the broker gave it out

@@ -193,7 +193,7 @@ class Consumers:
             # Of what was leased in the millisecond in which another life was cut off, the broker
             # does not know which of them said it.
             renewed_ms = AUTO_RENEWED_MS if push and now_ms > self._desk.began_ms else 0
-            delivery = Delivery(name, one.rest, one.attempt, *times, reply, renewed_ms)
+            delivery = Delivery(name, one.rest, one.attempt, one.handle, *times, reply, renewed_ms)
             self._desk.told("delivered", group, delivery, lost=("unseen", (group, name)))
             self._desk.held.append(Held(group, name, one.attempt, one.handle, push))
         self._desk.engine.write()
@@ -229,7 +229,7 @@ class Consumers:
                 "acked",
                 held.group,
                 held.message_id,
-                held.attempt,
+                held.handle if held.attempt else "",
                 accepted=error is None,
                 at_ms=self._desk.now_ms,
             )
@@ -259,7 +259,7 @@ class Consumers:
         handle = self._desk.engine.change_invisible(
             held.group, held.handle, wait_ms, self._desk.now_ms, failure=failure
         )
-        self._desk.told("waits", *where, sure_ms)
+        self._desk.told("waits", *where, sure_ms, handle)
         if (
             live_delivery(self._desk.engine._state, held.group, handle, self._desk.now_ms)
             is not None
