@@ -231,7 +231,7 @@ class TopicNotFoundError(RequestError):
 
 
 class NoRouteError(TopicNotFoundError):
-    """The same in the words of RocketMQ, which test suites look for."""
+    """Says that a topic is not there in the words of RocketMQ, which test suites look for."""
 
     def __init__(self, topic: str) -> None:
         super().__init__(topic)

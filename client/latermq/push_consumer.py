@@ -328,7 +328,7 @@ class PushConsumer:
 
 
 class BroadcastConsumer(PushConsumer):
-    """Of every message, in every process. Made by `Client.push_consumer` with `broadcast`.
+    """Has every message handled in every process. Made by `Client.push_consumer` with `broadcast`.
 
     It begins with what is sent once it has started. A message comes once: what fails is a warning
     and is not tried again, and what is in hand when the process ends is lost to it.

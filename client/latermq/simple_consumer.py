@@ -233,7 +233,7 @@ class AskingConsumer:
 
 
 class SimpleConsumer(AskingConsumer):
-    """Of whole topics. Made by `Client.simple_consumer`; the group shares the messages."""
+    """Receives from whole topics, which its group shares. Made by `Client.simple_consumer`."""
 
     @property
     def subscriptions(self) -> Mapping[str, str]:

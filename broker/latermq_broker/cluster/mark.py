@@ -16,6 +16,7 @@ from typing import Final
 
 from latermq_broker.errors import StoreUnusableError
 from latermq_broker.store.directory import LOG_NAME, SHARD_NAME
+from latermq_broker.store.files import RealFiles
 
 _NEW: Final = ".new"
 
@@ -64,11 +65,7 @@ def replace_file(path: Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     new.replace(path)
-    descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    RealFiles().sync_directory(path.parent)
 
 
 def require_shard(directory: Path, shard: int, shards: int) -> Mark | None:

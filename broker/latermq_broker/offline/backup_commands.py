@@ -230,7 +230,8 @@ def _restored(repository: Repository, manifest: Manifest, data: Path) -> VerifyR
     (data / RESTORING).write_text(manifest.name + "\n")
     log = data / LOG_NAME
     log.mkdir(mode=0o700)
-    _sync(data)
+    files = RealFiles()
+    files.sync_directory(data)
     for base, size in manifest.segments:
         pieces = [piece for piece in manifest.pieces if base <= piece.begin < base + size]
         _write(log / (segment_name(base) + PART), (repository.read(piece) for piece in pieces))
@@ -239,12 +240,12 @@ def _restored(repository: Repository, manifest: Manifest, data: Path) -> VerifyR
     for base, _ in reversed(manifest.segments):
         path = log / segment_name(base)
         path.with_name(path.name + PART).replace(path)
-        _sync(log)
-    report = verify_directory(data, RealFiles())
+        files.sync_directory(log)
+    report = verify_directory(data, files)
     _require_whole(report, manifest, str(data))
     (data / RESTORING).unlink()
-    _sync(data)
-    _sync(data.absolute().parent)
+    files.sync_directory(data)
+    files.sync_directory(data.absolute().parent)
     return report
 
 
@@ -255,11 +256,3 @@ def _write(path: Path, parts: Any) -> None:
             file.write(part)
         file.flush()
         os.fsync(descriptor)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -275,8 +275,8 @@ def _unshipped(commit_log: CommitLog, end: int) -> list[Piece]:
 
 
 def _ignore(_: object) -> None:
-    """Nobody listens yet."""
+    """Stand where nobody listens yet to what is told."""
 
 
 def _nothing() -> None:
-    """Nobody listens yet."""
+    """Stand where nobody listens yet."""

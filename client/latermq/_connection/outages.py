@@ -30,7 +30,7 @@ class _Outage:
 
 
 class Outages:
-    """Of the brokers that a client's connections go to.
+    """Keeps which brokers do not answer, of those that a client's connections go to.
 
     Args:
         now_s: a clock that only goes forward.

@@ -68,7 +68,7 @@ class _Lately:
 
 
 class Figures:
-    """Of one consumer.
+    """Counts how deliveries of one consumer ended, by topic.
 
     Args:
         now_s: a clock that only goes forward.

@@ -29,7 +29,7 @@ class ShardState(NamedTuple):
 
 
 class ShardLook:
-    """Of one session; to be closed."""
+    """Asks the shards of a cluster for one session of the console; to be closed."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk

@@ -334,7 +334,10 @@ class EngineState:
 
 
 def lite_reader(state: EngineState, subscription: Subscription) -> LiteReader | None:
-    """None: the group reads whole topics, or nothing was ever sent to a lite topic of this one."""
+    """Find how far the group is on the lite topics of its topic.
+
+    None: it reads whole topics, or nothing was ever sent to a lite topic of this one.
+    """
     if subscription.lite is None and subscription.topic_id in state.lites:
         group = state.catalog.group_by_id(subscription.group_id)
         if group is not None and group.lite_parent:

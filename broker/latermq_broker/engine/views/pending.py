@@ -319,7 +319,7 @@ class PendingView:
         return _kind(delivery), topic.name, group.name
 
     def _item(self, waiting: Waiting) -> PendingItem | None:
-        """None: its topic is deleted, or its record is damaged."""
+        """Describe what waits; None: its topic is deleted, or its record is damaged."""
         key = self._key(waiting)
         if key is None:
             return None

@@ -111,7 +111,7 @@ class QueueMender:
         return message
 
     def txn(self, txn: TxnPayload, at: Stamp) -> TxnPayload | None:
-        """None: of a half message that nobody remembers."""
+        """Return the record as it came; None: its half message is one that nobody remembers."""
         del at
         state = self._state
         known = state.is_gone(txn.position) or state.halves.at(txn.position) is not None

@@ -20,7 +20,7 @@ _ID_HEAD: Final = "01"  # of the message ids of RocketMQ 5
 
 
 class OwnHost:
-    """Whoever sends what nobody sent: `Ends` of no connection."""
+    """Stands for the connection of a message that no client sent: `Ends` without addresses."""
 
     local = ""
     peer = ""
