@@ -13,7 +13,7 @@ connection `Control`, what goes out `Outbound`.
 from typing import Final
 
 from latermq_h2.http2 import frames
-from latermq_h2.http2.connection_base import STALL, ConnectionBase
+from latermq_h2.http2.connection_base import GOING, STALL, ConnectionBase
 from latermq_h2.http2.control import SHUTDOWN_PING
 from latermq_h2.http2.frames import PREFACE, ConnectionFault, ErrorCode
 from latermq_h2.http2.limits import TURN_FRAMES_MAX, Keepalive, ServerLimits
@@ -22,10 +22,12 @@ from latermq_h2.http2.streams import Sink, Streams
 
 IDLE: Final = "idle"
 AGE: Final = "age"
-GOING: Final = "going"
 UNREAD: Final = "nothing was read for too long"
 
-GOING_MS_MAX: Final = 1_000  # for the answer to the ping between the two GOAWAY
+# For the answer to the ping between the two GOAWAY. A call that the peer sent before it read the
+# first and that comes after the second fails there, so a machine that is slow gets its time; a peer
+# that is gone holds up a replacement for as long (other gRPC servers give 10 to 60 s).
+GOING_MS_MAX: Final = 3_000
 
 
 class Connection(ConnectionBase):

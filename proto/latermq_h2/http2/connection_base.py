@@ -16,10 +16,13 @@ from latermq_h2.http2.outbound import Outbound
 from latermq_h2.http2.stream import Stream
 
 STALL: Final = "stall"
+GOING: Final = "going"
 LATE_MS_MAX: Final = 250  # a timer that fires later than this says that the loop stood still
 EXCUSED_MS: Final = 1_000  # to read in then what the peer has sent in time
 # What the peer must have sent, or read, by then.
-PEERS_DEADLINES: Final = frozenset({HELLO_DUE, SETTINGS_ACK, HEADER_BLOCK, KEEPALIVE_ACK, STALL})
+PEERS_DEADLINES: Final = frozenset(
+    {HELLO_DUE, SETTINGS_ACK, HEADER_BLOCK, KEEPALIVE_ACK, STALL, GOING}
+)
 
 
 class Frames(Protocol):

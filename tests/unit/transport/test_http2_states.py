@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from latermq_h2.hpack.encoder import encode, literal
 from latermq_h2.http2 import frames
+from latermq_h2.http2.connection import GOING_MS_MAX
+from latermq_h2.http2.connection_base import EXCUSED_MS, LATE_MS_MAX
 from latermq_h2.http2.frames import ErrorCode
 from support.http2_peer import (
     HELLO,
@@ -358,8 +360,22 @@ class TestLife:
         peer = Peer()
         peer.connection.shut_down(peer.now_ms)
         peer.take()
-        assert goaway_code(peer.wait(1_000)) == 0
+        assert not peer.wait(GOING_MS_MAX - 1)
+        assert goaway_code(peer.wait(1)) == 0
         assert peer.connection.over
+
+    def test_a_loop_that_stood_still_reads_before_it_takes_the_second_step(self) -> None:
+        peer = Peer(Echo(answers=False))
+        peer.send(headers(1, end=True))
+        peer.connection.shut_down(peer.now_ms)
+        peer.take()
+        peer.now_ms += GOING_MS_MAX + LATE_MS_MAX + 1
+        peer.connection.on_timer(peer.now_ms)
+        assert not peer.take()
+        peer.send(headers(3, end=True))  # was in the socket all the time
+        assert 3 in peer.sink.records
+        [second] = peer.wait(EXCUSED_MS)
+        assert struct.unpack(">II", second.payload[:8]) == (3, 0)
 
     def test_keepalive(self) -> None:
         peer = Peer(Echo(answers=False), idle_ms_max=0)
@@ -385,7 +401,7 @@ class TestLife:
 
     def test_old_age(self) -> None:
         peer = Peer(age_ms_max=5_000)
-        assert goaway_code(peer.wait(6_001)) == 0
+        assert goaway_code(peer.wait(5_001 + GOING_MS_MAX)) == 0
         assert peer.connection.over
 
     def test_a_goaway_from_the_client_lets_calls_finish(self) -> None:
