@@ -30,7 +30,7 @@ from latermq_broker.errors import StoreError
 from latermq_broker.handover.passing import MeetingPoint, Port
 from latermq_broker.handover.replacing import LISTEN, METRICS, Sockets, open_replacing
 from latermq_broker.observability import log as logs
-from latermq_broker.observability.metrics import Edges, render
+from latermq_broker.observability.metrics import Edges, render, render_standby
 from latermq_broker.observability.metrics_endpoint import MetricsEndpoint, Page
 from latermq_broker.observability.otlp_export import OtlpExport
 from latermq_broker.observability.service_manager import ServiceNotices
@@ -202,10 +202,14 @@ async def _replicate(
         opened[:] = [_open(config, directory)]
         return opened[0][0].store
 
+    def page(openmetrics: bool) -> Iterator[str]:
+        return render_standby(replica.figures(), openmetrics=openmetrics)
+
     replica = replica_of(config)
     announce("latermq standing by")
     try:
-        owner = await replica.take_over(open_directory, stop)
+        async with MetricsEndpoint(config.metrics, page, lambda: False):
+            owner = await replica.take_over(open_directory, stop)
         if owner is None:
             return CLEAN
         engine, clock = opened[0]
@@ -251,6 +255,8 @@ async def _serve(
         server = _server(services.methods, config)
         if isinstance(server, LeanServer):
             services.transport_view.transport = server.figures
+        if owner is not None:
+            services.transport_view.replication = owner.figures
         page = _page(engine, services, pump, config)
         async with (
             _metrics(services, config, page, sockets) as metrics,
@@ -388,6 +394,7 @@ def _page(engine: Engine, services: Services, pump: Pump, config: Config) -> Pag
             services.transport_view.receives_parked,
             services.transport_view.transport(),
             config.metrics.subscriptions_max,
+            services.transport_view.replication(),
         )
         page = render(engine, edges, openmetrics=openmetrics)
         return page if services.shards is None else services.shards.page(page)

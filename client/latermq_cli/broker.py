@@ -90,6 +90,7 @@ def reconnect(client_id: str | None, everybody: bool, endpoint: str, as_json: bo
 
 def _facts(state: Any) -> Iterator[tuple[str, list[str]]]:
     log, waiting, totals = state.log, state.waiting, state.totals
+    yield "role", _role(state)
     yield "started", [_since(state.started_at_ms, state.now_ms)]
     if state.wall_ahead_ms:
         side = "ahead of" if state.wall_ahead_ms > 0 else "behind"
@@ -151,6 +152,19 @@ def _facts(state: Any) -> Iterator[tuple[str, list[str]]]:
             f"loop by {_bound(totals.loop_lag_p99_ms)}, a sync takes {_bound(totals.sync_p99_ms)}"
         ],
     )
+
+
+def _role(state: Any) -> list[str]:
+    if not state.HasField("replication"):
+        return ["alone: nobody else keeps its log"]
+    seen = state.replication
+    return [
+        f"{plain(seen.role)} of the log of {plain(seen.cluster)}, epoch {seen.epoch}, "
+        f"position {seen.position}",
+        f"the engine answered {format_duration(seen.silence_ms)} ago, a batch takes "
+        f"{_bound(seen.append_p99_ms)} (p99); {counted(seen.in_flight, 'batch', 'batches')} in "
+        f"flight, {size(seen.waiting_bytes)} wait, {counted(seen.gaps, 'gap')} read",
+    ]
 
 
 def _transport(seen: Any) -> list[str]:

@@ -85,7 +85,7 @@ class Idempotent(Tenure):
         shipment.in_flight = False
         self.valid_end = max(self.valid_end, shipment.batch.position + len(shipment.batch.data))
         self._proven_ms = max(self._proven_ms, shipment.shipped_ms)
-        self._shipper.settle(shipment.batch.sequence)
+        self.shipper.settle(shipment.batch.sequence)
 
 
 @dataclass

@@ -21,6 +21,7 @@ from latermq_broker.observability.exposition import (
 )
 from latermq_broker.observability.group_metrics import group_page
 from latermq_broker.observability.process_figures import process_figures
+from latermq_broker.observability.replication_figures import ReplicationFigures, replication_page
 from latermq_broker.observability.transport_figures import TransportFigures
 from latermq_text.version import is_compiled, own_version
 
@@ -274,6 +275,7 @@ class Edges(NamedTuple):
     receives_parked: int = 0
     transport: TransportFigures | None = None
     subscriptions_max: int = 1_000
+    replication: ReplicationFigures | None = None
 
 
 def render(engine: Engine, edges: Edges, *, openmetrics: bool = False) -> Iterator[str]:
@@ -281,15 +283,9 @@ def render(engine: Engine, edges: Edges, *, openmetrics: bool = False) -> Iterat
     seen = engine.overview()
 
     def families(rows: Iterable[tuple[Family, float]]) -> str:
-        return "".join(
-            family.head(openmetrics=openmetrics) + sample(family.name, "", value)
-            for family, value in rows
-        )
+        return _families(rows, openmetrics=openmetrics)
 
-    build = {"version": own_version() or "", "python": platform.python_version(),
-             "compiled": str(is_compiled()).lower()}  # fmt: skip
-    yield BUILD.head(openmetrics=openmetrics) + sample(BUILD.name, label_text(build), 1)
-    yield families(process_figures())
+    yield _process(openmetrics=openmetrics)
     for rows, kind, suffix in ((COUNTERS, "counter", "_total"), (GAUGES, "gauge", "")):
         yield families(
             (Family(f"latermq_{name}{suffix}", kind, help), float(figure(seen)))
@@ -302,9 +298,36 @@ def render(engine: Engine, edges: Edges, *, openmetrics: bool = False) -> Iterat
     if edges.transport is not None:
         yield families(_transport(edges.transport))
         yield _unusual(edges.transport.others, openmetrics=openmetrics)
+    if edges.replication is not None:
+        yield replication_page(edges.replication, openmetrics=openmetrics)
     yield from group_page(engine, edges.now_ms, edges.subscriptions_max, openmetrics=openmetrics)
     if openmetrics:
         yield OPEN_END
+
+
+def render_standby(seen: ReplicationFigures, *, openmetrics: bool = False) -> Iterator[str]:
+    """Yield the page of a broker that stands by: it has no engine yet."""
+    yield _process(openmetrics=openmetrics)
+    yield replication_page(seen, openmetrics=openmetrics)
+    if openmetrics:
+        yield OPEN_END
+
+
+def _process(*, openmetrics: bool) -> str:
+    build = {"version": own_version() or "", "python": platform.python_version(),
+             "compiled": str(is_compiled()).lower()}  # fmt: skip
+    line = sample(BUILD.name, label_text(build), 1)
+    return (
+        f"{BUILD.head(openmetrics=openmetrics)}{line}"
+        f"{_families(process_figures(), openmetrics=openmetrics)}"
+    )
+
+
+def _families(rows: Iterable[tuple[Family, float]], *, openmetrics: bool) -> str:
+    return "".join(
+        family.head(openmetrics=openmetrics) + sample(family.name, "", value)
+        for family, value in rows
+    )
 
 
 def _histograms(seen: Overview) -> Iterator[tuple[str, str, Histogram]]:

@@ -16,12 +16,14 @@ from functools import partial
 from typing import Final
 
 from latermq_broker.deferred import Later
+from latermq_broker.engine.state.figures import DURATION_MS, Histogram
 from latermq_broker.errors import (
     EngineGoneError,
     FencedError,
     StoreError,
     StoreReadOnlyError,
 )
+from latermq_broker.observability.replication_figures import OWNER, ReplicationFigures
 from latermq_broker.replication.following import read_range
 from latermq_broker.replication.note import Note
 from latermq_broker.replication.reader import Piece
@@ -70,6 +72,8 @@ class Owner:
         self._failure: BaseException | None = None
         self._changed = threading.Condition()  # guards the two
         self._serving = False
+        self._latency_ms = Histogram(DURATION_MS)
+        self._answered_ms = now_ms()
         self._tasks: set[asyncio.Task[None]] = set()
         self._trimmed = 0
         self._dropped: tuple[int, int] | None = None  # the log's start, once valid up to here
@@ -78,7 +82,7 @@ class Owner:
 
     def begin(self) -> None:
         """Ship what the log has and the engine does not: what opening the directory appended."""
-        self._add(_unshipped(self._log, self._tenure.valid_end))
+        self._written(_unshipped(self._log, self._tenure.valid_end))
         self._log.after_write = self._written
         self._log.until_kept = self.until_kept
         self._begin_task(self._tick())
@@ -105,12 +109,29 @@ class Owner:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _written(self, pieces: Sequence[WrittenPiece]) -> None:
-        self._add([_piece(segment, position, data) for segment, position, data in pieces])
+    def figures(self) -> ReplicationFigures:
+        """Tell how it goes."""
+        tenure, shipper = self._tenure, self._tenure.shipper
+        standing = tenure.reader.standing
+        assert standing is not None
+        return ReplicationFigures(
+            role=OWNER,
+            cluster=self._note.cluster,
+            epoch=standing.epoch,
+            position=tenure.valid_end,
+            silence_ms=self._now_ms() - self._answered_ms,
+            latency_ms=self._latency_ms,
+            lag_bytes=self._log.written - tenure.valid_end,
+            waiting_bytes=shipper.waiting_bytes,
+            in_flight=len(shipper.open),
+            gaps=tenure.gaps,
+            beats=shipper.beats,
+            take_overs=1,
+        )
 
-    def _add(self, pieces: Sequence[Piece]) -> None:
+    def _written(self, pieces: Sequence[WrittenPiece]) -> None:
         for piece in pieces:
-            self._tenure.add(piece, last=piece is pieces[-1])
+            self._tenure.add(_piece(*piece), last=piece is pieces[-1])
         self._exchange()
 
     # --- what the engine is told, and tells ----------------------------------------------------
@@ -119,17 +140,20 @@ class Owner:
         if self._failure is not None:
             return
         for shipment in self._tenure.step(self._now_ms()):
-            self._engine.append(shipment.entry).listen(partial(self._reported, shipment))
+            report = partial(self._reported, shipment, self._loop.time())
+            self._engine.append(shipment.entry).listen(report)
         gap = self._tenure.gap()
         if gap is not None:
             self._begin_task(self._read(gap))
 
-    def _reported(self, shipment: Shipment, report: Later[Offset]) -> None:
+    def _reported(self, shipment: Shipment, sent_s: float, report: Later[Offset]) -> None:
         if self._failure is not None:
             return
         self._look()
         error = report.error
         if error is None:
+            self._answered_ms = self._now_ms()
+            self._latency_ms.observe((self._loop.time() - sent_s) * 1_000)
             self._guarded(partial(self._tenure.reported, shipment, report.result()))
         elif isinstance(error, EngineGoneError):
             log.warning("the engine did not take a batch", extra={"reason": str(error)})
@@ -263,7 +287,7 @@ def _piece(segment: Segment, position: int, data: bytes) -> Piece:
     return Piece(segment.base, header + data, segment.size)
 
 
-def _unshipped(commit_log: CommitLog, end: int) -> list[Piece]:
+def _unshipped(commit_log: CommitLog, end: int) -> list[WrittenPiece]:
     """Read what lies between the end of the valid bytes and that of the log, in its last segment.
 
     A log that was opened goes on in its last segment, or in one that it has just begun.
@@ -271,7 +295,7 @@ def _unshipped(commit_log: CommitLog, end: int) -> list[Piece]:
     segment = commit_log.segments[-1]
     begin = max(end, segment.base + SEGMENT_HEADER_BYTES)
     data = segment.pread(commit_log.written - begin, begin)
-    return [_piece(segment, begin, data)]
+    return [(segment, begin, data)]
 
 
 def _ignore(_: object) -> None:

@@ -20,7 +20,9 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from latermq_broker.config.config import StoreConfig
+from latermq_broker.engine.state.figures import DURATION_MS, Histogram
 from latermq_broker.errors import EngineGoneError, EntriesGoneError, StoreUnusableError
+from latermq_broker.observability.replication_figures import STANDBY, ReplicationFigures
 from latermq_broker.replication.batch import cluster_hash, encode_batch, fence_of
 from latermq_broker.replication.following import read_range
 from latermq_broker.replication.local_copy import LocalCopy
@@ -80,6 +82,9 @@ class Replica:
         self._files = files
         self._now_ms = now_ms
         self._heard_ms = 0
+        self._answered_ms = now_ms()  # when the engine last said anything
+        self._end = 0  # of the engine's log, as it said last
+        self._reader: Reader | None = None  # while it follows
         self._note = Note(place.cluster, place.shard)
 
     async def take_over(
@@ -96,6 +101,7 @@ class Replica:
         """
         while not stop.is_set():
             copy = LocalCopy(self._place.directory, self._config, self._files, self._note)
+            self._reader = copy.reader
             try:
                 if not await self._follow(copy, stop):
                     return None
@@ -114,6 +120,20 @@ class Replica:
             if owner is not None:
                 return owner
         return None
+
+    def figures(self) -> ReplicationFigures:
+        """Tell how far a standby is; what the owner knows better, `Owner.figures` tells."""
+        reader = self._reader
+        standing = (None if reader is None else reader.standing) or EMPTY
+        return ReplicationFigures(
+            role=STANDBY,
+            cluster=self._place.cluster,
+            epoch=standing.epoch,
+            position=standing.whole_end,
+            silence_ms=self._now_ms() - self._answered_ms,
+            latency_ms=Histogram(DURATION_MS),
+            lag_entries=0 if reader is None else max(self._end - reader.offset, 0),
+        )
 
     async def close(self) -> None:
         """Let the engine go."""
@@ -146,6 +166,7 @@ class Replica:
                     return True
                 if asyncio.get_running_loop().time() - kept_s >= KEEP_S:
                     copy.keep()
+                    await self._caught_up(copy.reader)  # for who asks how far it is
                     kept_s = asyncio.get_running_loop().time()
         finally:
             reading.cancel()
@@ -168,6 +189,7 @@ class Replica:
 
     def _take(self, copy: LocalCopy, entry: Entry) -> None:
         verdict, pieces = copy.reader.read(entry)
+        self._answered_ms = self._now_ms()
         if verdict is Verdict.ELSEWHERE:
             raise StoreUnusableError(
                 f"the entry at offset {entry.offset} of the replicated log is of another cluster "
@@ -184,6 +206,7 @@ class Replica:
         with suppress(EngineGoneError):
             await self._engine.canary()
             if self._now_ms() - began_ms < CANARY_MS:
+                self._answered_ms = self._now_ms()
                 return True
         self._heard_ms = self._now_ms()
         return False
@@ -191,10 +214,12 @@ class Replica:
     async def _caught_up(self, reader: Reader) -> bool:
         """Tell whether all that the engine has was read."""
         try:
-            return reader.offset >= await self._engine.end()
+            self._end = await self._engine.end()
         except EngineGoneError:
             self._heard_ms = self._now_ms()
             return False
+        self._answered_ms = self._now_ms()
+        return reader.offset >= self._end
 
     def _was_mine(self, copy: LocalCopy) -> bool:
         standing = copy.reader.standing

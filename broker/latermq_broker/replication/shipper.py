@@ -60,7 +60,8 @@ class Shipper:
         self._end = end  # of what was shipped
         self._sequence = 0
         self._waiting: deque[tuple[Piece, bool]] = deque()  # and whether it ends a group
-        self._waiting_bytes = 0
+        self.waiting_bytes = 0
+        self.beats = 0
         self.open: deque[Shipment] = deque()
 
     @property
@@ -76,7 +77,7 @@ class Shipper:
                 piece.position + at, piece.data[at : at + data_max], piece.segment if not at else 0
             )
             self._waiting.append((part, last and at + data_max >= len(piece.data)))
-        self._waiting_bytes += len(piece.data)
+        self.waiting_bytes += len(piece.data)
 
     def ship(self, now_ms: int, *, beat: bool = False) -> list[Shipment]:
         """Return what is to be appended to the engine's log now, in this order.
@@ -88,6 +89,7 @@ class Shipper:
         while self._waiting and self._may_go():
             shipments.append(self._ship(self._next_pieces(), now_ms))
         if beat and self.idle:
+            self.beats += 1
             shipments.append(self._ship([], now_ms))
         return shipments
 
@@ -109,7 +111,7 @@ class Shipper:
     def _may_go(self) -> bool:
         if not self.open:
             return True
-        full = self._waiting_bytes >= self._sizes.ship_bytes
+        full = self.waiting_bytes >= self._sizes.ship_bytes
         return full and len(self.open) < self._sizes.open_max
 
     def _next_pieces(self) -> list[tuple[Piece, bool]]:
@@ -123,7 +125,7 @@ class Shipper:
                 break
             size += len(piece.data)
             pieces.append(self._waiting.popleft())
-        self._waiting_bytes -= size
+        self.waiting_bytes -= size
         return pieces
 
     def _ship(self, pieces: list[tuple[Piece, bool]], now_ms: int) -> Shipment:

@@ -64,7 +64,7 @@ class Tenure:
         self.valid_end = standing.whole_end  # of the groups that every reader takes for valid
         self.gaps = 0  # that were read
         self.reader = reader
-        self._shipper = Shipper(fence, standing.end, sizes)
+        self.shipper = Shipper(fence, standing.end, sizes)
         self._reports: list[tuple[Offset, int, Shipment]] = []  # a heap
         self._ties = count()
         self._untold: list[Shipment] = []  # acknowledged, but not where
@@ -95,20 +95,20 @@ class Tenure:
 
     def add(self, piece: Piece, *, last: bool) -> None:
         """Add what was appended to the shard's log; `last` ends the group."""
-        self._shipper.add(piece, last=last)
+        self.shipper.add(piece, last=last)
 
     def step(self, now_ms: int) -> list[Shipment]:
         """Return what is to be appended to the engine's log now, in this order."""
         if self.fenced:
             return []
-        if self._resend_ms is not None and self._shipper.open:
-            shipments = self._shipper.resend() if now_ms >= self._resend_ms else []
+        if self._resend_ms is not None and self.shipper.open:
+            shipments = self.shipper.resend() if now_ms >= self._resend_ms else []
             if shipments:
                 self._resend_ms = None
             return shipments
         self._resend_ms = None
         quiet = now_ms - self._shipped_ms >= BEAT_MS or not self.serving(now_ms)
-        shipments = self._shipper.ship(now_ms, beat=quiet)
+        shipments = self.shipper.ship(now_ms, beat=quiet)
         if shipments:
             self._shipped_ms = now_ms
         return shipments
@@ -177,14 +177,14 @@ class Tenure:
             self.fenced = True
         elif verdict is Verdict.VALID:
             self.valid_end = standing.whole_end
-            shipped_ms = self._shipper.settle(standing.sequence)
+            shipped_ms = self.shipper.settle(standing.sequence)
             if shipped_ms is not None:
                 self._proven_ms = max(self._proven_ms, shipped_ms)
 
     def _unless_valid(self, shipment: Shipment, now_ms: int) -> None:
         """Have it sent again if the copy that was reported does not count, nor any before it."""
         shipment.in_flight = False
-        if shipment in self._shipper.open:
+        if shipment in self.shipper.open:
             self._resend_from(now_ms)
 
     def _resend_from(self, now_ms: int) -> None:

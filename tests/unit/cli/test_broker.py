@@ -26,6 +26,7 @@ def test_it_tells_how_the_broker_is(rig: CliRig) -> None:
     shown = rig.ok("broker", "show")
     for words in (
         "broker latermq-0",
+        "alone: nobody else keeps its log",
         "0 delayed, 0 in backoff, 0 ready again, 1 in flight, 0 half",
         "oldest record 20",
         "1 MiB in 1 segment of 1 MiB, flush async",

@@ -15,7 +15,9 @@ import pytest
 import yaml
 
 from latermq_broker.config.config import DeliveryConfig
+from latermq_broker.engine.state.figures import DURATION_MS, Histogram
 from latermq_broker.observability.metrics import Edges, render
+from latermq_broker.observability.replication_figures import OWNER, ReplicationFigures
 from latermq_broker.observability.transport_figures import TransportFigures
 from support.engine_rig import EngineRig
 
@@ -65,7 +67,9 @@ def series() -> dict[str, set[str]]:
         calls=1, connections=1, calls_open=1, connections_open=1, deadline_timers=1, tasks=1,
         others={("fault", "pings"): 1},
     )  # fmt: skip
-    text = "".join(render(rig.engine, Edges(rig.now_ms, transport=figures)))
+    replication = ReplicationFigures(OWNER, "shop", 1, 4_096, 20, Histogram(DURATION_MS))
+    edges = Edges(rig.now_ms, transport=figures, replication=replication)
+    text = "".join(render(rig.engine, edges))
     found: dict[str, set[str]] = {}
     for line in text.splitlines():
         if not line.startswith("#"):

@@ -9,11 +9,16 @@ import pytest
 
 from latermq_broker.config.config import DeliveryConfig, MetricsConfig
 from latermq_broker.engine.engine import Engine
-from latermq_broker.engine.state.figures import Histogram
+from latermq_broker.engine.state.figures import DURATION_MS, Histogram
 from latermq_broker.engine.state.model import Outgoing
 from latermq_broker.errors import ConfigError
-from latermq_broker.observability.metrics import Edges, render
+from latermq_broker.observability.metrics import Edges, render, render_standby
 from latermq_broker.observability.metrics_endpoint import CONNECTIONS_MAX, MetricsEndpoint
+from latermq_broker.observability.replication_figures import (
+    OWNER,
+    STANDBY,
+    ReplicationFigures,
+)
 from latermq_broker.observability.transport_figures import TransportFigures
 from support.engine_rig import EngineRig
 
@@ -61,6 +66,29 @@ def test_the_transport_is_on_the_page() -> None:
     fault = 'latermq_transport_events_total{kind="fault",reason="ENHANCE_YOUR_CALM: pings"}'
     assert page[fault] == 3
     assert "latermq_calls" not in page_of(EngineRig().engine, Edges(0))
+
+
+def test_a_replicated_log_is_on_the_page_of_its_owner_and_of_a_standby() -> None:
+    latency_ms = Histogram(DURATION_MS)
+    latency_ms.observe(2.0)
+    owner = ReplicationFigures(
+        OWNER, "shop", 4, 8_192, 20, latency_ms, in_flight=2, waiting_bytes=300, gaps=1, beats=7
+    )
+    page = page_of(EngineRig().engine, Edges(0, replication=owner))
+    assert page['latermq_replication_owner{cluster="shop"}'] == 1
+    assert page["latermq_replication_engine_silence_seconds"] == 0.02
+    assert page["latermq_replication_in_flight"] == 2
+    assert page["latermq_replication_beats_total"] == 7
+    assert page["latermq_replication_append_seconds_count"] == 1
+    assert "latermq_replication_epoch" not in page_of(EngineRig().engine, Edges(0))
+    standby = ReplicationFigures(
+        STANDBY, "shop", 4, 4_096, 20, Histogram(DURATION_MS), lag_entries=9
+    )
+    page = samples("".join(render_standby(standby)))
+    assert page['latermq_replication_owner{cluster="shop"}'] == 0
+    assert page["latermq_replication_lag_entries"] == 9
+    assert page["latermq_build_info" + next(k for k in page if "build" in k)[18:]] == 1
+    assert "latermq_messages_sent_total" not in page
 
 
 def test_it_counts_what_happens() -> None:

@@ -1,10 +1,12 @@
-"""What only the transport and those who wait can tell, for the services that show it.
+"""What only the edges can tell, for the services that show it: the transport, those who wait, and
+who has a replicated log.
 
-Services are built before the transport that serves them; the runtime connects the two.
+Services are built before the edges that serve them; the runtime connects the two.
 """
 
 from collections.abc import Callable
 
+from latermq_broker.observability.replication_figures import ReplicationFigures
 from latermq_broker.observability.transport_figures import TransportFigures
 from latermq_broker.services.call.handler import ParkedReceives
 
@@ -12,6 +14,7 @@ from latermq_broker.services.call.handler import ParkedReceives
 class TransportView:
     def __init__(self, parked: ParkedReceives) -> None:
         self.transport: Callable[[], TransportFigures | None] = lambda: None
+        self.replication: Callable[[], ReplicationFigures | None] = lambda: None
         self._parked = parked
 
     @property

@@ -4,6 +4,7 @@ from latermq_broker.config.config import Config
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.views.overview import Overview
 from latermq_broker.errors import BadRequestError, NotFoundError
+from latermq_broker.observability.replication_figures import ReplicationFigures
 from latermq_broker.services.admin.admin_fields import known_client
 from latermq_broker.services.call.answers import Caller, ok_status
 from latermq_broker.services.call.handler import Committer
@@ -63,6 +64,7 @@ class BrokersService:
                 bytes_max=seen.dedup.bytes_max,
                 window_ms=self._config.dedup.window_ms,
             ),
+            replication=_replication(self._transport_view.replication()),
         )
         return broker_pb2.GetBrokerResponse(status=ok_status(), broker=broker)
 
@@ -160,6 +162,23 @@ def _totals(seen: Overview) -> broker_pb2.BrokerTotals:
         loop_lag_p99_ms=figures.loop_lag_ms.quantile(0.99),
         sync_p99_ms=figures.sync_ms.quantile(0.99),
         messages_duplicate=figures.messages_duplicate,
+    )
+
+
+def _replication(seen: ReplicationFigures | None) -> broker_pb2.BrokerReplication | None:
+    if seen is None:
+        return None
+    return broker_pb2.BrokerReplication(
+        role=seen.role,
+        cluster=seen.cluster,
+        epoch=seen.epoch,
+        position=seen.position,
+        silence_ms=seen.silence_ms,
+        lag_bytes=seen.lag_bytes,
+        waiting_bytes=seen.waiting_bytes,
+        in_flight=seen.in_flight,
+        gaps=seen.gaps,
+        append_p99_ms=seen.latency_ms.quantile(0.99),
     )
 
 

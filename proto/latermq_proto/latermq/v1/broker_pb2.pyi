@@ -188,8 +188,32 @@ class BrokerTransport(_message.Message):
     others: _containers.RepeatedCompositeFieldContainer[BrokerTransportCount]
     def __init__(self, calls: _Optional[int] = ..., connections: _Optional[int] = ..., calls_open: _Optional[int] = ..., connections_open: _Optional[int] = ..., deadline_timers: _Optional[int] = ..., tasks: _Optional[int] = ..., receives_parked: _Optional[int] = ..., others: _Optional[_Iterable[_Union[BrokerTransportCount, _Mapping]]] = ...) -> None: ...
 
+class BrokerReplication(_message.Message):
+    __slots__ = ("role", "cluster", "epoch", "position", "silence_ms", "lag_bytes", "waiting_bytes", "in_flight", "gaps", "append_p99_ms")
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    SILENCE_MS_FIELD_NUMBER: _ClassVar[int]
+    LAG_BYTES_FIELD_NUMBER: _ClassVar[int]
+    WAITING_BYTES_FIELD_NUMBER: _ClassVar[int]
+    IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
+    GAPS_FIELD_NUMBER: _ClassVar[int]
+    APPEND_P99_MS_FIELD_NUMBER: _ClassVar[int]
+    role: str
+    cluster: str
+    epoch: int
+    position: int
+    silence_ms: int
+    lag_bytes: int
+    waiting_bytes: int
+    in_flight: int
+    gaps: int
+    append_p99_ms: float
+    def __init__(self, role: _Optional[str] = ..., cluster: _Optional[str] = ..., epoch: _Optional[int] = ..., position: _Optional[int] = ..., silence_ms: _Optional[int] = ..., lag_bytes: _Optional[int] = ..., waiting_bytes: _Optional[int] = ..., in_flight: _Optional[int] = ..., gaps: _Optional[int] = ..., append_p99_ms: _Optional[float] = ...) -> None: ...
+
 class Broker(_message.Message):
-    __slots__ = ("name", "version", "started_at_ms", "now_ms", "wall_ahead_ms", "topics", "groups", "clients", "log", "disk", "retention", "waiting", "totals", "transport", "dedup")
+    __slots__ = ("name", "version", "started_at_ms", "now_ms", "wall_ahead_ms", "topics", "groups", "clients", "log", "disk", "retention", "waiting", "totals", "transport", "dedup", "replication")
     NAME_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     STARTED_AT_MS_FIELD_NUMBER: _ClassVar[int]
@@ -205,6 +229,7 @@ class Broker(_message.Message):
     TOTALS_FIELD_NUMBER: _ClassVar[int]
     TRANSPORT_FIELD_NUMBER: _ClassVar[int]
     DEDUP_FIELD_NUMBER: _ClassVar[int]
+    REPLICATION_FIELD_NUMBER: _ClassVar[int]
     name: str
     version: str
     started_at_ms: int
@@ -220,7 +245,8 @@ class Broker(_message.Message):
     totals: BrokerTotals
     transport: BrokerTransport
     dedup: BrokerDedup
-    def __init__(self, name: _Optional[str] = ..., version: _Optional[str] = ..., started_at_ms: _Optional[int] = ..., now_ms: _Optional[int] = ..., wall_ahead_ms: _Optional[int] = ..., topics: _Optional[int] = ..., groups: _Optional[int] = ..., clients: _Optional[int] = ..., log: _Optional[_Union[BrokerLog, _Mapping]] = ..., disk: _Optional[_Union[BrokerDisk, _Mapping]] = ..., retention: _Optional[_Union[BrokerRetention, _Mapping]] = ..., waiting: _Optional[_Union[BrokerWaiting, _Mapping]] = ..., totals: _Optional[_Union[BrokerTotals, _Mapping]] = ..., transport: _Optional[_Union[BrokerTransport, _Mapping]] = ..., dedup: _Optional[_Union[BrokerDedup, _Mapping]] = ...) -> None: ...
+    replication: BrokerReplication
+    def __init__(self, name: _Optional[str] = ..., version: _Optional[str] = ..., started_at_ms: _Optional[int] = ..., now_ms: _Optional[int] = ..., wall_ahead_ms: _Optional[int] = ..., topics: _Optional[int] = ..., groups: _Optional[int] = ..., clients: _Optional[int] = ..., log: _Optional[_Union[BrokerLog, _Mapping]] = ..., disk: _Optional[_Union[BrokerDisk, _Mapping]] = ..., retention: _Optional[_Union[BrokerRetention, _Mapping]] = ..., waiting: _Optional[_Union[BrokerWaiting, _Mapping]] = ..., totals: _Optional[_Union[BrokerTotals, _Mapping]] = ..., transport: _Optional[_Union[BrokerTransport, _Mapping]] = ..., dedup: _Optional[_Union[BrokerDedup, _Mapping]] = ..., replication: _Optional[_Union[BrokerReplication, _Mapping]] = ...) -> None: ...
 
 class GetBrokerRequest(_message.Message):
     __slots__ = ()

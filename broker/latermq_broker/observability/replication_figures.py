@@ -1,0 +1,78 @@
+"""How a broker stands in a replicated log, for GetBroker and for the page of metrics.
+
+Counters begin at 0 with the process, whatever it becomes.
+"""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from latermq_broker.engine.state.figures import Histogram
+from latermq_broker.observability.exposition import (
+    Family,
+    histogram_lines,
+    label_text,
+    sample,
+)
+
+OWNER: Final = "owner"
+STANDBY: Final = "standby"
+LATENCY: Final = Family(
+    "latermq_replication_append_seconds",
+    "histogram",
+    "How long the engine took to say that a quorum has a batch.",
+)
+
+
+class ReplicationFigures(NamedTuple):
+    """What an owner or a standby knows now; what only an owner does is 0 at a standby."""
+
+    role: str  # OWNER or STANDBY
+    cluster: str
+    epoch: int  # of the log's owner; 0: it never had one
+    position: int  # up to which an owner's log is in the engine; a standby has it, too
+    silence_ms: int  # since the engine last answered
+    latency_ms: Histogram  # of the engine, by batch
+    lag_entries: int = 0  # of the engine, which a standby has not read yet
+    lag_bytes: int = 0  # of the owner's log, which the engine is not known to have
+    waiting_bytes: int = 0  # of these, not shipped yet
+    in_flight: int = 0  # batches
+    gaps: int = 0  # that were read
+    beats: int = 0  # that were shipped
+    take_overs: int = 0
+
+
+def replication_page(seen: ReplicationFigures, *, openmetrics: bool) -> str:
+    """Return the lines of a broker whose log an engine keeps, too."""
+    rows = "".join(
+        family.head(openmetrics=openmetrics) + sample(family.name, labels, value)
+        for family, labels, value in _rows(seen)
+    )
+    head = LATENCY.head(openmetrics=openmetrics)
+    return f"{rows}{head}{histogram_lines(LATENCY.name, '', seen.latency_ms)}"
+
+
+def _rows(seen: ReplicationFigures) -> Iterator[tuple[Family, str, float]]:
+    cluster = label_text({"cluster": seen.cluster})
+    for name, help, labels, value in (
+        ("owner", "1 at the broker that owns the log, 0 at a standby.", cluster,
+         seen.role == OWNER),
+        ("epoch", "Of the log's owner: each owner has a higher one.", "", seen.epoch),
+        ("position", "Position up to which the engine and this broker have the log.", "",
+         seen.position),
+        ("engine_silence_seconds", "Since the engine last answered this broker.", "",
+         seen.silence_ms / 1_000),
+        ("lag_entries", "Entries of the engine that a standby has not read yet.", "",
+         seen.lag_entries),
+        ("lag_bytes", "Bytes of an owner's log that the engine is not known to have.", "",
+         seen.lag_bytes),
+        ("waiting_bytes", "Bytes of an owner's log that wait to be shipped.", "",
+         seen.waiting_bytes),
+        ("in_flight", "Batches on their way to the engine.", "", seen.in_flight),
+    ):  # fmt: skip
+        yield Family(f"latermq_replication_{name}", "gauge", help), labels, float(value)
+    for name, help, value in (
+        ("gaps", "Times that an owner read what stands between its batches.", seen.gaps),
+        ("beats", "Empty batches, by which an owner shows that it lives.", seen.beats),
+        ("take_overs", "Times that this process became the owner.", seen.take_overs),
+    ):
+        yield Family(f"latermq_replication_{name}_total", "counter", help), "", value
