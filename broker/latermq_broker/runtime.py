@@ -253,10 +253,7 @@ async def _serve(
         pump.on_ready = services.parked.wake
         manager = _managed(services, pump)
         server = _server(services.methods, config)
-        if isinstance(server, LeanServer):
-            services.transport_view.transport = server.figures
-        if owner is not None:
-            services.transport_view.replication = owner.figures
+        _show_figures(services, server, owner)
         page = _page(engine, services, pump, config)
         async with (
             _metrics(services, config, page, sockets) as metrics,
@@ -265,13 +262,15 @@ async def _serve(
             await _copy_first(services, stop)
             if owner is not None:
                 await _own(owner, services, server, on_failure, stop)
-            meeting = await _start(server, sockets, config, metrics, replaced)
-            pump.start()
-            services.health.set_serving(True)
-            gc.collect()
-            gc.freeze()  # what lives as long as the process need not be looked at again
-            _say_ready(server.address, announce, manager)
-            await stop.wait()
+            meeting = None
+            if not stop.is_set():
+                meeting = await _start(server, sockets, config, metrics, replaced)
+                pump.start()
+                services.health.set_serving(True)
+                gc.collect()
+                gc.freeze()  # what lives as long as the process need not be looked at again
+                _say_ready(server.address, announce, manager)
+                await stop.wait()
             manager.stopping()
             if meeting is not None:
                 meeting.close()  # before the ports: who comes now waits for LOCK
@@ -285,6 +284,16 @@ async def _serve(
             engine, clock, store_failed=bool(failed), drained=drained, owned=owner is not None
         )
     return CLEAN if closed else STORE_FAILED
+
+
+def _show_figures(
+    services: Services, server: "GrpcioServer | LeanServer", owner: "Owner | None"
+) -> None:
+    """Have what the edges count told with what the broker is."""
+    if isinstance(server, LeanServer):
+        services.transport_view.transport = server.figures
+    if owner is not None:
+        services.transport_view.replication = owner.figures
 
 
 async def _start(
@@ -311,23 +320,26 @@ async def _own(
     on_failure: Callable[[BaseException], None],
     stop: asyncio.Event,
 ) -> None:
-    """Have the owner of a replicated log at work, and return when clients may be answered."""
+    """Have the owner of a replicated log at work; return when clients may be answered, or `stop`.
+
+    The server is to start in the same turn of the loop.
+    """
     assert isinstance(server, LeanServer), "checked with the configuration"
     serving = asyncio.Event()
 
     def on_serving(now: bool) -> None:
-        if serving.is_set():  # what follows is of a server that has started
-            services.health.set_serving(now)
-            (server.come_back if now else server.go_away)()
-        elif now:
-            serving.set()
+        services.health.set_serving(now)
+        (server.come_back if now else server.go_away)()
 
-    owner.on_failure, owner.on_pause, owner.on_serving = on_failure, server.drop, on_serving
+    owner.on_failure, owner.on_pause = on_failure, server.drop
+    owner.on_serving = lambda now: (serving.set if now else serving.clear)()
     owner.begin()
-    waits = [asyncio.ensure_future(event.wait()) for event in (serving, stop)]
-    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    for wait in waits:
-        wait.cancel()
+    while not (serving.is_set() or stop.is_set()):
+        waits = [asyncio.ensure_future(event.wait()) for event in (serving, stop)]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+    owner.on_serving = on_serving
 
 
 async def _copy_first(services: Services, stop: asyncio.Event) -> None:

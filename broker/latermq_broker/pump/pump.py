@@ -2,7 +2,7 @@
 
 The engine only decides; the pump owns the moments. Once per loop turn in which something was
 appended: wake the receives that something became ready for, write the batch, resolve who waits.
-The engine is ticked at its next deadline, never before it.
+The engine is ticked at its next deadline, never before it; not while too much waits to be synced.
 
     append ─call_soon→ turn: wake, write ─→ leased() resolves; with flush=none or async, written()
                               └→ sync in a thread ─→ with flush=sync, written() resolves;
@@ -33,6 +33,7 @@ log = logging.getLogger("latermq.pump")
 
 TICK_SLEEP_MS_MAX: Final = 3_600_000  # look again at least this often
 FULL_RETRY_MS: Final = 1_000  # after a tick that found the disk full
+BEHIND_RETRY_MS: Final = 100  # while it is behind: nothing expires and no timer fires
 HOUSEKEEPING_MS: Final = 1_000
 
 
@@ -95,8 +96,13 @@ class Pump:
         return now_ms
 
     def admit(self) -> None:
-        if self._log.end - self._log.durable > self._unsynced_bytes_max:
+        if self._behind:
             raise TooManyRequestsError("the disk is behind: too much is written but not synced")
+
+    @property
+    def _behind(self) -> bool:
+        """More is written than the disk, or who else keeps the log, may be behind by."""
+        return self._log.end - self._log.durable > self._unsynced_bytes_max
 
     def acknowledged(self, answer: Value) -> Later[Value]:
         return self._wait(Later(answer), synced=self._acknowledges_synced)
@@ -195,6 +201,10 @@ class Pump:
     def _tick(self) -> None:
         """Timers of the loop may run a little early; the engine does only what is due."""
         now_ms = self.now_ms()
+        if self._behind:  # what it wrote would wait in memory, without a bound
+            self._tick_ms = now_ms + BEHIND_RETRY_MS
+            self._timers.after("tick", BEHIND_RETRY_MS, self._tick)
+            return
         try:
             self._engine.tick(now_ms)
         except StoreFullError as full:

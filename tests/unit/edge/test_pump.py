@@ -185,6 +185,26 @@ class TestFlush:
 
         run_virtually(main)
 
+    def test_too_much_unsynced_keeps_what_is_due_until_the_disk_catches_up(self) -> None:
+        """What a tick writes would wait in memory, as long as an engine is away."""
+
+        async def main() -> None:
+            rig = Rig(replace(SMALL_STORE, unsynced_bytes_max=50_000, sync_bytes=10_000))
+            rig.send(wait_ms=1_000)
+            await asyncio.sleep(0.5)
+            rig.threads.held = True
+            rig.send(size=60_000)
+            await rig.pump.written()
+            end = rig.log.end
+            await asyncio.sleep(10)
+            assert rig.log.end == end
+            assert rig.receive() == 1
+            rig.threads.release()
+            await asyncio.sleep(0.2)
+            assert rig.receive() == 1
+
+        run_virtually(main)
+
 
 class TestFailure:
     @pytest.mark.parametrize(

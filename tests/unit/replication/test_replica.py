@@ -1,48 +1,26 @@
 """One broker's part in a replicated log, where it is asked to end at an awkward moment."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 from latermq_broker.config.config import StoreConfig
 from latermq_broker.replication.note import read_note
 from latermq_broker.replication.replica import Replica, ReplicaPlace
-from latermq_broker.replication.replicated_log import Entry
 from latermq_broker.store.files import RealFiles
+from support.log_in_memory import LogInMemory
 
 
-class Engine:
-    """A log that takes what it is given; `claiming` is told of a claim under way."""
+class Engine(LogInMemory):
+    """`claiming` is told of a claim under way."""
 
     def __init__(self, claiming: asyncio.Event) -> None:
+        super().__init__()
         self._claiming = claiming
-        self.entries: list[bytes] = []
 
     async def claim(self, fence: bytes) -> int:
         self._claiming.set()
-        self.entries.append(fence)
-        return len(self.entries) - 1
-
-    def append(self, batch: bytes) -> Any:
-        raise AssertionError("nobody serves")
-
-    async def follow(self, offset: int) -> AsyncIterator[Entry]:
-        while True:
-            for at in range(offset, len(self.entries)):
-                yield Entry(at, self.entries[at])
-            offset = len(self.entries)
-            await asyncio.sleep(0)
-
-    async def trim(self, offset: int) -> None:
-        raise AssertionError("nobody serves")
-
-    async def end(self) -> int:
-        return len(self.entries)
-
-    async def canary(self) -> None: ...
-
-    async def close(self) -> None: ...
+        return await super().claim(fence)
 
 
 class Opened:

@@ -1,0 +1,46 @@
+"""An engine for tests in one process: a `ReplicatedLog` whose entries are a list."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from latermq_broker.deferred import Later
+from latermq_broker.errors import EntriesGoneError
+from latermq_broker.replication.replicated_log import Entry, Offset
+
+
+class LogInMemory:
+    """Takes all that it is given, from whomever, and says so in the next turn."""
+
+    def __init__(self) -> None:
+        self.now_ms = 500
+        self.entries: list[bytes] = []
+        self.begin = 0  # what is before was trimmed
+
+    async def claim(self, fence: bytes) -> Offset:
+        return await LogInMemory.append(self, fence)
+
+    def append(self, batch: bytes) -> Later[Offset]:
+        self.entries.append(batch)
+        offset: Later[Offset] = Later()
+        asyncio.get_running_loop().call_soon(offset.give, len(self.entries) - 1)
+        return offset
+
+    async def follow(self, offset: Offset) -> AsyncIterator[Entry]:
+        if 0 < offset < self.begin:
+            raise EntriesGoneError(f"entry {offset} was trimmed")
+        offset = max(offset, self.begin)
+        while True:
+            while offset < len(self.entries):
+                yield Entry(offset, self.entries[offset])
+                offset += 1
+            await asyncio.sleep(0)
+
+    async def trim(self, offset: Offset) -> None:
+        self.begin = max(self.begin, offset)
+
+    async def end(self) -> Offset:
+        return len(self.entries)
+
+    async def canary(self) -> None: ...
+
+    async def close(self) -> None: ...
