@@ -287,6 +287,11 @@ kafka: $(READY) ## what works with Kafka, against a node of it (needs Java 17 an
 kafka-long: $(READY) ## records of Kafka through kill -9 of workers, brokers and nodes (RECORDS=100000 KILLS=20 ORDERED=1)
 	PYTHONPATH=$(TESTS_PATH) nice $(BIN)/python -m kafka.long
 
+# FAILOVERS=200 is half an hour, the other scenarios with TIMES=5 five minutes.
+.PHONY: cluster-long
+cluster-long: $(READY) ## fail-overs on three nodes of Kafka under load, and a table (FAILOVERS=200 TIMES=5 SEED=1; 40 min)
+	PYTHONPATH=$(TESTS_PATH) nice $(BIN)/python -m cluster.long
+
 .PHONY: console-test
 console-test: $(READY) ## the console in a headless Chromium: a stranger's way, keys, phones, axe-core
 	$(PYTEST) -rs tests/console

@@ -24,17 +24,8 @@ from pathlib import Path
 from typing import Final
 
 from crash.load import AUDIT, TOPIC, WORKERS, Load
-from crash.test_kill import (
-    CONFIG,
-    FLUSHES,
-    RETENTION_MS,
-    Crashes,
-    End,
-    drain,
-    left_in,
-    old_enough,
-    still_delayed,
-)
+from crash.read_back import ALWAYS, drain, left_in, old_enough, still_delayed
+from crash.test_kill import CONFIG, FLUSHES, RETENTION_MS, Crashes, End
 from latermq_broker.offline.backup_commands import examined, restored
 from latermq_cli.backup.repository import PART, Manifest, Repository
 from latermq_cli.backup.shelf import DirectoryShelf
@@ -49,7 +40,6 @@ ROUNDS_MAX: Final = 12  # for each backup that is wanted
 FILE_BLOCKS_MAX: Final = 400  # of 512 bytes: less than a whole segment of the drill
 BACKUPS_OF_ONE: Final = 5  # broker: the log grows, and is read back for each
 BACKUP_S_MAX: Final = patient(60)
-ALWAYS: Final = 1 << 62
 
 
 class Fate(Enum):
@@ -104,8 +94,7 @@ class Drill:
         crashes._complain(load.errors, End.SERVING)
         if not crashes.broker.running or self.rng.random() < 0.3:
             crashes._note(crashes.broker.kill(), End.SERVING)
-            crashes.ledger.crashed()
-            crashes.anew.ledger.crashed()
+            crashes.crashed()
             await asyncio.to_thread(crashes.broker.start)
         crashes.check()
         self.cut_off += bool(self.repository.names(PART))

@@ -1,112 +1,26 @@
 """Two brokers and a replicated log: the owner dies, is stopped, or the engine does not answer."""
 
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple, Self
 
-import grpc
 import pytest
 
 from latermq_broker.runtime import CLEAN, STORE_FAILED
 from latermq_broker.store.directory import LOG_NAME
-from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2_grpc
 from latermq_proto.latermq.v1 import pending_pb2
 from support import retention_story, wire_requests
-from support.machine import patient
 from support.replica_process import EngineProcess, ReplicaProcess
+from support.steady_senders import TOPIC, SteadySenders, drained
 from support.wire_client import WireClient, now_ms, require_ok
 
-TOPIC = "orders"
-ATTEMPT_S = 2.0
 HOUR_MS = 3_600_000
-
-
-class Sent(NamedTuple):
-    """A message that was acknowledged, by whom and when."""
-
-    message_id: str
-    endpoint: str
-    at_s: float
-
-
-class Load(threading.Thread):
-    """Sends one message after another to whichever broker takes it."""
-
-    def __init__(self, *brokers: ReplicaProcess) -> None:
-        super().__init__(daemon=True)
-        self.acknowledged: list[Sent] = []
-        self._brokers = brokers
-        self._over = threading.Event()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self.join()
-
-    def run(self) -> None:
-        threads = [threading.Thread(target=self._to, args=(broker,)) for broker in self._brokers]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-
-    def _to(self, broker: ReplicaProcess) -> None:
-        while not self._over.is_set():
-            if broker.endpoint.endswith(":0"):
-                time.sleep(0.02)
-                continue
-            with grpc.insecure_channel(broker.endpoint, wire_requests.CHANNEL_OPTIONS) as channel:
-                stub = service_pb2_grpc.MessagingServiceStub(channel)
-                while not self._over.is_set() and self._send(stub, broker.endpoint):
-                    pass
-            time.sleep(0.02)
-
-    def _send(self, stub: service_pb2_grpc.MessagingServiceStub, endpoint: str) -> bool:
-        message = wire_requests.message(TOPIC, b"load")
-        metadata = wire_requests.metadata("load@1@0@test")
-        try:
-            answer = stub.SendMessage(
-                wire_requests.send([message]), timeout=ATTEMPT_S, metadata=metadata
-            )
-        except grpc.RpcError:
-            return False
-        if answer.status.code == definition_pb2.Code.OK:
-            message_id = message.system_properties.message_id
-            self.acknowledged.append(Sent(message_id, endpoint, time.monotonic()))
-        return True
-
-    def wait_more(self, count: int, endpoint: str) -> None:
-        """Until so many more were acknowledged there."""
-        wanted = self.count(endpoint) + count
-        until_s = time.monotonic() + patient(60)
-        while self.count(endpoint) < wanted:
-            assert time.monotonic() < until_s, f"{endpoint} takes nothing"
-            time.sleep(0.02)
-
-    def count(self, endpoint: str) -> int:
-        return sum(sent.endpoint == endpoint for sent in list(self.acknowledged))
 
 
 @pytest.fixture
 def engine() -> Iterator[EngineProcess]:
     with EngineProcess() as engine:
         yield engine
-
-
-def drained(broker: ReplicaProcess) -> list[str]:
-    """The ids of all messages, as a consumer gets them."""
-    ids: list[str] = []
-    with WireClient(broker.endpoint) as client:
-        while messages := client.receive(TOPIC, "billing", wait_ms=1_000).messages:
-            handles = [message.system_properties.receipt_handle for message in messages]
-            require_ok(client.ack(TOPIC, "billing", *handles))
-            ids += [message.system_properties.message_id for message in messages]
-    return ids
 
 
 def log_bytes(directory: Path) -> bytes:
@@ -122,7 +36,7 @@ def test_a_killed_owner_is_replaced_and_nothing_is_lost(
         a.start()
         b.spawn()
         b.wait_log("following")
-        with Load(a, b) as load:
+        with SteadySenders(a, b) as load:
             load.wait_more(20, a.endpoint)
             a.kill()
             b.wait_ready()
@@ -134,7 +48,7 @@ def test_a_killed_owner_is_replaced_and_nothing_is_lost(
             a.wait_ready()
             load.wait_more(20, a.endpoint)
         acknowledged = [sent.message_id for sent in load.acknowledged]
-        received = drained(a)
+        received = drained(a.endpoint)
         assert set(acknowledged) <= set(received)
         assert len(received) == len(set(received))
         with ReplicaProcess(tmp_path / "c", engine) as c:  # from the engine alone
@@ -142,7 +56,9 @@ def test_a_killed_owner_is_replaced_and_nothing_is_lost(
             c.wait_log("following")
             assert a.terminate().code == CLEAN
             c.wait_ready()
-            assert drained(c) == []  # what was acknowledged by consumers does not come again
+            assert (
+                drained(c.endpoint) == []
+            )  # what was acknowledged by consumers does not come again
             c.kill()
         whole = log_bytes(tmp_path / "c")
         copy = log_bytes(tmp_path / "a")
@@ -157,7 +73,7 @@ def test_an_owner_that_was_stopped_ends_when_it_goes_on(
         a.start()
         b.spawn()
         b.wait_log("following")
-        with Load(a, b) as load:
+        with SteadySenders(a, b) as load:
             load.wait_more(20, a.endpoint)
             a.pause()
             b.wait_ready()
@@ -170,7 +86,7 @@ def test_an_owner_that_was_stopped_ends_when_it_goes_on(
         first_s = min(sent.at_s for sent in load.acknowledged if sent.endpoint == b.endpoint)
         late = [sent for sent in load.acknowledged if sent.endpoint != b.endpoint]
         assert max(sent.at_s for sent in late) < first_s
-        assert {sent.message_id for sent in load.acknowledged} <= set(drained(b))
+        assert {sent.message_id for sent in load.acknowledged} <= set(drained(b.endpoint))
 
 
 def test_without_an_engine_nobody_serves_and_with_it_the_owner_goes_on(
@@ -180,7 +96,7 @@ def test_without_an_engine_nobody_serves_and_with_it_the_owner_goes_on(
         a.start()
         b.spawn()
         b.wait_log("following")
-        with Load(a) as load:
+        with SteadySenders(a) as load:
             load.wait_more(20, a.endpoint)
             engine.pause()
             a.wait_log("does not serve")
@@ -190,7 +106,7 @@ def test_without_an_engine_nobody_serves_and_with_it_the_owner_goes_on(
             engine.go_on()
             load.wait_more(20, a.endpoint)
         assert not b.serves
-        assert {sent.message_id for sent in load.acknowledged} <= set(drained(a))
+        assert {sent.message_id for sent in load.acknowledged} <= set(drained(a.endpoint))
 
 
 def test_a_log_whose_front_was_dropped_fills_an_empty_directory(

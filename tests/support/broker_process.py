@@ -135,6 +135,22 @@ class BrokerProcess:
         self._process.send_signal(signal.SIGTERM)
         return self.wait_end()
 
+    def pause(self) -> None:
+        """Stop it, as a machine does that is too busy, or suspended."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    def wait_log(self, text: str) -> None:
+        """Wait until it has said this on standard error in this life."""
+        until_s = time.monotonic() + READY_TIMEOUT_S
+        while text not in self._log():
+            assert time.monotonic() < until_s, f"the log never said {text!r}"
+            time.sleep(0.05)
+
     def replace(self, *more_arguments: str) -> Ended:
         """Have `serve --replace` take over, wait until it serves; how the process before it ended.
 
@@ -166,11 +182,8 @@ class BrokerProcess:
             process.kill()
             process.wait()
         self._reader.join()
-        with self.log_path.open("rb") as log:
-            log.seek(self._log_from)
-            said = log.read().decode(errors="replace")
         assert process.returncode is not None
-        return Ended(process.returncode, "".join(self._lines), said)
+        return Ended(process.returncode, "".join(self._lines), self._log())
 
     def __enter__(self) -> Self:
         return self
@@ -178,6 +191,11 @@ class BrokerProcess:
     def __exit__(self, *_: object) -> None:
         if self._process is not None:
             self.kill()
+
+    def _log(self) -> str:
+        with self.log_path.open("rb") as log:
+            log.seek(self._log_from)
+            return log.read().decode(errors="replace")
 
     def _read(self, stdout: IO[str], lines: list[str], said: threading.Event) -> None:
         with stdout:

@@ -3,11 +3,10 @@
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import ClassVar, Final, Self
 
-from support.broker_process import READY_TIMEOUT_S, BrokerProcess
+from support.broker_process import BrokerProcess
 
 CONFIG: Final = "[store]\nsegment_bytes = 17825792\n"
 TESTS: Final = Path(__file__).resolve().parents[1]
@@ -24,22 +23,6 @@ class ReplicaProcess(BrokerProcess):
 
     def __init__(self, data_dir: Path, engine: "EngineProcess", config: str = CONFIG) -> None:
         super().__init__(data_dir, "--engine", str(engine.port), config=config)
-
-    def pause(self) -> None:
-        """Stop it, as a machine does that is too busy, or suspended."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
-
-    def go_on(self) -> None:
-        assert self._process is not None
-        self._process.send_signal(signal.SIGCONT)
-
-    def wait_log(self, text: str) -> None:
-        """Until its log says this."""
-        until_s = time.monotonic() + READY_TIMEOUT_S
-        while text not in self.log_path.read_text(encoding="utf-8"):
-            assert time.monotonic() < until_s, f"the log never said {text!r}"
-            time.sleep(0.05)
 
 
 class EngineProcess:

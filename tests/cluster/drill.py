@@ -1,0 +1,179 @@
+"""Two brokers or three on a log that Kafka keeps, and a load whose every promise is written down.
+
+The clients are those of the crash suite, with the same ledger; beside them go one that keeps
+message groups in order, and senders that time how long nobody answered.
+"""
+
+import asyncio
+import random
+import signal
+import time
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Final, Self
+
+from cluster.ordered import Ordered
+from crash.load import CALL_TIMEOUT_S, Load
+from crash.read_back import Promises, make_names, read_back
+from support.broker_process import READY_TIMEOUT_S, BrokerProcess
+from support.kafka.cluster import KafkaCluster
+from support.steady_senders import Sent, SteadySenders, drained
+
+KILLED: Final = -signal.SIGKILL
+FENCED: Final = 3  # the exit code of an owner that was replaced
+ANSWERS: Final = 20  # of the senders, on either side of a fault
+CONFIG: Final = """
+[replication]
+kafka = "{kafka}"
+cluster = "{cluster}"
+[store]
+segment_bytes = 524288
+message_body_bytes_max = 65536
+checkpoint_records = 5000
+checkpoint_interval_ms = 2000
+[delivery]
+receive_batch_max = 256
+[server]
+polling_ms_min = 50
+drain_ms_max = 500
+"""
+
+
+class Drill(Promises):
+    """One log, and who serves it.
+
+    Args:
+        name: of the cluster: its topics in Kafka, its directories.
+        standbys: beside the first owner.
+    """
+
+    def __init__(
+        self, room: Path, kafka: KafkaCluster, name: str, rng: random.Random, standbys: int = 1
+    ) -> None:
+        super().__init__(rng, retention_ms=0)
+        self.kafka = kafka
+        self.name = name
+        self.rng = rng
+        self.ordered = Ordered(rng)
+        self.silences_s: list[float] = []  # of each fault: the longest time without an OK
+        self.replaced = 0  # so many owners
+        self.late = 0  # OKs of an owner behind the first of the next one
+        config = CONFIG.format(kafka=kafka.bootstrap, cluster=name)
+        self.brokers: Sequence[BrokerProcess] = [
+            BrokerProcess(room / f"{name}-{number}", config=config)
+            for number in range(1 + standbys)
+        ]
+        self.owner = self.brokers[0]
+        self.senders = SteadySenders(*self.brokers)
+
+    def __enter__(self) -> Self:
+        self.owner.start()
+        for broker in self.standbys:
+            self.stand_by(broker)
+        make_names(self.owner.endpoint)
+        self.ordered.make_names(self.owner.endpoint)
+        self.senders.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.senders.__exit__()
+        for broker in self.brokers:
+            broker.__exit__()
+
+    @property
+    def standbys(self) -> list[BrokerProcess]:
+        return [broker for broker in self.brokers if broker is not self.owner]
+
+    def stand_by(self, broker: BrokerProcess) -> None:
+        """Start a broker that follows the log."""
+        broker.spawn()
+        broker.wait_log("following the replicated log")
+
+    def who_serves(self) -> BrokerProcess:
+        """Wait until somebody takes what is sent from now on; tell who.
+
+        Of those who took some before, answers may still be on their way.
+        """
+        wanted = len(self.senders.acknowledged) + len(self.brokers)
+        until_s = time.monotonic() + READY_TIMEOUT_S
+        while len(self.senders.acknowledged) <= wanted:
+            assert time.monotonic() < until_s, "nobody serves"
+            time.sleep(0.02)
+        endpoint = self.senders.acknowledged[wanted].endpoint
+        [broker] = [broker for broker in self.brokers if broker.endpoint == endpoint]
+        return broker
+
+    def under_load(self, fault: Callable[[], BrokerProcess], ends_with: int = FENCED) -> None:
+        """Do something to brokers or engine while clients work; then check what they know.
+
+        Args:
+            fault: returns who serves in the end.
+            ends_with: the exit code of an owner that was replaced.
+        """
+        before = self.owner
+        asyncio.run(self._under_load(fault))
+        self.crashed()
+        self.ordered.ledger.crashed()
+        for broker in self.standbys:
+            if broker is before or not broker.running:
+                ended = broker.wait_end()
+                if broker is not before or ended.code != ends_with:
+                    self.complaints.append(f"it ended with {ended.code}\n{ended.stderr}")
+                self.stand_by(broker)
+        self.check()
+
+    async def _under_load(self, fault: Callable[[], BrokerProcess]) -> None:
+        before = self.owner
+        over = asyncio.get_running_loop().create_future()
+        load = Load(before.endpoint, self.ledger, self.rng, self.topics, self.anew)
+        working = asyncio.gather(
+            load.run(over), self.ordered.run(before.endpoint, over, CALL_TIMEOUT_S)
+        )
+        try:
+            await asyncio.to_thread(self.senders.wait_more, ANSWERS, before.endpoint)
+            await asyncio.sleep(self.rng.random())
+            began = len(self.senders.acknowledged)
+            self.owner = await asyncio.to_thread(fault)
+        finally:
+            over.set_result(None)
+            _, errors = await working
+        self.complaints += [*load.errors, *errors]
+        self._timed(before, self.senders.acknowledged[began - 1 :])
+
+    def _timed(self, before: BrokerProcess, sent: list[Sent]) -> None:
+        """Note how long nobody answered at the most, and who answered too late."""
+        self.silences_s.append(max(b.at_s - a.at_s for a, b in pairwise(sent)))
+        if self.owner is not before:
+            self.replaced += 1
+            first_s = min(each.at_s for each in sent if each.endpoint == self.owner.endpoint)
+            self.late += sum(
+                each.endpoint == before.endpoint and each.at_s > first_s for each in sent
+            )
+
+    def check(self) -> None:
+        """Raises AssertionError with every promise broken so far."""
+        self.complaints += self.ordered.ledger.violations
+        self.ordered.ledger.violations.clear()
+        if self.late:
+            self.complaints.append(f"{self.late} OK answers behind the next owner's first")
+        super().check()
+
+    def read_back(self) -> int:
+        """Receive everything there is, for every group, and compare; return how much was promised.
+
+        Raises AssertionError with every promise broken.
+        """
+        endpoint = self.owner.endpoint
+        self.senders.__exit__()
+        promised = {sent.message_id for sent in self.senders.acknowledged}
+        received = drained(endpoint)
+        missing = promised - set(received)
+        if missing:
+            self.complaints.append(f"{len(missing)} of the senders' messages are lost")
+        if len(received) > len(set(received)):
+            self.complaints.append("what was acknowledged came again")
+        self.ordered.read_back(endpoint)
+        read_back(self, endpoint)
+        self.check()
+        return len(promised) + len(self.ledger.messages) + len(self.ordered.ledger.messages)

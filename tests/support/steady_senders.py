@@ -1,0 +1,97 @@
+"""Senders that notice who serves: each answer is written down, with its broker and its time."""
+
+import threading
+import time
+from typing import Final, NamedTuple, Self
+
+import grpc
+
+from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2_grpc
+from support import wire_requests
+from support.broker_process import BrokerProcess
+from support.machine import patient
+from support.wire_client import WireClient, require_ok
+
+TOPIC: Final = "orders"
+ATTEMPT_S: Final = 2.0
+PACE_S: Final = 0.005
+
+
+class Sent(NamedTuple):
+    """A message that was acknowledged, by whom and when."""
+
+    message_id: str
+    endpoint: str
+    at_s: float
+
+
+class SteadySenders(threading.Thread):
+    """Send one message after another to whichever broker takes it."""
+
+    def __init__(self, *brokers: BrokerProcess) -> None:
+        super().__init__(daemon=True)
+        self.acknowledged: list[Sent] = []
+        self._brokers = brokers
+        self._over = threading.Event()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self.join()
+
+    def run(self) -> None:
+        threads = [threading.Thread(target=self._to, args=(broker,)) for broker in self._brokers]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def _to(self, broker: BrokerProcess) -> None:
+        while not self._over.is_set():
+            if broker.endpoint.endswith(":0"):
+                time.sleep(0.02)
+                continue
+            with grpc.insecure_channel(broker.endpoint, wire_requests.CHANNEL_OPTIONS) as channel:
+                stub = service_pb2_grpc.MessagingServiceStub(channel)
+                while not self._over.is_set() and self._send(stub, broker.endpoint):
+                    time.sleep(PACE_S)
+            time.sleep(0.02)
+
+    def _send(self, stub: service_pb2_grpc.MessagingServiceStub, endpoint: str) -> bool:
+        message = wire_requests.message(TOPIC, b"load")
+        metadata = wire_requests.metadata("load@1@0@test")
+        try:
+            answer = stub.SendMessage(
+                wire_requests.send([message]), timeout=ATTEMPT_S, metadata=metadata
+            )
+        except grpc.RpcError:
+            return False
+        if answer.status.code == definition_pb2.Code.OK:
+            message_id = message.system_properties.message_id
+            self.acknowledged.append(Sent(message_id, endpoint, time.monotonic()))
+        return True
+
+    def wait_more(self, count: int, endpoint: str) -> None:
+        """Until so many more were acknowledged there."""
+        wanted = self.count(endpoint) + count
+        until_s = time.monotonic() + patient(60)
+        while self.count(endpoint) < wanted:
+            assert time.monotonic() < until_s, f"{endpoint} takes nothing"
+            time.sleep(0.02)
+
+    def count(self, endpoint: str) -> int:
+        return sum(sent.endpoint == endpoint for sent in list(self.acknowledged))
+
+
+def drained(endpoint: str) -> list[str]:
+    """Receive and acknowledge all there is; return the ids."""
+    ids: list[str] = []
+    with WireClient(endpoint) as client:
+        while messages := client.receive(TOPIC, "billing", wait_ms=1_000).messages:
+            handles = [message.system_properties.receipt_handle for message in messages]
+            require_ok(client.ack(TOPIC, "billing", *handles))
+            ids += [message.system_properties.message_id for message in messages]
+    return ids
