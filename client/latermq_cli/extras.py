@@ -5,7 +5,7 @@ from typing import Final
 
 EXTRAS: Final = {  # the names that are imported; pyproject.toml has those that are installed
     "broker": ("click", "grpc", "grpc_health", "grpc_reflection", "re2", "uvloop", "xxhash"),
-    "console": ("jinja2", "markupsafe", "starlette", "uvicorn"),
+    "console": ("httpx", "jinja2", "markupsafe", "starlette", "uvicorn"),
 }
 OWN_EXTRA: Final = ("console", "worker")  # commands that need less than a broker does
 

@@ -74,6 +74,14 @@ VARIABLES = ("LATERMQ_ACCESS_KEY", "LATERMQ_SECRET_KEY")
     is_flag=True,
     help="Listen beyond this machine without users or https all the same.",
 )
+@click.option(
+    "--prometheus",
+    envvar="LATERMQ_PROMETHEUS",
+    show_envvar=True,
+    default="",
+    metavar="URL",
+    help="Draw figures as far back as a Prometheus has them that scrapes the broker.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print where it listens as JSON.")
 def console(**options: Any) -> None:
     """Serve a console for people: what waits, what died and why, and how to bring it back.
@@ -89,6 +97,7 @@ def console(**options: Any) -> None:
         Settings,
         is_loopback,
         parse_listen,
+        parse_prometheus,
     )
 
     access_key, secret = (os.environ.pop(name, "") for name in VARIABLES)
@@ -108,6 +117,7 @@ def console(**options: Any) -> None:
             tls=_tls(options),
             hosts=hosts,
             secure=bool(options["certificate"]),
+            prometheus=parse_prometheus(options["prometheus"]),
             access_key=access_key,
             secret=secret,
         )

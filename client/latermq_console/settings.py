@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Final
+from urllib.parse import urlsplit
 
 from latermq import Tls
 
@@ -15,6 +16,8 @@ class Settings:
     hosts: names it answers to in a Host header; None: any. On a loopback they are few, so that
         no page elsewhere can reach it under a name of its own (DNS rebinding).
     secure: browsers reach it by https only.
+    prometheus: the address of one that scrapes the broker; "": figures reach no further back than
+        the console remembers.
     access_key, secret: of a user as whom figures are sampled from the start on; "": of whoever
         signs in first, from then on.
     """
@@ -23,6 +26,7 @@ class Settings:
     tls: bool | Tls = False
     hosts: frozenset[str] | None = LOOPBACK_NAMES
     secure: bool = False
+    prometheus: str = field(default="", repr=False)  # a password may be in it
     access_key: str = ""
     secret: str = field(default="", repr=False)
 
@@ -38,6 +42,14 @@ def parse_listen(text: str) -> tuple[str, int]:
     if not colon or not host or not port.isdecimal() or int(port) > 65_535:
         raise ListenError(f"{text!r} is not HOST:PORT such as 127.0.0.1:8088")
     return host, int(port)
+
+
+def parse_prometheus(text: str) -> str:
+    """Return the address of a Prometheus. Raises ValueError: it is none."""
+    parts = urlsplit(text)
+    if text and (parts.scheme not in ("http", "https") or not parts.hostname or parts.query):
+        raise ValueError("--prometheus is an address such as http://127.0.0.1:9090")
+    return text
 
 
 def is_loopback(host: str) -> bool:

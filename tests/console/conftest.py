@@ -8,6 +8,7 @@ from playwright.sync_api import Browser
 from support import console_story as shop
 from support.broker_process import BrokerProcess
 from support.browser import aside, console_process, executable, launched
+from support.prometheus_api import PrometheusApi
 
 EXECUTABLE = executable()
 
@@ -29,8 +30,10 @@ def broker(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 @pytest.fixture(scope="session")
 def url(broker: BrokerProcess) -> Iterator[str]:
     # The console looks before the letters come: so it sees them come.
-    with console_process(broker.endpoint) as url:
-        yield url
+    with PrometheusApi() as api:
+        aside(api.know(broker.endpoint))
+        with console_process(broker.endpoint, "--prometheus", api.url) as url:
+            yield url
 
 
 @pytest.fixture(scope="session")

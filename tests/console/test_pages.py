@@ -14,13 +14,14 @@ from support.browser import aside, page_of
 SERIOUS = {"serious", "critical"}
 PHONE = {"width": 390, "height": 844}
 PAGES = (
-    "/", "/dead", "/dead/billing", "/dead/billing?q=nothing-like-it", "/dead/billing/letters/0",
-    "/dead/billing/change?verb=redrive", "/dead/billing/change?verb=drop", "/jobs", "/groups",
-    "/groups/billing", "/topics", "/topics/orders", "/pending", "/transactions", "/messages",
-    "/clients", "/messages?q=A-1003", "/access", "/broker", "/cluster", "/nowhere",
+    "/?range=7d", "/dead", "/dead/billing", "/dead/billing?q=nothing-like-it",
+    "/dead/billing/letters/0", "/dead/billing/change?verb=redrive",
+    "/dead/billing/change?verb=drop", "/jobs", "/groups", "/groups/billing", "/topics",
+    "/topics/orders", "/pending", "/transactions", "/messages", "/clients", "/messages?q=A-1003",
+    "/access", "/broker", "/cluster", "/nowhere",
 )  # fmt: skip
 COLOURED = (
-    "/",
+    "/?range=7d",
     "/dead/billing",
     "/dead/billing/letters/0",
     "/groups/billing",
@@ -71,6 +72,19 @@ def test_pages_stay_fresh_and_choices_stay_chosen(browser: Browser, url: str, to
         expect(rows).to_have_count(2)
         expect(page.get_by_role("checkbox", name="Choose letter 0")).to_be_checked()
         expect(page.get_by_role("checkbox", name="Choose letter 1")).not_to_be_checked()
+
+
+def test_the_past_is_a_click_away(browser: Browser, url: str, told: str) -> None:
+    with page_of(browser, url) as (page, complaints):
+        for path in ("/", f"/groups/{shop.GROUP}"):
+            page.goto(path)
+            page.get_by_role("link", name="24h").press("Enter")
+            goes_to(page, r"range=24h$")
+            heading = page.get_by_role("heading", level=2, name="The last 24 hours")
+            expect(heading).to_be_visible()
+            expect(page.get_by_role("link", name="24h")).to_have_attribute("aria-current", "true")
+            expect(page.get_by_role("img", name=re.compile("^Lag: .* at most 120"))).to_be_visible()
+        assert complaints == []
 
 
 def goes_to(page: Page, pattern: str) -> None:

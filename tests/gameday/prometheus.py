@@ -43,7 +43,7 @@ class Prometheus:
         write_hurried(directory / "rules.yml")
         config = CONFIG.format(ms=SCRAPE_MS, target=target)
         (directory / "prometheus.yml").write_text(config, encoding="utf-8")
-        self._url = f"http://127.0.0.1:{free_ports(1)[0]}"
+        self.url = f"http://127.0.0.1:{free_ports(1)[0]}"
 
     def __enter__(self) -> Self:
         command = shutil.which("prometheus")
@@ -52,7 +52,7 @@ class Prometheus:
             self._process = subprocess.Popen(
                 [
                     command, "--config.file=prometheus.yml", "--storage.tsdb.path=data",
-                    f"--web.listen-address={self._url.removeprefix('http://')}",
+                    f"--web.listen-address={self.url.removeprefix('http://')}",
                     f"--query.lookback-delta={300_000 // SPEED}ms",
                 ],
                 cwd=self._directory, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
@@ -79,7 +79,7 @@ class Prometheus:
         asked_s = time.time()
 
         def seen() -> bool:
-            (up,) = self._ask("query?query=timestamp(up==1)")["result"] or [None]
+            (up,) = self._ask("query?query=timestamp(up)and(up==1)")["result"] or [None]
             return up is not None and float(up["value"][1]) > asked_s
 
         self.wait_until(seen, patient(30))
@@ -97,5 +97,5 @@ class Prometheus:
             time.sleep(LOOK_S)
 
     def _ask(self, path: str) -> Any:
-        with urllib.request.urlopen(f"{self._url}/api/v1/{path}", timeout=patient(10)) as answer:
+        with urllib.request.urlopen(f"{self.url}/api/v1/{path}", timeout=patient(10)) as answer:
             return json.load(answer)["data"]

@@ -46,11 +46,11 @@ def launched(path: str) -> Iterator[Browser]:
 
 
 @contextmanager
-def console_process(endpoint: str) -> Iterator[str]:
+def console_process(endpoint: str, *options: str) -> Iterator[str]:
     """A console of its own; its address."""
     command = [sys.executable, "-m", "latermq_cli", "console", "--json"]
     console = subprocess.Popen(
-        [*command, "--listen", "127.0.0.1:0", "--endpoint", endpoint],
+        [*command, "--listen", "127.0.0.1:0", "--endpoint", endpoint, *options],
         stdout=subprocess.PIPE,
         text=True,
     )

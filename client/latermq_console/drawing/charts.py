@@ -1,6 +1,7 @@
 """Charts as numbers for SVG: no script draws them, and no style is inline."""
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Final, NamedTuple
 
 from markupsafe import Markup
@@ -29,26 +30,39 @@ class Span(NamedTuple):
     label: str
 
 
-def path(values: Sequence[float], wide: float, high: float, top: float = 0.0) -> str:
-    """Return the path of a line through `values`, left to right; "" for fewer than two."""
-    if len(values) < 2:
-        return ""
-    top = max(top, *values) or 1.0
+def paths(values: Sequence[float | None], wide: float, high: float) -> tuple[str, str]:
+    """Return the paths of a line through `values`, left to right, and of the area below it.
+
+    Where a value is not known the line has a gap. Both are "" where no two are known.
+    """
+    if sum(value is not None for value in values) < 2:
+        return "", ""
+    top = max(value for value in values if value is not None) or 1.0
     step = wide / (len(values) - 1)
     room = high - 2 * MARGIN
-    points = [
-        f"{index * step:.1f} {high - MARGIN - max(0.0, value) / top * room:.1f}"
-        for index, value in enumerate(values)
-    ]
-    return "M" + " L".join(points)
+    line, area = "", ""
+    numbered = enumerate(values)
+    for known, stretch in groupby(numbered, key=lambda each: each[1] is not None):
+        if not known:
+            continue
+        points = [
+            (index * step, high - MARGIN - max(0.0, value or 0.0) / top * room)
+            for index, value in stretch
+        ]
+        (first, _), (last, level) = points[0], points[-1]
+        if len(points) == 1:  # or it could not be seen
+            points.append((last + 1, level))
+        drawn = " L".join(f"{x:.1f} {y:.1f}" for x, y in points)
+        line += f"M{drawn} "
+        area += f"M{drawn} L{last:.1f} {high} L{first:.1f} {high} Z "
+    return line.rstrip(), area.rstrip()
 
 
-def spark(values: Sequence[float], label: str, kind: str = "") -> Markup:
+def spark(values: Sequence[float | None], label: str, kind: str = "") -> Markup:
     """Return a small line as an element, read out as `label`."""
-    line = path(values, SPARK_WIDE, SPARK_HIGH)
+    line, area = paths(values, SPARK_WIDE, SPARK_HIGH)
     if not line:
         return Markup('<span class="spark none" aria-hidden="true"></span>')
-    area = f"{line} L{SPARK_WIDE} {SPARK_HIGH} L0 {SPARK_HIGH} Z"
     return Markup(
         '<svg class="spark {}" viewBox="0 0 {} {}" preserveAspectRatio="none" role="img" '
         'aria-label="{}"><path class="area" d="{}"/><path class="line" d="{}"/></svg>'

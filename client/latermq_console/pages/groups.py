@@ -1,18 +1,27 @@
 """Groups and topics: how far behind, what is held, which policy."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from google.protobuf.message import Message
 from starlette.responses import Response
 
 from latermq.errors import LaterMQError
+from latermq_console import clock
+from latermq_console.drawing import words
+from latermq_console.drawing.figures import Figure, figure
 from latermq_console.drawing.ladder import ladder_of
+from latermq_console.drawing.links import segment
 from latermq_console.pages.clients import KINDS
+from latermq_console.pages.past import past_of, title_of
+from latermq_console.reading.history import Past
 from latermq_console.reading.jobs import words_of
+from latermq_console.reading.watch import GroupState
 from latermq_console.serving.console import View
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 from latermq_proto.latermq.v1 import client_pb2, group_pb2, pending_pb2, topic_pb2
+from latermq_text.durations import format_duration
 
 FIRST_LOOK_S: Final = 1.5
 PAGE: Final = 50
@@ -65,6 +74,7 @@ async def group(view: View) -> Response:
         listing = group_pb2.ListMessageGroupsRequest(group=name, page_size=SHOWN_MAX)
         method = desk.admin.groups.ListMessageGroups
         blocked, blocked_error = await desk.tried(method, listing)
+    past = await past_of(view, name)
     topics = sorted(read_group.topics, key=lambda each: -each.ready_count)
     lags = await asyncio.gather(*(_lag_by_queue(view, name, t.topic) for t in topics[:TOPICS_MAX]))
     consumers, consumers_error = await desk.tried(
@@ -74,6 +84,9 @@ async def group(view: View) -> Response:
     return view.render(
         "group.html",
         group=read_group,
+        past=past,
+        kept=title_of(past, "Lately"),
+        figures=_figures(read_group, view.watch.groups.get(name), past),
         topics=topics,
         lags=dict(zip([each.topic for each in topics], lags, strict=False)),
         ladder=ladder_of(read_group),
@@ -109,6 +122,50 @@ async def topic(view: View) -> Response:
         "topic.html", topic=answer.topic, groups=view.watch.groups, types=topic_pb2.TopicType,
         shown=SHOWN_MAX,
     )  # fmt: skip
+
+
+def _figures(group: group_pb2.Group, state: GroupState | None, past: Past | None) -> list[Figure]:
+    """Return a group's figures: with lines of what the console remembers, or all of Prometheus's.
+
+    Args:
+        state: None of a group that this user's watch does not see.
+    """
+    lines = past.lines if past is not None else {}
+    if not lines and state is not None:
+        lines = {"lag": [*state.lags], "dead": [count for _, count in state.deads]}
+    progress = group.progress
+    oldest_ms = progress.oldest_unread_at_ms
+    waited_ms = max(0, clock.now_ms() - oldest_ms) if oldest_ms else 0
+    dead = group.dead_letter_count
+
+    def line(name: str) -> list[float | None]:
+        return lines.get(name, [])
+
+    def last(name: str, write: Callable[[float], str]) -> str:
+        known = [each for each in line(name) if each is not None]
+        return write(known[-1]) if known else "-"
+
+    figures = [
+        figure("Lag", words.short(progress.ready_count), line("lag"), words.short,
+               "ready and not yet received"),
+        figure("Oldest", format_duration(waited_ms) if oldest_ms else "-", line("oldest_ms"),
+               format_duration, "so long the oldest unread one waits"),
+        figure("Done", words.rate(progress.out_per_s), line("acknowledged"), words.rate,
+               "acknowledged", unit="/s"),
+        figure("Dead letters", words.short(dead), line("dead"), words.short,
+               "neither redriven nor dropped", kind="bad", level="bad" if dead else "",
+               href=f"/dead/{segment(group.name)}" if dead else ""),
+    ]  # fmt: skip
+    if past is not None and past.lines:  # what the broker does not tell of a moment
+        figures[3:3] = [
+            figure("Delivered", last("delivered", words.rate), line("delivered"), words.rate,
+                   "each attempt counts", unit="/s"),
+            figure("Failing", last("failed", words.rate), line("failed"), words.rate,
+                   "attempts that ended badly", unit="/s", kind="warn"),
+            figure("Send to done", last("lateness_ms", format_duration), line("lateness_ms"),
+                   format_duration, "99 % are done within"),
+        ]  # fmt: skip
+    return figures
 
 
 async def _lag_by_queue(view: View, group: str, topic: str) -> tuple[list[QueueLag], str]:

@@ -1,15 +1,17 @@
 """The first page: what needs a person, the last hour's figures, the groups that are behind."""
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 from urllib.parse import quote
 
-from markupsafe import Markup
 from starlette.responses import Response
 
 from latermq_console import clock
 from latermq_console.drawing import charts, words
+from latermq_console.drawing.figures import Figure, figure
+from latermq_console.pages.past import past_of, title_of
 from latermq_console.reading.findings import findings
+from latermq_console.reading.history import Lines
 from latermq_console.reading.watch import Sample, Watch, grown, rates, thinned
 from latermq_console.serving.console import View
 from latermq_proto.latermq.v1 import broker_pb2, cluster_pb2
@@ -17,20 +19,9 @@ from latermq_text.durations import format_duration
 
 FIRST_LOOK_S: Final = 1.5  # a page waits so long for figures that nobody has asked for yet
 GROUPS_SHOWN: Final = 8
+RATES: Final = ("sent", "delivered", "acknowledged", "failed")
 NAMED_PAGES: Final = ("dead", "groups")
 CLUSTER_S: Final = 60.0  # a cluster has the shards it was made with
-
-
-class Figure(NamedTuple):
-    """A number, its line over the time that is kept, and what it means."""
-
-    name: str
-    value: str
-    unit: str
-    line: Markup
-    note: str
-    level: str = ""
-    href: str = ""
 
 
 async def overview(view: View) -> Response:
@@ -42,13 +33,15 @@ async def overview(view: View) -> Response:
     states = list(watch.groups.values())
     behind = sorted(states, key=lambda s: (-s.lag, -s.in_flight - s.backoff, -s.dead, s.name))
     samples = thinned(watch.samples)
-    kept_ms = samples[-1].at_ms - samples[0].at_ms if samples else 0
+    past = await past_of(view)
+    lines = past.lines if past is not None and past.lines else _lines(samples)
     return view.render(
         "overview.html",
         broker=answer.broker,
         findings=findings(watch, now_ms),
-        figures=_figures(answer.broker, samples, watch),
-        kept=_kept_words(kept_ms),
+        figures=_figures(answer.broker, samples, lines, watch),
+        kept=title_of(past, _kept_words(samples)),
+        past=past,
         groups=behind[:GROUPS_SHOWN],
         group_count=len(states),
         groups_error=watch.groups_error,
@@ -78,79 +71,76 @@ async def jump(view: View) -> Response:
     return view.go(f"/messages?q={quote(wanted, safe='')}")
 
 
-def _figures(state: broker_pb2.Broker, samples: Sequence[Sample], watch: Watch) -> list[Figure]:
-    def rate(name: str, title: str, note: str, kind: str = "") -> Figure:
-        values = rates(samples, name)
-        last = _recent(values)
-        line = charts.spark(values, f"{title}, {words.rate(last)} per second now", kind)
-        return Figure(title, words.rate(last), "/s", line, note)
+def _lines(samples: Sequence[Sample]) -> Lines:
+    """Return what the console itself remembers, as a Prometheus would tell it."""
+    return {
+        **{name: [*rates(samples, name)] for name in RATES},
+        "lag": [max(0, sample.lag) for sample in samples],
+        "lateness_ms": [sample.lateness_ms for sample in samples],
+        "dead": [*grown(samples, "dead")],
+        "free_percent": [sample.free_percent for sample in samples],
+    }
 
-    figures = [
+
+def _figures(
+    state: broker_pb2.Broker, samples: Sequence[Sample], lines: Lines, watch: Watch
+) -> list[Figure]:
+    def rate(name: str, title: str, note: str, kind: str = "") -> Figure:
+        now = words.rate(_recent(rates(samples, name)))
+        return figure(title, now, lines.get(name, []), words.rate, note, unit="/s", kind=kind)
+
+    known = bool(watch.groups)  # or this user is not told of groups
+    late_ms = state.totals.lateness_p99_ms
+    dead = sum(each.dead for each in watch.groups.values())
+    died = grown(samples, "dead")
+    disk = state.disk
+    free = disk.free_bytes / max(1, disk.total_bytes) * 100
+    return [
         rate("sent", "Sent", f"{words.short(state.totals.messages_sent)} since the start"),
         rate("delivered", "Delivered", "each attempt counts"),
         rate("acknowledged", "Acknowledged", "done by their groups"),
         rate("failed", "Failing", "attempts that ended badly", "warn"),
-    ]
-    lags = [max(0, sample.lag) for sample in samples]
-    known = bool(watch.groups)
-    figures.append(
-        Figure(
+        figure(
             "Lag",
             words.short(sum(each.lag for each in watch.groups.values())) if known else "-",
-            "",
-            charts.spark(lags, "Lag of all groups"),
+            lines.get("lag", []) if known else [],
+            words.short,
             "ready and not yet received",
             href="/groups",
-        )
-    )
-    late_ms = state.totals.lateness_p99_ms
-    figures.append(
-        Figure(
+        ),
+        figure(
             "Lateness",
             format_duration(late_ms),
-            "",
-            charts.spark(
-                [sample.lateness_ms for sample in samples], "Lateness of delayed messages"
-            ),
+            lines.get("lateness_ms", []),
+            format_duration,
             "99 % of delayed messages come within",
-            "warn" if late_ms >= 1_000 else "",
-        )
-    )
-    dead = sum(each.dead for each in watch.groups.values())
-    deads = grown(samples, "dead")
-    figures.append(
-        Figure(
+            level="warn" if late_ms >= 1_000 else "",
+        ),
+        figure(
             "Dead letters",
             words.short(dead) if known else "-",
-            "",
-            charts.spark(deads, "Dead letters since then", "bad"),
-            f"{words.number(deads[-1] if deads else 0)} came lately",
-            "bad" if dead else "",
-            "/dead",
-        )
-    )
-    disk = state.disk
-    free = disk.free_bytes / max(1, disk.total_bytes) * 100
-    figures.append(
+            lines.get("dead", []) if known else [],
+            None,
+            f"{words.number(died[-1] if died else 0)} came lately",
+            kind="bad",
+            level="bad" if dead else "",
+            href="/dead",
+        ),
         Figure(
             "Disk free",
             f"{free:.0f}",
             "%",
-            charts.spark([sample.free_percent for sample in samples], "Free part of the disk"),
+            charts.spark(lines.get("free_percent", []), "Free part of the disk"),
             f"{words.size(disk.free_bytes)} free, the log has {words.size(state.log.bytes)}",
-            "bad"
-            if disk.state == broker_pb2.FULL
-            else "warn"
-            if disk.state == broker_pb2.LOW
-            else "",
+            {broker_pb2.FULL: "bad", broker_pb2.LOW: "warn"}.get(disk.state, ""),
             "/broker",
-        )
-    )
-    return figures
+        ),
+    ]
 
 
-def _kept_words(kept_ms: int) -> str:
-    """Name the stretch that the lines are of: `The last hour`, or how much of it is known yet."""
+def _kept_words(samples: Sequence[Sample]) -> str:
+    """Name the stretch that is remembered: `The last hour`, or how much of it is known yet."""
+    kept_ms = samples[-1].at_ms - samples[0].at_ms if samples else 0
     if kept_ms >= 3_540_000:
         return "The last hour"
     return f"The last {format_duration(kept_ms)}" if kept_ms >= 1_000 else "Now"

@@ -26,6 +26,7 @@ from latermq.errors import (
 )
 from latermq_console.drawing.words import plain
 from latermq_console.reading.desk import Desk
+from latermq_console.reading.history import History
 from latermq_console.reading.jobs import Jobs, words_of
 from latermq_console.reading.letters import Shelves
 from latermq_console.reading.shards import ShardLook
@@ -123,6 +124,7 @@ class Console:
         self.settings = settings
         self.sessions = Sessions(self._ended)
         self.jobs = Jobs()
+        self.history = History(settings.prometheus) if settings.prometheus else None
         self.seal = FormSeal()
         self._templates = environment()
         self._outside = self.desk()  # who has not signed in
@@ -255,6 +257,8 @@ class Console:
         if self._closing:
             await asyncio.wait(self._closing)
         await self._outside.close()
+        if self.history is not None:
+            await self.history.close()
 
     async def _sweep(self) -> None:
         """End sessions in time, with their secrets and watches, where nobody comes to notice."""

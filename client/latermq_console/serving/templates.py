@@ -39,8 +39,8 @@ def environment() -> Environment:
         seg=segment,
     )
     made.globals.update(
-        counted=words.counted, query=query, spark=charts.spark, chart_path=charts.path,
-        asset=asset, getattr=getattr,
+        counted=words.counted, query=query, spark=charts.spark, asset=asset,
+        getattr=getattr,
     )  # fmt: skip
     return made
 

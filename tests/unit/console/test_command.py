@@ -20,6 +20,7 @@ def run(*words: str, **environment: str) -> tuple[int, str]:
         (["--certificate", __file__], "go together"),
         (["--certificate", "/not/there"], "does not exist"),
         (["--endpoint", "a:b:c:d"], "a:b:c:d"),
+        (["--prometheus", "localhost:9090"], "such as http://127.0.0.1:9090"),
     ],
 )
 def test_what_is_asked_wrongly(words: list[str], why: str) -> None:

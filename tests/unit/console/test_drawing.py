@@ -95,8 +95,18 @@ def test_properties_that_tell_of_secrets_are_masked() -> None:
 
 
 def test_charts() -> None:
-    assert charts.path([0, 5, 10], 100, 24) == "M0.0 22.0 L50.0 12.0 L100.0 2.0"
-    assert charts.path([1], 100, 24) == ""
+    line, area = charts.paths([0, 5, 10], 100, 24)
+    assert line == "M0.0 22.0 L50.0 12.0 L100.0 2.0"
+    assert area == f"{line} L100.0 24 L0.0 24 Z"
+    assert charts.paths([1], 100, 24) == ("", "")
+    assert charts.paths([1, None, None], 100, 24) == ("", "")
+
+
+def test_a_line_has_gaps_where_nothing_is_known() -> None:
+    line, area = charts.paths([0, 10, None, None, 10], 100, 24)
+    assert line == "M0.0 22.0 L25.0 2.0 M100.0 2.0 L101.0 2.0"
+    assert area.count("Z") == 2
+    assert charts.paths([None, 0, 0], 100, 24)[0] == "M50.0 22.0 L100.0 22.0"
     assert "<svg" not in charts.spark([1], "one point")
     assert 'aria-label="&lt;b&gt;"' in charts.spark([1, 2], "<b>")
     assert [bar.high for bar in charts.bars([0, 1, 1_000], ["", "", ""], 90, 30)] == [0, 2, 30]
