@@ -34,4 +34,4 @@ def operator(sdk_broker: BrokerProcess) -> Iterator[WireClient]:
 @pytest.fixture
 def name(request: pytest.FixtureRequest) -> str:
     """A topic, and a group, that no other test has."""
-    return re.sub(r"\W", "_", request.node.name)[:100]
+    return re.sub(r"\W", "_", f"{request.node.name}_{request.path.stem}")[:100]

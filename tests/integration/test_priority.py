@@ -1,15 +1,12 @@
 """Topics of type priority through our client and command line."""
 
-import asyncio
 import json
 import subprocess
 import sys
-from datetime import timedelta
 from typing import Any
 
 import pytest
 
-import latermq
 from latermq_proto.apache.rocketmq.v2 import definition_pb2
 from latermq_proto.latermq.v1 import topic_pb2
 from support.broker_process import BrokerProcess
@@ -18,7 +15,6 @@ from support.wire_client import WireClient
 from support.wire_requests import message
 
 Code = definition_pb2.Code
-WAIT = timedelta(seconds=patient(5))
 
 
 def cli(broker: BrokerProcess, *words: str) -> subprocess.CompletedProcess[str]:
@@ -30,26 +26,6 @@ def shown(broker: BrokerProcess, *words: str) -> Any:
     done = cli(broker, *words, "--json")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
-
-
-async def test_higher_ones_first_and_delayed_ones_when_they_are_due(
-    sdk_broker: BrokerProcess, operator: WireClient, name: str
-) -> None:
-    operator.create_topic(name, type=topic_pb2.PRIORITY)
-    async with latermq.connect(sdk_broker.endpoint) as mq:
-        later = await mq.send(name, b"later", priority=9, delay=timedelta(seconds=patient(1)))
-        recalled = await mq.send(name, b"recalled", priority=9, delay=timedelta(minutes=1))
-        assert await mq.recall(name, recalled.recall_handle) == recalled.message_id
-        await mq.send_batch(
-            name, [latermq.Message(b"p%d" % one, priority=one) for one in (1, 7, 0, 7)]
-        )
-        async with mq.simple_consumer(name, group=name) as consumer:
-            got = await consumer.receive(3, wait=WAIT)
-            assert [(one.body, one.priority) for one in got] == [(b"p7", 7), (b"p7", 7), (b"p1", 1)]
-            await asyncio.sleep(patient(1.2))
-            got = await consumer.receive(3, wait=WAIT)
-            assert [(one.body, one.priority) for one in got] == [(b"later", 9), (b"p0", 0)]
-            assert got[0].message_id == later.message_id
 
 
 def test_the_command_line_sends_and_tells(sdk_broker: BrokerProcess, name: str) -> None:

@@ -34,7 +34,7 @@ def fifo_group(
         max_attempts=max_attempts,
         on_dead=group_pb2.PARK if park else group_pb2.SKIP,
     )
-    group.backoff.ladder.delays_ms.extend([50, 100])
+    group.backoff.ladder.delays_ms.extend([5, 10])
     request = group_pb2.CreateGroupRequest(group=group)
     require_ok(operator.call(operator.groups.CreateGroup, request))
 
@@ -173,13 +173,20 @@ async def test_the_order_survives_kill_9(tmp_path: Path, name: str) -> None:
                     else:
                         sent[key] += 1
 
+            async def moved_on() -> None:
+                """Wait until more of each message group was seen."""
+                wanted = {key: len(set(seen[key])) + 30 for key in KEYS}
+                async with asyncio.timeout(patient(60)):
+                    while any(len(set(seen[key])) < wanted[key] for key in KEYS):
+                        await asyncio.sleep(0.01)
+
             producers = [asyncio.create_task(produce(key)) for key in KEYS]
             async with consumer:
                 for _ in range(5):
-                    await asyncio.sleep(1.0)
+                    await moved_on()
                     await asyncio.to_thread(broker.kill)
                     await asyncio.to_thread(broker.start)
-                await asyncio.sleep(1.0)
+                await moved_on()
                 stop.set()
                 await asyncio.gather(*producers)
                 async with asyncio.timeout(patient(60)):

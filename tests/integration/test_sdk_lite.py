@@ -38,30 +38,6 @@ async def heard(consumer: latermq.LiteSimpleConsumer, count: int) -> list[str]:
     return found
 
 
-async def test_push_in_order_with_a_failure(sdk_broker: BrokerProcess, parent: str) -> None:
-    """Only its own lite topic waits for the one that failed."""
-    got: list[tuple[str, int]] = []
-    async with latermq.connect(sdk_broker.endpoint) as mq, asyncio.timeout(patient(30)):
-        await chat(mq, parent, "a0", "b0", "a1", "b1", "c0", "a2")
-        consumer = mq.lite_push_consumer(parent, group=parent)
-        await consumer.subscribe("a", "b")
-        async for delivery in consumer:
-            async with delivery:
-                got.append((delivery.body.decode(), delivery.attempt))
-                if got[-1] == ("a0", 1):
-                    raise ValueError("not yet")
-            if len(got) == 6:
-                break
-        assert [one for one in got if one[0][0] == "a"] == [
-            ("a0", 1),
-            ("a0", 2),
-            ("a1", 1),
-            ("a2", 1),
-        ]
-        assert [body for body, _ in got if body[0] == "b"] == ["b0", "b1"]
-        assert got.index(("b1", 1)) < got.index(("a0", 2))
-
-
 async def test_simple_reads_what_it_chose(sdk_broker: BrokerProcess, parent: str) -> None:
     async with latermq.connect(sdk_broker.endpoint) as mq:
         await chat(mq, parent, "a0", "b0", "a1", "a2", "c0")

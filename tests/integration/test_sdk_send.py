@@ -10,6 +10,7 @@ import pytest
 import latermq
 from latermq import Message
 from latermq.errors import IllegalMessageError
+from latermq_proto.latermq.v1 import pending_pb2
 from support.broker_process import BrokerProcess
 from support.machine import patient
 from support.wire_client import WireClient
@@ -48,28 +49,28 @@ async def test_every_field_comes_back(sdk_broker: BrokerProcess, name: str) -> N
     assert (delivery.delivery_at, delivery.origin) == (None, None)
 
 
-async def test_nothing_is_early(sdk_broker: BrokerProcess, name: str) -> None:
-    due: dict[bytes, datetime] = {}
-    late: list[timedelta] = []
+async def test_what_is_delayed_waits_until_its_time(
+    sdk_broker: BrokerProcess, operator: WireClient, name: str
+) -> None:
+    """That it comes then, to the millisecond, is seen in test_sdk_in_time.py."""
+    hour, later = timedelta(hours=1), datetime.now(UTC).replace(microsecond=0) + timedelta(days=1)
     async with latermq.connect(sdk_broker.endpoint) as mq:
-        start = datetime.now(UTC)
-        for index in range(10):
-            at = start + timedelta(milliseconds=500 + 37 * index)
-            due[b"%d" % index] = at
-            receipt = await mq.send(name, b"%d" % index, deliver_at=at)
+        before = datetime.now(UTC) - timedelta(milliseconds=1)
+        for receipt in (
+            await mq.send(name, b"delay", delay=hour),
+            await mq.send(name, b"level", delay_level=18),
+            await mq.send(name, b"at", deliver_at=later),
+        ):
             assert receipt.recall_handle
-        due[b"delay"] = datetime.now(UTC) + timedelta(milliseconds=600)
-        await mq.send(name, b"delay", delay=timedelta(milliseconds=600))
-        due[b"level"] = datetime.now(UTC) + timedelta(seconds=1)
-        await mq.send(name, b"level", delay_level=1)
-        async with asyncio.timeout(patient(30)):
-            async for delivery in mq.push_consumer(name, group=name):
-                late.append(datetime.now(UTC) - due.pop(delivery.body))
-                await delivery.ack()
-                if not due:
-                    break
-    assert min(late) >= timedelta(0)
-    assert max(late) < timedelta(seconds=patient(5))  # punctuality is for the bench
+        after = datetime.now(UTC) + timedelta(milliseconds=1)
+    waiting = operator.call(
+        operator.pending.ListPending,
+        pending_pb2.ListPendingRequest(filter=pending_pb2.PendingFilter(topic=name)),
+    ).messages
+    due = sorted(datetime.fromtimestamp(each.due_at_ms / 1_000, UTC) for each in waiting)
+    assert before + hour <= due[0] <= after + hour
+    assert before + 2 * hour <= due[1] <= after + 2 * hour
+    assert due[2:] == [later]
 
 
 async def test_the_past_is_now(sdk_broker: BrokerProcess, name: str) -> None:

@@ -7,11 +7,13 @@ import latermq.sync
 from latermq.sync import Delivery
 from support.broker_process import BrokerProcess
 from support.machine import patient
+from support.wire_client import WireClient
 
 SOON_S = patient(30)
 
 
-def test_the_ten_line_start(sdk_broker: BrokerProcess, name: str) -> None:
+def test_the_ten_line_start(sdk_broker: BrokerProcess, operator: WireClient, name: str) -> None:
+    operator.create_group(name, 2, [5])
     attempts = []
     with latermq.sync.connect(sdk_broker.endpoint) as mq:
         mq.send(name, b"one", delay=timedelta(milliseconds=100))
@@ -36,7 +38,7 @@ def test_receive_and_ack(sdk_broker: BrokerProcess, name: str) -> None:
             found += consumer.receive(32)
         for delivery in found:
             consumer.ack(delivery)
-        assert consumer.receive(wait=timedelta(milliseconds=300)) == []
+        assert consumer.receive(wait=timedelta(0)) == []
     assert sorted(delivery.body for delivery in found) == [b"one", b"two"]
 
 

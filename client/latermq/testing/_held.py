@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from latermq._values.durations import span_of
 from latermq._values.endpoints import Endpoints
@@ -19,6 +19,7 @@ from latermq.testing._inside import ADDRESS, InsideTransport
 from latermq_broker.embedded import Embedded
 from latermq_broker.services.call.handler import MethodTable
 
+T = TypeVar("T")
 PATIENCE: Final = timedelta(milliseconds=100)
 DRAIN_MAX: Final = timedelta(days=1)
 
@@ -83,6 +84,19 @@ class HeldBroker(Desk):
         assert self._broker
         await self._clock.advance(span)
 
+    async def until(self, work: Coroutine[Any, Any, T]) -> T:
+        """Let time pass, from one due time to the next, until `work` is done; return its result.
+
+        Raises:
+            TimeoutError: it is not done within a day, or waits for what no time brings.
+        """
+        task = asyncio.create_task(work)
+        try:
+            await self._until(task.done, task)
+        finally:
+            task.cancel()
+        return await task
+
     async def settle(self) -> None:
         """Do all that can be done now, without letting time pass."""
         assert self._broker
@@ -111,7 +125,7 @@ class HeldBroker(Desk):
         assert self._broker
         if not await self._clock.until(ended, DRAIN_MAX):
             task.cancel()
-            raise TimeoutError(f"{task.get_name()} goes on for more than a day")
+            raise TimeoutError(f"{task.get_name()} is not done within a day, or waits for no time")
 
     def close(self) -> None:
         """End what the test left, and let go of the loop and its clock."""

@@ -137,6 +137,17 @@ async def test_a_lease_ends_when_it_says(latermq_time: HeldBroker) -> None:
         assert latermq_time.pending() == []
 
 
+async def test_time_passes_until_a_call_is_done(latermq_time: HeldBroker) -> None:
+    began = latermq_time.now()
+    async with latermq_time.connect() as mq:
+        await mq.send("orders", b"17", delay=15 * SECOND)
+        consumer = mq.simple_consumer("orders", group="billing")
+        (one,) = await latermq_time.until(consumer.receive(wait=20 * SECOND))
+        assert (one.body, latermq_time.now() - began) == (b"17", 15 * SECOND)
+        with pytest.raises(latermq.errors.IllegalTimeError):
+            await latermq_time.until(consumer.receive(invisible=timedelta(hours=13)))
+
+
 async def test_leases_of_a_worker_are_renewed_while_it_works(latermq_time: HeldBroker) -> None:
     app = latermq.App()
     said: list[str] = []
