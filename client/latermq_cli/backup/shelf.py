@@ -8,9 +8,11 @@ import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from latermq_cli.backup.mark import RUNNING, Mark
 from latermq_cli.terminal.failures import CommandError, RefusedError
 
 _NEW: Final = ".new"
@@ -38,7 +40,7 @@ class Shelf(Protocol):
         """Delete a file, if it is there."""
 
     def locked(self) -> Any:
-        """Keep others from writing, where the medium can; a context manager."""
+        """Keep others from writing; a context manager. Raises RefusedError: another does."""
 
     def below(self, folder: str) -> "Shelf":
         """Give the shelf in a folder of this one."""
@@ -120,7 +122,10 @@ class DirectoryShelf:
 
 
 class BucketShelf:
-    """What fsspec reaches: an object is there when its write has ended."""
+    """What fsspec reaches: an object is there when its write has ended.
+
+    While it is locked, every write and every deletion first sees that the lock still counts.
+    """
 
     def __init__(self, url: str, system: Any = None, root: str = "") -> None:
         self.place = url
@@ -128,6 +133,7 @@ class BucketShelf:
             system, root = _opened(url)
         self._system = system
         self._root = root.rstrip("/")
+        self._mark: Mark | None = None
 
     def folders(self) -> list[str]:
         with _failures(self.place):
@@ -150,23 +156,48 @@ class BucketShelf:
         with _failures(self.place):
             return bytes(self._system.cat_file(f"{self._root}/{folder}/{name}"))
 
+    def written_at(self, folder: str, name: str) -> datetime:
+        """Tell by the store's clock when a file was written. Raises FileNotFoundError."""
+        with _failures(self.place):
+            try:
+                at: datetime = self._system.modified(f"{self._root}/{folder}/{name}")
+            except NotImplementedError:
+                raise RefusedError(
+                    f"{self.place} cannot be used: it does not say when a file was written"
+                ) from None
+            return at
+
     def write(self, folder: str, name: str, data: bytes) -> None:
+        self._renew(folder)
         with _failures(self.place):
             self._system.makedirs(f"{self._root}/{folder}", exist_ok=True)
             self._system.pipe_file(f"{self._root}/{folder}/{name}", data)
 
     def delete(self, folder: str, name: str) -> None:
+        self._renew(folder)
         with _failures(self.place), suppress(FileNotFoundError):
             self._system.rm_file(f"{self._root}/{folder}/{name}")
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        yield
+        mark = Mark(self)
+        try:
+            mark.wait()
+            self._mark = mark
+            yield
+        finally:
+            self._mark = None
+            with suppress(CommandError):  # it counts no longer than that of one who was killed
+                mark.remove()
 
     def below(self, folder: str) -> "BucketShelf":
         return BucketShelf(
             f"{self.place.rstrip('/')}/{folder}", self._system, f"{self._root}/{folder}"
         )
+
+    def _renew(self, folder: str) -> None:
+        if self._mark is not None and folder != RUNNING:
+            self._mark.renew()
 
 
 def shelf_of(place: str) -> Shelf:
