@@ -129,9 +129,10 @@ def test_what_is_not_ours_to_read_is_said_in_words(
         deny(path)
         return allowed[1](path)
 
-    monkeypatch.setattr(os, "listdir", listdir)
-    monkeypatch.setattr(os, "scandir", scandir)
-    result = cli.run("upgrade-check", str(tmp_path / "data"))
+    with monkeypatch.context() as patch:  # `tmp_path` is deleted while those of the test still hold
+        patch.setattr(os, "listdir", listdir)
+        patch.setattr(os, "scandir", scandir)
+        result = cli.run("upgrade-check", str(tmp_path / "data"))
     assert result.exit_code == 1
     assert "problem  data" in result.stdout
     assert "Permission denied" in result.stdout
