@@ -17,8 +17,9 @@ PAGES = (
     "/?range=7d", "/dead", "/dead/billing", "/dead/billing?q=nothing-like-it",
     "/dead/billing/letters/0", "/dead/billing/change?verb=redrive",
     "/dead/billing/change?verb=drop", "/jobs", "/groups", "/groups/billing", "/topics",
-    "/topics/orders", "/pending", "/transactions", "/messages", "/clients", "/messages?q=A-1003",
-    "/access", "/broker", "/cluster", "/nowhere",
+    "/topics/orders", "/topics/orders/delete", "/groups/billing/delete",
+    "/groups/billing/reset?topic=orders&to=earliest", "/pending", "/transactions", "/messages",
+    "/clients", "/messages?q=A-1003", "/access", "/broker", "/cluster", "/nowhere",
 )  # fmt: skip
 COLOURED = (
     "/?range=7d",
@@ -84,6 +85,43 @@ def test_the_past_is_a_click_away(browser: Browser, url: str, told: str) -> None
             expect(heading).to_be_visible()
             expect(page.get_by_role("link", name="24h")).to_have_attribute("aria-current", "true")
             expect(page.get_by_role("img", name=re.compile("^Lag: .* at most 120"))).to_be_visible()
+        assert complaints == []
+
+
+def test_a_group_is_moved_back_by_keyboard(browser: Browser, url: str, told: str) -> None:
+    async def work() -> None:
+        await shop.make_topic(told, "returns", queues=1)
+        await shop.make_groups(told, "returning")
+        async with latermq.connect(told) as mq:
+            await shop.send_orders(mq, ["fine"] * 3, topic="returns")
+            await shop.work(mq, 3, topic="returns", group="returning")
+
+    aside(work())
+    with page_of(browser, url) as (page, complaints):
+        page.goto("/groups/returning")
+        page.get_by_text("Move it to another time").press("Enter")
+        page.get_by_label("To", exact=True).fill("earliest")
+        page.keyboard.press("Enter")
+        expect(page.get_by_text("3 to be read again, 0 skipped")).to_be_visible()
+        page.get_by_role("checkbox", name="Move it").press("Space")
+        page.get_by_role("button", name="Move the group").press("Enter")
+        expect(page.get_by_text("goes on in returns from offset 0")).to_be_visible()
+        goes_to(page, "/groups/returning$")
+        page.get_by_text("Change its policy").press("Enter")
+        page.get_by_role("textbox", name="Attempts").fill("7")
+        page.keyboard.press("Enter")
+        expect(page.get_by_text("7 deliveries, then a dead letter")).to_be_visible()
+
+        page.goto("/topics")
+        page.get_by_text("Make a topic").press("Enter")
+        page.get_by_role("textbox", name="Name", exact=True).fill("of-a-day")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("heading", level=1, name="of-a-day")).to_be_visible()
+        page.get_by_text("Change it").press("Enter")
+        page.get_by_role("link", name="Delete…").press("Enter")
+        page.get_by_label("to say that you are sure").fill("of-a-day")
+        page.keyboard.press("Enter")
+        expect(page.get_by_text("topic of-a-day deleted")).to_be_visible()
         assert complaints == []
 
 

@@ -12,6 +12,7 @@ PAGE: Final = 200
 SCOPES: Final = {
     "client": limit_pb2.Limit.CLIENT, "group": limit_pb2.Limit.GROUP, "user": limit_pb2.Limit.USER,
 }  # fmt: skip
+RIGHTS: Final = ("pub", "sub", "browse", "body", "redrive", "purge")
 NUMBERS: Final = ("sends_per_s", "bytes_per_s", "in_flight", "parked_polls")
 NUMBER_MAX: Final = 1 << 40
 HERE: Final = "/access"
@@ -34,6 +35,7 @@ async def access(view: View) -> Response:
         limits_error=words_of(limits_error) if limits_error else "",
         kinds=user_pb2.Grant.Kind,
         scopes={number: name for name, number in SCOPES.items()},
+        rights=RIGHTS,
         me=view.session.user,
     )
 
@@ -49,6 +51,24 @@ async def switch_user(view: View) -> Response:
     return view.go(
         HERE, "good", f"{name} {'may not come in any more' if disabled else 'may come in'}"
     )
+
+
+async def change_rights(view: View) -> Response:
+    """Let a user do more on a topic's or group's pattern, or take rights on one away."""
+    name, kind = view.field("user"), view.field("kind")
+    rights = [right for right in RIGHTS if right in view.form.get("right", [])]
+    if kind not in ("topic", "group") or not view.field("pattern"):
+        raise FormError("say on which topic or group")
+    grants = view.field("verb") == "grant"
+    if grants and not rights:
+        raise FormError("choose some rights")
+    grant = user_pb2.Grant(kind=kind.upper(), pattern=view.field("pattern"), rights=rights)
+    users = view.desk.admin.users
+    request = user_pb2.ChangeGrantRequest(access_key=name, grant=grant)
+    await view.desk.call(users.GrantRights if grants else users.RevokeRights, request)
+    done = "may now" if grants else "may no longer"
+    what = ", ".join(rights) or "do anything"
+    return view.go(HERE, "good", f"{name} {done} {what} on {kind} {grant.pattern}")
 
 
 async def set_limit(view: View) -> Response:

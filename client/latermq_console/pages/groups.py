@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 from google.protobuf.message import Message
 from starlette.responses import Response
 
+from latermq.admin import read_backoff
 from latermq.errors import LaterMQError
 from latermq_console import clock
 from latermq_console.drawing import words
@@ -76,7 +77,7 @@ async def group(view: View) -> Response:
         blocked, blocked_error = await desk.tried(method, listing)
     past = await past_of(view, name)
     topics = sorted(read_group.topics, key=lambda each: -each.ready_count)
-    lags = await asyncio.gather(*(_lag_by_queue(view, name, t.topic) for t in topics[:TOPICS_MAX]))
+    lags = await asyncio.gather(*(lag_by_queue(view, name, t.topic) for t in topics[:TOPICS_MAX]))
     consumers, consumers_error = await desk.tried(
         desk.admin.clients.ListClients,
         client_pb2.ListClientsRequest(group=name, page_size=SHOWN_MAX),
@@ -89,6 +90,7 @@ async def group(view: View) -> Response:
         figures=_figures(read_group, view.watch.groups.get(name), past),
         topics=topics,
         lags=dict(zip([each.topic for each in topics], lags, strict=False)),
+        backoff=str(read_backoff(read_group.backoff) or "default"),
         ladder=ladder_of(read_group),
         holding=holding,
         holding_error=words_of(holding_error) if holding_error else "",
@@ -152,23 +154,23 @@ def _figures(group: group_pb2.Group, state: GroupState | None, past: Past | None
                format_duration, "so long the oldest unread one waits"),
         figure("Done", words.rate(progress.out_per_s), line("acknowledged"), words.rate,
                "acknowledged", unit="/s"),
+        figure("Failing", words.rate(progress.failed_per_s), line("failed"), words.rate,
+               "attempts that ended badly", unit="/s", kind="warn"),
         figure("Dead letters", words.short(dead), line("dead"), words.short,
                "neither redriven nor dropped", kind="bad", level="bad" if dead else "",
                href=f"/dead/{segment(group.name)}" if dead else ""),
     ]  # fmt: skip
     if past is not None and past.lines:  # what the broker does not tell of a moment
-        figures[3:3] = [
+        figures[2:2] = [
             figure("Delivered", last("delivered", words.rate), line("delivered"), words.rate,
                    "each attempt counts", unit="/s"),
-            figure("Failing", last("failed", words.rate), line("failed"), words.rate,
-                   "attempts that ended badly", unit="/s", kind="warn"),
             figure("Send to done", last("lateness_ms", format_duration), line("lateness_ms"),
                    format_duration, "99 % are done within"),
         ]  # fmt: skip
     return figures
 
 
-async def _lag_by_queue(view: View, group: str, topic: str) -> tuple[list[QueueLag], str]:
+async def lag_by_queue(view: View, group: str, topic: str) -> tuple[list[QueueLag], str]:
     """Return the lag of each queue, or why it is not known."""
     desk = view.desk
     request = topic_pb2.GetTopicRequest(name=topic)

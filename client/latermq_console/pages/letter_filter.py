@@ -61,8 +61,8 @@ class Asked:
             signature=self.signature,
             failure_class=self.failure_class,
             origin_topic=self.topic,
-            dead_after_ms=_instant_ms(self.since),
-            dead_before_ms=_instant_ms(self.until),
+            dead_after_ms=instant_ms(self.since),
+            dead_before_ms=instant_ms(self.until),
             state=(self.state or "dead").upper(),
         )
 
@@ -114,7 +114,7 @@ def _checked(read: Callable[[str], str]) -> Asked:
     return asked
 
 
-def _instant_ms(text: str) -> int:
+def instant_ms(text: str) -> int:
     """Return milliseconds since the epoch, 0 for "". Times without a zone are in UTC."""
     if not text:
         return 0
