@@ -63,6 +63,11 @@ def test_owner_and_standby_say_how_they_are(tmp_path: Path, engine: EngineProces
             assert told["replication"]["role"] == "owner"
             assert told["replication"]["position"] >= owner["position"]
             assert "owner of the log of test, epoch 1, position" in said(a, "broker", "show")
+            (row,) = json.loads(said(a, "cluster", "show", "--json"))["shards"]
+            assert (row["shard"], row["role"], row["epoch"]) == (0, "owner", 1)
+            assert row["owner"] == a.endpoint
+            assert row["engine_answered_ms_ago"] < patient(60_000)
+            assert said(a, "cluster", "show").split()[-1] == "ago"
             a.kill()
             b.wait_ready()
             after = figures(b)

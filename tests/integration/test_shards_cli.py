@@ -212,12 +212,18 @@ def test_a_silent_shard_is_told_behind_what_was_had(commands: Commands, name: st
             in json.loads(result.stderr)["error"]
         )
         assert commands.run("broker", "show").stdout.count("broker shard-01") == 1
+        result = commands.run("cluster", "show", "--json")
+        assert (result.exit_code, shards_of(json.loads(result.stdout)["shards"])) == (1, [1])
         result = commands.run("top", "--once")
         assert result.exit_code == 1
         assert "no answer: shard 0: no broker answers" in result.stdout
         assert "what is above is not all: shard 0" in result.stderr
     finally:
         silent.start()
+    rows = commands.json("cluster", "show")["shards"]
+    assert [(row["shard"], row["role"], row["owner"]) for row in rows] == [
+        (shard, "alone", each.endpoint) for shard, each in enumerate(commands.machines.shards)
+    ]
     blocks = commands.said("broker", "show")
     assert ("broker shard-00" in blocks, "broker shard-01" in blocks) == (True, True)
     with WireClient(silent.endpoint) as client:

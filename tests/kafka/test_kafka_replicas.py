@@ -1,9 +1,14 @@
-"""`latermq serve` with `[replication]`: two brokers, a Kafka, and the owner is killed."""
+"""`latermq serve` with `[replication]`: the owner is killed; a copy is damaged."""
 
+import json
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 
+from latermq_broker.runtime import CLEAN
+from latermq_broker.store.directory import LOG_NAME
+from latermq_cli.root import latermq
 from support import wire_requests
 from support.broker_process import BrokerProcess
 from support.kafka.cluster import KafkaCluster
@@ -48,4 +53,39 @@ def test_a_standby_serves_what_the_killed_owner_acknowledged(tmp_path: Path, con
                     received += [each.system_properties.message_id for each in got]
             assert set(received) == ids
             assert len(received) == COUNT
-            assert b.terminate().code == 0
+            assert b.terminate().code == CLEAN
+
+
+def test_a_damaged_copy_is_mended_from_the_engine(tmp_path: Path, config: str) -> None:
+    with BrokerProcess(tmp_path / "a", config=config) as a:
+        a.start()
+        with WireClient(a.endpoint) as client:
+            for number in range(COUNT):
+                require_ok(client.send(wire_requests.message("orders", b"body-%d" % number)))
+        assert a.terminate().code == CLEAN
+        a.start()  # it knows now what of it the engine has
+        assert a.terminate().code == CLEAN
+        (segment,) = (tmp_path / "a" / LOG_NAME).glob("*.seg")
+        whole = segment.read_bytes()
+        at = whole.index(b"body-7")
+        segment.write_bytes(whole[:at] + b"B" + whole[at + 1 :])
+        damaged = verify(tmp_path, config)
+        assert damaged.exit_code == 1
+        assert f"position {at} to {at + 1}" in damaged.stdout
+        mended = verify(tmp_path, config, "--repair", "--json")
+        assert (mended.exit_code, json.loads(mended.stdout)["repaired"]) == (0, True)
+        assert segment.read_bytes() == whole
+        a.start()
+        sound = verify(tmp_path, config, "--json")  # beside the broker, which is at work
+        assert json.loads(sound.stdout)["differences"] == []
+        with WireClient(a.endpoint) as client:
+            first = client.receive("orders", "billing", wait_ms=1_000).messages
+            assert b"body-7" in [message.body for message in first]
+        a.kill()
+
+
+def verify(path: Path, config: str, *words: str) -> Result:
+    file = path / "verify.toml"
+    file.write_text(config)
+    line = ["cluster", "verify", str(path / "a"), "--config", str(file), *words]
+    return CliRunner().invoke(latermq, line)

@@ -59,8 +59,9 @@ def repair(directory: Path, skip: bool, yes: bool, as_json: bool) -> None:
         )
     if (directory / REPLICA_NAME).exists():
         raise RefusedError(
-            f"{plain(str(directory))} is a copy of a replicated log: empty it, and its broker "
-            "fills it again from the engine; nothing was changed"
+            f"{plain(str(directory))} is a copy of a replicated log: `latermq cluster verify "
+            "--repair` puts back what is damaged; or empty it, and its broker fills it again from "
+            "the engine; nothing was changed"
         )
     files, names, ending, config = RealFiles(), Names(), Ending(), _config()
 

@@ -7,19 +7,24 @@ from typing import cast
 from latermq_broker.replication.replicated_log import Entry, Offset, ReplicatedLog
 
 
-async def read_range(engine: ReplicatedLog, begin: Offset, end: Offset) -> list[Entry]:
-    """Read the entries from `begin` to before `end`, which a quorum has.
+async def entries_of(
+    engine: ReplicatedLog, begin: Offset, end: Offset
+) -> AsyncGenerator[Entry, None]:
+    """Yield the entries from `begin` to before `end`, which a quorum has.
 
     Raises as `ReplicatedLog.follow`.
     """
-    entries: list[Entry] = []
     if begin >= end:
-        return entries
+        return
     following = cast("AsyncGenerator[Entry, None]", engine.follow(begin))
     async with aclosing(following):
         async for entry in following:
             if entry.offset < end:
-                entries.append(entry)
+                yield entry
             if entry.offset >= end - 1:
                 break
-    return entries
+
+
+async def read_range(engine: ReplicatedLog, begin: Offset, end: Offset) -> list[Entry]:
+    """Read the entries from `begin` to before `end`, as `entries_of`."""
+    return [entry async for entry in entries_of(engine, begin, end)]

@@ -1,13 +1,16 @@
 """A broker's part in a log that Kafka keeps, as `[replication]` says."""
 
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from latermq_broker.clock import monotonic_ms
 from latermq_broker.config.config import Config
 from latermq_broker.errors import ConfigError
 from latermq_broker.replication.replica import Replica, ReplicaPlace
 from latermq_broker.store.files import RealFiles
+
+if TYPE_CHECKING:
+    from latermq_broker.replication.kafka_log import KafkaLog
 
 SHARD: Final = 0  # of a broker without `[cluster]`
 
@@ -17,6 +20,20 @@ def replica_on_kafka(config: Config) -> Replica:
 
     Raises:
         ConfigError: the client is not installed, or Kafka or a topic of it is not as it must be.
+    """
+    engine = engine_on_kafka(config, make_topics=True)
+    directory = Path(config.server.data_dir).expanduser().absolute()
+    place = ReplicaPlace(cluster=config.replication.cluster, shard=SHARD, directory=directory)
+    return Replica(place, engine, config.store, RealFiles(), monotonic_ms)
+
+
+def engine_on_kafka(config: Config, *, make_topics: bool) -> "KafkaLog":
+    """Make what speaks to Kafka, in the running loop.
+
+    Args:
+        make_topics: and those topics that are missing; look at those that are there.
+    Raises:
+        ConfigError: as `replica_on_kafka`.
     """
     try:
         from latermq_broker.replication.kafka_log import KafkaLog
@@ -28,8 +45,6 @@ def replica_on_kafka(config: Config) -> Replica:
     chosen = config.replication
     settings = chosen.client_settings()
     wanted = Wanted(chosen.cluster, 1, chosen.replicas, chosen.replicas_min)
-    ensure_topics(settings, wanted)
-    engine = KafkaLog(settings, wanted.log_topic, SHARD, wanted.canary_topic)
-    directory = Path(config.server.data_dir).expanduser().absolute()
-    place = ReplicaPlace(cluster=chosen.cluster, shard=SHARD, directory=directory)
-    return Replica(place, engine, config.store, RealFiles(), monotonic_ms)
+    if make_topics:
+        ensure_topics(settings, wanted)
+    return KafkaLog(settings, wanted.log_topic, SHARD, wanted.canary_topic)

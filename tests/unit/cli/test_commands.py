@@ -17,7 +17,7 @@ from latermq_cli.terminal.commands import CommandGroup, RootGroup
 from latermq_cli.terminal.failures import CommandError, RefusedError, error_of
 from support.cli_rig import CliRig
 
-OF_BACKUPS = (("backup", "list"), ("backup", "verify"))  # ask no broker
+NO_BROKER = (("backup", "list"), ("backup", "verify"), ("cluster", "verify"))
 HEAVY = ("grpc", "google", "latermq_proto", "asyncio", "xxhash")
 
 
@@ -82,7 +82,7 @@ def test_every_command_has_an_example_and_json(rig: CliRig, words: tuple[str, ..
     text = rig.ok(*words, "--help")
     assert f"  latermq {' '.join(words)}" in text.partition("Examples:")[2]
     assert "--json" in text
-    offline = words[0] in ("config", "log", "restore") or words in OF_BACKUPS
+    offline = words[0] in ("config", "log", "restore") or words in NO_BROKER
     if not offline:
         assert "LATERMQ_ENDPOINT" in text
         assert "127.0.0.1:8081" in text

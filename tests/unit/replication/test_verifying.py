@@ -1,0 +1,134 @@
+"""A directory's log beside the engine's: what differs is told, and put back from there."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from latermq_broker.config.config import StoreConfig
+from latermq_broker.errors import StoreUnusableError
+from latermq_broker.replication.batch import Batch, cluster_hash, encode_batch, fence_of
+from latermq_broker.replication.local_copy import LocalCopy
+from latermq_broker.replication.note import Note
+from latermq_broker.replication.replicated_log import Entry
+from latermq_broker.replication.verifying import Difference, Verified, Verifying
+from latermq_broker.store.directory import LOG_NAME
+from latermq_broker.store.files import RealFiles
+from latermq_broker.store.log.segment import SegmentHeader, encode_segment_header, segment_name
+
+SIZE = 8_192
+SHOP = cluster_hash("shop")
+
+
+class Engine:
+    """A log of entries, of which the first may have been trimmed. Never waits for more."""
+
+    def __init__(self, begin: int = 0) -> None:
+        fence = fence_of(SHOP, 3, 1, 77)
+        headers = [
+            encode_segment_header(SegmentHeader(base, SIZE, b"u" * 16, 5)) for base in (0, SIZE)
+        ]
+        batches: list[Batch] = [
+            fence,
+            fence._replace(sequence=1, data=headers[0] + b"one", segment=SIZE, fence=False),
+            fence._replace(sequence=2, position=67, data=b"two", fence=False),
+            fence._replace(sequence=3, position=SIZE, data=headers[1], segment=SIZE, fence=False),
+            fence._replace(sequence=4, position=SIZE + 64, data=bytes(range(99)), fence=False),
+        ]
+        self.entries = [Entry(at, encode_batch(batch)) for at, batch in enumerate(batches)]
+        self.begin = begin
+
+    async def follow(self, offset: int) -> AsyncIterator[Entry]:
+        for entry in self.entries[max(self.begin, offset) :]:
+            yield entry
+
+    async def end(self) -> int:
+        return len(self.entries)
+
+
+@pytest.fixture
+def note(tmp_path: Path) -> Note:
+    """What says of `tmp_path` that it has all of it."""
+    copy = LocalCopy(tmp_path, StoreConfig(), RealFiles(), Note("shop", 3))
+    for entry in Engine().entries:
+        copy.write(copy.reader.read(entry)[1])
+    copy.keep()
+    copy.close()
+    return copy.note
+
+
+def spoil(directory: Path, position: int) -> None:
+    base = position // SIZE * SIZE
+    path = directory / LOG_NAME / segment_name(base)
+    content = bytearray(path.read_bytes())
+    content[position - base] ^= 1
+    path.write_bytes(content)
+
+
+async def verified(
+    directory: Path, note: Note, engine: Engine | None = None, *, repair: bool = False
+) -> Verified:
+    return await Verifying(directory, RealFiles(), note, repair=repair).run(engine or Engine())  # type: ignore[arg-type]
+
+
+async def test_a_sound_copy_is_as_the_engine_has_it(tmp_path: Path, note: Note) -> None:
+    assert await verified(tmp_path, note) == Verified(0, SIZE + 163, 5, [])
+
+
+@pytest.mark.parametrize(
+    "position", [0, 20, 64, 66, 69, SIZE, SIZE + 64, SIZE + 162], ids=lambda at: f"byte {at}"
+)
+async def test_each_byte_comes_back(tmp_path: Path, note: Note, position: int) -> None:
+    log = tmp_path / LOG_NAME
+    before = {path.name: path.read_bytes() for path in log.iterdir()}
+    spoil(tmp_path, position)
+    found = [Difference(position, position + 1)]
+    assert (await verified(tmp_path, note)).differences == found
+    assert (await verified(tmp_path, note, repair=True)).differences == found
+    assert {path.name: path.read_bytes() for path in log.iterdir()} == before
+    assert (await verified(tmp_path, note)).differences == []
+
+
+async def test_a_file_that_was_cut_short_comes_back(tmp_path: Path, note: Note) -> None:
+    path = tmp_path / LOG_NAME / segment_name(SIZE)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:100])
+    (found,) = (await verified(tmp_path, note, repair=True)).differences
+    assert found == Difference(SIZE + 100, SIZE + 163)
+    assert path.read_bytes() == whole[:163]
+
+
+async def test_what_the_engine_has_dropped_is_not_compared(tmp_path: Path, note: Note) -> None:
+    spoil(tmp_path, 66)
+    assert await verified(tmp_path, note, Engine(begin=3)) == Verified(SIZE, SIZE + 163, 2, [])
+
+
+async def test_what_the_directory_has_dropped_is_not_compared(tmp_path: Path, note: Note) -> None:
+    (tmp_path / LOG_NAME / segment_name(0)).unlink()
+    assert await verified(tmp_path, note) == Verified(SIZE, SIZE + 163, 5, [])
+
+
+async def test_what_is_written_behind_the_note_is_not_looked_at(tmp_path: Path, note: Note) -> None:
+    assert note.standing is not None
+    older = note._replace(standing=note.standing._replace(whole_end=70))
+    spoil(tmp_path, SIZE + 64)
+    assert await verified(tmp_path, older, repair=True) == Verified(0, 70, 3, [])
+
+
+async def test_an_engine_that_lost_entries_is_told_of(tmp_path: Path, note: Note) -> None:
+    engine = Engine()
+    del engine.entries[4:]
+    with pytest.raises(StoreUnusableError, match=f"up to {SIZE + 163}, the engine up to 8256"):
+        await verified(tmp_path, note, engine)
+    engine.entries.clear()
+    with pytest.raises(StoreUnusableError, match="the engine up to 0"):
+        await verified(tmp_path, note, engine)
+
+
+async def test_a_missing_segment_is_told_of(tmp_path: Path, note: Note) -> None:
+    (tmp_path / LOG_NAME / segment_name(SIZE)).unlink()
+    with pytest.raises(StoreUnusableError, match="is missing: empty the directory"):
+        await verified(tmp_path, note, repair=True)
+    (tmp_path / LOG_NAME / segment_name(0)).unlink()
+    with pytest.raises(StoreUnusableError, match="holds no segment"):
+        await verified(tmp_path, note)
