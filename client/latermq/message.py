@@ -61,15 +61,15 @@ class Message:
             arguments.texts("keys", self.keys)
         if self.properties is not NO_PROPERTIES:
             arguments.text_mapping("properties", self.properties)
-        for name, value in (
-            ("tag", self.tag),
-            ("message_group", self.message_group),
-            ("lite_topic", self.lite_topic),
-        ):
-            if value is not None:
-                arguments.optional_text(name, value)
-        arguments.optional_duration("delay", self.delay)
-        if not isinstance(self.deliver_at, datetime | None):
+        if self.tag is not None:
+            arguments.optional_text("tag", self.tag)
+        if self.message_group is not None:
+            arguments.optional_text("message_group", self.message_group)
+        if self.lite_topic is not None:
+            arguments.optional_text("lite_topic", self.lite_topic)
+        if self.delay is not None:
+            arguments.duration("delay", self.delay)
+        if self.deliver_at is not None and not isinstance(self.deliver_at, datetime):
             raise arguments.wrong("deliver_at", "a datetime", self.deliver_at)
         if self.priority is not None:
             arguments.whole("priority", self.priority)

@@ -80,7 +80,9 @@ class Producer:
     ) -> None:
         self._session = session
         self._now = now
-        self._batches = None if batching is None else Batches(batching, self._deliver)
+        self._batches = (
+            None if batching is None else Batches(batching, self._deliver, own_calls=True)
+        )
         self._ids = message_ids()
         self._turn = itertools.count()
         self.ends = Ends(session)
@@ -209,7 +211,7 @@ class Producer:
 
     async def _writable(self, topic: str) -> tuple[Queue, ...]:
         try:
-            queues = (await self._session.route(topic)).writable()
+            queues = (await self._session.route(topic)).writable
         except LaterMQError as error:
             _tell_stored(error, False)  # it was not sent yet
             raise

@@ -223,7 +223,7 @@ class AskingConsumer:
 
     async def _queues(self, topic: str, turn: int) -> Sequence[Queue]:
         """List one queue of each broker, another first each time."""
-        queues = (await self._session.route(topic)).readable()
+        queues = (await self._session.route(topic)).readable
         if not queues:
             raise ForbiddenError(Code.FORBIDDEN, f"no queue of {topic} can be read")
         choices = candidates(queues, turn, None)

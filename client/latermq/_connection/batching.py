@@ -8,6 +8,8 @@ time, so that its messages are stored in the order in which they were sent.
     add ──linger, or full──→ call ──┬─ each message has its outcome
                                     ├─ refused as a whole: in halves, until only whose fault it is
                                     └─ any other error: of every message in it
+
+Without a linger the first of a turn gathers the others and, where none came, makes the call itself.
 """
 
 import asyncio
@@ -65,7 +67,7 @@ class Batching:
 class _Lane(Generic[Item, Result]):
     """What may share a call, in order."""
 
-    __slots__ = ("bytes", "entries", "in_flight", "in_flight_max", "timer")
+    __slots__ = ("bytes", "entries", "gathers", "in_flight", "in_flight_max", "timer")
 
     def __init__(self, in_flight_max: int) -> None:
         self.entries: deque[tuple[Item, int, asyncio.Future[Result]]] = deque()
@@ -73,6 +75,7 @@ class _Lane(Generic[Item, Result]):
         self.in_flight = 0
         self.in_flight_max = in_flight_max
         self.timer: asyncio.Handle | None = None
+        self.gathers = False  # until the loop's next turn
 
 
 class Batches(Generic[Key, Item, Result]):
@@ -80,20 +83,24 @@ class Batches(Generic[Key, Item, Result]):
 
     Args:
         deliver: makes one call of a lane's items; their outcomes, in order.
+        own_calls: whoever stays alone makes the call, and takes it along when cancelled.
     """
 
     def __init__(
         self,
         batching: Batching,
         deliver: Callable[[Key, Sequence[Item]], Awaitable[Sequence[Result | LaterMQError]]],
+        *,
+        own_calls: bool,
     ) -> None:
         self._batching = batching
         self._linger_s = batching.linger.total_seconds()
         self._deliver = deliver
+        self._own_calls = own_calls
         self._lanes: dict[Key, _Lane[Item, Result]] = {}
         self._tasks = Tasks()
         self._held_bytes = 0
-        self._room = asyncio.Event()
+        self._room = asyncio.Event()  # set when a call ends, or a lane does
 
     async def add(self, key: Key, item: Item, size: int, *, ordered: bool = False) -> Result:
         """Send `item`, of `size` bytes, with others of the same key. Raises what its call did."""
@@ -110,11 +117,11 @@ class Batches(Generic[Key, Item, Result]):
         self._held_bytes += size
         if self._full(lane):
             self._leave(key, lane)
-        elif lane.timer is None and lane.in_flight < lane.in_flight_max:
+        elif lane.timer is None and not lane.gathers and lane.in_flight < lane.in_flight_max:
             if self._linger_s:
                 lane.timer = loop.call_later(self._linger_s, self._due, key, lane)
             else:
-                lane.timer = loop.call_soon(self._due, key, lane)
+                await self._gather(key, lane, outcome)
         return await outcome
 
     async def close(self) -> None:
@@ -122,7 +129,33 @@ class Batches(Generic[Key, Item, Result]):
         while self._lanes:
             for key, lane in list(self._lanes.items()):
                 self._due(key, lane)
-            await self._tasks.wait()
+            if self._lanes:
+                self._room.clear()
+                await self._room.wait()
+
+    async def _gather(
+        self, key: Key, lane: _Lane[Item, Result], outcome: asyncio.Future[Result]
+    ) -> None:
+        """Let others of this turn of the loop join the one that has `outcome`, and send them.
+
+        One that stays alone makes its call itself, which is written at once (`LeanTransport`): a
+        task and three turns of the loop fewer, an eighth of what a lone send takes of the sender
+        (539 to 472 thousand instructions, docs/benchmarks.md).
+        """
+        lane.gathers = True
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            outcome.cancel()
+            raise
+        finally:
+            lane.gathers = False
+            alone = len(lane.entries) == 1 and lane.entries[0][2] is outcome
+            alone = self._own_calls and alone and not outcome.done()
+            if not alone:
+                self._due(key, lane)
+        if alone:
+            await self._call(key, lane, *self._next(lane))
 
     def _full(self, lane: _Lane[Item, Result]) -> bool:
         return (
@@ -141,6 +174,15 @@ class Batches(Generic[Key, Item, Result]):
         """Begin one call with the oldest; False when too many are under way."""
         if lane.in_flight >= lane.in_flight_max:
             return False
+        items, outcomes, size = self._next(lane)
+        if items:
+            self._tasks.start(self._call(key, lane, items, outcomes, size), "latermq shared call")
+        return True
+
+    def _next(
+        self, lane: _Lane[Item, Result]
+    ) -> tuple[list[Item], list[asyncio.Future[Result]], int]:
+        """Take the oldest that fit one call, and count them as under way."""
         items: list[Item] = []
         outcomes: list[asyncio.Future[Result]] = []
         total = 0
@@ -156,10 +198,8 @@ class Batches(Generic[Key, Item, Result]):
             total += size
             items.append(item)
             outcomes.append(outcome)
-        if items:
-            lane.in_flight += 1
-            self._tasks.start(self._call(key, lane, items, outcomes, total), "latermq shared call")
-        return True
+        lane.in_flight += bool(items)
+        return items, outcomes, total
 
     async def _call(
         self,
@@ -176,7 +216,7 @@ class Batches(Generic[Key, Item, Result]):
                 outcome.cancel()  # without effect on those that have one
             lane.in_flight -= 1
             self._give_room(size)
-            if lane.timer is None:
+            if lane.timer is None and not lane.gathers:
                 self._due(key, lane)
 
     async def _settle(
@@ -209,8 +249,9 @@ class Batches(Generic[Key, Item, Result]):
 
     def _tidy(self, key: Key, lane: _Lane[Item, Result]) -> None:
         """Forget a lane that nothing is in."""
-        if not lane.entries and not lane.in_flight:
+        if not (lane.entries or lane.in_flight or lane.gathers):
             self._lanes.pop(key, None)
+            self._room.set()
 
 
 def _fail(outcomes: list[asyncio.Future[Result]], error: Exception) -> None:

@@ -50,9 +50,10 @@ class Connections:
         self._open: dict[Endpoints, Transport] = {}
 
     def to(self, endpoints: Endpoints) -> Transport:
-        if endpoints not in self._open:
-            self._open[endpoints] = self._connect(endpoints)
-        return self._open[endpoints]
+        transport = self._open.get(endpoints)
+        if transport is None:
+            transport = self._open[endpoints] = self._connect(endpoints)
+        return transport
 
     async def close(self) -> None:
         for transport in self._open.values():
@@ -94,8 +95,9 @@ class Session:
             UnavailableError: no broker answers.
         """
         self._check_open()
-        if topic in self._routes:
-            return self._routes[topic]
+        route = self._routes.get(topic)
+        if route is not None:
+            return route
         lookup = self._lookups.get(topic)
         if lookup is None:
             name = f"latermq route {topic}"

@@ -115,7 +115,7 @@ class Pulling:
             UnavailableError: no broker answers.
         """
         for topic in list(self.session.profile.topics):
-            for queue in (await self.session.route(topic)).readable():
+            for queue in (await self.session.route(topic)).readable:
                 self._read(queue, await self._end_of(queue))
         self._tasks.start(self._follow(), "latermq queues")
 
@@ -146,7 +146,7 @@ class Pulling:
             await asyncio.sleep(ASSIGNMENT_S)
             for topic in list(self.session.profile.topics):
                 try:
-                    queues = (await self.session.route(topic)).readable()
+                    queues = (await self.session.route(topic)).readable
                 except LaterMQError as error:
                     log_failure(log, "no route", error, topic=topic)
                     continue

@@ -53,7 +53,7 @@ class LeaseSettler:
         self._session = session
         self._settled = settled
         self._tries_max = tries_max
-        self._acks = Batches(Batching(), self._ack_all)
+        self._acks = Batches(Batching(), self._ack_all, own_calls=False)
 
     @property
     def group(self) -> str:

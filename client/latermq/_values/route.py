@@ -2,6 +2,7 @@
 
 import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from latermq._values.endpoints import Endpoints
@@ -22,15 +23,17 @@ class Queue:
     endpoints: Endpoints
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Route:
     """All queues of a topic, as the broker listed them."""
 
     queues: tuple[Queue, ...]
 
+    @cached_property
     def writable(self) -> tuple[Queue, ...]:
         return tuple(q for q in self.queues if q.writable and q.broker_id == WRITABLE_BROKER_ID)
 
+    @cached_property
     def readable(self) -> tuple[Queue, ...]:
         return tuple(q for q in self.queues if q.readable and q.broker_id == WRITABLE_BROKER_ID)
 

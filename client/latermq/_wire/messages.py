@@ -23,7 +23,7 @@ from latermq._wire.session_calls import (
     instant_of,
     parsed,
     resource_of,
-    timestamp_of,
+    write_timestamp,
 )
 from latermq.codes import Code
 from latermq.errors import RequestError, ServerError, error_for
@@ -74,22 +74,32 @@ class Arrival:
 
 
 def ask_send(profile: Profile, queue: Queue, drafts: Sequence[Draft], *, delayed: bool) -> bytes:
-    """Build a send of messages to one topic; `delayed`: a delay level travels beside it."""
-    messages = [_message(profile, queue, draft, delayed) for draft in drafts]
-    return rpc.SendMessageRequest(messages=messages).SerializeToString()
+    """Build a send of messages to one topic; `delayed`: a delay level travels beside it.
+
+    Each is written where it is to be: what a constructor is given is made first and copied then,
+    which takes more than twice as long.
+    """
+    request = rpc.SendMessageRequest()
+    for draft in drafts:
+        _write(request.messages.add(), profile, queue, draft, delayed)
+    return request.SerializeToString()
 
 
-def _message(profile: Profile, queue: Queue, draft: Draft, delayed: bool) -> v2.Message:
+def _write(sent: v2.Message, profile: Profile, queue: Queue, draft: Draft, delayed: bool) -> None:
     message = draft.message
-    system = v2.SystemProperties(
-        message_id=draft.message_id,
-        keys=message.keys,
-        body_encoding=v2.IDENTITY,
-        born_timestamp=timestamp_of(draft.born_at),
-        born_host=host_name(),
-        queue_id=max(queue.id, 0),
-        message_type=v2.NORMAL,
-    )
+    sent.body = message.body
+    topic = sent.topic
+    topic.name = queue.topic
+    topic.resource_namespace = profile.namespace
+    system = sent.system_properties
+    system.message_id = draft.message_id
+    system.body_encoding = v2.IDENTITY
+    write_timestamp(system.born_timestamp, draft.born_at)
+    system.born_host = host_name()
+    system.queue_id = max(queue.id, 0)
+    system.message_type = v2.NORMAL
+    if message.keys:
+        system.keys.extend(message.keys)
     if message.tag is not None:
         system.tag = message.tag
     if message.message_group is not None:
@@ -102,7 +112,7 @@ def _message(profile: Profile, queue: Queue, draft: Draft, delayed: bool) -> v2.
         system.lite_topic = message.lite_topic
         system.message_type = v2.LITE
     if draft.due is not None:
-        system.delivery_timestamp.CopyFrom(timestamp_of(draft.due))
+        write_timestamp(system.delivery_timestamp, draft.due)
     if draft.due is not None or delayed:
         system.message_type = v2.DELAY
     if draft.half:
@@ -110,15 +120,10 @@ def _message(profile: Profile, queue: Queue, draft: Draft, delayed: bool) -> v2.
     if draft.check_after is not None:
         wait = duration_of(draft.check_after)
         system.orphaned_transaction_recovery_duration.CopyFrom(wait)
-    properties = message.properties
+    if message.properties:
+        sent.user_properties.update(message.properties)
     if message.dedup_id is not None:
-        properties = {**properties, DEDUP_PROPERTY: message.dedup_id}
-    return v2.Message(
-        topic=resource_of(profile, queue.topic),
-        user_properties=properties,
-        system_properties=system,
-        body=message.body,
-    )
+        sent.user_properties[DEDUP_PROPERTY] = message.dedup_id
 
 
 def read_send(
@@ -132,22 +137,28 @@ def read_send(
     answer = parsed(rpc.SendMessageResponse, data)
     if int(answer.status.code) != Code.MULTIPLE_RESULTS:
         check(answer.status)
-    if len(answer.entries) != len(message_ids):
+    entries = answer.entries
+    if len(entries) != len(message_ids):
         raise ServerError(
-            Code.INTERNAL_ERROR, f"{len(answer.entries)} results for {len(message_ids)} messages"
+            Code.INTERNAL_ERROR, f"{len(entries)} results for {len(message_ids)} messages"
         )
     return [
-        SendReceipt(
-            topic=topic,
-            message_id=entry.message_id,
-            queue_offset=entry.offset,
-            recall_handle=entry.recall_handle,
-            duplicate=entry.status.message == DUPLICATE and entry.message_id != message_id,
-        )
-        if int(entry.status.code) == Code.OK
-        else error_for(int(entry.status.code), entry.status.message)
-        for entry, message_id in zip(answer.entries, message_ids, strict=True)
+        _outcome(entry, topic, message_id)
+        for entry, message_id in zip(entries, message_ids, strict=True)
     ]
+
+
+def _outcome(entry: rpc.SendResultEntry, topic: str, sent_id: str) -> SendReceipt | RequestError:
+    status, stored_id = entry.status, entry.message_id
+    if int(status.code) != Code.OK:
+        return error_for(int(status.code), status.message)
+    return SendReceipt(
+        topic=topic,
+        message_id=stored_id,
+        queue_offset=entry.offset,
+        recall_handle=entry.recall_handle,
+        duplicate=stored_id != sent_id and status.message == DUPLICATE,
+    )
 
 
 # Receiving --------------------------------------------------------------------------------------

@@ -32,6 +32,12 @@ TELEMETRY: Final = f"{SERVICE}/Telemetry"
 HEARTBEAT: Final = f"{SERVICE}/Heartbeat"
 NOTIFY_TERMINATION: Final = f"{SERVICE}/NotifyClientTermination"
 
+OF_ALL_CLIENTS: Final = (  # headers
+    ("x-mq-language", LANGUAGE),
+    ("x-mq-client-version", f"latermq-{__version__}"),
+    ("x-mq-protocol", "v2"),
+)
+
 Answer = TypeVar("Answer", bound=AnyMessage)
 
 
@@ -109,10 +115,10 @@ def duration_of(value: timedelta) -> duration_pb2.Duration:
     return duration
 
 
-def timestamp_of(value: datetime) -> timestamp_pb2.Timestamp:
+def write_timestamp(stamp: timestamp_pb2.Timestamp, value: datetime) -> None:
     since = value - EPOCH  # what FromDatetime does, at a quarter of the cost
-    seconds = since.days * SECONDS_PER_DAY + since.seconds
-    return timestamp_pb2.Timestamp(seconds=seconds, nanos=since.microseconds * 1_000)
+    stamp.seconds = since.days * SECONDS_PER_DAY + since.seconds
+    stamp.nanos = since.microseconds * 1_000
 
 
 def instant_of(stamp: timestamp_pb2.Timestamp) -> datetime:
@@ -288,9 +294,7 @@ def client_headers(profile: Profile, request_id: str) -> list[tuple[str, str | b
     """Return the headers every call carries."""
     headers: list[tuple[str, str | bytes]] = [
         ("x-mq-client-id", profile.client_id),
-        ("x-mq-language", LANGUAGE),
-        ("x-mq-client-version", f"latermq-{__version__}"),
-        ("x-mq-protocol", "v2"),
+        *OF_ALL_CLIENTS,
         ("x-mq-request-id", request_id),
     ]
     if profile.namespace:

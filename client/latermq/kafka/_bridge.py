@@ -211,4 +211,4 @@ class BrokersLane:
     async def _admin(self) -> AsyncAdmin:
         client = self._client()
         route: Any = await client._sender()._session.route(self._place.retry_topic)
-        return client._admin_at(route.writable()[0].endpoints)
+        return client._admin_at(route.writable[0].endpoints)

@@ -183,6 +183,88 @@ async def test_who_is_cancelled_in_time_does_not_send(
 
 
 @virtually
+async def test_the_first_of_a_turn_may_be_cancelled(
+    broker: ScriptedBroker, connect: Connect
+) -> None:
+    """It gathers what the others of its turn send."""
+    async with connect() as mq:
+        await mq.send("orders", b"first, with the route")
+        sends = [asyncio.create_task(mq.send("orders", body)) for body in numbered(3)]
+        await asyncio.sleep(0)
+        sends[0].cancel()
+        found = await asyncio.gather(*sends, return_exceptions=True)
+    assert [type(one) for one in found] == [asyncio.CancelledError, SendReceipt, SendReceipt]
+    assert bodies(broker)[1:] == [[b"1", b"2"]]
+
+
+class Held:
+    """Calls that last until they are let go."""
+
+    def __init__(self, *, own_calls: bool = True) -> None:
+        self.called: list[list[int]] = []
+        self.cancelled = 0
+        self.go = asyncio.Event()
+        self.batches: Batches[str, int, int] = Batches(
+            Batching(), self._deliver, own_calls=own_calls
+        )
+
+    async def _deliver(self, key: str, items: Any) -> list[int]:
+        self.called.append(list(items))
+        try:
+            await self.go.wait()
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        return list(items)
+
+    async def begun(self, item: int) -> asyncio.Task[int]:
+        """Add it, and return when its call is under way."""
+        task = asyncio.create_task(self.batches.add("k", item, 1))
+        while item not in (called for call in self.called for called in call):
+            await asyncio.sleep(0)
+        return task
+
+
+@pytest.mark.parametrize("own_calls", [True, False])
+@virtually
+async def test_a_lone_one_takes_its_own_call_along(own_calls: bool) -> None:
+    held = Held(own_calls=own_calls)
+    alone = await held.begun(1)
+    alone.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await alone
+    assert held.cancelled == own_calls
+    held.go.set()
+    await held.batches.close()
+    assert held.batches._held_bytes == 0
+
+
+@pytest.mark.parametrize("own_calls", [True, False])
+@virtually
+async def test_closing_waits_for_a_lone_one(own_calls: bool) -> None:
+    held = Held(own_calls=own_calls)
+    alone = await held.begun(1)
+    closing = asyncio.create_task(held.batches.close())
+    await asyncio.sleep(1)
+    assert not closing.done()
+    held.go.set()
+    await closing
+    assert await alone == 1
+
+
+@virtually
+async def test_closing_sends_what_its_turn_gathers() -> None:
+    held = Held()
+    held.go.set()
+    sends = [asyncio.create_task(held.batches.add("k", item, 1)) for item in range(2)]
+    await asyncio.sleep(0)
+    await held.batches.close()
+    assert await asyncio.gather(*sends) == [0, 1]
+    assert held.called == [[0, 1]]
+    assert held.batches._lanes == {}
+
+
+@virtually
 async def test_calls_under_way_and_bytes_held_are_bounded() -> None:
     under_way = most = 0
 
@@ -194,7 +276,9 @@ async def test_calls_under_way_and_bytes_held_are_bounded() -> None:
         under_way -= 1
         return [SendReceipt(topic="t", message_id=str(i), queue_offset=0) for i in items]
 
-    batches: Batches[str, int, SendReceipt] = Batches(Batching(count_max=1), deliver)
+    batches: Batches[str, int, SendReceipt] = Batches(
+        Batching(count_max=1), deliver, own_calls=True
+    )
     sends = [asyncio.create_task(batches.add("k", i, HELD_BYTES_MAX // 4)) for i in range(10)]
     await asyncio.sleep(0.5)
     assert under_way == 4
@@ -219,6 +303,6 @@ async def test_a_bug_of_ours_is_heard_of() -> None:
     async def deliver(key: object, items: Any) -> list[SendReceipt]:
         raise RuntimeError("a bug")
 
-    batches: Batches[str, int, SendReceipt] = Batches(Batching(), deliver)
+    batches: Batches[str, int, SendReceipt] = Batches(Batching(), deliver, own_calls=True)
     with pytest.raises(RuntimeError, match="a bug"):
         await batches.add("k", 1, 1)

@@ -67,8 +67,8 @@ def test_route_goes_out_with_the_access_point_and_comes_back_as_queues() -> None
     ]
     answer = rpc.QueryRouteResponse(status=status(v2.OK), message_queues=queues)
     route = wire.read_route(answer.SerializeToString())
-    assert [queue.id for queue in route.readable()] == [0, 2]
-    assert [queue.id for queue in route.writable()] == [1, 2]
+    assert [queue.id for queue in route.readable] == [0, 2]
+    assert [queue.id for queue in route.writable] == [1, 2]
     assert route.endpoints() == {ENDPOINTS}
     assert route.queues[2] == QUEUE
 

@@ -74,7 +74,7 @@ class Shell(asyncio.Protocol):
         poll.register(self._transport.get_extra_info("socket").fileno(), HUNG_UP)
         if any(events & HUNG_UP for _, events in poll.poll(0)):
             self._connection.leave("the broker closed the connection")
-            self._settle()
+            self.write()
 
     async def wait_to_accept(self) -> None:
         """Wait until `accepts` may hold, or the connection ends."""
@@ -96,7 +96,7 @@ class Shell(asyncio.Protocol):
         """Say GOAWAY and close; every call ends."""
         self.caller.lost_why = "this client is closed"
         self._connection.close()
-        self._settle()
+        self.write()
 
     # --- asyncio calls ----------------------------------------------------------------------
 
@@ -108,13 +108,13 @@ class Shell(asyncio.Protocol):
             self._lost("the server does not speak HTTP/2")
             self._transport.abort()
             return
-        self._settle()
+        self.write()
 
     def data_received(self, data: bytes) -> None:
         if not self._closing:
             self._looked_s = self._loop.time()
             self._connection.receive(data, int(self._looked_s * 1_000))
-            self._settle()
+            self.write()
 
     def eof_received(self) -> bool:
         self._lost("the server closed the connection")
@@ -130,16 +130,16 @@ class Shell(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._write_paused = False
-        self._settle()
+        self.write()
 
     # --- the work ---------------------------------------------------------------------------
 
     def _flush(self) -> None:
         self._flush_asked = False
-        self._settle()
+        self.write()
 
-    def _settle(self) -> None:
-        """Write, then see what else the connection needs."""
+    def write(self) -> None:
+        """Write what there is, then see what else the connection needs."""
         connection, transport = self._connection, self._transport
         if transport is None or self._closing:
             return
@@ -189,7 +189,7 @@ class Shell(asyncio.Protocol):
     def _on_timer(self) -> None:
         self._timer = None
         self.caller.on_timer(self.now_ms())
-        self._settle()
+        self.write()
 
     def _lost(self, why: str) -> None:
         if not self._closing:

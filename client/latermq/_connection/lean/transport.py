@@ -60,6 +60,7 @@ class LeanTransport:
         self._shell: Shell | None = None  # takes calls, or did until a moment ago
         self._dialling: asyncio.Task[None] | None = None
         self._waiting = 0  # calls that want a connection
+        self._under_way = 0  # unary calls that have one
         self._failure = ""
         self._greeted_s = -YOUNG_S
         self._closed = False
@@ -79,7 +80,11 @@ class LeanTransport:
     async def _unary_once(
         self, path: str, request: bytes, metadata: Metadata, end_s: float | None
     ) -> Call:
-        """The call, ended."""
+        """The call, ended.
+
+        One beside no other is written at once, not in the loop's next turn with what else there is
+        by then: see `Batches`.
+        """
         shell = await self._accepting(end_s)
         block = self._blocks.block(path, metadata, self._left_ms(end_s))
         done = self._loop.create_future()
@@ -89,13 +94,19 @@ class LeanTransport:
                 done.set_result(None)
 
         call = shell.caller.start(block, request, _in_ms(end_s), wake)
-        shell.wake()
+        if self._under_way:
+            shell.wake()
+        else:
+            shell.write()
+        self._under_way += 1
         try:
             await done
         except asyncio.CancelledError:
             shell.caller.cancel(call)
             shell.wake()
             raise
+        finally:
+            self._under_way -= 1
         return call
 
     async def server_stream(
