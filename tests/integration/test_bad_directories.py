@@ -22,6 +22,7 @@ from support.wire_client import WireClient, require_ok
 
 REFUSED: Final = 2
 DAMAGED: Final = 3
+CONFIG: Final = "[store]\nsegment_bytes = 20971520\n"  # it is read whole, again and again
 BODIES: Final = [f"body {number}".encode() * 30 for number in range(40)]
 
 
@@ -64,10 +65,10 @@ def bodies(broker: BrokerProcess, group: str) -> list[bytes]:
     return sorted(found)
 
 
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
-    """Forty messages, two checkpoints, stopped in order."""
-    with BrokerProcess(tmp_path / "data") as broker:
+@pytest.fixture(scope="module")
+def in_order(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with forty messages and two checkpoints, whose broker was stopped in order."""
+    with BrokerProcess(tmp_path_factory.mktemp("in-order") / "data", config=CONFIG) as broker:
         for half, found in ((BODIES[:20], "store made "), (BODIES[20:], "store open ")):
             broker.start()
             with WireClient(broker.endpoint) as client:
@@ -76,6 +77,14 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
             ended = broker.terminate()
             assert ended.code == 0
             assert found in ended.stderr
+        return broker.data_dir
+
+
+@pytest.fixture
+def broker(in_order: Path, tmp_path: Path) -> Iterator[BrokerProcess]:
+    """One that is stopped, with a directory to damage."""
+    shutil.copytree(in_order, tmp_path / "data")
+    with BrokerProcess(tmp_path / "data", config=CONFIG) as broker:
         yield broker
 
 
@@ -194,7 +203,7 @@ def test_a_broker_that_is_to_stop_at_damage(broker: BrokerProcess, tmp_path: Pat
     record = json.loads(dump.stdout.splitlines()[0])
     overwrite(segment(broker), record["position"] + 60, b"\xff" * 8)
     config = tmp_path / "stop.toml"
-    config.write_text('[store]\non_corrupt = "stop"\n')
+    config.write_text(f'{CONFIG}on_corrupt = "stop"\n')
     broker.start("--config", str(config))
     with WireClient(broker.endpoint) as client:
         for _ in range(4):

@@ -72,7 +72,7 @@ class LiteClient(WireClient):
         made.system_properties.lite_topic = lite_topic
         require_ok(self.send(made))
 
-    def hear(self, wait_ms: int = 300) -> list[tuple[str, str]]:
+    def hear(self, wait_ms: int = 0) -> list[tuple[str, str]]:
         got = self.receive(self.parent, self.group, wait_ms=wait_ms).messages
         for one in got:
             assert one.system_properties.message_type == definition_pb2.LITE
