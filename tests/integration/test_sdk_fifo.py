@@ -174,10 +174,14 @@ async def test_the_order_survives_kill_9(tmp_path: Path, name: str) -> None:
                         sent[key] += 1
 
             async def moved_on() -> None:
-                """Wait until more of each message group was seen."""
-                wanted = {key: len(set(seen[key])) + 30 for key in KEYS}
+                """Wait until more of each message group was sent, and more was seen."""
+                to_send = {key: sent[key] + 20 for key in KEYS}
+                to_see = sum(map(len, seen.values())) + 20
                 async with asyncio.timeout(patient(60)):
-                    while any(len(set(seen[key])) < wanted[key] for key in KEYS):
+                    while (
+                        any(sent[key] < to_send[key] for key in KEYS)
+                        or sum(map(len, seen.values())) < to_see
+                    ):
                         await asyncio.sleep(0.01)
 
             producers = [asyncio.create_task(produce(key)) for key in KEYS]
