@@ -20,6 +20,8 @@ FILE_LINES_MAX: Final = 500
 FUNCTION_LINES_MAX: Final = 70
 CLASS_METHODS_MAX: Final = 20
 FOLDER_MODULES_MAX: Final = 16
+ASSERTS_MIN: Final = 0.2  # a function, where what is asked for must never be half done
+ASSERTED: Final = ("broker/latermq_broker/delivery", "broker/latermq_broker/engine/journal")
 ROOMED: Final = ("broker", "client", "proto")  # folders of modules with rooms
 
 GENERATED: Final = re.compile(r"_pb2(_grpc)?\.pyi?$")
@@ -233,6 +235,19 @@ def docstrings_about_others() -> Iterator[str]:
                     yield f"{at(path, node.lineno)}: {node.name}: begins with no verb"
 
 
+def few_asserts() -> Iterator[str]:
+    for room in ASSERTED:
+        nodes = Counter(
+            type(node)
+            for path in tracked(".py")
+            if path.is_relative_to(ROOT / room)
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        )
+        functions = nodes[ast.FunctionDef] + nodes[ast.AsyncFunctionDef]
+        if nodes[ast.Assert] < ASSERTS_MIN * functions:
+            yield f"{room}: {nodes[ast.Assert]} asserts in {functions} functions"
+
+
 def text_lines() -> Iterator[tuple[Path, int, str]]:
     for path in tracked(*TEXT_SUFFIXES):
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
@@ -263,6 +278,7 @@ RULES: Final[list[Callable[[], Iterator[str]]]] = [
     namesakes,
     circles,
     docstrings_about_others,
+    few_asserts,
     long_functions,
     crowded_classes,
     nameless_names,
@@ -302,6 +318,9 @@ def test_every_rule_finds_its_offence(tmp_path: Path, monkeypatch: pytest.Monkey
         (crowd / f"{name}.py").touch()
     for name, other in (("m0", "m1"), ("m1", "m0")):
         (crowd / f"{name}.py").write_text(f"import latermq_broker.crowd.{other}\n")
+    careless = tmp_path / ASSERTED[0] / "careless.py"
+    careless.parent.mkdir()
+    careless.write_text("def f(): ...\n")
     subprocess.run(["git", "init", "--quiet"], cwd=tmp_path, check=True)
     monkeypatch.setitem(globals(), "ROOT", tmp_path)
     assert [rule.__name__ for rule in RULES if not list(rule())] == []

@@ -89,6 +89,7 @@ class Deadlines:
         """Put every slot up to number `last` in order."""
         if last < self._open_until:
             return
+        assert not self._slot_order or self._slot_order[0] >= self._open_until
         self._open_until = last + 1
         opened = [pair for pair in self._open if self._deadline.get(pair[1]) == pair[0]]
         grown = False

@@ -152,6 +152,7 @@ class HalfMessages:
         return half if half is not None and half.position == position else None
 
     def add(self, half: HalfMessage) -> None:
+        assert half.first not in self._halves
         self._halves[half.first] = half
         self.counts[half.topic_id] = self.counts.get(half.topic_id, 0) + 1
         if half.position != half.first:
@@ -160,18 +161,21 @@ class HalfMessages:
 
     def checked(self, half: HalfMessage, checks: int, due_ms: int) -> None:
         """A producer was asked; the next one is asked at `due_ms`."""
+        assert checks > half.checks
         half.checks, half.due_ms = checks, due_ms
         self._forget_waiting(half)
         self._arm(half)
 
     def move(self, half: HalfMessage, position: int, length: int) -> None:
         """It was rolled forward."""
+        assert position > half.position
         self._moved.pop(half.position, None)
         half.position, half.length = position, length
         self._moved[position] = half.first
 
     def sent_by(self, half: HalfMessage, sender: str) -> None:
         """Remember whose it is while it is PENDING."""
+        assert not half.sender
         half.sender = sender
         count_up(self.senders, sender)
 
@@ -183,6 +187,7 @@ class HalfMessages:
         self.in_vain.pop(half.first, None)
         self._forget_waiting(half)
         self.counts[half.topic_id] -= 1
+        assert self.counts[half.topic_id] >= 0
         if not self.counts[half.topic_id]:
             del self.counts[half.topic_id]
         self.remember(half.first, state, half.id_hash)
@@ -194,6 +199,7 @@ class HalfMessages:
 
     def wait(self, half: HalfMessage, until_ms: int) -> None:
         """Its check is due; it waits for a producer, but not beyond `until_ms`."""
+        assert half.first in self._halves
         self.waiting.setdefault(half.topic_id, {})[half.first] = None
         self.deadlines.arm(half.first, until_ms)
 

@@ -16,6 +16,7 @@ def backoff_ms(policy: Backoff, attempt: int, message: int) -> int:
 
     Jitter is a function of (`message`, `attempt`), so that it spreads a burst and still replays.
     """
+    assert attempt > 0
     if policy.kind is BackoffKind.EXPONENTIAL:
         exponent = min(attempt - 1, _EXPONENT_MAX)
         grown = policy.initial_ms * policy.multiplier**exponent
@@ -30,4 +31,5 @@ def backoff_ms(policy: Backoff, attempt: int, message: int) -> int:
 
 def auto_renew_ms(renewals: int) -> int:
     """How far the broker's n-th renewal (from 0) of a push consumer's lease reaches."""
+    assert renewals >= 0
     return _RENEWALS_MS[min(renewals, len(_RENEWALS_MS) - 1)]

@@ -65,6 +65,7 @@ def encode_leases(leases: Leases, ready: Iterable[Delivery]) -> bytes:
         rows = array("I", slab.live())
     in_lanes = array("I", [1 + bisect_left(rows, delivery.row) for delivery in ready])
     places, holders = slab.places.values[1:], slab.holders.values[1:]
+    assert len(rows) >= len(slab)
     return b"".join(
         (
             _HEAD.pack(FORMAT, len(rows), len(places), len(holders), len(in_lanes)),
@@ -102,6 +103,7 @@ def decode_leases(leases: Leases, section: bytes, name_of: ClientNames) -> list[
     leases.load(columns, places, holders)
     _arm_again(leases)
     deliveries = [Delivery(leases.slab, row) for row in ready]
+    assert all(delivery.state is State.READY for delivery in deliveries)
     # An older version names those of a message group too.
     return [delivery for delivery in deliveries if not delivery.order_key]
 

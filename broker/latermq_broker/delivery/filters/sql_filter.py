@@ -152,6 +152,7 @@ class _Parser:
         if self._take(keyword) is None:
             return first
         parts = [_truth(first), _truth(parse())]
+        assert self._next > 2
         while self._take(keyword):
             parts.append(_truth(parse()))
         return _Part("truth", first.at, join(parts))
@@ -227,6 +228,7 @@ class _Parser:
             return _not(part) if word.value == "NOT" else _signed(part, word)
         finally:
             self._depth -= 1
+            assert self._depth >= 0
 
     def _primary(self) -> _Part:
         word = self._word

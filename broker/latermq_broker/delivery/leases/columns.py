@@ -44,6 +44,7 @@ class Column:
 
     def resize(self, count: int) -> None:
         """More of them."""
+        assert count > len(self.view)
         self.view.release()
         self._memory.resize(count * self._bytes)
         self.view = numbers(self.code, self._memory)

@@ -82,6 +82,7 @@ class IdIndex:
     def remove(self, rows: Sequence[int]) -> None:
         """Forget the ids in those rows; a range has ids in sequence."""
         self._count -= len(rows)
+        assert self._count >= 0
         buckets, ids, chain = self._buckets, self._slab.id, self._slab.chain
         if isinstance(rows, range) and rows:
             for number, row, end in self._blocks(ids[rows.start], rows):
@@ -104,6 +105,7 @@ class IdIndex:
             return
         while chain[before] != row:
             before = chain[before]
+            assert before, "a row that is not in its chain"
         chain[before] = chain[row]
 
     def _blocks(self, item: int, rows: range) -> Iterator[tuple[int, int, int]]:
@@ -125,6 +127,7 @@ class IdIndex:
         """One block more."""
         buckets, chain, ids = self._buckets, self._slab.chain, self._slab.id
         first = len(buckets)
+        assert not first % _BLOCK
         if first > self._mask:
             self._mask = self._mask << 1 | 1
         buckets.extend(bytes(_BLOCK))

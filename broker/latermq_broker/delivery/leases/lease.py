@@ -77,6 +77,7 @@ TRANSITIONS: Final = {
     (State.ACKED, Event.RECEIVE): State.LEASED,
     (State.ACKED, Event.ACK): State.DONE,
 }  # any other pair: IllegalTransitionError
+assert not {state for state, _ in TRANSITIONS} & {State.DONE, State.DEAD}  # no way leads on
 
 
 IN_HAND: Final = (State.LEASED, State.BACKOFF)  # a client's, or armed to be received again
@@ -232,6 +233,7 @@ class Delivery:
         return (*shared, *(getattr(slab, name)[row] for name in sorted(alone)))
 
 
+assert [*State] == [*range(1, 7)]
 STATES: Final[tuple[State, ...]] = (
     State.DONE,
     *State,

@@ -66,6 +66,7 @@ class Deliveries(Mapping[int, Delivery]):
         """The group's deliveries of that message, and of one that was there before the topic was
         made anew; of a queue id below 0 those in every queue. Looks at every row whose offset is
         like it, found as bytes are."""
+        assert offset >= 0
         slab = self._slab
         high = offset >> LOW_BITS
         column = slab.offset
@@ -85,6 +86,7 @@ class Deliveries(Mapping[int, Delivery]):
 
     def in_slices(self, rows: int) -> Iterator[list[Delivery]]:
         """All deliveries, those of so many rows at a time; what comes in between may be missed."""
+        assert rows > 0
         slab = self._slab
         for first in range(1, slab.rows + 1, rows):
             last = min(first + rows, slab.rows + 1)
@@ -92,6 +94,7 @@ class Deliveries(Mapping[int, Delivery]):
 
     def holders_in_slices(self, rows: int) -> Iterator[Counter[Holder]]:
         """Count who holds how many, those of so many rows at a time."""
+        assert rows > 0
         slab = self._slab
         values = slab.holders.values
         for first in range(1, slab.rows + 1, rows):
@@ -102,6 +105,7 @@ class Deliveries(Mapping[int, Delivery]):
 
     def of_holders(self, rows: int, mine: Callable[[Holder], bool]) -> Iterator[list[Delivery]]:
         """Find what some holders have in hand, those of so many rows at a time."""
+        assert rows > 0
         slab = self._slab
         for first in range(1, slab.rows + 1, rows):
             last = min(first + rows, slab.rows + 1)
@@ -220,6 +224,7 @@ class Leases:
         lasting_ms: int,
     ) -> None:
         """New ones, with ids in sequence, through RECEIVE at once."""
+        assert lasting_ms >= 0
         slab = self.slab
         rows = self._new(first_id, places, offsets, positions, lengths, _LENT)
         fill(slab.attempt, rows, 1)
@@ -240,6 +245,8 @@ class Leases:
     ) -> Sequence[int]:
         """Take rows for deliveries with ids in sequence, nobody's yet."""
         slab, count = self.slab, len(places)
+        assert first_id > 0
+        assert count > 0
         rows = slab.take_all(count)  # the columns may move
         put(slab.id, rows, range(first_id, first_id + count))
         put(slab.position, rows, positions)
@@ -319,6 +326,7 @@ class Leases:
     def lend(self, delivery: Delivery, holder: Holder, now_ms: int) -> None:
         """It is `holder`'s from now on: one more attempt, and a new handle."""
         slab, row = self.slab, delivery.row
+        assert slab.state[row], "it is over"
         slab.attempt[row] += 1
         slab.generation[row] += 1
         slab.renewals[row] = 0
@@ -327,6 +335,7 @@ class Leases:
 
     def hold(self, delivery: Delivery, deadline_ms: int, *, margin_ms: int = 0) -> None:
         """Arm the deadline; an auto-renewed lease is looked at `margin_ms` before it."""
+        assert self.slab.state[delivery.row] in IN_HAND
         self.deadlines.arm((delivery.row,), deadline_ms, margin_ms)
 
     def drop(self, delivery: Delivery) -> None:
@@ -355,6 +364,7 @@ class Leases:
     def ready_slices(self, row: int, rows: int) -> Iterator[tuple[int, list[tuple[int, int]]]]:
         """(its first row, its READY ones as (deadline, id) in order): of each slice of so many rows
         that has any, from that which `row` is in. A slice is taken apart when it is asked for."""
+        assert rows > 0
         slab = self.slab
         deadline_ms, id = slab.deadline_ms, slab.id
         states = slab.state.tobytes()  # to search a million rows takes less than copying them
@@ -387,6 +397,7 @@ class Leases:
 
     def _end(self, row: int) -> None:
         slab = self.slab
+        assert slab.state[row], "it is over"
         if slab.armed[row]:
             self.deadlines.disarm(row)
         elif slab.next[row]:
@@ -401,6 +412,7 @@ class Leases:
     def _end_all(self, rows: range, before: State) -> None:
         """Free rows in sequence that differ in id, offset and message only."""
         slab, first = self.slab, rows.start
+        assert slab.state[first] == before
         self.deadlines.disarm_all(rows)
         for row in rows if before is State.READY else ():
             slab.leave(row)  # its lane

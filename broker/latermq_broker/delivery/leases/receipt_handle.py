@@ -38,6 +38,7 @@ class ReceiptHandles:
 
     def encode(self, delivery_id: int, generation: int) -> str:
         """Make the handle of a delivery in that generation."""
+        assert delivery_id > 0  # else it could be taken for NO_DELIVERY
         mac = self._mac(delivery_id, generation)
         return (_BODY.pack(delivery_id, generation) + mac).hex()
 

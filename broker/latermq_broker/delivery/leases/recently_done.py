@@ -40,6 +40,7 @@ class RecentlyDone:
         self, ids: Sequence[int], generation: int, place: DeliveryKey, deadline_ms: int
     ) -> None:
         """Remember what is over together; `forget` is to follow."""
+        assert ids
         if len(ids) == 1:  # a lone one: half the time
             self._handles[ids[0]] = (generation, place, deadline_ms)
             self._ids.append(ids[0])
@@ -66,6 +67,8 @@ class RecentlyDone:
                 handles.pop(id, None)
             first = following
             row += 1
+        assert first <= len(ids)
+        assert len(handles) <= self._count_max
         if row >= _GONE_MIN and row * 2 > len(deadlines):
             for column in self._rows:
                 del column[:row]
@@ -109,3 +112,4 @@ class RecentlyDone:
             place = DeliveryKey(group_id, topic_id, 0)
             self.remember(ids[first : first + count].tolist(), generation, place, deadline_ms)
             first += count
+        assert first == len(ids)

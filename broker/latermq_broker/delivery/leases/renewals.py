@@ -45,6 +45,7 @@ class Renewals:
             return
         slab = self._slab
         number = slab.holders.hold(holder, len(rows))
+        assert number  # 0: nobody
         new = slab.holders.count(number) == len(rows)
         fill(slab.holder, rows, number)
         for row in rows if holder.auto_renew else ():
@@ -72,6 +73,8 @@ class Renewals:
         return self._clients.keys()
 
     def _note(self, row: int, holder: Holder, *, new: bool) -> None:
+        assert row
+        assert holder.auto_renew
         renewed = self._clients.get(holder.client_id)
         if renewed is None:
             renewed = self._clients[holder.client_id] = _Renewed()
@@ -97,6 +100,7 @@ class Renewals:
         if holder.auto_renew:
             renewed = self._clients[holder.client_id]
             renewed.holders -= 1
+            assert renewed.holders >= 0
             if not renewed.holders:
                 del self._clients[holder.client_id]
 

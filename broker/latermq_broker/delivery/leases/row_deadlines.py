@@ -15,6 +15,7 @@ from latermq_broker.delivery.leases.slab import Slab, fill
 
 _SLOT_BITS: Final = 10
 SLOT_MS: Final = 1 << _SLOT_BITS
+EARLY_MS_MAX: Final = (1 << 16) - 1  # below this: `armed` has 16 bits
 #  (due, id) in order, as one number.
 _ID_BITS: Final = 64
 _ID_MASK: Final = (1 << _ID_BITS) - 1
@@ -38,6 +39,7 @@ class RowDeadlines:
 
     def arm(self, rows: Sequence[int], deadline_ms: int, early_ms: int = 0) -> None:
         """Let rows that are not armed, and in no ring, be due `early_ms` before their deadline."""
+        assert 0 <= early_ms < EARLY_MS_MAX
         slab = self._slab
         fill(slab.deadline_ms, rows, deadline_ms)
         fill(slab.armed, rows, 1 + early_ms)
@@ -63,6 +65,7 @@ class RowDeadlines:
             return
         slab.armed[row] = 0
         self._count -= 1
+        assert self._count >= 0
         following, before = slab.next, slab.prev
         if following[row]:  # as `Slab.leave`
             following[before[row]] = following[row]
@@ -75,6 +78,7 @@ class RowDeadlines:
         if 0 not in slab.armed[rows.start : rows.stop] and slab.leave_all(rows):
             fill(slab.armed, rows, 0)
             self._count -= len(rows)
+            assert self._count >= 0
         else:
             for row in rows:
                 self.disarm(row)
@@ -153,6 +157,8 @@ class RowDeadlines:
         if not self._slot_order or self._slot_order[0] > last:
             return False
         slot = self._slot_order[0]
+        assert slot >= self._open_until
+        assert not self._open
         slab = self._slab
         opened: list[int] = []
         for row in slab.members(self._rings[slot]):
@@ -166,5 +172,6 @@ class RowDeadlines:
         return True
 
     def _forget_slot(self, slot: int) -> None:
-        heappop(self._slot_order)
+        first = heappop(self._slot_order)
+        assert first == slot
         self._slab.give(self._rings.pop(slot))

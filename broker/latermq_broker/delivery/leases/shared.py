@@ -46,6 +46,7 @@ def place_of(
     group_id: int, topic_id: int, queue_id: int, offset: int, tag_hash: int, order_key: int = 0
 ) -> DeliveryKey:
     """Name the place of the message at that offset."""
+    assert offset >= 0
     where = (group_id, topic_id, queue_id, offset >> LOW_BITS, tag_hash, order_key)
     return tuple_new(DeliveryKey, where)
 
@@ -54,6 +55,7 @@ def places_of(
     group_id: int, topic_id: int, queue_id: int, offsets: Sequence[int], tag_hashes: Sequence[int]
 ) -> list[DeliveryKey]:
     """Name the places of messages of one queue: most often one for all."""
+    assert len(offsets) == len(tag_hashes)
     places: list[DeliveryKey] = []
     place: DeliveryKey | None = None
     high = last_tag = -1
@@ -81,6 +83,7 @@ class Shared(Generic[T]):
 
     def hold(self, value: T, times: int = 1) -> int:
         """The number of an equal value, named so many times more."""
+        assert times > 0
         number = self._numbers.get(value)
         if number is not None:
             self._counts[number] += times
@@ -100,6 +103,7 @@ class Shared(Generic[T]):
         """Named so many times less; whether that was the last. The value can be read until its
         number is given away."""
         left = self._counts[number] - times
+        assert left >= 0
         self._counts[number] = left
         if left:
             return False
@@ -110,6 +114,7 @@ class Shared(Generic[T]):
 
     def load(self, values: Iterable[T], counts: Mapping[int, int]) -> None:
         """Into one that names nothing: values by number, from 1, and how often each is named."""
+        assert not self._numbers
         for number, value in enumerate(values, 1):
             count = counts.get(number, 0)
             self.values.append(value)

@@ -26,6 +26,7 @@ from latermq_broker.delivery.leases.id_index import IdIndex
 from latermq_broker.delivery.leases.shared import NOBODY, DeliveryKey, Holder, Shared
 
 _ROWS_MIN: Final = 1 << 12
+ROWS_MAX: Final = 1 << 32  # a link to a row has 32 bits
 RUN_ROWS_MIN: Final = 8  # given back together, and lent together again
 RUN_ROWS_MAX: Final = 64  # given back one by one
 FEW_ROWS_MAX: Final = 1 << 10  # in shorter runs; with more of them nobody gets new rows
@@ -54,6 +55,7 @@ def fill(column: Numbers, rows: Sequence[int], number: int) -> None:
 
 def put(column: Numbers, rows: Sequence[int], numbers: Sequence[int]) -> None:
     """A number in each of those rows."""
+    assert len(rows) == len(numbers)
     if isinstance(rows, range):
         column[rows.start : rows.stop] = array(column.format, numbers)
         return
@@ -133,6 +135,7 @@ class Slab:
         self.index.fill(list(self.live()))
         self.places.load(places, Counter(compress(self.place, self.state)))
         self.holders.load(holders, Counter(compress(self.holder, self.state)))
+        assert len(self) <= self.rows
 
     # --- rows ----------------------------------------------------------------------------------
 
@@ -144,6 +147,7 @@ class Slab:
             self._run_to_few()
         few = self._few
         left: int = self.prev[few] - 1
+        assert left >= 0, "a run without a row"
         if left:
             self.prev[few] = left
         else:
@@ -153,6 +157,7 @@ class Slab:
 
     def take_all(self, count: int) -> Sequence[int]:
         """So many rows, side by side as a range if there are such; in no ring."""
+        assert count > 0
         if count == 1:  # slices of one are dearer than elements
             return [self.take()]
         while run := self._runs:
@@ -174,16 +179,19 @@ class Slab:
         while first + count > self._capacity:
             self._grow()
         self._end = first + count
+        assert self._end <= self._capacity
         return range(first, first + count)
 
     def _run_to_few(self) -> None:
         run = self._runs
+        assert run
         self._runs, self.next[run] = self.next[run], self._few
         self._few = run
         self._few_rows += self.prev[run]
 
     def give(self, row: int) -> None:
         """Nobody's any more, and in no ring. What it holds can be read until it is taken."""
+        assert 0 < row < self._end
         following, before = self.next, self.prev
         self.state[row] = 0
         few = self._few
@@ -207,6 +215,8 @@ class Slab:
     def give_all(self, rows: range) -> None:
         """Give back rows in sequence."""
         first, count = rows.start, len(rows)
+        assert first > 0
+        assert first + count <= self._end
         if count < RUN_ROWS_MIN:
             for row in rows:
                 self.give(row)
@@ -237,6 +247,7 @@ class Slab:
 
     def _grow(self) -> None:
         self._capacity *= 2
+        assert self._capacity <= ROWS_MAX
         for column in self._columns.values():
             column.resize(self._capacity)
         self._bind()
@@ -255,6 +266,7 @@ class Slab:
 
     def join(self, ring: int, rows: Sequence[int]) -> None:
         """To the ring's end, one after the other. They are in no ring."""
+        assert 0 < ring < self._end
         following, before = self.next, self.prev
         last = before[ring]
         if isinstance(rows, range) and rows:
@@ -281,6 +293,7 @@ class Slab:
 
     def leave_all(self, rows: range) -> bool:
         """Unlink rows that stand in one ring, in their order; else do nothing, and return False."""
+        assert rows
         following, before = self.next, self.prev
         first, last = rows.start, rows.stop - 1
         after, ahead = following[last], before[first]

@@ -47,6 +47,7 @@ class RisingOffsets:
 
     @property
     def first(self) -> int:
+        assert len(self)
         return self._offsets[self._start]
 
     def place(self, offset: int) -> int:
@@ -110,16 +111,21 @@ class FifoGate:
         group = self._group(key)
         insort(group.live, (offset, delivery_id))
         group.busy += 1
+        assert group.busy <= len(group.live)
         self.runnable.pop(key, None)
 
     def seize(self, key: int) -> None:
         """One that was ready is leased."""
-        self.groups[key].busy += 1
+        group = self.groups[key]
+        group.busy += 1
+        assert group.busy <= len(group.live)
         self.runnable.pop(key, None)
 
     def ease(self, key: int) -> None:
         """One that was leased or in backoff is ready."""
-        self.groups[key].busy -= 1
+        group = self.groups[key]
+        group.busy -= 1
+        assert group.busy >= 0
         self._settle(key)
 
     def leave(self, key: int, offset: int, delivery_id: int, *, ready: bool) -> None:
@@ -127,6 +133,7 @@ class FifoGate:
         group = self.groups[key]
         group.live.remove((offset, delivery_id))
         group.busy -= not ready
+        assert 0 <= group.busy <= len(group.live)
         self._settle(key)
 
     def hold(self, key: int, queue_id: int, offset: int) -> None:
@@ -224,6 +231,7 @@ class FifoGate:
     def _drop_held(self, key: int, group: MessageGroup, end: int) -> None:
         dropped = group.held.drop_upto(end)
         self.held_count -= dropped
+        assert self.held_count >= 0
         if not len(group.held):
             group.queue_id = -1
         elif dropped:

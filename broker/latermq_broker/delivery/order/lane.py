@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from latermq_broker.delivery.leases.lease import Delivery
+from latermq_broker.delivery.leases.lease import Delivery, State
 from latermq_broker.delivery.leases.leases import Leases
 
 
@@ -18,6 +18,7 @@ class Lane:
     def append(self, delivery: Delivery) -> None:
         """To the end. It is READY, and stands nowhere else in the lane than there."""
         slab = self._leases.slab
+        assert delivery.state is State.READY
         if not self._ring:
             self._ring = slab.new_ring()
         slab.leave(delivery.row)

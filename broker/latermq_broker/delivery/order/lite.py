@@ -28,6 +28,7 @@ class LiteTopic(RisingOffsets):
 
     @property
     def last(self) -> int:
+        assert len(self)
         return self._offsets[-1]
 
     def since(self, offset: int) -> Iterator[int]:
@@ -177,6 +178,7 @@ class LiteParent:
 
     def _drop(self, key: int, end: int) -> None:
         topic = self.topics[key]
+        assert len(topic)
         topic.drop_upto(end)
         if not len(topic):
             del self.topics[key]

@@ -106,6 +106,7 @@ class CatalogApplier:
         if not any(subscription.counts.values()):
             return
         leases = self._state.leases
+        assert offset >= 0
         for delivery in leases.of(subscription.group_id, subscription.topic_id):
             if delivery.queue_id == queue_id and delivery.offset >= offset:
                 void(self._state, subscription, delivery)

@@ -72,6 +72,7 @@ class DeliveryApplier:
         subscription = state.subscription(lease.group_id, lease.topic_id)
         queue = state.queue(lease.topic_id, lease.queue_id)
         positions, lengths, tags = queue.columns(lease.first_offset, lease.span)
+        assert len(positions) == lease.span
         offsets: Sequence[int] = range(lease.first_offset, lease.first_offset + lease.span)
         if len(lease.deltas) < lease.span:
             positions = [positions[delta] for delta in lease.deltas]
@@ -196,6 +197,7 @@ class DeliveryApplier:
         _, before, place, offset, positions, generation, deadline_ms, first_attempt, _ = ended
         subscription = state.subscription(place.group_id, place.topic_id)
         subscription.counts[before] -= len(ids)
+        assert subscription.counts[before] >= 0
         if state.counts_flow and (before is State.LEASED or before is State.ACKED):
             _count_acks(state, subscription, ended)
         state.uses.hold_all(positions, -1)
@@ -241,6 +243,7 @@ class DeliveryApplier:
             self._finish_acked(subscription, key)  # what stood before it may be lost
             return
         if attempt.outcome == Outcome.SUSPENDED:
+            assert delivery.attempt > 0
             delivery.attempt -= 1
             self._move(subscription, delivery, Event.SUSPEND)
         else:
@@ -316,6 +319,7 @@ class DeliveryApplier:
 
     def add(self, subscription: Subscription, **numbers: int) -> Delivery:
         """Add a delivery to the leases, as `Leases.add` does, and count it."""
+        assert numbers["id"] not in self._state.leases.deliveries
         delivery = self._state.leases.add(
             group_id=subscription.group_id, topic_id=subscription.topic_id, **numbers
         )
@@ -329,6 +333,7 @@ class DeliveryApplier:
         counts = subscription.counts
         before = delivery.state
         counts[before] -= 1
+        assert counts[before] >= 0
         state = self._state.leases.step(delivery, event)
         if state in counts:
             counts[state] += 1
@@ -344,6 +349,7 @@ class DeliveryApplier:
     ) -> None:
         """Tell its message group what the step means for it."""
         key = delivery.order_key
+        assert key
         if state in (State.DONE, State.DEAD):
             _leave_in_order(self._state, subscription, key, delivery.offset, delivery.id, before)
             return
@@ -396,6 +402,7 @@ def void(state: EngineState, subscription: Subscription, delivery: Delivery) -> 
     """Forget a delivery, whatever its state: its handles are good for nothing."""
     before = delivery.state
     subscription.counts[before] -= 1
+    assert subscription.counts[before] >= 0
     if key := delivery.order_key:
         ready = before not in IN_HAND
         subscription.ordered().leave(key, delivery.offset, delivery.id, ready=ready)

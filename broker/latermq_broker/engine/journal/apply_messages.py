@@ -81,6 +81,7 @@ class MessageApplier:
 
     def _enter_marked(self, row: MessageRow) -> None:
         """A letter, or a message of a lite topic."""
+        assert row.kind & MARKED
         state = self._state
         if row.kind & MESSAGE_LITE:
             name = row.lite_topic
@@ -166,6 +167,7 @@ class MessageApplier:
         counts = self._state.delayed_counts
         if topic_id in counts:  # not of a deleted topic
             counts[topic_id] += change
+            assert counts[topic_id] >= 0
             if not counts[topic_id]:
                 del counts[topic_id]
 

@@ -102,6 +102,7 @@ class RetentionApplier:
         if state.store.dropped.headless:
             return
         delivery = state.leases.deliveries[move.ids[0]]
+        assert delivery.first_attempt
         state.uses.unchain(delivery.first_attempt)
         delivery.first_attempt = delivery.last_attempt = at.position
         state.uses.chain(delivery.first_attempt)

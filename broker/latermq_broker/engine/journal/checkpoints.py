@@ -60,6 +60,7 @@ class Checkpoints:
         names = self._far.merge_wanted()
         if not names:
             return []
+        assert len(names) > 1
         return [str(self._store.runs_directory), str(self._far.taken_until), *names]
 
     def adopt_merge(self, arguments: Sequence[str]) -> None:

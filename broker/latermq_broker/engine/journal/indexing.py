@@ -63,6 +63,7 @@ def reach(state: EngineState, topic_id: int, queue_id: int, offset: int, time_ms
     assert state.lost_at, "every entry of a queue has its record"
     for _ in range(missing):
         queue.append(Entry(state.lost_at, 0, 0, 0, 0, time_ms))
+    assert queue.next == offset
 
 
 def index_message(index: Fillable, message: MessagePayload | MessageHead, position: int) -> None:

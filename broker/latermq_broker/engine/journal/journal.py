@@ -163,6 +163,7 @@ class Journal:
 
     def write_group(self, items: Sequence[tuple[RecordType, Any]], now_ms: int) -> list[Any]:
         """Write and apply several records that recovery takes all or none of; what each made."""
+        assert items
         encoded = [self._ways[type].encode(payload) for type, payload in items]
         sizes = [sum(map(len, parts)) for parts in encoded]
         self._log.reserve(sizes, spare=items[0][0] not in NO_SPARE_TYPES)
@@ -215,6 +216,7 @@ class Journal:
         if type is RecordType.MESSAGE:
             self._messages.messages(decode_message_rows(records))
             return
+        assert type is RecordType.REF
         refs: list[RefPayload] = []
         store_ms = records[0].store_ms
         for record in records:
