@@ -7,6 +7,7 @@ from latermq_broker.clock import monotonic_ms
 from latermq_broker.config.config import Config
 from latermq_broker.errors import ConfigError
 from latermq_broker.replication.replica import Replica, ReplicaPlace
+from latermq_broker.services.v1.first_admin import warn_of_open_files
 from latermq_broker.store.files import RealFiles
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ def engine_on_kafka(config: Config, *, make_topics: bool) -> "KafkaLog":
         ) from error
     chosen = config.replication
     settings = chosen.client_settings()
+    if chosen.kafka_file:
+        warn_of_open_files(Path(chosen.kafka_file).expanduser())
     wanted = Wanted(chosen.cluster, 1, chosen.replicas, chosen.replicas_min)
     if make_topics:
         ensure_topics(settings, wanted)

@@ -57,13 +57,16 @@ def make_first_admin(engine: Engine, config: AuthConfig, directory: Path, now_ms
     )
 
 
-def warn_of_open_files(log_directory: Path) -> None:
-    """Say so when an older version made the log readable for others: users' secrets are in it."""
-    mode = stat.S_IMODE(log_directory.stat().st_mode)
+def warn_of_open_files(path: Path) -> None:
+    """Say so when others may read a file, or a directory, that has secrets in it.
+
+    The log has those of users, and older versions made it so; an operator makes a file of settings.
+    """
+    mode = stat.S_IMODE(path.stat().st_mode)
     if mode & 0o077:
         log.warning(
-            "others on this machine may read the log, which has users' secrets: chmod -R go= DIR",
-            extra={"directory": str(log_directory.parent), "mode": f"{mode:04o}"},
+            "others on this machine may read what has secrets: chmod -R go= PATH",
+            extra={"path": str(path), "mode": f"{mode:04o}"},
         )
 
 
