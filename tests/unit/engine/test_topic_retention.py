@@ -1,6 +1,7 @@
 """Topics whose messages stay for a time of their own, in a log that all topics share."""
 
 import logging
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -11,6 +12,7 @@ from latermq_broker.engine.state.model import TopicType
 from latermq_broker.errors import BadRequestError
 from latermq_broker.store.files import Space
 from support.engine_rig import EngineRig, short_store
+from support.memory_files import MemoryFiles
 from support.recount import check_uses
 
 MINUTE_MS: Final = 60_000
@@ -236,3 +238,30 @@ def test_a_look_at_thousands_of_queues_is_taken_in_parts() -> None:
     assert looked == [TRIM_ROWS * ROW_COST]
     pass_by(rig, 2 * MINUTE_MS)
     assert left(rig, "short") == 0
+
+
+def test_a_damaged_queue_is_passed_over_and_told(caplog: pytest.LogCaptureFixture) -> None:
+    rig = rig_with()
+    names = ("spoilt", "whole")
+    for name in names:
+        topic(rig, name, 2 * MINUTE_MS, HOUR_MS)
+        rig.receive(topic=name)
+        fill(rig, name, 1)
+    spoilt = rig.engine.catalog.topic("spoilt")
+    assert spoilt is not None
+    files = rig.files
+    assert isinstance(files, MemoryFiles)
+    del files.disk.bytes_of(Path(f"/data/cq/{spoilt.id}/0.{0:020d}.cq"))[:]
+    kept = left(rig, "spoilt")
+
+    def later(passing_ms: int) -> None:  # no checkpoint vouches for the files any more
+        rig.advance(passing_ms)
+        for _ in range(30):
+            rig.advance(1_000)
+
+    later(58 * MINUTE_MS)
+    assert [pair[1] for pair in rig.engine.retention.soon.pairs] == ["whole"]
+    later(3 * MINUTE_MS)
+    assert (left(rig, "spoilt"), left(rig, "whole")) == (kept, 0)
+    told = [each for each in caplog.records if "queue damaged" in each.message]
+    assert len(told) == 1

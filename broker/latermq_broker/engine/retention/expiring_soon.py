@@ -10,11 +10,14 @@ from typing import Final
 
 from latermq_broker.engine.retention.ages import Ages
 from latermq_broker.engine.state.state import EngineState
+from latermq_broker.errors import DamagedQueueError
+from latermq_broker.store.derived.consume_queue import ConsumeQueue
 
 log = logging.getLogger("latermq.engine")
 
 SOON_PERCENT: Final = 90  # of its age
 ROW_COST: Final = 32
+NEVER_MS: Final = 1 << 62
 
 
 class ExpiringSoon:
@@ -43,7 +46,8 @@ class ExpiringSoon:
             for queue_id in range(topic.queue_count):
                 queue = self._state.queue(topic.id, queue_id)
                 oldest = max(subscription.unread_from(queue_id), queue.first)
-                if oldest < queue.next and (stored_ms := queue.get(oldest).time_ms) <= soon_ms:
+                stored_ms = self._stored_ms(queue, oldest) if oldest < queue.next else NEVER_MS
+                if stored_ms <= soon_ms:
                     goes_ms = stored_ms + age_ms
                     known_ms = pairs.get((group.name, topic.name), goes_ms)
                     pairs[group.name, topic.name] = min(known_ms, goes_ms)
@@ -59,3 +63,11 @@ class ExpiringSoon:
                     },
                 )
         self.pairs = pairs
+
+    def _stored_ms(self, queue: ConsumeQueue, offset: int) -> int:
+        """Tell when a message was stored; of a queue that is damaged: never."""
+        try:
+            return queue.get(offset).time_ms
+        except DamagedQueueError as error:
+            self._state.damaged.note_queue(error)
+            return NEVER_MS

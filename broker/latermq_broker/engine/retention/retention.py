@@ -159,11 +159,11 @@ class Retention:
         return own or segments
 
     def _whole(self, *, segments: bool, own: bool) -> Iterator[int]:
-        if segments:
-            yield from self._run()
-        if own:
+        if own:  # first: damage in one queue, which ends the other, is passed over here
             self._own_from_ms = self._now_ms + EARLY_RETRY_MS
             yield from self._trim_own()
+        if segments:
+            yield from self._run()
 
     def _end(self) -> None:
         self._pass = None
@@ -326,7 +326,10 @@ class Retention:
         return end
 
     def _trim_own(self) -> Iterator[int]:
-        """Topics that have ages of their own lose what is older, whatever becomes of segments."""
+        """Topics that have ages of their own lose what is older, whatever becomes of segments.
+
+        A queue that is damaged keeps what it has.
+        """
         readers = _readers(self._state)
 
         def end(topic: Topic, queue: ConsumeQueue) -> int:
@@ -335,9 +338,13 @@ class Retention:
                 return queue.first
             read = [each.unread_from(queue.queue_id) for each in readers.get(topic.id, [])]
             kept = min(read, default=queue.next)
-            if unread_ms := self.ages.unread_ms(topic):
-                kept = max(kept, queue.offset_at(self._now_ms - unread_ms))
-            return min(kept, queue.offset_at(self._now_ms - age_ms))
+            try:
+                if unread_ms := self.ages.unread_ms(topic):
+                    kept = max(kept, queue.offset_at(self._now_ms - unread_ms))
+                return min(kept, queue.offset_at(self._now_ms - age_ms))
+            except DamagedQueueError as error:
+                self._state.damaged.note_queue(error)
+                return queue.first
 
         yield from self._trim(end)
         yield from self.soon.look(self._now_ms)

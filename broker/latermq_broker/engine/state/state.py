@@ -29,7 +29,12 @@ from latermq_broker.engine.state.letter_states import LetterStates
 from latermq_broker.engine.state.model import NOTHING_READY, Ready, Topic, TopicType
 from latermq_broker.engine.state.segment_use import SegmentUses
 from latermq_broker.engine.state.timers_moved import TimersMoved
-from latermq_broker.errors import CorruptRecordError, StoreError, StoreReadOnlyError
+from latermq_broker.errors import (
+    CorruptRecordError,
+    DamagedQueueError,
+    StoreError,
+    StoreReadOnlyError,
+)
 from latermq_broker.schedule.timer import Timer
 from latermq_broker.store.derived.consume_queue import ConsumeQueue
 from latermq_broker.store.records.lease_records import decode_client
@@ -166,6 +171,7 @@ class Damaged:
         self._log = store.log
         self._on_corrupt = on_corrupt
         self._positions: set[int] = set()
+        self._queues: set[str] = set()  # what of their files is damaged
 
     def __len__(self) -> int:
         return len(self._positions)
@@ -190,6 +196,15 @@ class Damaged:
             "message damaged, given up",
             extra={"position": error.position, "reason": error.reason},
         )
+
+    def note_queue(self, error: DamagedQueueError) -> None:
+        """Say that a queue cannot be read, and that it is left as it is."""
+        if str(error) not in self._queues:
+            self._queues.add(str(error))
+            log.error(
+                "queue damaged, left as it is until a restart makes it anew",
+                extra={"reason": str(error)},
+            )
 
 
 class QueueTurns:
