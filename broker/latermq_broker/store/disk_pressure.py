@@ -74,6 +74,11 @@ class DiskPressure:
         """A segment could be prepared."""
         self._starved = False
 
+    def ran_out(self) -> StoreFullError:
+        """Note that a send found no room for a segment; the error it gets."""
+        self.no_room()
+        return self.refusal()
+
     def admit(self) -> None:
         """Raises StoreFullError when the disk is full."""
         if self._short or self._starved:

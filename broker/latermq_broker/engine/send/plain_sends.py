@@ -47,8 +47,7 @@ class PlainSends:
         try:
             positions = self._journal.write_messages(run, now_ms)
         except StoreFullError as error:
-            store.disk.no_room()
-            raise store.disk.refusal() from error
+            raise store.disk.ran_out() from error
         state.figures.messages_sent += len(positions)
         state.figures.bytes_sent += store.log.end - log_end
         return PlainSent(queue_id, run.queue_offset, positions)

@@ -253,6 +253,5 @@ class ScheduleAdmin:
         try:
             self._journal.write_group(group, now_ms)
         except StoreFullError as error:
-            disk.no_room()
-            raise disk.refusal() from error
+            raise disk.ran_out() from error
         state.figures.schedule_ticks += 1

@@ -99,8 +99,7 @@ class Sends:
                 return self._journal.write_once(payloads, ids, until_ms, now_ms)
             return self._journal.write_mixed(payloads, now_ms)
         except StoreFullError as error:
-            self._state.store.disk.no_room()
-            raise self._state.store.disk.refusal() from error
+            raise self._state.store.disk.ran_out() from error
 
 
 def _sent(position: int, queue_id: int, queue_offset: int, due_ms: int) -> Sent:

@@ -111,8 +111,7 @@ class Transactions:
                 [(RecordType.HALF, payload) for payload in payloads], now_ms
             )
         except StoreFullError as error:
-            store.disk.no_room()
-            raise store.disk.refusal() from error
+            raise store.disk.ran_out() from error
         for half in halves if user is not None else ():
             self._halves.sent_by(half, key_of(user))
         return [_sent(half.position) for half in halves]
