@@ -16,6 +16,7 @@ from typing import Final
 
 import grpc
 
+from crash.under_kills import drained, work_under_kills
 from support import wire_requests
 from support.broker_process import BrokerProcess
 from support.wire_client import WireClient, require_ok
@@ -25,7 +26,6 @@ SEED: Final = int(os.environ.get("LATERMQ_CRASH_SEED", "0")) or random.SystemRan
     32
 )
 SENDERS: Final = 3
-LIFE_S_MAX: Final = 0.4
 WAITS_MS: Final = (0, 0, 50)
 CONFIG: Final = """
 [store]
@@ -93,39 +93,25 @@ def send_again(endpoint: str, number: int, answers: Answers, stop: threading.Eve
                 answers.take(dedup_id, entry.message_id, duplicate=duplicate)
 
 
-def drained(wire: WireClient) -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = []
-    while messages := wire.receive("orders", "audit", wait_ms=1_000).messages:
-        handles = [one.system_properties.receipt_handle for one in messages]
-        require_ok(wire.ack("orders", "audit", *handles))
-        found += [(one.body.decode(), one.system_properties.message_id) for one in messages]
-    return found
-
-
 def test_an_id_is_one_message(tmp_path: Path) -> None:
     chance = random.Random(SEED)
     print(f"LATERMQ_CRASH_SEED={SEED}")
-    answers, stop = Answers(), threading.Event()
+    answers = Answers()
     flush = chance.choice(("async", "sync"))
     with BrokerProcess(tmp_path / "data", "--flush", flush, config=CONFIG) as broker:
         broker.start()
-        threads = [
-            threading.Thread(target=send_again, args=(broker.endpoint, number, answers, stop))
-            for number in range(SENDERS)
-        ]
-        for thread in threads:
-            thread.start()
-        try:
-            for _ in range(ROUNDS):
-                time.sleep(chance.uniform(0.05, LIFE_S_MAX))
-                broker.kill()
-                broker.start()
-        finally:
-            stop.set()
-            for thread in threads:
-                thread.join()
+        work_under_kills(
+            broker,
+            lambda number, stop: send_again(broker.endpoint, number, answers, stop),
+            SENDERS,
+            ROUNDS,
+            chance,
+        )
         with WireClient(broker.endpoint) as wire:
-            delivered = drained(wire)
+            delivered = [
+                (one.body.decode(), one.system_properties.message_id)
+                for one in drained(wire, "orders", wait_ms=1_000)
+            ]
     print(len(answers.told), "ids,", answers.duplicates, "duplicates")
     assert answers.duplicates, "nothing was sent twice"
     assert not answers.others

@@ -11,13 +11,13 @@ may have happened or not, but not both.
 import os
 import random
 import threading
-import time
 from pathlib import Path
 from typing import Final
 
 import grpc
 import pytest
 
+from crash.under_kills import drained, work_under_kills
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 from latermq_proto.latermq.v1 import pending_pb2
 from support import wire_requests
@@ -29,7 +29,6 @@ SEED: Final = int(os.environ.get("LATERMQ_CRASH_SEED", "0")) or random.SystemRan
     32
 )
 PRODUCERS: Final = 3
-LIFE_S_MAX: Final = 0.4
 COMMIT, ROLLBACK = definition_pb2.COMMIT, definition_pb2.ROLLBACK
 CONFIG: Final = """
 [store]
@@ -86,15 +85,6 @@ def produce(endpoint: str, number: int, promises: Promises, stop: threading.Even
             ended.add(message_id)
 
 
-def drained(wire: WireClient) -> list[str]:
-    found: list[str] = []
-    while messages := wire.receive("orders", "audit", wait_ms=5_000).messages:
-        handles = [one.system_properties.receipt_handle for one in messages]
-        require_ok(wire.ack("orders", "audit", *handles))
-        found += [one.system_properties.message_id for one in messages]
-    return found
-
-
 def still_open(wire: WireClient) -> set[str]:
     found: set[str] = set()
     token = ""
@@ -114,26 +104,19 @@ def still_open(wire: WireClient) -> set[str]:
 def test_every_end_is_kept(tmp_path: Path, flush: str) -> None:
     chance = random.Random(SEED)
     print(f"LATERMQ_CRASH_SEED={SEED}")
-    promises, stop = Promises(), threading.Event()
+    promises = Promises()
     with BrokerProcess(tmp_path / "data", "--flush", flush, config=CONFIG) as broker:
         broker.start()
-        threads = [
-            threading.Thread(target=produce, args=(broker.endpoint, number, promises, stop))
-            for number in range(PRODUCERS)
-        ]
-        for thread in threads:
-            thread.start()
-        try:
-            for _ in range(ROUNDS):
-                time.sleep(chance.uniform(0.05, LIFE_S_MAX))
-                broker.kill()
-                broker.start()
-        finally:
-            stop.set()
-            for thread in threads:
-                thread.join()
+        work_under_kills(
+            broker,
+            lambda number, stop: produce(broker.endpoint, number, promises, stop),
+            PRODUCERS,
+            ROUNDS,
+            chance,
+        )
         with WireClient(broker.endpoint) as wire:
-            delivered = drained(wire)
+            messages = drained(wire, "orders", wait_ms=5_000)
+            delivered = [one.system_properties.message_id for one in messages]
             opened = still_open(wire)
     assert promises.committed, "nothing was committed"
     assert len(delivered) == len(set(delivered)), "delivered twice"
