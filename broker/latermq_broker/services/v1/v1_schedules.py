@@ -69,8 +69,8 @@ class SchedulesService:
         now_ms = self._committer.now_ms()
         user = caller.call.user
         known = self._schedules.table.get(request.schedule.name)
-        if known is not None and user is not None:  # the answer tells all of it
-            require(user, topic(known.topic, PUB))
+        if known is not None:  # the answer tells all of it
+            _require_sender(user, known)
         wanted = self._wanted(request.schedule, now_ms)
         self._schedules.check(wanted, alter=not request.keep, user=user)
         if known is None or known.topic == wanted.topic:  # else it is kept as it is
@@ -175,8 +175,7 @@ class SchedulesService:
     def _own(self, request: schedule_pb2.ScheduleRequest, caller: Caller) -> Schedule:
         """Find a schedule whose messages the caller might send. Raises as its callers say."""
         known = self._schedules.get(request.name)
-        if caller.call.user is not None:
-            require(caller.call.user, topic(known.topic, PUB))
+        _require_sender(caller.call.user, known)
         return known
 
     def _wanted(self, asked: schedule_pb2.Schedule, now_ms: int) -> Schedule:
@@ -260,6 +259,12 @@ class SchedulesService:
         return schedule_pb2.ScheduleResponse(
             status=ok_status(), schedule=_message(schedule, whole=True)
         )
+
+
+def _require_sender(user: User | None, schedule: Schedule) -> None:
+    """Raises ForbiddenError: the user may not send to the schedule's topic."""
+    if user is not None:
+        require(user, topic(schedule.topic, PUB))
 
 
 def _may_see(user: User | None, schedule: Schedule) -> bool:
