@@ -159,6 +159,7 @@ async def test_sessions_do_not_see_each_other(endpoint: str) -> None:
         await visitor.get("/dead/billing/change?verb=redrive&q=nothing-like-it")
         job = console.jobs.begin(
             console.desk(ROOT, SECRET),
+            "billing",
             Plan(group="billing", verb="redrive", filter=dead_letter_pb2.DeadLetterFilter()),
             "",
             {},

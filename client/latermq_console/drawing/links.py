@@ -7,7 +7,7 @@ from urllib.parse import quote, urlencode
 
 def segment(name: str) -> str:
     """Write a name as one segment of a path: a slash in a name is part of the name."""
-    return quote(name, safe="")
+    return quote(name, safe="@")
 
 
 def query(values: Mapping[str, Any] | None = None, **more: Any) -> str:

@@ -31,11 +31,12 @@ async def clients(view: View) -> Response:
         page_size=PAGE,
         page_token=view.asked("after"),
     )
-    answer = await desk.look(desk.admin.clients.ListClients, request)
+    page = await view.shards.listed(
+        desk.admin.clients.ListClients, request, "clients", lambda each: each.client_id
+    )
     return view.render(
         "clients.html",
-        clients=answer.clients,
-        token=answer.next_page_token,
+        page=page,
         after=view.asked("after"),
         asked={"group": view.asked("group"), "topic": view.asked("topic")},
         kinds=KINDS,
@@ -44,17 +45,19 @@ async def clients(view: View) -> Response:
 
 async def client(view: View) -> Response:
     """Show a client and what it holds."""
-    desk = view.desk
+    shard = view.asked("shard")
+    _, desk = await view.whose(f"@{shard}")
     request = client_pb2.GetClientRequest(client_id=view.asked("id"))
     answer = await desk.look(desk.admin.clients.GetClient, request)
-    return view.render("client.html", client=answer.client, kinds=KINDS)
+    return view.render("client.html", client=answer.client, shard=shard, kinds=KINDS)
 
 
 async def kick(view: View) -> Response:
     """Let a client go: others may have what it holds."""
     client_id = view.field("id")
     request = client_pb2.KickClientRequest(client_id=client_id)
-    answer = await view.desk.call(view.desk.admin.clients.KickClient, request)
+    _, desk = await view.whose(f"@{view.field('shard')}")
+    answer = await desk.call(desk.admin.clients.KickClient, request)
     released = counted(answer.released_count, "message")
     text = f"{client_id} was let go; {released} of it may be received by others"
     return view.go(view.back(f"/clients?group={segment(view.field('group'))}"), "good", text)

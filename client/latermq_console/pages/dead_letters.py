@@ -7,6 +7,7 @@ from starlette.responses import Response
 from latermq.errors import LaterMQError
 from latermq_console import clock
 from latermq_console.drawing import bodies, charts, story
+from latermq_console.drawing.links import query, segment
 from latermq_console.drawing.words import counted
 from latermq_console.pages.letter_filter import Asked, asked_of
 from latermq_console.reading.jobs import words_of
@@ -14,6 +15,7 @@ from latermq_console.reading.letters import Kind, Tally, page_of, shown_topics
 from latermq_console.reading.watch import GroupState
 from latermq_console.serving.console import View
 from latermq_proto.latermq.v1 import dead_letter_pb2 as dead_pb2
+from latermq_proto.latermq.v1 import group_pb2
 from latermq_text.letters import failure_of
 
 TALLY_S: Final = 0.6  # a page waits so long for the tally; then it says that it is coming
@@ -21,6 +23,8 @@ FIRST_LOOK_S: Final = 1.5
 KINDS_SHOWN: Final = 50
 BUCKETS: Final = 24
 GROUPS_SHOWN: Final = 200
+GROUPS_ASKED_MAX: Final = 1_000  # of each shard
+GROUPS_S: Final = 5.0
 
 
 class KindRow(NamedTuple):
@@ -32,34 +36,82 @@ class KindRow(NamedTuple):
     asked: Asked
 
 
+class GroupRow(NamedTuple):
+    """A group's letters in one shard; what came lately is known of the console's own broker."""
+
+    place: str  # in an address: billing, or billing@1 in a cluster
+    name: str
+    shard: int
+    dead: int
+    lately: int
+    line: Any
+
+
 async def groups(view: View) -> Response:
     """Show the groups that have dead letters, the most first."""
-    watch = view.watch
-    await watch.ready(FIRST_LOOK_S)
-    states = [state for state in watch.groups.values() if state.dead]
-    states.sort(key=lambda state: (-state.died_lately, -state.dead, state.name))
+    await view.watch.ready(FIRST_LOOK_S)
+    error, silent, several = view.watch.groups_error, list[str](), False
+    rows = [
+        GroupRow(state.name, state.name, 0, state.dead, state.died_lately, _line(state))
+        for state in view.watch.groups.values() if state.dead
+    ]  # fmt: skip
+    if len(await view.shards.desks()) > 1 and not error:
+        rows, silent, several = *await _of_shards(view), True
+    rows.sort(key=lambda row: (-row.lately, -row.dead, row.name))
     return view.render(
         "dead_groups.html",
-        rows=[(state, _line(state)) for state in states[:GROUPS_SHOWN]],
-        more=max(0, len(states) - GROUPS_SHOWN),
-        total=sum(state.dead for state in states),
-        error=watch.groups_error,
+        rows=rows[:GROUPS_SHOWN],
+        more=max(0, len(rows) - GROUPS_SHOWN),
+        error=error,
+        silent=silent,
+        several=several,
+        group="",
     )
+
+
+async def _of_shards(view: View, name: str = "") -> tuple[list[GroupRow], list[str]]:
+    """Return the groups that have letters in any shard, or one of them; and who is silent."""
+    groups = view.desk.admin.groups
+    if name:
+        request = group_pb2.GetGroupRequest(name=name)
+        parts = await view.shards.each(groups.GetGroup, lambda _: request)
+        states, silent = [(shard, answer.group) for shard, answer in parts.answers], parts.silent
+    else:
+        listing = group_pb2.ListGroupsRequest(page_size=GROUPS_ASKED_MAX)
+        page = await view.shards.listed(
+            groups.ListGroups, listing, "groups", lambda each: each.name, age_s=GROUPS_S
+        )
+        states, silent = page.rows, page.silent
+    rows = [
+        GroupRow(f"{group.name}@{shard}", group.name, shard, group.dead_letter_count, 0, "")
+        for shard, group in states if group.dead_letter_count
+    ]  # fmt: skip
+    return rows, silent
 
 
 async def group(view: View) -> Response:
     """Show a group's letters: by what they died of, and one by one."""
-    name, asked = view.path("group"), asked_of(view)
+    place, asked = view.path("group"), asked_of(view)
     if view.asked("offset").isdecimal():  # a link made by hand
         return view.go(f"{view.request.url.path}/letters/{view.asked('offset')}")
+    name, desk = await view.whose(place)
+    if name == place and len(await view.shards.desks()) > 1:
+        rows, silent = await _of_shards(view, name)
+        if len(rows) != 1 or silent or view.live:  # nothing is led away while it looks
+            return view.render(
+                "dead_groups.html", rows=rows, more=0, error="", silent=silent, several=True,
+                group=name,
+            )  # fmt: skip
+        return view.go(f"/dead/{segment(rows[0].place)}{query(asked.query())}")
     tally, tally_error = None, ""
     try:
-        tally = await view.shelves.of(name).tally(TALLY_S)
+        tally = await view.shelves.of(desk, name).tally(TALLY_S)
     except LaterMQError as error:
         tally_error = words_of(error)
-    page = await page_of(view.desk, name, asked.filter(), asked.text, view.asked("after"))
+    page = await page_of(desk, name, asked.filter(), asked.text, view.asked("after"))
     return view.render(
         "dead_group.html",
+        place=place,
         group=name,
         asked=asked,
         tally=tally,
@@ -75,8 +127,8 @@ async def group(view: View) -> Response:
 
 async def letter(view: View) -> Response:
     """Tell one letter's life."""
-    name, offset = view.path("group"), int(view.path("offset"))
-    desk = view.desk
+    place, offset = view.path("group"), int(view.path("offset"))
+    name, desk = await view.whose(place)
     request = dead_pb2.GetDeadLetterRequest(group=name, queue_offset=offset)
     answer = await desk.look(desk.admin.dead_letters.GetDeadLetter, request)
     dead_letter = answer.letter
@@ -84,7 +136,7 @@ async def letter(view: View) -> Response:
     tally = None
     if dead_letter.signature:
         try:
-            tally = await view.shelves.of(name).tally(0.2)
+            tally = await view.shelves.of(desk, name).tally(0.2)
         except LaterMQError:  # the letter is what was asked for; how many are alike is extra
             tally = None
     alike = (
@@ -94,6 +146,7 @@ async def letter(view: View) -> Response:
     )
     return view.render(
         "dead_letter.html",
+        place=place,
         group=name,
         letter=dead_letter,
         events=events,

@@ -29,23 +29,25 @@ USUAL_RATE: Final = 50
 
 async def plan(view: View) -> Response:
     """Show what a redrive or a drop would change, and ask how."""
-    group, verb = view.path("group"), _verb(view.asked("verb"))
+    place, verb = view.path("group"), _verb(view.asked("verb"))
+    group, desk = await view.whose(place)
     chosen = _offsets(view.request.query_params.getlist("offset"))
     asked = Asked() if chosen else asked_of(view)
     if not asked.changeable:
         raise FormError("only letters that are dead can be redriven or dropped")
     made = _plan(group, verb, asked, chosen)
-    count, whole = await dry_run(view.desk, made)
+    count, whole = await dry_run(desk, made)
     return view.render(
         "dead_plan.html",
-        group=group, verb=verb, asked=asked, chosen=chosen, count=count, whole=whole,
+        place=place, group=group, verb=verb, asked=asked, chosen=chosen, count=count, whole=whole,
         rate=min(USUAL_RATE, RATE_MAX), first=view.asked("first") == "1",
     )  # fmt: skip
 
 
 async def begin(view: View) -> Response:
     """Begin the job, and show it."""
-    group, verb = view.path("group"), _verb(view.field("verb"))
+    place, verb = view.path("group"), _verb(view.field("verb"))
+    group, desk = await view.whose(place)
     chosen = _offsets(view.form.get("offset", []))
     asked = Asked() if chosen else asked_in_form(view)
     count_max = 1 if view.field("amount") == "one" else view.whole("count_max", COUNT_MAX)
@@ -58,7 +60,7 @@ async def begin(view: View) -> Response:
     again = asked.query() or {"state": "dead"} if not chosen else {}
     about = asked.words() if not chosen else f"{counted(len(chosen), 'chosen letter')}"
     try:
-        job = view.console.jobs.begin(view.desk, made, about, again, expected)
+        job = view.console.jobs.begin(desk, place, made, about, again, expected)
     except TooManyJobsError:
         words = f"{RUNNING_MAX} jobs run already; wait for one, or stop one."
         return view.go(view.back("/jobs"), "bad", words)
@@ -93,7 +95,8 @@ async def stop(view: View) -> Response:
 
 async def _left(view: View, job: Job) -> tuple[int, bool]:
     try:
-        return await dry_run(view.desk, job.plan)
+        _, desk = await view.whose(job.place)
+        return await dry_run(desk, job.plan)
     except LaterMQError:
         return 0, False
 
@@ -102,11 +105,12 @@ async def _fates(view: View, job: Job) -> list[tuple[str, str, str]]:
     """Tell of each message that is named: id, what it is now for the group, in a word."""
     if job.plan.verb == "drop" or not job.changed:
         return []
-    messages = view.desk.admin.messages
+    _, desk = await view.whose(job.place)
+    messages = desk.admin.messages
     rows = []
     for message_id, topic in job.messages[: job.changed]:
         request = message_pb2.DescribeMessageRequest(message_id=message_id, topic=topic)
-        answer, error = await view.desk.tried(messages.DescribeMessage, request)
+        answer, error = await desk.tried(messages.DescribeMessage, request)
         if answer is None:
             rows.append((message_id, "", words_of(error) if error else ""))
             continue

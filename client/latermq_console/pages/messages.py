@@ -11,6 +11,7 @@ from latermq.errors import ForbiddenError, LaterMQError
 from latermq_console.drawing import bodies, life
 from latermq_console.drawing.words import counted
 from latermq_console.reading.jobs import words_of
+from latermq_console.reading.shards import Listing
 from latermq_console.serving.console import View
 from latermq_proto.latermq.v1 import message_pb2, topic_pb2
 
@@ -27,17 +28,21 @@ async def search(view: View) -> Response:
     if ID.fullmatch(text):
         return view.go(f"/messages/{quote(text, safe='')}")
     names, note = await _topics(view)
-    messages: list[message_pb2.FoundMessage] = []
+    messages: list[tuple[int, message_pb2.FoundMessage]] = []
+    silent: list[str] = []
+    several = False
     if text:
         wanted = [topic] if topic else names[:TOPICS_SEARCHED_MAX]
         if not topic and len(names) > TOPICS_SEARCHED_MAX:
             note = f"Looked in the first {TOPICS_SEARCHED_MAX} topics; name one for the others."
         pages = await asyncio.gather(*(_find(view, each, text) for each in wanted))
-        messages = [message for page in pages for message in page]
-        messages.sort(key=lambda message: -message.stored_at_ms)
+        messages = [message for page in pages for message in page.rows]
+        messages.sort(key=lambda row: -row[1].stored_at_ms)
+        silent = list(dict.fromkeys(each for page in pages for each in page.silent))
+        several = any(page.several for page in pages)
     return view.render(
         "messages.html", text=text, topic=topic, topics=names, note=note,
-        messages=messages[:FOUND_MAX], count=len(messages),
+        messages=messages[:FOUND_MAX], count=len(messages), silent=silent, several=several,
     )  # fmt: skip
 
 
@@ -49,23 +54,25 @@ async def message(view: View) -> Response:
     )
     method, hidden = desk.admin.messages.DescribeMessage, ""
     try:
-        answer = await desk.look(method, request)
+        parts = await view.shards.each(method, lambda _: request)
     except ForbiddenError as error:
         request.with_body = False
-        answer, hidden = await desk.look(method, request), words_of(error)
+        parts = await view.shards.each(method, lambda _: request)
+        hidden = words_of(error)
     rows = []
-    for each in answer.lives:
+    lives = [(shard, story) for shard, answer in parts.answers for story in answer.lives]
+    for shard, each in lives:
         fates = [life.fate_of(group, expired=each.expired) for group in each.groups]
         shown = each.message
         rows.append((
             each, life.whereabouts(each), fates,
             bodies.body_of(shown.body, shown.body_encoding),
-            bodies.properties_of(shown.properties),
+            bodies.properties_of(shown.properties), f"@{shard}" if parts.several else "",
         ))  # fmt: skip
+    damaged = sum(len(answer.damaged_positions) for _, answer in parts.answers)
     return view.render(
         "message.html", id=view.path("id"), rows=rows, hidden=hidden,
-        damaged=counted(len(answer.damaged_positions), "message")
-        if answer.damaged_positions else "",
+        damaged=counted(damaged, "message") if damaged else "", silent=parts.silent,
     )  # fmt: skip
 
 
@@ -79,7 +86,7 @@ async def _topics(view: View) -> tuple[list[str], str]:
     return [topic.name for topic in answer.topics], ""
 
 
-async def _find(view: View, topic: str, key: str) -> list[message_pb2.FoundMessage]:
+async def _find(view: View, topic: str, key: str) -> Listing:
     """Return a topic's messages with a key; none where this user may not look, unless it is named.
 
     Raises:
@@ -88,9 +95,10 @@ async def _find(view: View, topic: str, key: str) -> list[message_pb2.FoundMessa
     desk = view.desk
     request = message_pb2.FindMessagesRequest(topic=topic, key=key, page_size=FOUND_MAX)
     try:
-        answer = await desk.look(desk.admin.messages.FindMessages, request)
+        return await view.shards.listed(
+            desk.admin.messages.FindMessages, request, "messages", lambda each: each.stored_at_ms
+        )
     except LaterMQError:
         if topic == view.asked("topic"):
             raise
-        return []
-    return list(answer.messages)
+        return Listing([], "", [], several=False)

@@ -4,9 +4,12 @@ from typing import Final
 
 from starlette.responses import Response
 
+from latermq.errors import LaterMQError
 from latermq_console import clock
 from latermq_console.drawing import charts, words
+from latermq_console.reading.desk import Desk
 from latermq_console.reading.jobs import words_of
+from latermq_console.reading.shards import Parts
 from latermq_console.serving.console import FormError, View
 from latermq_proto.latermq.v1 import pending_pb2
 from latermq_text.durations import parse_duration_ms
@@ -58,9 +61,16 @@ async def _show(view: View, kind: str, template: str) -> Response:
     listing = pending_pb2.ListPendingRequest(
         filter=filter, page_size=PAGE, page_token=view.asked("after")
     )
-    page = await desk.look(desk.admin.pending.ListPending, listing)
+    page = await view.shards.listed(
+        desk.admin.pending.ListPending, listing, "messages", lambda each: each.due_at_ms
+    )
     counting = pending_pb2.CountPendingRequest(filter=filter)
-    counts, counts_error = await desk.tried(desk.admin.pending.CountPending, counting)
+    counts, counts_error = [], ""
+    try:
+        parts = await view.shards.each(desk.admin.pending.CountPending, lambda _: counting)
+        counts = _added(parts)
+    except LaterMQError as error:
+        counts_error = words_of(error)
     bars, reach = await _histogram(view, filter) if template == "pending.html" else ([], "")
     return view.render(
         template,
@@ -70,7 +80,7 @@ async def _show(view: View, kind: str, template: str) -> Response:
         page=page,
         after=view.asked("after"),
         counts=counts,
-        counts_error=words_of(counts_error) if counts_error else "",
+        counts_error=counts_error,
         shown=COUNTS_SHOWN,
         bars=bars,
         reach=reach,
@@ -91,19 +101,39 @@ async def _histogram(view: View, filter: pending_pb2.PendingFilter) -> tuple[lis
     until.CopyFrom(filter)
     until.due_before_ms = end_ms
     request = pending_pb2.ListPendingRequest(filter=until, page_size=LOOKED_MAX)
-    answer, _ = await desk.tried(desk.admin.pending.ListPending, request, age_s=LOOKED_S)
-    if answer is None or not answer.messages:
+    try:
+        page = await view.shards.listed(
+            desk.admin.pending.ListPending, request, "messages", lambda each: each.due_at_ms,
+            age_s=LOOKED_S,
+        )  # fmt: skip
+    except LaterMQError:  # the list below says why
         return [], ""
-    due = [max(begin_ms, each.due_at_ms) for each in answer.messages]
+    if not page.rows:
+        return [], ""
+    due = [max(begin_ms, each.due_at_ms) for _, each in page.rows]
     counts = charts.buckets(due, begin_ms, end_ms, MINUTES)
     labels = [
         f"{words.counted(count, 'message')} in minute {minute}" if minute else
         f"{words.counted(count, 'message')} now"
         for minute, count in enumerate(counts)
     ]  # fmt: skip
-    more = bool(answer.next_page_token)
+    more = bool(page.token)
     reach = f"the {len(due):,} that come first" if more else words.counted(sum(counts), "message")
     return charts.bars(counts, labels, 900, 90), reach
+
+
+def _added(parts: Parts) -> list[pending_pb2.PendingCount]:
+    """Return what waits where, all shards together, the most first."""
+    counts: dict[tuple[int, str, str], pending_pb2.PendingCount] = {}
+    for _, answer in parts.answers:
+        for each in answer.counts:
+            key = (each.kind, each.topic, each.group)
+            if key in counts:
+                counts[key].count += each.count
+            else:
+                counts[key] = pending_pb2.PendingCount()
+                counts[key].CopyFrom(each)
+    return sorted(counts.values(), key=lambda each: -each.count)
 
 
 async def change(view: View) -> Response:
@@ -116,7 +146,6 @@ async def change(view: View) -> Response:
         raise FormError("choose some messages first")
     if verb in ("cancel", "commit") and view.field("sure") != "yes":
         return view.render("pending_sure.html", verb=verb, ids=ids, back=back)
-    request = pending_pb2.ChangePendingRequest(ids=ids)
     service = view.desk.admin.pending
     method = {
         "expedite": service.ExpeditePending,
@@ -124,14 +153,22 @@ async def change(view: View) -> Response:
         "cancel": service.CancelPending,
         "commit": service.CommitPending,
     }[verb]
+    due_at_ms = 0
     if verb == "postpone":
         try:
-            request.due_at_ms = clock.now_ms() + parse_duration_ms(view.field("by"))
+            due_at_ms = clock.now_ms() + parse_duration_ms(view.field("by"))
         except ValueError as error:
             raise FormError(str(error)) from None
-    answer = await view.desk.call(method, request)
-    failed = [each for each in answer.results if each.status.code != 20000]
-    count = len(answer.results) - len(failed)
+    wanted: dict[Desk, list[str]] = {}
+    for handle in ids:
+        own, desk = await view.whose(handle)
+        wanted.setdefault(desk, []).append(own)
+    results = []
+    for desk, own_ids in wanted.items():
+        request = pending_pb2.ChangePendingRequest(ids=own_ids, due_at_ms=due_at_ms)
+        results += (await desk.call(method, request)).results
+    failed = [each for each in results if each.status.code != 20000]
+    count = len(results) - len(failed)
     text = f"{words.counted(count, 'message')} {DONE_WORDS[verb]}"
     if failed:
         text += f"; {len(failed)} not: {failed[0].status.message}"

@@ -63,6 +63,7 @@ class Job:
 
     id: str
     user: str
+    place: str  # of the group in an address: billing, or billing@1 in a cluster
     plan: Plan
     about: str  # what the letters have in common
     again: dict[str, str]  # the filter that leads to the rest of them; empty: chosen one by one
@@ -101,13 +102,19 @@ class Jobs:
         return job if job is not None and job.user == user else None
 
     def begin(
-        self, desk: Desk, plan: Plan, about: str, again: dict[str, str], expected: int
+        self,
+        desk: Desk,
+        place: str,
+        plan: Plan,
+        about: str,
+        again: dict[str, str],
+        expected: int,
     ) -> Job:
         """Start a job. Raises TooManyJobsError."""
         if sum(job.running for job in self._kept.values()) >= RUNNING_MAX:
             raise TooManyJobsError
         job = Job(
-            secrets.token_urlsafe(9), desk.access_key, plan, about, again,
+            secrets.token_urlsafe(9), desk.access_key, place, plan, about, again,
             clock.now_ms(), expected=expected,
         )  # fmt: skip
         self._kept[job.id] = job

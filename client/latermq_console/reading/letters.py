@@ -179,17 +179,18 @@ class Shelf:
 class Shelves:
     """The shelves of one user; the longest unused go first."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        self._kept: OrderedDict[str, Shelf] = OrderedDict()
+    def __init__(self) -> None:
+        self._kept: OrderedDict[tuple[Desk, str], Shelf] = OrderedDict()
 
-    def of(self, group: str) -> Shelf:
-        if group not in self._kept:
-            self._kept[group] = Shelf(self._desk, group)
+    def of(self, desk: Desk, group: str) -> Shelf:
+        """Return the shelf of a group in the shard that `desk` leads to."""
+        key = (desk, group)
+        if key not in self._kept:
+            self._kept[key] = Shelf(desk, group)
             while len(self._kept) > SHELVES_MAX:
                 self._kept.popitem(last=False)[1].stop()
-        self._kept.move_to_end(group)
-        return self._kept[group]
+        self._kept.move_to_end(key)
+        return self._kept[key]
 
     def stop(self) -> None:
         for shelf in self._kept.values():

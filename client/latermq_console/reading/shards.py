@@ -1,19 +1,34 @@
 """The shards of a cluster side by side: which answer, what each has and does.
 
 The console's user asks every shard; one that is silent is shown as silent, and holds up nobody for
-longer than ANSWER_S.
+longer than ANSWER_S. Of a broker that is alone, the answers are its own.
 """
 
 import asyncio
-from typing import Final, NamedTuple
+import json
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
 
-from latermq.errors import LaterMQError
+from google.protobuf.message import Message
+
+from latermq.admin import Method
+from latermq.errors import (
+    GroupNotFoundError,
+    LaterMQError,
+    NotFoundError,
+    RequestError,
+    TopicNotFoundError,
+)
 from latermq_console import clock
 from latermq_console.reading.desk import LOOK_S, Desk
 from latermq_console.reading.jobs import words_of
 from latermq_proto.latermq.v1 import broker_pb2, cluster_pb2
 
 ANSWER_S: Final = 3.0
+KNOWN_S: Final = 60.0  # a cluster has the shards it was made with
+NOT_THERE: Final = (GroupNotFoundError, NotFoundError, TopicNotFoundError)
+
+Ask = Callable[[int], Message | None]  # what a shard is asked; None: nothing
 
 
 class ShardState(NamedTuple):
@@ -28,12 +43,33 @@ class ShardState(NamedTuple):
     done_per_s: float
 
 
+class Parts(NamedTuple):
+    """What the shards answered, by number, and why those that are silent are.
+
+    Fields:
+        several: there is more than one, so that it matters whose something is.
+    """
+
+    answers: list[tuple[int, Any]]
+    silent: list[str]
+    several: bool
+
+
+class Listing(NamedTuple):
+    """A page of a list of all shards: rows with the shard each is of. `token` leads to the next."""
+
+    rows: list[tuple[int, Any]]
+    token: str
+    silent: list[str]
+    several: bool
+
+
 class ShardLook:
     """Asks the shards of a cluster for one session of the console; to be closed."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
-        self._desks: dict[str, Desk] = {}
+        self._others: dict[str, Desk] = {}
         self._states: list[ShardState] = []
         self._at_s = -LOOK_S
         self._turn = asyncio.Lock()
@@ -47,32 +83,113 @@ class ShardLook:
         async with self._turn:  # tabs that ask at once share a look
             now_s = clock.monotonic_s()
             if now_s - self._at_s >= LOOK_S:
-                shards = await self._shards()
+                own, shards = await self._shards()
                 before = {state.number: state for state in self._states}
                 since_s = now_s - self._at_s
                 self._states = await asyncio.gather(
-                    *(self._ask(shard, before.get(shard.number), since_s) for shard in shards)
-                )
+                    *(self._ask(each, self._desk_of(each, own), before.get(each.number), since_s)
+                      for each in shards)
+                )  # fmt: skip
                 self._at_s = now_s
             return self._states
 
-    async def close(self) -> None:
-        await asyncio.gather(*(desk.close() for desk in self._desks.values()))
+    async def desks(self) -> dict[int, Desk]:
+        """Return the way to each shard, by number; of a broker that is alone its own."""
+        own, shards = await self._shards()
+        return {each.number: self._desk_of(each, own) for each in shards} or {own: self._desk}
 
-    async def _shards(self) -> list[cluster_pb2.ClusterShard]:
+    async def each(self, method: Method[Any], ask: Ask, *, age_s: float = LOOK_S) -> Parts:
+        """Ask every shard at once; a shard that has no such thing gives no answer.
+
+        Raises:
+            LaterMQError: one refuses, none has it, or none answers.
+        """
+        desks = await self.desks()
+        wanted = {number: request for number in desks if (request := ask(number)) is not None}
+        several = len(desks) > 1
+
+        async def asked(number: int, request: Message) -> Any:
+            try:
+                if not several:
+                    return await desks[number].look(method, request, age_s=age_s)
+                async with asyncio.timeout(ANSWER_S):
+                    return await desks[number].look(method, request, age_s=age_s)
+            except (LaterMQError, TimeoutError) as error:
+                return error
+
+        given = await asyncio.gather(*(asked(*pair) for pair in wanted.items()))
+        answers, silent, failures = [], [], list[LaterMQError]()
+        for number, answer in zip(wanted, given, strict=True):
+            if isinstance(answer, TimeoutError):
+                silent.append(f"shard {number}: no answer within {ANSWER_S:.0f} s")
+            elif isinstance(answer, LaterMQError):
+                if isinstance(answer, RequestError) and not isinstance(answer, NOT_THERE):
+                    raise answer
+                failures.append(answer)
+                if not isinstance(answer, NOT_THERE):
+                    silent.append(f"shard {number}: {words_of(answer)}")
+            else:
+                answers.append((number, answer))
+        if failures and not answers:  # first that it may be where nobody answers
+            raise min(failures, key=lambda error: isinstance(error, NOT_THERE))
+        return Parts(answers, silent, several)
+
+    async def listed(
+        self, method: Method[Any], request: Any, items: str, order: Callable[[Any], Any],
+        *, age_s: float = LOOK_S,
+    ) -> Listing:  # fmt: skip
+        """Return a page of a list: of each shard as many as `request` asks of one.
+
+        Args:
+            request: its page_token is a Listing's.
+            items: the answer's field that has them.
+            order: by which each shard lists them.
+        Raises:
+            LaterMQError: as `each`.
+        """
+        after = _tokens(request.page_token)
+
+        def ask(number: int) -> Message | None:
+            if after and number not in after:  # it had no more
+                return None
+            own = type(request)()
+            own.CopyFrom(request)
+            own.page_token = after.get(number, "")
+            return own  # type: ignore[no-any-return]
+
+        parts = await self.each(method, ask, age_s=age_s)
+        rows = [(number, each) for number, answer in parts.answers
+                for each in getattr(answer, items)]  # fmt: skip
+        if parts.several:
+            rows.sort(key=lambda row: order(row[1]))
+        more = {number: answer.next_page_token for number, answer in parts.answers
+                if answer.next_page_token}  # fmt: skip
+        return Listing(rows, json.dumps(more) if more else "", parts.silent, parts.several)
+
+    async def close(self) -> None:
+        await asyncio.gather(*(desk.close() for desk in self._others.values()))
+
+    async def _shards(self) -> tuple[int, list[cluster_pb2.ClusterShard]]:
+        """Return which shard the console was given, and all of them; none of a broker alone."""
         admin = self._desk.admin
         request = cluster_pb2.DescribeClusterRequest(endpoints=admin.access_point)
-        cluster, _ = await self._desk.tried(admin.cluster.DescribeCluster, request)
-        return list(cluster.shards) if cluster is not None and len(cluster.shards) > 1 else []
+        cluster, _ = await self._desk.tried(admin.cluster.DescribeCluster, request, age_s=KNOWN_S)
+        if cluster is None or len(cluster.shards) < 2:
+            return 0, []
+        return cluster.shard, list(cluster.shards)
+
+    def _desk_of(self, shard: cluster_pb2.ClusterShard, own: int) -> Desk:
+        if shard.number == own:
+            return self._desk
+        address = _address(shard)
+        if address not in self._others:
+            self._others[address] = self._desk.another(address)
+        return self._others[address]
 
     async def _ask(
-        self, shard: cluster_pb2.ClusterShard, before: ShardState | None, since_s: float
-    ) -> ShardState:
-        at = shard.endpoints.addresses[0]
-        address = f"[{at.host}]:{at.port}" if ":" in at.host else f"{at.host}:{at.port}"
-        desk = self._desks.get(address)
-        if desk is None:
-            desk = self._desks[address] = self._desk.another(address)
+        self, shard: cluster_pb2.ClusterShard, desk: Desk, before: ShardState | None,
+        since_s: float,
+    ) -> ShardState:  # fmt: skip
         broker, error, sent, done = None, "", -1.0, -1.0
         try:
             request = broker_pb2.GetBrokerRequest()
@@ -87,4 +204,17 @@ class ShardLook:
             sent = (broker.totals.messages_sent - then.totals.messages_sent) / since_s
             done = broker.totals.messages_acknowledged - then.totals.messages_acknowledged
             done /= since_s
-        return ShardState(shard.number, shard.name, address, broker, error, sent, done)
+        return ShardState(shard.number, shard.name, _address(shard), broker, error, sent, done)
+
+
+def _address(shard: cluster_pb2.ClusterShard) -> str:
+    at = shard.endpoints.addresses[0]
+    return f"[{at.host}]:{at.port}" if ":" in at.host else f"{at.host}:{at.port}"
+
+
+def _tokens(text: str) -> dict[int, str]:
+    """Read where each shard's list goes on; {} of what is no token: at the beginning."""
+    try:
+        return {int(number): str(token) for number, token in json.loads(text).items()}
+    except (ValueError, AttributeError):
+        return {}

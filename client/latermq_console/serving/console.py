@@ -82,6 +82,19 @@ class View:
     def shards(self) -> ShardLook:
         return self.console.shards_of(self.session)
 
+    async def whose(self, handle: str) -> tuple[str, Desk]:
+        """Return what a handle such as billing@1 names, and the way to its shard.
+
+        A handle that names no shard is of the broker that the console was given. Raises FormError.
+        """
+        name, at, number = handle.rpartition("@")
+        if not at or not number.isdecimal():
+            return handle, self.desk
+        desk = (await self.shards.desks()).get(int(number))
+        if desk is None:
+            raise FormError(f"there is no shard {number}")
+        return name, desk
+
     def path(self, name: str) -> str:
         """Return a part of the path."""
         return str(self.request.path_params[name])
@@ -243,7 +256,7 @@ class Console:
         return self._watches[session.user]
 
     def shelves_of(self, session: Session) -> Shelves:
-        return self._shelves.setdefault(id(session), Shelves(session.desk))
+        return self._shelves.setdefault(id(session), Shelves())
 
     def shards_of(self, session: Session) -> ShardLook:
         return self._shards.setdefault(id(session), ShardLook(session.desk))
