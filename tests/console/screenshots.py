@@ -28,6 +28,7 @@ PICTURES: Final[tuple[tuple[str, str, Any, Any], ...]] = (
     ("dead-letters", "/dead/billing", DESK, "light"),
     ("letter", "/dead/billing/letters/0", DESK, "dark"),
     ("pending", "/pending", DESK, "light"),
+    ("move", "/groups/billing/reset?topic=orders&to=earliest", DESK, "light"),
     ("phone", "/dead/billing", PHONE, "dark"),
 )
 

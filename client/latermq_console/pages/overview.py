@@ -91,6 +91,7 @@ def _figures(
 
     known = bool(watch.groups)  # or this user is not told of groups
     late_ms = state.totals.lateness_p99_ms
+    lag = sum(each.lag for each in watch.groups.values())
     dead = sum(each.dead for each in watch.groups.values())
     died = grown(samples, "dead")
     disk = state.disk
@@ -102,8 +103,8 @@ def _figures(
         rate("failed", "Failing", "attempts that ended badly", "warn"),
         figure(
             "Lag",
-            words.short(sum(each.lag for each in watch.groups.values())) if known else "-",
-            lines.get("lag", []) if known else [],
+            words.short(lag) if known else "-",
+            [*lines.get("lag", []), lag] if known else [],
             words.short,
             "ready and not yet received",
             href="/groups",
