@@ -2,7 +2,8 @@
 
 For each system, three times, in turns: its broker and its worker start, and a few messages warm
 both. The worker is stopped (SIGSTOP), a process sends all messages one after the other, and the
-worker goes on until it has done the last. Of each phase: messages a second by the clock, and
+worker goes on until it has done the last; before that, systems with coroutines send 8 and 100 at a
+time to a worker that runs. Of each phase: messages a second by the clock, and
 microseconds of CPU a message, of all that is at work: sender, worker with its children, broker.
 """
 
@@ -35,11 +36,8 @@ PAGE: Final = ROOT / "docs" / "benchmarks.md"
 SECTION: Final = "## A worker beside its peers"
 WARM: Final = 20
 US: Final = 1_000_000
-TOGETHER: Final = 100
-AT_ONCE: Final = (
-    "LaterMQ",
-    "arq",
-)  # sends that wait at the same time; the others' are no coroutines
+TOGETHER: Final = (8, 100)  # sends that wait at the same time
+AT_ONCE: Final = ("LaterMQ", "arq")  # have them; the others' are no coroutines
 PASSES: Final = 3
 WAIT_S: Final = 120
 TICKS: Final = os.sysconf("SC_CLK_TCK")
@@ -52,18 +50,24 @@ WORKERS: Final = {
 }
 
 
+class Phase(NamedTuple):
+    """What all messages took, of sending or of working on them."""
+
+    rate: float  # messages a second
+    us: float  # of CPU a message: sender or worker
+    broker_us: float
+
+    @property
+    def cells(self) -> list[str]:
+        both = self.us + self.broker_us
+        return [f"{self.rate:,.0f}", f"{both:,.0f} = {self.us:,.0f} + {self.broker_us:,.0f}"]
+
+
 class Measured(NamedTuple):
     """One pass of one system."""
 
-    send_rate: float  # messages a second
-    send_us: float  # of CPU a message: sender
-    send_broker_us: float
-    many_rate: float  # the same of sends that wait at the same time; 0: it has none
-    many_us: float
-    many_broker_us: float
-    work_rate: float
-    work_us: float  # of CPU a message: worker
-    work_broker_us: float
+    sent: dict[int, Phase]  # by how many at a time
+    worked: Phase
 
 
 def free_port() -> int:
@@ -177,22 +181,22 @@ def measure(name: str, count: int) -> Measured:
                         raise SystemExit(f"{name}: {sent.stderr[-3000:]}")
                     return json.loads(sent.stdout)
 
-                def sent(*how: int) -> tuple[float, float, float]:
+                def measured_send(*how: int) -> Phase:
                     before = cpu_s(served)
                     told = send(count, *how)
                     of_broker = (cpu_s(served) - before) / (count + WARM)
-                    return count / told["wall_s"], told["cpu_s"] / count * US, of_broker * US
+                    return Phase(count / told["wall_s"], told["cpu_s"] / count * US, of_broker * US)
 
                 send(WARM)
                 total = 2 * WARM
                 until(name, total, done, log)
-                many = (0.0, 0.0, 0.0)
-                if name in AT_ONCE:
-                    many = sent(TOGETHER)
+                sent: dict[int, Phase] = {}
+                for at_once in TOGETHER if name in AT_ONCE else ():
+                    sent[at_once] = measured_send(at_once)
                     total += count + WARM
                     until(name, total, done, log)
                 tell(worker, signal.SIGSTOP)
-                single = sent()
+                sent[1] = measured_send()
                 total += count + WARM
                 before, of_broker = cpu_s(worker), cpu_s(served)
                 began = time.perf_counter()
@@ -201,11 +205,15 @@ def measure(name: str, count: int) -> Measured:
                 rate = (count + WARM) / (time.perf_counter() - began)
                 cpu, of_broker = cpu_s(worker) - before, cpu_s(served) - of_broker
     us = US / (count + WARM)  # what the sender warmed up with waited for the worker, too
-    return Measured(*single, *many, rate, cpu * us, of_broker * us)
+    return Measured(sent, Phase(rate, cpu * us, of_broker * us))
 
 
 def medians(passes: list[Measured]) -> Measured:
-    return Measured(*map(statistics.median, zip(*passes, strict=True)))
+    def median(phases: list[Phase]) -> Phase:
+        return Phase(*map(statistics.median, zip(*phases, strict=True)))
+
+    sent = {at_once: median([one.sent[at_once] for one in passes]) for at_once in passes[0].sent}
+    return Measured(sent, median([one.worked for one in passes]))
 
 
 def machine(count: int) -> str:
@@ -229,23 +237,19 @@ def machine(count: int) -> str:
     )
 
 
-def costs(*us: float) -> str:
-    return f"{sum(us):,.0f} = " + " + ".join(f"{each:,.0f}" for each in us)
-
-
 def rows(found: dict[str, Measured]) -> Iterator[str]:
     yield "| | sent/s | CPU us: sender + broker | worked/s | CPU us: worker + broker | both |"
     yield "|---|---|---|---|---|---|"
     parts = {}
     for name, one in found.items():
-        send, work = (one.send_us, one.send_broker_us), (one.work_us, one.work_broker_us)
-        parts[name] = sum(send), sum(work)
-        cells = [f"{one.send_rate:,.0f}", costs(*send), f"{one.work_rate:,.0f}", costs(*work)]
-        yield f"| {' | '.join([name, *cells, f'{sum(parts[name]):,.0f}'])} |"
-        if one.many_rate:
-            many = (one.many_us, one.many_broker_us)
-            cells = [f"{one.many_rate:,.0f}", costs(*many), "", "", ""]
-            yield f"| {' | '.join([f'… {TOGETHER} sends at a time', *cells])} |"
+        lone, work = one.sent[1], one.worked
+        parts[name] = lone.us + lone.broker_us, work.us + work.broker_us
+        both = f"{sum(parts[name]):,.0f}"
+        yield f"| {' | '.join([name, *lone.cells, *work.cells, both])} |"
+        for at_once in TOGETHER:
+            if at_once in one.sent:
+                cells = [f"… {at_once} sends at a time", *one.sent[at_once].cells, "", "", ""]
+                yield f"| {' | '.join(cells)} |"
     yield ""
     ours = parts.pop("LaterMQ")
     yield "What LaterMQ takes of CPU, as a share of what they take: " + "; ".join(
@@ -263,7 +267,7 @@ def main() -> None:
     for _ in range(PASSES):
         for name, measured in passes.items():
             measured.append(measure(name, count))
-            print(name, *(f"{value:,.0f}" for value in measured[-1]), flush=True)
+            print(name, measured[-1], flush=True)
     found = {name: medians(measured) for name, measured in passes.items()}
     print(machine(count), *rows(found), sep="\n")
 
