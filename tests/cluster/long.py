@@ -12,6 +12,7 @@ import statistics
 import sys
 import tempfile
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +25,7 @@ HEAD: Final = """\
 | seed | scenario | times | new owners | promises | no OK for: p50, p99, most | took |
 |---|---|---|---|---|---|---|"""
 KILLED: Final = "owner killed"
+FULL: Final = "owner's disk full, then killed"
 SCENARIOS: Final = {  # and how many stand by
     KILLED: (scenarios.killed, 1),
     "two standbys race": (scenarios.killed, 2),
@@ -32,6 +34,7 @@ SCENARIOS: Final = {  # and how many stand by
     "leader of the log killed": (scenarios.leader_killed, 1),
     "two nodes of three gone": (scenarios.engine_gone, 1),
     "rolling restart of Kafka": (scenarios.rolling_restart, 1),
+    FULL: (scenarios.disk_full, 1),
 }
 
 
@@ -49,7 +52,12 @@ def main() -> None:
                 began_s = time.monotonic()
                 times = failovers if name == KILLED else others
                 rng = random.Random(f"{seed} {name}")
-                with Drill(room, kafka, f"drill-{number}", rng, standbys) as drill:
+                with ExitStack() as stack:
+                    for broker in range(1 + standbys if name == FULL else 0):
+                        disk = scenarios.small_disk(room / f"drill-{number}-{broker}")
+                        stack.enter_context(disk)
+                    drill = Drill(room, kafka, f"drill-{number}", rng, standbys)
+                    stack.enter_context(drill)
                     for _ in range(times):
                         scenario(drill)
                     promises = drill.read_back()

@@ -2,26 +2,29 @@
 
 import os
 import signal
+import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Final
 
 from confluent_kafka.admin import AdminClient
 
 from cluster.drill import ANSWERS, KILLED, Drill
-from support.broker_process import BrokerProcess
 
 PAUSES_S: Final = (0.05, 0.3, 0.9, 1.6)  # of a slow owner; 2 s of silence and it is replaced
 SLOW_S: Final = 8.0
 OUTAGE_S: Final = 5.0  # of the engine
+DISK_BYTES: Final = 128 << 20
 PROVEN_S: Final = 1.5  # no answer is OK so long after the engine went
 
 
 def killed(drill: Drill) -> None:
     """kill -9 of the owner; it comes back as a standby."""
 
-    def fault() -> BrokerProcess:
+    def fault() -> None:
         os.kill(drill.owner.pid, signal.SIGKILL)
-        return drill.who_serves()
 
     drill.under_load(fault, ends_with=KILLED)
 
@@ -29,13 +32,12 @@ def killed(drill: Drill) -> None:
 def stopped(drill: Drill) -> None:
     """The owner's process stands still, and goes on when another one serves."""
 
-    def fault() -> BrokerProcess:
+    def fault() -> None:
         before = drill.owner
         before.pause()
         after = drill.who_serves()
         drill.senders.wait_more(ANSWERS, after.endpoint)
         before.go_on()
-        return after
 
     drill.under_load(fault)
 
@@ -43,14 +45,13 @@ def stopped(drill: Drill) -> None:
 def slow(drill: Drill) -> None:
     """The owner's process stands still again and again, for a moment or for long."""
 
-    def fault() -> BrokerProcess:
+    def fault() -> None:
         until_s = time.monotonic() + SLOW_S
         while time.monotonic() < until_s:
             drill.owner.pause()
             time.sleep(drill.rng.choice(PAUSES_S))
             drill.owner.go_on()
             time.sleep(0.1)
-        return drill.who_serves()
 
     drill.under_load(fault)
 
@@ -58,13 +59,12 @@ def slow(drill: Drill) -> None:
 def leader_killed(drill: Drill) -> None:
     """kill -9 of the node of Kafka that leads the log's partition; it comes back."""
 
-    def fault() -> BrokerProcess:
+    def fault() -> None:
         leader = drill.kafka.nodes[leader_of(drill) - 1]
         leader.kill()
-        after = drill.who_serves()
+        drill.who_serves()
         leader.spawn()
         leader.wait_ready()
-        return after
 
     drill.under_load(fault)
 
@@ -72,7 +72,7 @@ def leader_killed(drill: Drill) -> None:
 def engine_gone(drill: Drill) -> None:
     """kill -9 of two of the three nodes: nobody may answer; they come back, and somebody does."""
 
-    def fault() -> BrokerProcess:
+    def fault() -> None:
         nodes = drill.rng.sample(drill.kafka.nodes, 2)
         for node in nodes:
             node.kill()
@@ -85,7 +85,6 @@ def engine_gone(drill: Drill) -> None:
             node.spawn()
         for node in nodes:
             node.wait_ready()
-        return drill.who_serves()
 
     drill.under_load(fault)
 
@@ -93,15 +92,43 @@ def engine_gone(drill: Drill) -> None:
 def rolling_restart(drill: Drill) -> None:
     """Each node of Kafka is stopped in order and started, one after another."""
 
-    def fault() -> BrokerProcess:
+    def fault() -> None:
         for node in drill.kafka.nodes:
             node.terminate()
             node.spawn()
             node.wait_ready()
             drill.who_serves()
-        return drill.who_serves()
 
     drill.under_load(fault)
+
+
+def disk_full(drill: Drill) -> None:
+    """The owner's disk has no room: sends are refused, and nobody takes over. Then it has room, the
+    clients come, and it is killed."""
+    owner = drill.owner = drill.who_serves()
+    ballast = owner.data_dir / "ballast"
+    with suppress(OSError), ballast.open("wb", buffering=0) as file:
+        while file.write(bytes(1 << 20)):
+            pass
+    owner.wait_log("disk full: sends are refused")
+    time.sleep(OUTAGE_S)
+    ballast.unlink()
+    owner.wait_log("disk has room again: sends are taken")
+    if drill.who_serves() is not owner:
+        drill.complaints.append("somebody took over from an owner whose disk was full")
+    killed(drill)
+
+
+@contextmanager
+def small_disk(place: Path) -> Iterator[None]:
+    """Have a file system of its own there. Raises CalledProcessError: it cannot be mounted."""
+    place.mkdir()
+    command = ("mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(place))
+    subprocess.run(command, check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(("umount", str(place)), check=True)
 
 
 def leader_of(drill: Drill) -> int:

@@ -30,6 +30,7 @@ from latermq_broker.replication.reader import Piece
 from latermq_broker.replication.replicated_log import Offset, ReplicatedLog
 from latermq_broker.replication.shipper import Shipment
 from latermq_broker.replication.tenure import Gap, Tenure
+from latermq_broker.store.files import NO_ROOM_ERRNOS
 from latermq_broker.store.log.commit_log import CommitLog, WrittenPiece
 from latermq_broker.store.log.segment import SEGMENT_HEADER_BYTES, Segment
 
@@ -241,9 +242,16 @@ class Owner:
             end = self._tenure.valid_end
             while self._log.durable < end:
                 await asyncio.sleep(TICK_S)
-            if note != self._note:
+            if note == self._note:
+                continue
+            try:
                 await self._loop.run_in_executor(None, self._keep_note, note)
-                self._note = note
+            except OSError as error:
+                if error.errno not in NO_ROOM_ERRNOS:
+                    raise
+                log.warning("no room for a note: the last one stays", extra={"reason": str(error)})
+                continue
+            self._note = note
 
     def _trim(self) -> None:
         """Let the engine forget what the log has dropped, once the record that says so is valid."""

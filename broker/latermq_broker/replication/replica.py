@@ -156,12 +156,14 @@ class Replica:
                     async with asyncio.timeout(LOOK_S):
                         await stop.wait()
                         return False
-                silent_ms = self._now_ms() - self._heard_ms
-                mine = self._was_mine(copy)
-                if (mine or silent_ms >= CANARY_MS) and not await self._answers():
+                if self._ownerless(copy, CANARY_MS) and not await self._answers():
                     continue
-                if (mine or silent_ms >= patience_ms) and await self._caught_up(copy.reader):
-                    if mine:
+                if (
+                    self._ownerless(copy, patience_ms)
+                    and await self._caught_up(copy.reader)
+                    and self._ownerless(copy, patience_ms)  # with all that was read meanwhile
+                ):
+                    if self._was_mine(copy):
                         self._heard_ms = 0  # of nobody who may still be there
                     return True
                 if asyncio.get_running_loop().time() - kept_s >= KEEP_S:
@@ -220,6 +222,10 @@ class Replica:
             return False
         self._answered_ms = self._now_ms()
         return reader.offset >= self._end
+
+    def _ownerless(self, copy: LocalCopy, patience_ms: int) -> bool:
+        """Tell whether the last owner was silent for so long, or was this directory's."""
+        return self._was_mine(copy) or self._now_ms() - self._heard_ms >= patience_ms
 
     def _was_mine(self, copy: LocalCopy) -> bool:
         standing = copy.reader.standing

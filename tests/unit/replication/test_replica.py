@@ -1,12 +1,15 @@
 """One broker's part in a replicated log, where it is asked to end at an awkward moment."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 from latermq_broker.config.config import StoreConfig
+from latermq_broker.replication.batch import cluster_hash, encode_batch, fence_of
 from latermq_broker.replication.note import read_note
 from latermq_broker.replication.replica import Replica, ReplicaPlace
+from latermq_broker.replication.replicated_log import Entry
 from latermq_broker.store.files import RealFiles
 from support.log_in_memory import LogInMemory
 
@@ -21,6 +24,25 @@ class Engine(LogInMemory):
     async def claim(self, fence: bytes) -> int:
         self._claiming.set()
         return await super().claim(fence)
+
+
+class LateEngine(LogInMemory):
+    """An owner is in it, who is read of while the canary is on its way; then `stop` is set."""
+
+    def __init__(self, stop: asyncio.Event) -> None:
+        super().__init__()
+        self._stop = stop
+        self._read = asyncio.Event()
+
+    async def canary(self) -> None:
+        self.entries = [encode_batch(fence_of(cluster_hash("shop"), 0, 1, 7))]
+        await self._read.wait()
+        asyncio.get_running_loop().call_soon(self._stop.set)
+
+    async def follow(self, offset: int) -> AsyncIterator[Entry]:
+        async for entry in super().follow(offset):
+            yield entry
+            self._read.set()
 
 
 class Opened:
@@ -45,3 +67,17 @@ async def test_who_is_told_to_end_while_it_claims_does_not_serve(tmp_path: Path)
     note = read_note(RealFiles(), place.directory)
     assert note is not None
     assert note.mine[0] == 1  # so the next start there need not wait
+
+
+async def test_who_reads_of_an_owner_while_it_asks_the_engine_claims_nothing(
+    tmp_path: Path,
+) -> None:
+    """With an empty directory nobody waits for silence: the log may have no owner yet."""
+    stop = asyncio.Event()
+    place = ReplicaPlace(cluster="shop", shard=0, directory=tmp_path / "data")
+    replica = Replica(place, LateEngine(stop), StoreConfig(), RealFiles(), lambda: 1_000)
+
+    def opened() -> Opened:
+        raise AssertionError("it claims the log of an owner that lives")
+
+    assert await replica.take_over(opened, stop) is None
