@@ -292,6 +292,10 @@ kafka-long: $(READY) ## records of Kafka through kill -9 of workers, brokers and
 cluster-long: $(READY) ## fail-overs on three nodes of Kafka under load, and a table (FAILOVERS=200 TIMES=5 SEED=1; 40 min)
 	PYTHONPATH=$(TESTS_PATH) nice $(BIN)/python -m cluster.long
 
+.PHONY: compose-test
+compose-test: $(READY) ## docker compose up of both files, brokers killed (root and Docker's engine; half an hour the first time)
+	$(PYTEST) -rs -s -o timeout=7200 tests/docker
+
 .PHONY: console-test
 console-test: $(READY) ## the console in a headless Chromium: a stranger's way, keys, phones, axe-core
 	$(PYTEST) -rs tests/console

@@ -1,7 +1,7 @@
-"""docker/: what a parser can prove about files that no engine runs here.
+"""docker/: what a parser can prove; `make compose-test` runs the files, where there is an engine.
 
-Every service, volume, port, build target, module and command that compose.yaml names must exist,
-and the start order must hang on health.
+Every service, volume, port, build target, module and command that they name must exist, and the
+start order must hang on health.
 """
 
 import importlib.util
@@ -16,16 +16,33 @@ import yaml
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 COMPOSE: Final = ROOT / "docker" / "compose.yaml"
+CLUSTER: Final = ROOT / "docker" / "compose.cluster.yaml"
 DOCKERFILE: Final = ROOT / "docker" / "Dockerfile"
 SERVICES: Final = {"broker", "setup", "orders", "billing", "report"}
 ENDPOINT: Final = "broker:8081"
 
 
+def loaded(path: Path) -> dict[str, Any]:
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert isinstance(content, dict)
+    return content
+
+
 @pytest.fixture(scope="module")
 def compose() -> dict[str, Any]:
-    loaded = yaml.safe_load(COMPOSE.read_text(encoding="utf-8"))
-    assert isinstance(loaded, dict)
-    return loaded
+    return loaded(COMPOSE)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> dict[str, Any]:
+    return loaded(CLUSTER)
+
+
+@pytest.fixture(scope="module", params=[COMPOSE, CLUSTER], ids=lambda path: path.name)
+def ours(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """The services of a file that run our images."""
+    services = loaded(request.param)["services"]
+    return {name: each for name, each in services.items() if "build" in each}
 
 
 def instructions() -> list[tuple[str, str]]:
@@ -59,8 +76,8 @@ def test_the_services_of_the_story_are_there(compose: dict[str, Any]) -> None:
     assert all("container_name" not in service for service in compose["services"].values())
 
 
-def test_every_build_names_a_stage_of_the_dockerfile(compose: dict[str, Any]) -> None:
-    for name, service in compose["services"].items():
+def test_every_build_names_a_stage_of_the_dockerfile(ours: dict[str, Any]) -> None:
+    for name, service in ours.items():
         build = service["build"]
         assert (COMPOSE.parent / build["context"]).resolve() == ROOT, name
         assert (ROOT / build["dockerfile"]).resolve() == DOCKERFILE, name
@@ -114,8 +131,8 @@ def test_the_health_check_is_the_images_own(compose: dict[str, Any]) -> None:
     assert "restart" not in compose["services"]["setup"], "it runs once"
 
 
-def test_every_module_that_is_run_exists(compose: dict[str, Any]) -> None:
-    for name, service in compose["services"].items():
+def test_every_module_that_is_run_exists(ours: dict[str, Any]) -> None:
+    for name, service in ours.items():
         run = [words(service.get("entrypoint")), words(service.get("healthcheck", {}).get("test"))]
         for command in run:
             if "-m" in command:
@@ -148,15 +165,45 @@ def test_what_is_copied_exists_and_reaches_the_build() -> None:
             assert source in allowed, f"{source} is hidden by Dockerfile.dockerignore"
 
 
-def test_every_service_is_confined(compose: dict[str, Any]) -> None:
-    for name, service in compose["services"].items():
+def test_every_service_is_confined(ours: dict[str, Any]) -> None:
+    for name, service in ours.items():
         assert service["read_only"] is True, name
         assert service["cap_drop"] == ["ALL"], name
         assert service["security_opt"] == ["no-new-privileges:true"], name
         assert re.fullmatch(r"[0-9]+[mg]", service["mem_limit"]), name
         assert 0 < service["pids_limit"] <= 512, name
-        assert not {"privileged", "cap_add", "network_mode", "pid"} & set(service), name
+        assert not {"privileged", "cap_add", "network_mode"} & set(service), name
+        assert service.get("pid", "service:processes") == "service:processes", name
         assert all("size=" in mount for mount in service["tmpfs"]), name
+
+
+def test_three_brokers_keep_one_log_in_three_nodes(cluster: dict[str, Any]) -> None:
+    """One owns it; clients reach it by a name that all three have."""
+    services = cluster["services"]
+    nodes = [name for name, each in services.items() if each["image"].startswith("apache/kafka:")]
+    brokers = [name for name in services if name.startswith("broker-")]
+    assert len(nodes) == len(brokers) == 3
+    voters = ",".join(f"{i}@{name}:9093" for i, name in enumerate(nodes, 1))
+    for name in nodes:
+        environment = services[name]["environment"]
+        assert environment["KAFKA_CONTROLLER_QUORUM_VOTERS"] == voters
+        assert environment["KAFKA_ADVERTISED_LISTENERS"] == f"PLAINTEXT://{name}:9092"
+        assert services[name]["volumes"] == [f"{name}-data:{environment['KAFKA_LOG_DIRS']}"]
+    for name in brokers:
+        service = services[name]
+        environment = service["environment"]
+        assert environment["LATERMQ_REPLICATION_KAFKA"] == ",".join(f"{n}:9092" for n in nodes)
+        assert {*nodes, "processes"} == set(service["depends_on"])
+        assert service["networks"]["default"]["aliases"] == ["latermq"]
+        assert service["command"][1:3] == ["--listen", f"{name}:8081"]
+        assert service["volumes"] == [f"{name}-data:/var/lib/latermq"]
+        assert service["hostname"] == name
+    assert set(cluster["volumes"]) == {f"{name}-data" for name in [*nodes, *brokers]}
+    assert services["failover"]["command"] == [f"{name}:8081" for name in brokers]
+    assert services["failover"]["profiles"], "it runs when it is asked to"
+    clients = [each for each in services.values() if "LATERMQ_ENDPOINT" in str(each)]
+    assert {each["environment"]["LATERMQ_ENDPOINT"] for each in clients} == {"latermq:8081"}
+    assert all("ports" not in each for each in services.values())
 
 
 def test_what_a_read_only_service_writes_is_a_volume_or_scratch(compose: dict[str, Any]) -> None:
