@@ -18,15 +18,15 @@ from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypedDict, Unpack, overload
+from typing import Any, TypedDict, Unpack, overload
 
-from latermq._consuming.calling import Batch
+from latermq._consuming.calling import BATCH_WAIT, Batch, batch_of
 from latermq._values import arguments
-from latermq._values.durations import span_of
 from latermq._values.settings import MATCH_ALL
 from latermq._values.tls import Tls
 from latermq._worker.calls import Function, Shape, shape_of
 from latermq._worker.declared import Declared, Group, Topic, TopicKind
+from latermq._worker.health import Health
 from latermq._worker.listeners import BatchDecorator, Decorator, Listener, MessageFields, Ticking
 from latermq._worker.rates import interval_of
 from latermq._worker.schedules import Missed, Schedule
@@ -38,8 +38,6 @@ from latermq.client import Client, connect
 from latermq.message import Message
 from latermq.middleware import Middleware
 from latermq.push_consumer import CONCURRENCY, GRACE
-
-BATCH_WAIT: Final = timedelta(milliseconds=200)
 
 __all__ = ["App", "Listener", "MessageFields"]
 
@@ -184,8 +182,7 @@ class App:
         rules.check()
         several: Batch | None = None
         if batch is not None:
-            arguments.at_least_one("batch", batch)
-            several = Batch(batch, span_of("batch_wait", batch_wait))
+            several = batch_of(batch, batch_wait)
         arguments.truth("broadcast", broadcast)
         if broadcast and (retry is not None or max_attempts is not None or rules != Rules()):
             raise ValueError("a broadcast is not tried again: leave out retry and rules")
@@ -342,6 +339,7 @@ class App:
         grace: timedelta = GRACE,
         concurrency: int | None = None,
         health_file: Path | None = None,
+        health: str | None = None,
         declare: bool = False,
     ) -> bool:
         """Serve until SIGTERM or SIGINT; a second one ends the process at once.
@@ -357,6 +355,7 @@ class App:
                     grace=grace,
                     concurrency=concurrency,
                     health_file=health_file,
+                    health=health,
                     declare=declare,
                 )
 
@@ -369,6 +368,7 @@ class App:
         grace: timedelta = GRACE,
         concurrency: int | None = None,
         health_file: Path | None = None,
+        health: str | None = None,
         declare: bool = False,
         ready: asyncio.Event | None = None,
     ) -> bool:
@@ -378,12 +378,14 @@ class App:
             grace: how long to wait for calls to end; what is left then is given back uncounted.
             concurrency: instead of each listener's own.
             health_file: touched each second while all is well; not there when it is not.
+            health: HOST:PORT that answers GET /healthz (its loop runs) and /readyz (all is well).
             declare: first have topics, groups and schedules as `declare` does.
             ready: set when all of them receive.
         Returns:
             Whether all that was in hand was finished within the grace.
         Raises:
             ValueError: there are no listeners.
+            OSError: `health` cannot be listened on.
             TopicNotFoundError, GroupNotFoundError, UnauthorizedError: what is needed is not there.
         """
         arguments.span("grace", grace)
@@ -393,7 +395,8 @@ class App:
         prepare = partial(self._declared.prepare, self.client.admin, alter=declare)
         worker = Worker(self.client, listening, prepare, concurrency)
         try:
-            return await self._work(worker, end, grace, health_file, ready)
+            async with Health(worker.trouble, health_file, health):
+                return await self._work(worker, end, grace, ready)
         finally:
             await self.close()
 
@@ -402,11 +405,10 @@ class App:
         worker: Worker,
         end: asyncio.Event,
         grace: timedelta,
-        health_file: Path | None,
         ready: asyncio.Event | None,
     ) -> bool:
         """Run the worker, and what an app has beside it."""
-        return await worker.run(end, grace, health_file, ready)
+        return await worker.run(end, grace, ready)
 
     @contextmanager
     def _connecting(self, open_client: Callable[[], Client]) -> Iterator[None]:

@@ -12,7 +12,7 @@ import asyncio
 import inspect
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from time import monotonic
 from types import TracebackType
@@ -21,7 +21,16 @@ from weakref import WeakSet
 
 from latermq._connection.session import Session
 from latermq._connection.tasks import Tasks
-from latermq._consuming.calling import Calls, Handling, Listener
+from latermq._consuming.calling import (
+    BATCH_WAIT,
+    BatchListener,
+    Calls,
+    Handling,
+    Listener,
+    batch_of,
+    done_reader,
+    result_is_due,
+)
 from latermq._consuming.figures import ConsumerStats, Figures
 from latermq._consuming.identities import Identities, Identity
 from latermq._consuming.inbox import CACHED_BYTES_MAX, CACHED_COUNT_MAX, Inbox, Window
@@ -30,19 +39,12 @@ from latermq._consuming.settle import give_all_back
 from latermq._values import arguments
 from latermq.delivery import Delivery, Outcome
 from latermq.errors import ClosedError
-from latermq.message import ConsumeResult
 from latermq.middleware import Around
 
 log = logging.getLogger("latermq.client")
 
 CONCURRENCY: Final = 20
 GRACE: Final = timedelta(seconds=30)
-
-
-def result_is_due(listener: Callable[..., object]) -> bool:
-    """Tell whether the function says it returns a ConsumeResult, so that None is none."""
-    returns = inspect.signature(listener).return_annotation
-    return returns is ConsumeResult or str(returns).endswith("ConsumeResult")
 
 
 def _at_work(holder: object) -> bool:
@@ -195,6 +197,38 @@ class PushConsumer:
         self._listen(Handling(listener, result_due=result_is_due(listener)))
         return listener
 
+    def batch_listener(
+        self, batch: int, batch_wait: timedelta | str = BATCH_WAIT
+    ) -> Callable[[BatchListener], BatchListener]:
+        """Decorate the coroutine function that is called with lists of deliveries.
+
+        Returning None acknowledges them. A number says how many of them, from the first, are done;
+        each of the others has failed, and so have all when it raises, or returns RECONSUME_LATER.
+        What it settled itself stays as it is.
+
+        Args:
+            batch: a call gets so many at most.
+            batch_wait: how long the first of a batch waits for others.
+        Raises:
+            ValueError: it is running already.
+        """
+        several = batch_of(batch, batch_wait)
+
+        def listen(listener: BatchListener) -> BatchListener:
+            if not inspect.iscoroutinefunction(listener):
+                raise TypeError(
+                    "a listener is an `async def` function; see latermq.sync for threads"
+                )
+            done = done_reader(listener)
+
+            async def call(deliveries: Sequence[Delivery]) -> int:
+                return done(await listener(list(deliveries)), len(deliveries))
+
+            self._listen(Handling(batch_listener=call, batch=several))
+            return listener
+
+        return listen
+
     async def start(self) -> None:
         """Begin to receive; with a listener, to call it. Starting twice changes nothing.
 
@@ -310,14 +344,7 @@ class PushConsumer:
         waiting = self._inbox.close()
         await self._identities.stop()
         await give_all_back(waiting)
-        await self._finish(holder, grace)
-        await self._workers.cancel()
-        await self._identities.leave()
-        self._closed.set()
-
-    async def _finish(self, holder: object, grace: timedelta) -> None:
-        """Wait until nothing is in hand but what `holder` itself has, or nobody any more."""
-        try:
+        try:  # until nothing is in hand but what `holder` itself has, or nobody any more
             async with asyncio.timeout(grace.total_seconds()):
                 while any(o is not holder and _at_work(o) for o in self._in_hand.values()):
                     self._released.clear()
@@ -325,6 +352,9 @@ class PushConsumer:
         except TimeoutError:
             count = len(self._in_hand)
             log.warning("consumer closed with work in hand: %d", count, extra={"count": count})
+        await self._workers.cancel()
+        await self._identities.leave()
+        self._closed.set()
 
 
 class BroadcastConsumer(PushConsumer):

@@ -26,7 +26,7 @@ _OF_EVERY_RECORD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message
     epilog=example(
         "latermq worker shop:app",
         "latermq worker shop.tasks:app --concurrency 8 --grace 1m",
-        "latermq worker shop:app --json --health-file /run/worker.healthy",
+        "latermq worker shop:app --json --health 127.0.0.1:8080",
     )
 )
 @click.argument("application", metavar="MODULE:APP")
@@ -48,6 +48,10 @@ _OF_EVERY_RECORD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message
     help="Touch it each second while the broker answers; take it away when not.",
 )  # fmt: skip
 @click.option(
+    "--health", metavar="HOST:PORT",
+    help="Answer GET /healthz while it runs, and /readyz while it receives and the broker answers.",
+)  # fmt: skip
+@click.option(
     "--declare", is_flag=True,
     help="Alter topics and groups that are not as APP declares them; without it, warn.",
 )  # fmt: skip
@@ -59,7 +63,8 @@ _OF_EVERY_RECORD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message
 @click.option("--json", "as_json", is_flag=True, help="Log JSON, one object a line.")
 def worker(
     application: str, concurrency: int | None, grace: int, endpoint: str | None,
-    health_file: Path | None, declare: bool, show: bool, log_level: str, as_json: bool,
+    health_file: Path | None, health: str | None, declare: bool, show: bool, log_level: str,
+    as_json: bool,
 ) -> None:  # fmt: skip
     """Run the listeners of APP, a `latermq.App` in MODULE, until SIGTERM or SIGINT.
 
@@ -82,7 +87,11 @@ def worker(
     span = timedelta(milliseconds=grace)
     try:
         finished = app.run(
-            grace=span, concurrency=concurrency, health_file=health_file, declare=declare
+            grace=span,
+            concurrency=concurrency,
+            health_file=health_file,
+            health=health,
+            declare=declare,
         )
     except (LaterMQError, OSError) as error:
         raise CommandError(str(error)) from None

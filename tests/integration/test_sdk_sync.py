@@ -64,3 +64,27 @@ def test_a_listener(sdk_broker: BrokerProcess, name: str) -> None:
             mq.send_batch(name, [latermq.Message(b"%d" % n) for n in range(50)])
             assert complete.wait(SOON_S)
     assert seen == {b"%d" % n for n in range(50)}
+
+
+def test_a_listener_of_batches(sdk_broker: BrokerProcess, name: str) -> None:
+    batches: list[list[bytes]] = []
+    complete = threading.Event()
+    with latermq.sync.connect(sdk_broker.endpoint) as mq:
+        mq.send_batch(name, [latermq.Message(body) for body in (b"done", b"later", b"dead")])
+        consumer = mq.push_consumer(name, group=name)
+
+        @consumer.batch_listener(3, timedelta(milliseconds=50))
+        def bill(deliveries: list[Delivery]) -> int | None:
+            batches.append([each.body for each in deliveries])
+            if len(batches) == 1:
+                deliveries[1].retry_in(timedelta(milliseconds=50))
+                deliveries[2].dead_letter("no such customer")
+                return 1
+            complete.set()
+            return None
+
+        with consumer:
+            assert complete.wait(SOON_S)
+        with mq.simple_consumer(name, group=name) as rest:
+            assert rest.receive(wait=timedelta(milliseconds=300)) == []
+    assert batches == [[b"done", b"later", b"dead"], [b"later"]]

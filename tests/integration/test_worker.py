@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from http.client import HTTPConnection
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Final
@@ -98,6 +99,16 @@ def working(
     finally:
         process.kill()
         process.wait()
+
+
+def probed(worker: WorkerProcess, path: str) -> tuple[int, str]:
+    """Ask its health port, as a probe of Kubernetes does."""
+    found = re.search(r"health: http://127\.0\.0\.1:(\d+)/", worker.log)
+    assert found is not None, worker.log
+    asked = HTTPConnection("127.0.0.1", int(found[1]), timeout=patient(10))
+    asked.request("GET", f"/{path}")
+    answer = asked.getresponse()
+    return answer.status, answer.read().decode().strip()
 
 
 async def until(condition: Callable[[], Any], what: Callable[[], Any] = lambda: "") -> None:
@@ -198,19 +209,30 @@ async def test_a_broker_that_is_away_is_two_lines_and_no_loss(name: str, tmp_pat
         broker.kill()
         health = tmp_path / "healthy"
         with working(
-            tmp_path / "a", SHOP, name, broker.endpoint, "--health-file", str(health)
+            tmp_path / "a",
+            SHOP,
+            name,
+            broker.endpoint,
+            "--health-file",
+            str(health),
+            "--health",
+            "127.0.0.1:0",
         ) as worker:
             await until(lambda: "no broker answers" in worker.log, lambda: worker.log)
             assert not health.exists()
+            assert probed(worker, "healthz") == (200, "ok")
+            assert probed(worker, "readyz") == (503, "no broker answers")
             broker.start()
             await until(lambda: "worker ready" in worker.log, lambda: worker.log)
             await until(health.exists)
+            assert probed(worker, "readyz") == (200, "ok")
             async with latermq.connect(broker.endpoint) as mq:
                 await mq.send(name, order(1))
                 await until(lambda: "done 1" in worker.said, lambda: worker.log)
                 broker.kill()
                 await until(lambda: worker.log.count("no broker answers") == 2)
                 await until(lambda: not health.exists())
+                assert probed(worker, "readyz") == (503, "no broker answers")
                 broker.start()
                 await mq.send(name, order(2))
                 await until(lambda: "done 2" in worker.said, lambda: worker.log)
@@ -220,7 +242,7 @@ async def test_a_broker_that_is_away_is_two_lines_and_no_loss(name: str, tmp_pat
             assert not health.exists()
         lines = [line.split(" ", 2)[2] for line in worker.log.splitlines()]
         assert [line.split()[0] for line in lines].count("WARNING") == 2, worker.log
-        assert len(lines) == 7, worker.log  # two outages, ready, asked to end, ended
+        assert len(lines) == 8, worker.log  # health port, two outages, ready, asked to end, ended
 
 
 async def test_what_does_not_fit_is_dead_at_once_and_says_why(

@@ -1,6 +1,7 @@
 """Calls a listener with what an inbox holds: one delivery a call, or batches."""
 
 import asyncio
+import inspect
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import timedelta
@@ -9,6 +10,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from latermq._connection.tasks import Tasks
 from latermq._consuming.inbox import Inbox
 from latermq._consuming.settle import end_all, give_all_back
+from latermq._values import arguments
+from latermq._values.durations import span_of
 from latermq.delivery import Delivery, Outcome, Verdict
 from latermq.message import ConsumeResult
 from latermq.middleware import Around, BatchNext, HandleNext
@@ -16,6 +19,7 @@ from latermq.middleware import Around, BatchNext, HandleNext
 log = logging.getLogger("latermq.client")
 
 Listener: TypeAlias = HandleNext
+BatchListener: TypeAlias = Callable[[list[Delivery]], Awaitable[int | ConsumeResult | None]]
 Turn: TypeAlias = Callable[[], Awaitable[None]]
 Judge: TypeAlias = Callable[[Exception], Verdict]
 
@@ -28,6 +32,7 @@ class Batch(NamedTuple):
 
 
 SINGLE: Final = Batch(1, timedelta(0))
+BATCH_WAIT: Final = timedelta(milliseconds=200)
 
 
 class Handling(NamedTuple):
@@ -51,6 +56,37 @@ class Handling(NamedTuple):
 
 class NotDoneError(Exception):
     """A listener says that it did not come to this message of its batch; told to the broker."""
+
+
+def batch_of(batch: int, batch_wait: timedelta | str) -> Batch:
+    """Check what a batch is to be. Raises TypeError, ValueError."""
+    arguments.at_least_one("batch", batch)
+    return Batch(batch, span_of("batch_wait", batch_wait))
+
+
+def result_is_due(listener: Callable[..., object]) -> bool:
+    """Tell whether the function says it returns a ConsumeResult, so that None is none."""
+    returns = inspect.signature(listener).return_annotation
+    return returns is ConsumeResult or str(returns).endswith("ConsumeResult")
+
+
+def done_reader(listener: Callable[..., object]) -> Callable[[object, int], int]:
+    """Return what reads how many of a batch, from the first, are done, as the listener says.
+
+    It raises ValueError: what was returned is no number of messages of this batch.
+    """
+    name, result_due = getattr(listener, "__name__", repr(listener)), result_is_due(listener)
+
+    def done(result: object, count: int) -> int:
+        if result is ConsumeResult.RECONSUME_LATER or (result is None and result_due):
+            return 0
+        if result is None or result is ConsumeResult.SUCCESS:
+            return count
+        if isinstance(result, int) and not isinstance(result, bool) and 0 <= result <= count:
+            return result
+        raise ValueError(f"{name} returns None, or how many of its {count} are done: {result!r}")
+
+    return done
 
 
 class Calls:

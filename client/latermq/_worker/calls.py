@@ -9,12 +9,12 @@ from contextvars import copy_context
 from datetime import timedelta
 from typing import Any, Final, NamedTuple, get_args, get_origin, get_type_hints
 
+from latermq._consuming.calling import done_reader, result_is_due
 from latermq._values.arguments import wrong
 from latermq._worker.payloads import CONTENT_TYPE, Codec, PayloadError, codec_for
 from latermq._worker.verdicts import Judge, Rules
 from latermq.delivery import Delivery
 from latermq.message import ConsumeResult
-from latermq.push_consumer import result_is_due
 
 log = logging.getLogger("latermq.worker")
 
@@ -96,6 +96,7 @@ class Call:
         self._function = function
         self._shape = shape
         self.result_due = result_is_due(function)
+        self._done = done_reader(function)
         self.cut_off = 0  # calls that were cancelled: the grace was over
         self._timeout_s = None if timeout is None else timeout.total_seconds()
         self._threads = threads
@@ -140,22 +141,6 @@ class Call:
         done = self._done(result, len(fit))
         self.judge.succeeded()
         return len(deliveries) if done == len(fit) else deliveries.index(fit[done])
-
-    def _done(self, result: Any, count: int) -> int:
-        """Read what a batch function returned.
-
-        Raises:
-            ValueError: it is no number of messages of this batch.
-        """
-        if result is ConsumeResult.RECONSUME_LATER or (result is None and self.result_due):
-            return 0
-        if result is None or result is ConsumeResult.SUCCESS:
-            return count
-        if isinstance(result, int) and not isinstance(result, bool) and 0 <= result <= count:
-            return result
-        raise ValueError(
-            f"{self.name} returns None, or how many of its {count} are done: {result!r}"
-        )
 
     async def _in_time(self, given: tuple[Any, ...]) -> Any:
         try:

@@ -10,8 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
-from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from latermq._consuming.calling import SINGLE, Batch, Handling
 from latermq._consuming.inbox import CACHED_BYTES_MAX, CACHED_COUNT_MAX
@@ -25,8 +24,6 @@ from latermq.push_consumer import PushConsumer
 from latermq_text.durations import format_exact
 
 log = logging.getLogger("latermq.worker")
-
-HEALTH_S: Final = 1.0  # between two touches of the health file
 
 
 class Listening(NamedTuple):
@@ -82,20 +79,19 @@ class Worker:
         self._calls: list[Call] = []
         self._pools: list[ThreadPoolExecutor] = []
         self._consumers = [self._consumer(each, concurrency) for each in listeners]
+        self._is_ending = False
         self._names = ", ".join(f"{each.topic} for {each.group}" for each in listeners)
 
     async def run(
         self,
         end: asyncio.Event,
         grace: timedelta,
-        health_file: Path | None,
         ready: asyncio.Event | None = None,
     ) -> bool:
         """Work until `end` is set; return whether all in hand was finished within the grace.
 
         Sets `ready` when all of them receive.
         """
-        health = asyncio.create_task(self._show_health(health_file)) if health_file else None
         starting = asyncio.create_task(self._start())
         ending = asyncio.create_task(end.wait())
         try:
@@ -109,8 +105,7 @@ class Worker:
         finally:
             starting.cancel()
             ending.cancel()
-            if health is not None:
-                health.cancel()
+            self._is_ending = True
             await self._drain(grace)
             with suppress(asyncio.CancelledError, Exception):  # said already, or not wanted
                 await starting
@@ -120,6 +115,15 @@ class Worker:
         else:
             log.info("ended; all that was in hand is finished")
         return not unfinished
+
+    def trouble(self) -> str:
+        """Say why it is not ready; "": every listener receives and the broker answers."""
+        if self._is_ending:
+            return "ending"
+        if not self._client.reachable:
+            return "no broker answers"
+        idle = sum(not each.receiving for each in self._consumers)
+        return f"{idle} of {len(self._consumers)} listeners do not receive" if idle else ""
 
     async def _start(self) -> None:
         await _once_there(self._prepare)
@@ -157,18 +161,6 @@ class Worker:
         await asyncio.gather(*(each.close(grace) for each in self._consumers))
         for pool in self._pools:
             pool.shutdown(wait=False, cancel_futures=True)
-
-    async def _show_health(self, path: Path) -> None:
-        """Touch the file while every consumer receives and the broker answers."""
-        try:
-            while True:
-                if all(each.receiving for each in self._consumers) and self._client.reachable:
-                    path.touch()
-                else:
-                    path.unlink(missing_ok=True)
-                await asyncio.sleep(HEALTH_S)
-        finally:
-            path.unlink(missing_ok=True)
 
 
 def _spelled(span: timedelta) -> str:

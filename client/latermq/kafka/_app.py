@@ -4,7 +4,6 @@ import asyncio
 import re
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from latermq._values import arguments
@@ -127,12 +126,11 @@ class KafkaApp(App):
         worker: Worker,
         end: asyncio.Event,
         grace: timedelta,
-        health_file: Path | None,
         ready: asyncio.Event | None,
     ) -> bool:
         """Run the worker, and Kafka's consumers from when it is ready until the end."""
         ending, ours = asyncio.Event(), ready or asyncio.Event()
-        working = asyncio.create_task(worker.run(ending, grace, health_file, ours))
+        working = asyncio.create_task(worker.run(ending, grace, ours))
         asked = asyncio.create_task(end.wait())
         is_ready = asyncio.create_task(ours.wait())
         tasks = {working, asked, is_ready}

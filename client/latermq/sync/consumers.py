@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import fields
@@ -12,7 +12,13 @@ from typing import Final, Generic, Self, TypeAlias, TypeVar
 
 from latermq import delivery, lite_consumers, push_consumer, simple_consumer
 from latermq._connection.loop_thread import LoopThread
-from latermq._consuming.calling import Handling
+from latermq._consuming.calling import (
+    BATCH_WAIT,
+    Handling,
+    batch_of,
+    done_reader,
+    result_is_due,
+)
 from latermq._consuming.figures import ConsumerStats
 from latermq._values.settings import MATCH_ALL
 from latermq.message import Begin, ConsumeResult, Received
@@ -20,6 +26,7 @@ from latermq.push_consumer import GRACE
 from latermq.simple_consumer import INVISIBLE, WAIT
 from latermq.sync._twins import like
 
+Given = TypeVar("Given")
 Result = TypeVar("Result")
 Inner = TypeVar("Inner", bound=simple_consumer.AskingConsumer | push_consumer.PushConsumer)
 _FIELDS: Final = tuple(field.name for field in fields(Received))
@@ -77,6 +84,7 @@ class Delivery(Received):
 
 
 Listener: TypeAlias = Callable[[Delivery], ConsumeResult | None]
+BatchListener: TypeAlias = Callable[[list[Delivery]], int | ConsumeResult | None]
 
 
 @like(push_consumer.PushConsumer)
@@ -203,17 +211,46 @@ class PushConsumer(Consumer[push_consumer.PushConsumer]):
 
         What it returns or raises counts as it does for `latermq.PushConsumer.listener`.
         """
-        pool = ThreadPoolExecutor(self._concurrency, thread_name_prefix="latermq-listener")
+        run = self._threads()
 
         async def in_pool(inner: delivery.Delivery) -> ConsumeResult | None:
-            loop = asyncio.get_running_loop()
-            run = copy_context().run
-            return await loop.run_in_executor(pool, run, listener, Delivery(self._loop, inner))
+            return await run(listener, Delivery(self._loop, inner))
 
-        due = push_consumer.result_is_due(listener)
-        self._consumer._listen(Handling(in_pool, result_due=due))
-        self._pool = pool
+        self._consumer._listen(Handling(in_pool, result_due=result_is_due(listener)))
         return listener
+
+    def batch_listener(
+        self, batch: int, batch_wait: timedelta | str = BATCH_WAIT
+    ) -> Callable[[BatchListener], BatchListener]:
+        """Decorate the function that is called with lists of deliveries, in a pool of `concurrency`
+        threads.
+
+        What it takes, returns and raises counts as for `latermq.PushConsumer.batch_listener`.
+        """
+        several = batch_of(batch, batch_wait)
+
+        def listen(listener: BatchListener) -> BatchListener:
+            run, done = self._threads(), done_reader(listener)
+
+            async def in_pool(inner: Sequence[delivery.Delivery]) -> int:
+                given = [Delivery(self._loop, each) for each in inner]
+                return done(await run(listener, given), len(given))
+
+            self._consumer._listen(Handling(batch_listener=in_pool, batch=several))
+            return listener
+
+        return listen
+
+    def _threads(self) -> Callable[[Callable[[Given], Result], Given], Awaitable[Result]]:
+        """Make the pool; return what calls a function in it."""
+        pool = ThreadPoolExecutor(self._concurrency, thread_name_prefix="latermq-listener")
+        self._pool = pool
+
+        def run(function: Callable[[Given], Result], given: Given) -> Awaitable[Result]:
+            loop = asyncio.get_running_loop()
+            return loop.run_in_executor(pool, copy_context().run, function, given)
+
+        return run
 
     @property
     def stats(self) -> list[ConsumerStats]:

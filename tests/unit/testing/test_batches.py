@@ -238,3 +238,37 @@ def test_functions_that_take_no_lists_are_refused(function: Any) -> None:
 def test_bounds_that_are_none_are_refused(about: Any) -> None:
     with pytest.raises(ValueError, match=r"batch|duration"):
         latermq.App().listener("orders", group="billing", **about)
+
+
+async def test_a_consumer_of_its_own_takes_batches_too(latermq_time: HeldBroker) -> None:
+    """Without an app: deliveries, as the broker has them; the same words count."""
+    batches = list[list[str]]()
+    await send(latermq_time, "a", "dead", "c", group="orders")
+    async with latermq_time.connect() as mq:
+        consumer = mq.push_consumer("orders", group="billing")
+
+        @consumer.batch_listener(3, "200ms")
+        async def bill(deliveries: list[Delivery]) -> int | ConsumeResult | None:
+            batches.append([each.body.decode() for each in deliveries])
+            if len(batches) == 1:
+                await deliveries[1].dead_letter("no such customer")
+                return 1
+            return ConsumeResult.RECONSUME_LATER if len(batches) == 2 else None
+
+        with pytest.raises(TypeError, match="a listener is an `async def` function"):
+            consumer.batch_listener(2)(print)  # type: ignore[arg-type]
+        async with consumer:
+            await latermq_time.settle()
+            assert batches == [["a", "dead", "c"]]
+            (letter,) = latermq_time.dead("billing")
+            assert (letter.body, letter.text) == (b"dead", "no such customer")
+            await latermq_time.advance("5m")
+        assert batches[1:] == [["c"], ["c"]]
+    assert not latermq_time.pending()
+
+
+@pytest.mark.parametrize("batch", [0, True, "2"])
+async def test_a_batch_of_a_consumer_is_a_number(latermq_time: HeldBroker, batch: Any) -> None:
+    async with latermq_time.connect() as mq:
+        with pytest.raises((ValueError, TypeError), match="batch"):
+            mq.push_consumer("orders", group="billing").batch_listener(batch)

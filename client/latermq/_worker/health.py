@@ -1,0 +1,124 @@
+"""How a worker tells others whether it is well: a file that it touches, a port that it answers on.
+
+    GET /healthz    200 while the event loop answers
+    GET /readyz     200 while every listener receives and the broker answers; else 503, and why
+
+Enough of HTTP/1.1 for probes: one request a connection, its head bounded in bytes and time. Of too
+many connections the oldest goes, so that nobody keeps probes out by connecting and saying nothing.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from http import HTTPStatus
+from pathlib import Path
+from typing import Final, Self
+
+log = logging.getLogger("latermq.worker")
+
+TOUCHED_S: Final = 1.0  # between two touches of the file
+HEAD_BYTES_MAX: Final = 4_096
+ASKED_WITHIN_S: Final = 5.0
+CONNECTIONS_MAX: Final = 16
+
+
+class Health:
+    """Tells of a worker for as long as the `async with` lasts.
+
+    Args:
+        trouble: says why the worker is not ready; "": it is.
+        file: touched each second while it is, and not there when it is not.
+        address: where to listen, HOST:PORT; port 0: a free one, which the log names.
+    Raises:
+        ValueError: the address is none.
+    """
+
+    def __init__(self, trouble: Callable[[], str], file: Path | None, address: str | None) -> None:
+        self._trouble = trouble
+        self._file = file
+        self._address = None if address is None else _parsed(address)
+        self._server: asyncio.Server | None = None
+        self._tasks: dict[asyncio.Task[None], None] = {}  # of connections, the oldest first
+        self._touching: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        """Begin to tell. Raises OSError: the address cannot be listened on."""
+        if self._address is not None:
+            host, port = self._address
+            self._server = await asyncio.start_server(self._asked, host, port, limit=HEAD_BYTES_MAX)
+            host, port = self._server.sockets[0].getsockname()[:2]
+            shown = f"[{host}]" if ":" in host else host
+            log.info("health: http://%s:%d/healthz and /readyz", shown, port)
+        if self._file is not None:
+            self._touching = asyncio.create_task(self._touch(self._file))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        tasks = list(self._tasks)
+        if self._touching is not None:
+            tasks.append(self._touching)
+        if self._server is not None:
+            self._server.close()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _touch(self, path: Path) -> None:
+        try:
+            while True:
+                if self._trouble():
+                    path.unlink(missing_ok=True)
+                else:
+                    path.touch()
+                await asyncio.sleep(TOUCHED_S)
+        finally:
+            path.unlink(missing_ok=True)
+
+    async def _asked(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        if len(self._tasks) == CONNECTIONS_MAX:
+            oldest = next(iter(self._tasks))
+            del self._tasks[oldest]
+            oldest.cancel()
+        self._tasks[task] = None
+        try:
+            async with asyncio.timeout(ASKED_WITHIN_S):
+                writer.write(self._answer(await reader.readuntil(b"\r\n\r\n")))
+                await writer.drain()
+        except (TimeoutError, EOFError, asyncio.LimitOverrunError, ConnectionError):
+            pass  # nobody is there who could be told
+        finally:
+            self._tasks.pop(task, None)
+            writer.close()
+
+    def _answer(self, head: bytes) -> bytes:
+        method, _, rest = head.partition(b" ")
+        path = rest.partition(b" ")[0].partition(b"?")[0]
+        if path not in (b"/healthz", b"/readyz"):
+            status, said = HTTPStatus.NOT_FOUND, "here are /healthz and /readyz"
+        elif method not in (b"GET", b"HEAD"):
+            status, said = HTTPStatus.METHOD_NOT_ALLOWED, "GET or HEAD"
+        else:
+            trouble = self._trouble() if path == b"/readyz" else ""
+            status = HTTPStatus.SERVICE_UNAVAILABLE if trouble else HTTPStatus.OK
+            said = trouble or "ok"
+        body = f"{said}\n".encode()
+        lines = (
+            f"HTTP/1.1 {status.value} {status.phrase}",
+            *(("Allow: GET, HEAD",) if status is HTTPStatus.METHOD_NOT_ALLOWED else ()),
+            "Content-Type: text/plain; charset=utf-8",
+            f"Content-Length: {len(body)}",
+            "Connection: close",
+        )
+        answer = "\r\n".join((*lines, "", "")).encode()
+        return answer if method == b"HEAD" else answer + body
+
+
+def _parsed(address: str) -> tuple[str, int]:
+    """Split HOST:PORT. Raises ValueError: it is none."""
+    host, _, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isascii() or not port.isdigit() or int(port) > 65_535:
+        raise ValueError(f"health={address!r} should be HOST:PORT, e.g. 127.0.0.1:8080")
+    return host, int(port)
