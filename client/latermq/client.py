@@ -201,6 +201,8 @@ class Client:
                 return [SendReceipt(topic=topic, message_id=half.message_id, queue_offset=-1)]
 
             await self._around.send(topic, [message], send)
+            if not stored:
+                raise ValueError("middleware did not send the transaction's half message")
             return stored[-1]
 
         return Transaction(send_half, sender.ends)

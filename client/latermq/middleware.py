@@ -9,13 +9,13 @@
                 print(delivery.topic, delivery.group, monotonic() - began)
 
 What was used first is outermost. What a method does not call through to does not happen; what it
-raises counts as raised by what it is around: a send fails, an attempt fails.
+raises counts as raised by what it is around: a send fails, an attempt fails. `call_next` goes on
+once: to call it again is an error, but after it raised it tries again.
 """
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
-from typing import TypeAlias
+from typing import Generic, ParamSpec, TypeAlias, TypeVar
 
 from latermq._values import arguments
 from latermq.delivery import Delivery, Outcome
@@ -32,6 +32,9 @@ HandleNext: TypeAlias = Callable[[Delivery], Awaitable[ConsumeResult | None]]
 BatchNext: TypeAlias = Callable[[Sequence[Delivery]], Awaitable[int]]
 """What `Middleware.handle_batch` calls with the deliveries, to go on."""
 Settled: TypeAlias = Callable[[Delivery, Outcome], None]
+
+Given = ParamSpec("Given")
+Answer = TypeVar("Answer")
 
 
 class Middleware:
@@ -107,7 +110,7 @@ class Around:
 
         send: SendNext = checked
         for each in reversed(self._sends):
-            send = partial(each.send, call_next=send)
+            send = _around(each.send, send)
         receipts = list(await send(topic, messages))
         if len(receipts) != len(messages):
             raise ValueError(f"middleware returned {len(receipts)} receipts of {len(messages)}")
@@ -116,7 +119,7 @@ class Around:
     def handling(self, listener: HandleNext) -> HandleNext:
         """Return `listener` with everything around it that is used by now."""
         for each in reversed(self._handles):
-            listener = partial(each.handle, call_next=listener)
+            listener = _around(each.handle, listener)
         return listener
 
     def handling_batches(self, listener: BatchNext) -> BatchNext:
@@ -130,7 +133,7 @@ class Around:
                 kind = type(each).__name__
                 raise TypeError(f"{kind} has no `handle_batch`, and there is a batch listener")
         for each in reversed(self._batch_handles):
-            listener = partial(each.handle_batch, call_next=listener)
+            listener = _around(each.handle_batch, listener)
         return listener
 
     def settled(self, delivery: Delivery, outcome: Outcome) -> None:
@@ -140,3 +143,41 @@ class Around:
                 listener(delivery, outcome)
             except Exception:
                 log.exception("middleware failed: %s", listener)
+
+
+def _around(
+    method: Callable[..., Awaitable[Answer]], inner: Callable[Given, Awaitable[Answer]]
+) -> Callable[Given, Awaitable[Answer]]:
+    """Return what calls a middleware's method, with `inner` to go on to."""
+
+    def call(*args: Given.args, **kwargs: Given.kwargs) -> Awaitable[Answer]:
+        return method(*args, **kwargs, call_next=_Once(method, inner))
+
+    return call
+
+
+class _Once(Generic[Given, Answer]):
+    """What one call of a method goes on with: a second send would be another message."""
+
+    __slots__ = ("_inner", "_is_over", "_method")
+
+    def __init__(
+        self, method: Callable[..., object], inner: Callable[Given, Awaitable[Answer]]
+    ) -> None:
+        self._method = method
+        self._inner = inner
+        self._is_over = False
+
+    async def __call__(self, *args: Given.args, **kwargs: Given.kwargs) -> Answer:
+        """Go on. Raises RuntimeError: it did, and has not failed."""
+        if self._is_over:
+            raise RuntimeError(
+                f"{self._method.__qualname__} calls call_next again, which did not raise: it goes "
+                "on once"
+            )
+        self._is_over = True
+        try:
+            return await self._inner(*args, **kwargs)
+        except BaseException:
+            self._is_over = False
+            raise

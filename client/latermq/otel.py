@@ -3,13 +3,15 @@
     app.use(OpenTelemetry())
 
 The trace of a send travels in the message's properties (`traceparent`, or what the propagator in
-use writes) and stays there, so every attempt, the one after a redrive too, belongs to it. Names
+use writes) and stays there, so every attempt, the one after a redrive too, belongs to it; a message
+that has no room left for it goes without. Names
 follow OpenTelemetry's conventions for messaging (1.45), as a client of RocketMQ's protocol, which
 it is. Needs `pip install 'latermq[otel]'`; what is exported, and where, is the SDK's matter, and
 without an SDK nothing is.
 """
 
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from time import perf_counter
 from typing import Final
@@ -21,7 +23,7 @@ from opentelemetry.trace import Link, Span, SpanKind, StatusCode, TracerProvider
 
 from latermq._values.identity import __version__
 from latermq.delivery import Delivery, Outcome
-from latermq.message import ConsumeResult, Message, Received, SendReceipt
+from latermq.message import DEDUP_PROPERTY, ConsumeResult, Message, Received, SendReceipt
 from latermq.middleware import BatchNext, HandleNext, Middleware, SendNext
 
 __all__ = ["OpenTelemetry"]
@@ -33,8 +35,13 @@ SENT: Final = "messaging.client.sent.messages"
 SEND_DURATION: Final = "messaging.client.operation.duration"
 CONSUMED: Final = "messaging.client.consumed.messages"
 PROCESS_DURATION: Final = "messaging.process.duration"
+# Of a message: the broker refuses more.
+PROPERTIES_COUNT_MAX: Final = 128
+PROPERTIES_BYTES_MAX: Final = 16_384  # keys and values, tag and keys, as UTF-8
 # As the conventions advise for durations.
 BUCKETS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
+
+log = logging.getLogger("latermq.client")
 
 Attributes = dict[str, str | int | Sequence[str]]
 
@@ -71,6 +78,7 @@ class OpenTelemetry(Middleware):
         )  # fmt: skip
         self._propagator = propagator
         self._join = join
+        self._has_warned = False
 
     async def send(
         self, topic: str, messages: Sequence[Message], call_next: SendNext
@@ -85,7 +93,7 @@ class OpenTelemetry(Middleware):
                 carried: dict[str, str] = {}
                 (self._propagator or propagate).inject(carried)
                 if carried:
-                    messages = [each.with_properties(**carried) for each in messages]
+                    messages = [self._carrying(each, carried, topic) for each in messages]
                 receipts = await call_next(topic, messages)
                 if len(receipts) == 1:
                     span.set_attribute("messaging.message.id", receipts[0].message_id)
@@ -96,6 +104,21 @@ class OpenTelemetry(Middleware):
         finally:
             self._send_s.record(perf_counter() - began_s, figures)
             self._sent.add(len(messages), figures)
+
+    def _carrying(self, message: Message, carried: Mapping[str, str], topic: str) -> Message:
+        """Return the message with the context, or as it is where there is no room: with a warning,
+        the first time."""
+        traced = message.with_properties(**carried)
+        if _fits(traced):
+            return traced
+        if not self._has_warned:
+            self._has_warned = True
+            log.warning(
+                "a message to topic %s has no room for the context of its trace (%s): it is sent "
+                "without; said once",
+                topic, ", ".join(carried),
+            )  # fmt: skip
+        return message
 
     async def handle(self, delivery: Delivery, call_next: HandleNext) -> ConsumeResult | None:
         """Make a span around an attempt."""
@@ -178,6 +201,17 @@ class OpenTelemetry(Middleware):
         """Count it."""
         figures = _about("process", delivery.topic, delivery.group)
         self._consumed.add(1, {**figures, OUTCOME: outcome.name.lower()})
+
+
+def _fits(message: Message) -> bool:
+    """Tell whether the broker takes so many properties, so large."""
+    texts = [*message.properties, *message.properties.values(), *message.keys, message.tag or ""]
+    count = len(message.properties)
+    if message.dedup_id is not None:
+        texts += (DEDUP_PROPERTY, message.dedup_id)
+        count += 1
+    size = sum(len(each.encode()) for each in texts)
+    return count <= PROPERTIES_COUNT_MAX and size <= PROPERTIES_BYTES_MAX
 
 
 def _about(operation: str, topic: str, group: str | None = None) -> Attributes:

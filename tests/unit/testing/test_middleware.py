@@ -1,5 +1,6 @@
 """Middleware: what it sees and may change, in which order, and what its errors do."""
 
+import contextlib
 import contextvars
 import logging
 from collections.abc import Sequence
@@ -189,3 +190,101 @@ async def test_an_error_in_settled_is_told_and_goes_no_further(
     records = [each for each in caplog.records if each.levelno == logging.ERROR]
     assert len(records) == len(seen)
     assert "middleware failed" in records[0].getMessage()
+
+
+class Twice(Middleware):
+    """Goes on again, whatever came of the first time."""
+
+    async def send(
+        self, topic: str, messages: Sequence[Message], call_next: SendNext
+    ) -> Sequence[SendReceipt]:
+        with contextlib.suppress(ConnectionError):
+            await call_next(topic, messages)
+        return await call_next(topic, messages)
+
+    async def handle(self, delivery: Delivery, call_next: HandleNext) -> ConsumeResult | None:
+        with contextlib.suppress(ConnectionError):
+            await call_next(delivery)
+        return await call_next(delivery)
+
+
+class Flaky(Middleware):
+    """Fails the first time."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    async def send(
+        self, topic: str, messages: Sequence[Message], call_next: SendNext
+    ) -> Sequence[SendReceipt]:
+        self.calls += 1
+        if self.calls == 1:
+            raise ConnectionError("bank is closed")
+        return await call_next(topic, messages)
+
+
+async def test_it_goes_on_once_or_a_message_would_be_two(latermq_time: HeldBroker) -> None:
+    async with latermq_time.connect() as mq:
+        mq.use(Twice())
+        said = r"^Twice\.send calls call_next again, which did not raise: it goes on once$"
+        with pytest.raises(RuntimeError, match=said):
+            await mq.send("orders", b"1")
+        with pytest.raises(RuntimeError, match=said):
+            async with mq.transaction("orders", b"2"):
+                raise AssertionError("its half message failed")
+    assert [each.body for each in latermq_time.sent("orders")] == [b"1"]
+
+
+async def test_what_raised_may_be_tried_again(latermq_time: HeldBroker) -> None:
+    async with latermq_time.connect() as mq, latermq_time.connect() as other:
+        for each in (Twice(), Flaky()):
+            mq.use(each)
+        await mq.send("orders", b"1")
+        for each in (Twice(), Flaky()):
+            other.use(each)
+        async with other.transaction("orders", b"2"):
+            pass
+    assert [each.body for each in latermq_time.sent("orders")] == [b"1", b"2"]
+
+
+async def test_a_listener_is_called_once_an_attempt(latermq_time: HeldBroker) -> None:
+    app, called = latermq.App(), list[bytes]()
+    app.use(Twice())
+
+    @app.listener("orders", group="billing", max_attempts=1)
+    async def bill(order: bytes) -> None:
+        called.append(order)
+
+    @app.listener("bills", group="billing", max_attempts=1)
+    async def try_again(bill: bytes) -> None:
+        called.append(bill)
+        if len(called) == 2:
+            raise ConnectionError("once")
+
+    async with latermq_time.working(app), latermq_time.connect() as mq:
+        await mq.send("orders", b"17")
+        await latermq_time.settle()
+        await mq.send("bills", b"18")
+        await latermq_time.settle()
+    assert called == [b"17", b"18", b"18"]
+    (letter,) = latermq_time.dead("billing")
+    assert (letter.body, letter.kind) == (b"17", "RuntimeError")
+    assert letter.text.startswith("Twice.handle calls call_next again")
+
+
+async def test_a_transaction_whose_half_message_is_not_sent_is_none(
+    latermq_time: HeldBroker,
+) -> None:
+    class Dry(Middleware):
+        async def send(
+            self, topic: str, messages: Sequence[Message], call_next: SendNext
+        ) -> Sequence[SendReceipt]:
+            return [SendReceipt(topic=topic, message_id="none", queue_offset=-1)]
+
+    async with latermq_time.connect() as mq:
+        mq.use(Dry())
+        assert (await mq.send("orders", b"1")).message_id == "none"
+        with pytest.raises(ValueError, match="did not send the transaction's half message"):
+            async with mq.transaction("orders", b"2"):
+                raise AssertionError("there is none")
+    assert latermq_time.sent("orders") == []

@@ -8,7 +8,7 @@ from opentelemetry.trace import StatusCode
 
 import latermq
 from latermq import Message
-from latermq.errors import LaterMQError
+from latermq.errors import LaterMQError, MessageTooLargeError
 from latermq.otel import OpenTelemetry
 from latermq.testing import HeldBroker
 
@@ -93,3 +93,34 @@ async def test_who_was_sent_by_nobody_that_traces_begins_a_trace(
     assert (later.attributes or {})["messaging.rocketmq.message.group"] == "ann"
     assert later.status.description == "reconsume later"
     assert unfit.status.description == "dead-lettered"
+
+
+@pytest.mark.parametrize("tight", ["bytes", "count", "half", "dedup"])
+async def test_a_message_at_the_limit_goes_without_its_trace(
+    latermq_time: HeldBroker, tracers: TracerProvider, caplog: pytest.LogCaptureFixture, tight: str
+) -> None:
+    """The largest that the broker takes is taken with a trace around it, too."""
+    many = {f"p{number}": "é" for number in range(128)}
+    full = Message(b"1", tag="t", keys=("é",), properties={"a": "x" * (16_384 - 4)})
+    if tight == "count":
+        full = Message(b"1", properties=many)
+    elif tight == "dedup":
+        full = Message(b"1", properties=dict(list(many.items())[:127]), dedup_id="17")
+    async with latermq_time.connect() as mq, latermq_time.connect() as plain:
+        telemetry = OpenTelemetry(tracer_provider=tracers)
+        mq.use(telemetry)
+        if tight == "half":
+            async with mq.transaction("orders", b"1", properties={"a": "x" * (16_384 - 1)}):
+                pass
+        else:
+            await mq.send_batch("orders", [full, Message(b"2")])
+        await mq.send("orders", b"3", properties={"a": "x" * (16_384 - 1)})
+        for client in (mq, plain):  # which would be refused anyway, and for its own sake
+            with pytest.raises(MessageTooLargeError, match="16385 bytes"):
+                await client.send("orders", b"4", properties={"a": "x" * 16_384})
+    sent = {each.body: "traceparent" in each.properties for each in latermq_time.sent("orders")}
+    assert sent.pop(b"1") is sent.pop(b"3") is False
+    assert set(sent.values()) <= {True}
+    (warning,) = [each.getMessage() for each in caplog.records if "no room" in each.getMessage()]
+    assert "topic orders" in warning
+    assert "(traceparent)" in warning
