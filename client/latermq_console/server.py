@@ -12,7 +12,7 @@ from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 
 from latermq.errors import LaterMQError
-from latermq_console.pages.routes import routes
+from latermq_console.routes import routes
 from latermq_console.serving.console import Console
 from latermq_console.serving.headers import Guarded
 from latermq_console.serving.templates import PACKAGE

@@ -43,6 +43,11 @@ def format_exact(ms: int) -> str:
     return "".join(parts)
 
 
+def format_ticks(every_ms: int, cron: str, zone: str) -> str:
+    """When a schedule ticks: `every 15m`, or `0 6 * * 1-5 Europe/Berlin`."""
+    return f"every {format_exact(every_ms)}" if every_ms else f"{cron} {zone or 'UTC'}"
+
+
 def format_duration(ms: float) -> str:
     """Two units at most, e.g. `850 ms`, `12.3 s`, `4m 12s`, `3d 4h`."""
     ms = round(ms)

@@ -40,4 +40,5 @@ def url(broker: BrokerProcess) -> Iterator[str]:
 def told(broker: BrokerProcess) -> str:
     """The broker's address, when its past has happened."""
     aside(shop.tell(broker.endpoint, comma=30, slow=4, expired=2, fine=4))
+    aside(shop.make_schedule(broker.endpoint, "reports", "reminders", cron="0 0 29 2 *"))
     return broker.endpoint

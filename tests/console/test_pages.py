@@ -19,7 +19,7 @@ PAGES = (
     "/dead/billing/change?verb=drop", "/jobs", "/groups", "/groups/billing", "/topics",
     "/topics/orders", "/topics/orders/delete", "/groups/billing/delete",
     "/groups/billing/reset?topic=orders&to=earliest", "/pending", "/transactions", "/messages",
-    "/clients", "/messages?q=A-1003", "/access", "/broker", "/cluster", "/nowhere",
+    "/clients", "/schedules", "/messages?q=A-1003", "/access", "/broker", "/cluster", "/nowhere",
 )  # fmt: skip
 COLOURED = (
     "/?range=7d",

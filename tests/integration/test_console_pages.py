@@ -219,3 +219,37 @@ async def test_a_group_that_nobody_works_for_is_found(
         await take(mq, name, 1)
         page = await visitor.until("/", f"{name} falls behind: 2 messages ready")
         assert "Nothing was acknowledged in the last minute; the oldest waits for" in page
+
+
+async def test_schedules_are_paused_resumed_and_removed(endpoint: str, name: str) -> None:
+    async with visiting(endpoint) as (_, visitor):
+        assert "No schedules" in await visitor.get("/schedules")
+        await shop.make_schedule(
+            endpoint, name, "reminders", cron="0 6 29 2 *", zone="Europe/Berlin"
+        )
+        page = await visitor.until("/schedules", "0 6 29 2 * Europe/Berlin")
+        assert "/topics/reminders" in page
+        assert ">Resume<" not in page
+        page = await visitor.post("/schedules/change", verb="pause", name=name, back="/schedules")
+        assert f"schedule {name} paused" in page
+        assert visitor.path == "/schedules"
+        assert ">Pause<" not in page
+        page = await visitor.post("/schedules/change", verb="resume", name=name)
+        assert f"schedule {name} resumed" in page
+        page = await visitor.post("/schedules/change", verb="remove", name=name)
+        assert f"Remove {name}?" in page
+        assert name in await visitor.get("/schedules"), "it was asked first"
+        await visitor.post("/schedules/change", verb="melt", name=name, back="/schedules")
+        assert "say pause, resume or remove" in visitor.page
+        page = await visitor.post("/schedules/change", verb="remove", name=name, sure="yes")
+        assert f"schedule {name} removed" in page
+        assert "No schedules" in page
+        await shop.make_schedule(endpoint, name, "reminders", every_ms=90_000)
+        await visitor.until("/schedules", "every 1m30s")
+        csrf = "another session's"
+        await visitor.post("/schedules/change", verb="remove", name=name, sure="yes", csrf=csrf)
+        assert visitor.status == 403
+        await visitor.get("/schedules")
+        await visitor.post("/schedules/change", verb="remove", name=name, sure="yes")
+        await visitor.post("/schedules/change", verb="pause", name=name)
+        assert "Not done" in visitor.page

@@ -12,7 +12,7 @@ from latermq_console.reading.jobs import Plan
 from latermq_console.serving import console as serving
 from latermq_console.serving import sessions
 from latermq_console.serving.sessions import FormSeal
-from latermq_proto.latermq.v1 import dead_letter_pb2, user_pb2
+from latermq_proto.latermq.v1 import dead_letter_pb2, schedule_pb2, user_pb2
 from support import console_story as shop
 from support.broker_process import BrokerProcess
 from support.console_rig import WAIT_S, Visitor, visiting
@@ -231,3 +231,28 @@ async def test_who_is_idle_is_forgotten_with_its_watch(
         async with asyncio.timeout(WAIT_S):
             while len(console.sessions) or not watch.over:
                 await asyncio.sleep(0.02)
+
+
+async def test_a_user_has_the_schedules_of_its_topics_alone(endpoint: str) -> None:
+    with admin.connect(endpoint, access_key=ROOT, secret=SECRET) as root:
+        grant = user_pb2.Grant(kind=user_pb2.Grant.TOPIC, pattern="reminders", rights=["pub"])
+        root.call(root.users.GrantRights, user_pb2.ChangeGrantRequest(access_key=SHOP, grant=grant))
+        for name, topic in (("own", "reminders"), ("secret", "payroll")):
+            schedule = schedule_pb2.Schedule(name=name, topic=topic, cron="0 6 29 2 *")
+            request = schedule_pb2.PutScheduleRequest(schedule=schedule)
+            root.call(root.schedules.PutSchedule, request)
+    async with visiting(endpoint) as (_, visitor):
+        await visitor.sign_in(SHOP, SHOP_SECRET)
+        page = await visitor.get("/schedules")
+        assert "own" in page
+        assert "payroll" not in page
+        await visitor.post("/schedules/change", verb="pause", name="secret", back="/schedules")
+        assert "Not done" in visitor.page
+        await visitor.post("/schedules/change", verb="pause", name="own", back="/schedules")
+        assert "schedule own paused" in visitor.page
+        other = Visitor(visitor.app)
+        async with other.client:
+            await other.sign_in(ROOT, SECRET)
+            page = await other.get("/schedules")
+            assert 'aria-label="Pause secret"' in page
+            assert 'aria-label="Resume own"' in page

@@ -8,11 +8,11 @@ import json
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 import latermq
 from latermq import admin
-from latermq_proto.latermq.v1 import group_pb2, topic_pb2
+from latermq_proto.latermq.v1 import group_pb2, schedule_pb2, topic_pb2
 from support.machine import patient
 
 TOPIC: Final = "orders"
@@ -76,6 +76,16 @@ async def make_topic(endpoint: str, name: str, queues: int = 2, **fields: int) -
     try:
         request = topic_pb2.CreateTopicRequest(name=name, queue_count=queues, **fields)
         await broker.call(broker.topics.CreateTopic, request)
+    finally:
+        await broker.close()
+
+
+async def make_schedule(endpoint: str, name: str, topic: str, **when: Any) -> None:
+    broker = admin.connect_async(endpoint)
+    try:
+        schedule = schedule_pb2.Schedule(name=name, topic=topic, **when)
+        request = schedule_pb2.PutScheduleRequest(schedule=schedule)
+        await broker.call(broker.schedules.PutSchedule, request)
     finally:
         await broker.close()
 

@@ -28,7 +28,7 @@ from latermq_cli.terminal.table import Column, plain
 from latermq_cli.terminal.times import format_ago, format_due, format_instant
 from latermq_cli.terminal.watch import watch_option
 from latermq_proto.latermq.v1 import schedule_pb2
-from latermq_text.durations import format_exact
+from latermq_text.durations import format_ticks
 
 MISSED: Final = ("skip", "one", "all")
 _NAME: Final = click.argument("name")
@@ -153,7 +153,7 @@ def show(name: str, endpoint: str, as_json: bool) -> None:
     width, now_ms = page_width(), clock.now_ms()
     next_at = f"{format_due(entry.next_at_ms)} ({format_ago(entry.next_at_ms, now_ms)})"
     facts = (
-        ("when", [when(entry)]),
+        ("when", [_when(entry)]),
         ("topic", [entry.topic]),
         ("next", [_paused(entry) if entry.paused else next_at]),
         ("last", [format_due(entry.last_at_ms)] if entry.last_at_ms else ["-"]),
@@ -220,11 +220,8 @@ def run_now(name: str, endpoint: str, as_json: bool) -> None:
         click.echo(f"schedule {plain(name)} sent {answer.message_id}")
 
 
-def when(entry: Any) -> str:
-    """Say when a schedule ticks: `every 15m`, `0 6 * * 1-5 Europe/Berlin`."""
-    if entry.every_ms:
-        return f"every {format_exact(entry.every_ms)}"
-    return f"{entry.cron} {entry.zone or 'UTC'}"
+def _when(entry: Any) -> str:
+    return format_ticks(entry.every_ms, entry.cron, entry.zone)
 
 
 def _ask(endpoint: str, method: Callable[[Connection], Any], name: str) -> Any:
@@ -243,7 +240,7 @@ def _print_one(entry: Any, as_json: bool) -> None:
         print_json(jsonable(entry))
         return
     next_at = _paused(entry) if entry.paused else f"next at {format_due(entry.next_at_ms)}"
-    click.echo(f"schedule {plain(entry.name)}: {plain(when(entry))}, {plain(next_at)}")
+    click.echo(f"schedule {plain(entry.name)}: {plain(_when(entry))}, {plain(next_at)}")
 
 
 def _paused(entry: Any) -> str:
@@ -253,7 +250,7 @@ def _paused(entry: Any) -> str:
 def _row(entry: Any) -> tuple[str, ...]:
     return (
         entry.name,
-        when(entry),
+        _when(entry),
         entry.topic,
         ("failed" if entry.fault else "paused")
         if entry.paused

@@ -14,6 +14,7 @@ from latermq_console.pages import (
     messages,
     overview,
     pending,
+    schedules,
 )
 from latermq_console.pages.sign_in import SignIn, sign_out
 from latermq_console.serving.console import Console, Handler
@@ -56,6 +57,8 @@ def routes(console: Console) -> list[Route]:
         page("/topics/{topic}/delete", change_topic.delete, "POST"),
         page("/pending", pending.pending),
         page("/pending/change", pending.change, "POST"),
+        page("/schedules", schedules.schedules),
+        page("/schedules/change", schedules.change, "POST"),
         page("/transactions", pending.transactions),
         page("/messages", messages.search),
         page("/messages/{id}", messages.message),
