@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 ROOT: Final = Path(__file__).parents[2]
 ENGINE: Final = "property.test_engine_model:EngineMachine"
 ANEW: Final = "property.test_anew_model:AnewMachine"
+SCHEDULES: Final = "property.test_schedules_model:ScheduleMachine"
 SIMULATED: Final = "simulation"
 EXAMPLES_MAX: Final = 600
 HISTORIES_MAX: Final = 60
@@ -145,6 +146,27 @@ MUTATIONS: Final = (
         "engine/checkpoint/snapshot.py",
         '    state.dedup.restore(sections.get("dedup", b""))\n',
         "",
+    ),
+    Mutation(
+        "a user's share of dedup ids is not given back when they are over",
+        ENGINE,
+        "engine/state/dedup_ids.py",
+        "            count_up(self.of_users, dedup_made_by(block, at + len(key)), at - end)\n",
+        "",
+    ),
+    Mutation(
+        "schedules are in no checkpoint",
+        SCHEDULES,
+        "engine/checkpoint/snapshot.py",
+        '    state.schedules.restore(sections.get("schedules", b""))\n',
+        "",
+    ),
+    Mutation(
+        "a schedule that is resumed sends what was due while it was paused",
+        SCHEDULES,
+        "engine/send/scheduled_sends.py",
+        "self._first_after(schedule, max(wall_ms, schedule.last_ms))",
+        "self._first_after(schedule, schedule.last_ms or wall_ms)",
     ),
     Mutation(
         "a forward after a nack adds an attempt that never was",

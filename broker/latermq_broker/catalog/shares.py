@@ -16,9 +16,16 @@ class Shares:
         self._reserve_percent = config.admin_reserve_percent
 
     def check(
-        self, user: User | None, what: str, setting: str, most: int, held: int, of_user: int
+        self,
+        user: User | None,
+        what: str,
+        setting: str,
+        most: int,
+        held: int,
+        of_user: int,
+        more: int = 1,
     ) -> None:
-        """Tell whether there is room for one more.
+        """Tell whether there is room for so many more.
 
         Args:
             what: the plural, as the error has it; `setting` names the bound `most`.
@@ -29,19 +36,20 @@ class Shares:
         """
         bounded = user is not None and not user.admin
         kept = most * self._reserve_percent // 100 if bounded else 0
-        if held >= most - kept:
+        wanted = f" and {more} more are asked for" if more > 1 else ""
+        if held + more > most - kept:
             for_admins = f", the last {kept} of them for admins (auth.admin_reserve_percent)"
             raise TooManyRequestsError(
-                f"there are {held} {what}, at most {most} may be ({setting})"
+                f"there are {held} {what}{wanted}, at most {most} may be ({setting})"
                 f"{for_admins if kept else ''}"
             )
         if not bounded or user is None:
             return
         part = max(1, most * self._user_percent // 100)
-        if of_user >= part:
+        if of_user + more > part:
             raise TooManyRequestsError(
-                f"user {user.access_key} has {of_user} {what}, at most {part} of {most} may be one "
-                f"user's ({setting}, auth.user_share_percent)"
+                f"user {user.access_key} has {of_user} {what}{wanted}, at most {part} of {most} "
+                f"may be one user's ({setting}, auth.user_share_percent)"
             )
 
 

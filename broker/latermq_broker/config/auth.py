@@ -28,7 +28,7 @@ class AuthConfig:
     root_secret_key: str = field(default="", repr=False)
     certificate_users: bool = False  # an unsigned call is the user's whom its certificate names
     clock_skew_ms_max: int = 900_000  # of a signature's date against our clock; 0: any date
-    user_share_percent: int = 50  # of sessions, topics, groups, waits, schedules …: one user's
+    user_share_percent: int = 50  # of sessions, topics, groups, waits, dedup ids …: one's
     admin_reserve_percent: int = 5  # of each of them: kept for admins
     open_beyond_loopback: OpenBroker = OpenBroker.WARN
 

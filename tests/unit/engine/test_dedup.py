@@ -4,6 +4,7 @@ from typing import Any, Final
 
 import pytest
 
+from latermq_broker.catalog.access import User
 from latermq_broker.config.config import DedupConfig
 from latermq_broker.engine.state.dedup_ids import FORGET_LATE_MS
 from latermq_broker.engine.state.model import Outgoing, Sent, TopicType
@@ -18,14 +19,17 @@ from support.mended import repair_log
 
 WINDOW_MS: Final = 10_000
 DEDUP: Final = DedupConfig(window_ms=WINDOW_MS)
+SHOP: Final = User(access_key="shop", secret="the-secret-of-shop")
+ELSE: Final = User(access_key="else", secret="the-secret-of-else")
+ADMIN: Final = User(access_key="root", secret="the-secret-of-root", admin=True)
 
 
 def outgoing(name: str, dedup_id: str = "once", topic: str = "orders", **fields: Any) -> Outgoing:
     return Outgoing(topic, b"body", name.encode(), name, dedup_id=dedup_id, **fields)
 
 
-def send(rig: EngineRig, *messages: Outgoing) -> list[Sent]:
-    sent = rig.engine.send(messages, rig.now_ms)
+def send(rig: EngineRig, *messages: Outgoing, by: User | None = None) -> list[Sent]:
+    sent = rig.engine.send(messages, rig.now_ms, by)
     rig.engine.write()
     return sent
 
@@ -180,6 +184,38 @@ def test_beyond_the_limit_sends_with_an_id_are_refused_and_none_is_forgotten() -
     rig.now_ms += WINDOW_MS  # no tick
     assert send(rig, outgoing("m9", "id-5"))[0].first_id == ""
     assert len(ids) == 1
+
+
+@pytest.mark.parametrize("how", ["", "crash", "restart", "crash after checkpoint"])
+def test_a_user_has_a_share_of_the_room_and_admins_have_the_last(how: str) -> None:
+    rig = EngineRig(dedup=DedupConfig(window_ms=WINDOW_MS, bytes_max=500))  # 250 and 25
+    ids = rig.engine._state.dedup
+    for number in range(5):
+        send(rig, outgoing(f"m{number}", f"id-{number}"), by=SHOP)
+    assert ids.of_users == {"shop": 5 * (5 + 4 + 34 + 2 + 5)}
+    if how == "crash after checkpoint":
+        rig.checkpoint()
+    if how:
+        rig.restart() if how == "restart" else rig.crash()
+        assert rig.engine._state.dedup.of_users == ids.of_users
+    end = rig.engine.store.log.end
+    with pytest.raises(TooManyRequestsError) as refused:
+        send(rig, outgoing("m5", "id-5"), by=SHOP)
+    assert str(refused.value) == (
+        "user shop has 250 bytes of dedup ids and 50 more are asked for, at most 250 of 500 may "
+        "be one user's (dedup.bytes_max, auth.user_share_percent)"
+    )
+    assert rig.engine.store.log.end == end
+    assert send(rig, outgoing("m6", "id-0"), by=SHOP)[0].first_id == "m0"
+    for number in range(4):
+        send(rig, outgoing(f"n{number}", f"of-{number}"), by=ELSE)
+    with pytest.raises(TooManyRequestsError, match="the last 25 of them for admins"):
+        send(rig, outgoing("n4", "of-4"), by=ELSE)
+    send(rig, outgoing("r1", "root"), by=ADMIN)
+    rig.now_ms += WINDOW_MS  # no tick
+    assert send(rig, outgoing("m7", "id-5"), by=SHOP)[0].first_id == ""
+    rig.advance(WINDOW_MS + FORGET_LATE_MS)
+    assert rig.engine._state.dedup.of_users == {}
 
 
 def test_room_is_made_of_what_was_given_anew() -> None:

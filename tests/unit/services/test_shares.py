@@ -103,6 +103,22 @@ class TestShares:
         assert fits(None, 9, 9)
         assert not fits(None, 10, 0)
 
+    def test_more_than_one_at_a_time(self) -> None:
+        shares = Shares(TEN.auth)
+        shares.check(SHOP, "bytes", "room.bytes_max", 10, 6, 2, more=3)
+        with pytest.raises(TooManyRequestsError) as refused:
+            shares.check(SHOP, "bytes", "room.bytes_max", 10, 6, 3, more=3)
+        assert str(refused.value) == (
+            "user shop has 3 bytes and 3 more are asked for, at most 5 of 10 may be one user's "
+            "(room.bytes_max, auth.user_share_percent)"
+        )
+        with pytest.raises(TooManyRequestsError) as refused:
+            shares.check(SHOP, "bytes", "room.bytes_max", 10, 7, 0, more=3)
+        assert str(refused.value) == (
+            "there are 7 bytes and 3 more are asked for, at most 10 may be (room.bytes_max), "
+            "the last 1 of them for admins (auth.admin_reserve_percent)"
+        )
+
     def test_one_is_allowed_whatever_the_part(self) -> None:
         Shares(AuthConfig()).check(SHOP, "things", "x", 1, 0, 0)
 

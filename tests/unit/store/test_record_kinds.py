@@ -266,14 +266,19 @@ OTHERS: Final = {
                 encode_dedup_value(DedupValue(0x40, 3, 0, 301_000, b"m-1")),
             ),
             (dedup_key(1, "é"), encode_dedup_value(DedupValue(0x98, -1, 2000, 301_000, b"m-2"))),
+            (
+                dedup_key(1, "7"),
+                encode_dedup_value(DedupValue(0x98, 4, 0, 301_000, b"m-3", "shop")),
+            ),
         ],
         "01000000 08 6f726465722d3137 4000000000000000 0300000000000000 0000000000000000"
         "c897040000000000 0300 6d2d31 01000000 02 c3a9 9800000000000000 ffffffffffffffff"
-        "d007000000000000 c897040000000000 0300 6d2d32",
+        "d007000000000000 c897040000000000 0300 6d2d32 01000000 01 37 9800000000000000"
+        "0400000000000000 0000000000000000 c897040000000000 0380 6d2d33 04 73686f70",
         b"",
         {
-            "topic": "orders", "dedup_ids": ["order-17", "é"], "messages_at": [64, 152],
-            "until_ms": 301_000,
+            "topic": "orders", "dedup_ids": ["order-17", "é", "7"],
+            "messages_at": [64, 152, 152], "until_ms": 301_000,
         },
     ),
     RecordType.SCHEDULE: Golden(

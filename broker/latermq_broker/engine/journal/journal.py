@@ -125,7 +125,10 @@ class Journal:
         payloads = [b"".join(encode_message(message)) for message in messages]
         sizes = list(map(len, payloads))
         chunks = dedup_chunks(ids)
-        id_sizes = [sum([dedup_bytes(id.key, id.message_id) for id in chunk]) for chunk in chunks]
+        id_sizes = [
+            sum([dedup_bytes(id.key, id.message_id, id.made_by) for id in chunk])
+            for chunk in chunks
+        ]
         self._log.reserve([*sizes, *id_sizes])
         positions = [
             self._log.append(RecordType.MESSAGE, [payload], now_ms, more=True)
@@ -136,11 +139,12 @@ class Journal:
         self._apply(self._messages.messages, message_rows(messages, positions, lengths, store_ms))
         for chunk in chunks:
             rows: list[DedupRow] = []
-            for index, key, message_id in chunk:
+            for index, key, message_id, made_by in chunk:
                 message = messages[index]
                 value = DedupValue(
-                    positions[index], message.queue_offset, message.due_ms, until_ms, message_id
-                )
+                    positions[index], message.queue_offset, message.due_ms, until_ms,
+                    message_id, made_by,
+                )  # fmt: skip
                 rows.append((key, encode_dedup_value(value)))
             parts = encode_dedup(rows)
             position = self._log.append(

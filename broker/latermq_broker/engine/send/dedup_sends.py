@@ -7,6 +7,8 @@ in the same send, is not stored; its sender is told where the first one is.
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from latermq_broker.catalog.access import User
+from latermq_broker.catalog.shares import Shares, key_of, maker
 from latermq_broker.engine.state.model import Outgoing
 from latermq_broker.engine.state.state import EngineState
 from latermq_broker.errors import TooManyRequestsError
@@ -32,14 +34,15 @@ class DedupSends:
     def __init__(self, state: EngineState) -> None:
         self._ids = state.dedup
         self._catalog = state.catalog
+        self._shares = Shares(state.config.auth)
         self._window_ms = state.config.dedup.window_ms
 
     def sort_out(
-        self, messages: Sequence[Outgoing], now_ms: int
+        self, messages: Sequence[Outgoing], now_ms: int, user: User | None
     ) -> tuple[list[Outgoing], list[Fate]]:
         """Tell which messages of one topic are to be stored, and what becomes of each.
 
-        Raises TooManyRequestsError: their ids find no room.
+        Raises TooManyRequestsError: their ids find no room, or none in the user's share.
         """
         topic = self._catalog.topic(messages[0].topic)
         fresh: list[Outgoing] = []
@@ -59,17 +62,20 @@ class DedupSends:
                     fates.append(Fate(-1, first, first.message_id.decode()))
                     continue
                 mine[name] = len(fresh)
-                needed += dedup_bytes(key, message.message_id.encode())
+                needed += dedup_bytes(key, message.message_id.encode(), maker(user))
             fates.append(Fate(len(fresh)))
             fresh.append(message)
         if needed:
-            self._check_room(needed, now_ms)
+            self._check_room(needed, now_ms, user)
         return fresh, fates
 
-    def ids(self, messages: Sequence[Outgoing], topic_id: int) -> list[DedupId]:
+    def ids(self, messages: Sequence[Outgoing], topic_id: int, user: User | None) -> list[DedupId]:
         """List the ids of messages that are to be stored."""
+        made_by = maker(user)
         return [
-            DedupId(index, dedup_key(topic_id, message.dedup_id), message.message_id.encode())
+            DedupId(
+                index, dedup_key(topic_id, message.dedup_id), message.message_id.encode(), made_by
+            )
             for index, message in enumerate(messages)
             if message.dedup_id
         ]
@@ -78,13 +84,18 @@ class DedupSends:
         """Tell until when ids count that are given now."""
         return now_ms + self._window_ms
 
-    def _check_room(self, needed: int, now_ms: int) -> None:
+    def _check_room(self, needed: int, now_ms: int, user: User | None) -> None:
         ids = self._ids
-        while ids.bytes + needed > ids.bytes_max:
-            before = ids.bytes
-            ids.forget(now_ms)
-            if ids.bytes == before:
-                raise TooManyRequestsError(
-                    f"{len(ids)} dedup ids of the last {self._window_ms} ms take {ids.bytes} of "
-                    f"{ids.bytes_max} bytes (dedup.bytes_max): send again later; not stored"
-                )
+        while True:
+            try:
+                self._shares.check(
+                    user, "bytes of dedup ids", "dedup.bytes_max", ids.bytes_max, ids.bytes,
+                    ids.of_users.get(key_of(user), 0), more=needed,
+                )  # fmt: skip
+            except TooManyRequestsError:
+                before = ids.bytes
+                ids.forget(now_ms)
+                if ids.bytes == before:
+                    raise
+            else:
+                return

@@ -54,7 +54,7 @@ class Sends:
         self, messages: Sequence[Outgoing], now_ms: int, user: User | None
     ) -> list[Sent]:
         """Store those whose id is new, and tell of the others where the first ones are."""
-        fresh, fates = self._dedup.sort_out(messages, now_ms)
+        fresh, fates = self._dedup.sort_out(messages, now_ms, user)
         stored = self._send(fresh, now_ms, user, once=True) if fresh else []
         self._state.figures.messages_duplicate += len(messages) - len(fresh)
         sent: list[Sent] = []
@@ -81,7 +81,7 @@ class Sends:
             self._lites.check_room(topic, (message.lite_topic for message in messages))
         payloads = payloads_of(state, topic, messages, now_ms)
         log_end = state.store.log.end
-        ids = self._dedup.ids(messages, topic.id) if once else []
+        ids = self._dedup.ids(messages, topic.id, user) if once else []
         positions = self._store_messages(payloads, ids, now_ms)
         state.figures.messages_sent += len(positions)
         state.figures.bytes_sent += state.store.log.end - log_end

@@ -11,11 +11,13 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
+from latermq_broker.catalog.shares import count_up
 from latermq_broker.store.records.dedup_records import (
     DedupRow,
     DedupValue,
     decode_dedup_value,
     dedup_key_at,
+    dedup_made_by,
     dedup_rows,
     dedup_until_ms,
     dedup_value_end,
@@ -27,7 +29,7 @@ FORGET_SLICE: Final = 1_024  # at a tick: 1 ms
 
 
 class DedupIds:
-    """See the module. `bytes` is what the rows take in a checkpoint.
+    """See the module. `bytes` is what the rows take in a checkpoint, `of_users` those in shares.
 
     Args:
         bytes_max: what they may take, as far as senders decide.
@@ -36,6 +38,7 @@ class DedupIds:
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self.bytes = 0
+        self.of_users: dict[str, int] = {}  # bytes by access key
         self._places: dict[bytes, int] = {}  # key → where its row is: block · BLOCK_BYTES + offset
         self._blocks: deque[bytearray] = deque()
         self._first = 0  # number of the first block
@@ -67,6 +70,7 @@ class DedupIds:
             block += key
             block += value
             self.bytes += size
+            count_up(self.of_users, dedup_made_by(value, 0), size)
 
     def forget(self, now_ms: int, count_max: int = FORGET_SLICE) -> None:
         """Forget rows whose window is over, the oldest first."""
@@ -81,6 +85,7 @@ class DedupIds:
                 del self._places[key]
             end = dedup_value_end(block, at + len(key))
             self.bytes -= end - at
+            count_up(self.of_users, dedup_made_by(block, at + len(key)), at - end)
             self._at = end
             if end == len(block):
                 self._blocks.popleft()
@@ -102,5 +107,6 @@ class DedupIds:
         """Forgets what it knew; b"" is the section of a checkpoint that has none."""
         self._places.clear()
         self._blocks.clear()
+        self.of_users.clear()
         self._first = self._at = self.bytes = 0
         self.put(dedup_rows(section))

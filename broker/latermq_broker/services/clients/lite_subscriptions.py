@@ -207,18 +207,12 @@ class LiteSubscriptions:
                 f"client {client.client_id} would read {count} lite topics, at most {limit} are "
                 "allowed"
             )
-        most = self._config.subscriptions_max
-        would, of_user = self._count + new_count, new_count
-        of_user += self._of_users.get(key_of(client.user), 0)
+        held, of_user = self._count, self._of_users.get(key_of(client.user), 0)
         before = self._clients.get(client.client_id)
         if before is not None and before is not client:  # which goes when this one comes
-            would -= len(before.names)
+            held -= len(before.names)
             of_user -= len(before.names) if key_of(before.user) == key_of(client.user) else 0
         self._shares.check(
-            client.user, "lite subscriptions", "lite.subscriptions_max", most,
-            would - 1, of_user - 1,
+            client.user, "lite subscriptions", "lite.subscriptions_max",
+            self._config.subscriptions_max, held, of_user, more=new_count,
         )  # fmt: skip
-        if would > most:
-            raise TooManyRequestsError(
-                f"all clients together would read {would} lite topics, at most {most} are allowed"
-            )

@@ -236,8 +236,8 @@ class SendService:
 
 
 def _dedup_bytes(message: Outgoing) -> int:
-    """Count what is stored of its dedup id, at most: both ids, and a record for them."""
-    return 2 * _RECORD_BYTES + names.utf8_bytes(message.dedup_id + message.message_id)
+    """Count what is stored of its dedup id, at most: both ids, a user, and a record for them."""
+    return 3 * _RECORD_BYTES + names.utf8_bytes(message.dedup_id + message.message_id)
 
 
 def _check_overhead(size: int) -> None:

@@ -15,10 +15,11 @@ from latermq_broker.store.records.record import Record, RecordType
 #  key     0      4        5
 #          | topic| id size| id
 #  value   0         8             16      24        32               34
-#          | position| queue_offset| due_ms| until_ms| message id size| message id
+#          | position| queue_offset| due_ms| until_ms| message id size| message id| size| made by
 #  The message at `position`, sent to the topic with that id, is the only one until `until_ms`. It
 #  entered its queue at `queue_offset`; -1: it waits for `due_ms`. Comes after the messages it tells
-#  of, in one atomic group with them.
+#  of, in one atomic group with them. The highest bit of `message id size` says that it counts in a
+#  user's share: then, and only then, a byte of size and the access key follow.
 _KEY: Final = struct.Struct("<IB")
 assert _KEY.size == 5
 _VALUE: Final = struct.Struct("<QqQQH")
@@ -27,6 +28,7 @@ assert _VALUE.size == DEDUP_VALUE_BYTES
 _UNTIL: Final = struct.Struct("<Q")
 _SIZE: Final = struct.Struct("<H")
 _UNTIL_AT: Final = 24
+_MADE: Final = 1 << 15
 DEDUP_RECORD_BYTES: Final = 32 << 10  # of rows; one row alone may have more: it fits any segment
 
 DedupRow = tuple[bytes, bytes]  # key, value
@@ -38,6 +40,7 @@ class DedupValue(NamedTuple):
     due_ms: int
     until_ms: int
     message_id: bytes
+    made_by: str = ""  # in whose share it counts, a user's access key; "": in nobody's
 
 
 class DedupId(NamedTuple):
@@ -46,6 +49,7 @@ class DedupId(NamedTuple):
     at: int  # of the message among those of its group
     key: bytes
     message_id: bytes
+    made_by: str
 
 
 def dedup_key(topic_id: int, dedup_id: str) -> bytes:
@@ -53,9 +57,9 @@ def dedup_key(topic_id: int, dedup_id: str) -> bytes:
     return _KEY.pack(topic_id, len(name)) + name
 
 
-def dedup_bytes(key: bytes, message_id: bytes) -> int:
+def dedup_bytes(key: bytes, message_id: bytes, made_by: str) -> int:
     """Count what a row takes."""
-    return len(key) + DEDUP_VALUE_BYTES + len(message_id)
+    return len(key) + DEDUP_VALUE_BYTES + len(message_id) + (1 + len(made_by) if made_by else 0)
 
 
 def dedup_chunks(ids: Sequence[DedupId]) -> list[list[DedupId]]:
@@ -63,7 +67,7 @@ def dedup_chunks(ids: Sequence[DedupId]) -> list[list[DedupId]]:
     chunks: list[list[DedupId]] = []
     room = 0
     for each in ids:
-        size = dedup_bytes(each.key, each.message_id)
+        size = dedup_bytes(each.key, each.message_id, each.made_by)
         if size > room:
             chunks.append([])
             room = DEDUP_RECORD_BYTES
@@ -73,15 +77,22 @@ def dedup_chunks(ids: Sequence[DedupId]) -> list[list[DedupId]]:
 
 
 def encode_dedup_value(value: DedupValue) -> bytes:
-    position, queue_offset, due_ms, until_ms, message_id = value
-    return _VALUE.pack(position, queue_offset, due_ms, until_ms, len(message_id)) + message_id
+    position, queue_offset, due_ms, until_ms, message_id, made_by = value
+    size = len(message_id)
+    assert size < _MADE
+    if not made_by:
+        return _VALUE.pack(position, queue_offset, due_ms, until_ms, size) + message_id
+    head = _VALUE.pack(position, queue_offset, due_ms, until_ms, size | _MADE)
+    return head + message_id + bytes([len(made_by)]) + made_by.encode("ascii")
 
 
 def decode_dedup_value(data: Bytes | bytearray, at: int = 0) -> DedupValue:
     """Decode the value that begins at `at`."""
     position, queue_offset, due_ms, until_ms, size = _VALUE.unpack_from(data, at)
+    made_by = dedup_made_by(data, at)
     at += DEDUP_VALUE_BYTES
-    return DedupValue(position, queue_offset, due_ms, until_ms, bytes(data[at : at + size]))
+    message_id = bytes(data[at : at + size % _MADE])
+    return DedupValue(position, queue_offset, due_ms, until_ms, message_id, made_by)
 
 
 def dedup_until_ms(data: Bytes | bytearray, at: int) -> int:
@@ -93,7 +104,17 @@ def dedup_until_ms(data: Bytes | bytearray, at: int) -> int:
 def dedup_value_end(data: Bytes | bytearray, at: int) -> int:
     """Find where the value ends that begins at `at`."""
     size: int = _SIZE.unpack_from(data, at + DEDUP_VALUE_BYTES - _SIZE.size)[0]
-    return at + DEDUP_VALUE_BYTES + size
+    end = at + DEDUP_VALUE_BYTES + size % _MADE
+    return end + 1 + data[end] if size & _MADE else end
+
+
+def dedup_made_by(data: Bytes | bytearray, at: int) -> str:
+    """Read in whose share the id counts whose value begins at `at`; "": in nobody's."""
+    size: int = _SIZE.unpack_from(data, at + DEDUP_VALUE_BYTES - _SIZE.size)[0]
+    if not size & _MADE:
+        return ""
+    at += DEDUP_VALUE_BYTES + size % _MADE
+    return str(data[at + 1 : at + 1 + data[at]], "ascii")
 
 
 def dedup_key_at(data: Bytes | bytearray, at: int) -> bytes:
