@@ -195,24 +195,19 @@ async def _replicate(
 ) -> int:
     stop = asyncio.Event()
     _on_signals(stop.set)
-    directory = Path(config.server.data_dir).expanduser().absolute()
-    opened: list[tuple[Engine, SystemClock]] = []
-
-    def open_directory() -> Store:
-        opened[:] = [_open(config, directory)]
-        return opened[0][0].store
 
     def page(openmetrics: bool) -> Iterator[str]:
         return render_standby(replica.figures(), openmetrics=openmetrics)
 
+    clock = SystemClock()
     replica = replica_of(config)
     announce("latermq standing by")
     try:
         async with MetricsEndpoint(config.metrics, page, lambda: False):
-            owner = await replica.take_over(open_directory, stop)
-        if owner is None:
+            owned = await replica.take_over(clock, stop)
+        if owned is None:
             return CLEAN
-        engine, clock = opened[0]
+        owner, engine = owned
         return await _serve(engine, clock, config, announce, {}, owner=owner)
     finally:
         await replica.close()

@@ -6,15 +6,22 @@ from pathlib import Path
 
 import pytest
 
+from latermq_broker.config.config import Config, StoreConfig
+from latermq_broker.engine.engine import Engine
 from latermq_broker.runtime import CLEAN, STORE_FAILED
 from latermq_broker.store.directory import LOG_NAME
+from latermq_broker.store.files import RealFiles
+from latermq_broker.store.store import Store
 from latermq_proto.latermq.v1 import pending_pb2
 from support import retention_story, wire_requests
+from support.engine_facts import facts
+from support.machine import patient
 from support.replica_process import EngineProcess, ReplicaProcess
 from support.steady_senders import TOPIC, SteadySenders, drained
 from support.wire_client import WireClient, now_ms, require_ok
 
 HOUR_MS = 3_600_000
+START_MS = 1_700_000_000_000
 
 
 @pytest.fixture
@@ -132,3 +139,70 @@ def test_a_log_whose_front_was_dropped_fills_an_empty_directory(
                 waiting = client.call(client.pending.ListPending, request).messages
             assert [each.message_id for each in waiting] == [late.system_properties.message_id]
         assert int(min((tmp_path / "b" / LOG_NAME).iterdir()).stem.split("-")[0]) > 0
+
+
+def test_a_standby_deletes_what_the_owner_dropped_and_is_what_the_owner_is(
+    tmp_path: Path, engine: EngineProcess
+) -> None:
+    story = retention_story.config()
+    with (
+        ReplicaProcess(tmp_path / "a", engine, story) as a,
+        ReplicaProcess(tmp_path / "b", engine, story) as b,
+    ):
+        a.start()
+        b.spawn()
+        with WireClient(a.endpoint) as client:
+            require_ok(client.send(wire_requests.message(TOPIC, b"leased")))
+            late = wire_requests.message(TOPIC, b"late", deliver_at_ms=now_ms() + HOUR_MS)
+            require_ok(client.send(late))
+            assert client.receive(TOPIC, "billing", invisible_ms=HOUR_MS).messages
+            filler = [wire_requests.message("filler", bytes(4_096))] * 60
+            b.wait_log("follows with an engine")
+            until_s = time.monotonic() + patient(60)
+            while last_segment(tmp_path / "b") is None or first_base(tmp_path / "b") == 0:
+                assert time.monotonic() < until_s, "the standby deletes nothing"
+                require_ok(client.send(*filler))
+                time.sleep(0.1)
+        until_s = time.monotonic() + patient(60)
+        while not both_stopped_at_one_position(a, b, tmp_path):
+            assert time.monotonic() < until_s, "the standby does not catch up"
+        a.kill()
+        b.kill()
+    owner, standby = (state_of(tmp_path / name) for name in ("a", "b"))
+    assert owner["deliveries"]
+    assert standby == owner
+
+
+def both_stopped_at_one_position(a: ReplicaProcess, b: ReplicaProcess, tmp_path: Path) -> bool:
+    """Stop both; if one has written more than the other has read, let them go on."""
+    a.pause()
+    b.pause()
+    same = last_segment(tmp_path / "a") == last_segment(tmp_path / "b")
+    if not same:
+        b.go_on()
+        a.go_on()
+        time.sleep(0.2)
+    return same
+
+
+def first_base(directory: Path) -> int:
+    return int(min((directory / LOG_NAME).glob("*.seg")).stem)
+
+
+def last_segment(directory: Path) -> tuple[str, bytes] | None:
+    """The name and the bytes of the segment that is written; None: there is none yet."""
+    files = sorted((directory / LOG_NAME).glob("*.seg"))
+    return (files[-1].name, files[-1].read_bytes()) if files else None
+
+
+def state_of(directory: Path) -> dict[str, object]:
+    """What a broker that starts there knows, at one moment, by its own checkpoint."""
+    config = Config(store=StoreConfig(segment_bytes=1 << 20, message_body_bytes_max=1 << 17))
+    store = Store.open(directory, config.store, RealFiles(), START_MS)
+    engine = Engine.open(store, config, START_MS)
+    try:
+        assert engine.recovery is not None
+        assert not engine.recovery.rebuilt
+        return facts(engine)
+    finally:
+        engine.abandon()

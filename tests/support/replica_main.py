@@ -30,7 +30,7 @@ def main() -> int:
 
     def replica_of(config: Config) -> Replica:
         engine = ServedLog(int(chosen.engine))
-        return Replica(place, engine, config.store, RealFiles(), monotonic_ms)
+        return Replica(place, engine, config, RealFiles(), monotonic_ms)
 
     config = load(chosen.config, {}, flags)
     return runtime.run_replica(config, lambda line: print(line, flush=True), replica_of)

@@ -114,16 +114,28 @@ class Engine:
             self._index_rebuild.step,
         )
         self.overview = partial(overview, state, self.retention, self._due)
+        self.write = store.log.write
+        self.follow = partial(_follow, state, journal)
         self.recovery: RecoveryReport | None = None
 
     @classmethod
     def open(cls, store: Store, config: Config, now_ms: int) -> Self:
         """Rebuild the state from checkpoint and log; do what became due meanwhile at the ticks."""
+        engine = cls.behind(store, config, now_ms)
+        engine.begin_life(now_ms)
+        return engine
+
+    @classmethod
+    def behind(cls, store: Store, config: Config, now_ms: int, until: int = 0) -> Self:
+        """Rebuild the state; with `until`, of a copy of another's log that ends there.
+
+        Such an engine has only `follow` called and its checkpoints taken, before `begin_life`.
+        """
         engine = cls(store, config)
         while engine.recovery is None:
             try:
                 engine.recovery = store.recover(
-                    partial(restore, engine._state), engine._journal.replay, now_ms
+                    partial(restore, engine._state), engine._journal.replay, now_ms, until
                 )
             except GivenUpError as error:  # a record behind may bring the state
                 if error.position <= store.dropped.behind:
@@ -131,13 +143,16 @@ class Engine:
                 store.dropped.behind = error.position
                 engine.checkpoints.release()
                 engine = cls(store, config)
+        return engine
+
+    def begin_life(self, now_ms: int) -> None:
+        """Decide from here on; the store's life has begun."""
         # A handle may outlive its lease: power failed before the lease was durable. Its delivery id
         # must not become that of another message, which an ack would then settle unseen.
-        leases = engine._state.leases
-        leases.next_id = max(leases.next_id, store.log.epoch - 1 << EPOCH_ID_BITS)
-        engine._due.opened_ms = max(now_ms, store.log.last_store_ms)
-        engine._state.counts_flow = True
-        return engine
+        leases, log = self._state.leases, self.store.log
+        leases.next_id = max(leases.next_id, log.epoch - 1 << EPOCH_ID_BITS)
+        self._due.opened_ms = max(now_ms, log.last_store_ms)
+        self._state.counts_flow = True
 
     def ensure_topic(self, name: str, now_ms: int, user: User | None = None) -> Topic:
         """The topic; made on first use where allowed. Raises TopicNotFoundError."""
@@ -308,10 +323,6 @@ class Engine:
         """Return what may have become receivable since the last call."""
         return self._state.announced.take()
 
-    def write(self) -> int:
-        """Hand the batch to the file; returns the position up to which it is written."""
-        return self.store.log.write()
-
     def close(self, now_ms: int, *, drained: bool = True) -> None:
         """Write, sync, checkpoint, release the directory.
 
@@ -327,6 +338,12 @@ class Engine:
         """Let go of the directory without writing anything; again is harmless."""
         self.checkpoints.release()
         self.store.abandon()
+
+
+def _follow(state: EngineState, journal: Journal, end: int) -> None:
+    """Apply what another wrote into the log's files up to `end`; its clock moves the timer on."""
+    state.store.follow(journal.replay, end)
+    state.timer.due(state.wall.at(state.store.log.last_store_ms), 0)
 
 
 def _live(state: EngineState, group: str, handle: str, now_ms: int, topic: str | None) -> Delivery:

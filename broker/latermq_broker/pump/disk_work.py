@@ -173,15 +173,19 @@ class DiskWork:
         """Once a second: begin what is due. The log must be written."""
         now_ms = self._clock.now_ms()
         self._look_at_disk()
+        self.shorten(now_ms)
+        if now_ms >= self._prepare_from_ms and not self._log.failed:
+            self._prepare(now_ms)
+        self._scrub.look(now_ms)
+
+    def shorten(self, now_ms: int) -> None:
+        """Begin what keeps the next start short, and the runs few, if it is due."""
         if self._merged and "checkpoint" not in self._jobs:
             self._adopt_merge()
         if self._store.checkpoint_due(now_ms):
             self._checkpoint(now_ms)
         if not self._merged and (arguments := self._engine.checkpoints.merge_arguments()):
             self._merge(arguments)
-        if now_ms >= self._prepare_from_ms and not self._log.failed:
-            self._prepare(now_ms)
-        self._scrub.look(now_ms)
 
     def _look_at_disk(self) -> None:
         disk = self._store.disk

@@ -1,12 +1,14 @@
 """A data directory that is filled from a replicated log, byte for byte, while none serves it.
 
-    open: locked; what is not known to be in the log is cut off ──► write, keep, write … ──► close
+    open: locked; what is not known to be in the log is cut off ──► write, keep, write …
 
-A broker that then opens it starts as after a restart. The same directory comes from an engine
-alone, from its first entry on, so an empty one is as good as any other, but for the time it takes.
+Its `store` is whoever's who opens an engine on it. The same directory comes from an engine alone,
+from its first entry on, so an empty one is as good as any other, but for the time it takes.
 """
 
+import asyncio
 from pathlib import Path
+from secrets import token_bytes
 
 from latermq_broker.config.config import StoreConfig
 from latermq_broker.errors import CorruptRecordError, StoreUnusableError
@@ -16,7 +18,9 @@ from latermq_broker.replication.reader import Piece, Reader
 from latermq_broker.store.directory import (
     LOG_NAME,
     OUR_DIRECTORIES,
+    FoundLog,
     find_log,
+    first_segment,
     remove_leftovers,
     require_local,
     require_ours,
@@ -24,6 +28,7 @@ from latermq_broker.store.directory import (
     unusable,
 )
 from latermq_broker.store.files import Files, write_all
+from latermq_broker.store.log.commit_log import CommitLog
 from latermq_broker.store.log.segment import (
     PREPARED_SUFFIX,
     SEGMENT_HEADER_BYTES,
@@ -33,6 +38,7 @@ from latermq_broker.store.log.segment import (
     encode_segment_header,
     segment_name,
 )
+from latermq_broker.store.store import Store
 
 
 class LocalCopy:
@@ -56,21 +62,29 @@ class LocalCopy:
             require_ours(files, directory)
             require_local(files, directory, config)
             files.make_directory(directory)
-            self._lock_fd = take_lock(files, directory)
+            lock_fd = take_lock(files, directory)
         except OSError as error:
             raise unusable(directory, error) from error
         try:
             self.note = self._noted(note)
-            self._segments = self._cut()
+            copied = self._cut()
         except OSError as error:
-            self.close()
+            files.close(lock_fd)
             raise unusable(directory, error) from error
         except BaseException:
-            self.close()
+            files.close(lock_fd)
             raise
+        log = CommitLog(files, directory / LOG_NAME, config, copied.uuid)
+        log.adopt(copied.segments)
+        self.store = Store(directory, config, files, log, lock_fd)
         known = self.note
         self.reader = Reader(cluster_hash(known.cluster), known.shard, known.standing, known.offset)
         self.reader.segments.update(known.segments)
+
+    @property
+    def end(self) -> int:
+        """Return up to where the directory has the log."""
+        return self.reader.standing.whole_end if self.reader.standing is not None else 0
 
     def write(self, pieces: list[Piece]) -> None:
         """Add what became valid."""
@@ -80,27 +94,46 @@ class LocalCopy:
         except OSError as error:
             raise unusable(self._directory, error) from error
 
-    def keep(self) -> None:
-        """Make what was read so far durable, and say so in the note."""
+    async def keep(self) -> None:
+        """Make what was read so far durable, in a thread, and say so in the note."""
         if not self.reader.between_groups:
             return  # the next time
+        unsynced, self._unsynced = self._unsynced, []
+        first = self.store.log.row.row[0].base if unsynced else 0
+        segments = [each for each in unsynced if each.base >= first]  # others were dropped
+        note = self.note.of(self.reader)
+        loop = asyncio.get_running_loop()
         try:
-            for segment in self._unsynced:
-                self._files.datasync(segment.writable())
-                if segment is not self._segments[-1]:
-                    segment.release()
-            self._unsynced.clear()
-            self._files.sync_directory(self._directory / LOG_NAME)
-            self.note = self.note.of(self.reader)
+            await loop.run_in_executor(None, self._keep, segments, note)
+        except OSError as error:
+            raise unusable(self._directory, error) from error
+        self.note = note
+
+    def claim(self, epoch: int, token: int) -> None:
+        """Note the fence that this directory's broker is about to append."""
+        self.note = self.note._replace(mine=(epoch, token))
+        try:
             write_note(self._files, self._directory, self.note)
         except OSError as error:
             raise unusable(self._directory, error) from error
 
+    def begin_log(self, now_ms: int) -> None:
+        """Make the first segment of a log that has none."""
+        uuid = token_bytes(16)
+        segment = first_segment(self._files, self._directory, self._config, uuid, now_ms)
+        self.store.log.row.follow(segment, uuid)
+
     def close(self) -> None:
-        """Let the directory go, for a broker to open."""
-        for segment in getattr(self, "_segments", ()):
-            segment.close()
-        self._files.close(self._lock_fd)
+        """Let the directory go."""
+        self.store.abandon()
+
+    def _keep(self, segments: list[Segment], note: Note) -> None:
+        for segment in segments:
+            self._files.datasync(segment.writable())
+            if segment is not self.store.log.segments[-1]:
+                segment.release()
+        self._files.sync_directory(self._directory / LOG_NAME)
+        write_note(self._files, self._directory, note)
 
     def _noted(self, new: Note) -> Note:
         """Return what is known of the directory; of an empty one, `new`."""
@@ -122,13 +155,14 @@ class LocalCopy:
             )
         return note
 
-    def _cut(self) -> list[Segment]:
-        """Remove what is not known to be in the replicated log; the segments that are left."""
+    def _cut(self) -> FoundLog:
+        """Remove what is not known to be in the replicated log; what is left."""
         files, log = self._files, self._directory / LOG_NAME
         remove_leftovers(files, log, PREPARED_SUFFIX)
         remove_leftovers(files, self._directory, TEMPORARY_NAME)
         end = self.note.standing.whole_end if self.note.standing is not None else 0
-        segments = find_log(files, self._directory).segments
+        copied = find_log(files, self._directory)
+        segments = copied.segments
         while segments and segments[-1].base >= end:
             segment = segments.pop()
             segment.close()
@@ -143,14 +177,14 @@ class LocalCopy:
             )
         if segments:
             _zero(files, segments[-1], end)
-        return segments
+        return copied
 
     def _write(self, piece: Piece) -> None:
         position, data = piece.position, piece.data
         if piece.segment:
             self._begin_segment(position, data[:SEGMENT_HEADER_BYTES])
             position, data = position + SEGMENT_HEADER_BYTES, data[SEGMENT_HEADER_BYTES:]
-        segment = self._segments[-1]
+        segment = self.store.log.segments[-1]
         write_all(self._files, segment.writable(), data, position - segment.base)
         if segment not in self._unsynced:
             self._unsynced.append(segment)
@@ -164,7 +198,7 @@ class LocalCopy:
         segment = Segment.prepare(self._files, path, header, zero_fill=False)
         segment.publish(log / name)
         self._files.sync_directory(log)
-        self._segments.append(segment)
+        self.store.log.row.follow(segment, header.uuid)
 
 
 def _zero(files: Files, segment: Segment, position: int) -> None:

@@ -25,7 +25,7 @@ def replica_on_kafka(config: Config) -> Replica:
     engine = engine_on_kafka(config, make_topics=True)
     directory = Path(config.server.data_dir).expanduser().absolute()
     place = ReplicaPlace(cluster=config.replication.cluster, shard=SHARD, directory=directory)
-    return Replica(place, engine, config.store, RealFiles(), monotonic_ms)
+    return Replica(place, engine, config, RealFiles(), monotonic_ms)
 
 
 def engine_on_kafka(config: Config, *, make_topics: bool) -> "KafkaLog":

@@ -132,7 +132,7 @@ class Owner:
 
     def _written(self, pieces: Sequence[WrittenPiece]) -> None:
         for piece in pieces:
-            self._tenure.add(_piece(*piece), last=piece is pieces[-1])
+            self._tenure.add(piece_of(*piece), last=piece is pieces[-1])
         self._exchange()
 
     # --- what the engine is told, and tells ----------------------------------------------------
@@ -287,7 +287,7 @@ class Owner:
             self._fail(error)
 
 
-def _piece(segment: Segment, position: int, data: bytes) -> Piece:
+def piece_of(segment: Segment, position: int, data: bytes) -> Piece:
     """Make a piece of what was written; with the segment's header in front if it is the first."""
     if position != segment.base + SEGMENT_HEADER_BYTES:
         return Piece(position, data, 0)

@@ -1,12 +1,12 @@
 """One broker's part in a replicated log: follow, take over when nobody owns it, own it.
 
-    follow ──silence──► open the directory ──► claim ──► own ──fenced──► exit, code 3
-      ▲                                          │
-      └──────────── somebody was faster ◄────────┘
+    follow ──silence──► claim ──► own ──fenced──► exit, code 3
+      ▲                   │
+      └─somebody was faster
 
-A standby is cold: it has the log's files and no engine. It claims when it has heard nothing valid
-for TAKE_OVER_MS, the engine answering all the while, or at once if the last owner was this
-directory's: its lock says that nobody is that any more.
+A standby has read all that there is before it claims: when it has heard nothing valid for
+TAKE_OVER_MS, the engine answering all the while, or at once if the last owner was this directory's:
+its lock says that nobody is that any more.
 """
 
 import asyncio
@@ -17,9 +17,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
-from latermq_broker.config.config import StoreConfig
+from latermq_broker.clock import SystemClock
+from latermq_broker.config.config import Config
+from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.figures import DURATION_MS, Histogram
 from latermq_broker.errors import EngineGoneError, EntriesGoneError, StoreUnusableError
 from latermq_broker.observability.replication_figures import STANDBY, ReplicationFigures
@@ -30,27 +32,18 @@ from latermq_broker.replication.note import Note, write_note
 from latermq_broker.replication.owner import Owner
 from latermq_broker.replication.reader import Reader
 from latermq_broker.replication.replicated_log import Entry, ReplicatedLog
+from latermq_broker.replication.standby import Standby
 from latermq_broker.replication.tenure import TAKE_OVER_MS, Tenure
 from latermq_broker.replication.validity import EMPTY, Verdict
 from latermq_broker.store.files import Files
-from latermq_broker.store.log.commit_log import CommitLog
 
 log = logging.getLogger("latermq.replication")
 
 LOOK_S: Final = 0.1  # at the silence
 CANARY_MS: Final = 500  # of silence: then the engine is asked; and no answer for so long is none
 JITTER_MS: Final = 700  # of standbys, so that they seldom claim together
-KEEP_S: Final = 10.0
+ASK_S: Final = 10.0  # how far the engine's log goes
 AWAY_S: Final = 1.0  # before the engine is asked again
-
-
-class Opened(Protocol):
-    """What opening the directory made, as far as it concerns this room."""
-
-    @property
-    def log(self) -> CommitLog: ...
-
-    def abandon(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +65,7 @@ class Replica:
         self,
         place: ReplicaPlace,
         engine: ReplicatedLog,
-        config: StoreConfig,
+        config: Config,
         files: Files,
         now_ms: Callable[[], int],
     ) -> None:
@@ -85,41 +78,36 @@ class Replica:
         self._answered_ms = now_ms()  # when the engine last said anything
         self._end = 0  # of the engine's log, as it said last
         self._reader: Reader | None = None  # while it follows
-        self._note = Note(place.cluster, place.shard)
 
     async def take_over(
-        self, open_directory: Callable[[], Opened], stop: asyncio.Event
-    ) -> Owner | None:
+        self, clock: SystemClock, stop: asyncio.Event
+    ) -> tuple[Owner, Engine] | None:
         """Follow until nobody owns the log, then own it; None: `stop` came first.
 
         The owner is to `begin` at once: nobody hears of it before.
 
-        Args:
-            open_directory: recovers it, as any start does.
         Raises:
             StoreError: the directory or what stands in the log cannot be used.
         """
-        while not stop.is_set():
-            copy = LocalCopy(self._place.directory, self._config, self._files, self._note)
-            self._reader = copy.reader
-            try:
-                if not await self._follow(copy, stop):
-                    return None
-                copy.keep()
-            finally:
-                copy.close()
-            self._note = copy.note
-            opened = open_directory()
-            owner = None
-            try:
-                claimed = await self._claim(copy.reader, opened.log)
-                owner = None if stop.is_set() else claimed  # else a start here takes it up at once
-            finally:
-                if owner is None:
-                    opened.abandon()
-            if owner is not None:
-                return owner
-        return None
+        place = self._place
+        note = Note(place.cluster, place.shard)
+        copy = LocalCopy(place.directory, self._config.store, self._files, note)
+        self._reader = copy.reader
+        standby = Standby(copy, self._config, clock)
+        owned = None
+        try:
+            while owned is None and await self._follow(standby, stop):
+                tenure = await self._claim(copy.reader, standby)
+                if tenure is not None and not stop.is_set():  # else a start takes it up at once
+                    engine = await standby.begin_life()
+                    owner = Owner(
+                        self._engine, tenure, copy.store.log, self._now_ms, copy.note, self._keep
+                    )
+                    owned = owner, engine
+        finally:
+            if owned is None:
+                await standby.close()
+        return owned
 
     def figures(self) -> ReplicationFigures:
         """Tell how far a standby is; what the owner knows better, `Owner.figures` tells."""
@@ -141,13 +129,14 @@ class Replica:
 
     # --- follow --------------------------------------------------------------------------------
 
-    async def _follow(self, copy: LocalCopy, stop: asyncio.Event) -> bool:
-        """Copy what is valid until the log has no owner; False: `stop` came first."""
+    async def _follow(self, standby: Standby, stop: asyncio.Event) -> bool:
+        """Take what is valid until the log has no owner; False: `stop` came first."""
         self._heard_ms = self._now_ms()
         patience_ms = TAKE_OVER_MS + random.randrange(JITTER_MS)
-        reading = asyncio.create_task(self._copy(copy))
-        kept_s = asyncio.get_running_loop().time()
-        log.info("following the replicated log", extra={"offset": copy.reader.offset})
+        reader = standby.copy.reader
+        reading = asyncio.create_task(self._read(standby))
+        asked_s = asyncio.get_running_loop().time()
+        log.info("following the replicated log", extra={"offset": reader.offset})
         try:
             while not stop.is_set():
                 if reading.done():
@@ -156,30 +145,37 @@ class Replica:
                     async with asyncio.timeout(LOOK_S):
                         await stop.wait()
                         return False
-                if self._ownerless(copy, CANARY_MS) and not await self._answers():
+                await standby.housekeep()
+                if standby.cold and reader.offset >= self._end and await self._caught_up(reader):
+                    standby.warm_up()
+                    self._heard_ms = self._now_ms()  # it may have taken a while
+                if self._ownerless(standby.copy, CANARY_MS) and not await self._answers():
                     continue
                 if (
-                    self._ownerless(copy, patience_ms)
-                    and await self._caught_up(copy.reader)
-                    and self._ownerless(copy, patience_ms)  # with all that was read meanwhile
+                    self._ownerless(standby.copy, patience_ms)
+                    and await self._caught_up(reader)
+                    and self._ownerless(standby.copy, patience_ms)  # and all was read
                 ):
-                    if self._was_mine(copy):
+                    if standby.cold:
+                        continue
+                    if reading.done():  # at the last entry: what it says is not to be claimed
+                        reading.result()
+                    if self._was_mine(standby.copy):
                         self._heard_ms = 0  # of nobody who may still be there
                     return True
-                if asyncio.get_running_loop().time() - kept_s >= KEEP_S:
-                    copy.keep()
-                    await self._caught_up(copy.reader)  # for who asks how far it is
-                    kept_s = asyncio.get_running_loop().time()
+                if asyncio.get_running_loop().time() - asked_s >= ASK_S:
+                    await self._caught_up(reader)  # for who asks how far it is
+                    asked_s = asyncio.get_running_loop().time()
         finally:
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
         return False
 
-    async def _copy(self, copy: LocalCopy) -> None:
+    async def _read(self, standby: Standby) -> None:
         while True:
             try:
-                async for entry in self._engine.follow(copy.reader.offset):
-                    self._take(copy, entry)
+                async for entry in self._engine.follow(standby.copy.reader.offset):
+                    self._take(standby, entry)
             except EntriesGoneError as error:
                 raise StoreUnusableError(
                     f"{self._place.directory} is too old: the engine no longer has what comes next "
@@ -189,8 +185,8 @@ class Replica:
                 log.warning("the engine does not answer", extra={"reason": str(error)})
                 await asyncio.sleep(AWAY_S)
 
-    def _take(self, copy: LocalCopy, entry: Entry) -> None:
-        verdict, pieces = copy.reader.read(entry)
+    def _take(self, standby: Standby, entry: Entry) -> None:
+        verdict = standby.take(entry)
         self._answered_ms = self._now_ms()
         if verdict is Verdict.ELSEWHERE:
             raise StoreUnusableError(
@@ -200,7 +196,6 @@ class Replica:
             )
         if verdict in (Verdict.FENCE, Verdict.VALID):
             self._heard_ms = self._now_ms()
-        copy.write(pieces)
 
     async def _answers(self) -> bool:
         """Tell whether the engine takes what others append; if not, silence is not the owner's."""
@@ -235,36 +230,29 @@ class Replica:
 
     # --- claim ---------------------------------------------------------------------------------
 
-    async def _claim(self, reader: Reader, commit_log: CommitLog) -> Owner | None:
-        """Fence the log and become its owner; None: somebody else did, or went on."""
-        standing = reader.standing or EMPTY
-        mine = standing.epoch + 1, secrets.randbits(64)
-        self._note = self._note._replace(mine=mine)
-        write_note(self._files, self._place.directory, self._note)
+    async def _claim(self, reader: Reader, standby: Standby) -> Tenure | None:
+        """Fence the log and become its owner; None: somebody else did."""
+        mine = (reader.standing or EMPTY).epoch + 1, secrets.randbits(64)
+        standby.copy.claim(*mine)
         fence = fence_of(cluster_hash(self._place.cluster), self._place.shard, *mine)
         claimed_ms = self._now_ms()
         heard_ms = self._heard_ms
-        pieces = []
         try:
             offset = await self._engine.claim(encode_batch(fence))
             for entry in await read_range(self._engine, reader.offset, offset + 1):
                 if entry.offset == offset:
                     heard_ms = self._heard_ms
-                verdict, whole = reader.read(entry)
-                if verdict in (Verdict.FENCE, Verdict.VALID):
-                    self._heard_ms = self._now_ms()
-                pieces += whole
+                self._take(standby, entry)
         except EngineGoneError as error:
             log.warning("no claim", extra={"reason": str(error)})
             return None
         after = reader.standing
         assert after is not None
-        if pieces or (after.epoch, after.token) != mine:
+        if (after.epoch, after.token) != mine:
             log.info("somebody else owns the log", extra={"epoch": after.epoch})
             return None
         log.info("owner of the log", extra={"epoch": after.epoch, "offset": offset})
-        tenure = Tenure(fence, reader, claimed_ms, heard_ms)
-        return Owner(self._engine, tenure, commit_log, self._now_ms, self._note, self._write_note)
+        return Tenure(fence, reader, claimed_ms, heard_ms)
 
-    def _write_note(self, note: Note) -> None:
+    def _keep(self, note: Note) -> None:
         write_note(self._files, self._place.directory, note)

@@ -14,6 +14,7 @@ Every refusal is one clear error raised before anything is created, changed or d
 """
 
 import errno
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +28,8 @@ from latermq_broker.errors import (
     StoreUnusableError,
     UnsupportedFormatError,
 )
-from latermq_broker.store.derived.checkpoint import CHECKPOINT_SUFFIX
+from latermq_broker.store.derived.checkpoint import CHECKPOINT_SUFFIX, TEMPORARY_SUFFIX
+from latermq_broker.store.derived.consume_queue import QUEUE_SUFFIX
 from latermq_broker.store.files import Files, OpenMode
 from latermq_broker.store.log.segment import (
     PREPARED_SUFFIX,
@@ -273,6 +275,17 @@ def first_segment(
         files.sync_directory(path)
     sync_ancestors(files, directory)
     return segment
+
+
+def remove_unfinished(files: Files, directory: Path, topics: Collection[int]) -> None:
+    """Delete what unfinished work of the last run left, and files of queues of other topics."""
+    remove_leftovers(files, directory / LOG_NAME, PREPARED_SUFFIX)
+    remove_leftovers(files, directory / CHECKPOINTS_NAME, TEMPORARY_SUFFIX)
+    queues = directory / QUEUES_NAME
+    for name in files.list_directory(queues):
+        if name.isdecimal() and int(name) not in topics:
+            remove_leftovers(files, queues / name, QUEUE_SUFFIX)
+            files.remove_directory(queues / name)
 
 
 def remove_leftovers(files: Files, directory: Path, suffix: str) -> None:

@@ -9,7 +9,7 @@ promised to anyone: a torn tail, which is cut off.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,6 +21,7 @@ from latermq_broker.store.log.segment import SEGMENT_HEADER_BYTES, Segment
 from latermq_broker.store.records.record import (
     FLAG_MORE,
     HEADER_BYTES,
+    INTERNAL_TYPES,
     RECORD_ALIGN,
     RECORD_MAGIC,
     RECORD_MAGIC_OFFSET,
@@ -63,14 +64,23 @@ class LogScan:
 
     Args:
         within: begin inside the segment even if its header is bad.
+        until: read nothing beyond, for the log is known to end there; 0: it is not known.
     """
 
     def __init__(
-        self, segments: Sequence[Segment], position: int, epoch: int = 0, *, within: bool = False
+        self,
+        segments: Sequence[Segment],
+        position: int,
+        epoch: int = 0,
+        *,
+        within: bool = False,
+        until: int = 0,
     ) -> None:
         self.start = position
+        self._until = until
         self._within = within
         self.position = position  # of the next record; in the end the first that holds none
+        self.whole_end = position  # after `groups`: where the last of them ended
         self.last: Record | None = None
         self.reason = ""  # why the scan stopped
         self.untouched = False  # it stopped where nothing was ever written
@@ -93,6 +103,30 @@ class LogScan:
     def durable(self) -> int:
         """The last record's claim: claims never shrink along a log."""
         return max(self.start, self.last.durable) if self.last is not None else self.start
+
+    def groups(self, see: Callable[[Record, Record], None]) -> Iterator[list[Record]]:
+        """Yield whole atomic groups, some at a time, without what is the store's own.
+
+        Args:
+            see: gets the first and the last of some records in a row.
+        """
+        group: list[Record] = []  # one that has begun
+        for run in self.runs():
+            see(run[0], run[-1])
+            end = len(run)
+            while end and run[end - 1].flags & FLAG_MORE:
+                end -= 1
+            if run[0].type is RecordType.LOST:  # then what is left of the group that it cut
+                whole, group = run + group, []
+            elif run[0].type in INTERNAL_TYPES:
+                continue
+            elif end:
+                whole, group = group + run[:end], run[end:]
+            else:
+                group += run
+                continue
+            yield whole
+        self.whole_end = group[0].position if group else self.position
 
     def __iter__(self) -> Iterator[Record]:
         for run in self.runs():
@@ -125,7 +159,7 @@ class LogScan:
             if not run:
                 record = decode_record(page, position - page_position, position)
                 if record is None:
-                    page, page_position = _page_at(segment, position), position
+                    page, page_position = _page_at(segment, position, self._until), position
                     record = decode_record(page, 0, position)
                 if record is None:
                     self.untouched = len(page) >= HEADER_BYTES and not any(page[:HEADER_BYTES])
@@ -149,9 +183,10 @@ class LogScan:
             yield run
 
 
-def _page_at(segment: Segment, position: int) -> memoryview:
+def _page_at(segment: Segment, position: int, until: int) -> memoryview:
     """A piece of the segment that begins at `position` and holds the whole record there, if any."""
-    page = memoryview(segment.pread(min(PIECE_BYTES, segment.end - position), position))
+    end = min(segment.end, until) if until else segment.end
+    page = memoryview(segment.pread(max(0, min(PIECE_BYTES, end - position)), position))
     need = min(needed_bytes(page, 0), segment.end - position)
     if len(page) < need and len(page) >= HEADER_BYTES:
         page = memoryview(segment.pread(need, position))
@@ -246,6 +281,21 @@ def require_torn(segments: Sequence[Segment], scan: LogScan) -> Tail:
     if tail.proof is not None:
         raise damage(segments, scan.position, scan.reason, tail.proof)
     return tail
+
+
+def whole_tail(scan: LogScan, until: int) -> Tail:
+    """Return the tail of a log that ends in order, where the last whole group does.
+
+    Raises CorruptRecordError: it is known to go on, up to `until`.
+    """
+    end = scan.whole_end
+    if end < until:
+        raise CorruptRecordError(
+            end,
+            f"{scan.reason}, and the replicated log goes on up to {until}: empty the directory, "
+            "and the broker fills it again from the engine",
+        )
+    return Tail(end, scan.epoch, None, None)
 
 
 def unreadable(scan: LogScan, error: OSError) -> CorruptRecordError:

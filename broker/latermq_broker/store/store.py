@@ -9,6 +9,7 @@ payloads: what the engine keeps in a checkpoint are named sections of bytes.
 import errno
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from secrets import token_bytes
 from typing import Final
@@ -25,16 +26,15 @@ from latermq_broker.errors import (
 from latermq_broker.store.checkpoint_job import CheckpointJob, QueueWrite, RunWrite
 from latermq_broker.store.cut_offs import CutOffs
 from latermq_broker.store.derived.checkpoint import (
-    TEMPORARY_SUFFIX,
     Checkpoint,
     checkpoint_names,
+    delete_checkpoints,
     queue_sections,
     queue_states,
     read_checkpoint,
 )
 from latermq_broker.store.derived.consume_queue import (
     FILE_ENTRIES,
-    QUEUE_SUFFIX,
     ConsumeQueue,
     QueueFiles,
     write_entries,
@@ -49,7 +49,7 @@ from latermq_broker.store.directory import (
     RUNS_NAME,
     find_log,
     first_segment,
-    remove_leftovers,
+    remove_unfinished,
     require_local,
     require_ours,
     take_lock,
@@ -59,18 +59,17 @@ from latermq_broker.store.disk_pressure import DiskPressure
 from latermq_broker.store.dropped import CHECKPOINT_SOON_MS, Dropped
 from latermq_broker.store.files import Files
 from latermq_broker.store.log.commit_log import CommitLog
-from latermq_broker.store.log.segment import PREPARED_SUFFIX
 from latermq_broker.store.offline.scrub import ScrubCounts
-from latermq_broker.store.records.record import FLAG_MORE, INTERNAL_TYPES, Record, RecordType
+from latermq_broker.store.records.record import Record
 from latermq_broker.store.recovery import (
     LogScan,
     RecoveryReport,
-    Tail,
     drop_caches,
     require_log_reaches,
     require_torn,
     seal_tail,
     unreadable,
+    whole_tail,
 )
 
 STORE_SECTIONS: Final = "store."  # prefix of the section names the store keeps for itself
@@ -91,6 +90,8 @@ class Store:
         self._lock_fd: int | None = lock_fd
         self._queue_files = QueueFiles(files, directory / QUEUES_NAME)
         self._queues: dict[tuple[int, int], ConsumeQueue] = {}
+        # A queue file was found damaged in use: the next start replays the whole log.
+        self._distrust = partial(delete_checkpoints, files, directory / CHECKPOINTS_NAME)
         self._spilled: set[Path] = set()  # queue files written but not synced
         self._deleted: set[int] = set()  # topics deleted since the newest checkpoint
         self._doomed: frozenset[int] = frozenset()  # before it: the next one deletes their files
@@ -163,6 +164,7 @@ class Store:
         restore: Callable[[Mapping[str, bytes]], None],
         apply: Callable[[Sequence[Record]], None],
         now_ms: int,
+        until: int = 0,
     ) -> RecoveryReport:
         """Bring the state back: newest usable checkpoint, then every whole group after it.
 
@@ -175,13 +177,14 @@ class Store:
             apply: gets every record but the store's own, some at a time, never part of an atomic
                 group; payloads are views, copy what is kept. It may read the log and append to
                 queues. LOST stands where records are missing.
+            until: the log is another's copy that ends here; then `follow` it, or `begin_life`.
         Raises:
             CorruptRecordError: damage to what was durable; nothing on disk was changed.
             UnsupportedFormatError: a newer version wrote part of it.
             StoreUnusableError: the file system refuses.
         """
         try:
-            return self._recover(restore, apply, now_ms)
+            return self._recover(restore, apply, now_ms, until)
         except OSError as error:
             raise unusable(self.directory, error) from error
         except (StoreFullError, StoreReadOnlyError) as refusal:
@@ -192,6 +195,7 @@ class Store:
         restore: Callable[[Mapping[str, bytes]], None],
         apply: Callable[[Sequence[Record]], None],
         now_ms: int,
+        until: int,
     ) -> RecoveryReport:
         segments = self.log.segments
         behind = self.dropped.behind
@@ -200,26 +204,28 @@ class Store:
         self.dropped.headless = checkpoint is None and (segments[0].base > 0 or behind > 0)
         self.checkpointed = checkpoint.position if checkpoint else 0
         drop_caches(self.files, segments, start)
-        scan = LogScan(segments, start, checkpoint.epoch if checkpoint else 0)
+        scan = LogScan(segments, start, checkpoint.epoch if checkpoint else 0, until=until)
         try:
-            records, end = self._replay(scan, apply)
+            records, end = self._replay(scan, apply), scan.whole_end
             self.dropped.require_accounted(segments)
             last = scan.last
             clean = scan.untouched and last is not None and last.is_clean_mark
             # An orderly stop leaves nothing behind its mark: no need to search the rest.
-            tail = Tail(end, scan.epoch, None, None) if clean else require_torn(segments, scan)
+            tail = require_torn(segments, scan) if not (clean or until) else whole_tail(scan, until)
         except OSError as error:
             if error.errno == errno.EIO:
                 raise unreadable(scan, error) from error
             raise
         seal_tail(self.files, segments, scan.durable, end, max(tail.end, scan.position))
-        self._remove_leftovers()
-        store_ms = max(scan.store_ms, checkpoint.last_store_ms if checkpoint else 0)
+        topics = {topic_id for topic_id, _ in self._queues} | self._deleted | self._doomed
+        remove_unfinished(self.files, self.directory, topics)
         self.log.adopt(segments)
-        self.log.resume(end, max(tail.epoch, scan.epoch) + 1, store_ms or now_ms)
-        self.cut_offs.begin_life(self.log.epoch, self.log.last_store_ms)
+        self.log.last_store_ms = checkpoint.last_store_ms if checkpoint else 0
+        self._reach(scan, tail.epoch)
+        if not until:
+            self.begin_life(now_ms)
         self.dropped.recovered()
-        self._queue_files.on_damage = self._distrust_checkpoints
+        self._queue_files.on_damage = self._distrust
         self._checkpoint_end, self._checkpoint_appended = start, self.log.appended - records
         self._checkpoint_ms = now_ms
         return RecoveryReport(
@@ -233,31 +239,42 @@ class Store:
             epoch=self.log.epoch,
         )
 
-    def _replay(self, scan: LogScan, apply: Callable[[Sequence[Record]], None]) -> tuple[int, int]:
-        """Apply every whole group; how many records, and where the last group ended."""
+    def follow(self, apply: Callable[[Sequence[Record]], None], end: int) -> None:
+        """Apply the groups that another wrote into the log's files; raises as `recover`."""
+        scan = LogScan(list(self.log.segments), self.log.end, self.log.epoch, until=end)
+        try:
+            self.log.appended += self._replay(scan, apply)
+        except OSError as error:
+            raise unusable(self.directory, error) from error
+        whole_tail(scan, end)
+        self._reach(scan, scan.epoch)
+
+    def begin_life(self, now_ms: int) -> None:
+        """Write the log from here on: all of it is on the medium. Raises as `CommitLog.resume`."""
+        log = self.log
+        log.resume(log.end, log.epoch + 1, log.last_store_ms or now_ms)
+        self.cut_offs.begin_life(log.epoch, log.last_store_ms)
+
+    def _reach(self, scan: LogScan, epoch: int) -> None:
+        """Know the log as far as `scan` went."""
+        log = self.log
+        log.end = log.written = log.durable = scan.whole_end
+        log.epoch = max(epoch, scan.epoch)
+        log.last_store_ms = max(log.last_store_ms, scan.store_ms)
+        if scan.last is not None:
+            log.last_position = scan.last.position
+
+    def _replay(self, scan: LogScan, apply: Callable[[Sequence[Record]], None]) -> int:
+        """Apply every whole group; how many records."""
         records = 0
-        group: list[Record] = []  # one that has begun
         spill_at = SPILL_RECORDS
-        for run in scan.runs():
-            self.cut_offs.see(run[0], run[-1])
-            end = len(run)
-            while end and run[end - 1].flags & FLAG_MORE:
-                end -= 1
-            if run[0].type is RecordType.LOST:  # then what is left of the group that it cut
-                whole, group = run + group, []
-            elif run[0].type in INTERNAL_TYPES:
-                continue
-            elif end:
-                whole, group = group + run[:end], run[end:]
-            else:
-                group += run
-                continue
+        for whole in scan.groups(self.cut_offs.see):
             apply(whole)
             records += len(whole)
             if records >= spill_at:
                 spill_at = records + SPILL_RECORDS
                 self._spill()
-        return records, group[0].position if group else scan.position
+        return records
 
     def _spill(self) -> None:
         """Move queue entries from memory into their files, to be synced by the next checkpoint."""
@@ -309,28 +326,6 @@ class Store:
         self.cut_offs.begin(whole=self.log.segments[0].base == 0)
         self.index.clear()
         return None
-
-    def _distrust_checkpoints(self) -> None:
-        """A queue file was found damaged in use: have the next start replay the whole log."""
-        directory = self.directory / CHECKPOINTS_NAME
-        with suppress(OSError):  # then the next start finds the damage as this one did
-            for name in checkpoint_names(self.files, directory):
-                self.files.unlink(directory / name)
-
-    def _remove_leftovers(self) -> None:
-        """Delete what unfinished work of the last run left, and files of queues that are gone."""
-        remove_leftovers(self.files, self.directory / LOG_NAME, PREPARED_SUFFIX)
-        remove_leftovers(self.files, self.directory / CHECKPOINTS_NAME, TEMPORARY_SUFFIX)
-        topics = {str(topic_id) for topic_id, _ in self._queues}
-        queues = self.directory / QUEUES_NAME
-        for name in self.files.list_directory(queues):
-            if (
-                name.isdecimal()
-                and name not in topics
-                and int(name) not in self._deleted | self._doomed
-            ):
-                remove_leftovers(self.files, queues / name, QUEUE_SUFFIX)
-                self.files.remove_directory(queues / name)
 
     # --- queues --------------------------------------------------------------------------------
 
@@ -462,7 +457,7 @@ class Store:
         self.dropped.unlinked(job.unlinked)
         self.index.finish_write(job.index)
         if self._queue_files.damaged is not None:  # found while the job was running
-            self._distrust_checkpoints()
+            self._distrust()
 
     def look_at_disk(self) -> None:
         """Have `disk` know how much is free. Raises OSError."""

@@ -1,5 +1,6 @@
 """A directory filled from a replicated log: cut behind what is known, refused where it is not."""
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -50,6 +51,10 @@ def feed(copy: LocalCopy, begin: int, end: int) -> None:
         copy.write(copy.reader.read(Entry(offset, data))[1])
 
 
+def keep(copy: LocalCopy) -> None:
+    asyncio.run(copy.keep())
+
+
 def content(directory: Path, base: int = 0) -> bytes:
     return (directory / LOG_NAME / segment_name(base)).read_bytes()
 
@@ -57,7 +62,7 @@ def content(directory: Path, base: int = 0) -> bytes:
 def test_what_was_kept_stays_and_what_lies_behind_is_cut_off(tmp_path: Path) -> None:
     copy = opened(tmp_path)
     feed(copy, 0, 2)
-    copy.keep()
+    keep(copy)
     feed(copy, 2, 4)
     copy.close()
     assert content(tmp_path)[64:71] == b"onetwo\0"
@@ -67,7 +72,7 @@ def test_what_was_kept_stays_and_what_lies_behind_is_cut_off(tmp_path: Path) -> 
     assert not (tmp_path / LOG_NAME / segment_name(SIZE)).exists()
     assert again.reader.offset == 2
     feed(again, 2, 4)
-    again.keep()
+    keep(again)
     again.close()
     assert content(tmp_path)[64:71] == b"onetwo\0"
     assert content(tmp_path, SIZE)[64:] == bytes(SIZE - 64)
@@ -87,7 +92,7 @@ def test_nothing_known_leaves_nothing(tmp_path: Path) -> None:
 def test_a_log_that_is_shorter_than_its_note_is_refused(tmp_path: Path) -> None:
     copy = opened(tmp_path)
     feed(copy, 0, 4)
-    copy.keep()
+    keep(copy)
     copy.close()
     for base in (0, SIZE):
         (tmp_path / LOG_NAME / segment_name(base)).unlink()
@@ -139,7 +144,7 @@ GOLDEN = """{"format": 1, "cluster": "shop", "shard": 3, "offset": 2,
 def test_the_golden_note_is_read(tmp_path: Path) -> None:
     copy = opened(tmp_path, NEW._replace(mine=(1, 77)))
     feed(copy, 0, 2)
-    copy.keep()
+    keep(copy)
     copy.close()
     assert json.loads((tmp_path / REPLICA_NAME).read_text()) == json.loads(GOLDEN)
     (tmp_path / REPLICA_NAME).write_text(GOLDEN)

@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
-from latermq_broker.config.config import StoreConfig
+from latermq_broker.clock import SystemClock
+from latermq_broker.config.config import Config
 from latermq_broker.replication.batch import cluster_hash, encode_batch, fence_of
 from latermq_broker.replication.note import read_note
 from latermq_broker.replication.replica import Replica, ReplicaPlace
 from latermq_broker.replication.replicated_log import Entry
+from latermq_broker.store.directory import take_lock
 from latermq_broker.store.files import RealFiles
 from support.log_in_memory import LogInMemory
 
@@ -45,24 +46,14 @@ class LateEngine(LogInMemory):
             self._read.set()
 
 
-class Opened:
-    log: Any = None
-
-    def __init__(self) -> None:
-        self.abandoned = False
-
-    def abandon(self) -> None:
-        self.abandoned = True
-
-
 async def test_who_is_told_to_end_while_it_claims_does_not_serve(tmp_path: Path) -> None:
     """The signal would be lost otherwise: whoever serves waits for one of its own."""
     stop = asyncio.Event()
-    engine, opened = Engine(stop), Opened()
+    engine = Engine(stop)
     place = ReplicaPlace(cluster="shop", shard=0, directory=tmp_path / "data")
-    replica = Replica(place, engine, StoreConfig(), RealFiles(), lambda: 1_000)
-    assert await replica.take_over(lambda: opened, stop) is None
-    assert opened.abandoned
+    replica = Replica(place, engine, Config(), RealFiles(), lambda: 1_000)
+    assert await replica.take_over(SystemClock(), stop) is None
+    take_lock(RealFiles(), place.directory)
     assert len(engine.entries) == 1
     note = read_note(RealFiles(), place.directory)
     assert note is not None
@@ -75,9 +66,7 @@ async def test_who_reads_of_an_owner_while_it_asks_the_engine_claims_nothing(
     """With an empty directory nobody waits for silence: the log may have no owner yet."""
     stop = asyncio.Event()
     place = ReplicaPlace(cluster="shop", shard=0, directory=tmp_path / "data")
-    replica = Replica(place, LateEngine(stop), StoreConfig(), RealFiles(), lambda: 1_000)
-
-    def opened() -> Opened:
-        raise AssertionError("it claims the log of an owner that lives")
-
-    assert await replica.take_over(opened, stop) is None
+    engine = LateEngine(stop)
+    replica = Replica(place, engine, Config(), RealFiles(), lambda: 1_000)
+    assert await replica.take_over(SystemClock(), stop) is None
+    assert len(engine.entries) == 1, "it claimed the log of an owner that lives"

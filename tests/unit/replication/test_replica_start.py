@@ -56,7 +56,7 @@ def served(tmp_path: Path, meanwhile: Callable[[AwkwardLog], None]) -> tuple[int
 
     def replica_of(config: Any) -> Replica:
         log = AwkwardLog(meanwhile)
-        return Replica(place, log, config.store, RealFiles(), lambda: log.now_ms)
+        return Replica(place, log, config, RealFiles(), lambda: log.now_ms)
 
     return runtime.run_replica(config, said.append, replica_of), said
 

@@ -1,5 +1,6 @@
 """A directory's log beside the engine's: what differs is told, and put back from there."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -52,7 +53,7 @@ def note(tmp_path: Path) -> Note:
     copy = LocalCopy(tmp_path, StoreConfig(), RealFiles(), Note("shop", 3))
     for entry in Engine().entries:
         copy.write(copy.reader.read(entry)[1])
-    copy.keep()
+    asyncio.run(copy.keep())
     copy.close()
     return copy.note
 

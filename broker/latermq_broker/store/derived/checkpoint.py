@@ -19,6 +19,7 @@ the store itself begin with "store."; all others are the engine's.
 
 import struct
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -221,6 +222,13 @@ def checkpoint_names(files: Files, directory: Path) -> list[str]:
     except FileNotFoundError:
         return []
     return sorted((name for name in names if name.endswith(CHECKPOINT_SUFFIX)), reverse=True)
+
+
+def delete_checkpoints(files: Files, directory: Path) -> None:
+    """Delete all of them, as far as the file system lets us."""
+    with suppress(OSError):  # then the next start finds the damage as this one did
+        for name in checkpoint_names(files, directory):
+            files.unlink(directory / name)
 
 
 def read_checkpoint(files: Files, path: Path) -> Checkpoint | None:

@@ -69,7 +69,6 @@ class CommitLog:
     """See the module. Built by `Store`, which recovers it and then calls `resume`."""
 
     def __init__(self, files: Files, directory: Path, config: StoreConfig, uuid: bytes) -> None:
-        self.uuid = uuid
         self.end = self.written = self.durable = 0
         self.epoch = 0
         self.last_store_ms = 0
@@ -274,6 +273,11 @@ class CommitLog:
             self.after_roll()
 
     # --- segments ------------------------------------------------------------------------------
+
+    @property
+    def uuid(self) -> bytes:
+        """Return what every file of the log carries; empty until it has one."""
+        return self.row.uuid
 
     @property
     def start(self) -> int:

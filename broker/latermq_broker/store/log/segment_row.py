@@ -37,7 +37,7 @@ class SegmentRow:
         self._files = files
         self._directory = directory
         self._config = config
-        self._uuid = uuid
+        self.uuid = uuid
         self._bases: list[int] = []
         self._prepared: Segment | None = None
         self._spare: Segment | None = None
@@ -49,6 +49,12 @@ class SegmentRow:
         """Take over the segments found on disk, their names durable."""
         self.row = list(segments)
         self._bases = [segment.base for segment in segments]
+
+    def follow(self, segment: Segment, uuid: bytes) -> None:
+        """Take over the next segment of a log that another writes; its name is durable."""
+        self.uuid = uuid
+        self.row.append(segment)
+        self._bases.append(segment.base)
 
     def at(self, position: int) -> Segment:
         """The segment that holds a position; CorruptRecordError if none does."""
@@ -151,7 +157,7 @@ class SegmentRow:
         try:
             self.sync_names()  # no two names wait at once: a crash could keep the second alone
             if prepared is self._spare:
-                header = SegmentHeader(base, prepared.size, self._uuid, created_ms)
+                header = SegmentHeader(base, prepared.size, self.uuid, created_ms)
                 prepared.move_to(header)
             prepared.publish(self._directory / segment_name(base))
         except OSError as error:
@@ -185,7 +191,7 @@ class SegmentRow:
 
     def _prepare(self, base: int, created_ms: int, *, zero_fill: bool, size: int = 0) -> Segment:
         size = size or self._config.segment_bytes
-        header = SegmentHeader(base, size, self._uuid, created_ms)
+        header = SegmentHeader(base, size, self.uuid, created_ms)
         # The number keeps a thread that prepares and a loop that cannot wait for it apart.
         place = f"{base:020d}" if size == self._config.segment_bytes else "spare"
         name = f"{place}-{next(self._prepared_numbers)}{PREPARED_SUFFIX}"

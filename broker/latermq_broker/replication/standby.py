@@ -1,0 +1,114 @@
+"""An engine that the replicated log drives: what its owner wrote, it applies, and decides nothing.
+
+    cold: bytes into the directory ──caught up──► warm: and into the engine ──► its own life
+
+It is opened as at any start, from its own newest checkpoint, and then given each group that became
+valid by the replay of a start. So whoever takes over has nothing left to replay.
+"""
+
+import asyncio
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from latermq_broker.clock import SystemClock
+from latermq_broker.config.config import Config
+from latermq_broker.engine.engine import Engine
+from latermq_broker.pump.disk_work import THREADS_MAX, DiskWork, Timers
+from latermq_broker.replication.local_copy import LocalCopy
+from latermq_broker.replication.replicated_log import Entry
+from latermq_broker.replication.validity import Verdict
+
+log = logging.getLogger("latermq.replication")
+
+KEEP_S: Final = 2.0  # what was read since has to be synced when it takes over
+
+
+class Standby:
+    """Made and used in one running loop. Raises StoreError, in all methods: it cannot go on."""
+
+    def __init__(self, copy: LocalCopy, config: Config, clock: SystemClock) -> None:
+        self.copy = copy
+        self.engine: Engine | None = None
+        self._config = config
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._kept_s = 0.0
+        self._threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="latermq-standby")
+        self._disk: DiskWork | None = None
+        self._failure: BaseException | None = None
+
+    @property
+    def cold(self) -> bool:
+        """Return whether there is a log, and no engine that has it."""
+        return self.engine is None and bool(self.copy.store.log.segments)
+
+    def take(self, entry: Entry) -> Verdict:
+        """Read the next entry of the replicated log; what becomes valid with it, too."""
+        verdict, pieces = self.copy.reader.read(entry)
+        if pieces:
+            self.copy.write(pieces)
+            if self.engine is not None:
+                self.engine.follow(self.copy.end)
+        return verdict
+
+    def warm_up(self) -> None:
+        """Open the engine: all that there is was read."""
+        began_s = self._loop.time()
+        store, config, now_ms = self.copy.store, self._config, self._clock.now_ms()
+        self.engine = Engine.behind(store, config, now_ms, self.copy.end)
+        self._disk = DiskWork(
+            self.engine, self._clock, config.store, Timers(), self._threads,
+            on_durable=_nothing, on_marked=_nothing, on_failure=self._fail,
+        )  # fmt: skip
+        report = self.engine.recovery
+        assert report is not None
+        took_ms = round((self._loop.time() - began_s) * 1_000)
+        log.info(
+            "follows with an engine",
+            extra={"ms": took_ms, "records": report.records, "rebuilt": report.rebuilt},
+        )
+
+    async def housekeep(self) -> None:
+        """Keep what was read, now and then, and take the checkpoints that are due."""
+        if self._failure is not None:
+            raise self._failure
+        if self._loop.time() - self._kept_s < KEEP_S:
+            return
+        await self.copy.keep()  # first: what a checkpoint lets go is not to be missed by the note
+        self._kept_s = self._loop.time()
+        if self._disk is not None:
+            self._disk.shorten(self._clock.now_ms())
+
+    async def begin_life(self) -> Engine:
+        """Let the engine go, which may decide now: the log is ours."""
+        await self.copy.keep()
+        store, clock = self.copy.store, self._clock
+        if self._disk is not None:
+            await self._disk.join()
+        self._threads.shutdown()
+        clock.not_before(store.log.last_store_ms)
+        now_ms = clock.now_ms()
+        if self.engine is None:
+            self.copy.begin_log(now_ms)
+            self.engine = Engine.open(store, self._config, now_ms)
+        else:
+            store.begin_life(now_ms)
+            self.engine.begin_life(now_ms)
+        return self.engine
+
+    async def close(self) -> None:
+        """Let the directory go."""
+        if self._disk is not None:
+            await self._disk.join()
+        self._threads.shutdown()
+        if self.engine is not None:
+            self.engine.abandon()
+        self.copy.close()
+
+    def _fail(self, error: BaseException) -> None:
+        self._failure = error
+
+
+def _nothing() -> None:
+    """Stand where a pump would listen."""
