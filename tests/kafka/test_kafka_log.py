@@ -13,10 +13,11 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from latermq_broker.clock import SystemClock
 from latermq_broker.config.replication import SERVERS
 from latermq_broker.errors import ConfigError, EngineGoneError
 from latermq_broker.replication.kafka_log import KafkaLog
-from latermq_broker.replication.kafka_topics import Wanted, ensure_topics
+from latermq_broker.replication.kafka_topics import Wanted, ensure_topics, warn_of_clock
 from latermq_broker.replication.replicated_log import Entry, ReplicatedLog
 from support.kafka.cluster import KafkaCluster
 from support.machine import patient
@@ -138,3 +139,16 @@ def test_a_topic_that_would_lose_messages_is_refused(kafka: KafkaCluster, wanted
     ) in str(refused.value)
     alter(kafka, wanted.log_topic, retention_ms="-1", cleanup_policy="delete")
     ensure_topics(settings, wanted)
+
+
+def test_a_clock_that_is_apart_from_kafkas_is_told_of(
+    kafka: KafkaCluster, wanted: Wanted, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings, clock = {SERVERS: kafka.bootstrap}, SystemClock()
+    warn_of_clock(settings, wanted, clock.now_ms)
+    assert "apart" not in caplog.text
+    warn_of_clock(settings, wanted, lambda: clock.now_ms() - 3_600_000)
+    assert "apart by +3600.0 s" in caplog.text or "apart by +3599" in caplog.text
+    alter(kafka, wanted.log_topic, flush_messages="1000")
+    ensure_topics(settings, wanted)
+    assert "flush.messages=1 has it synced" in caplog.text

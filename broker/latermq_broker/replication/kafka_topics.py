@@ -8,10 +8,10 @@ were acknowledged: with such a topic no broker starts.
 """
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 from latermq_broker.errors import ConfigError
@@ -23,6 +23,8 @@ SETTING: Final = "replication.kafka"
 MESSAGE_BYTES_MIN: Final = 1_000_000
 FOR_EVER: Final = "-1"
 CANARY_MS: Final = "600000"
+CLOCK_S: Final = 5.0
+APART_MS: Final = 1_000  # clocks that say so much else
 
 
 class Wanted(NamedTuple):
@@ -55,7 +57,11 @@ class Wanted(NamedTuple):
 
     @property
     def canary_config(self) -> dict[str, str]:
-        return {"min.insync.replicas": str(self.replicas_min), "retention.ms": CANARY_MS}
+        return {
+            "min.insync.replicas": str(self.replicas_min),
+            "retention.ms": CANARY_MS,
+            "message.timestamp.type": "LogAppendTime",  # Kafka's clock: `warn_of_clock`
+        }
 
 
 def ensure_topics(settings: Mapping[str, Any], wanted: Wanted) -> None:
@@ -76,6 +82,36 @@ def ensure_topics(settings: Mapping[str, Any], wanted: Wanted) -> None:
         raise ConfigError(SETTING, f"Kafka says: {error.args[0]}") from error
     if faults:
         raise ConfigError(SETTING, f"topic {wanted.log_topic} " + "; ".join(faults))
+
+
+def warn_of_clock(settings: Mapping[str, Any], wanted: Wanted, now_ms: Callable[[], int]) -> None:
+    """Hold this machine's clock against that of the node that leads the canary.
+
+    All brokers do, so two of them are not farther apart than they say. A lease that an owner gave
+    is ended by the clock of the next one, and a delay that a producer asked for by either's.
+    """
+    stamps_ms: list[int] = []
+
+    def on_delivery(error: Any, sent: Any) -> None:
+        kind, at_ms = sent.timestamp()
+        if error is None and kind == TIMESTAMP_LOG_APPEND_TIME:
+            stamps_ms.append(at_ms)
+
+    producer = Producer(dict(settings))
+    before_ms = now_ms()
+    producer.produce(wanted.canary_topic, b"clock", partition=0, on_delivery=on_delivery)
+    producer.flush(CLOCK_S)
+    gap_ms = clock_gap_ms(before_ms, stamps_ms[0], now_ms()) if stamps_ms else 0
+    if abs(gap_ms) > APART_MS:
+        log.warning(
+            "the clocks of Kafka and of this machine are apart by %+.1f s: set them by NTP",
+            gap_ms / 1_000,
+        )
+
+
+def clock_gap_ms(before_ms: int, told_ms: int, after_ms: int) -> int:
+    """Return how far another clock, read between two looks at ours, is surely ahead of it."""
+    return max(told_ms - after_ms, 0) + min(told_ms - before_ms, 0)
 
 
 def _create(admin: Any, name: str, wanted: Wanted, config: dict[str, str]) -> None:
@@ -101,6 +137,18 @@ def _faults_of_place(admin: Any, wanted: Wanted, settings: Mapping[str, Any]) ->
     if fewest < wanted.replicas:
         tool = f"kafka-reassign-partitions.sh --bootstrap-server {_servers(settings)} --execute"
         yield f"has {fewest} replicas, not {wanted.replicas}: `{tool}` with a plan that adds them"
+    warn_of_few_in_sync(wanted, partitions.values())
+
+
+def warn_of_few_in_sync(wanted: Wanted, partitions: Iterable[Any]) -> None:
+    """Say if replicas of the log are behind now: one more that fails may stop everything."""
+    in_sync = min((len(each.isrs) for each in partitions), default=0)
+    if in_sync < wanted.replicas:
+        log.warning(
+            "topic %s has %d of %d replicas in sync, and takes nothing with fewer than %d: see "
+            "`kafka-topics.sh --describe --under-replicated-partitions`",
+            wanted.log_topic, in_sync, wanted.replicas, wanted.replicas_min,
+        )  # fmt: skip
 
 
 def _faults_of_config(admin: Any, wanted: Wanted, settings: Mapping[str, Any]) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from latermq_broker.clock import monotonic_ms
+from latermq_broker.clock import SystemClock, monotonic_ms
 from latermq_broker.config.config import Config
 from latermq_broker.errors import ConfigError
 from latermq_broker.replication.replica import Replica, ReplicaPlace
@@ -38,7 +38,11 @@ def engine_on_kafka(config: Config, *, make_topics: bool) -> "KafkaLog":
     """
     try:
         from latermq_broker.replication.kafka_log import KafkaLog
-        from latermq_broker.replication.kafka_topics import Wanted, ensure_topics
+        from latermq_broker.replication.kafka_topics import (
+            Wanted,
+            ensure_topics,
+            warn_of_clock,
+        )
     except ImportError as error:
         raise ConfigError(
             "replication.kafka", f"needs pip install 'latermq[broker,kafka]' ({error})"
@@ -50,4 +54,5 @@ def engine_on_kafka(config: Config, *, make_topics: bool) -> "KafkaLog":
     wanted = Wanted(chosen.cluster, 1, chosen.replicas, chosen.replicas_min)
     if make_topics:
         ensure_topics(settings, wanted)
+        warn_of_clock(settings, wanted, SystemClock().now_ms)
     return KafkaLog(settings, wanted.log_topic, SHARD, wanted.canary_topic)

@@ -4,8 +4,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import pytest
+
 from latermq_broker.clock import SystemClock
 from latermq_broker.config.config import Config
+from latermq_broker.errors import StoreUnusableError
 from latermq_broker.replication.batch import cluster_hash, encode_batch, fence_of
 from latermq_broker.replication.note import read_note
 from latermq_broker.replication.replica import Replica, ReplicaPlace
@@ -70,3 +73,13 @@ async def test_who_reads_of_an_owner_while_it_asks_the_engine_claims_nothing(
     replica = Replica(place, engine, Config(), RealFiles(), lambda: 1_000)
     assert await replica.take_over(SystemClock(), stop) is None
     assert len(engine.entries) == 1, "it claimed the log of an owner that lives"
+
+
+async def test_two_clusters_in_one_topic_are_told_apart(tmp_path: Path) -> None:
+    engine, stop = LogInMemory(), asyncio.Event()
+    engine.entries.append(encode_batch(fence_of(cluster_hash("other"), 0, 1, 77)))
+    place = ReplicaPlace(cluster="shop", shard=0, directory=tmp_path / "data")
+    replica = Replica(place, engine, Config(), RealFiles(), lambda: 1_000)
+    with pytest.raises(StoreUnusableError, match="two clusters may not share a topic"):
+        await replica.take_over(SystemClock(), stop)
+    assert len(engine.entries) == 1
