@@ -153,6 +153,20 @@ async def test_transactions_and_clients_are_of_all_shards(endpoint: str) -> None
         assert "<dt>Shard</dt><dd>1</dd>" in page
 
 
+async def test_a_group_is_moved_in_all_shards(endpoint: str) -> None:
+    async with visiting(endpoint) as (_, visitor):
+        here = f"/groups/{shop.GROUP}"
+        page = await visitor.get(f"{here}/reset?topic={shop.TOPIC}&to=earliest")
+        assert {*shards_in(page)} == {*SHARDS}
+        assert f"<b>{DEAD}</b> to be read again" in page
+        fields = {"topic": shop.TOPIC, "to_ms": "0", "sure": "yes", "back": here}
+        await visitor.post(f"{here}/reset", **fields)
+        for shard in SHARDS:
+            assert f"in shard {shard}" in visitor.page
+        page = await visitor.get(f"{here}/reset?topic={shop.TOPIC}&to=earliest")
+        assert "<b>0</b> to be read again" in page
+
+
 async def test_a_silent_shard_is_named_and_the_rest_is_shown(
     machines: Machines, endpoint: str
 ) -> None:
@@ -168,5 +182,14 @@ async def test_a_silent_shard_is_named_and_the_rest_is_shown(
             assert "/dead/billing@0" in await visitor.get("/dead")
             await visitor.get(f"/messages/{'0' * 34}")
             assert visitor.status == 503, "it may be where nobody answers"
+            page = await visitor.get("/pending?topic=reminders")
+            (following,) = re.findall(r'rel="next" href="([^"]+)"', page)
+            (first, *_) = re.findall(r'name="id" value="([^"]+)@0"', page)
+            ids = [f"{first}@1", f"{first}@0"]
+            await visitor.post("/pending/change", verb="postpone", by="1h", id=ids)
+            assert "1 message postponed; 1 not: " in visitor.page
     finally:
         await asyncio.to_thread(machines.shards[1].start)
+    async with visiting(endpoint) as (_, visitor):
+        page = await visitor.until(following, 'data-label="Shard">1<')
+        assert {*shards_in(page)} == {"1"}, "its rows come on a later page"

@@ -4,7 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from latermq_broker.delivery.deadlines import Deadlines
+from latermq_broker.delivery.deadlines import _SLOT_MS, Deadlines
 
 IDS = st.integers(1, 12)
 
@@ -34,6 +34,14 @@ class DeadlinesMachine(RuleBasedStateMachine):
         assert self.deadlines.expire(self.now_ms, slice) == expected
         for item in expected:
             del self.armed[item]
+
+    @rule(step_ms=st.one_of(st.integers(0, 300), st.integers(0, 60_000)))
+    def forget_empty(self, step_ms: int) -> None:
+        self.now_ms += step_ms
+        self.deadlines.forget_empty(self.now_ms)
+        waiting = {ms // _SLOT_MS for ms in self.armed.values()}
+        past = {slot for slot in self.deadlines._slots if slot < self.now_ms // _SLOT_MS}
+        assert past <= waiting
 
     @invariant()
     def agrees(self) -> None:

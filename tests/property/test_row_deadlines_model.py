@@ -53,6 +53,13 @@ class RowDeadlinesMachine(RuleBasedStateMachine):
         if len(due) < slice:
             assert told_ms is None or told_ms > self.now_ms, "nothing is left to do now"
 
+    @rule(step_ms=st.one_of(st.integers(0, 300), st.integers(0, 60_000)))
+    def forget_empty(self, step_ms: int) -> None:
+        self.now_ms += step_ms
+        self.deadlines.forget_empty(self.now_ms)
+        waiting = {ms // SLOT_MS for ms in self.armed.values()}
+        assert {slot for slot in self.deadlines._rings if slot < self.now_ms // SLOT_MS} <= waiting
+
     @rule(page=st.integers(1, 3))
     def list_in_pages(self, page: int) -> None:
         expected = sorted((ms, item) for item, ms in self.armed.items())

@@ -85,6 +85,18 @@ class Deadlines:
             members = self._slots.get(slot, ())
             yield from sorted((self._deadline[item], item) for item in members)
 
+    def forget_empty(self, now_ms: int) -> None:
+        """Let go of slots before `now_ms` that nothing waits in: where nothing expires, of a
+        standby, nobody else does."""
+        left: list[int] = []
+        for slot in self._slot_order:
+            if slot < now_ms // _SLOT_MS and not self._slots[slot]:
+                del self._slots[slot]
+            else:
+                left.append(slot)
+        heapify(left)
+        self._slot_order = left
+
     def _open_slots(self, last: int) -> None:
         """Put every slot up to number `last` in order."""
         if last < self._open_until:

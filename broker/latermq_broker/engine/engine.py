@@ -66,6 +66,7 @@ from latermq_broker.store.records.record import RecordType
 from latermq_broker.store.recovery import RecoveryReport
 from latermq_broker.store.store import Store
 
+SWEEP_MS: Final = 60_000  # of a followed log, between two looks for empty slots of its deadlines
 EPOCH_ID_BITS: Final = 40  # delivery ids of one life of the broker, before they reach the next's
 
 
@@ -342,8 +343,14 @@ class Engine:
 
 def _follow(state: EngineState, journal: Journal, end: int) -> None:
     """Apply what another wrote into the log's files up to `end`; its clock moves the timer on."""
+    log = state.store.log
+    before_ms = log.last_store_ms
     state.store.follow(journal.replay, end)
-    state.timer.due(state.wall.at(state.store.log.last_store_ms), 0)
+    now_ms = log.last_store_ms
+    state.timer.due(state.wall.at(now_ms), 0)
+    if now_ms // SWEEP_MS > before_ms // SWEEP_MS:
+        state.leases.deadlines.forget_empty(now_ms)
+        state.halves.deadlines.forget_empty(now_ms)
 
 
 def _live(state: EngineState, group: str, handle: str, now_ms: int, topic: str | None) -> Delivery:

@@ -65,8 +65,8 @@ def verify(directory: Path, file: str | None, repair: bool, as_json: bool) -> No
         _print(directory, note, done, repaired=repair)
     if done.differences and not repair:
         raise CommandError(
-            f"{counted(len(done.differences), 'place')} in {plain(str(directory))} "
-            "not as the engine has it; --repair puts them right"
+            f"{plain(str(directory))} differs from the engine in "
+            f"{counted(len(done.differences), 'place')}; --repair mends it"
         )
 
 

@@ -97,6 +97,7 @@ class Replica:
         owned = None
         try:
             while owned is None and await self._follow(standby, stop):
+                await standby.settle()
                 tenure = await self._claim(copy.reader, standby)
                 if tenure is not None and not stop.is_set():  # else a start takes it up at once
                     engine = await standby.begin_life()

@@ -80,12 +80,22 @@ class Standby:
         if self._disk is not None:
             self._disk.shorten(self._clock.now_ms())
 
-    async def begin_life(self) -> Engine:
-        """Let the engine go, which may decide now: the log is ours."""
+    async def settle(self) -> None:
+        """Keep what was read, and let work on the disk end: to be done before the log is claimed.
+
+        Whoever owns it has to be heard of at once, and a checkpoint may take seconds.
+        """
         await self.copy.keep()
-        store, clock = self.copy.store, self._clock
         if self._disk is not None:
             await self._disk.join()
+
+    async def begin_life(self) -> Engine:
+        """Let the engine go, which may decide now: the log is ours, and nothing was begun since
+        it settled."""
+        await self.copy.keep()
+        if self.cold:  # its first bytes came with the claim
+            self.warm_up()
+        store, clock = self.copy.store, self._clock
         self._threads.shutdown()
         clock.not_before(store.log.last_store_ms)
         now_ms = clock.now_ms()

@@ -99,7 +99,12 @@ class Verifying:
         path = self._log / segment_name(self._base)
         if self._base not in bases:
             raise StoreUnusableError(f"{path} is missing: {REFILL}")
-        fd = self._files.open(path, OpenMode.WRITE if self._repair else OpenMode.READ)
+        try:
+            fd = self._files.open(path, OpenMode.WRITE if self._repair else OpenMode.READ)
+        except FileNotFoundError:
+            if self._base < min(self._bases(), default=0):  # let go of meanwhile
+                return
+            raise
         try:
             there, offset = b"", piece.position - self._base
             with suppress(OSError):  # the medium does not give it

@@ -13,6 +13,7 @@ only held up for so long finds that out before the next write, and ends.
 import os
 import secrets
 import socket
+from contextlib import suppress
 from datetime import datetime
 from typing import Final, Protocol
 
@@ -48,7 +49,12 @@ class Mark:
         self._shelf = shelf
         self._name = f"{clock.now_ms():013d}-{secrets.token_hex(8)}"
         self._told_ms = 0
-        self._told_at = self._tell()
+        try:
+            self._told_at = self._tell()
+        except CommandError:
+            with suppress(CommandError):  # it counts no longer than that of one who was killed
+                self.remove()
+            raise
 
     def wait(self) -> None:
         """Return when nobody else may write.

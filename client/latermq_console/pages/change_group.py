@@ -13,6 +13,7 @@ from latermq_console.drawing.links import segment
 from latermq_console.pages.groups import QUEUES_MAX, lag_by_queue
 from latermq_console.pages.letter_filter import instant_ms
 from latermq_console.pages.sure import check_name
+from latermq_console.reading.desk import Desk
 from latermq_console.reading.jobs import words_of
 from latermq_console.serving.console import FormError, View
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
@@ -28,6 +29,7 @@ ON_DEAD: Final = {"skip": group_pb2.SKIP, "park": group_pb2.PARK}
 class Move(NamedTuple):
     """Where a group is in a queue, and where it would go on. `offset` -1: it has not read it."""
 
+    shard: int
     queue_id: int
     offset: int
     target: int
@@ -74,31 +76,48 @@ async def plan_reset(view: View) -> Response:
     answer = await desk.call(desk.admin.groups.GetGroup, group_pb2.GetGroupRequest(name=name))
     progress = next((each for each in answer.group.topics if each.topic == topic), None)
     to_ms = _target_ms(view.asked("to"))
-    moves, problem = await _moves(view, name, topic, to_ms)
+    desks = await view.shards.desks()
+    planned = await asyncio.gather(
+        *(_moves(each, number, name, topic, to_ms) for number, each in desks.items())
+    )
     return view.render(
         "group_reset.html",
         group=name,
         topic=topic,
         to_ms=to_ms,
-        moves=moves,
-        shown_all=len(moves) < QUEUES_MAX,
-        problem=problem,
+        moves=[move for moves, _ in planned for move in moves],
+        shown_all=all(len(moves) < QUEUES_MAX for moves, _ in planned),
+        problem=next((problem for _, problem in planned if problem), ""),
+        several=len(desks) > 1,
         progress=progress,
     )
 
 
 async def reset(view: View) -> Response:
-    """Move a group to another time in a topic, as its plan told."""
+    """Move a group to another time in a topic, in every shard, as its plan told."""
     name, topic = view.path("group"), view.field("topic")
     if view.field("sure") != "yes":
         raise FormError("nothing was changed: say that you are sure")
     request = group_pb2.ResetGroupRequest(
         name=name, topic=topic, to_ms=view.whole("to_ms", TO_MS_MAX)
     )
-    answer = await view.desk.call(view.desk.admin.groups.ResetGroup, request)
-    places = ", ".join(f"{offset:,}" for offset in answer.offsets[:QUEUES_MAX])
+    places, failed = [], []
+    desks = await view.shards.desks()
+    for number, desk in desks.items():
+        try:
+            answer = await desk.call(desk.admin.groups.ResetGroup, request)
+        except LaterMQError as error:  # what other shards did stays done
+            if len(desks) == 1:
+                raise
+            failed.append(f"not in shard {number}: {words_of(error)}")
+            continue
+        offsets = ", ".join(f"{offset:,}" for offset in answer.offsets[:QUEUES_MAX])
+        places.append(f"offset {offsets}" + f" in shard {number}" * (len(desks) > 1))
+    text = f"{name} was not moved"
+    if places:
+        text = f"{name} goes on in {topic} from {', '.join(places)}"
     return view.go(
-        f"/groups/{segment(name)}", "good", f"{name} goes on in {topic} from offset {places}"
+        f"/groups/{segment(name)}", "bad" if failed else "good", "; ".join([text, *failed])
     )
 
 
@@ -138,22 +157,25 @@ def _target_ms(text: str) -> int:
     return ms
 
 
-async def _moves(view: View, group: str, topic: str, to_ms: int) -> tuple[list[Move], str]:
+async def _moves(
+    desk: Desk, shard: int, group: str, topic: str, to_ms: int
+) -> tuple[list[Move], str]:
     """Return the moves by queue, or why they are not known."""
-    lags, problem = await lag_by_queue(view, group, topic)
+    lags, problem = await lag_by_queue(desk, group, topic)
     try:
         targets = await asyncio.gather(
-            *(_offset_at(view, topic, each.queue_id, to_ms) for each in lags)
+            *(_offset_at(desk, topic, each.queue_id, to_ms) for each in lags)
         )
     except LaterMQError as error:
         return [], words_of(error)
     moves = [
-        Move(lag.queue_id, lag.offset, target) for lag, target in zip(lags, targets, strict=True)
+        Move(shard, lag.queue_id, lag.offset, target)
+        for lag, target in zip(lags, targets, strict=True)
     ]
     return moves, problem
 
 
-async def _offset_at(view: View, topic: str, queue_id: int, to_ms: int) -> int:
+async def _offset_at(desk: Desk, topic: str, queue_id: int, to_ms: int) -> int:
     request = service_pb2.QueryOffsetRequest(
         message_queue=definition_pb2.MessageQueue(
             topic=definition_pb2.Resource(name=topic), id=queue_id
@@ -162,5 +184,5 @@ async def _offset_at(view: View, topic: str, queue_id: int, to_ms: int) -> int:
     )
     if to_ms:
         request.timestamp.FromMilliseconds(to_ms)
-    answer: Any = await view.desk.look(view.desk.admin.messaging.QueryOffset, request)
+    answer: Any = await desk.look(desk.admin.messaging.QueryOffset, request)
     return int(answer.offset)

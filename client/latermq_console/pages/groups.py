@@ -16,6 +16,7 @@ from latermq_console.drawing.ladder import ladder_of
 from latermq_console.drawing.links import segment
 from latermq_console.pages.clients import KINDS
 from latermq_console.pages.past import past_of, title_of
+from latermq_console.reading.desk import Desk
 from latermq_console.reading.history import Past
 from latermq_console.reading.jobs import words_of
 from latermq_console.reading.watch import GroupState
@@ -77,7 +78,7 @@ async def group(view: View) -> Response:
         blocked, blocked_error = await desk.tried(method, listing)
     past = await past_of(view, name)
     topics = sorted(read_group.topics, key=lambda each: -each.ready_count)
-    lags = await asyncio.gather(*(lag_by_queue(view, name, t.topic) for t in topics[:TOPICS_MAX]))
+    lags = await asyncio.gather(*(lag_by_queue(desk, name, t.topic) for t in topics[:TOPICS_MAX]))
     consumers, consumers_error = await desk.tried(
         desk.admin.clients.ListClients,
         client_pb2.ListClientsRequest(group=name, page_size=SHOWN_MAX),
@@ -170,24 +171,22 @@ def _figures(group: group_pb2.Group, state: GroupState | None, past: Past | None
     return figures
 
 
-async def lag_by_queue(view: View, group: str, topic: str) -> tuple[list[QueueLag], str]:
+async def lag_by_queue(desk: Desk, group: str, topic: str) -> tuple[list[QueueLag], str]:
     """Return the lag of each queue, or why it is not known."""
-    desk = view.desk
     request = topic_pb2.GetTopicRequest(name=topic)
     answer, error = await desk.tried(desk.admin.topics.GetTopic, request, age_s=LISTED_S)
     if answer is None:
         return [], words_of(error) if error else ""
     queues = answer.topic.queues[:QUEUES_MAX]
     try:
-        rows = await asyncio.gather(*(_queue_lag(view, group, topic, each) for each in queues))
+        rows = await asyncio.gather(*(_queue_lag(desk, group, topic, each) for each in queues))
     except LaterMQError as refused:
         return [], words_of(refused)
     return list(rows), ""
 
 
-async def _queue_lag(view: View, group: str, topic: str, queue: Any) -> QueueLag:
+async def _queue_lag(desk: Desk, group: str, topic: str, queue: Any) -> QueueLag:
     """Raises LaterMQError: the user may not be told."""
-    desk = view.desk
     request: Message = service_pb2.GetOffsetRequest(
         group=definition_pb2.Resource(name=group),
         message_queue=definition_pb2.MessageQueue(

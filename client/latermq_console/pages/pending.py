@@ -163,13 +163,16 @@ async def change(view: View) -> Response:
     for handle in ids:
         own, desk = await view.whose(handle)
         wanted.setdefault(desk, []).append(own)
-    results = []
+    failed: list[str] = []  # why, of each
     for desk, own_ids in wanted.items():
         request = pending_pb2.ChangePendingRequest(ids=own_ids, due_at_ms=due_at_ms)
-        results += (await desk.call(method, request)).results
-    failed = [each for each in results if each.status.code != 20000]
-    count = len(results) - len(failed)
-    text = f"{words.counted(count, 'message')} {DONE_WORDS[verb]}"
+        try:
+            results = (await desk.call(method, request)).results
+        except LaterMQError as error:  # what other shards did stays done
+            failed += [words_of(error)] * len(own_ids)
+            continue
+        failed += [each.status.message for each in results if each.status.code != 20000]
+    text = f"{words.counted(len(ids) - len(failed), 'message')} {DONE_WORDS[verb]}"
     if failed:
-        text += f"; {len(failed)} not: {failed[0].status.message}"
+        text += f"; {len(failed)} not: {failed[0]}"
     return view.go(back, "bad" if failed else "good", text)

@@ -48,11 +48,13 @@ class Parts(NamedTuple):
 
     Fields:
         several: there is more than one, so that it matters whose something is.
+        unheard: the numbers of the silent ones.
     """
 
     answers: list[tuple[int, Any]]
     silent: list[str]
     several: bool
+    unheard: list[int]
 
 
 class Listing(NamedTuple):
@@ -119,20 +121,23 @@ class ShardLook:
 
         given = await asyncio.gather(*(asked(*pair) for pair in wanted.items()))
         answers, silent, failures = [], [], list[LaterMQError]()
+        unheard: list[int] = []
         for number, answer in zip(wanted, given, strict=True):
             if isinstance(answer, TimeoutError):
                 silent.append(f"shard {number}: no answer within {ANSWER_S:.0f} s")
+                unheard.append(number)
             elif isinstance(answer, LaterMQError):
                 if isinstance(answer, RequestError) and not isinstance(answer, NOT_THERE):
                     raise answer
                 failures.append(answer)
                 if not isinstance(answer, NOT_THERE):
                     silent.append(f"shard {number}: {words_of(answer)}")
+                    unheard.append(number)
             else:
                 answers.append((number, answer))
         if failures and not answers:  # first that it may be where nobody answers
             raise min(failures, key=lambda error: isinstance(error, NOT_THERE))
-        return Parts(answers, silent, several)
+        return Parts(answers, silent, several, unheard)
 
     async def listed(
         self, method: Method[Any], request: Any, items: str, order: Callable[[Any], Any],
@@ -164,6 +169,7 @@ class ShardLook:
             rows.sort(key=lambda row: order(row[1]))
         more = {number: answer.next_page_token for number, answer in parts.answers
                 if answer.next_page_token}  # fmt: skip
+        more |= {number: after.get(number, "") for number in parts.unheard}  # asked again
         return Listing(rows, json.dumps(more) if more else "", parts.silent, parts.several)
 
     async def close(self) -> None:

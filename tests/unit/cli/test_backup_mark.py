@@ -152,3 +152,4 @@ def test_a_store_without_times_will_not_do(url: str, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(memory, "modified", fsspec.AbstractFileSystem.modified)
     with pytest.raises(RefusedError, match="does not say when"), BucketShelf(url).locked():
         pass
+    assert not BucketShelf(url).names(RUNNING), "its mark would hold up others"

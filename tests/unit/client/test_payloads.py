@@ -24,6 +24,19 @@ class Model(pydantic.BaseModel):
     id: int
 
 
+class Early(pydantic.BaseModel):
+    """A listener may stand above what its payload is made of."""
+
+    lines: "list[Line]"
+
+
+EARLY = codec_for(Early)
+
+
+class Line(pydantic.BaseModel):
+    sku: str
+
+
 @pytest.mark.parametrize(
     ("annotation", "payload", "body"),
     [
@@ -40,6 +53,13 @@ def test_a_payload_comes_back_as_it_was(annotation: Any, payload: Any, body: byt
     assert codec.encode(payload) == body
     assert codec.read(body, codec.content_type) == payload
     assert codec.read(body, None) == payload  # of a sender that says nothing
+
+
+def test_what_a_payload_is_made_of_may_be_defined_later() -> None:
+    early = Early(lines=[Line(sku="a")])
+    body = EARLY.encode(early)
+    assert body == b'{"lines":[{"sku":"a"}]}'
+    assert EARLY.read(body, EARLY.content_type) == early
 
 
 @pytest.mark.parametrize("annotation", [Order, Row, Model, str])

@@ -9,18 +9,13 @@ import pytest
 
 from latermq_broker.config.config import LogConfig
 from latermq_broker.observability import log as logs
+from support.log_set_up import log_as_it_was
 
 
 @pytest.fixture(autouse=True)
 def _restored() -> Iterator[None]:
-    root, own = logging.getLogger(), logging.getLogger("latermq")
-    handlers, levels = list(root.handlers), (root.level, own.level)
-    raises = logging.raiseExceptions
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(levels[0])
-    own.setLevel(levels[1])
-    logging.raiseExceptions = raises
+    with log_as_it_was():
+        yield
 
 
 def written(config: LogConfig) -> io.StringIO:

@@ -13,6 +13,7 @@ from latermq_broker.replication.batch import cluster_hash, encode_batch, fence_o
 from latermq_broker.replication.note import read_note
 from latermq_broker.replication.replica import Replica, ReplicaPlace
 from latermq_broker.replication.replicated_log import Entry
+from latermq_broker.replication.standby import Standby
 from latermq_broker.store.directory import take_lock
 from latermq_broker.store.files import RealFiles
 from support.log_in_memory import LogInMemory
@@ -73,6 +74,26 @@ async def test_who_reads_of_an_owner_while_it_asks_the_engine_claims_nothing(
     replica = Replica(place, engine, Config(), RealFiles(), lambda: 1_000)
     assert await replica.take_over(SystemClock(), stop) is None
     assert len(engine.entries) == 1, "it claimed the log of an owner that lives"
+
+
+async def test_work_on_the_disk_ends_before_the_claim(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint may take longer than others wait for the first word of who claimed."""
+    stop = asyncio.Event()
+    engine = Engine(stop)
+    claims: list[int] = []
+    settle = Standby.settle
+
+    async def noted(standby: Standby) -> None:
+        await settle(standby)
+        claims.append(len(engine.entries))
+
+    monkeypatch.setattr(Standby, "settle", noted)
+    place = ReplicaPlace(cluster="shop", shard=0, directory=tmp_path / "data")
+    replica = Replica(place, engine, Config(), RealFiles(), lambda: 1_000)
+    assert await replica.take_over(SystemClock(), stop) is None
+    assert claims == [0]
 
 
 async def test_two_clusters_in_one_topic_are_told_apart(tmp_path: Path) -> None:

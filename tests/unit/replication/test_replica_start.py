@@ -16,6 +16,7 @@ from latermq_broker.replication.batch import cluster_hash, encode_batch, fence_o
 from latermq_broker.replication.replica import Replica, ReplicaPlace
 from latermq_broker.store.files import RealFiles
 from support.log_in_memory import LogInMemory
+from support.log_set_up import log_as_it_was
 
 SEGMENT_BYTES = 17 << 20
 
@@ -25,7 +26,8 @@ def _as_it_was() -> Iterator[None]:
     """A broker is a process of its own elsewhere."""
     interval_s = sys.getswitchinterval()
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    yield
+    with log_as_it_was():
+        yield
     sys.setswitchinterval(interval_s)
     for number, handler in handlers.items():
         signal.signal(number, handler)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from latermq_broker.replication.note import Note
 from latermq_broker.replication.replicated_log import Entry
 from latermq_broker.replication.verifying import Difference, Verified, Verifying
 from latermq_broker.store.directory import LOG_NAME
-from latermq_broker.store.files import RealFiles
+from latermq_broker.store.files import OpenMode, RealFiles
 from latermq_broker.store.log.segment import SegmentHeader, encode_segment_header, segment_name
 
 SIZE = 8_192
@@ -107,6 +108,23 @@ async def test_what_the_engine_has_dropped_is_not_compared(tmp_path: Path, note:
 async def test_what_the_directory_has_dropped_is_not_compared(tmp_path: Path, note: Note) -> None:
     (tmp_path / LOG_NAME / segment_name(0)).unlink()
     assert await verified(tmp_path, note) == Verified(SIZE, SIZE + 163, 5, [])
+
+
+class Vanishing(RealFiles):
+    """The first segment goes when it is to be read."""
+
+    def open(self, path: Path, mode: OpenMode) -> int:
+        if path.name == segment_name(0):
+            path.unlink()
+        return super().open(path, mode)
+
+
+async def test_what_the_directory_drops_meanwhile_is_not_compared(
+    tmp_path: Path, note: Note
+) -> None:
+    engine: Any = Engine()
+    done = await Verifying(tmp_path, Vanishing(), note, repair=False).run(engine)
+    assert done.differences == []
 
 
 async def test_what_is_written_behind_the_note_is_not_looked_at(tmp_path: Path, note: Note) -> None:

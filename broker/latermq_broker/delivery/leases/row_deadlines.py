@@ -171,6 +171,21 @@ class RowDeadlines:
         self._open_until = slot + 1
         return True
 
+    def forget_empty(self, now_ms: int) -> None:
+        """Let go of slots before `now_ms` that nothing waits in: where nothing expires, of a
+        standby, nobody else does."""
+        last = now_ms >> _SLOT_BITS
+        slab = self._slab
+        left: list[int] = []
+        for slot in self._slot_order:
+            ring = self._rings[slot]
+            if slot < last and slab.next[ring] == ring:
+                slab.give(self._rings.pop(slot))
+            else:
+                left.append(slot)
+        heapify(left)
+        self._slot_order = left
+
     def _forget_slot(self, slot: int) -> None:
         first = heappop(self._slot_order)
         assert first == slot
