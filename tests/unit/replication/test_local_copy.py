@@ -22,6 +22,7 @@ from latermq_broker.replication.replicated_log import Entry
 from latermq_broker.store.directory import LOG_NAME, REPLICA_NAME, refuse_replica
 from latermq_broker.store.files import RealFiles
 from latermq_broker.store.log.segment import SegmentHeader, encode_segment_header, segment_name
+from latermq_broker.store.records.record import RecordType
 
 SIZE = 8_192
 CONFIG = StoreConfig()
@@ -57,6 +58,14 @@ def keep(copy: LocalCopy) -> None:
 
 def content(directory: Path, base: int = 0) -> bytes:
     return (directory / LOG_NAME / segment_name(base)).read_bytes()
+
+
+def test_nothing_of_its_own_gets_into_it(tmp_path: Path) -> None:
+    copy = opened(tmp_path)
+    feed(copy, 0, 2)
+    with pytest.raises(AssertionError, match="resumed"):
+        copy.store.log.append(RecordType.MARK, [b""], 5)
+    copy.close()
 
 
 def test_what_was_kept_stays_and_what_lies_behind_is_cut_off(tmp_path: Path) -> None:

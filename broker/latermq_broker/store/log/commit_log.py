@@ -263,6 +263,7 @@ class CommitLog:
 
     def _roll(self, need_bytes: int, *, spare: bool) -> None:
         """Close the segment with BLANK and go on in the next one, which exists before we do."""
+        assert self._room_end != LOG_CLOSED, "a log is resumed before anything is appended to it"
         following = self.row.open_next(self.last_store_ms, need_bytes, spare=spare)
         self._append(RecordType.BLANK, b"", self.last_store_ms, 0)
         self.end = following.base + SEGMENT_HEADER_BYTES
