@@ -168,7 +168,10 @@ async def change(view: View) -> Response:
         request = pending_pb2.ChangePendingRequest(ids=own_ids, due_at_ms=due_at_ms)
         try:
             results = (await desk.call(method, request)).results
-        except LaterMQError as error:  # what other shards did stays done
+        except LaterMQError as error:
+            if len(wanted) == 1:
+                raise
+            # What other shards did stays done.
             failed += [words_of(error)] * len(own_ids)
             continue
         failed += [each.status.message for each in results if each.status.code != 20000]
