@@ -17,6 +17,7 @@ from typing import Final
 import grpc
 
 from crash.under_kills import drained, work_under_kills
+from latermq_proto.apache.rocketmq.v2 import definition_pb2
 from support import wire_requests
 from support.broker_process import BrokerProcess
 from support.wire_client import WireClient, require_ok
@@ -60,16 +61,21 @@ class Answers:
 
 
 def send_again(endpoint: str, number: int, answers: Answers, stop: threading.Event) -> None:
-    """Ids of its own and of others, one or some a call, each call until it is answered."""
+    """Ids of its own and of others, one or some a call, each call until it is answered.
+
+    A fast machine makes as many ids as the broker keeps; from then on known ones are sent again.
+    """
     chance = random.Random(f"{SEED}-{number}")
     made = 0
+    full = False
     with WireClient(endpoint, f"sender@{number}@0@test") as wire:
         while not stop.is_set():
             ids = []
             for _ in range(chance.choice((1, 1, 3))):
                 made += chance.random() < 0.6
                 own = f"{number}-{made}"
-                ids.append(own if chance.random() < 0.7 else answers.any(chance))
+                own_now = chance.random() < 0.7 and not full
+                ids.append(own if own_now else answers.any(chance))
             while True:
                 wait_ms = chance.choice(WAITS_MS)
                 due_ms = int(time.time() * 1_000) + wait_ms if wait_ms else 0
@@ -87,6 +93,9 @@ def send_again(endpoint: str, number: int, answers: Answers, stop: threading.Eve
                     break
                 except grpc.RpcError:  # stored or not: sent again, as other messages
                     continue
+            if answer.status.code == definition_pb2.Code.TOO_MANY_REQUESTS:
+                full = True  # and nothing of the call is stored
+                continue
             require_ok(answer)
             for dedup_id, entry in zip(ids, answer.entries, strict=True):
                 duplicate = entry.status.message == "DUPLICATE"
