@@ -18,9 +18,10 @@ from latermq_proto.google.protobuf.duration_pb2 import Duration
 from support.fake_call import FakeCall
 
 CONFIG = Config()
-NODE = Quirk.EXPONENTIAL_ONLY | Quirk.SECONDS_FOR_MS | Quirk.DEAF_TO_OLD_STREAMS
+FULL = Quirk.PAUSES_WHEN_FULL
+NODE = Quirk.EXPONENTIAL_ONLY | Quirk.SECONDS_FOR_MS | Quirk.DEAF_TO_OLD_STREAMS | FULL
 CPP = Quirk.LADDER_ONE_AHEAD | Quirk.NO_PUSHED_SETTINGS
-PYTHON = Quirk.NO_PUSHED_SETTINGS | Quirk.ANSWERS_NO_QUESTIONS
+PYTHON = Quirk.NO_PUSHED_SETTINGS | Quirk.ANSWERS_NO_QUESTIONS | FULL
 OLD = Quirk.OLD_POLLING_CODE
 
 
@@ -31,20 +32,20 @@ OLD = Quirk.OLD_POLLING_CODE
         ("HTTP", "1.0.0-beta", NODE | OLD),
         ("http", "v1.0", NODE),
         ("HTTP", "1.0.8", NODE | OLD),
-        ("HTTP", "1.0.9", OLD),
-        ("HTTP", "", OLD),
-        ("HTTP", "6.0", Quirk.NONE),
+        ("HTTP", "1.0.9", FULL | OLD),
+        ("HTTP", "", FULL | OLD),
+        ("HTTP", "6.0", FULL),
         ("CPP", "5.1.0", CPP),
         ("CPP", "", CPP | OLD),
         ("PYTHON", "5.1.2", PYTHON),
         ("PYTHON", "latermq-0.1.0", Quirk.NONE),
         ("RUST", "5.0.0", Quirk.ANSWERS_NO_QUESTIONS | OLD),
         ("RUST", "5.0.3", Quirk.ANSWERS_NO_QUESTIONS),
-        ("JAVA", "5.2.1", Quirk.NONE),
-        ("JAVA", "1.0.7", OLD),
-        ("GO", "5.1.4", Quirk.PASSES_FAILURES_BY),
-        ("GO", "5.1.5", Quirk.NONE),
-        ("DOTNET", "5.2.1", Quirk.NONE),
+        ("JAVA", "5.2.1", FULL),
+        ("JAVA", "1.0.7", FULL | OLD),
+        ("GO", "5.1.4", Quirk.PASSES_FAILURES_BY | FULL),
+        ("GO", "5.1.5", FULL),
+        ("DOTNET", "5.2.1", FULL),
         ("\u2603", "\u2603", Quirk.NONE),
         ("", "", OLD),
     ],

@@ -71,6 +71,41 @@ async def test_each_that_waits_for_one_gets_one() -> None:
 
 
 @virtually
+@pytest.mark.parametrize(
+    ("language", "version", "fields", "waited_s"),
+    [
+        ("GO", "5.1.4", {"auto_renew": True, "count_max": 31}, 0.05),
+        ("JAVA", "5.2.1", {"auto_renew": True, "count_max": 1}, 0.05),
+        ("JAVA", "5.2.1", {"auto_renew": True, "count_max": 32}, 0),  # it has room
+        ("JAVA", "5.2.1", {"count_max": 1}, 0),  # a simple consumer holds nothing back
+        ("PYTHON", "latermq-0.1.0", {"auto_renew": True, "count_max": 1}, 0),
+    ],
+)
+async def test_a_push_consumer_that_would_be_full_works_some_off_first(
+    language: str, version: str, fields: dict[str, Any], waited_s: float
+) -> None:
+    async with Messaging(threads=InlineThreads()) as broker:
+        await broker.send(message("orders", b"x"))
+        call = FakeCall(metadata={"x-mq-language": language, "x-mq-client-version": version})
+        began = asyncio.get_running_loop().time()
+        got = await broker.receive(call=call, **fields)
+        assert asyncio.get_running_loop().time() - began == pytest.approx(waited_s)
+        assert [one.body for one in got.messages] == [b"x"]
+
+
+@virtually
+async def test_who_goes_away_before_it_is_answered_is_leased_nothing() -> None:
+    async with Messaging(threads=InlineThreads()) as broker:
+        await broker.send(message("orders", b"x"))
+        call = FakeCall(metadata={"x-mq-language": "GO", "x-mq-client-version": "5.1.4"})
+        task = await started(broker, call=call, auto_renew=True, count_max=1)
+        call.cancel()
+        task.cancel()
+        await asyncio.sleep(1)
+        assert [one.body for one in (await broker.receive()).messages] == [b"x"]
+
+
+@virtually
 async def test_nothing_within_the_time_is_message_not_found() -> None:
     async with Messaging(threads=InlineThreads()) as broker:
         got = await broker.receive(wait_ms=20_000)

@@ -23,6 +23,7 @@ class Quirk(Flag):
     DEAF_TO_OLD_STREAMS = auto()  # once told to open a new one; dies if the old one fails
     PASSES_FAILURES_BY = auto()  # goes on with a reply while one of it waits to be tried again
     OLD_POLLING_CODE = auto()  # does not know ILLEGAL_POLLING_TIME
+    PAUSES_WHEN_FULL = auto()  # does not ask for a whole second once its push consumer is full
 
 
 class Row(NamedTuple):
@@ -76,6 +77,13 @@ TABLE: Final = (
     # Python and Rust take questions of the broker and never answer: nobody should wait for that.
     Row(Quirk.ANSWERS_NO_QUESTIONS, "PYTHON", _official),
     Row(Quirk.ANSWERS_NO_QUESTIONS, "RUST", _every),
+    # A push consumer that holds as much as it may (1,024 messages for all its queues) looks again a
+    # second later, long after it has worked them off. Shortly before, it asks for what still fits.
+    Row(Quirk.PAUSES_WHEN_FULL, "JAVA", _every),
+    Row(Quirk.PAUSES_WHEN_FULL, "GO", _every),
+    Row(Quirk.PAUSES_WHEN_FULL, "DOTNET", _every),
+    Row(Quirk.PAUSES_WHEN_FULL, "HTTP", _every),
+    Row(Quirk.PAUSES_WHEN_FULL, "PYTHON", _official),
     # Compared as text, as RocketMQ does; those who tell no version are old too.
     Row(Quirk.OLD_POLLING_CODE, "", lambda version: version < _FIRST_WITH_POLLING_CODE),
 )

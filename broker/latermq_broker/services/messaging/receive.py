@@ -14,6 +14,11 @@ that is larger than gRPC clients take unless they are told otherwise (Node.js, C
 Such a client ends the call at this message, whenever it comes. Uncounted, it would come with every
 receive, and the messages beside it would never arrive: so its attempt counts as failed, it waits by
 the ladder while they pass, and in the end it is a dead letter that says why.
+
+A push consumer that asks for fewer than 32 has room for no more, and an official one that is full
+stops asking for a second. It is answered a little later, when it has worked some off: 50,000
+messages to the official Go client, 20 threads, took 14.2 s without that and 3.6 s with it
+(`docs/benchmarks.md`, beside RocketMQ).
 """
 
 import asyncio
@@ -56,6 +61,8 @@ from latermq_broker.services.wire.wire_delivery import (
 from latermq_proto.apache.rocketmq.v2 import definition_pb2, service_pb2
 
 ELEMENT_BYTES: Final = 512  # of a message in an answer, beside what is stored of it
+BATCH: Final = 32  # what an official push consumer with room asks for, unless told otherwise
+FULL_WAIT_MS: Final = 50  # of one that would be full: so long it works some off first
 CLIENT_TAKES_BYTES: Final = 4 << 20  # one received gRPC message, by default, in every language
 
 
@@ -116,6 +123,8 @@ class ReceiveService:
     ) -> StreamAnswer:
         """Lease up to `batch_size` messages as soon as there is one.
 
+        An official push consumer that would be full waits for FULL_WAIT_MS first.
+
         Raises:
             IllegalTopicError, IllegalGroupError, IllegalFilterError: as their names say.
             IllegalInvisibleTimeError: out of bounds, unless the broker renews the lease.
@@ -124,6 +133,24 @@ class ReceiveService:
             TooManyRequestsError: too many wait already, a limit of `flow` is reached, or the
                 caller has not read what it was answered before.
         """
+        if not self._would_be_full(request, caller):
+            return self._receive(request, caller)
+        waited: Later[None] = Later()
+        timer = asyncio.get_running_loop().call_later(FULL_WAIT_MS / 1_000, waited.release)
+        caller.call.on_cancel(timer.cancel)
+        return waited.then(partial(self._receive, request, caller))
+
+    def _would_be_full(self, request: service_pb2.ReceiveMessageRequest, caller: Caller) -> bool:
+        """Tell whether this is a push consumer that stops asking if it gets what it asks for."""
+        batch = min(BATCH, self._config.delivery.receive_batch_max)
+        if not request.auto_renew or request.batch_size >= batch:
+            return False
+        return Quirk.PAUSES_WHEN_FULL in _quirks(caller)
+
+    def _receive(
+        self, request: service_pb2.ReceiveMessageRequest, caller: Caller, _: None = None
+    ) -> Later[list[bytes]]:
+        """Lease what is there, else wait for it. Raises as `receive_message`."""
         receive = self._receive_request(request, caller)
         caller.call.reply_room()
         asked = request.long_polling_timeout if request.HasField("long_polling_timeout") else None
@@ -151,7 +178,7 @@ class ReceiveService:
             call.on_cancel(partial(self._give_back, receive.group, leased))
             return self._reply(topic, leased)
         if not wait_ms:
-            return self._nothing()
+            return self._reply_later(topic, None)
         filter_key: Hashable = receive.filter
         attempt = partial(self._attempt, receive, call)
         if reads_lite:  # what there is for one client is of no use to another
@@ -274,9 +301,7 @@ class ReceiveService:
         """Tell whether this push consumer would mix up what it is given more than one of."""
         if not self._keeps_order(group):
             return False
-        language = caller.call.metadata("x-mq-language") or ""
-        version = caller.call.metadata("x-mq-client-version") or ""
-        return Quirk.PASSES_FAILURES_BY in quirks_of(language, version)
+        return Quirk.PASSES_FAILURES_BY in _quirks(caller)
 
     def _keeps_order(self, group_name: str) -> bool:
         group = self._engine.catalog.group(group_name)
@@ -294,12 +319,9 @@ class ReceiveService:
         """Answer one that waited."""
         if leased is not None:
             return self._reply(topic, leased)
-        nothing = Later(self._nothing())
+        nothing = Later([NOTHING_ELEMENT, delivery_timestamp_element(self._committer.now_ms())])
         nothing.release()
         return nothing
-
-    def _nothing(self) -> list[bytes]:
-        return [NOTHING_ELEMENT, delivery_timestamp_element(self._committer.now_ms())]
 
     def _abandon(self, group: str, waiter: Waiter[Leased]) -> None:
         """Give back what is leased.
@@ -335,6 +357,12 @@ class ReceiveService:
                 now_ms,
                 failure=failure,
             )
+
+
+def _quirks(caller: Caller) -> Quirk:
+    language = caller.call.metadata("x-mq-language") or ""
+    version = caller.call.metadata("x-mq-client-version") or ""
+    return quirks_of(language, version)
 
 
 def _sees_all(group: Group | None, receive: ReceiveRequest) -> bool:
