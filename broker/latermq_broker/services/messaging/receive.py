@@ -29,7 +29,7 @@ from typing import Final
 
 from latermq_broker.catalog.catalog import DLQ_PREFIX
 from latermq_broker.catalog.shares import Shares
-from latermq_broker.config.config import RECORD_BODY_OVERHEAD_BYTES, Config
+from latermq_broker.config.config import RECORD_BODY_OVERHEAD_BYTES, Config, DeliveryConfig
 from latermq_broker.deferred import Later
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.model import (
@@ -133,19 +133,12 @@ class ReceiveService:
             TooManyRequestsError: too many wait already, a limit of `flow` is reached, or the
                 caller has not read what it was answered before.
         """
-        if not self._would_be_full(request, caller):
+        if not _would_be_full(request, caller, self._config.delivery):
             return self._receive(request, caller)
         waited: Later[None] = Later()
         timer = asyncio.get_running_loop().call_later(FULL_WAIT_MS / 1_000, waited.release)
         caller.call.on_cancel(timer.cancel)
         return waited.then(partial(self._receive, request, caller))
-
-    def _would_be_full(self, request: service_pb2.ReceiveMessageRequest, caller: Caller) -> bool:
-        """Tell whether this is a push consumer that stops asking if it gets what it asks for."""
-        batch = min(BATCH, self._config.delivery.receive_batch_max)
-        if not request.auto_renew or request.batch_size >= batch:
-            return False
-        return Quirk.PAUSES_WHEN_FULL in _quirks(caller)
 
     def _receive(
         self, request: service_pb2.ReceiveMessageRequest, caller: Caller, _: None = None
@@ -357,6 +350,15 @@ class ReceiveService:
                 now_ms,
                 failure=failure,
             )
+
+
+def _would_be_full(
+    request: service_pb2.ReceiveMessageRequest, caller: Caller, config: DeliveryConfig
+) -> bool:
+    """Tell whether this is a push consumer that stops asking if it gets what it asks for."""
+    if not request.auto_renew or request.batch_size >= min(BATCH, config.receive_batch_max):
+        return False
+    return Quirk.PAUSES_WHEN_FULL in _quirks(caller)
 
 
 def _quirks(caller: Caller) -> Quirk:
