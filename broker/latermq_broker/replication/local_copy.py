@@ -108,6 +108,9 @@ class LocalCopy:
         except OSError as error:
             raise unusable(self._directory, error) from error
         self.note = note
+        for segment in segments:
+            if segment is not self.store.log.segments[-1]:
+                segment.release()  # here, not in the thread: what the loop reads stays open
 
     def claim(self, epoch: int, token: int) -> None:
         """Note the fence that this directory's broker is about to append."""
@@ -130,8 +133,6 @@ class LocalCopy:
     def _keep(self, segments: list[Segment], note: Note) -> None:
         for segment in segments:
             self._files.datasync(segment.writable())
-            if segment is not self.store.log.segments[-1]:
-                segment.release()
         self._files.sync_directory(self._directory / LOG_NAME)
         write_note(self._files, self._directory, note)
 

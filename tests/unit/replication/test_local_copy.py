@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,31 @@ def test_what_was_kept_stays_and_what_lies_behind_is_cut_off(tmp_path: Path) -> 
     note = read_note(RealFiles(), tmp_path)
     assert note is not None
     assert note.segments == ((0, 1), (SIZE, 3))
+
+
+class Watched(RealFiles):
+    """Notes in which thread each descriptor was closed."""
+
+    def __init__(self) -> None:
+        self.closed: dict[int, int] = {}
+
+    def close(self, fd: int) -> None:
+        self.closed[fd] = threading.get_ident()
+        super().close(fd)
+
+
+def test_a_full_segment_is_let_go_where_it_is_read(tmp_path: Path) -> None:
+    """In the loop: what a thread closes is perhaps being read, and its number used again."""
+    files = Watched()
+    copy = LocalCopy(tmp_path, CONFIG, files, NEW)
+    feed(copy, 0, 4)
+    full, last = copy.store.log.segments
+    number = full.writable()
+    keep(copy)
+    assert full.fd is None
+    assert files.closed[number] == threading.get_ident()
+    assert last.fd is not None
+    copy.close()
 
 
 def test_nothing_known_leaves_nothing(tmp_path: Path) -> None:

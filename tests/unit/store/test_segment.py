@@ -1,6 +1,7 @@
 """Segment files: the golden header, and a file that is either whole or not there."""
 
 import errno
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -109,6 +110,29 @@ def test_other_trouble_is_not_called_full() -> None:
     with pytest.raises(OSError, match="Input/output"):
         Segment.prepare(files, PREPARED, SegmentHeader(0, 8192, bytes(16), 5), zero_fill=False)
     assert not files.inodes
+
+
+class Interrupted(MemoryFiles):
+    """While a read is under way, another thread has its turn."""
+
+    meanwhile: Callable[[], object] = staticmethod(bool)
+
+    def pread(self, fd: int, count: int, offset: int) -> bytes:
+        data = super().pread(fd, count, offset)
+        self.meanwhile()
+        return data
+
+
+def test_a_read_closes_what_it_opened_and_nothing_else() -> None:
+    files = Interrupted()
+    files.disk.replace(Path("/x.seg"), bytes(100))
+    segment = Segment(files, Path("/x.seg"), 0, 100, None)
+    files.meanwhile = segment.writable
+    segment.pread(1, 0)
+    assert files.open_count == 1  # the one for writing
+    files.meanwhile = segment.release
+    segment.pread(1, 0)
+    assert files.open_count == 0
 
 
 def test_a_map_sees_later_writes_and_a_short_file_as_far_as_it_goes() -> None:

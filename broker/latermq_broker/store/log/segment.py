@@ -190,11 +190,12 @@ class Segment:
 
     @contextmanager
     def _readable(self) -> Iterator[int]:
+        opened = self.fd is None
         fd = self._files.open(self.path, OpenMode.READ) if self.fd is None else self.fd
         try:
             yield fd
         finally:
-            if self.fd is None:
+            if opened:
                 self._files.close(fd)
 
     def unmap(self) -> None:
