@@ -342,12 +342,15 @@ class Engine:
 
 
 def _follow(state: EngineState, journal: Journal, end: int) -> None:
-    """Apply what another wrote into the log's files up to `end`; its clock moves the timer on."""
+    """Apply what another wrote into the log's files up to `end`; its clock moves the timer on.
+
+    It is asked for one that is due, so that it passes those that have fired and lets them go.
+    """
     log = state.store.log
     before_ms = log.last_store_ms
     state.store.follow(journal.replay, end)
     now_ms = log.last_store_ms
-    state.timer.due(state.wall.at(now_ms), 0)
+    state.timer.due(state.wall.at(now_ms), 1)
     if now_ms // SWEEP_MS > before_ms // SWEEP_MS:
         state.leases.deadlines.forget_empty(now_ms)
         state.halves.deadlines.forget_empty(now_ms)

@@ -115,7 +115,9 @@ class LiteReader:
         }
 
     def forget(self, key: int) -> None:
+        """Nothing of it is retained. If the group has retries of it, it `may_go` again."""
         self.cursors.pop(key, None)
+        self.ready.pop(key, None)
 
 
 class LiteParent:

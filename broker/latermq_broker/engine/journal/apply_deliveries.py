@@ -420,6 +420,15 @@ def lite_may_go(state: EngineState, subscription: Subscription, key: int) -> Non
             state.announced.add(subscription)
 
 
+def lite_retries_may_go(state: EngineState, topic_id: int) -> None:
+    """Lite topics of it may be gone, but not what groups are to receive of them again."""
+    for subscription in state.subscriptions.values():
+        reader, gate = subscription.lite, subscription.gate
+        if subscription.topic_id == topic_id and reader is not None and gate is not None:
+            for key in gate.runnable:
+                reader.may_go(key, retries=True)
+
+
 def unpark(state: EngineState, letter: Letter) -> None:
     """The letter is redriven, dropped or expired: what it stopped goes on."""
     parked = state.parking.pop(letter, None)

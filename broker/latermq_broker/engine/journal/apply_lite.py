@@ -1,6 +1,6 @@
 """Records → state: lite topics. See `journal.py`."""
 
-from latermq_broker.engine.journal.apply_deliveries import void
+from latermq_broker.engine.journal.apply_deliveries import lite_retries_may_go, void
 from latermq_broker.engine.state.state import (
     Applied,
     Appliers,
@@ -32,6 +32,7 @@ class LiteApplier:
         if lite.kind == LITE_EXPIRED:
             for key, end in lite.rows:
                 parent.expire(key, end)
+            lite_retries_may_go(state, lite.topic_id)
             return
         subscription = state.subscription(lite.group_id, lite.topic_id)
         reader = lite_reader(state, subscription)

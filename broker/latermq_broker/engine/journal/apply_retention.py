@@ -17,7 +17,7 @@ from latermq_broker.engine.checkpoint.snapshot import (
     restore_told,
     snapshot,
 )
-from latermq_broker.engine.journal.apply_deliveries import unpark
+from latermq_broker.engine.journal.apply_deliveries import lite_retries_may_go, unpark
 from latermq_broker.engine.journal.apply_transactions import move_half
 from latermq_broker.engine.journal.indexing import index_moved, reach
 from latermq_broker.engine.state.state import Applied, Appliers, EngineState, Stamp
@@ -212,6 +212,7 @@ def trim(state: EngineState, topic_id: int, queue_id: int, first: int) -> None:
     queue.trim(first)
     if topic_id in state.lites:
         state.lites[topic_id].trim(first)
+        lite_retries_may_go(state, topic_id)
     for (_, read_id), subscription in state.subscriptions.items():
         if read_id == topic_id and subscription.gate is not None:
             subscription.gate.trim(queue_id, first)
