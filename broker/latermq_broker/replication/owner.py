@@ -18,6 +18,7 @@ from typing import Final
 from latermq_broker.deferred import Later
 from latermq_broker.engine.state.figures import DURATION_MS, Histogram
 from latermq_broker.errors import (
+    ConfigError,
     EngineGoneError,
     FencedError,
     StoreError,
@@ -46,7 +47,8 @@ class Owner:
         note: of the directory, as its fence was appended.
         keep_note: writes a note; called in a thread.
         on_failure: called once: it is fenced, or cannot go on.
-        on_serving: whether clients may be answered, whenever that changes.
+        on_serving: whether clients may be answered, whenever that changes. ConfigError ends it:
+            somebody else has the port.
         on_pause: the process stood still for long: whoever waits is not to be answered any more.
     """
 
@@ -209,7 +211,10 @@ class Owner:
         if serving != self._serving:
             log.info("serves" if serving else "does not serve: no proof that it is the owner")
             self._serving = serving
-            self.on_serving(serving)
+            try:
+                self.on_serving(serving)
+            except ConfigError as error:  # else it would be the owner for ever, and serve nobody
+                self._fail(error)
 
     def _fail(self, error: BaseException, *, say: bool = True) -> None:
         with self._changed:
@@ -296,14 +301,17 @@ def piece_of(segment: Segment, position: int, data: bytes) -> Piece:
 
 
 def _unshipped(commit_log: CommitLog, end: int) -> list[WrittenPiece]:
-    """Read what lies between the end of the valid bytes and that of the log, in its last segment.
+    """Read what lies between the end of the valid bytes and that of the log, by segment.
 
-    A log that was opened goes on in its last segment, or in one that it has just begun.
+    Of one that was closed all that is left, zeros too: where it was closed is not known here.
     """
-    segment = commit_log.segments[-1]
-    begin = max(end, segment.base + SEGMENT_HEADER_BYTES)
-    data = segment.pread(commit_log.written - begin, begin)
-    return [(segment, begin, data)]
+    pieces: list[WrittenPiece] = []
+    for segment in commit_log.segments:
+        begin = max(end, segment.base + SEGMENT_HEADER_BYTES)
+        size = min(commit_log.written, segment.end) - begin
+        if size > 0:
+            pieces.append((segment, begin, segment.pread(size, begin)))
+    return pieces
 
 
 def _ignore(_: object) -> None:

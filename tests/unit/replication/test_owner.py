@@ -1,4 +1,4 @@
-"""An owner at work, where its disk is not."""
+"""An owner at work, where its disk is not; and what it ships first."""
 
 import asyncio
 import errno
@@ -7,14 +7,34 @@ from typing import Any
 
 import pytest
 
+from latermq_broker.engine.state.model import Outgoing
+from latermq_broker.errors import ConfigError
 from latermq_broker.replication import owner as owner_module
-from latermq_broker.replication.batch import fence_of
+from latermq_broker.replication.batch import cluster_hash, encode_batch, fence_of
 from latermq_broker.replication.note import Note
 from latermq_broker.replication.owner import Owner
 from latermq_broker.replication.reader import Reader
 from latermq_broker.replication.tenure import Tenure
 from latermq_broker.replication.validity import EMPTY, judge
+from latermq_broker.store.records.record import HEADER_BYTES
+from support.driven_standby import CLUSTER, DrivenStandby, ShippedLog
+from support.engine_rig import EngineRig, short_store
 from support.log_in_memory import LogInMemory
+from support.machine import patient
+from support.memory_files import MemoryFiles
+
+FENCE = fence_of(1, 0, 1, 7)
+BODY = 1_000
+
+
+def tenure() -> Tenure:
+    """Of one that claimed an empty log; its fence is the entry 0."""
+    _, standing = judge(EMPTY, FENCE, 0)
+    return Tenure(FENCE, Reader(1, 0, standing, 1), 0, -10_000)
+
+
+def a_log() -> Any:
+    return SimpleNamespace(durable=0, written=0)
 
 
 @pytest.mark.parametrize(
@@ -25,10 +45,6 @@ async def test_a_note_for_which_there_is_no_room_is_written_later(
 ) -> None:
     """A disk that is full refuses sends; it does not end an owner. One that fails does."""
     monkeypatch.setattr(owner_module, "NOTE_S", 0.0)
-    fence = fence_of(1, 0, 1, 7)
-    _, standing = judge(EMPTY, fence, 0)
-    tenure = Tenure(fence, Reader(1, 0, standing, 1), 0, 0)
-    log: Any = SimpleNamespace(durable=0, written=0)
     errors = [OSError(number, "no")]
     failures: list[BaseException] = []
     over = asyncio.Event()
@@ -43,9 +59,79 @@ async def test_a_note_for_which_there_is_no_room_is_written_later(
         failures.append(error)
         over.set()
 
-    owner = Owner(LogInMemory(), tenure, log, lambda: 0, Note("shop", 0), keep)
+    owner = Owner(LogInMemory(), tenure(), a_log(), lambda: 0, Note("shop", 0), keep)
     owner.on_failure = failed
     owner._begin_task(owner._keep_notes())
     await over.wait()
     assert bool(failures) is ends
     await owner.stop(0)
+
+
+async def test_an_owner_that_cannot_open_its_port_again_goes() -> None:
+    """It would beat for ever otherwise, and nobody would serve."""
+    failures: list[BaseException] = []
+    said: list[bool] = []
+
+    def on_serving(now: bool) -> None:
+        said.append(now)
+        if now:
+            raise ConfigError("server.listen", "cannot listen: Address already in use")
+
+    owner = Owner(LogInMemory(), tenure(), a_log(), lambda: 10, Note("shop", 0), lambda _: None)
+    owner.on_serving, owner.on_failure = on_serving, failures.append
+    owner._settle()
+    assert [str(error) for error in failures] == [
+        "server.listen: cannot listen: Address already in use"
+    ]
+    assert said == [True, False]
+    owner._settle()
+    assert said == [True, False]
+    await owner.stop(0)
+
+
+def fill_but(rig: EngineRig, left: int) -> None:
+    """Send until exactly `left` bytes of the log's segment are free."""
+    log = rig.engine.store.log
+
+    def room_after(body: int) -> int:
+        rig.engine.send([Outgoing("t", bytes(body), b"", "m")], rig.now_ms)
+        return log.segments[-1].end - log.end
+
+    before = room_after(0)  # its topic is made first
+    room = room_after(0)
+    empty = before - room
+    while room > left:
+        spare = room - left - empty
+        room = room_after(BODY if spare > BODY + empty else spare)
+    assert room == left
+    rig.engine.write()
+
+
+@pytest.mark.parametrize("left", range(HEADER_BYTES, 2 * HEADER_BYTES, 8))
+async def test_the_engine_gets_the_end_of_a_segment_that_a_new_life_has_closed(left: int) -> None:
+    """The first record of a life closes the segment if it does not fit: what closes it was written
+    before the owner was there, and whoever reads the engine's log has to find it."""
+    rig = EngineRig(store=short_store())
+    shipped = ShippedLog(rig.engine.store.log)
+    fill_but(rig, left)
+    successor = DrivenStandby(shipped, rig.config, MemoryFiles(), lambda: rig.now_ms)
+    assert successor.engine.store.log.end == rig.engine.store.log.end
+    engine = LogInMemory()
+    engine.entries = shipped.entries
+    fence = fence_of(cluster_hash(CLUSTER), 0, 2, 2)
+    engine.entries.append(encode_batch(fence))
+    successor.catch_up()
+    await successor.standby.begin_life()
+    copy = successor.standby.copy
+    log = copy.store.log
+    assert len(log.segments) == 2
+    owned = Tenure(fence, copy.reader, 0, -10_000)
+    owner = Owner(engine, owned, log, lambda: 0, copy.note, lambda _: None)
+    owner.begin()
+    async with asyncio.timeout(patient(30)):
+        while owned.valid_end < log.end:
+            await asyncio.sleep(0)
+    await owner.stop(0)
+    anew = DrivenStandby(shipped, rig.config, MemoryFiles(), lambda: rig.now_ms)
+    assert anew.engine.store.log.end == log.end
+    assert anew.engine.store.log.epoch == log.epoch
