@@ -75,6 +75,7 @@ class Replica:
         self._files = files
         self._now_ms = now_ms
         self._heard_ms = 0
+        self._others_ms = 0  # when it last heard of an owner that was not of this directory
         self._answered_ms = now_ms()  # when the engine last said anything
         self._end = 0  # of the engine's log, as it said last
         self._reader: Reader | None = None  # while it follows
@@ -140,12 +141,12 @@ class Replica:
         log.info("following the replicated log", extra={"offset": reader.offset})
         try:
             while not stop.is_set():
-                if reading.done():
-                    reading.result()
                 with suppress(TimeoutError):
                     async with asyncio.timeout(LOOK_S):
                         await stop.wait()
                         return False
+                if reading.done():  # before it is noted: what it read last was perhaps not written
+                    reading.result()
                 await standby.housekeep()
                 if standby.cold and reader.offset >= self._end and await self._caught_up(reader):
                     standby.warm_up()
@@ -161,8 +162,6 @@ class Replica:
                         continue
                     if reading.done():  # at the last entry: what it says is not to be claimed
                         reading.result()
-                    if self._was_mine(standby.copy):
-                        self._heard_ms = 0  # of nobody who may still be there
                     return True
                 if asyncio.get_running_loop().time() - asked_s >= ASK_S:
                     await self._caught_up(reader)  # for who asks how far it is
@@ -197,6 +196,8 @@ class Replica:
             )
         if verdict in (Verdict.FENCE, Verdict.VALID):
             self._heard_ms = self._now_ms()
+            if not self._was_mine(standby.copy):
+                self._others_ms = self._heard_ms
 
     async def _answers(self) -> bool:
         """Tell whether the engine takes what others append; if not, silence is not the owner's."""
@@ -211,12 +212,16 @@ class Replica:
 
     async def _caught_up(self, reader: Reader) -> bool:
         """Tell whether all that the engine has was read."""
+        began_ms = self._now_ms()
         try:
             self._end = await self._engine.end()
         except EngineGoneError:
             self._heard_ms = self._now_ms()
             return False
         self._answered_ms = self._now_ms()
+        if self._answered_ms - began_ms >= CANARY_MS:  # the log had no leader: nobody was heard
+            log.warning("the engine was slow", extra={"ms": self._answered_ms - began_ms})
+            self._heard_ms = self._answered_ms
         return reader.offset >= self._end
 
     def _ownerless(self, copy: LocalCopy, patience_ms: int) -> bool:
@@ -237,12 +242,9 @@ class Replica:
         standby.copy.claim(*mine)
         fence = fence_of(cluster_hash(self._place.cluster), self._place.shard, *mine)
         claimed_ms = self._now_ms()
-        heard_ms = self._heard_ms
         try:
             offset = await self._engine.claim(encode_batch(fence))
             for entry in await read_range(self._engine, reader.offset, offset + 1):
-                if entry.offset == offset:
-                    heard_ms = self._heard_ms
                 self._take(standby, entry)
         except EngineGoneError as error:
             log.warning("no claim", extra={"reason": str(error)})
@@ -253,7 +255,7 @@ class Replica:
             log.info("somebody else owns the log", extra={"epoch": after.epoch})
             return None
         log.info("owner of the log", extra={"epoch": after.epoch, "offset": offset})
-        return Tenure(fence, reader, claimed_ms, heard_ms)
+        return Tenure(fence, reader, claimed_ms, self._others_ms)
 
     def _keep(self, note: Note) -> None:
         write_note(self._files, self._place.directory, note)

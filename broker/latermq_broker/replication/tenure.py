@@ -46,7 +46,7 @@ class Tenure:
         fence: the owner's own.
         reader: has read up to the fence, and it counted.
         claimed_ms: when the claim began, by the clock that all methods are given: it never falls.
-        heard_ms: when the reader last read a fence or a valid batch of an owner before.
+        heard_ms: when the reader last read a fence or a valid batch of another owner.
     """
 
     def __init__(

@@ -1,22 +1,45 @@
 """One broker's part in a replicated log, where it is asked to end at an awkward moment."""
 
 import asyncio
+import errno
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from latermq_broker.clock import SystemClock
-from latermq_broker.config.config import Config
-from latermq_broker.errors import StoreUnusableError
-from latermq_broker.replication.batch import cluster_hash, encode_batch, fence_of
-from latermq_broker.replication.note import read_note
+from latermq_broker.config.config import Config, StoreConfig
+from latermq_broker.errors import EngineGoneError, StoreError, StoreUnusableError
+from latermq_broker.replication import replica as replica_module
+from latermq_broker.replication import standby as standby_module
+from latermq_broker.replication.batch import (
+    Batch,
+    cluster_hash,
+    decode_batch,
+    encode_batch,
+    fence_of,
+)
+from latermq_broker.replication.local_copy import LocalCopy
+from latermq_broker.replication.note import Note, read_note
 from latermq_broker.replication.replica import Replica, ReplicaPlace
 from latermq_broker.replication.replicated_log import Entry
 from latermq_broker.replication.standby import Standby
+from latermq_broker.replication.tenure import SILENT_MS
 from latermq_broker.store.directory import take_lock
 from latermq_broker.store.files import RealFiles
+from support.driven_standby import CLUSTER, ShippedLog
+from support.engine_rig import EngineRig, short_store
 from support.log_in_memory import LogInMemory
+from support.machine import patient
+
+LOOK_MS = 20
+ANOTHER = fence_of(cluster_hash("shop"), 0, 1, 7)
+
+
+def beat(number: int) -> Batch:
+    """Of the owner whose fence is `ANOTHER`."""
+    return ANOTHER._replace(sequence=number, fence=False)
 
 
 class Engine(LogInMemory):
@@ -48,6 +71,81 @@ class LateEngine(LogInMemory):
         async for entry in super().follow(offset):
             yield entry
             self._read.set()
+
+
+class Ticking(LogInMemory):
+    """Time goes by with each look at its clock; another owner's fence stands in it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entries.append(encode_batch(ANOTHER))
+
+    def look(self) -> int:
+        self.now_ms += LOOK_MS
+        return self.now_ms
+
+    def fences(self) -> list[Batch]:
+        batches = [decode_batch(entry, 0) for entry in self.entries]
+        return [batch for batch in batches if batch.fence]
+
+
+class Electing(Ticking):
+    """Has no leader for four seconds, as whoever asks for its end finds out; the canary's topic
+    has one. The owner lives, and its next beat comes as soon as the log has a leader again."""
+
+    def __init__(self, stop: asyncio.Event) -> None:
+        super().__init__()
+        self._stop = stop
+        self._asked = False
+
+    async def end(self) -> int:
+        if self._asked:
+            self._stop.set()
+            raise EngineGoneError("the test is over")
+        self._asked = True
+        self.now_ms += 4_000
+        loop = asyncio.get_running_loop()
+        loop.call_soon(loop.call_soon, self.entries.append, encode_batch(beat(1)))
+        return len(self.entries)
+
+    async def claim(self, fence: bytes) -> int:
+        self._stop.set()
+        return await super().claim(fence)
+
+
+class Unread(Ticking):
+    """The owner is back at the moment of the first claim: a beat of it stands before the fence.
+    Who claimed cannot read so far, once, and sees its fence when it follows again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._fails = False
+        self.beat_ms = 0
+
+    async def claim(self, fence: bytes) -> int:
+        if not self.beat_ms:
+            self.beat_ms = self.now_ms
+            self.entries.append(encode_batch(beat(1)))
+            self._fails = True
+        return await super().claim(fence)
+
+    async def follow(self, offset: int) -> AsyncIterator[Entry]:
+        if self._fails:
+            self._fails = False
+            raise EngineGoneError("a node of the engine is being started again")
+        async for entry in super().follow(offset):
+            yield entry
+
+
+class NoSegments(RealFiles):
+    """A disk with room for small files, and not for a segment more when it is `full`."""
+
+    full = False
+
+    def allocate(self, fd: int, size: int) -> None:
+        if self.full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        super().allocate(fd, size)
 
 
 async def test_who_is_told_to_end_while_it_claims_does_not_serve(tmp_path: Path) -> None:
@@ -104,3 +202,74 @@ async def test_two_clusters_in_one_topic_are_told_apart(tmp_path: Path) -> None:
     with pytest.raises(StoreUnusableError, match="two clusters may not share a topic"):
         await replica.take_over(SystemClock(), stop)
     assert len(engine.entries) == 1
+
+
+async def test_an_election_in_the_engine_moves_no_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replica_module, "LOOK_S", 0.0)
+    stop = asyncio.Event()
+    engine = Electing(stop)
+    place = ReplicaPlace(cluster="shop", shard=0, directory=tmp_path / "data")
+    replica = Replica(place, engine, Config(), RealFiles(), engine.look)
+    assert await replica.take_over(SystemClock(), stop) is None
+    assert engine.fences() == [ANOTHER], "it fenced an owner that lives"
+
+
+async def test_whose_own_fence_stands_last_waits_for_the_owner_before_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is the owner of that fence, and the one whom it fenced may not know of it yet."""
+    monkeypatch.setattr(replica_module, "LOOK_S", 0.0)
+    engine = Unread()
+    place = ReplicaPlace(cluster="shop", shard=0, directory=tmp_path / "data")
+    config = Config(store=StoreConfig(segment_bytes=17 << 20))
+    replica = Replica(place, engine, config, RealFiles(), engine.look)
+    owned = await replica.take_over(SystemClock(), asyncio.Event())
+    assert owned is not None
+    owner, own_engine = owned
+    own_engine.store.abandon()
+    assert len(engine.fences()) == 3
+    engine.now_ms = engine.beat_ms + SILENT_MS
+    assert not owner._tenure.serving(engine.now_ms), "two serve: the one before has a fresh proof"
+
+
+async def test_whose_own_fence_stands_last_waits_for_nobody_otherwise(tmp_path: Path) -> None:
+    engine = LogInMemory()
+    engine.now_ms = 10_000
+    place = ReplicaPlace(cluster="shop", shard=0, directory=tmp_path / "data")
+    config = Config(store=StoreConfig(segment_bytes=17 << 20))
+    for life in (1, 2):
+        replica = Replica(place, engine, config, RealFiles(), lambda: engine.now_ms)
+        owned = await replica.take_over(SystemClock(), asyncio.Event())
+        assert owned is not None
+        owner, own_engine = owned
+        own_engine.store.abandon()
+        assert len(engine.entries) == life
+        assert owner._tenure.serving(engine.now_ms)
+
+
+async def test_a_note_never_says_more_than_the_directory_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was read last could not be written, for the disk was full."""
+    monkeypatch.setattr(standby_module, "KEEP_S", 0.0)
+    rig = EngineRig(store=short_store())
+    engine = LogInMemory()
+    engine.entries = ShippedLog(rig.engine.store.log).entries
+    rig.send("one")
+    files = NoSegments()
+    place = ReplicaPlace(cluster=CLUSTER, shard=0, directory=tmp_path / "data")
+    replica = Replica(place, engine, rig.config, files, lambda: 0)  # no silence: the clock stands
+    following = asyncio.create_task(replica.take_over(SystemClock(), asyncio.Event()))
+    async with asyncio.timeout(patient(30)):
+        while replica.figures().position < rig.engine.store.log.end:
+            await asyncio.sleep(0)
+    files.full = True
+    while len(rig.engine.store.log.segments) < 2:
+        rig.send("more", body=bytes(1_000))
+    with pytest.raises(StoreError, match="disk full"):
+        await following
+    copy = LocalCopy(place.directory, rig.config.store, RealFiles(), Note(CLUSTER, 0))
+    assert copy.end < rig.engine.store.log.end
+    copy.close()
