@@ -1,5 +1,6 @@
 """`latermq cluster`: the shards of a cluster, who serves each, how its log is kept."""
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 import click
@@ -8,7 +9,8 @@ from latermq_cli.broker import size
 from latermq_cli.connection.connection import Connection
 from latermq_cli.connection.options import broker_options, example
 from latermq_cli.terminal.commands import CommandGroup, Lazy
-from latermq_cli.terminal.console import print_json, print_table
+from latermq_cli.terminal.console import counted, print_json, print_table
+from latermq_cli.terminal.jsonable import jsonable
 from latermq_cli.terminal.table import Column, plain
 from latermq_cli.terminal.watch import watch_option
 from latermq_proto.latermq.v1 import broker_pb2
@@ -18,10 +20,12 @@ ALONE: Final = "alone"
 COLUMNS: Final = (
     Column("SHARD", right=True),
     Column("ROLE"),
-    Column("OWNER", flex=True),
+    Column("BROKER", flex=True),
     Column("EPOCH", right=True),
     Column("POSITION", right=True),
     Column("LAG", right=True),
+    Column("VERSION", optional=True),
+    Column("HEARD OF"),
     Column("ENGINE ANSWERED"),
 )
 
@@ -44,10 +48,12 @@ def cluster() -> None:
 @watch_option
 @broker_options
 def show(endpoint: str, as_json: bool) -> None:
-    """Show each shard: who serves it, its log's end, and what the engine does not have yet.
+    """Show each shard: who serves it, its log's end, and what the engine does not have yet; and who
+    stands by for it, as the owner heard of them.
 
-    A shard whose log no engine keeps is alone. Who stands by answers no calls; its metrics tell how
-    far it is. If a shard does not answer, the others are shown and the exit code is 1.
+    A shard whose log no engine keeps is alone. Who stands by answers no calls: it says every few
+    seconds how far it is, and is shown as silent when it has not for 15 s, for an hour. If a shard
+    does not answer, the others are shown and the exit code is 1.
     """
     with Connection(endpoint) as connection:
         shards, request = connection.shards, broker_pb2.GetBrokerRequest()
@@ -60,12 +66,18 @@ def show(endpoint: str, as_json: bool) -> None:
     if as_json:
         print_json({"shards": rows})
     else:
-        print_table(COLUMNS, [_cells(row) for row in rows])
+        print_table(COLUMNS, [cells for row in rows for cells in _lines(row)])
     shards.finish()
 
 
 def _row(number: int, address: str, state: Any) -> dict[str, Any]:
-    row = {"shard": number, "role": ALONE, "owner": address, "position": state.log.end}
+    row = {
+        "shard": number,
+        "role": ALONE,
+        "owner": address,
+        "position": state.log.end,
+        "version": state.version,
+    }
     if not state.HasField("replication"):
         return row
     seen = state.replication
@@ -76,17 +88,29 @@ def _row(number: int, address: str, state: Any) -> dict[str, Any]:
         "position": seen.position,
         "lag_bytes": seen.lag_bytes,
         "engine_answered_ms_ago": seen.silence_ms,
+        "members": [jsonable(member) for member in seen.members],
     }
 
 
-def _cells(row: dict[str, Any]) -> tuple[str, ...]:
-    head = (str(row["shard"]), plain(row["role"]), plain(row["owner"]))
+def _lines(row: dict[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Yield a shard's line, and one for each broker that stands by or fell silent."""
+    shard, version = str(row["shard"]), plain(row["version"])
+    head, position = (shard, plain(row["role"]), plain(row["owner"])), str(row["position"])
     if row["role"] == ALONE:
-        return (*head, "-", str(row["position"]), "-", "-")
-    return (
-        *head,
-        str(row["epoch"]),
-        str(row["position"]),
-        size(row["lag_bytes"]),
-        f"{format_duration(row['engine_answered_ms_ago'])} ago",
-    )
+        yield (*head, "-", position, "-", version, "-", "-")
+        return
+    answered = f"{format_duration(row['engine_answered_ms_ago'])} ago"
+    lag = size(row["lag_bytes"])
+    yield (*head, str(row["epoch"]), position, lag, version, "-", answered)
+    for member in row["members"]:
+        yield (
+            shard,
+            "silent" if member["silent"] else plain(member["role"]),
+            plain(member["address"]),
+            str(member["epoch"]),
+            str(member["position"]),
+            counted(member["lag_entries"], "entry", "entries"),
+            plain(member["version"]),
+            f"{format_duration(member['heard_ms_ago'])} ago",
+            "-",
+        )

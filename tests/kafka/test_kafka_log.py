@@ -17,7 +17,13 @@ from latermq_broker.clock import SystemClock
 from latermq_broker.config.replication import SERVERS
 from latermq_broker.errors import ConfigError, EngineGoneError
 from latermq_broker.replication.kafka_log import KafkaLog
-from latermq_broker.replication.kafka_topics import Wanted, ensure_topics, warn_of_clock
+from latermq_broker.replication.kafka_topics import (
+    Wanted,
+    ensure_topics,
+    members_topic,
+    warn_of_clock,
+)
+from latermq_broker.replication.members.kafka_members import KafkaMembers
 from latermq_broker.replication.replicated_log import Entry, ReplicatedLog
 from support.kafka.cluster import KafkaCluster
 from support.machine import patient
@@ -114,6 +120,21 @@ async def test_a_node_that_does_not_answer_fails_who_waits_and_goes_on(
     await owner.close()
 
 
+async def test_members_hear_what_stands_and_what_comes(kafka: KafkaCluster, wanted: Wanted) -> None:
+    topic = KafkaMembers({SERVERS: kafka.bootstrap}, members_topic(wanted.cluster))
+    assert [await topic.put(b"a", value) for value in (b"one", None)] == [0, 1]
+    began_ms = SystemClock().now_ms()
+    async with asyncio.timeout(patient(30)):
+        following = topic.follow()
+        notices = [await anext(following) for _ in range(2)]
+        await topic.put(b"b", b"two")
+        notices.append(await anext(following))
+    await following.aclose()  # type: ignore[attr-defined]
+    await topic.close()
+    assert [each[:2] for each in notices] == [(b"a", b"one"), (b"a", None), (b"b", b"two")]
+    assert all(abs(each.at_ms - began_ms) < patient(60_000) for each in notices)
+
+
 def alter(kafka: KafkaCluster, topic: str, **config: str) -> None:
     admin = AdminClient({SERVERS: kafka.bootstrap})
     entries = [
@@ -125,7 +146,9 @@ def alter(kafka: KafkaCluster, topic: str, **config: str) -> None:
         future.result(patient(30))
 
 
-def test_a_topic_that_would_lose_messages_is_refused(kafka: KafkaCluster, wanted: Wanted) -> None:
+def test_a_topic_that_would_lose_messages_is_refused(
+    kafka: KafkaCluster, wanted: Wanted, caplog: pytest.LogCaptureFixture
+) -> None:
     settings = {SERVERS: kafka.bootstrap}
     ensure_topics(settings, wanted)
     alter(kafka, wanted.log_topic, retention_ms="60000", cleanup_policy="compact")
@@ -138,7 +161,12 @@ def test_a_topic_that_would_lose_messages_is_refused(kafka: KafkaCluster, wanted
         "cleanup.policy=delete`"
     ) in str(refused.value)
     alter(kafka, wanted.log_topic, retention_ms="-1", cleanup_policy="delete")
-    ensure_topics(settings, wanted)
+    alter(kafka, members_topic(wanted.cluster), cleanup_policy="delete")
+    ensure_topics(settings, wanted)  # brokers may do without the members topic
+    assert (
+        f"hear of each other: topic {members_topic(wanted.cluster)} has cleanup.policy = delete"
+    ) in caplog.text
+    assert "--add-config cleanup.policy=[compact,delete]`" in caplog.text
 
 
 def test_a_clock_that_is_apart_from_kafkas_is_told_of(

@@ -1,7 +1,9 @@
 """`latermq serve` with `[replication]`: the owner is killed; a copy is damaged."""
 
 import json
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -12,6 +14,7 @@ from latermq_cli.root import latermq
 from support import wire_requests
 from support.broker_process import BrokerProcess
 from support.kafka.cluster import KafkaCluster
+from support.machine import patient
 from support.wire_client import WireClient, require_ok
 
 COUNT = 40
@@ -41,6 +44,8 @@ def test_a_standby_serves_what_the_killed_owner_acknowledged(tmp_path: Path, con
                     message = wire_requests.message("orders", b"%d" % number)
                     require_ok(client.send(message))
                     ids.add(message.system_properties.message_id)
+            (standby,) = wait_members(a, "standby")
+            assert standby["name"].partition(":")[2] == str(b.data_dir)
             a.kill()
             b.wait_ready()
             received: list[str] = []
@@ -53,7 +58,23 @@ def test_a_standby_serves_what_the_killed_owner_acknowledged(tmp_path: Path, con
                     received += [each.system_properties.message_id for each in got]
             assert set(received) == ids
             assert len(received) == COUNT
+            (before,) = wait_members(b, "owner")
+            assert before["name"].partition(":")[2] == str(a.data_dir)
             assert b.terminate().code == CLEAN
+
+
+def wait_members(broker: BrokerProcess, role: str) -> list[dict[str, Any]]:
+    """Return the others that `broker` knows, when it knows of one in this role."""
+    until_s = time.monotonic() + patient(30)
+    while True:
+        shown = CliRunner().invoke(
+            latermq, ["cluster", "show", "--json", "--endpoint", broker.endpoint]
+        )
+        members: list[dict[str, Any]] = json.loads(shown.stdout)["shards"][0]["members"]
+        if any(member["role"] == role for member in members):
+            return members
+        assert time.monotonic() < until_s, shown.stdout
+        time.sleep(0.02)
 
 
 def test_a_damaged_copy_is_mended_from_the_engine(tmp_path: Path, config: str) -> None:

@@ -1,10 +1,11 @@
-"""An engine for tests in one process: a `ReplicatedLog` whose entries are a list."""
+"""An engine for tests in one process: a `ReplicatedLog` whose entries are a list, and members."""
 
 import asyncio
 from collections.abc import AsyncIterator
 
 from latermq_broker.deferred import Later
-from latermq_broker.errors import EntriesGoneError
+from latermq_broker.errors import EngineGoneError, EntriesGoneError
+from latermq_broker.replication.members.roster import Notice
 from latermq_broker.replication.replicated_log import Entry, Offset
 
 
@@ -42,5 +43,34 @@ class LogInMemory:
         return len(self.entries)
 
     async def canary(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class MembersInMemory:
+    """A `MembersTopic`. While `away`, it takes nothing and gives nothing."""
+
+    def __init__(self) -> None:
+        self.now_ms = 500
+        self.notices: list[Notice] = []
+        self.away = False
+
+    def put(self, key: bytes, value: bytes | None) -> Later[Offset]:
+        later: Later[Offset] = Later()
+        if self.away:
+            later.fail(EngineGoneError("away"))
+            return later
+        self.notices.append(Notice(key, value, self.now_ms))
+        asyncio.get_running_loop().call_soon(later.give, len(self.notices) - 1)
+        return later
+
+    async def follow(self) -> AsyncIterator[Notice]:
+        read = 0
+        while not self.away:
+            for notice in self.notices[read:]:
+                yield notice
+                read += 1
+            await asyncio.sleep(0)
+        raise EngineGoneError("away")
 
     async def close(self) -> None: ...

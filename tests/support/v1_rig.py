@@ -73,6 +73,7 @@ class V1Rig(EngineRig):
         services = self.loop.run_until_complete(self._assemble())
         self.methods: Any = services.methods
         self.sessions = services.sessions
+        self.transport_view = services.transport_view
 
     def close(self) -> None:
         self.loop.close()

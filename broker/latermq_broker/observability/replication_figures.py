@@ -23,6 +23,39 @@ LATENCY: Final = Family(
 )
 
 
+class Member(NamedTuple):
+    """What a broker says of its part in a replicated log."""
+
+    address: str  # where it serves when it owns the log
+    shard: int
+    role: str  # OWNER, STANDBY, or what a later version knows
+    epoch: int
+    position: int
+    lag_entries: int
+    version: str
+
+
+class MemberSeen(NamedTuple):
+    """What was heard of a broker, and how long ago."""
+
+    name: str  # HOST:DIRECTORY
+    member: Member
+    ms_ago: int
+    silent: bool
+
+
+class Others(NamedTuple):
+    """The other brokers of a log, as far as this one heard of them."""
+
+    seen: tuple[MemberSeen, ...] = ()
+    unread: int = 0  # entries that were skipped
+
+    @property
+    def standbys(self) -> int:
+        """Count those that stand by."""
+        return sum(each.member.role == STANDBY and not each.silent for each in self.seen)
+
+
 class ReplicationFigures(NamedTuple):
     """What an owner or a standby knows now; what only an owner does is 0 at a standby."""
 
@@ -39,6 +72,7 @@ class ReplicationFigures(NamedTuple):
     gaps: int = 0  # that were read
     beats: int = 0  # that were shipped
     take_overs: int = 0
+    others: Others = Others()
 
 
 def replication_page(seen: ReplicationFigures, *, openmetrics: bool) -> str:
@@ -56,6 +90,8 @@ def _rows(seen: ReplicationFigures) -> Iterator[tuple[Family, str, float]]:
     for name, help, labels, value in (
         ("owner", "1 at the broker that owns the log, 0 at a standby.", cluster,
          seen.role == OWNER),
+        ("standbys", "Other brokers that stand by for the log, heard of lately.", cluster,
+         seen.others.standbys),
         ("epoch", "Of the log's owner: each owner has a higher one.", "", seen.epoch),
         ("position", "Position up to which the engine and this broker have the log.", "",
          seen.position),
@@ -74,5 +110,6 @@ def _rows(seen: ReplicationFigures) -> Iterator[tuple[Family, str, float]]:
         ("gaps", "Times that an owner read what stands between its batches.", seen.gaps),
         ("beats", "Empty batches, by which an owner shows that it lives.", seen.beats),
         ("take_overs", "Times that this process became the owner.", seen.take_overs),
+        ("members_unread", "Entries of other brokers that were skipped.", seen.others.unread),
     ):
         yield Family(f"latermq_replication_{name}_total", "counter", help), "", value

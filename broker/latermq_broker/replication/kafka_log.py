@@ -14,7 +14,7 @@ import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 from uuid import uuid4
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -25,6 +25,7 @@ from latermq_broker.errors import EngineGoneError, EntriesGoneError, FencedError
 from latermq_broker.replication.replicated_log import UNTOLD, Entry, Offset
 
 log = logging.getLogger("latermq.replication")
+Read = TypeVar("Read")
 
 POLL_S: Final = 0.2
 READ_MAX: Final = 64  # entries at a time
@@ -94,7 +95,7 @@ class KafkaWriter:
         self._idle.set()
         self._closed = False
 
-    def append(self, data: bytes) -> Later[Offset]:
+    def append(self, data: bytes | None, key: bytes | None = None) -> Later[Offset]:
         """Send an entry; as `ReplicatedLog.append`."""
         later: Later[Offset] = Later()
         if self._closed:
@@ -103,7 +104,7 @@ class KafkaWriter:
         number = self._number = self._number + 1
         try:
             self._open().produce(
-                self._topic, data, partition=self._partition,
+                self._topic, data, key, partition=self._partition,
                 on_delivery=lambda error, sent: self._reports.append(
                     Report(number, UNTOLD if error else max(sent.offset(), UNTOLD), error)
                 ),
@@ -229,18 +230,9 @@ class KafkaLog:
         """Have a quorum take a record of no meaning. Raises EngineGoneError: it does not."""
         await self._canary.append(CANARY)
 
-    async def follow(self, offset: Offset) -> AsyncIterator[Entry]:
+    def follow(self, offset: Offset) -> AsyncIterator[Entry]:
         """Read entries; as `ReplicatedLog.follow`."""
-        loop = asyncio.get_running_loop()
-        reading = ThreadPoolExecutor(1, thread_name_prefix="kafka-follow")
-        reader = _Reader(self._settings, *self._place, offset)
-        try:
-            while True:
-                for entry in await loop.run_in_executor(reading, reader.read):
-                    yield entry
-        finally:
-            reading.submit(reader.close)
-            reading.shutdown(wait=False)
+        return followed(self._settings, *self._place, offset, _entry_of)
 
     async def trim(self, offset: Offset) -> None:
         """Let the engine delete; as `ReplicatedLog.trim`."""
@@ -283,6 +275,26 @@ class KafkaLog:
         return int(end)
 
 
+async def followed(
+    settings: Mapping[str, Any],
+    topic: str,
+    partition: int,
+    offset: Offset,
+    of_message: Callable[[Any], Read],
+) -> AsyncIterator[Read]:
+    """Read a partition, what `of_message` makes of each message; as `ReplicatedLog.follow`."""
+    loop = asyncio.get_running_loop()
+    reading = ThreadPoolExecutor(1, thread_name_prefix="kafka-follow")
+    reader = _Reader(settings, topic, partition, offset)
+    try:
+        while True:
+            for message in await loop.run_in_executor(reading, reader.read):
+                yield of_message(message)
+    finally:
+        reading.submit(reader.close)
+        reading.shutdown(wait=False)
+
+
 class _Reader:
     """A consumer of one partition, used in one thread."""
 
@@ -295,8 +307,8 @@ class _Reader:
         self._next = offset
         self._consumer: Any = None
 
-    def read(self) -> list[Entry]:
-        """Wait a moment for entries. Raises EngineGoneError."""
+    def read(self) -> list[Any]:
+        """Wait a moment for messages. Raises EngineGoneError."""
         try:
             if self._consumer is None:
                 self._consumer = Consumer(self._settings)
@@ -305,15 +317,13 @@ class _Reader:
             messages = [] if first is None else [first, *self._consumer.consume(READ_MAX - 1, 0)]
         except KafkaException as error:
             raise EngineGoneError(str(error)) from error
-        entries: list[Entry] = []
-        for each in messages:
+        for at, each in enumerate(messages):
             refusal = each.error()
             if refusal is not None:
                 self._mend(refusal)
-                break  # from here on it is read again
-            entries.append(Entry(each.offset(), each.value() or b""))
+                return messages[:at]  # from here on it is read again
             self._next = each.offset() + 1
-        return entries
+        return messages
 
     def close(self) -> None:
         if self._consumer is not None:
@@ -336,6 +346,10 @@ class _Reader:
             raise EntriesGoneError(f"entry {self._next} is gone, the log begins at {start}")
         self._next = start
         self._assign(start)
+
+
+def _entry_of(message: Any) -> Entry:
+    return Entry(message.offset(), message.value() or b"")
 
 
 def _no_group() -> str:

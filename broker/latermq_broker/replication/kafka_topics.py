@@ -2,9 +2,10 @@
 
     latermq.<cluster>.log      a partition for each shard; kept until the broker trims it
     latermq.<cluster>.canary   likewise; what tells whether the engine takes records
+    latermq.<cluster>.members  one partition; the last that each broker said of itself, for an hour
 
 A log whose engine deletes by time, compacts, or answers before a quorum has it, loses messages that
-were acknowledged: with such a topic no broker starts.
+were acknowledged: with such a topic no broker starts. Without a members topic, or a poor one, it does.
 """
 
 import logging
@@ -23,6 +24,8 @@ SETTING: Final = "replication.kafka"
 MESSAGE_BYTES_MIN: Final = 1_000_000
 FOR_EVER: Final = "-1"
 CANARY_MS: Final = "600000"
+MEMBERS_MS: Final = "3600000"
+MEMBERS_SEGMENT_MS: Final = "600000"  # so that it is compacted before it is long
 CLOCK_S: Final = 5.0
 APART_MS: Final = 1_000  # clocks that say so much else
 
@@ -63,6 +66,20 @@ class Wanted(NamedTuple):
             "message.timestamp.type": "LogAppendTime",  # Kafka's clock: `warn_of_clock`
         }
 
+    @property
+    def members_config(self) -> dict[str, str]:
+        return {
+            "cleanup.policy": "compact,delete",
+            "retention.ms": MEMBERS_MS,
+            "segment.ms": MEMBERS_SEGMENT_MS,
+            "message.timestamp.type": "LogAppendTime",  # by which it is told how old an entry is
+        }
+
+
+def members_topic(cluster: str) -> str:
+    """Name the topic in which a cluster's brokers tell of themselves."""
+    return f"latermq.{cluster}.members"
+
 
 def ensure_topics(settings: Mapping[str, Any], wanted: Wanted) -> None:
     """Make the topics that are missing, and look at the log's.
@@ -72,16 +89,24 @@ def ensure_topics(settings: Mapping[str, Any], wanted: Wanted) -> None:
     """
     try:
         admin = AdminClient(dict(settings))
-        _create(admin, wanted.log_topic, wanted, wanted.log_config)
-        _create(admin, wanted.canary_topic, wanted, wanted.canary_config)
+        _create(admin, wanted.log_topic, wanted.shards, wanted.replicas, wanted.log_config)
+        _create(admin, wanted.canary_topic, wanted.shards, wanted.replicas, wanted.canary_config)
+        there = _config_of(admin, wanted.log_topic)
         faults = [
             *_faults_of_place(admin, wanted, settings),
-            *_faults_of_config(admin, wanted, settings),
+            *_faults_of_config(there, wanted.log_topic, wanted.log_config, settings),
         ]
     except KafkaException as error:
         raise ConfigError(SETTING, f"Kafka says: {error.args[0]}") from error
     if faults:
         raise ConfigError(SETTING, f"topic {wanted.log_topic} " + "; ".join(faults))
+    if there.get("flush.messages", "1") != "1":
+        log.warning(
+            "topic %s is not synced before it answers: it survives the loss of any one machine, "
+            "not of all at once; flush.messages=1 has it synced",
+            wanted.log_topic,
+        )
+    _ensure_members(admin, wanted, settings)
 
 
 def warn_of_clock(settings: Mapping[str, Any], wanted: Wanted, now_ms: Callable[[], int]) -> None:
@@ -114,15 +139,27 @@ def clock_gap_ms(before_ms: int, told_ms: int, after_ms: int) -> int:
     return max(told_ms - after_ms, 0) + min(told_ms - before_ms, 0)
 
 
-def _create(admin: Any, name: str, wanted: Wanted, config: dict[str, str]) -> None:
-    topic = NewTopic(name, wanted.shards, wanted.replicas, config=config)
+def _ensure_members(admin: Any, wanted: Wanted, settings: Mapping[str, Any]) -> None:
+    """Make the members topic, and look at it; a broker does without."""
+    name, config = members_topic(wanted.cluster), wanted.members_config
+    try:
+        _create(admin, name, 1, wanted.replicas, config)
+        faults = "; ".join(_faults_of_config(_config_of(admin, name), name, config, settings))
+    except KafkaException as error:
+        faults = f"cannot be used: {error.args[0]}"
+    if faults:
+        log.warning("brokers may not hear of each other: topic %s %s", name, faults)
+
+
+def _create(admin: Any, name: str, partitions: int, replicas: int, config: dict[str, str]) -> None:
+    topic = NewTopic(name, partitions, replicas, config=config)
     try:
         admin.create_topics([topic], operation_timeout=CALL_S)[name].result(CALL_S)
     except KafkaException as error:
         if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
             raise
     else:
-        log.info("topic %s made: %d partitions, %d replicas", name, wanted.shards, wanted.replicas)
+        log.info("topic %s made: %d partitions, %d replicas", name, partitions, replicas)
 
 
 def _faults_of_place(admin: Any, wanted: Wanted, settings: Mapping[str, Any]) -> Iterator[str]:
@@ -151,35 +188,38 @@ def warn_of_few_in_sync(wanted: Wanted, partitions: Iterable[Any]) -> None:
         )  # fmt: skip
 
 
-def _faults_of_config(admin: Any, wanted: Wanted, settings: Mapping[str, Any]) -> Iterator[str]:
-    name = wanted.log_topic
+def _config_of(admin: Any, name: str) -> dict[str, str]:
     resource = ConfigResource(ResourceType.TOPIC, name)
     (future,) = admin.describe_configs([resource], request_timeout=CALL_S).values()
-    there = {key: entry.value for key, entry in future.result(CALL_S).items()}
+    return {key: entry.value for key, entry in future.result(CALL_S).items()}
+
+
+def _faults_of_config(
+    there: Mapping[str, str], name: str, wanted: Mapping[str, str], settings: Mapping[str, Any]
+) -> Iterator[str]:
     wrong = {
         key: value
-        for key, value in wanted.log_config.items()
+        for key, value in wanted.items()
         if key in there and not _fits(key, there[key], value)
     }
     if wrong:
         what = ", ".join(f"{key} = {there[key]}" for key in wrong)
-        mend = ",".join(f"{key}={value}" for key, value in wrong.items())
+        mend = ",".join(f"{key}={_argument(value)}" for key, value in wrong.items())
         yield (
             f"has {what}: `kafka-configs.sh --bootstrap-server {_servers(settings)} --alter "
             f"--entity-type topics --entity-name {name} --add-config {mend}`"
-        )
-    if not wrong and there.get("flush.messages", "1") != "1":
-        log.warning(
-            "topic %s is not synced before it answers: it survives the loss of any one machine, "
-            "not of all at once; flush.messages=1 has it synced",
-            name,
         )
 
 
 def _fits(key: str, value: str, wanted: str) -> bool:
     if key in ("min.insync.replicas", "max.message.bytes"):
         return int(value) >= int(wanted)
-    return value == wanted
+    return set(value.split(",")) == set(wanted.split(","))
+
+
+def _argument(value: str) -> str:
+    """Write a value as `kafka-configs.sh` takes it, which has commas between settings."""
+    return f"[{value}]" if "," in value else value
 
 
 def _servers(settings: Mapping[str, Any]) -> str:

@@ -1,11 +1,14 @@
 """A broker's part in a log that Kafka keeps, as `[replication]` says."""
 
 from pathlib import Path
+from socket import gethostname
 from typing import TYPE_CHECKING, Final
 
 from latermq_broker.clock import SystemClock, monotonic_ms
+from latermq_broker.config.addresses import listen_address
 from latermq_broker.config.config import Config
 from latermq_broker.errors import ConfigError
+from latermq_broker.replication.members.announcing import Members
 from latermq_broker.replication.replica import Replica, ReplicaPlace
 from latermq_broker.services.v1.first_admin import warn_of_open_files
 from latermq_broker.store.files import RealFiles
@@ -13,6 +16,7 @@ from latermq_broker.store.files import RealFiles
 if TYPE_CHECKING:
     from latermq_broker.replication.kafka_log import KafkaLog
 
+EVERYWHERE: Final = ("0.0.0.0", "::")  # where a broker listens, not where it is found
 SHARD: Final = 0  # of a broker without `[cluster]`
 
 
@@ -25,7 +29,22 @@ def replica_on_kafka(config: Config) -> Replica:
     engine = engine_on_kafka(config, make_topics=True)
     directory = Path(config.server.data_dir).expanduser().absolute()
     place = ReplicaPlace(cluster=config.replication.cluster, shard=SHARD, directory=directory)
-    return Replica(place, engine, config, RealFiles(), monotonic_ms)
+    members = _members_on_kafka(config, place)
+    return Replica(place, engine, config, RealFiles(), monotonic_ms, members)
+
+
+def _members_on_kafka(config: Config, place: ReplicaPlace) -> Members:
+    """Make what tells the brokers of a cluster of each other; the client is installed."""
+    from latermq_broker.replication.kafka_topics import members_topic
+    from latermq_broker.replication.members.kafka_members import KafkaMembers
+
+    topic = KafkaMembers(config.replication.client_settings(), members_topic(place.cluster))
+    address = config.server.listen
+    host, port = listen_address("server.listen", address)
+    if host in EVERYWHERE:
+        address = f"{gethostname()}:{port}"
+    name = f"{gethostname()}:{place.directory}"
+    return Members(topic, name, address, place.shard, monotonic_ms)
 
 
 def engine_on_kafka(config: Config, *, make_topics: bool) -> "KafkaLog":

@@ -24,7 +24,7 @@ from latermq_broker.errors import (
     StoreError,
     StoreReadOnlyError,
 )
-from latermq_broker.observability.replication_figures import OWNER, ReplicationFigures
+from latermq_broker.observability.replication_figures import OWNER, Others, ReplicationFigures
 from latermq_broker.replication.following import read_range
 from latermq_broker.replication.note import Note
 from latermq_broker.replication.reader import Piece
@@ -50,6 +50,7 @@ class Owner:
         on_serving: whether clients may be answered, whenever that changes. ConfigError ends it:
             somebody else has the port.
         on_pause: the process stood still for long: whoever waits is not to be answered any more.
+        others: brokers of the same log, for the figures.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Owner:
         self.on_failure: Callable[[BaseException], None] = _ignore
         self.on_serving: Callable[[bool], None] = _ignore
         self.on_pause: Callable[[], None] = _nothing
+        self.others: Callable[[], Others] = Others
         self._engine = engine
         self._tenure = tenure
         self._log = commit_log
@@ -130,6 +132,7 @@ class Owner:
             gaps=tenure.gaps,
             beats=shipper.beats,
             take_overs=1,
+            others=self.others(),
         )
 
     def _written(self, pieces: Sequence[WrittenPiece]) -> None:

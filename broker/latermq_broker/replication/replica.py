@@ -24,10 +24,11 @@ from latermq_broker.config.config import Config
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.figures import DURATION_MS, Histogram
 from latermq_broker.errors import EngineGoneError, EntriesGoneError, StoreUnusableError
-from latermq_broker.observability.replication_figures import STANDBY, ReplicationFigures
+from latermq_broker.observability.replication_figures import STANDBY, Others, ReplicationFigures
 from latermq_broker.replication.batch import cluster_hash, encode_batch, fence_of
 from latermq_broker.replication.following import read_range
 from latermq_broker.replication.local_copy import LocalCopy
+from latermq_broker.replication.members.announcing import Members
 from latermq_broker.replication.note import Note, write_note
 from latermq_broker.replication.owner import Owner
 from latermq_broker.replication.reader import Reader
@@ -59,6 +60,7 @@ class Replica:
     """
     Args:
         now_ms: a clock that never falls.
+        members: by which the log's brokers hear of each other, if the engine has that.
     """
 
     def __init__(
@@ -68,12 +70,14 @@ class Replica:
         config: Config,
         files: Files,
         now_ms: Callable[[], int],
+        members: Members | None = None,
     ) -> None:
         self._place = place
         self._engine = engine
         self._config = config
         self._files = files
         self._now_ms = now_ms
+        self._members = members
         self._heard_ms = 0
         self._others_ms = 0  # when it last heard of an owner that was not of this directory
         self._answered_ms = now_ms()  # when the engine last said anything
@@ -94,6 +98,7 @@ class Replica:
         note = Note(place.cluster, place.shard)
         copy = LocalCopy(place.directory, self._config.store, self._files, note)
         self._reader = copy.reader
+        self._tell(self.figures)
         standby = Standby(copy, self._config, clock)
         owned = None
         try:
@@ -105,6 +110,8 @@ class Replica:
                     owner = Owner(
                         self._engine, tenure, copy.store.log, self._now_ms, copy.note, self._keep
                     )
+                    owner.others = self._others
+                    self._tell(owner.figures)
                     owned = owner, engine
         finally:
             if owned is None:
@@ -123,11 +130,20 @@ class Replica:
             silence_ms=self._now_ms() - self._answered_ms,
             latency_ms=Histogram(DURATION_MS),
             lag_entries=0 if reader is None else max(self._end - reader.offset, 0),
+            others=self._others(),
         )
 
     async def close(self) -> None:
         """Let the engine go."""
-        await self._engine.close()
+        members = () if self._members is None else (self._members.close(),)
+        await asyncio.gather(self._engine.close(), *members)
+
+    def _tell(self, figures: Callable[[], ReplicationFigures]) -> None:
+        if self._members is not None:
+            self._members.tell(figures)
+
+    def _others(self) -> Others:
+        return Others() if self._members is None else self._members.others()
 
     # --- follow --------------------------------------------------------------------------------
 

@@ -5,8 +5,18 @@ from pathlib import Path
 
 import pytest
 
+from latermq_broker.engine.state.figures import DURATION_MS, Histogram
+from latermq_broker.observability.replication_figures import (
+    OWNER,
+    STANDBY,
+    Member,
+    MemberSeen,
+    Others,
+    ReplicationFigures,
+)
 from latermq_broker.replication.note import Note, write_note
 from latermq_broker.store.files import RealFiles
+from latermq_text.version import own_version
 from support.cli_rig import CliRig
 
 
@@ -20,11 +30,37 @@ def rig(monkeypatch: pytest.MonkeyPatch) -> Iterator[CliRig]:
 def test_a_broker_that_is_alone(rig: CliRig) -> None:
     rig.send_message("m-1")
     head, row = rig.ok("cluster", "show").splitlines()
-    assert head.split()[:4] == ["SHARD", "ROLE", "OWNER", "EPOCH"]
+    assert head.split()[:4] == ["SHARD", "ROLE", "BROKER", "EPOCH"]
     assert row.split()[:2] == ["0", "alone"]
     assert row.split()[-2:] == ["-", "-"]
     (shard,) = rig.json("cluster", "show")["shards"]
     assert (shard["role"], shard["position"] > 0, "epoch" in shard) == ("alone", True, False)
+
+
+def test_who_stands_by_is_shown_with_the_owner(rig: CliRig) -> None:
+    member = Member("10.0.0.2:8081", 0, STANDBY, 4, 4_096, 3, "1.4.0")
+    seen = (
+        MemberSeen("b:/data", member, 2_000, silent=False),
+        MemberSeen("c:/data", member._replace(address="\x1b[2J"), 60_000, silent=True),
+    )
+    figures = ReplicationFigures(
+        OWNER, "shop", 4, 8_192, 20, Histogram(DURATION_MS), others=Others(seen)
+    )
+    rig.transport_view.replication = lambda: figures
+    _, owner, standby, silent = rig.ok("cluster", "show").splitlines()
+    assert owner.split()[:2] == ["0", "owner"]
+    assert owner.split()[-4:] == ["-", "20", "ms", "ago"]
+    said = "0 standby 10.0.0.2:8081 4 4096 3 entries 1.4.0 2 s ago -"
+    assert " ".join(standby.split()) == said
+    assert silent.split()[1:3] == ["silent", "\\x1b[2J"]
+    (shard,) = rig.json("cluster", "show")["shards"]
+    assert (shard["version"], shard["epoch"]) == (own_version(), 4)
+    assert shard["members"][0] == {
+        "name": "b:/data", "address": "10.0.0.2:8081", "role": "standby", "epoch": 4,
+        "position": 4_096, "lag_entries": 3, "version": "1.4.0", "heard_ms_ago": 2_000,
+        "silent": False,
+    }  # fmt: skip
+    assert [each["silent"] for each in shard["members"]] == [False, True]
 
 
 def test_there_must_be_a_copy_and_its_engine(rig: CliRig, tmp_path: Path) -> None:

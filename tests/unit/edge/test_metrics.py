@@ -17,6 +17,9 @@ from latermq_broker.observability.metrics_endpoint import CONNECTIONS_MAX, Metri
 from latermq_broker.observability.replication_figures import (
     OWNER,
     STANDBY,
+    Member,
+    MemberSeen,
+    Others,
     ReplicationFigures,
 )
 from latermq_broker.observability.transport_figures import TransportFigures
@@ -81,11 +84,22 @@ def test_a_replicated_log_is_on_the_page_of_its_owner_and_of_a_standby() -> None
     assert page["latermq_replication_beats_total"] == 7
     assert page["latermq_replication_append_seconds_count"] == 1
     assert "latermq_replication_epoch" not in page_of(EngineRig().engine, Edges(0))
+    member = Member("b:8081", 0, STANDBY, 4, 4_096, 0, "1.4.0")
+    others = Others(
+        (
+            MemberSeen("b:/data", member, 900, silent=False),
+            MemberSeen("c:/data", member, 90_000, silent=True),
+            MemberSeen("d:/data", member._replace(role=OWNER), 900, silent=False),
+        ),
+        unread=2,
+    )
     standby = ReplicationFigures(
-        STANDBY, "shop", 4, 4_096, 20, Histogram(DURATION_MS), lag_entries=9
+        STANDBY, "shop", 4, 4_096, 20, Histogram(DURATION_MS), lag_entries=9, others=others
     )
     page = samples("".join(render_standby(standby)))
     assert page['latermq_replication_owner{cluster="shop"}'] == 0
+    assert page['latermq_replication_standbys{cluster="shop"}'] == 1
+    assert page["latermq_replication_members_unread_total"] == 2
     assert page["latermq_replication_lag_entries"] == 9
     assert page["latermq_build_info" + next(k for k in page if "build" in k)[18:]] == 1
     assert "latermq_messages_sent_total" not in page

@@ -4,7 +4,7 @@ from latermq_broker.config.config import Config
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.views.overview import Overview
 from latermq_broker.errors import BadRequestError, NotFoundError
-from latermq_broker.observability.replication_figures import ReplicationFigures
+from latermq_broker.observability.replication_figures import MemberSeen, ReplicationFigures
 from latermq_broker.services.admin.admin_fields import known_client
 from latermq_broker.services.call.answers import Caller, ok_status
 from latermq_broker.services.call.handler import Committer
@@ -179,6 +179,22 @@ def _replication(seen: ReplicationFigures | None) -> broker_pb2.BrokerReplicatio
         in_flight=seen.in_flight,
         gaps=seen.gaps,
         append_p99_ms=seen.latency_ms.quantile(0.99),
+        members=[_member(each) for each in seen.others.seen],
+    )
+
+
+def _member(seen: MemberSeen) -> broker_pb2.BrokerMember:
+    said = seen.member
+    return broker_pb2.BrokerMember(
+        name=seen.name,
+        address=said.address,
+        role=said.role,
+        epoch=said.epoch,
+        position=said.position,
+        lag_entries=said.lag_entries,
+        version=said.version,
+        heard_ms_ago=seen.ms_ago,
+        silent=seen.silent,
     )
 
 

@@ -189,7 +189,7 @@ class BrokerTransport(_message.Message):
     def __init__(self, calls: _Optional[int] = ..., connections: _Optional[int] = ..., calls_open: _Optional[int] = ..., connections_open: _Optional[int] = ..., deadline_timers: _Optional[int] = ..., tasks: _Optional[int] = ..., receives_parked: _Optional[int] = ..., others: _Optional[_Iterable[_Union[BrokerTransportCount, _Mapping]]] = ...) -> None: ...
 
 class BrokerReplication(_message.Message):
-    __slots__ = ("role", "cluster", "epoch", "position", "silence_ms", "lag_bytes", "waiting_bytes", "in_flight", "gaps", "append_p99_ms")
+    __slots__ = ("role", "cluster", "epoch", "position", "silence_ms", "lag_bytes", "waiting_bytes", "in_flight", "gaps", "append_p99_ms", "members")
     ROLE_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -200,6 +200,7 @@ class BrokerReplication(_message.Message):
     IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
     GAPS_FIELD_NUMBER: _ClassVar[int]
     APPEND_P99_MS_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
     role: str
     cluster: str
     epoch: int
@@ -210,7 +211,30 @@ class BrokerReplication(_message.Message):
     in_flight: int
     gaps: int
     append_p99_ms: float
-    def __init__(self, role: _Optional[str] = ..., cluster: _Optional[str] = ..., epoch: _Optional[int] = ..., position: _Optional[int] = ..., silence_ms: _Optional[int] = ..., lag_bytes: _Optional[int] = ..., waiting_bytes: _Optional[int] = ..., in_flight: _Optional[int] = ..., gaps: _Optional[int] = ..., append_p99_ms: _Optional[float] = ...) -> None: ...
+    members: _containers.RepeatedCompositeFieldContainer[BrokerMember]
+    def __init__(self, role: _Optional[str] = ..., cluster: _Optional[str] = ..., epoch: _Optional[int] = ..., position: _Optional[int] = ..., silence_ms: _Optional[int] = ..., lag_bytes: _Optional[int] = ..., waiting_bytes: _Optional[int] = ..., in_flight: _Optional[int] = ..., gaps: _Optional[int] = ..., append_p99_ms: _Optional[float] = ..., members: _Optional[_Iterable[_Union[BrokerMember, _Mapping]]] = ...) -> None: ...
+
+class BrokerMember(_message.Message):
+    __slots__ = ("name", "address", "role", "epoch", "position", "lag_entries", "version", "heard_ms_ago", "silent")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    LAG_ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    HEARD_MS_AGO_FIELD_NUMBER: _ClassVar[int]
+    SILENT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    address: str
+    role: str
+    epoch: int
+    position: int
+    lag_entries: int
+    version: str
+    heard_ms_ago: int
+    silent: bool
+    def __init__(self, name: _Optional[str] = ..., address: _Optional[str] = ..., role: _Optional[str] = ..., epoch: _Optional[int] = ..., position: _Optional[int] = ..., lag_entries: _Optional[int] = ..., version: _Optional[str] = ..., heard_ms_ago: _Optional[int] = ..., silent: bool = ...) -> None: ...
 
 class Broker(_message.Message):
     __slots__ = ("name", "version", "started_at_ms", "now_ms", "wall_ahead_ms", "topics", "groups", "clients", "log", "disk", "retention", "waiting", "totals", "transport", "dedup", "replication")

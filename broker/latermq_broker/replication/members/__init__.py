@@ -1,0 +1,1 @@
+"""Who takes part in a replicated log, as brokers tell each other: a hint, the log is the truth."""

@@ -1,0 +1,139 @@
+"""A broker says what its part in a replicated log is, now and then, and hears what others say.
+
+    figures ─► entry ─► topic ─► roster ─► `latermq cluster show`, metrics
+
+Nothing depends on it: who owns a log is said in the log. If the topic fails, only this does.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from typing import Final, Protocol
+
+from latermq_broker.deferred import Later
+from latermq_broker.errors import EngineGoneError, EntriesGoneError
+from latermq_broker.observability.replication_figures import Member, Others, ReplicationFigures
+from latermq_broker.replication.members.member_entry import encode_member, encode_name
+from latermq_broker.replication.members.roster import Notice, Roster
+from latermq_broker.replication.replicated_log import Offset
+from latermq_text.version import own_version
+
+log = logging.getLogger("latermq.replication")
+
+TELL_S: Final = 5.0
+TOLD: Final = "told"
+HEARD: Final = "heard"
+
+
+class MembersTopic(Protocol):
+    """What the engine keeps of each broker: the last that it said, by key. Used in the loop."""
+
+    def put(self, key: bytes, value: bytes | None) -> Later[Offset]:
+        """Have `value` stand for `key`; None: nothing does. Fails with EngineGoneError."""
+
+    def follow(self) -> AsyncIterator[Notice]:
+        """Read what there is, then what comes. Never ends.
+
+        Raises EngineGoneError, EntriesGoneError: follow again.
+        """
+
+    async def close(self) -> None:
+        """Settle what is in flight, with EngineGoneError if need be, and let the topic go."""
+
+
+class Members:
+    """Made and used in one running loop.
+
+    Args:
+        name: of this broker, which no other has.
+        address: where it serves when it owns the log.
+        now_ms: a clock that never falls.
+    """
+
+    def __init__(
+        self, topic: MembersTopic, name: str, address: str, shard: int, now_ms: Callable[[], int]
+    ) -> None:
+        self._topic = topic
+        self._name = name
+        self._address = address
+        self._shard = shard
+        self._now_ms = now_ms
+        self._roster = Roster()
+        self._figures: Callable[[], ReplicationFigures] | None = None
+        self._changed = asyncio.Event()
+        self._failing: set[str] = set()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def tell(self, figures: Callable[[], ReplicationFigures]) -> None:
+        """Have others know what `figures` say, at once and from now on; and hear them."""
+        self._figures = figures
+        self._changed.set()
+        if not self._tasks:
+            self._tasks = [asyncio.create_task(work) for work in (self._say(), self._hear())]
+            for task in self._tasks:
+                task.add_done_callback(_ended)
+
+    def others(self) -> Others:
+        """Tell of the other brokers of the same log."""
+        seen = tuple(
+            each
+            for each in self._roster.seen(self._now_ms())
+            if each.member.shard == self._shard and each.name != self._name
+        )
+        return Others(seen, self._roster.unread)
+
+    async def close(self) -> None:
+        """Say that this broker ends."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._tasks:
+            self._topic.put(encode_name(self._name), None)
+        await self._topic.close()
+
+    async def _say(self) -> None:
+        while True:
+            self._changed.clear()
+            try:
+                await self._topic.put(encode_name(self._name), encode_member(self._myself()))
+                self._failing.discard(TOLD)
+            except EngineGoneError as error:
+                self._warn(TOLD, error)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(TELL_S):
+                    await self._changed.wait()
+
+    def _myself(self) -> Member:
+        assert self._figures is not None
+        seen = self._figures()
+        return Member(
+            address=self._address,
+            shard=self._shard,
+            role=seen.role,
+            epoch=seen.epoch,
+            position=seen.position,
+            lag_entries=seen.lag_entries,
+            version=own_version() or "",
+        )
+
+    async def _hear(self) -> None:
+        while True:
+            try:
+                async for notice in self._topic.follow():
+                    self._roster.take(notice, self._now_ms())
+                    self._failing.discard(HEARD)
+            except (EngineGoneError, EntriesGoneError) as error:
+                self._warn(HEARD, error)
+            await asyncio.sleep(TELL_S)
+
+    def _warn(self, what: str, error: Exception) -> None:
+        """Say what does not go, once until it goes again."""
+        if what not in self._failing:
+            log.warning("members are not %s", what, extra={"reason": str(error)})
+        self._failing.add(what)
+
+
+def _ended(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("this broker and others do not hear of each other any more", exc_info=error)
