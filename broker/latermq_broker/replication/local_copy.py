@@ -12,9 +12,11 @@ from secrets import token_bytes
 
 from latermq_broker.config.config import StoreConfig
 from latermq_broker.errors import CorruptRecordError, StoreUnusableError
-from latermq_broker.replication.batch import cluster_hash
+from latermq_broker.replication.batch import cluster_hash, decode_batch, is_batch
+from latermq_broker.replication.following import read_range
 from latermq_broker.replication.note import TEMPORARY_NAME, Note, read_note, write_note
 from latermq_broker.replication.reader import Piece, Reader
+from latermq_broker.replication.replicated_log import ReplicatedLog
 from latermq_broker.store.directory import (
     LOG_NAME,
     OUR_DIRECTORIES,
@@ -94,6 +96,31 @@ class LocalCopy:
         except OSError as error:
             raise unusable(self._directory, error) from error
 
+    async def require_source(self, engine: ReplicatedLog) -> None:
+        """Have the engine's log be the one that this directory was filled from.
+
+        Compared are its length and the last segment's header, which has a random id.
+        Raises:
+            StoreUnusableError: it is another one.
+            EngineGoneError, EntriesGoneError: as `ReplicatedLog.follow`.
+        """
+        reader = self.reader
+        if not reader.offset:
+            return
+        end = await engine.end()
+        if end < reader.offset:
+            raise self._not_the_source(f"ends at entry {end}, and {reader.offset} were read of it")
+        if reader.segments:
+            base, offset = max(reader.segments.items())
+            segment = self.store.log.segments[-1]
+            header = segment.pread(SEGMENT_HEADER_BYTES, segment.base)
+            for entry in await read_range(engine, offset, offset + 1):
+                if is_batch(entry.data):
+                    batch = decode_batch(entry.data, offset)
+                    if batch.position == base and batch.data.startswith(header):
+                        return
+            raise self._not_the_source(f"has something else at entry {offset}")
+
     async def keep(self) -> None:
         """Make what was read so far durable, in a thread, and say so in the note."""
         if not self.reader.between_groups:
@@ -129,6 +156,13 @@ class LocalCopy:
     def close(self) -> None:
         """Let the directory go."""
         self.store.abandon()
+
+    def _not_the_source(self, why: str) -> StoreUnusableError:
+        return StoreUnusableError(
+            f"{self._directory} is no copy of what the engine has, which {why}: was the topic "
+            "deleted and made anew? The directory may then be the only copy: docs/cluster.md, "
+            "'The engine has another log'. Nothing was changed"
+        )
 
     def _keep(self, segments: list[Segment], note: Note) -> None:
         for segment in segments:

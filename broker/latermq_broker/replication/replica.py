@@ -41,6 +41,7 @@ from latermq_broker.store.files import Files
 log = logging.getLogger("latermq.replication")
 
 LOOK_S: Final = 0.1  # at the silence
+TURN_S: Final = 0.02  # of reading, then whoever else is in the loop
 CANARY_MS: Final = 500  # of silence: then the engine is asked; and no answer for so long is none
 JITTER_MS: Final = 700  # of standbys, so that they seldom claim together
 ASK_S: Final = 10.0  # how far the engine's log goes
@@ -82,6 +83,7 @@ class Replica:
         self._others_ms = 0  # when it last heard of an owner that was not of this directory
         self._answered_ms = now_ms()  # when the engine last said anything
         self._end = 0  # of the engine's log, as it said last
+        self._known = False  # that it is the one that the directory has
         self._reader: Reader | None = None  # while it follows
 
     async def take_over(
@@ -165,7 +167,7 @@ class Replica:
                     reading.result()
                 await standby.housekeep()
                 if standby.cold and reader.offset >= self._end and await self._caught_up(reader):
-                    standby.warm_up()
+                    await standby.warm_up_aside()
                     self._heard_ms = self._now_ms()  # it may have taken a while
                 if self._ownerless(standby.copy, CANARY_MS) and not await self._answers():
                     continue
@@ -188,10 +190,19 @@ class Replica:
         return False
 
     async def _read(self, standby: Standby) -> None:
+        loop = asyncio.get_running_loop()
         while True:
             try:
+                if not self._known:
+                    await standby.copy.require_source(self._engine)
+                    self._known = True
+                turn_s = loop.time()
                 async for entry in self._engine.follow(standby.copy.reader.offset):
+                    await standby.ready.wait()
                     self._take(standby, entry)
+                    if loop.time() - turn_s >= TURN_S:
+                        await asyncio.sleep(0)
+                        turn_s = loop.time()
             except EntriesGoneError as error:
                 raise StoreUnusableError(
                     f"{self._place.directory} is too old: the engine no longer has what comes next "
@@ -228,7 +239,7 @@ class Replica:
 
     async def _caught_up(self, reader: Reader) -> bool:
         """Tell whether all that the engine has was read."""
-        began_ms = self._now_ms()
+        read, began_ms = reader.offset, self._now_ms()
         try:
             self._end = await self._engine.end()
         except EngineGoneError:
@@ -238,7 +249,7 @@ class Replica:
         if self._answered_ms - began_ms >= CANARY_MS:  # the log had no leader: nobody was heard
             log.warning("the engine was slow", extra={"ms": self._answered_ms - began_ms})
             self._heard_ms = self._answered_ms
-        return reader.offset >= self._end
+        return self._known and read <= self._end <= reader.offset  # less: another log, or lost
 
     def _ownerless(self, copy: LocalCopy, patience_ms: int) -> bool:
         """Tell whether the last owner was silent for so long, or was this directory's."""

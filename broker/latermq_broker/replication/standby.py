@@ -37,6 +37,8 @@ class Standby:
         self._threads = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="latermq-standby")
         self._disk: DiskWork | None = None
         self._failure: BaseException | None = None
+        self.ready = asyncio.Event()  # for entries
+        self.ready.set()
 
     @property
     def cold(self) -> bool:
@@ -52,11 +54,24 @@ class Standby:
                 self.engine.follow(self.copy.end)
         return verdict
 
+    async def warm_up_aside(self) -> None:
+        """Open the engine in a thread: a first replay may take long. Entries wait meanwhile."""
+        began_s = self._loop.time()
+        self.ready.clear()
+        self._warm(await self._loop.run_in_executor(None, self._opened), began_s)
+        self.ready.set()
+
     def warm_up(self) -> None:
         """Open the engine: all that there is was read."""
         began_s = self._loop.time()
-        store, config, now_ms = self.copy.store, self._config, self._clock.now_ms()
-        self.engine = Engine.behind(store, config, now_ms, self.copy.end)
+        self._warm(self._opened(), began_s)
+
+    def _opened(self) -> Engine:
+        store, now_ms = self.copy.store, self._clock.now_ms()
+        return Engine.behind(store, self._config, now_ms, self.copy.end)
+
+    def _warm(self, engine: Engine, began_s: float) -> None:
+        config, self.engine = self._config, engine
         self._disk = DiskWork(
             self.engine, self._clock, config.store, Timers(), self._threads,
             on_durable=_nothing, on_marked=_nothing, on_failure=self._fail,

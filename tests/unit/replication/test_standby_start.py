@@ -1,0 +1,230 @@
+"""A standby that starts: on what its directory holds, on another log, in the middle of a claim."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
+from itertools import count
+from types import SimpleNamespace
+from typing import Final
+
+import pytest
+
+from latermq_broker.clock import SystemClock
+from latermq_broker.engine.engine import Engine
+from latermq_broker.errors import StoreUnusableError
+from latermq_broker.replication import replica as replica_module
+from latermq_broker.replication import standby as standby_module
+from latermq_broker.replication.batch import decode_batch
+from latermq_broker.replication.note import read_note
+from latermq_broker.replication.replica import Replica, ReplicaPlace
+from latermq_broker.replication.replicated_log import Entry
+from latermq_broker.store.directory import REPLICA_NAME
+from latermq_broker.store.store import Store
+from support.driven_standby import CLUSTER, DIRECTORY, DrivenStandby, ShippedLog
+from support.engine_rig import START_MS, EngineRig
+from support.log_in_memory import LogInMemory
+from support.machine import patient
+from support.memory_files import MemoryFiles
+
+PLACE: Final = ReplicaPlace(cluster=CLUSTER, shard=0, directory=DIRECTORY)
+
+
+class Shop:
+    """An owner that has written something, the engine that has it, and a standby's disk."""
+
+    def __init__(self) -> None:
+        self.rig = EngineRig()
+        self.shipped = ShippedLog(self.rig.engine.store.log)
+        self.files = MemoryFiles()
+        self.write("m-1", "m-2")
+
+    def write(self, *names: str) -> None:
+        self.rig.send(*names)
+
+    async def copied(self) -> None:
+        """Have the standby's directory hold what there is, and know it."""
+        driven = DrivenStandby(self.shipped, self.rig.config, self.files, lambda: START_MS)
+        driven.catch_up()
+        await driven.standby.copy.keep()
+        await driven.standby.close()
+
+    def engine(self) -> LogInMemory:
+        engine = LogInMemory()
+        engine.entries = list(self.shipped.entries)
+        return engine
+
+    def replica(self, engine: LogInMemory, now_ms: Callable[[], int] = lambda: 1_000) -> Replica:
+        """Return a standby that hears the owner for as long as `now_ms` stands."""
+        return Replica(PLACE, engine, self.rig.config, self.files, now_ms)
+
+
+def stored(engine: Engine) -> int:
+    """Count the messages that the shop wrote."""
+    topic = engine.catalog.topic("orders")
+    assert topic is not None
+    return engine.store.queue(topic.id, 0).next
+
+
+async def until(true: Callable[[], object]) -> None:
+    async with asyncio.timeout(patient(30)):
+        while not true():
+            await asyncio.sleep(0)
+
+
+# --- another log -------------------------------------------------------------------------------
+
+
+async def test_a_directory_goes_on_where_it_was() -> None:
+    shop, stop = Shop(), asyncio.Event()
+    await shop.copied()
+    shop.write("m-3")
+    replica = shop.replica(shop.engine())
+    standing_by = asyncio.create_task(replica.take_over(SystemClock(), stop))
+    await until(lambda: replica.figures().position == shop.rig.engine.store.log.end)
+    stop.set()
+    assert await standing_by is None
+
+
+@pytest.mark.parametrize("messages", [0, 1, 40])
+async def test_the_log_of_a_topic_that_was_made_anew_is_refused(messages: int) -> None:
+    shop, other = Shop(), Shop()
+    shop.write("m-3")
+    await shop.copied()
+    before = {path: bytes(inode.data) for path, inode in shop.files.inodes.items()}
+    for number in range(messages):
+        other.write(f"n-{number}")
+    engine = other.engine()
+    if not messages:
+        engine.entries.clear()
+    there = len(engine.entries)
+    ticks = count(0, 100)
+    replica = shop.replica(engine, lambda: next(ticks))  # in which it would claim
+    with pytest.raises(StoreUnusableError, match="was the topic deleted and made anew"):
+        await replica.take_over(SystemClock(), asyncio.Event())
+    assert len(engine.entries) == there
+    after = {path: bytes(inode.data) for path, inode in shop.files.inodes.items()}
+    assert after == before
+    shop.files.unlink(DIRECTORY / REPLICA_NAME)  # the page says: a broker that is alone may have it
+    store = Store.open(DIRECTORY, shop.rig.config.store, shop.files, START_MS)
+    alone = Engine.open(store, shop.rig.config, START_MS)
+    assert stored(alone) == 3
+    alone.abandon()
+
+
+class Counted(LogInMemory):
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+
+    async def end(self) -> int:
+        self.asked += 1
+        return await super().end()
+
+
+async def test_a_log_that_lost_entries_while_it_was_followed_is_not_claimed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(replica_module, "LOOK_S", 0.0)
+    shop, engine, stop = Shop(), Counted(), asyncio.Event()
+    engine.entries = list(shop.shipped.entries)
+    now_ms = 1_000
+    replica = shop.replica(engine, lambda: now_ms)
+    standing_by = asyncio.create_task(replica.take_over(SystemClock(), stop))
+    await until(lambda: replica.figures().position == shop.rig.engine.store.log.end)
+    engine.entries.clear()
+    now_ms += 60_000  # of silence
+    asked = engine.asked
+    await until(lambda: engine.asked > asked + 10)
+    assert not engine.entries
+    stop.set()
+    assert await standing_by is None
+
+
+# --- a long replay -----------------------------------------------------------------------------
+
+
+async def test_the_loop_goes_on_while_the_first_replay_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its figures are asked for, and it says that it lives."""
+    shop, stop = Shop(), asyncio.Event()
+    engine = shop.engine()
+    replaying, go_on, loop = asyncio.Event(), threading.Event(), asyncio.get_running_loop()
+
+    def slowly(*arguments: object) -> Engine:
+        loop.call_soon_threadsafe(replaying.set)
+        assert go_on.wait(patient(30))
+        return Engine.behind(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(standby_module, "Engine", SimpleNamespace(behind=slowly))
+    replica = shop.replica(engine)
+    standing_by = asyncio.create_task(replica.take_over(SystemClock(), stop))
+    await replaying.wait()
+    replayed = replica.figures().position
+    shop.write("m-3")
+    engine.entries = list(shop.shipped.entries)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert replica.figures().position == replayed, "it was written to while it was read"
+    go_on.set()
+    await until(lambda: replica.figures().position == shop.rig.engine.store.log.end > replayed)
+    stop.set()
+    assert await standing_by is None
+
+
+class Flood(LogInMemory):
+    """Gives entries without waiting for any."""
+
+    all_read = False
+
+    async def follow(self, offset: int) -> AsyncIterator[Entry]:
+        for at in range(offset, 1_000_000):
+            yield Entry(at, b"of somebody else")
+        self.all_read = True
+
+
+async def test_the_loop_goes_on_while_entries_are_there() -> None:
+    stop, engine = asyncio.Event(), Flood()
+    standing_by = asyncio.create_task(Shop().replica(engine).take_over(SystemClock(), stop))
+    await asyncio.sleep(0)
+    stop.set()
+    assert await standing_by is None
+    assert not engine.all_read
+
+
+# --- a claim -----------------------------------------------------------------------------------
+
+
+class LateOwner(LogInMemory):
+    """What its owner had on its way comes to stand in front of the next one's fence."""
+
+    on_its_way: Sequence[bytes] = ()
+
+    async def claim(self, fence: bytes) -> int:
+        self.entries += self.on_its_way
+        self.on_its_way = ()
+        return await super().claim(fence)
+
+
+async def test_first_bytes_may_come_with_the_claim(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replica_module, "LOOK_S", 0.0)
+    shop, stop, ticks = Shop(), asyncio.Event(), count(0, 100)
+    engine = LateOwner()
+    fence, *engine.on_its_way = shop.shipped.entries
+    engine.entries = [fence]
+    replica = shop.replica(engine, lambda: next(ticks))
+    owned = await replica.take_over(SystemClock(), stop)
+    assert owned is not None
+    mine = owned[1]
+    assert len(engine.on_its_way) == 0
+    assert decode_batch(engine.entries[-1], 0).fence
+    log, before = mine.store.log, shop.rig.engine.store.log
+    assert [each.base for each in log.segments] == [0]
+    assert log.uuid == before.uuid
+    assert stored(mine) == 2
+    assert log.epoch == before.epoch + 1
+    note = read_note(shop.files, DIRECTORY)
+    assert note is not None
+    assert note.standing is not None
+    assert note.standing.whole_end == before.end
+    mine.abandon()
