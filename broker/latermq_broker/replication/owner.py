@@ -39,6 +39,8 @@ log = logging.getLogger("latermq.replication")
 
 TICK_S: Final = 0.05
 NOTE_S: Final = 5.0
+NOTE_BYTES: Final = 16 << 20  # of the log, which a start would read again
+ENDING_S: Final = 1.0  # for the last note
 
 
 class Owner:
@@ -79,6 +81,8 @@ class Owner:
         self._serving = False
         self._latency_ms = Histogram(DURATION_MS)
         self._answered_ms = now_ms()
+        self._noted = tenure.valid_end
+        self._notable = asyncio.Event()  # so much is valid since, or it is the last one
         self._tasks: set[asyncio.Task[None]] = set()
         self._trimmed = 0
         self._dropped: tuple[int, int] | None = None  # the log's start, once valid up to here
@@ -110,6 +114,8 @@ class Owner:
                 while self._failure is None and self._log.durable < self._log.written:
                     await asyncio.sleep(TICK_S)
         self._fail(StoreReadOnlyError("the broker stops"), say=False)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=ENDING_S)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -202,6 +208,8 @@ class Owner:
             with self._changed:
                 self._kept = self._tenure.valid_end
                 self._changed.notify_all()
+            if self._kept - self._noted >= NOTE_BYTES:
+                self._notable.set()
         self._say(serving)
         self._exchange()
 
@@ -225,6 +233,7 @@ class Owner:
                 return
             self._failure = error
             self._changed.notify_all()
+        self._notable.set()
         if say:
             log.critical("no longer the owner", extra={"reason": str(error)})
             self._say(serving=False)
@@ -241,16 +250,21 @@ class Owner:
 
     async def _keep_notes(self) -> None:
         """Write down what the directory has; durable is what the engine and the disk have."""
-        while True:
-            await asyncio.sleep(NOTE_S)
+        over = False
+        while not over:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(NOTE_S):
+                    await self._notable.wait()
+            self._notable.clear()
+            over = self._failure is not None
             reader = self._tenure.reader
             if not reader.between_groups:
                 continue
             note = self._note.of(reader)
-            end = self._tenure.valid_end
-            while self._log.durable < end:
+            end = self._noted = self._tenure.valid_end
+            while self._log.durable < end and self._failure is None:
                 await asyncio.sleep(TICK_S)
-            if note == self._note:
+            if self._log.durable < end or note == self._note:
                 continue
             try:
                 await self._loop.run_in_executor(None, self._keep_note, note)

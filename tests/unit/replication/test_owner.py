@@ -1,4 +1,4 @@
-"""An owner at work, where its disk is not; and what it ships first."""
+"""An owner and its disk: what it notes, and what it does where that is not at work; what it ships first."""
 
 import asyncio
 import errno
@@ -7,17 +7,19 @@ from typing import Any
 
 import pytest
 
+from latermq_broker.clock import SystemClock, monotonic_ms
 from latermq_broker.engine.state.model import Outgoing
 from latermq_broker.errors import ConfigError
 from latermq_broker.replication import owner as owner_module
 from latermq_broker.replication.batch import cluster_hash, encode_batch, fence_of
-from latermq_broker.replication.note import Note
+from latermq_broker.replication.note import Note, read_note
 from latermq_broker.replication.owner import Owner
 from latermq_broker.replication.reader import Reader
+from latermq_broker.replication.replica import Replica, ReplicaPlace
 from latermq_broker.replication.tenure import Tenure
 from latermq_broker.replication.validity import EMPTY, judge
 from latermq_broker.store.records.record import HEADER_BYTES
-from support.driven_standby import CLUSTER, DrivenStandby, ShippedLog
+from support.driven_standby import CLUSTER, DIRECTORY, DrivenStandby, ShippedLog
 from support.engine_rig import EngineRig, short_store
 from support.log_in_memory import LogInMemory
 from support.machine import patient
@@ -135,3 +137,52 @@ async def test_the_engine_gets_the_end_of_a_segment_that_a_new_life_has_closed(l
     anew = DrivenStandby(shipped, rig.config, MemoryFiles(), lambda: rig.now_ms)
     assert anew.engine.store.log.end == log.end
     assert anew.engine.store.log.epoch == log.epoch
+
+
+async def owning(files: MemoryFiles) -> Owner:
+    """Return an owner at work, whose log has a segment and a mark."""
+    place = ReplicaPlace(cluster="shop", shard=0, directory=DIRECTORY)
+    replica = Replica(place, LogInMemory(), EngineRig().config, files, monotonic_ms)
+    owned = await replica.take_over(SystemClock(), asyncio.Event())
+    assert owned is not None
+    owned[0].begin()
+    return owned[0]
+
+
+def noted(files: MemoryFiles) -> int:
+    """Return up to where the directory is known to have the log."""
+    note = read_note(files, DIRECTORY)
+    assert note is not None
+    return 0 if note.standing is None else note.standing.whole_end
+
+
+async def synced(owner: Owner) -> int:
+    """Have the disk have what was written; it waits for the engine, too."""
+    log = owner._log
+    log.write()
+    log.synced(await asyncio.to_thread(log.sync))
+    return log.durable
+
+
+async def test_much_that_became_valid_is_noted_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start reads again what is not noted."""
+    monkeypatch.setattr(owner_module, "NOTE_S", 3_600.0)
+    monkeypatch.setattr(owner_module, "NOTE_BYTES", 1)
+    files = MemoryFiles()
+    owner = await owning(files)
+    assert noted(files) == 0
+    end = await synced(owner)
+    async with asyncio.timeout(patient(30)):
+        while noted(files) < end:
+            await asyncio.sleep(0.001)
+    await owner.stop(0)
+
+
+async def test_who_ends_in_order_notes_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(owner_module, "NOTE_S", 3_600.0)
+    files = MemoryFiles()
+    owner = await owning(files)
+    end = await synced(owner)
+    assert noted(files) == 0
+    await owner.stop(1_000)
+    assert noted(files) == end > 0
