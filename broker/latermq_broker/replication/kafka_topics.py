@@ -5,7 +5,7 @@
     latermq.<cluster>.members  one partition; the last that each broker said of itself, for an hour
 
 A log whose engine deletes by time, compacts, or answers before a quorum has it, loses messages that
-were acknowledged: with such a topic no broker starts. Without a members topic, or a poor one, it does.
+were acknowledged: with such a topic no broker starts. Of the members topic it is only warned.
 """
 
 import logging
