@@ -1,4 +1,4 @@
-"""An owner and its disk: what it notes, and what it does where that is not at work; what it ships first."""
+"""An owner: what it ships first, what it notes, and what it does where its disk is not at work."""
 
 import asyncio
 import errno
