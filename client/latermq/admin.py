@@ -30,7 +30,7 @@ from latermq._values.identity import message_ids, new_client_id, new_request_id
 from latermq._values.settings import ENDPOINT, ENDPOINT_VARIABLE, ClientKind, Profile
 from latermq._values.tls import Tls, tls_of
 from latermq._wire.policies import backoff_message, read_backoff
-from latermq._wire.session_calls import client_headers, endpoints_of, parsed
+from latermq._wire.session_calls import client_headers, endpoints_of, parsed, read_endpoints
 from latermq.codes import Code
 from latermq.errors import error_for
 from latermq_proto.apache.rocketmq.v2 import service_pb2
@@ -62,6 +62,7 @@ __all__ = [
     "connect_async",
     "message_ids",
     "read_backoff",
+    "read_endpoints",
 ]
 
 CALL_TIMEOUT_S: Final = 30.0

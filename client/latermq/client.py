@@ -430,7 +430,8 @@ def connect(
     """Return a client of the broker at "host:port"; nothing is opened yet.
 
     Args:
-        endpoint: without it $LATERMQ_ENDPOINT, without that 127.0.0.1:8081.
+        endpoint: without it $LATERMQ_ENDPOINT, without that 127.0.0.1:8081. Where brokers
+            stand by for each other, "10.0.0.1:8081;10.0.0.2:8081": the one that answers is asked.
         namespace: of RocketMQ's clients; LaterMQ has none, so it must be empty.
         request_timeout: for each call to the broker; a receive adds its wait.
         access_key, secret: sign every call as this user; without both $LATERMQ_ACCESS_KEY and

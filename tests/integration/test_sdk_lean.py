@@ -20,6 +20,7 @@ from latermq_broker.services.call.handler import Method, MethodTable
 from latermq_broker.transport.lean import LeanServer
 from latermq_h2.http2 import frames
 from support.broker_process import BrokerProcess
+from support.cluster_process import free_ports
 from support.http2_server_peer import SETTINGS, answer, data, head, message
 from support.machine import patient
 
@@ -237,6 +238,21 @@ class TestTls:
         with pytest.raises(latermq.errors.UnavailableError, match="does not speak HTTP/2"):
             await one_call(f"localhost:{port}", latermq.Tls(ca=pem), 0.5)
         server.close()
+
+
+@pytest.mark.parametrize("waits", [True, False])
+async def test_of_several_addresses_the_one_that_answers(waits: bool) -> None:
+    """As of an owner and its standby: the port of one of them is open."""
+    addresses = [f"127.0.0.1:{port}" for port in free_ports(2)]
+    transport = LeanTransport(Endpoints.parse(";".join(addresses)), waits=waits)
+    try:
+        for address in reversed(addresses):
+            server = LeanServer(ECHO, ServerConfig(listen=address))
+            await server.start()
+            assert await transport.unary(PATH, b"x", (), SOON_S) == b"x"
+            await server.drain(0)
+    finally:
+        await transport.close()
 
 
 async def test_a_restart_under_load_fails_no_call() -> None:

@@ -102,7 +102,8 @@ def endpoints_of(endpoints: Endpoints) -> v2.Endpoints:
     return v2.Endpoints(scheme=int(endpoints.scheme), addresses=addresses)
 
 
-def _read_endpoints(endpoints: v2.Endpoints) -> Endpoints:
+def read_endpoints(endpoints: v2.Endpoints) -> Endpoints:
+    """Return the endpoints that a broker tells, its own or another's."""
     addresses = tuple((address.host, address.port) for address in endpoints.addresses)
     number = int(endpoints.scheme)
     scheme = AddressScheme(number) if number in set(AddressScheme) else AddressScheme.UNSPECIFIED
@@ -171,7 +172,7 @@ def _read_queue(queue: v2.MessageQueue) -> Queue:
         writable=queue.permission in (v2.WRITE, v2.READ_WRITE),
         broker_name=queue.broker.name,
         broker_id=queue.broker.id,
-        endpoints=_read_endpoints(queue.broker.endpoints),
+        endpoints=read_endpoints(queue.broker.endpoints),
     )
 
 

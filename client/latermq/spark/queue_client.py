@@ -186,12 +186,7 @@ def _shards(
         if error.grpc_code != GrpcCode.UNIMPLEMENTED:
             raise
         return ((0, endpoint),)
-    return tuple((shard.number, _address(shard.endpoints.addresses[0])) for shard in shards)
-
-
-def _address(address: definition_pb2.Address) -> str:
-    host = f"[{address.host}]" if ":" in address.host else address.host
-    return f"{host}:{address.port}"
+    return tuple((shard.number, str(admin.read_endpoints(shard.endpoints))) for shard in shards)
 
 
 def _ends(answer: queue_pb2.DescribeQueuesResponse) -> Ends:

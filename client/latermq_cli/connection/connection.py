@@ -17,7 +17,7 @@ from latermq.admin import Endpoints, Method
 from latermq.errors import LaterMQError, RequestError
 from latermq_cli.connection.chosen_shard import chosen_shard
 from latermq_cli.connection.credentials import Access, current_access
-from latermq_cli.connection.shards import Shards, address_of
+from latermq_cli.connection.shards import Shards
 from latermq_cli.connection.tls_probe import speaks_tls
 from latermq_cli.terminal.failures import CommandError, RefusedError, error_of
 from latermq_h2.grpc_code import GrpcCode
@@ -130,7 +130,10 @@ class Connection:
                 if error.grpc_code == GrpcCode.UNIMPLEMENTED:
                     return 0, {}
                 raise
-        return answer.shard, {shard.number: address_of(shard) for shard in answer.shards}
+        addresses = {
+            shard.number: str(admin.read_endpoints(shard.endpoints)) for shard in answer.shards
+        }
+        return answer.shard, addresses
 
     @staticmethod
     def _to(endpoint: str) -> "Connection":

@@ -24,13 +24,6 @@ Answer = TypeVar("Answer", bound=Message)
 Result = TypeVar("Result")
 
 
-def address_of(shard: Any) -> str:
-    """Return `HOST:PORT` of a shard that a cluster names."""
-    address = shard.endpoints.addresses[0]
-    host = f"[{address.host}]" if ":" in address.host else address.host
-    return f"{host}:{address.port}"
-
-
 class Shards:
     """All shards of the cluster that a connection's broker belongs to."""
 

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from google.protobuf.message import Message
 
-from latermq.admin import Method
+from latermq.admin import Method, read_endpoints
 from latermq.errors import (
     GroupNotFoundError,
     LaterMQError,
@@ -187,7 +187,7 @@ class ShardLook:
     def _desk_of(self, shard: cluster_pb2.ClusterShard, own: int) -> Desk:
         if shard.number == own:
             return self._desk
-        address = _address(shard)
+        address = str(read_endpoints(shard.endpoints))
         if address not in self._others:
             self._others[address] = self._desk.another(address)
         return self._others[address]
@@ -210,12 +210,8 @@ class ShardLook:
             sent = (broker.totals.messages_sent - then.totals.messages_sent) / since_s
             done = broker.totals.messages_acknowledged - then.totals.messages_acknowledged
             done /= since_s
-        return ShardState(shard.number, shard.name, _address(shard), broker, error, sent, done)
-
-
-def _address(shard: cluster_pb2.ClusterShard) -> str:
-    at = shard.endpoints.addresses[0]
-    return f"[{at.host}]:{at.port}" if ":" in at.host else f"{at.host}:{at.port}"
+        address = str(read_endpoints(shard.endpoints))
+        return ShardState(shard.number, shard.name, address, broker, error, sent, done)
 
 
 def _tokens(text: str) -> dict[int, str]:

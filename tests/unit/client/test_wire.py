@@ -75,7 +75,7 @@ def test_route_goes_out_with_the_access_point_and_comes_back_as_queues() -> None
 
 def test_a_scheme_of_the_future_is_kept_out_of_the_way() -> None:
     endpoints = v2.Endpoints(scheme=9, addresses=[v2.Address(host="x", port=1)])
-    assert wire._read_endpoints(endpoints).scheme is AddressScheme.UNSPECIFIED
+    assert wire.read_endpoints(endpoints).scheme is AddressScheme.UNSPECIFIED
 
 
 def test_a_refusal_is_raised() -> None:

@@ -15,7 +15,7 @@ from latermq._connection.lean.caller import Call
 from latermq._connection.lean.shell import Shell
 from latermq._connection.status import error_of, nobody_answers
 from latermq._connection.transport import Metadata, Stream
-from latermq._values.endpoints import AddressScheme, Endpoints
+from latermq._values.endpoints import Endpoints
 from latermq._values.identity import __version__
 from latermq._values.tls import Tls
 from latermq.backoff import Pace
@@ -49,16 +49,14 @@ class LeanTransport:
         self._waits = waits
         self._context = None if tls is None else tls.context()
         self._server_name = None if tls is None else tls.server_name
-        host = endpoints.addresses[0][0]
-        authority = str(endpoints).partition(",")[0]
-        if self._server_name is None and endpoints.scheme is AddressScheme.DOMAIN_NAME:
-            self._server_name = host
+        authority = str(endpoints).partition(";")[0]
         scheme = "http" if tls is None else "https"
         self._blocks = Blocks(scheme, authority, f"latermq/{__version__}")
         self._loop = asyncio.get_running_loop()
         self._shells: set[Shell] = set()
         self._shell: Shell | None = None  # takes calls, or did until a moment ago
         self._dialling: asyncio.Task[None] | None = None
+        self._turn = 0  # of the addresses: the one that answered last, until it does not
         self._waiting = 0  # calls that want a connection
         self._under_way = 0  # unary calls that have one
         self._failure = ""
@@ -228,14 +226,15 @@ class LeanTransport:
     async def _dial(self) -> None:
         """Connect, address by address and, if it `waits`, again for as long as a call does."""
         addresses = self._endpoints.addresses
-        connect_s_max = CONNECT_S_MAX if self._waits else CONNECT_ONCE_S_MAX
+        again = self._waits or len(addresses) > 1
+        connect_s_max = CONNECT_S_MAX if again else CONNECT_ONCE_S_MAX
         tries = 0
         young = self._loop.time() - self._greeted_s < YOUNG_S
         while self._waiting and (self._waits or tries < len(addresses)):
             if tries or young:
                 wait = REDIAL.wait(max(tries, 1), random.random())
                 await asyncio.sleep(wait.total_seconds())
-            host, port = addresses[tries % len(addresses)]
+            host, port = addresses[self._turn % len(addresses)]
             tries += 1
             try:
                 async with asyncio.timeout(connect_s_max):
@@ -248,6 +247,7 @@ class LeanTransport:
                 self._shell, self._failure = shell, ""
                 self._greeted_s = self._loop.time()
                 return
+            self._turn += 1
 
     async def _connected(self, host: str, port: int) -> Shell:
         """A connection whose broker has greeted us: it accepts calls. Raises OSError."""
