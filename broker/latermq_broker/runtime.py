@@ -185,19 +185,26 @@ def run_replica(
     logs.set_up(config.log)
     refuse_open_door(config)
     config = changed(config, store=changed(config.store, flush=Flush.SYNC_STRICT))
+    membership = _membership(config, Path(config.server.data_dir).expanduser().absolute())
+    if membership is not None:
+        config = membership.config
     _require_port(config)  # rather than find out at the moment that one is needed
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(_replicate(config, announce, replica_of))
+        return runner.run(_replicate(config, announce, replica_of, membership))
 
 
 async def _replicate(
-    config: Config, announce: Callable[[str], None], replica_of: "Callable[[Config], Replica]"
+    config: Config,
+    announce: Callable[[str], None],
+    replica_of: "Callable[[Config], Replica]",
+    membership: "Membership | None",
 ) -> int:
     stop = asyncio.Event()
     _on_signals(stop.set)
 
     def page(openmetrics: bool) -> Iterator[str]:
-        return render_standby(replica.figures(), openmetrics=openmetrics)
+        page = render_standby(replica.figures(), openmetrics=openmetrics)
+        return page if membership is None else membership.page(page)
 
     clock = SystemClock()
     replica = replica_of(config)
@@ -208,7 +215,7 @@ async def _replicate(
         if owned is None:
             return CLEAN
         owner, engine = owned
-        return await _serve(engine, clock, config, announce, {}, owner=owner)
+        return await _serve(engine, clock, config, announce, {}, membership, owner)
     finally:
         await replica.close()
 
@@ -254,8 +261,9 @@ async def _serve(
             _metrics(services, config, page, sockets) as metrics,
             OtlpExport(config.metrics, page, config.server.broker_name),
         ):
-            await _copy_first(services, stop)
-            if owner is not None:
+            if owner is None:
+                await _copy_first(services, stop)
+            else:
                 await _own(owner, services, server, on_failure, stop)
             meeting = None
             if not stop.is_set():
@@ -329,6 +337,7 @@ async def _own(
     owner.on_failure, owner.on_pause = on_failure, server.drop
     owner.on_serving = lambda now: (serving.set if now else serving.clear)()
     owner.begin()
+    await _copy_first(services, stop)
     while not (serving.is_set() or stop.is_set()):
         waits = [asyncio.ensure_future(event.wait()) for event in (serving, stop)]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)

@@ -54,6 +54,15 @@ class ClusterProcess(BrokerProcess):
             time.sleep(0.05)  # two that come together are one
         return self.wait_end()
 
+    def crash(self) -> Ended:
+        """Kill -9 all at once, as when a machine dies; the supervisor first, who starts others."""
+        assert self._process is not None
+        pids = self.pids().values()
+        self._process.kill()
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        return self.wait_end()
+
     def wait_log(self, text: str, count: int = 1) -> None:
         """Until its log says this so often, in all its lives together."""
         until_s = time.monotonic() + patient(READY_TIMEOUT_S)

@@ -4,7 +4,8 @@
 
 It is written when a shard first opens its directory, and read before each start. Where it is, no
 broker that is alone opens the directory, nor a shard of another number or of other shards: what is
-in the log would be looked for elsewhere.
+in the log would be looked for elsewhere. A copy of a replicated log, whose shard REPLICA says, gets
+it when its broker first owns that log.
 """
 
 import json
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from latermq_broker.errors import StoreUnusableError
-from latermq_broker.store.directory import LOG_NAME, SHARD_NAME
+from latermq_broker.store.directory import LOG_NAME, REPLICA_NAME, SHARD_NAME
 from latermq_broker.store.files import RealFiles
 
 _NEW: Final = ".new"
@@ -76,7 +77,7 @@ def require_shard(directory: Path, shard: int, shards: int) -> Mark | None:
     """
     mark = read_mark(directory)
     if mark is None:
-        if shard and _holds_a_log(directory):
+        if shard and _holds_a_log(directory) and not (directory / REPLICA_NAME).exists():
             raise StoreUnusableError(
                 f"{directory} is of a broker that was alone, so it can become shard 0 only, not "
                 f"shard {shard}; see docs/cluster.md. Nothing was changed"

@@ -1,16 +1,25 @@
-"""Calls from this shard to the others, over grpc.aio: a channel per shard, opened on first use."""
+"""Calls from this shard to the others, over grpc.aio: a channel per address, opened on first use.
 
+Of a shard's addresses only its owner's is open. The one that answered last is called, until it does
+not; then all are tried in turns.
+"""
+
+import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 import grpc
 import grpc.aio
 
+from latermq_broker.config.addresses import addresses_of
 from latermq_broker.config.config import Config
 from latermq_broker.errors import ConfigError
 
 UNLIMITED: Final = -1
+TURN_S: Final = 0.25  # for one address, where there are several
+GONE: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 OPTIONS: Final = (
     ("grpc.max_receive_message_length", UNLIMITED),
     ("grpc.max_send_message_length", UNLIMITED),
@@ -21,6 +30,7 @@ OPTIONS: Final = (
     ("grpc.max_reconnect_backoff_ms", 250),
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.client_idle_timeout_ms", 30_000),  # who was replaced is not tried for ever
 )
 
 Metadata = Sequence[tuple[str, str | bytes]]
@@ -38,9 +48,10 @@ class Peers:
     """
 
     def __init__(self, config: Config) -> None:
-        self._addresses = config.cluster.shards
+        self._addresses = [addresses_of(each) for each in config.cluster.shards]
+        self._turns = [0] * len(self._addresses)  # the address of each that is called first
         self._credentials = _credentials(config)
-        self._channels: dict[int, Any] = {}
+        self._channels: dict[str, Any] = {}
 
     async def call(
         self, shard: int, path: str, request: bytes, metadata: Metadata, timeout_s: float
@@ -50,14 +61,24 @@ class Peers:
         Raises:
             PeerError: it does not answer, or not in time.
         """
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + timeout_s
+        where = f"shard {shard} at {' or '.join(self._addresses[shard])}"
         try:
-            method = self._channel(shard).unary_unary(path)
-            answer: bytes = await method(
-                request, metadata=tuple(metadata), timeout=timeout_s, wait_for_ready=True
-            )
+            async with asyncio.timeout_at(end_s):
+                channel = await self._answering(shard)
+        except TimeoutError as error:
+            raise PeerError(f"{where}: nobody answers") from error
+        turn = self._turns[shard]
+        try:
+            answer: bytes = await channel.unary_unary(path)(
+                request, metadata=tuple(metadata), timeout=max(end_s - loop.time(), 0.001),
+                wait_for_ready=True,
+            )  # fmt: skip
         except grpc.aio.AioRpcError as error:
-            why = error.details() or error.code().name
-            raise PeerError(f"shard {shard} at {self._addresses[shard]}: {why}") from error
+            if error.code() in GONE:
+                self._turns[shard] = turn + 1
+            raise PeerError(f"{where}: {error.details() or error.code().name}") from error
         return answer
 
     async def close(self) -> None:
@@ -66,15 +87,26 @@ class Peers:
             await channel.close()
         self._channels.clear()
 
-    def _channel(self, shard: int) -> Any:
-        channel = self._channels.get(shard)
+    async def _answering(self, shard: int) -> Any:
+        """Find the address of a shard that is open; its channel. Waits for one."""
+        addresses, turn = self._addresses[shard], self._turns[shard]
+        while True:
+            channel = self._channel(addresses[turn % len(addresses)])
+            with suppress(TimeoutError):
+                async with asyncio.timeout(TURN_S):
+                    await channel.channel_ready()
+                self._turns[shard] = turn
+                return channel
+            turn += 1
+
+    def _channel(self, address: str) -> Any:
+        channel = self._channels.get(address)
         if channel is None:
-            address = self._addresses[shard]
             if self._credentials is None:
                 channel = grpc.aio.insecure_channel(address, OPTIONS)
             else:
                 channel = grpc.aio.secure_channel(address, self._credentials, OPTIONS)
-            self._channels[shard] = channel
+            self._channels[address] = channel
         return channel
 
 

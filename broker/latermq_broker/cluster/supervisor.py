@@ -4,6 +4,8 @@
        ↑                  │                 └─ before it ever served: refused, all end
        └──── backoff ←────┴─ ended otherwise: one line in the log
 
+With `[replication]` a shard stands by until it owns its log; that is as good as to serve.
+
 Shard i has the directory `i` below the data directory, and port n + i. A shard that ends otherwise
 than in order is started again; the others serve on. A signal drains all. Should this process be
 killed, its shards go on: `--replace` has another one take them over.
@@ -35,7 +37,8 @@ PORT_MAX: Final = 65_535
 ROWS_TRIED_MAX: Final = 50
 BACKOFF_S: Final = (0.1, 0.5, 2.0, 5.0, 10.0)  # before a shard is started again
 STEADY_S: Final = 60.0  # a shard that lived so long begins with the first of them again
-READY: Final = re.compile(rb"latermq ready on (\S+)")
+READY: Final = b"latermq ready on"
+STANDING_BY: Final = b"latermq standing by"
 STRAYS: Final = re.compile(r"0|[1-9][0-9]*")
 
 
@@ -47,7 +50,7 @@ class Child:
     address: str
     process: asyncio.subprocess.Process | None = None
     ready: asyncio.Event = field(default_factory=asyncio.Event)  # or never will be
-    serves: bool = False
+    serves: bool = False  # or stands by
     code: int = CLEAN
     failures: int = 0
 
@@ -67,7 +70,7 @@ def run(
         The exit code: 0, or the largest of a shard's.
 
     Raises:
-        ConfigError: the configuration is of another number of shards, or a port is taken.
+        ConfigError: the configuration says otherwise where the shards are, or a port is taken.
         StoreUnusableError: so is the data directory.
     """
     logs.set_up(config.log)
@@ -77,8 +80,21 @@ def run(
     check_directories(directory, count)
     addresses = _addresses("server.listen", config.server.listen, count)
     metrics = config.metrics.listen and _addresses("metrics.listen", config.metrics.listen, count)
-    supervisor = Supervisor(directory, addresses, metrics or (), arguments)
+    shards = _shards(config, count) or addresses
+    supervisor = Supervisor(directory, addresses, shards, metrics or (), arguments)
     return asyncio.run(supervisor.run(announce, replace=replace))
+
+
+def _shards(config: Config, count: int) -> list[str]:
+    """List where each shard is, at one machine or another; []: at this one."""
+    machines = config.cluster.machines
+    if bool(machines) != bool(config.replication.kafka):
+        raise ConfigError(
+            "cluster.machines",
+            "says where the shards are that [replication] keeps: --shards needs both or none",
+        )
+    rows = [_addresses("cluster.machines", first, count) for first in machines]
+    return [";".join(row) for row in zip(*rows, strict=True)]
 
 
 def check_directories(directory: Path, count: int) -> None:
@@ -134,11 +150,13 @@ class Supervisor:
         self,
         directory: Path,
         addresses: Sequence[str],
+        shards: Sequence[str],
         metrics: Sequence[str],
         arguments: Sequence[str],
     ) -> None:
         self._directory = directory
         self._addresses = addresses
+        self._shards = shards
         self._metrics = metrics
         self._arguments = arguments
         self._children = [Child(number, address) for number, address in enumerate(addresses)]
@@ -168,7 +186,8 @@ class Supervisor:
     def _announcement(self) -> str:
         first, *others = self._addresses
         more = f" (shard 0 of {len(self._addresses)}, the others {' '.join(others)})"
-        return f"latermq ready on {first}{more if others else ''}"
+        what = "ready on" if self._shards is self._addresses else "standing by at"
+        return f"latermq {what} {first}{more if others else ''}"
 
     def _stop(self) -> None:
         """Drain all; asked again, end them as they are."""
@@ -209,7 +228,7 @@ class Supervisor:
         if replace and not child.serves:
             words.append("--replace")
         environment = os.environ | {
-            "LATERMQ_CLUSTER_SHARDS": ",".join(self._addresses),
+            "LATERMQ_CLUSTER_SHARDS": ",".join(self._shards),
             "LATERMQ_CLUSTER_SHARD": str(child.number),
         }
         if self._metrics:
@@ -223,8 +242,9 @@ class Supervisor:
             child.process.send_signal(signal.SIGTERM)
         assert child.process.stdout is not None
         async for line in child.process.stdout:
-            if READY.match(line):
+            if line.startswith((READY, STANDING_BY)):
                 child.serves = True
                 child.ready.set()
-                log.info("shard serves", extra={"shard": child.number, "address": child.address})
+                what = "shard serves" if line.startswith(READY) else "shard stands by"
+                log.info(what, extra={"shard": child.number, "address": child.address})
         child.code = await child.process.wait()

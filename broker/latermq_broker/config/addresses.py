@@ -24,6 +24,11 @@ def listen_address(setting: str, text: str) -> tuple[str, int]:
     return host, port
 
 
+def addresses_of(text: str) -> list[str]:
+    """List what `HOST:PORT;HOST:PORT…` names: one shard's addresses."""
+    return text.split(";")
+
+
 def http_url(setting: str, text: str) -> None:
     """Check that a URL can be posted to, and holds no password: settings are printed.
 

@@ -424,10 +424,26 @@ class Config:
             )
         if self.replication.kafka and self.server.transport is not Transport.LEAN:
             raise ConfigError("replication.kafka", 'needs server.transport = "lean"')
-        if self.replication.kafka and self.cluster.shards:
-            raise ConfigError("replication.kafka", "does not go with cluster.shards yet")
         if self.cluster.shards:
+            self._check_places_of_shards()
             self._check_calls_between_shards()
+
+    def _check_places_of_shards(self) -> None:
+        """A shard at several addresses has brokers that stand by for it. Raises ConfigError."""
+        cluster = self.cluster
+        if len(cluster.all_addresses) > len(cluster.shards) and not self.replication.kafka:
+            raise ConfigError(
+                "cluster.shards",
+                "a shard at several addresses needs replication.kafka: whoever has another one's "
+                "messages has them from there",
+            )
+        listen = self.server.listen
+        if listen in cluster.addresses and listen != cluster.addresses[cluster.machine]:
+            raise ConfigError(
+                "cluster.machine",
+                f"is {cluster.machine}, yet server.listen is the address of machine "
+                f"{cluster.addresses.index(listen)}",
+            )
 
     def _check_calls_between_shards(self) -> None:
         """Shards call each other. Raises ConfigError: they could not."""

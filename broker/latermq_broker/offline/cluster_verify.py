@@ -71,7 +71,7 @@ def verify(directory: Path, file: str | None, repair: bool, as_json: bool) -> No
 
 
 async def _verified(directory: Path, config: Config, note: Note, *, repair: bool) -> Verified:
-    engine = engine_on_kafka(config, make_topics=False)
+    engine = engine_on_kafka(config, note.shard, make_topics=False)
     try:
         return await Verifying(directory, RealFiles(), note, repair=repair).run(engine)
     finally:

@@ -132,18 +132,21 @@ def serve(
         if print_config:
             click.echo(to_toml(config), nl=False)
             return 0
+        if config.replication.kafka and replace:
+            raise RefusedError(
+                "--replace does not go with replication.kafka: stop the broker, and another one "
+                "that stands by for its log takes over"
+            )
         if shards is not None:
-            if config.replication.kafka:
-                raise RefusedError("--shards does not go with replication.kafka yet")
             from latermq_broker.cluster import supervisor
 
             words = _words(file, flush, auto_create, auto_create_groups, log_level, log_json)
             return supervisor.run(config, shards, words, click.echo, replace=replace)
+        if config.cluster.machines and not config.cluster.shards:
+            raise RefusedError("cluster.machines is for --shards, which says how many there are")
         from latermq_broker import runtime  # gRPC and the rest, only for serving
 
         if config.replication.kafka:
-            if replace:
-                raise RefusedError("--replace does not go with replication.kafka yet")
             from latermq_broker.replication.on_kafka import replica_on_kafka
 
             return runtime.run_replica(config, click.echo, replica_on_kafka)

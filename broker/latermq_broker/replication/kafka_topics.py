@@ -10,6 +10,7 @@ were acknowledged: with such a topic no broker starts. Of the members topic it i
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from threading import Event
 from typing import Any, Final, NamedTuple
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Producer
@@ -26,6 +27,8 @@ FOR_EVER: Final = "-1"
 CANARY_MS: Final = "600000"
 MEMBERS_MS: Final = "3600000"
 MEMBERS_SEGMENT_MS: Final = "600000"  # so that it is compacted before it is long
+LOOK_S: Final = 0.1
+LOOKS_MAX: Final = 50  # at a topic whose partitions have no leader yet
 CLOCK_S: Final = 5.0
 APART_MS: Final = 1_000  # clocks that say so much else
 
@@ -164,7 +167,7 @@ def _create(admin: Any, name: str, partitions: int, replicas: int, config: dict[
 
 def _faults_of_place(admin: Any, wanted: Wanted, settings: Mapping[str, Any]) -> Iterator[str]:
     name = wanted.log_topic
-    partitions = admin.list_topics(name, CALL_S).topics[name].partitions
+    partitions = _partitions(admin, name)
     if len(partitions) != wanted.shards:
         yield (
             f"has {len(partitions)} partitions for {wanted.shards} shards: their number is fixed "
@@ -175,6 +178,16 @@ def _faults_of_place(admin: Any, wanted: Wanted, settings: Mapping[str, Any]) ->
         tool = f"kafka-reassign-partitions.sh --bootstrap-server {_servers(settings)} --execute"
         yield f"has {fewest} replicas, not {wanted.replicas}: `{tool}` with a plan that adds them"
     warn_of_few_in_sync(wanted, partitions.values())
+
+
+def _partitions(admin: Any, name: str) -> Mapping[int, Any]:
+    """List a topic's partitions; what another broker is just making is waited for."""
+    for _ in range(LOOKS_MAX):
+        partitions: Mapping[int, Any] = admin.list_topics(name, CALL_S).topics[name].partitions
+        if partitions and all(each.leader >= 0 for each in partitions.values()):
+            break
+        Event().wait(LOOK_S)
+    return partitions
 
 
 def warn_of_few_in_sync(wanted: Wanted, partitions: Iterable[Any]) -> None:

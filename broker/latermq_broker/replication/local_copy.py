@@ -17,7 +17,9 @@ from latermq_broker.replication.following import read_range
 from latermq_broker.replication.note import TEMPORARY_NAME, Note, read_note, write_note
 from latermq_broker.replication.reader import Piece, Reader
 from latermq_broker.replication.replicated_log import ReplicatedLog
+from latermq_broker.replication.validity import EMPTY
 from latermq_broker.store.directory import (
+    CATALOGUE_NAME,
     LOG_NAME,
     OUR_DIRECTORIES,
     FoundLog,
@@ -140,9 +142,15 @@ class LocalCopy:
                 segment.release()  # here, not in the thread: what the loop reads stays open
 
     def claim(self, epoch: int, token: int) -> None:
-        """Note the fence that this directory's broker is about to append."""
+        """Note the fence that this directory's broker is about to append.
+
+        What it remembers beside the log goes if others have owned that since.
+        """
+        standing, mine = self.reader.standing or EMPTY, self.note.mine
         self.note = self.note._replace(mine=(epoch, token))
         try:
+            if mine != (standing.epoch, standing.token):
+                remove_leftovers(self._files, self._directory, CATALOGUE_NAME)
             write_note(self._files, self._directory, self.note)
         except OSError as error:
             raise unusable(self._directory, error) from error

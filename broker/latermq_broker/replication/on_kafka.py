@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from latermq_broker.replication.kafka_log import KafkaLog
 
 EVERYWHERE: Final = ("0.0.0.0", "::")  # where a broker listens, not where it is found
-SHARD: Final = 0  # of a broker without `[cluster]`
 
 
 def replica_on_kafka(config: Config) -> Replica:
@@ -26,9 +25,10 @@ def replica_on_kafka(config: Config) -> Replica:
     Raises:
         ConfigError: the client is not installed, or Kafka or a topic of it is not as it must be.
     """
-    engine = engine_on_kafka(config, make_topics=True)
+    shard = config.cluster.shard  # 0 without `[cluster]`
+    engine = engine_on_kafka(config, shard, make_topics=True)
     directory = Path(config.server.data_dir).expanduser().absolute()
-    place = ReplicaPlace(cluster=config.replication.cluster, shard=SHARD, directory=directory)
+    place = ReplicaPlace(cluster=config.replication.cluster, shard=shard, directory=directory)
     members = _members_on_kafka(config, place)
     return Replica(place, engine, config, RealFiles(), monotonic_ms, members)
 
@@ -39,7 +39,8 @@ def _members_on_kafka(config: Config, place: ReplicaPlace) -> Members:
     from latermq_broker.replication.members.kafka_members import KafkaMembers
 
     topic = KafkaMembers(config.replication.client_settings(), members_topic(place.cluster))
-    address = config.server.listen
+    cluster = config.cluster
+    address = cluster.addresses[cluster.machine] if cluster.shards else config.server.listen
     host, port = listen_address("server.listen", address)
     if host in EVERYWHERE:
         address = f"{gethostname()}:{port}"
@@ -47,10 +48,11 @@ def _members_on_kafka(config: Config, place: ReplicaPlace) -> Members:
     return Members(topic, name, address, place.shard, monotonic_ms)
 
 
-def engine_on_kafka(config: Config, *, make_topics: bool) -> "KafkaLog":
+def engine_on_kafka(config: Config, shard: int, *, make_topics: bool) -> "KafkaLog":
     """Make what speaks to Kafka, in the running loop.
 
     Args:
+        shard: whose log it is, a partition of the cluster's topic.
         make_topics: and those topics that are missing; look at those that are there.
     Raises:
         ConfigError: as `replica_on_kafka`.
@@ -70,8 +72,9 @@ def engine_on_kafka(config: Config, *, make_topics: bool) -> "KafkaLog":
     settings = chosen.client_settings()
     if chosen.kafka_file:
         warn_of_open_files(Path(chosen.kafka_file).expanduser())
-    wanted = Wanted(chosen.cluster, 1, chosen.replicas, chosen.replicas_min)
+    shards = max(len(config.cluster.shards), 1)
+    wanted = Wanted(chosen.cluster, shards, chosen.replicas, chosen.replicas_min)
     if make_topics:
         ensure_topics(settings, wanted)
         warn_of_clock(settings, wanted, SystemClock().now_ms)
-    return KafkaLog(settings, wanted.log_topic, SHARD, wanted.canary_topic)
+    return KafkaLog(settings, wanted.log_topic, shard, wanted.canary_topic)

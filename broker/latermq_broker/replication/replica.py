@@ -5,8 +5,8 @@
       └─somebody was faster
 
 A standby has read all that there is before it claims: when it has heard nothing valid for
-TAKE_OVER_MS, the engine answering all the while, or at once if the last owner was this directory's:
-its lock says that nobody is that any more.
+TAKE_OVER_MS, the engine answering all the while, and longer if others are to own the log before it;
+or at once if the last owner was this directory's: its lock says that nobody is that any more.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ log = logging.getLogger("latermq.replication")
 LOOK_S: Final = 0.1  # at the silence
 TURN_S: Final = 0.02  # of reading, then whoever else is in the loop
 CANARY_MS: Final = 500  # of silence: then the engine is asked; and no answer for so long is none
-JITTER_MS: Final = 700  # of standbys, so that they seldom claim together
+RANK_MS: Final = 700  # between two standbys, so that they seldom claim together
 ASK_S: Final = 10.0  # how far the engine's log goes
 AWAY_S: Final = 1.0  # before the engine is asked again
 
@@ -152,7 +152,9 @@ class Replica:
     async def _follow(self, standby: Standby, stop: asyncio.Event) -> bool:
         """Take what is valid until the log has no owner; False: `stop` came first."""
         self._heard_ms = self._now_ms()
-        patience_ms = TAKE_OVER_MS + random.randrange(JITTER_MS)
+        rank = self._config.cluster.rank
+        patience_ms = TAKE_OVER_MS
+        patience_ms += random.randrange(RANK_MS) if rank is None else rank * RANK_MS
         reader = standby.copy.reader
         reading = asyncio.create_task(self._read(standby))
         asked_s = asyncio.get_running_loop().time()
@@ -257,8 +259,8 @@ class Replica:
 
     def _was_mine(self, copy: LocalCopy) -> bool:
         standing = copy.reader.standing
-        if standing is None or not standing.epoch:
-            return standing is None or standing == EMPTY
+        if standing is None or not standing.epoch:  # nobody's yet: whoever is to own it first
+            return (standing is None or standing == EMPTY) and not self._config.cluster.rank
         return copy.note.mine == (standing.epoch, standing.token)
 
     # --- claim ---------------------------------------------------------------------------------

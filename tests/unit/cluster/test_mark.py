@@ -48,6 +48,14 @@ def test_a_broker_that_was_alone_becomes_the_first(tmp_path: Path) -> None:
         require_shard(tmp_path, 1, 4)
 
 
+def test_a_copy_of_a_replicated_log_is_no_broker_alone(tmp_path: Path) -> None:
+    """A standby has its shard's log before it is ever the owner, who writes the mark."""
+    for name in ("log/0.seg", "REPLICA"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert require_shard(tmp_path, 1, 4) is None
+
+
 class TestDirectoriesOfASupervisor:
     def test_new_ones(self, tmp_path: Path) -> None:
         check_directories(tmp_path / "nowhere", 4)

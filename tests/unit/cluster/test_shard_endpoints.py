@@ -31,3 +31,18 @@ def test_advertised_addresses_are_for_clients() -> None:
     shards, advertise = ("10.0.0.1:8081", "10.0.0.1:8082"), ("mq.example:80", "mq.example:81")
     found = answered(shards=shards, advertise=advertise)
     assert found == [(v2.DOMAIN_NAME, "mq.example", 80), (v2.DOMAIN_NAME, "mq.example", 81)]
+
+
+def test_a_shard_of_several_machines_is_where_any_of_them_is() -> None:
+    shards = ("10.0.0.1:81;10.0.0.2:81", "10.0.0.1:82;10.0.0.2:82")
+    addresses = Addresses(ClusterConfig(shards=shards)).endpoints(ASKED)
+    found = [(each.scheme, [(a.host, a.port) for a in each.addresses]) for each in addresses]
+    assert found == [
+        (v2.IPv4, [("10.0.0.1", 81), ("10.0.0.2", 81)]),
+        (v2.IPv4, [("10.0.0.1", 82), ("10.0.0.2", 82)]),
+    ]
+
+
+def test_a_shard_of_several_ports_of_one_host_has_them_all() -> None:
+    (endpoints,) = Addresses(ClusterConfig(shards=("127.0.0.1:81;127.0.0.1:82",))).endpoints(ASKED)
+    assert [address.port for address in endpoints.addresses] == [81, 82]

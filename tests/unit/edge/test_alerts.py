@@ -14,6 +14,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from latermq_broker.cluster.metrics_label import labelled
 from latermq_broker.config.config import DeliveryConfig
 from latermq_broker.engine.state.figures import DURATION_MS, Histogram
 from latermq_broker.observability.metrics import Edges, render
@@ -56,7 +57,7 @@ def queries() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def series() -> dict[str, set[str]]:
-    """Names of series, and the labels they have, of a broker that has seen a bit of everything."""
+    """Names of series, and the labels they have, of a shard that has seen a bit of everything."""
     rig = EngineRig(delivery=DeliveryConfig(max_attempts=1))
     rig.send("a", "b")
     rig.send("later", wait_ms=60_000)
@@ -69,7 +70,7 @@ def series() -> dict[str, set[str]]:
     )  # fmt: skip
     replication = ReplicationFigures(OWNER, "shop", 1, 4_096, 20, Histogram(DURATION_MS))
     edges = Edges(rig.now_ms, transport=figures, replication=replication)
-    text = "".join(render(rig.engine, edges))
+    text = "".join(labelled(render(rig.engine, edges), 0))
     found: dict[str, set[str]] = {}
     for line in text.splitlines():
         if not line.startswith("#"):

@@ -26,6 +26,7 @@ from support.http2_peer import Peer
 
 TIGHTER: Final = {
     "cluster.shard": 0,
+    "cluster.machine": 0,
     "store.disk_low_percent": 99,
     "store.disk_full_percent": 10,
     "auth.admin_reserve_percent": 90,

@@ -1,6 +1,7 @@
 """Defaults < file < environment < flags; and whatever is wrong is said by name."""
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -9,6 +10,7 @@ import pytest
 
 import latermq_broker.config
 from latermq_broker.config.addresses import listen_address
+from latermq_broker.config.cluster import ClusterConfig
 from latermq_broker.config.config import Config, Flush
 from latermq_broker.config.toml_file import load, to_toml
 from latermq_broker.errors import ConfigError
@@ -248,11 +250,51 @@ class TestCluster:
             ({"shard": 1}, "is empty, yet cluster.shard is set"),
             ({"shards": "a:1"}, "is not a list of texts"),
             ({"shards": (1,)}, "1 is not text"),
+            ({"shards": ("a:1;b:1", "a:2;")}, "'' is not HOST:PORT"),
+            ({"shards": ("a:1;b:1", "a:2;a:1")}, "shards 0 and 1 are both at a:1"),
+            ({"shards": ("a:1", "a:2"), "machine": 1}, "machine: must be 0 to 0"),
+            ({"shards": ("a:1;b:1",), "machine": 2, "advertise": ("c:1",)}, "must be 0 to 1"),
+            ({"machines": ("a:1", "b:1", "a:1")}, "machines 0 and 2 are both at a:1"),
+            ({"machines": ("a:1", "b:1"), "machine": 2}, "machine: must be 0 to 1"),
+            ({"shards": ("10.0.0.1:1;b:1",)}, "advertise a name that stands for all"),
+            ({"shards": ("10.0.0.1:1;[fd00::1]:1",)}, "advertise a name"),
+            ({"shards": ("a:1;b:1",), "advertise": ("c:1;d:1",)}, "advertise a name"),
+            ({"shards": ("10.0.0.1:1;10.0.0.2:1",)}, "needs replication.kafka"),
         ],
     )
     def test_what_cannot_be_a_cluster(self, settings: dict[str, Any], reason: str) -> None:
         with pytest.raises(ConfigError, match=re.escape(reason)):
             loaded(**{f"cluster__{name}": value for name, value in settings.items()})
+
+    def test_a_shard_of_several_machines(self, file: Path) -> None:
+        file.write_text(
+            '[replication]\nkafka = "k:9092"\n[server]\nlisten = "10.0.0.2:8082"\n[cluster]\n'
+            'shards = ["10.0.0.1:8081;10.0.0.2:8081", "10.0.0.1:8082;10.0.0.2:8082"]\nshard = 1\n'
+        )
+        cluster = loaded(file, cluster__machine=1).cluster
+        assert cluster.addresses == ["10.0.0.1:8082", "10.0.0.2:8082"]
+        with pytest.raises(
+            ConfigError, match=r"is 0, yet server\.listen is the address of machine 1"
+        ):
+            loaded(file)
+
+    @pytest.mark.parametrize(("count", "machines"), [(2, 2), (7, 3), (24, 4), (1, 3)])
+    def test_machines_take_turns_with_shards(self, count: int, machines: int) -> None:
+        places = [[f"10.0.0.{m}:{port}" for m in range(machines)] for port in range(1, count + 1)]
+        shards = tuple(map(";".join, places))
+        ranks = [
+            [ClusterConfig(shards=shards, shard=shard, machine=machine).rank or 0
+             for machine in range(machines)]
+            for shard in range(count)
+        ]  # fmt: skip
+        assert all(sorted(each) == list(range(machines)) for each in ranks)
+        for place in range(machines):
+            owned = Counter(each.index(place) for each in ranks)
+            assert max(owned.values()) - min(owned[m] for m in range(machines)) <= 1
+
+    def test_without_other_machines_nobody_is_first(self) -> None:
+        assert ClusterConfig().rank is None
+        assert ClusterConfig(shards=("a:1", "a:2")).rank is None
 
     @pytest.mark.parametrize(
         ("settings", "setting"),

@@ -20,7 +20,12 @@ from latermq_broker.replication.batch import Batch, cluster_hash, encode_batch, 
 from latermq_broker.replication.local_copy import LocalCopy
 from latermq_broker.replication.note import Note, read_note
 from latermq_broker.replication.replicated_log import Entry
-from latermq_broker.store.directory import LOG_NAME, REPLICA_NAME, refuse_replica
+from latermq_broker.store.directory import (
+    CATALOGUE_NAME,
+    LOG_NAME,
+    REPLICA_NAME,
+    refuse_replica,
+)
 from latermq_broker.store.files import RealFiles
 from latermq_broker.store.log.segment import SegmentHeader, encode_segment_header, segment_name
 from latermq_broker.store.records.record import RecordType
@@ -113,6 +118,19 @@ def test_a_full_segment_is_let_go_where_it_is_read(tmp_path: Path) -> None:
     assert full.fd is None
     assert files.closed[number] == threading.get_ident()
     assert last.fd is not None
+    copy.close()
+
+
+@pytest.mark.parametrize(("mine", "kept"), [((1, 77), True), ((1, 5), False)])
+def test_what_is_remembered_beside_a_log_that_others_owned_goes(
+    tmp_path: Path, mine: tuple[int, int], kept: bool
+) -> None:
+    copy = opened(tmp_path)
+    copy.claim(*mine)
+    (tmp_path / CATALOGUE_NAME).write_text("{}")
+    feed(copy, 0, 2)
+    copy.claim(2, 78)
+    assert (tmp_path / CATALOGUE_NAME).exists() == kept
     copy.close()
 
 

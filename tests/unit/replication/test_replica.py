@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from latermq_broker.clock import SystemClock
+from latermq_broker.config.cluster import ClusterConfig
 from latermq_broker.config.config import Config, StoreConfig
+from latermq_broker.config.replication import ReplicationConfig
 from latermq_broker.errors import EngineGoneError, StoreError, StoreUnusableError
 from latermq_broker.replication import replica as replica_module
 from latermq_broker.replication import standby as standby_module
@@ -22,10 +24,10 @@ from latermq_broker.replication.batch import (
 )
 from latermq_broker.replication.local_copy import LocalCopy
 from latermq_broker.replication.note import Note, read_note
-from latermq_broker.replication.replica import Replica, ReplicaPlace
+from latermq_broker.replication.replica import RANK_MS, Replica, ReplicaPlace
 from latermq_broker.replication.replicated_log import Entry
 from latermq_broker.replication.standby import Standby
-from latermq_broker.replication.tenure import SILENT_MS
+from latermq_broker.replication.tenure import SILENT_MS, TAKE_OVER_MS
 from latermq_broker.store.directory import take_lock
 from latermq_broker.store.files import RealFiles
 from support.driven_standby import CLUSTER, ShippedLog
@@ -172,6 +174,36 @@ async def test_who_reads_of_an_owner_while_it_asks_the_engine_claims_nothing(
     replica = Replica(place, engine, Config(), RealFiles(), lambda: 1_000)
     assert await replica.take_over(SystemClock(), stop) is None
     assert len(engine.entries) == 1, "it claimed the log of an owner that lives"
+
+
+class AskedEngine(Engine):
+    """Counts how often it was asked whether it takes anything."""
+
+    def __init__(self, claiming: asyncio.Event) -> None:
+        super().__init__(claiming)
+        self.asked = 0
+
+    async def canary(self) -> None:
+        self.asked += 1
+
+
+async def test_who_is_not_to_own_it_first_leaves_a_new_log_to_others(tmp_path: Path) -> None:
+    """So the machine that is started first does not get all shards."""
+    stop, now_ms = asyncio.Event(), 1_000
+    engine = AskedEngine(stop)
+    place = ReplicaPlace(cluster="shop", shard=0, directory=tmp_path / "data")
+    cluster = ClusterConfig(shards=("127.0.0.1:81;127.0.0.1:82",), machine=1)
+    config = Config(cluster=cluster, replication=ReplicationConfig(kafka="k:1"))
+    replica = Replica(place, engine, config, RealFiles(), lambda: now_ms)
+    standing_by = asyncio.create_task(replica.take_over(SystemClock(), stop))
+    await asyncio.sleep(0)
+    now_ms += TAKE_OVER_MS + RANK_MS - 1
+    while engine.asked < 3:
+        await asyncio.sleep(0.01)
+    assert not engine.entries
+    now_ms += 1
+    assert await standing_by is None  # it claims the log, which tells it to end
+    assert len(engine.entries) == 1
 
 
 async def test_work_on_the_disk_ends_before_the_claim(

@@ -1,0 +1,165 @@
+"""Two shards at two "machines", their logs in Kafka: a machine dies, and everything goes on."""
+
+import asyncio
+import json
+import socket
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from click.testing import CliRunner
+
+import latermq
+from latermq.errors import LaterMQError
+from latermq_broker.cluster.placement import home_by_name
+from latermq_cli.root import latermq as command_line
+from latermq_proto.apache.rocketmq.v2 import definition_pb2 as v2
+from latermq_proto.latermq.v1 import topic_pb2
+from support import wire_requests
+from support.cluster_process import ClusterProcess
+from support.kafka.cluster import HOST, KafkaCluster, free_port
+from support.machine import patient
+from support.wire_client import WireClient, require_ok
+
+SHARDS: Final = 2
+TOPIC: Final = "orders"
+AT_HOME_IN_FIRST: Final = next(name for name in "abcdefghij" if not home_by_name(name, SHARDS))
+SOON_S: Final = patient(60)
+
+
+class Site:
+    """Two machines; each has its own configuration and a process for each shard."""
+
+    def __init__(self, path: Path, kafka: KafkaCluster, name: str) -> None:
+        first = row_of_ports(())
+        ports = [first, row_of_ports(range(first - 1, first + SHARDS))]
+        self.shards = [[f"{HOST}:{port + shard}" for port in ports] for shard in range(SHARDS)]
+        self.endpoint = ";".join(self.shards[0])
+        self.machines = [
+            ClusterProcess(
+                path / str(machine),
+                SHARDS,
+                listen=address,
+                config=f"""
+[replication]
+kafka = "{kafka.bootstrap}"
+cluster = "{name}"
+replicas = 1
+replicas_min = 1
+[cluster]
+machines = {json.dumps(self.shards[0])}
+machine = {machine}
+[store]
+segment_bytes = 17825792
+""",
+            )
+            for machine, address in enumerate(self.shards[0])
+        ]
+
+    async def owners(self) -> list[str]:
+        """Wait until each shard has one; where their ports are open."""
+        found: list[str] = []
+        async with asyncio.timeout(SOON_S):
+            for addresses in self.shards:
+                while not (now := [each for each in addresses if is_open(each)]):
+                    await asyncio.sleep(0.05)
+                found += now
+        return found
+
+
+def row_of_ports(taken: range | tuple[()]) -> int:
+    """Find the first of two ports that nobody listens on."""
+    while True:
+        port = free_port(taken)
+        with suppress(OSError), socket.socket() as probe:
+            probe.bind((HOST, port + 1))
+            return port
+
+
+def is_open(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    with suppress(OSError), socket.create_connection((host, int(port)), 1):
+        return True
+    return False
+
+
+async def send(mq: latermq.Client, count: int) -> set[str]:
+    """Send until so many more were acknowledged; their ids."""
+    ids: set[str] = set()
+    while len(ids) < count:
+        with suppress(LaterMQError):
+            ids.add((await mq.send(TOPIC, b"x")).message_id)
+    return ids
+
+
+async def receive(mq: latermq.Client, wanted: set[str]) -> None:
+    """Receive and acknowledge until all of these came."""
+    came: set[str] = set()
+    consumer = mq.simple_consumer(TOPIC, group="billing")
+    async with asyncio.timeout(SOON_S):
+        while not wanted <= came:
+            for delivery in await consumer.receive(32):
+                await delivery.ack()
+                came.add(delivery.message_id)
+
+
+def create(endpoint: str, name: str) -> None:
+    """Make a FIFO topic: whoever is asked has shard 0 decide."""
+    with WireClient(endpoint) as client:
+        client.create_topic(name, type=topic_pb2.FIFO)
+
+
+async def known(endpoints: list[str], name: str) -> None:
+    """Wait until all have the topic."""
+    async with asyncio.timeout(SOON_S):
+        for endpoint in endpoints:
+            with WireClient(endpoint) as client:
+                request = topic_pb2.GetTopicRequest(name=name)
+                while client.call(client.topics.GetTopic, request).topic.type != topic_pb2.FIFO:
+                    await asyncio.sleep(0.05)
+
+
+def printed(*words: str) -> Any:
+    """Run a command, which asks all shards; what it prints."""
+    result = CliRunner().invoke(command_line, [*words, "--json"])
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+async def test_a_machine_dies_and_the_other_has_all_shards(
+    tmp_path: Path, kafka: KafkaCluster, name: str
+) -> None:
+    site = Site(tmp_path, kafka, name)
+    with site.machines[0], site.machines[1]:
+        for machine in site.machines:
+            machine.spawn()
+        owners = await site.owners()
+        async with latermq.connect(site.endpoint) as mq:
+            sent = await send(mq, 20)
+            create(owners[1], "before")
+            await known(owners, "before")
+            number = site.shards[0].index(owners[0])  # of the machine where shard 0 is, if not both
+            site.machines[number].crash()
+            sent |= await send(mq, 20)
+        owners = await site.owners()
+        assert owners == site.machines[1 - number].endpoints
+        await known(owners, "before")
+        create(owners[1], "after")
+        await known(owners, "after")
+        message = wire_requests.message(AT_HOME_IN_FIRST, b"x")
+        message.system_properties.message_group = "g"
+        message.system_properties.message_type = v2.FIFO
+        with WireClient(owners[1]) as client:
+            require_ok(client.send(message))
+        async with latermq.connect(site.endpoint) as mq:
+            sent |= await send(mq, 20)
+            await receive(mq, sent)
+        rows = (await asyncio.to_thread(printed, "cluster", "show", "--endpoint", owners[1]))[
+            "shards"
+        ]
+        assert [(row["shard"], row["role"]) for row in rows] == [(0, "owner"), (1, "owner")]
+        listed = await asyncio.to_thread(printed, "group", "list", "--endpoint", site.endpoint)
+        assert "billing" in json.dumps(listed)
+        site.machines[number].spawn()
+        site.machines[number].wait_log("shard stands by shard=0", 2)
+        site.machines[number].wait_log("shard stands by shard=1", 2)
