@@ -50,6 +50,19 @@ def test_what_is_made_anywhere_is_everywhere_at_once(machines: Machines, name: s
         assert (known[f"{name}-1"], known[f"{name}-0"]) == ("FIFO", "DELAY")
 
 
+def test_times_of_a_topic_are_those_of_every_shard(machines: Machines, name: str) -> None:
+    ours, given = (3_600_000, 7_200_000), topic_pb2.AlterTopicRequest(name=name)
+    given.retention_ms, given.dedup_window_ms = ours
+    with WireClient(machines.shards[1].endpoint) as client:
+        client.create_topic(name, dedup_window_ms=1_000)
+        require_ok(client.call(client.topics.AlterTopic, given))
+    for shard in machines.shards:
+        with WireClient(shard.endpoint) as client:
+            asked = topic_pb2.GetTopicRequest(name=name)
+            topic = client.call(client.topics.GetTopic, asked).topic
+        assert (topic.kept_ms, topic.dedup_kept_ms) == ours
+
+
 def test_a_type_change_that_would_move_messages_is_refused(machines: Machines, name: str) -> None:
     with WireClient(machines.shards[1].endpoint) as client:
         client.create_topic(name, type=topic_pb2.NORMAL)

@@ -6,7 +6,7 @@ from contextlib import suppress
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
-from latermq_broker.catalog.catalog import UNSET, TopicAges
+from latermq_broker.catalog.catalog import UNSET, TopicTimes
 from latermq_broker.delivery.halves import HalfEvent, HalfState
 from latermq_broker.engine.state.model import Outgoing
 from latermq_broker.errors import StoreFullError, TooManyRequestsError
@@ -107,7 +107,7 @@ class BrokerRules(Bench):
         """A setting of the topic; what a pass of retention found before counts no more."""
         effective_ms = self.retention_ms if read_ms == UNSET else read_ms
         unread_ms = unread_times * effective_ms if unread_times > 0 else unread_times
-        self.own_ages = TopicAges(read_ms, unread_ms)
+        self.own_ages = TopicTimes(read_ms, unread_ms)
         self.engine.topics.alter(TOPIC, None, 0, self.now_ms, self.own_ages)
         self.engine.write()
         self.expiring = self.expiring or bool(effective_ms)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from latermq_broker.catalog.access import User
+from latermq_broker.catalog.catalog import UNSET, TopicTimes
 from latermq_broker.catalog.shares import count_up, key_of
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.model import Outgoing, Sent
@@ -40,6 +41,7 @@ class Once:
 class DedupRules(ClientRules):
     def __init__(self) -> None:
         self.once: dict[str, Once] = {}  # by dedup id
+        self.window_ms = DEDUP.window_ms
         super().__init__()
 
     @rule(
@@ -69,7 +71,7 @@ class DedupRules(ClientRules):
                 message.shown_id = sent.pending_id
                 if name:
                     self.once[name] = Once(
-                        new[index].message_id, sent, self.now_ms + DEDUP.window_ms,
+                        new[index].message_id, sent, self.now_ms + self.window_ms,
                         self.size(new[index], user), key_of(user),
                     )  # fmt: skip
             else:
@@ -77,6 +79,14 @@ class DedupRules(ClientRules):
                 assert sent.first_id == once.message_id
                 told = sent._replace(first_id="", queue_id=once.sent.queue_id)
                 assert told == once.sent, "not told what the first sender was"
+
+    @rule(window_ms=st.sampled_from([UNSET, 900, 20_000]))
+    def ids_count_for_another_time(self, window_ms: int) -> None:
+        """A setting of the topic; ids that were given keep the window that they have."""
+        times = TopicTimes(dedup_window_ms=window_ms)
+        self.engine.topics.alter(TOPIC, None, 0, self.now_ms, times)
+        self.engine.write()
+        self.window_ms = DEDUP.window_ms if window_ms == UNSET else window_ms
 
     def new_of(self, sorts: list[tuple[str, str]], due_ms: int) -> dict[int, Outgoing]:
         """What of a send is to be stored, by its place there."""

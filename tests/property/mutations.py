@@ -151,7 +151,7 @@ MUTATIONS: Final = (
         "a user's share of dedup ids is not given back when they are over",
         ENGINE,
         "engine/state/dedup_ids.py",
-        "            count_up(self.of_users, dedup_made_by(block, at + len(key)), at - end)\n",
+        "        count_up(self.of_users, dedup_made_by(block, at + len(key)), at - end)\n",
         "",
     ),
     Mutation(

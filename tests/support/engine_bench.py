@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine
 
-from latermq_broker.catalog.catalog import UNSET, TopicAges
+from latermq_broker.catalog.catalog import UNSET, TopicTimes
 from latermq_broker.config.config import (
     CatalogConfig,
     Config,
@@ -106,7 +106,7 @@ class Bench(RuleBasedStateMachine):
         self.ticked_ms = self.tick_ms = 0  # the last time but one, and the last
         self.retention_ms = 0
         self.unread_ms = 0  # as the configuration has it
-        self.own_ages = TopicAges(UNSET, UNSET)  # of the topic
+        self.own_ages = TopicTimes(UNSET, UNSET)  # of the topic
         self.was_low = False  # the disk, while retention decided what may have gone since
         self.expiring = False  # retention was ever on
         self.over: list[Over] = []
@@ -159,7 +159,7 @@ class Bench(RuleBasedStateMachine):
     @property
     def ages(self) -> tuple[int, int]:
         """How long what is read stays in the topic, and what is not; 0: for no time of its own."""
-        read_ms, unread_ms = self.own_ages
+        read_ms, unread_ms, _ = self.own_ages
         read_ms = self.retention_ms if read_ms == UNSET else read_ms
         unread_ms = self.unread_ms if unread_ms == UNSET else unread_ms
         assert read_ms is not None

@@ -55,14 +55,18 @@ class Backoff:
     jitter: float = 0.0  # 0…1
 
 
-class TopicAges(NamedTuple):
-    """How long a topic's messages are to stay; None leaves an age as it is, UNSET takes it away."""
+class TopicTimes(NamedTuple):
+    """How long a topic's messages are to stay, and their dedup ids to count.
+
+    None leaves a time as it is, UNSET takes it away.
+    """
 
     read_ms: int | None = None
     unread_ms: int | None = None
+    dedup_window_ms: int | None = None
 
 
-AS_THEY_ARE: Final = TopicAges()
+AS_THEY_ARE: Final = TopicTimes()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,10 +81,15 @@ class Topic:
     made_by: str = ""  # access key of the user whose first use made it; "": nobody's share
     retention_ms: int = UNSET  # of what every group has read; 0: for ever
     unread_retention_ms: int = UNSET  # of what one has not; 0: until the disk is nearly full
+    dedup_window_ms: int = UNSET  # of ids that are given from now on
 
     @property
     def internal(self) -> bool:
         return self.name.startswith(DLQ_PREFIX)
+
+    def dedup_window(self, usual_ms: int) -> int:
+        """Tell for how long a dedup id counts that is given now; `usual_ms`: the broker's."""
+        return usual_ms if self.dedup_window_ms == UNSET else self.dedup_window_ms
 
     def queue_of(self, order_key: int) -> int:
         """The queue of a message group: the same for ever, when the topic gets more queues too."""
@@ -142,7 +151,7 @@ def _topic_fields(topic: Topic) -> dict[str, Any]:
     fields = asdict(topic)
     if not topic.made_by:
         del fields["made_by"]
-    for name in ("retention_ms", "unread_retention_ms"):
+    for name in ("retention_ms", "unread_retention_ms", "dedup_window_ms"):
         if fields[name] == UNSET:
             del fields[name]
     return fields

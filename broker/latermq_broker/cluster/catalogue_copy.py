@@ -16,7 +16,7 @@ from latermq_broker.catalog.access import decode_user
 from latermq_broker.catalog.catalog import (
     Group,
     Topic,
-    TopicAges,
+    TopicTimes,
     decode_group,
     decode_topic,
     encode_group,
@@ -144,7 +144,7 @@ class CatalogueCopy:
         for name in steps.made:
             topic = first[name]
             create = partial(
-                engine.topics.create, name, topic.type, topic.queue_count, now_ms, _ages(topic)
+                engine.topics.create, name, topic.type, topic.queue_count, now_ms, _times(topic)
             )
             self._try(name, create)
         for name in steps.compared:
@@ -159,7 +159,7 @@ class CatalogueCopy:
         own = self._engine.catalog.topic(first.name)
         assert own is not None
         more = first.queue_count if first.queue_count > own.queue_count else 0
-        self._engine.topics.alter(first.name, first.type, more, now_ms, _ages(first))
+        self._engine.topics.alter(first.name, first.type, more, now_ms, _times(first))
 
     def _take_groups(self, answer: cluster_pb2.CopyCatalogueResponse) -> None:
         engine, now_ms = self._engine, self._committer.now_ms()
@@ -246,8 +246,8 @@ class CatalogueCopy:
             )
 
 
-def _ages(topic: Topic) -> TopicAges:
-    return TopicAges(topic.retention_ms, topic.unread_retention_ms)
+def _times(topic: Topic) -> TopicTimes:
+    return TopicTimes(topic.retention_ms, topic.unread_retention_ms, topic.dedup_window_ms)
 
 
 def _kind(group: Group) -> Group:

@@ -34,7 +34,7 @@ def _age(given: str) -> int:
 
 
 _NO_AGE: Final = {"default": -1, "forever": 0, "disk": 0}
-_retention_options: Final = filter_options(
+_time_options: Final = filter_options(
     click.option(
         "--retention", type=_age, metavar="DURATION",
         help="How long messages stay once every group has read them: 12h, 30d, forever, or "
@@ -44,6 +44,10 @@ _retention_options: Final = filter_options(
         "--unread-retention", type=_age, metavar="DURATION",
         help="How long what a group has not read stays: 7d, disk: until that is nearly full, or "
         "default.",
+    ),
+    click.option(
+        "--dedup-window", type=_age, metavar="DURATION",
+        help="How long a dedup id counts that is given from now on: 1h, or default.",
     ),
 )  # fmt: skip
 
@@ -73,7 +77,7 @@ def topic() -> None:
     metavar="N",
     help="How many queues [broker's default]; of type priority: how many priorities [10].",
 )
-@_retention_options
+@_time_options
 @broker_options
 def create(
     name: str,
@@ -81,12 +85,13 @@ def create(
     queues: int | None,
     retention: int | None,
     unread_retention: int | None,
+    dedup_window: int | None,
     endpoint: str,
     as_json: bool,
 ) -> None:
     """Create the topic NAME.
 
-    Doing it twice is no error as long as type, queues and retention are the same.
+    Doing it twice is no error as long as type, queues, retention and dedup window are the same.
     """
     request = topic_pb2.CreateTopicRequest(
         name=name,
@@ -94,6 +99,7 @@ def create(
         queue_count=queues or 0,
         retention_ms=retention,
         unread_retention_ms=unread_retention,
+        dedup_window_ms=dedup_window,
     )
     with Connection(endpoint) as broker:
         made = broker.call(broker.topics.CreateTopic, request).topic
@@ -111,7 +117,7 @@ def create(
 @click.argument("name")
 @click.option("--type", "kind", type=click.Choice(TYPES), help="What the topic accepts from now.")
 @click.option("--queues", type=click.IntRange(min=1), metavar="N", help="More queues; never fewer.")
-@_retention_options
+@_time_options
 @broker_options
 def alter(
     name: str,
@@ -119,17 +125,18 @@ def alter(
     queues: int | None,
     retention: int | None,
     unread_retention: int | None,
+    dedup_window: int | None,
     endpoint: str,
     as_json: bool,
 ) -> None:
-    """Change the topic NAME: its type, the number of its queues, how long its messages stay.
+    """Change the topic NAME: its type, its queues, how long messages stay and dedup ids count.
 
     The type is asked of new messages; what is there already is delivered as it was sent. To and
     from priority and lite there is no way: their queues are others.
     """
-    if (kind, queues, retention, unread_retention) == (None, None, None, None):
+    if all(each is None for each in (kind, queues, retention, unread_retention, dedup_window)):
         raise click.UsageError(
-            "say what to change: --type, --queues, --retention, --unread-retention"
+            "say what to change: --type, --queues, --retention, --unread-retention, --dedup-window"
         )
     request = topic_pb2.AlterTopicRequest(
         name=name,
@@ -137,6 +144,7 @@ def alter(
         queue_count=queues or 0,
         retention_ms=retention,
         unread_retention_ms=unread_retention,
+        dedup_window_ms=dedup_window,
     )
     with Connection(endpoint) as broker:
         before = broker.call(broker.topics.GetTopic, topic_pb2.GetTopicRequest(name=name)).topic
@@ -228,6 +236,8 @@ def show(name: str, endpoint: str, as_json: bool) -> None:
     click.echo(f"  read by   {groups}")
     for index, line in enumerate(_stays(settings)):
         click.echo(f"  {'' if index else 'kept':<8}  {line}")
+    window = format_duration(settings.dedup_kept_ms)
+    click.echo(f"  dedup     an id counts for {window}, {_whose(settings, 'dedup_window_ms')}")
     click.echo()
     columns = (
         Column("QUEUE", right=True),
@@ -305,8 +315,7 @@ def _policy(settings: Any) -> str:
 def _stays(settings: Any) -> list[str]:
     """Say what goes when."""
     age_ms, unread_ms = settings.kept_ms, settings.unread_kept_ms
-    own = settings.HasField("retention_ms") or settings.HasField("unread_retention_ms")
-    whose = "set for this topic" if own else "as the broker's settings say"
+    whose = _whose(settings, "retention_ms", "unread_retention_ms")
     if not age_ms:
         return [f"for ever, {whose}"]
     unread = f"after {format_duration(unread_ms)}" if unread_ms else "when the disk is nearly full"
@@ -318,6 +327,11 @@ def _stays(settings: Any) -> list[str]:
         goes = format_instant(stored_ms + age_ms)
         lines.append(f"the oldest is of {format_instant(stored_ms)}; read, it goes from {goes} on")
     return lines
+
+
+def _whose(settings: Any, *fields: str) -> str:
+    own = any(settings.HasField(field) for field in fields)
+    return "set for this topic" if own else "as the broker's settings say"
 
 
 def _row(settings: Any) -> tuple[str, ...]:

@@ -12,14 +12,14 @@ from latermq_text.durations import parse_duration_ms
 
 TYPES: Final = ("mixed", "normal", "fifo", "delay", "transaction", "priority", "lite")
 QUEUES_MAX: Final = 1 << 16
-AGES: Final = {"default": -1, "forever": 0, "disk": 0}
+TIMES: Final = {"default": -1, "forever": 0, "disk": 0}
 
 
 async def create(view: View) -> Response:
     """Make a topic."""
     name = view.field("name")
     request = topic_pb2.CreateTopicRequest(name=name, type=_type(view), queue_count=_queues(view))
-    _ages(view, request)
+    _times(view, request)
     await view.desk.call(view.desk.admin.topics.CreateTopic, request)
     return view.go(f"/topics/{segment(name)}", "good", f"topic {name} is there")
 
@@ -28,7 +28,7 @@ async def alter(view: View) -> Response:
     """Change what was filled in; what was left empty stays."""
     name = view.path("topic")
     request = topic_pb2.AlterTopicRequest(name=name, type=_type(view), queue_count=_queues(view))
-    _ages(view, request)
+    _times(view, request)
     if request == topic_pb2.AlterTopicRequest(name=name):
         raise FormError("say what to change")
     await view.desk.call(view.desk.admin.topics.AlterTopic, request)
@@ -62,14 +62,14 @@ def _queues(view: View) -> int:
     return view.whole("queues", QUEUES_MAX)
 
 
-def _ages(view: View, request: topic_pb2.CreateTopicRequest | topic_pb2.AlterTopicRequest) -> None:
-    """Fill in how long messages stay, where that was told. Raises FormError."""
-    for field in ("retention", "unread_retention"):
+def _times(view: View, request: topic_pb2.CreateTopicRequest | topic_pb2.AlterTopicRequest) -> None:
+    """Fill in how long messages stay and ids count, where that was told. Raises FormError."""
+    for field in ("retention", "unread_retention", "dedup_window"):
         text = view.field(field)
         if not text:
             continue
         try:
-            age_ms = AGES[text] if text in AGES else parse_duration_ms(text)
+            time_ms = TIMES[text] if text in TIMES else parse_duration_ms(text)
         except ValueError as error:
             raise FormError(f"{field.replace('_', ' ')}: {error}") from None
-        setattr(request, f"{field}_ms", age_ms)
+        setattr(request, f"{field}_ms", time_ms)

@@ -66,6 +66,17 @@ def test_how_long_messages_of_a_topic_stay(rig: CliRig) -> None:
     assert "1 topic with a retention" in rig.ok("broker", "show")
 
 
+def test_how_long_dedup_ids_of_a_topic_count(rig: CliRig) -> None:
+    rig.ok("topic", "create", "orders", "--dedup-window", "1h")
+    shown = rig.ok("topic", "show", "orders")
+    assert "  dedup     an id counts for 1h, set for this topic\n" in shown
+    altered = rig.json("topic", "alter", "orders", "--dedup-window", "default")
+    assert (altered.get("dedup_window_ms"), altered["dedup_kept_ms"]) == (None, 300_000)
+    shown = rig.ok("topic", "show", "orders")
+    assert "  dedup     an id counts for 5m, as the broker's settings say\n" in shown
+    assert "from 1 to" in rig.refused("topic", "alter", "orders", "--dedup-window", "forever")
+
+
 def test_topics_that_are_refused(rig: CliRig) -> None:
     assert "one queue" in rig.refused("topic", "create", "o", "--type", "lite", "--queues", "2")
     assert "other characters" in rig.refused("topic", "create", "a b")

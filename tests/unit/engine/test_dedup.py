@@ -1,17 +1,25 @@
 """Dedup ids: one message of each in a window, over restarts, whatever sort of message it is."""
 
+from random import Random
 from typing import Any, Final
 
 import pytest
 
 from latermq_broker.catalog.access import User
+from latermq_broker.catalog.catalog import UNSET, TopicTimes
 from latermq_broker.config.config import DedupConfig
-from latermq_broker.engine.state.dedup_ids import FORGET_LATE_MS
+from latermq_broker.engine.catalog.topics import TIME_MS_MAX
+from latermq_broker.engine.state.dedup_ids import FORGET_LATE_MS, DedupIds
 from latermq_broker.engine.state.model import Outgoing, Sent, TopicType
-from latermq_broker.errors import StoreFullError, TooManyRequestsError
+from latermq_broker.errors import BadRequestError, StoreFullError, TooManyRequestsError
 from latermq_broker.store.files import Space
 from latermq_broker.store.offline.inspect import scan_directory
-from latermq_broker.store.records.dedup_records import DEDUP_RECORD_BYTES
+from latermq_broker.store.records.dedup_records import (
+    DEDUP_RECORD_BYTES,
+    DedupValue,
+    dedup_key,
+    encode_dedup_value,
+)
 from latermq_broker.store.records.record import RecordType
 from support.engine_rig import EngineRig, short_store
 from support.memory_files import MemoryFiles, lose_checkpoints
@@ -280,3 +288,127 @@ def test_a_replay_holds_no_more_ids_than_were_held() -> None:
     assert len(rig.engine._state.dedup) <= 7
     record = rig.engine.store.log.read(rig.engine.store.log.last_position)
     assert record.type is RecordType.MARK
+
+
+def make(rig: EngineRig, topic: str, window_ms: int) -> None:
+    times = TopicTimes(dedup_window_ms=window_ms)
+    rig.engine.topics.create(topic, TopicType.MIXED, 1, rig.now_ms, times)
+
+
+def alter(rig: EngineRig, topic: str, window_ms: int) -> None:
+    times = TopicTimes(dedup_window_ms=window_ms)
+    rig.engine.topics.alter(topic, None, 0, rig.now_ms, times)
+
+
+def start_again(rig: EngineRig, how: str) -> None:
+    if how == "checkpoint":
+        rig.checkpoint()
+    if how == "restart":
+        rig.restart()
+    else:
+        rig.crash()
+
+
+@pytest.mark.parametrize("how", ["crash", "restart", "checkpoint"])
+def test_a_topic_may_have_a_window_of_its_own(how: str) -> None:
+    rig = EngineRig(dedup=DEDUP)
+    make(rig, "orders", 6 * WINDOW_MS)
+    send(rig, outgoing("m1"))
+    send(rig, outgoing("n1", topic="bills"))
+    start_again(rig, how)
+    rig.advance(WINDOW_MS)
+    assert send(rig, outgoing("n2", topic="bills"))[0].first_id == ""
+    rig.advance(5 * WINDOW_MS - 1)
+    assert send(rig, outgoing("m2"))[0].first_id == "m1"
+    rig.advance(1)
+    assert send(rig, outgoing("m3"))[0].first_id == ""
+
+
+def test_an_id_keeps_the_window_that_it_was_given() -> None:
+    rig = EngineRig(dedup=DEDUP)
+    send(rig, outgoing("m1"))
+    alter(rig, "orders", 1)
+    send(rig, outgoing("m2", "short"))
+    rig.advance(1)
+    assert send(rig, outgoing("m3"))[0].first_id == "m1"
+    assert send(rig, outgoing("m4", "short"))[0].first_id == ""
+    alter(rig, "orders", UNSET)
+    send(rig, outgoing("m5", "usual"))
+    rig.crash()
+    rig.advance(WINDOW_MS - 1)
+    assert send(rig, outgoing("m6", "usual"))[0].first_id == "m5"
+    assert send(rig, outgoing("m7"))[0].first_id == ""
+
+
+def test_windows_out_of_bounds_and_another_one_are_refused() -> None:
+    rig = EngineRig(dedup=DEDUP)
+    make(rig, "orders", 60_000)
+    make(rig, "orders", 60_000)
+    for window_ms in (0, -2, TIME_MS_MAX + 1):
+        with pytest.raises(BadRequestError, match="a dedup window is from 1 to"):
+            alter(rig, "orders", window_ms)
+    with pytest.raises(BadRequestError, match="alter it"):
+        make(rig, "orders", 60_001)
+    kept = rig.engine.topics.alter("orders", None, 0, rig.now_ms, TopicTimes(read_ms=5_000))
+    assert (kept.retention_ms, kept.dedup_window_ms) == (5_000, 60_000)
+
+
+def test_what_is_over_makes_room_behind_what_counts_longer() -> None:
+    """At the bound, and in a tick."""
+    rig = EngineRig(dedup=DedupConfig(window_ms=WINDOW_MS, bytes_max=135))  # three of them
+    make(rig, "audit", 100 * WINDOW_MS)
+    send(rig, outgoing("m1", topic="audit"))
+    send(rig, outgoing("m2", "two"), outgoing("m3", "six"))
+    ids = rig.engine._state.dedup
+    assert len(ids) == 3
+    rig.now_ms += WINDOW_MS  # no tick
+    assert send(rig, outgoing("m4", "ten"))[0].first_id == ""
+    assert len(ids) == 2
+    assert rig.engine.next_deadline_ms() == rig.now_ms + WINDOW_MS + FORGET_LATE_MS
+    rig.advance(WINDOW_MS + FORGET_LATE_MS)
+    assert len(ids) == 1
+    assert send(rig, outgoing("m5", topic="audit"))[0].first_id == "m1"
+
+
+def test_of_an_id_that_was_given_anew_the_later_row_counts() -> None:
+    """The former one stands behind it in the checkpoint."""
+    rig = EngineRig(dedup=DEDUP)
+    make(rig, "audit", 3 * WINDOW_MS)
+    send(rig, outgoing("m1", topic="audit"))
+    send(rig, outgoing("m2"))
+    alter(rig, "orders", 4 * WINDOW_MS)
+    rig.now_ms += WINDOW_MS  # no tick: the row of m2 is still there
+    assert send(rig, outgoing("m3"))[0].first_id == ""
+    rig.checkpoint()
+    rig.crash()
+    assert send(rig, outgoing("m4"))[0].first_id == "m3"
+    rig.advance(4 * WINDOW_MS - 1)
+    assert send(rig, outgoing("m5"))[0].first_id == "m3"
+    rig.advance(1 + FORGET_LATE_MS)
+    assert (len(rig.engine._state.dedup), rig.engine._state.dedup.bytes) == (0, 0)
+
+
+def test_ids_of_many_windows_are_brought_back_as_they_were() -> None:
+    random = Random(7)
+    ids = DedupIds(1 << 20)
+    known: dict[bytes, int] = {}
+    now_ms = 1_000
+    for step in range(3_000):
+        now_ms += random.randrange(3)
+        key = dedup_key(1, f"id-{random.randrange(300)}")
+        assert (ids.get(key, now_ms) is None) == (known.get(key, 0) <= now_ms)
+        if ids.get(key, now_ms) is None:
+            known[key] = now_ms + random.choice((5, 60, 700))
+            value = DedupValue(step, 0, 0, known[key], b"m" * random.choice((3, 900)))
+            ids.put([(key, encode_dedup_value(value))])
+        if step % 7 == 0:
+            ids.forget(now_ms, random.randrange(9))
+        if step % 100 == 0:
+            again = DedupIds(1 << 20)
+            again.restore(ids.snapshot())
+            assert again.snapshot() == ids.snapshot()
+            assert again.bytes == ids.bytes == len(ids.snapshot())
+            for key in known:
+                assert again.get(key, now_ms) == ids.get(key, now_ms)
+    ids.forget(now_ms + 700, 1 << 20)
+    assert (len(ids), ids.bytes, ids.snapshot(), ids.next_deadline_ms()) == (0, 0, b"", None)

@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from latermq_broker.catalog.catalog import UNSET, TopicAges
+from latermq_broker.catalog.catalog import UNSET, TopicTimes
 from latermq_broker.engine.retention.retention import ROW_COST, TRIM_ROWS
 from latermq_broker.engine.state.model import TopicType
 from latermq_broker.errors import BadRequestError
@@ -26,7 +26,7 @@ def rig_with(**settings: int) -> EngineRig:
 
 
 def topic(rig: EngineRig, name: str, read_ms: int = UNSET, unread_ms: int = UNSET) -> None:
-    ages = TopicAges(read_ms, unread_ms)
+    ages = TopicTimes(read_ms, unread_ms)
     rig.engine.topics.create(name, TopicType.MIXED, 1, rig.now_ms, ages)
 
 
@@ -185,7 +185,7 @@ def test_a_longer_time_holds_for_what_a_pass_had_found() -> None:
     rig.now_ms += 2 * HOUR_MS
     rig.engine.retention.step_cost = 1
     rig.engine.retention.step(rig.now_ms)
-    ages = TopicAges(10 * HOUR_MS)
+    ages = TopicTimes(10 * HOUR_MS)
     rig.engine.topics.alter("orders", None, 0, rig.now_ms, ages)
     rig.engine.retention.step_cost = 1 << 30
     before = rig.segments()
@@ -201,19 +201,19 @@ def test_settings() -> None:
     with pytest.raises(BadRequestError, match="for another time"):
         topic(rig, "orders", 3 * MINUTE_MS)
     for ages in (
-        TopicAges(-2), TopicAges(1 << 62), TopicAges(unread_ms=-2), TopicAges(0, 5),
-        TopicAges(10, 9), TopicAges(unread_ms=MINUTE_MS), TopicAges(UNSET, MINUTE_MS),
+        TopicTimes(-2), TopicTimes(1 << 62), TopicTimes(unread_ms=-2), TopicTimes(0, 5),
+        TopicTimes(10, 9), TopicTimes(unread_ms=MINUTE_MS), TopicTimes(UNSET, MINUTE_MS),
     ):  # fmt: skip
         with pytest.raises(BadRequestError):
             rig.engine.topics.alter("orders", None, 0, rig.now_ms, ages)
     altered = rig.engine.topics.alter(
-        "orders", None, 0, rig.now_ms, TopicAges(unread_ms=9 * MINUTE_MS)
+        "orders", None, 0, rig.now_ms, TopicTimes(unread_ms=9 * MINUTE_MS)
     )
     assert (altered.retention_ms, altered.unread_retention_ms) == (2 * MINUTE_MS, 9 * MINUTE_MS)
     rig.restart()
     known = rig.engine.catalog.topic("orders")
     assert known == altered
-    plain = rig.engine.topics.alter("orders", None, 0, rig.now_ms, TopicAges(UNSET, UNSET))
+    plain = rig.engine.topics.alter("orders", None, 0, rig.now_ms, TopicTimes(UNSET, UNSET))
     assert (plain.retention_ms, plain.unread_retention_ms) == (UNSET, UNSET)
     rig.crash()
     assert rig.engine.catalog.topic("orders") == plain

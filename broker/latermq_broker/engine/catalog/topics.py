@@ -9,7 +9,7 @@ from latermq_broker.catalog.catalog import (
     AS_THEY_ARE,
     RETRY_PREFIX,
     UNSET,
-    TopicAges,
+    TopicTimes,
     consumer_group_of,
     encode_topic,
 )
@@ -32,7 +32,7 @@ from latermq_broker.store.records.catalog_records import (
 )
 from latermq_broker.store.records.record import RecordType
 
-AGE_MS_MAX: Final = 100 * 365 * 86_400_000
+TIME_MS_MAX: Final = 100 * 365 * 86_400_000
 PRIORITIES: Final = 10  # queues of a topic of type PRIORITY, if nothing else is asked for
 _RANKED: Final = (TopicType.PRIORITY, TopicType.LITE)  # what their queues hold is by their type
 
@@ -92,20 +92,21 @@ class TopicAdmin:
         type: TopicType,
         queue_count: int,
         now_ms: int,
-        ages: TopicAges = AS_THEY_ARE,
+        times: TopicTimes = AS_THEY_ARE,
     ) -> Topic:
         """queue_count 0: the default. The same again is OK.
 
-        Raises BadRequestError when it exists otherwise, or queue_count or an age is out of bounds.
+        Raises BadRequestError when it exists otherwise, or queue_count or a time is out of bounds.
         """
         existing = self._state.catalog.topic(name)
         if existing is None:
-            topic = self._aged(self._plan(name, type, queue_count, now_ms), ages)
+            topic = self._timed(self._plan(name, type, queue_count, now_ms), times)
             self._put(topic, now_ms)
             return topic
-        if self._aged(existing, ages) != existing:
+        if self._timed(existing, times) != existing:
             raise BadRequestError(
-                f"topic {name} exists and keeps its messages for another time; alter it"
+                f"topic {name} exists and keeps its messages or dedup ids for another time; alter "
+                "it"
             )
         if existing.type is not type or queue_count not in (0, existing.queue_count):
             raise BadRequestError(
@@ -120,7 +121,7 @@ class TopicAdmin:
         type: TopicType | None,
         queue_count: int,
         now_ms: int,
-        ages: TopicAges = AS_THEY_ARE,
+        times: TopicTimes = AS_THEY_ARE,
     ) -> Topic:
         """None and 0 leave as it is; queues may grow, never shrink."""
         topic = self._get(name)
@@ -140,7 +141,7 @@ class TopicAdmin:
                 f"topic {name} of type {topic.type.name.lower()} cannot become "
                 f"{type.name.lower()}: make another topic"
             )
-        changed = self._aged(replace(topic, type=type), ages)
+        changed = self._timed(replace(topic, type=type), times)
         if queue_count not in (0, topic.queue_count):
             ordered = topic.ordered_queue_count or topic.queue_count
             changed = replace(changed, queue_count=queue_count, ordered_queue_count=ordered)
@@ -148,20 +149,30 @@ class TopicAdmin:
             self._put(changed, now_ms)
         return changed
 
-    def _aged(self, topic: Topic, ages: TopicAges) -> Topic:
-        """Give the topic ages of its own. Raises BadRequestError."""
-        read_ms = topic.retention_ms if ages.read_ms is None else ages.read_ms
-        unread_ms = topic.unread_retention_ms if ages.unread_ms is None else ages.unread_ms
-        if ages == AS_THEY_ARE:
+    def _timed(self, topic: Topic, times: TopicTimes) -> Topic:
+        """Give the topic times of its own. Raises BadRequestError."""
+        if times == AS_THEY_ARE:
             return topic
-        if min(read_ms, unread_ms) < UNSET or max(read_ms, unread_ms) > AGE_MS_MAX:
-            raise BadRequestError(f"a retention is from 0 to {AGE_MS_MAX} ms")
+        read_ms = topic.retention_ms if times.read_ms is None else times.read_ms
+        unread_ms = topic.unread_retention_ms if times.unread_ms is None else times.unread_ms
+        if min(read_ms, unread_ms) < UNSET or max(read_ms, unread_ms) > TIME_MS_MAX:
+            raise BadRequestError(f"a retention is from 0 to {TIME_MS_MAX} ms")
         effective_ms = self._state.config.store.retention_ms if read_ms == UNSET else read_ms
         if unread_ms > 0 and not 0 < effective_ms <= unread_ms:
             raise BadRequestError(
                 f"what is unread in topic {topic.name} must stay at least as long as what is read"
             )
-        return replace(topic, retention_ms=read_ms, unread_retention_ms=unread_ms)
+        window_ms = times.dedup_window_ms
+        if window_ms is None:
+            window_ms = topic.dedup_window_ms
+        elif window_ms != UNSET and not 1 <= window_ms <= TIME_MS_MAX:
+            raise BadRequestError(f"a dedup window is from 1 to {TIME_MS_MAX} ms")
+        return replace(
+            topic,
+            retention_ms=read_ms,
+            unread_retention_ms=unread_ms,
+            dedup_window_ms=window_ms,
+        )
 
     def delete(self, name: str, now_ms: int) -> None:
         """Its messages, what is delayed for it and every group's progress on it go with it."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from latermq_broker.catalog.access import User
 from latermq_broker.catalog.shares import Shares, key_of, maker
-from latermq_broker.engine.state.model import Outgoing
+from latermq_broker.engine.state.model import Outgoing, Topic
 from latermq_broker.engine.state.state import EngineState
 from latermq_broker.errors import TooManyRequestsError
 from latermq_broker.store.records.dedup_records import (
@@ -80,9 +80,9 @@ class DedupSends:
             if message.dedup_id
         ]
 
-    def until_ms(self, now_ms: int) -> int:
-        """Tell until when ids count that are given now."""
-        return now_ms + self._window_ms
+    def until_ms(self, topic: Topic, now_ms: int) -> int:
+        """Tell until when ids of the topic count that are given now."""
+        return now_ms + topic.dedup_window(self._window_ms)
 
     def _check_room(self, needed: int, now_ms: int, user: User | None) -> None:
         ids = self._ids

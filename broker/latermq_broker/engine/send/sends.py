@@ -11,7 +11,7 @@ from latermq_broker.engine.catalog.topics import TopicAdmin
 from latermq_broker.engine.journal.journal import Journal
 from latermq_broker.engine.send.dedup_sends import DedupSends
 from latermq_broker.engine.send.outgoing import payloads_of
-from latermq_broker.engine.state.model import Outgoing, Sent, TopicType
+from latermq_broker.engine.state.model import Outgoing, Sent, Topic, TopicType
 from latermq_broker.engine.state.state import EngineState
 from latermq_broker.engine.state.timers_moved import delayed_id
 from latermq_broker.errors import StoreFullError
@@ -82,7 +82,7 @@ class Sends:
         payloads = payloads_of(state, topic, messages, now_ms)
         log_end = state.store.log.end
         ids = self._dedup.ids(messages, topic.id, user) if once else []
-        positions = self._store_messages(payloads, ids, now_ms)
+        positions = self._store_messages(topic, payloads, ids, now_ms)
         state.figures.messages_sent += len(positions)
         state.figures.bytes_sent += state.store.log.end - log_end
         return [
@@ -91,11 +91,11 @@ class Sends:
         ]
 
     def _store_messages(
-        self, payloads: list[MessagePayload], ids: list[DedupId], now_ms: int
+        self, topic: Topic, payloads: list[MessagePayload], ids: list[DedupId], now_ms: int
     ) -> list[int]:
         try:
             if ids:
-                until_ms = self._dedup.until_ms(now_ms)
+                until_ms = self._dedup.until_ms(topic, now_ms)
                 return self._journal.write_once(payloads, ids, until_ms, now_ms)
             return self._journal.write_mixed(payloads, now_ms)
         except StoreFullError as error:

@@ -7,7 +7,7 @@ reads answers only when the change is acknowledged by the flush policy.
 import asyncio
 from typing import Final
 
-from latermq_broker.catalog.catalog import INTERNAL_PREFIXES, UNSET, TopicAges
+from latermq_broker.catalog.catalog import INTERNAL_PREFIXES, UNSET, TopicTimes
 from latermq_broker.config.config import Config
 from latermq_broker.engine.engine import Engine
 from latermq_broker.engine.state.model import QueueEnds, Topic, TopicType
@@ -28,6 +28,7 @@ class TopicsService:
     ) -> None:
         self._engine = engine
         self._committer = committer
+        self._dedup_window_ms = config.dedup.window_ms
 
     async def create_topic(
         self, request: topic_pb2.CreateTopicRequest, _: Caller
@@ -46,7 +47,7 @@ class TopicsService:
         _check_queue_count(request.queue_count)
         kind = names.choice(TopicType, request.type, "topic type") or TopicType.MIXED
         topic = self._engine.topics.create(
-            request.name, kind, request.queue_count, self._committer.now_ms(), _ages(request)
+            request.name, kind, request.queue_count, self._committer.now_ms(), _times(request)
         )
         await self._committer.written()
         return self._response(topic)
@@ -65,7 +66,7 @@ class TopicsService:
         _check_queue_count(request.queue_count)
         kind = names.choice(TopicType, request.type, "topic type")
         topic = self._engine.topics.alter(
-            request.name, kind, request.queue_count, self._committer.now_ms(), _ages(request)
+            request.name, kind, request.queue_count, self._committer.now_ms(), _times(request)
         )
         await self._committer.written()
         return self._response(topic)
@@ -137,18 +138,21 @@ class TopicsService:
             unread_kept_ms=ages.unread_ms(topic),
             retention_ms=_set(topic.retention_ms),
             unread_retention_ms=_set(topic.unread_retention_ms),
+            dedup_window_ms=_set(topic.dedup_window_ms),
+            dedup_kept_ms=topic.dedup_window(self._dedup_window_ms),
         )
 
 
-def _ages(request: topic_pb2.CreateTopicRequest | topic_pb2.AlterTopicRequest) -> TopicAges:
-    return TopicAges(
+def _times(request: topic_pb2.CreateTopicRequest | topic_pb2.AlterTopicRequest) -> TopicTimes:
+    return TopicTimes(
         request.retention_ms if request.HasField("retention_ms") else None,
         request.unread_retention_ms if request.HasField("unread_retention_ms") else None,
+        request.dedup_window_ms if request.HasField("dedup_window_ms") else None,
     )
 
 
-def _set(age_ms: int) -> int | None:
-    return None if age_ms == UNSET else age_ms
+def _set(time_ms: int) -> int | None:
+    return None if time_ms == UNSET else time_ms
 
 
 def _range(ends: QueueEnds) -> topic_pb2.QueueRange:

@@ -25,35 +25,35 @@ _sym_db = _symbol_database.Default()
 from latermq_proto.apache.rocketmq.v2 import definition_pb2 as apache_dot_rocketmq_dot_v2_dot_definition__pb2
 
 
-DESCRIPTOR = _POOL.AddSerializedFile(b'\n\x16latermq/v1/topic.proto\x12\nlatermq.v1\x1a#apache/rocketmq/v2/definition.proto\"L\n\nQueueRange\x12\x10\n\x08queue_id\x18\x01 \x01(\x05\x12\x17\n\x0f\x65\x61rliest_offset\x18\x02 \x01(\x03\x12\x13\n\x0bnext_offset\x18\x03 \x01(\x03\"\x9b\x03\n\x05Topic\x12\x0c\n\x04name\x18\x01 \x01(\t\x12#\n\x04type\x18\x02 \x01(\x0e\x32\x15.latermq.v1.TopicType\x12\x13\n\x0bqueue_count\x18\x03 \x01(\x05\x12\x15\n\rcreated_at_ms\x18\x04 \x01(\x03\x12\r\n\x05\x65poch\x18\x05 \x01(\t\x12\x10\n\x08internal\x18\x06 \x01(\x08\x12&\n\x06queues\x18\x07 \x03(\x0b\x32\x16.latermq.v1.QueueRange\x12\x15\n\rmessage_count\x18\x08 \x01(\x03\x12\x15\n\rdelayed_count\x18\t \x01(\x03\x12\x17\n\x0f\x63onsumer_groups\x18\n \x03(\t\x12\x19\n\x0cretention_ms\x18\x0b \x01(\x03H\x00\x88\x01\x01\x12 \n\x13unread_retention_ms\x18\x0c \x01(\x03H\x01\x88\x01\x01\x12\x0f\n\x07kept_ms\x18\r \x01(\x03\x12\x16\n\x0eunread_kept_ms\x18\x0e \x01(\x03\x12\x14\n\x0coldest_at_ms\x18\x0f \x01(\x03\x42\x0f\n\r_retention_msB\x16\n\x14_unread_retention_ms\"\xc2\x01\n\x12\x43reateTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12#\n\x04type\x18\x02 \x01(\x0e\x32\x15.latermq.v1.TopicType\x12\x13\n\x0bqueue_count\x18\x03 \x01(\x05\x12\x19\n\x0cretention_ms\x18\x04 \x01(\x03H\x00\x88\x01\x01\x12 \n\x13unread_retention_ms\x18\x05 \x01(\x03H\x01\x88\x01\x01\x42\x0f\n\r_retention_msB\x16\n\x14_unread_retention_ms\"\xc1\x01\n\x11\x41lterTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12#\n\x04type\x18\x02 \x01(\x0e\x32\x15.latermq.v1.TopicType\x12\x13\n\x0bqueue_count\x18\x03 \x01(\x05\x12\x19\n\x0cretention_ms\x18\x04 \x01(\x03H\x00\x88\x01\x01\x12 \n\x13unread_retention_ms\x18\x05 \x01(\x03H\x01\x88\x01\x01\x42\x0f\n\r_retention_msB\x16\n\x14_unread_retention_ms\"]\n\rTopicResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12 \n\x05topic\x18\x02 \x01(\x0b\x32\x11.latermq.v1.Topic\"T\n\x11ListTopicsRequest\x12\x18\n\x10include_internal\x18\x01 \x01(\x08\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"|\n\x12ListTopicsResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12!\n\x06topics\x18\x02 \x03(\x0b\x32\x11.latermq.v1.Topic\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t\"\x1f\n\x0fGetTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\"\n\x12\x44\x65leteTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"A\n\x13\x44\x65leteTopicResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status*|\n\tTopicType\x12\x1a\n\x16TOPIC_TYPE_UNSPECIFIED\x10\x00\x12\n\n\x06NORMAL\x10\x01\x12\x08\n\x04\x46IFO\x10\x02\x12\t\n\x05\x44\x45LAY\x10\x03\x12\x0f\n\x0bTRANSACTION\x10\x04\x12\x08\n\x04LITE\x10\x05\x12\x0c\n\x08PRIORITY\x10\x06\x12\t\n\x05MIXED\x10\x07\x32\xfb\x02\n\x06Topics\x12H\n\x0b\x43reateTopic\x12\x1e.latermq.v1.CreateTopicRequest\x1a\x19.latermq.v1.TopicResponse\x12\x46\n\nAlterTopic\x12\x1d.latermq.v1.AlterTopicRequest\x1a\x19.latermq.v1.TopicResponse\x12K\n\nListTopics\x12\x1d.latermq.v1.ListTopicsRequest\x1a\x1e.latermq.v1.ListTopicsResponse\x12\x42\n\x08GetTopic\x12\x1b.latermq.v1.GetTopicRequest\x1a\x19.latermq.v1.TopicResponse\x12N\n\x0b\x44\x65leteTopic\x12\x1e.latermq.v1.DeleteTopicRequest\x1a\x1f.latermq.v1.DeleteTopicResponseb\x06proto3')
+DESCRIPTOR = _POOL.AddSerializedFile(b'\n\x16latermq/v1/topic.proto\x12\nlatermq.v1\x1a#apache/rocketmq/v2/definition.proto\"L\n\nQueueRange\x12\x10\n\x08queue_id\x18\x01 \x01(\x05\x12\x17\n\x0f\x65\x61rliest_offset\x18\x02 \x01(\x03\x12\x13\n\x0bnext_offset\x18\x03 \x01(\x03\"\xe4\x03\n\x05Topic\x12\x0c\n\x04name\x18\x01 \x01(\t\x12#\n\x04type\x18\x02 \x01(\x0e\x32\x15.latermq.v1.TopicType\x12\x13\n\x0bqueue_count\x18\x03 \x01(\x05\x12\x15\n\rcreated_at_ms\x18\x04 \x01(\x03\x12\r\n\x05\x65poch\x18\x05 \x01(\t\x12\x10\n\x08internal\x18\x06 \x01(\x08\x12&\n\x06queues\x18\x07 \x03(\x0b\x32\x16.latermq.v1.QueueRange\x12\x15\n\rmessage_count\x18\x08 \x01(\x03\x12\x15\n\rdelayed_count\x18\t \x01(\x03\x12\x17\n\x0f\x63onsumer_groups\x18\n \x03(\t\x12\x19\n\x0cretention_ms\x18\x0b \x01(\x03H\x00\x88\x01\x01\x12 \n\x13unread_retention_ms\x18\x0c \x01(\x03H\x01\x88\x01\x01\x12\x0f\n\x07kept_ms\x18\r \x01(\x03\x12\x16\n\x0eunread_kept_ms\x18\x0e \x01(\x03\x12\x14\n\x0coldest_at_ms\x18\x0f \x01(\x03\x12\x1c\n\x0f\x64\x65\x64up_window_ms\x18\x10 \x01(\x03H\x02\x88\x01\x01\x12\x15\n\rdedup_kept_ms\x18\x11 \x01(\x03\x42\x0f\n\r_retention_msB\x16\n\x14_unread_retention_msB\x12\n\x10_dedup_window_ms\"\xf4\x01\n\x12\x43reateTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12#\n\x04type\x18\x02 \x01(\x0e\x32\x15.latermq.v1.TopicType\x12\x13\n\x0bqueue_count\x18\x03 \x01(\x05\x12\x19\n\x0cretention_ms\x18\x04 \x01(\x03H\x00\x88\x01\x01\x12 \n\x13unread_retention_ms\x18\x05 \x01(\x03H\x01\x88\x01\x01\x12\x1c\n\x0f\x64\x65\x64up_window_ms\x18\x06 \x01(\x03H\x02\x88\x01\x01\x42\x0f\n\r_retention_msB\x16\n\x14_unread_retention_msB\x12\n\x10_dedup_window_ms\"\xf3\x01\n\x11\x41lterTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12#\n\x04type\x18\x02 \x01(\x0e\x32\x15.latermq.v1.TopicType\x12\x13\n\x0bqueue_count\x18\x03 \x01(\x05\x12\x19\n\x0cretention_ms\x18\x04 \x01(\x03H\x00\x88\x01\x01\x12 \n\x13unread_retention_ms\x18\x05 \x01(\x03H\x01\x88\x01\x01\x12\x1c\n\x0f\x64\x65\x64up_window_ms\x18\x06 \x01(\x03H\x02\x88\x01\x01\x42\x0f\n\r_retention_msB\x16\n\x14_unread_retention_msB\x12\n\x10_dedup_window_ms\"]\n\rTopicResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12 \n\x05topic\x18\x02 \x01(\x0b\x32\x11.latermq.v1.Topic\"T\n\x11ListTopicsRequest\x12\x18\n\x10include_internal\x18\x01 \x01(\x08\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"|\n\x12ListTopicsResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status\x12!\n\x06topics\x18\x02 \x03(\x0b\x32\x11.latermq.v1.Topic\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t\"\x1f\n\x0fGetTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\"\n\x12\x44\x65leteTopicRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"A\n\x13\x44\x65leteTopicResponse\x12*\n\x06status\x18\x01 \x01(\x0b\x32\x1a.apache.rocketmq.v2.Status*|\n\tTopicType\x12\x1a\n\x16TOPIC_TYPE_UNSPECIFIED\x10\x00\x12\n\n\x06NORMAL\x10\x01\x12\x08\n\x04\x46IFO\x10\x02\x12\t\n\x05\x44\x45LAY\x10\x03\x12\x0f\n\x0bTRANSACTION\x10\x04\x12\x08\n\x04LITE\x10\x05\x12\x0c\n\x08PRIORITY\x10\x06\x12\t\n\x05MIXED\x10\x07\x32\xfb\x02\n\x06Topics\x12H\n\x0b\x43reateTopic\x12\x1e.latermq.v1.CreateTopicRequest\x1a\x19.latermq.v1.TopicResponse\x12\x46\n\nAlterTopic\x12\x1d.latermq.v1.AlterTopicRequest\x1a\x19.latermq.v1.TopicResponse\x12K\n\nListTopics\x12\x1d.latermq.v1.ListTopicsRequest\x1a\x1e.latermq.v1.ListTopicsResponse\x12\x42\n\x08GetTopic\x12\x1b.latermq.v1.GetTopicRequest\x1a\x19.latermq.v1.TopicResponse\x12N\n\x0b\x44\x65leteTopic\x12\x1e.latermq.v1.DeleteTopicRequest\x1a\x1f.latermq.v1.DeleteTopicResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'latermq_proto.latermq.v1.topic_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_TOPICTYPE']._serialized_start=1403
-  _globals['_TOPICTYPE']._serialized_end=1527
+  _globals['_TOPICTYPE']._serialized_start=1576
+  _globals['_TOPICTYPE']._serialized_end=1700
   _globals['_QUEUERANGE']._serialized_start=75
   _globals['_QUEUERANGE']._serialized_end=151
   _globals['_TOPIC']._serialized_start=154
-  _globals['_TOPIC']._serialized_end=565
-  _globals['_CREATETOPICREQUEST']._serialized_start=568
-  _globals['_CREATETOPICREQUEST']._serialized_end=762
-  _globals['_ALTERTOPICREQUEST']._serialized_start=765
-  _globals['_ALTERTOPICREQUEST']._serialized_end=958
-  _globals['_TOPICRESPONSE']._serialized_start=960
-  _globals['_TOPICRESPONSE']._serialized_end=1053
-  _globals['_LISTTOPICSREQUEST']._serialized_start=1055
-  _globals['_LISTTOPICSREQUEST']._serialized_end=1139
-  _globals['_LISTTOPICSRESPONSE']._serialized_start=1141
-  _globals['_LISTTOPICSRESPONSE']._serialized_end=1265
-  _globals['_GETTOPICREQUEST']._serialized_start=1267
-  _globals['_GETTOPICREQUEST']._serialized_end=1298
-  _globals['_DELETETOPICREQUEST']._serialized_start=1300
-  _globals['_DELETETOPICREQUEST']._serialized_end=1334
-  _globals['_DELETETOPICRESPONSE']._serialized_start=1336
-  _globals['_DELETETOPICRESPONSE']._serialized_end=1401
-  _globals['_TOPICS']._serialized_start=1530
-  _globals['_TOPICS']._serialized_end=1909
+  _globals['_TOPIC']._serialized_end=638
+  _globals['_CREATETOPICREQUEST']._serialized_start=641
+  _globals['_CREATETOPICREQUEST']._serialized_end=885
+  _globals['_ALTERTOPICREQUEST']._serialized_start=888
+  _globals['_ALTERTOPICREQUEST']._serialized_end=1131
+  _globals['_TOPICRESPONSE']._serialized_start=1133
+  _globals['_TOPICRESPONSE']._serialized_end=1226
+  _globals['_LISTTOPICSREQUEST']._serialized_start=1228
+  _globals['_LISTTOPICSREQUEST']._serialized_end=1312
+  _globals['_LISTTOPICSRESPONSE']._serialized_start=1314
+  _globals['_LISTTOPICSRESPONSE']._serialized_end=1438
+  _globals['_GETTOPICREQUEST']._serialized_start=1440
+  _globals['_GETTOPICREQUEST']._serialized_end=1471
+  _globals['_DELETETOPICREQUEST']._serialized_start=1473
+  _globals['_DELETETOPICREQUEST']._serialized_end=1507
+  _globals['_DELETETOPICRESPONSE']._serialized_start=1509
+  _globals['_DELETETOPICRESPONSE']._serialized_end=1574
+  _globals['_TOPICS']._serialized_start=1703
+  _globals['_TOPICS']._serialized_end=2082
 # @@protoc_insertion_point(module_scope)

@@ -37,7 +37,7 @@ class QueueRange(_message.Message):
     def __init__(self, queue_id: _Optional[int] = ..., earliest_offset: _Optional[int] = ..., next_offset: _Optional[int] = ...) -> None: ...
 
 class Topic(_message.Message):
-    __slots__ = ("name", "type", "queue_count", "created_at_ms", "epoch", "internal", "queues", "message_count", "delayed_count", "consumer_groups", "retention_ms", "unread_retention_ms", "kept_ms", "unread_kept_ms", "oldest_at_ms")
+    __slots__ = ("name", "type", "queue_count", "created_at_ms", "epoch", "internal", "queues", "message_count", "delayed_count", "consumer_groups", "retention_ms", "unread_retention_ms", "kept_ms", "unread_kept_ms", "oldest_at_ms", "dedup_window_ms", "dedup_kept_ms")
     NAME_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
     QUEUE_COUNT_FIELD_NUMBER: _ClassVar[int]
@@ -53,6 +53,8 @@ class Topic(_message.Message):
     KEPT_MS_FIELD_NUMBER: _ClassVar[int]
     UNREAD_KEPT_MS_FIELD_NUMBER: _ClassVar[int]
     OLDEST_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    DEDUP_WINDOW_MS_FIELD_NUMBER: _ClassVar[int]
+    DEDUP_KEPT_MS_FIELD_NUMBER: _ClassVar[int]
     name: str
     type: TopicType
     queue_count: int
@@ -68,35 +70,41 @@ class Topic(_message.Message):
     kept_ms: int
     unread_kept_ms: int
     oldest_at_ms: int
-    def __init__(self, name: _Optional[str] = ..., type: _Optional[_Union[TopicType, str, int]] = ..., queue_count: _Optional[int] = ..., created_at_ms: _Optional[int] = ..., epoch: _Optional[str] = ..., internal: bool = ..., queues: _Optional[_Iterable[_Union[QueueRange, _Mapping]]] = ..., message_count: _Optional[int] = ..., delayed_count: _Optional[int] = ..., consumer_groups: _Optional[_Iterable[str]] = ..., retention_ms: _Optional[int] = ..., unread_retention_ms: _Optional[int] = ..., kept_ms: _Optional[int] = ..., unread_kept_ms: _Optional[int] = ..., oldest_at_ms: _Optional[int] = ...) -> None: ...
+    dedup_window_ms: int
+    dedup_kept_ms: int
+    def __init__(self, name: _Optional[str] = ..., type: _Optional[_Union[TopicType, str, int]] = ..., queue_count: _Optional[int] = ..., created_at_ms: _Optional[int] = ..., epoch: _Optional[str] = ..., internal: bool = ..., queues: _Optional[_Iterable[_Union[QueueRange, _Mapping]]] = ..., message_count: _Optional[int] = ..., delayed_count: _Optional[int] = ..., consumer_groups: _Optional[_Iterable[str]] = ..., retention_ms: _Optional[int] = ..., unread_retention_ms: _Optional[int] = ..., kept_ms: _Optional[int] = ..., unread_kept_ms: _Optional[int] = ..., oldest_at_ms: _Optional[int] = ..., dedup_window_ms: _Optional[int] = ..., dedup_kept_ms: _Optional[int] = ...) -> None: ...
 
 class CreateTopicRequest(_message.Message):
-    __slots__ = ("name", "type", "queue_count", "retention_ms", "unread_retention_ms")
+    __slots__ = ("name", "type", "queue_count", "retention_ms", "unread_retention_ms", "dedup_window_ms")
     NAME_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
     QUEUE_COUNT_FIELD_NUMBER: _ClassVar[int]
     RETENTION_MS_FIELD_NUMBER: _ClassVar[int]
     UNREAD_RETENTION_MS_FIELD_NUMBER: _ClassVar[int]
+    DEDUP_WINDOW_MS_FIELD_NUMBER: _ClassVar[int]
     name: str
     type: TopicType
     queue_count: int
     retention_ms: int
     unread_retention_ms: int
-    def __init__(self, name: _Optional[str] = ..., type: _Optional[_Union[TopicType, str, int]] = ..., queue_count: _Optional[int] = ..., retention_ms: _Optional[int] = ..., unread_retention_ms: _Optional[int] = ...) -> None: ...
+    dedup_window_ms: int
+    def __init__(self, name: _Optional[str] = ..., type: _Optional[_Union[TopicType, str, int]] = ..., queue_count: _Optional[int] = ..., retention_ms: _Optional[int] = ..., unread_retention_ms: _Optional[int] = ..., dedup_window_ms: _Optional[int] = ...) -> None: ...
 
 class AlterTopicRequest(_message.Message):
-    __slots__ = ("name", "type", "queue_count", "retention_ms", "unread_retention_ms")
+    __slots__ = ("name", "type", "queue_count", "retention_ms", "unread_retention_ms", "dedup_window_ms")
     NAME_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
     QUEUE_COUNT_FIELD_NUMBER: _ClassVar[int]
     RETENTION_MS_FIELD_NUMBER: _ClassVar[int]
     UNREAD_RETENTION_MS_FIELD_NUMBER: _ClassVar[int]
+    DEDUP_WINDOW_MS_FIELD_NUMBER: _ClassVar[int]
     name: str
     type: TopicType
     queue_count: int
     retention_ms: int
     unread_retention_ms: int
-    def __init__(self, name: _Optional[str] = ..., type: _Optional[_Union[TopicType, str, int]] = ..., queue_count: _Optional[int] = ..., retention_ms: _Optional[int] = ..., unread_retention_ms: _Optional[int] = ...) -> None: ...
+    dedup_window_ms: int
+    def __init__(self, name: _Optional[str] = ..., type: _Optional[_Union[TopicType, str, int]] = ..., queue_count: _Optional[int] = ..., retention_ms: _Optional[int] = ..., unread_retention_ms: _Optional[int] = ..., dedup_window_ms: _Optional[int] = ...) -> None: ...
 
 class TopicResponse(_message.Message):
     __slots__ = ("status", "topic")
