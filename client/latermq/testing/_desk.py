@@ -3,7 +3,7 @@
 import asyncio
 import gzip
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -118,6 +118,15 @@ class Desk(ABC):
     @abstractmethod
     def call(self, method: Method[Any], request: Any) -> Any:
         """Return what a service of the broker answers, e.g. `AsyncAdmin.groups.GetGroup`.
+
+        Raises:
+            RequestError: a status other than OK.
+        """
+
+    @abstractmethod
+    def stream(self, method: Method[Any], request: Any) -> AsyncGenerator[Any, None]:
+        """Yield what a service answers piece by piece, as
+        `AsyncAdmin.dead_letters.RedriveDeadLetters` does.
 
         Raises:
             RequestError: a status other than OK.

@@ -1,7 +1,8 @@
 """A broker in the test's own loop, and its clock: `latermq_time`."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from contextlib import aclosing
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
 
@@ -9,8 +10,7 @@ from latermq._values.durations import span_of
 from latermq._values.endpoints import Endpoints
 from latermq._values.identity import new_client_id
 from latermq._values.settings import ClientKind, Profile
-from latermq._wire.session_calls import client_headers, parsed
-from latermq.admin import Method, check_status
+from latermq.admin import AsyncAdmin, Method, check_status
 from latermq.client import Client
 from latermq.push_consumer import PushConsumer
 from latermq.testing._clock import HeldClock
@@ -113,13 +113,19 @@ class HeldBroker(Desk):
         self._clock.patience = patience
 
     def call(self, method: Method[Any], request: Any) -> Any:
-        broker = self._broker
-        headers = client_headers(self._profile, "test")
-        transport = InsideTransport(broker.methods)
-        work = transport.unary(method.path, request.SerializeToString(), headers, None)
-        answer = parsed(method.answer, _driven(work, broker.turn))
-        check_status(answer)
-        return answer
+        return _driven(self._admin.call(method, request), self._broker.turn)
+
+    async def stream(self, method: Method[Any], request: Any) -> AsyncGenerator[Any, None]:
+        """Yield what a service answers piece by piece; time passes until each piece is there.
+
+        Raises:
+            RequestError: a status other than OK.
+            TimeoutError: as `until`.
+        """
+        async with aclosing(self._admin.stream(method, request)) as elements:
+            while (element := await self.until(_next(elements))) is not None:
+                check_status(element)
+                yield element
 
     async def _until(self, ended: Callable[[], bool], task: asyncio.Task[Any]) -> None:
         assert self._broker
@@ -161,6 +167,10 @@ class HeldBroker(Desk):
             raise RuntimeError("latermq_time belongs to the event loop that it was first used in")
         return self._embedded
 
+    @property
+    def _admin(self) -> AsyncAdmin:
+        return AsyncAdmin(self._profile, InsideTransport(self._broker.methods))
+
     def _tasks_in_hand(self) -> Iterator[asyncio.Task[Any]]:
         """List the tasks that a consumer has handed a delivery, but for the one that asks."""
         current = asyncio.current_task()
@@ -172,7 +182,12 @@ class HeldBroker(Desk):
                             yield holder
 
 
-def _driven(work: Coroutine[Any, Any, bytes], turn: Callable[[], None]) -> bytes:
+async def _next(elements: AsyncGenerator[T, None]) -> T | None:
+    """Return the next element, None at the end."""
+    return await anext(elements, None)
+
+
+def _driven(work: Coroutine[Any, Any, T], turn: Callable[[], None]) -> T:
     """Run a coroutine that waits for nothing but the log, which `turn` writes, to its end."""
     try:
         while True:
@@ -181,5 +196,5 @@ def _driven(work: Coroutine[Any, Any, bytes], turn: Callable[[], None]) -> bytes
                 turn()
                 assert waits_for.done(), "a call that waits for more than a write"
     except StopIteration as end:
-        answer: bytes = end.value
+        answer: T = end.value
         return answer

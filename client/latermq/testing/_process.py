@@ -5,11 +5,12 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Final, Self
 
-from latermq.admin import Admin, Method
+from latermq.admin import Admin, Method, check_status, connect_async
 from latermq.admin import connect as connect_admin
 from latermq.client import Client, connect
 from latermq.testing._desk import Desk
@@ -93,6 +94,16 @@ class BrokerProcess(Desk):
         if self._admin is None:
             self._admin = connect_admin(self.endpoint)
         return self._admin.call(method, request)
+
+    async def stream(self, method: Method[Any], request: Any) -> AsyncGenerator[Any, None]:
+        admin = connect_async(self.endpoint)
+        try:
+            async with aclosing(admin.stream(method, request)) as elements:
+                async for element in elements:
+                    check_status(element)
+                    yield element
+        finally:
+            await admin.close()
 
     async def _until(self, ended: Callable[[], bool], task: asyncio.Task[Any]) -> None:
         while not ended():

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from datetime import timedelta
 
 import pytest
@@ -12,7 +12,7 @@ import uvloop
 import latermq
 from latermq.admin import AsyncAdmin
 from latermq.testing import HeldBroker
-from latermq_proto.latermq.v1 import group_pb2
+from latermq_proto.latermq.v1 import dead_letter_pb2, group_pb2
 from support.machine import patient
 
 SECOND = timedelta(seconds=1)
@@ -146,6 +146,37 @@ async def test_time_passes_until_a_call_is_done(latermq_time: HeldBroker) -> Non
         assert (one.body, latermq_time.now() - began) == (b"17", 15 * SECOND)
         with pytest.raises(latermq.errors.IllegalTimeError):
             await latermq_time.until(consumer.receive(invisible=timedelta(hours=13)))
+
+
+async def test_dead_letters_are_redriven_as_time_passes(latermq_time: HeldBroker) -> None:
+    app = latermq.App()
+    done: list[tuple[str, int]] = []
+    is_mended, began = False, latermq_time.now()
+
+    @app.listener("orders", group="billing", max_attempts=1)
+    async def bill(order: str) -> None:
+        if not is_mended:
+            raise LookupError("no card")
+        done.append((order, (latermq_time.now() - began) // SECOND))
+
+    redrive = AsyncAdmin.dead_letters.RedriveDeadLetters
+    asked = dead_letter_pb2.RedriveDeadLettersRequest(group="billing", rate_per_second=1)
+    async with latermq_time.working(app):
+        for order in "abcd":
+            await bill.send(order)
+        await latermq_time.settle()
+        is_mended, began = True, latermq_time.now()
+        async with aclosing(latermq_time.stream(redrive, asked)) as first:
+            assert (await anext(first)).changed_count == 2
+        await latermq_time.advance("1m")
+        assert [letter.body for letter in latermq_time.dead("billing")] == [b"c", b"d"]
+        progress = [each async for each in latermq_time.stream(redrive, asked)]
+        assert [(each.changed_count, each.done) for each in progress] == [(2, False), (2, True)]
+        await latermq_time.settle()
+        assert done == [("a", 0), ("b", 1), ("c", 61), ("d", 62)]
+        asked.group = "shipping"
+        with pytest.raises(latermq.errors.GroupNotFoundError):
+            await anext(latermq_time.stream(redrive, asked))
 
 
 async def test_leases_of_a_worker_are_renewed_while_it_works(latermq_time: HeldBroker) -> None:
